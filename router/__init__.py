@@ -1,0 +1,1 @@
+"""lowpass: the gateway. `pipeline.py` is the table of contents."""

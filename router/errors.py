@@ -1,0 +1,106 @@
+"""The exception tree, and the one table that says what each kind of failure means.
+
+LowpassError
+├── ClientError          the request can't be served as it is: status, type and code for the client
+│   └── BudgetExceeded   carries the budget that refused
+├── UpstreamFailure      one attempt failed; dispatch looks its kind up in TABLE
+├── ClientGone           the client hung up; nobody is left to answer
+└── ConfigError          a policy file is wrong; one Problem a mistake
+"""
+
+from msgspec import Struct
+
+from router.types.failure import ErrorKind, Failure
+
+
+class LowpassError(Exception):
+    """Root of everything that lowpass raises on purpose."""
+
+
+class Rule(Struct, frozen=True):
+    """What to do about a kind of failure, and what the client sees if it is the last one."""
+
+    retry: bool
+    """The same target may be asked again."""
+    fall_back: bool
+    """The next target may be asked."""
+    trips: bool
+    """Counts against the target's circuit breaker."""
+    status: int
+    type: str
+    code: str
+
+
+_UPSTREAM = ("api_error", "upstream_error")
+TABLE: dict[ErrorKind, Rule] = {
+    ErrorKind.CONNECT: Rule(True, True, True, 502, *_UPSTREAM),
+    ErrorKind.TIMEOUT: Rule(False, True, True, 504, *_UPSTREAM),
+    ErrorKind.RATE_LIMITED: Rule(True, True, False, 503, *_UPSTREAM),
+    ErrorKind.OVERLOADED: Rule(True, True, True, 503, *_UPSTREAM),
+    ErrorKind.SERVER_ERROR: Rule(True, True, True, 502, *_UPSTREAM),
+    ErrorKind.BAD_RESPONSE: Rule(True, True, True, 502, *_UPSTREAM),
+    ErrorKind.CUT: Rule(True, True, True, 502, *_UPSTREAM),
+    ErrorKind.AUTH: Rule(False, True, True, 502, *_UPSTREAM),
+    ErrorKind.QUOTA: Rule(False, True, True, 502, *_UPSTREAM),
+    ErrorKind.MODEL_MISSING: Rule(False, True, True, 502, *_UPSTREAM),
+    ErrorKind.CONTEXT_LENGTH: Rule(False, True, False, 400, "invalid_request_error", "context_length_exceeded"),
+    ErrorKind.CONTENT_FILTER: Rule(False, True, False, 400, "invalid_request_error", "content_filter"),
+    ErrorKind.BAD_REQUEST: Rule(False, False, False, 400, "invalid_request_error", "invalid_request_error"),
+    ErrorKind.CIRCUIT_OPEN: Rule(False, True, False, 503, *_UPSTREAM),
+}
+
+
+class ClientError(LowpassError):
+    """An answer other than 2xx that is lowpass's own, in OpenAI's envelope."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        type: str = "invalid_request_error",
+        param: str | None = None,
+        extra: dict[str, object] | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+        self.type, self.param, self.extra, self.headers = type, param, extra or {}, headers
+
+    def envelope(self) -> dict[str, object]:
+        fields = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": {**fields, **self.extra}}
+
+
+class UpstreamFailure(LowpassError):
+    """An attempt failed. The message may quote the provider: it goes to the client only, never to a log."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.kind.value)
+        self.failure = failure
+
+
+class ClientGone(LowpassError):
+    """The client closed the connection before its answer was complete."""
+
+
+class Problem(Struct, frozen=True):
+    """One mistake in a policy file, with its place (1-based) and its remedy."""
+
+    file: str
+    line: int
+    column: int
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.what}: {self.remedy}"
+
+
+class ConfigError(LowpassError):
+    """All problems of a policy at once."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems

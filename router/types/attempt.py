@@ -1,0 +1,26 @@
+"""What happened at one target."""
+
+from msgspec import Struct
+
+from router.types.price import Cost
+from router.types.target import Target
+from router.types.usage import Usage
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One call of one target: how it ended and what it cost. Times in ms; `first_ms` until the first body byte."""
+
+    target: Target
+    outcome: str
+    """"ok" or an `ErrorKind`."""
+    started_ms: int
+    total_ms: int
+    first_ms: int | None = None
+    status: int | None = None
+    usage: Usage | None = None
+    cost: Cost
+    finish_reason: str = ""
+    model_served: str = ""
+    thinking: str = "none"
+    detail: str = ""
+    """The provider's own error message is content: only our words stand here."""

@@ -1,0 +1,121 @@
+"""What goes to an upstream and what comes back; the two ports that adapters implement."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+from msgspec import Raw, Struct
+
+from router.types.failure import Failure
+from router.types.request import Endpoint
+from router.types.target import Target, Timeouts
+from router.types.usage import Usage
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One attempt, in OpenAI's vocabulary. `body` is the client's, field by field, untouched."""
+
+    target: Target
+    endpoint: Endpoint
+    body: dict[str, Raw]
+    model: str
+    """What the client asked for; every answer is stamped with it."""
+    request_id: str = ""
+    stream: bool = False
+    stream_usage: bool = False
+    """The client asked for a usage chunk."""
+    n: int = 1
+    max_output: int | None = None
+    """Upper bound on output tokens to send, or None to leave the client's own."""
+    effort: str | None = None
+    thinking_budget: int | None = None
+
+
+class UpstreamRequest(Struct, frozen=True):
+    """An HTTP request; `headers` hold everything but Host and Content-Length. `path` is below the target's base URL."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    thinking: str = "none"
+    """The thinking control that the body really carries, e.g. "effort=low" or "budget=1024"."""
+
+
+class UpstreamResponse(Protocol):
+    """Status and headers have arrived; the body may still be on its way."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in lower case."""
+        ...
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives; never an empty chunk."""
+        ...
+
+    def close(self) -> None:
+        """Give the connection back, or cut it if the body is unread: that cancels the upstream's work."""
+        ...
+
+
+class Transport(Protocol):
+    """Carries bytes to an upstream. Raises `UpstreamFailure` for everything that goes wrong on the way."""
+
+    async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse: ...
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """A whole answer in OpenAI's form of the call's endpoint, stamped with the client's model, without `usage`."""
+
+    body: dict[str, Raw]
+    usage: Usage | None
+    finish_reason: str = ""
+    has_answer: bool = True
+    """Visible text, a refusal, a tool call or an embedding is there."""
+    model_served: str = ""
+
+
+class StreamDecoder(Protocol):
+    """Turns an upstream's stream into the SSE events that OpenAI would send at the call's endpoint.
+
+    `feed` returns whole, client-ready events stamped with the client's model, with every usage object taken out and
+    without `[DONE]`; it raises `UpstreamFailure` on an error event and on malformed data. `final` returns what is left
+    to send once the answer is priced. What was learned on the way is in the attributes.
+    """
+
+    usage: Usage | None
+    finish_reason: str
+    has_answer: bool
+    finished: bool
+    """The upstream ended its stream in its own regular way; False at the end of the bytes means that it was cut."""
+    model_served: str
+    output_chars: int
+    """Characters of output seen (visible and thinking), for an estimate where usage is missing."""
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def final(self, usage: bytes) -> bytes:
+        """The closing events; `usage` is the JSON usage object of the call's endpoint, with its cost."""
+        ...
+
+
+class Adapter(Protocol):
+    """One wire format. Pure: no I/O, no state between calls."""
+
+    def encode(self, call: Call) -> UpstreamRequest: ...
+
+    def decode(self, call: Call, body: bytes) -> Reply:
+        """A 2xx body; raises `UpstreamFailure` when it is not what the wire promises."""
+        ...
+
+    def stream(self, call: Call) -> StreamDecoder: ...
+
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        """What a non-2xx answer means."""
+        ...

@@ -1,0 +1,18 @@
+"""UUIDv7 ids (RFC 9562 §5.7): sortable by time, so that the ledger's primary key is also its order."""
+
+import time
+from random import getrandbits
+
+_VERSION_7 = 0x7 << 76
+_VARIANT_RFC = 0x2 << 62
+
+
+def new_id() -> str:
+    """A UUIDv7 as 32 hex digits; unique, not secret."""
+    random_a, random_b = getrandbits(12) << 64, getrandbits(62)
+    return f"{(time.time_ns() // 1_000_000) << 80 | _VERSION_7 | random_a | _VARIANT_RFC | random_b:032x}"
+
+
+def created_ms(identifier: str) -> int:
+    """Unix time in ms at which `new_id` made this id."""
+    return int(identifier[:12], 16)

@@ -1,0 +1,62 @@
+"""A request as the steps see it: the caller's own bytes, and the few fields that decisions need."""
+
+from enum import StrEnum
+
+from msgspec import Raw, Struct
+
+from router.types.target import Capability
+
+
+class Endpoint(StrEnum):
+    CHAT = "chat"
+    RESPONSES = "responses"
+    COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What the caller asked for beyond OpenAI's fields (`x-lowpass-*` headers or their `metadata` twins)."""
+
+    session: str = ""
+    data_class: str = ""
+    region: str = ""
+    budget: str = ""
+    budget_nano: int | None = None
+    thinking_budget: int | None = None
+    deadline_ms: int | None = None
+    tags: tuple[str, ...] = ()
+    explain: bool = False
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One request. `body` keeps every top-level field as the bytes the client sent; nothing unknown is lost."""
+
+    id: str
+    endpoint: Endpoint
+    model: str
+    body: dict[str, Raw]
+    text: str
+    """Everything that would be sent, for the classifiers: messages, tool schemas, arguments."""
+    prompt_bytes: int
+    """Size of what the provider will tokenise; bounds the input tokens from above."""
+    needs: frozenset[Capability] = frozenset()
+    stream: bool = False
+    stream_usage: bool = False
+    """The client asked for the usage chunk."""
+    n: int = 1
+    max_output: int | None = None
+    effort: str | None = None
+    user: str = ""
+    limits: Limits = Limits()
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Who asks: a key and what it may do. Empty sets allow everything; `id` is empty on an open loopback gateway."""
+
+    id: str = ""
+    name: str = ""
+    routes: frozenset[str] = frozenset()
+    targets: frozenset[str] = frozenset()
+    tags: tuple[str, ...] = ()
+    budget: str = ""
+    scopes: frozenset[str] = frozenset()

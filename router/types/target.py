@@ -1,0 +1,139 @@
+"""What can serve a request: a model of a provider at an effort, with everything needed to judge and reach it."""
+
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+from router.types.price import Price
+from router.types.secret import Secret
+
+
+class Capability(StrEnum):
+    """What a request may need and a model may lack."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+    TOOLS = "tools"
+    JSON_SCHEMA = "json_schema"
+    VISION = "vision"
+    AUDIO = "audio"
+    LOGPROBS = "logprobs"
+    N = "n"
+
+
+class Wire(StrEnum):
+    """Wire formats; one file each in `adapters/`."""
+
+    OPENAI_COMPATIBLE = "openai_compatible"
+    ANTHROPIC = "anthropic"
+    GEMINI = "gemini"
+    LITELLM = "litellm"
+
+
+class Contract(StrEnum):
+    """What a provider promises about thinking (docs/thinking.md)."""
+
+    EXACT = "exact"
+    TARGET = "target"
+    LEVEL = "level"
+    SWITCH = "switch"
+    ALWAYS_ON = "always_on"
+    NONE = "none"
+
+
+class ThinkingField(StrEnum):
+    """How an OpenAI-compatible provider is told how much to think."""
+
+    REASONING_EFFORT = "reasoning_effort"
+    TOKEN_BUDGET = "thinking_token_budget"  # noqa: S105
+    ENABLE_THINKING = "enable_thinking"
+    THINKING_TYPE = "thinking.type"
+    REASONING = "reasoning"
+    THINKING_CONFIG = "thinking_config"
+    NONE = "none"
+
+
+class Thinking(Struct, frozen=True, kw_only=True):
+    """A model's thinking contract. `levels` go from least to most; `tokens` gives a typical p90 for each level."""
+
+    contract: Contract = Contract.NONE
+    levels: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = ()
+    minimum: int = 0
+    """Least budget in tokens that the provider accepts, where it takes a number."""
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """A catalog card. Sizes in billions of parameters, lengths in tokens."""
+
+    id: str
+    name: str
+    """What the provider calls it."""
+    context: int
+    max_output: int
+    capabilities: frozenset[Capability]
+    thinking: Thinking = Thinking()
+    price: Price | None = None
+    licence: str = "proprietary"
+    parameters_b: float | None = None
+    active_b: float | None = None
+
+
+class Quirks(Struct, frozen=True, kw_only=True):
+    """How a provider departs from OpenAI's chat wire, as data."""
+
+    max_tokens_field: str = "max_tokens"
+    thinking_field: ThinkingField = ThinkingField.NONE
+    reasoning_text: str = "reasoning_content"
+    stream_usage: bool = True
+    """Ask for usage with `stream_options.include_usage`."""
+    usage_counts_one_choice: bool = False
+    """With n > 1 the reported usage covers one choice only."""
+    grammar_tools: bool = False
+    """Tools are not enforced: the adapter asks for them through a JSON schema."""
+    responses: bool = False
+    """Has `/v1/responses` of its own."""
+    refuses: tuple[str, ...] = ()
+    """Request fields that the provider answers with an error; dropped."""
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """Who runs the model. `jurisdiction` is the ISO 3166 code of the legal entity's country."""
+
+    id: str
+    wire: Wire
+    base_url: str
+    key_env: str = ""
+    entity: str = ""
+    jurisdiction: str = ""
+    local: bool = False
+    quirks: Quirks = Quirks()
+
+
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """Milliseconds; `first` runs from the request's last byte to the first of the answer's body."""
+
+    connect: int = 5_000
+    first: int = 60_000
+    between: int = 30_000
+    total: int = 600_000
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """A (model, effort) at one place: the unit that is estimated, chosen, called and charged."""
+
+    id: str
+    model: Model
+    provider: Provider
+    base_url: str
+    api_key: Secret | None = None
+    effort: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    region: str = ""
+    timeouts: Timeouts = Timeouts()
+    retries: int = 1
+
+    @property
+    def local(self) -> bool:
+        return self.provider.local
