@@ -1,0 +1,1 @@
+"""Step 3: what a request holds and asks for. Local, no network, a fraction of a millisecond."""

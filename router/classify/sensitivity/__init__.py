@@ -1,0 +1,13 @@
+"""Detectors of sensitive text. One file a family; a new one is a file and a name in the union."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from router.classify.sensitivity.identifiers import Identifiers
+from router.classify.sensitivity.keywords import Keywords
+from router.classify.sensitivity.secrets import Secrets
+
+Detector = Annotated[Secrets | Identifiers | Keywords, Field(discriminator="kind")]
+
+__all__ = ["Detector", "Identifiers", "Keywords", "Secrets"]

@@ -1,0 +1,1 @@
+"""Step 5: policy, classification, estimates and health → an ordered plan. Pure."""
