@@ -1,0 +1,181 @@
+"""What a provider's error means, for every wire: OpenAI's, Anthropic's and Gemini's shapes and their relatives'."""
+
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from math import isfinite
+
+import msgspec
+
+from router.types.failure import ErrorKind, Failure
+
+MESSAGE_LIMIT = 500
+"""Characters of the provider's message that are kept."""
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding hostile JSON raises: bad syntax or type, bytes that are not UTF-8, nesting without end."""
+
+_CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error", "string_above_max_length"}
+_CONTEXT_MESSAGES = (
+    "context length",
+    "context window",
+    "context size",
+    "maximum context",
+    "prompt is too long",
+    "input is too long",
+    "exceeds the maximum number of tokens",
+)
+_FILTER_CODES = {
+    "content_filter",
+    "content_policy_violation",
+    "responsibleaipolicyviolation",
+    "moderation_blocked",
+    "data_inspection_failed",
+    "datainspectionfailed",
+}
+_QUOTA_CODES = {"insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active"}
+_QUOTA_MESSAGES = ("credit balance is too low", "insufficient balance")
+_MODEL_CODES = {"model_not_found", "model_decommissioned"}
+_AUTH_CODES = {"invalid_api_key", "api_key_invalid"}
+
+_STATUS = {
+    401: ErrorKind.AUTH,
+    402: ErrorKind.QUOTA,
+    403: ErrorKind.AUTH,
+    404: ErrorKind.MODEL_MISSING,
+    408: ErrorKind.TIMEOUT,
+    413: ErrorKind.CONTEXT_LENGTH,
+    429: ErrorKind.RATE_LIMITED,
+    503: ErrorKind.OVERLOADED,
+    504: ErrorKind.TIMEOUT,
+    529: ErrorKind.OVERLOADED,
+}
+_STREAMED_STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""Types of errors inside a stream of status 200, and the status that they stand for (Anthropic's and OpenAI's)."""
+
+
+def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+    """A non-2xx answer as a `Failure`; header names in lower case. Never raises, whatever the body is."""
+    error = _error(body)
+    message = _message(error) or _sentence(status)
+    kind = _kind(status, _codes(error), message.lower(), _param(error))
+    return Failure(kind, message[:MESSAGE_LIMIT], status, _retry_after(headers, error), _param(error))
+
+
+def streamed(payload: bytes) -> Failure:
+    """An error event inside a stream that began with status 200."""
+    error = _error(payload)
+    statuses = (_STREAMED_STATUS.get(code) or _http_error(code) for code in sorted(_codes(error)))
+    return failure(next((status for status in statuses if status), 500), {}, payload)
+
+
+def malformed(what: str) -> Failure:
+    """The upstream broke its wire's promise; `what` is a sentence of ours."""
+    return Failure(ErrorKind.BAD_RESPONSE, what)
+
+
+def _kind(status: int, codes: set[str], message: str, param: str | None) -> ErrorKind:
+    kinds = (
+        (ErrorKind.CONTENT_FILTER, codes & _FILTER_CODES),
+        (ErrorKind.CONTEXT_LENGTH, codes & _CONTEXT_CODES or _too_long(status, message, param)),
+        (ErrorKind.QUOTA, codes & _QUOTA_CODES or any(words in message for words in _QUOTA_MESSAGES)),
+        (ErrorKind.MODEL_MISSING, codes & _MODEL_CODES),
+        (ErrorKind.AUTH, codes & _AUTH_CODES),
+    )
+    named = next((kind for kind, hit in kinds if hit), None)
+    return named or _STATUS.get(status) or (ErrorKind.BAD_REQUEST if status < 500 else ErrorKind.SERVER_ERROR)
+
+
+def _too_long(status: int, message: str, param: str | None) -> bool:
+    """Some providers say it in prose only; vLLM names `input_tokens`."""
+    said = param == "input_tokens" or any(words in message for words in _CONTEXT_MESSAGES)
+    return status in (400, 413, 422) and said
+
+
+def _error(body: bytes) -> dict[str, object]:
+    """The error object: under `error`, the first of a list (Gemini's compatible surface), or the body itself."""
+    try:
+        found = msgspec.json.decode(body)
+    except UNREADABLE:
+        return {}
+    if isinstance(found, list):
+        found = found[0] if found else {}
+    inner = found.get("error", found) if isinstance(found, dict) else {}
+    return inner if isinstance(inner, dict) else {"message": inner}
+
+
+def _codes(error: dict[str, object]) -> set[str]:
+    inner = error.get("innererror")
+    details = error.get("details")
+    parts = [error, inner, *(details if isinstance(details, list) else ())]
+    values = (
+        part.get(name) for part in parts if isinstance(part, dict) for name in ("code", "type", "status", "reason")
+    )
+    return {str(value).lower() for value in values if isinstance(value, str | int)}
+
+
+def _message(error: dict[str, object]) -> str:
+    """FastAPI servers answer `detail`: a sentence, or a list of field errors."""
+    detail = error.get("detail")
+    if isinstance(detail, list) and detail and isinstance(detail[0], dict):
+        detail = detail[0].get("msg")
+    found = error.get("message") or detail
+    return found.strip() if isinstance(found, str) else ""
+
+
+def _param(error: dict[str, object]) -> str | None:
+    detail = error.get("detail")
+    if isinstance(detail, list) and detail and isinstance(detail[0], dict):
+        place = detail[0].get("loc")
+        return str(place[-1]) if isinstance(place, list) and place else None
+    param = error.get("param")
+    return param if isinstance(param, str) else None
+
+
+def _sentence(status: int) -> str:
+    return f"The provider answered with status {status} and no message."
+
+
+def _http_error(code: str) -> int | None:
+    return int(code) if code.isdecimal() and 400 <= int(code) < 600 else None
+
+
+def _retry_after(headers: Mapping[str, str], error: dict[str, object]) -> float | None:
+    """Seconds to wait: `retry-after-ms`, `Retry-After` as seconds or date, or Google's RetryInfo."""
+    milliseconds = _seconds(headers.get("retry-after-ms", ""))
+    stated = headers.get("retry-after", "")
+    waits = (milliseconds and milliseconds / 1000, _seconds(stated), _until(stated), _retry_info(error))
+    return next((wait for wait in waits if wait is not None), None)
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return max(seconds, 0.0) if isfinite(seconds) else None
+
+
+def _until(date: str) -> float | None:
+    try:
+        return max(parsedate_to_datetime(date).timestamp() - time.time(), 0.0)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _retry_info(error: dict[str, object]) -> float | None:
+    details = error.get("details")
+    delays = [part.get("retryDelay") for part in details if isinstance(part, dict)] if isinstance(details, list) else []
+    return next((_seconds(delay.removesuffix("s")) for delay in delays if isinstance(delay, str)), None)
