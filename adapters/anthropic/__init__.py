@@ -1,0 +1,29 @@
+"""Anthropic's Messages API, version 2023-06-01. Field names as in the anthropic SDK 2.11.0."""
+
+from collections.abc import Mapping
+
+from adapters.anthropic.decode import decode
+from adapters.anthropic.encode import encode
+from adapters.anthropic.stream import AnthropicStream
+from adapters.failure import failure
+from router.types.call import Call, Reply, StreamDecoder, UpstreamRequest
+from router.types.failure import Failure
+
+
+class AnthropicAdapter:
+    """Chat only. The base URL ends before `/v1`."""
+
+    def encode(self, call: Call) -> UpstreamRequest:
+        return encode(call)
+
+    def decode(self, call: Call, body: bytes) -> Reply:
+        return decode(call, body)
+
+    def stream(self, call: Call) -> StreamDecoder:
+        return AnthropicStream(call)
+
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        return failure(status, headers, body)
+
+
+__all__ = ["AnthropicAdapter"]

@@ -1,0 +1,29 @@
+"""Google's Gemini API, `generateContent`. Field names as in google-genai 3.4.0."""
+
+from collections.abc import Mapping
+
+from adapters.failure import failure
+from adapters.gemini.decode import decode
+from adapters.gemini.encode import encode
+from adapters.gemini.stream import GeminiStream
+from router.types.call import Call, Reply, StreamDecoder, UpstreamRequest
+from router.types.failure import Failure
+
+
+class GeminiAdapter:
+    """Chat only. The base URL ends before `/v1beta`."""
+
+    def encode(self, call: Call) -> UpstreamRequest:
+        return encode(call)
+
+    def decode(self, call: Call, body: bytes) -> Reply:
+        return decode(call, body)
+
+    def stream(self, call: Call) -> StreamDecoder:
+        return GeminiStream(call)
+
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        return failure(status, headers, body)
+
+
+__all__ = ["GeminiAdapter"]
