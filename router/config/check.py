@@ -1,0 +1,84 @@
+"""Policy file → Config, or every problem at once."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from router.config.config import Catalog, Config, Route
+from router.config.meaning import Names, check_meaning, check_requirements
+from router.config.policy import Policy
+from router.config.shape import read_policy
+from router.config.source import Source, construct, parse, read_bytes
+from router.config.targets import TargetBuilder
+from router.errors import ConfigError, Problem
+from router.types.target import Target
+
+
+def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]) -> Config:
+    """The config of a sound policy file; raises ConfigError with all problems in the order of the file.
+
+    `engines` maps the name of each local engine to its base URL.
+    """
+    source = Source(str(path))
+    config = _examine(path, source, catalog, environ, engines)
+    if source.problems or config is None:
+        raise ConfigError(_in_order(source))
+    return config
+
+
+def problems(
+    path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]
+) -> tuple[Problem, ...]:
+    """All problems of a policy file in its order; none where `load` succeeds."""
+    source = Source(str(path))
+    _examine(path, source, catalog, environ, engines)
+    return _in_order(source)
+
+
+def engines_needed(path: Path) -> tuple[str, ...]:
+    """Names of the engines that the targets name, in the file's order; of a broken file, those that can be seen."""
+    source = Source(str(path))
+    parse(read_bytes(path, source), source)
+    values = construct(source.root, source, {}) if source.root else None
+    rows = values.get("targets") if isinstance(values, dict) else None
+    targets = rows.values() if isinstance(rows, dict) else ()
+    named = (row.get("engine") for row in targets if isinstance(row, dict))
+    return tuple(dict.fromkeys(name for name in named if isinstance(name, str)))
+
+
+def _in_order(source: Source) -> tuple[Problem, ...]:
+    return tuple(sorted(source.problems, key=lambda problem: (problem.line, problem.column)))
+
+
+def _examine(
+    path: Path, source: Source, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]
+) -> Config | None:
+    data = read_bytes(path, source)
+    if not source.problems:
+        parse(data, source)
+    if source.root is None:
+        return None
+    names = Names(source)
+    policy = read_policy(source.root, source, environ)
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    check_meaning(source, policy, names)
+    refuse = policy.unpriced == "refuse"
+    builder = TargetBuilder(source, catalog, engines, priced=refuse, price_version=f"policy {digest}")
+    built = {name: builder.build(name, row) for name, row in policy.targets.items()}
+    targets = {name: target for name, target in built.items() if target is not None}
+    if len(targets) == len(names.targets) and not any(loc[0] == "targets" for loc in source.dropped):
+        check_requirements(source, policy, targets)
+    return _config(path, digest, policy, targets)
+
+
+def _config(path: Path, digest: str, policy: Policy, targets: dict[str, Target]) -> Config:
+    return Config(
+        path=str(path),
+        hash=digest,
+        targets=targets,
+        routes={name: Route(name, row.strategy) for name, row in policy.routes.items()},
+        sensitivity=policy.sensitivity,
+        budgets=policy.budgets,
+        unpriced=policy.unpriced,
+        budget_status=policy.budget_status,
+    )

@@ -1,0 +1,110 @@
+"""What the names in a policy refer to: nothing unknown, nothing that can never take effect."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from router.config.policy import Policy
+from router.config.shape import did_you_mean
+from router.config.source import Loc, Source, pairs, word
+from router.types.target import Target
+
+
+class Names:
+    """What the file declares, its broken parts included: a mistake in a target must not make its routes wrong."""
+
+    def __init__(self, source: Source) -> None:
+        self.targets = _keys(source, ("targets",))
+        self.routes = _keys(source, ("routes",))
+        self.classes = _keys(source, ("sensitivity", "classes")) or ("internal",)
+        self.sections = {key.value: child for key, child in pairs(source.root)}
+
+
+def _keys(source: Source, loc: Loc) -> tuple[str, ...]:
+    found, node = source.walk(loc)
+    return tuple(key.value for key, _ in pairs(node)) if found == loc else ()
+
+
+def check_meaning(source: Source, policy: Policy, names: Names) -> None:
+    _check_sections(source, names)
+    _check_clashes(source, names)
+    _check_routes(source, policy, names)
+    _check_classes(source, policy, names)
+    _check_budgets(source, policy, names)
+
+
+def check_requirements(source: Source, policy: Policy, targets: Mapping[str, Target]) -> None:
+    """Only once every target could be built: a class that no target may serve is refused wholesale."""
+    for name, requirements in policy.sensitivity.classes.items():
+        reasons = [requirements.refusal(target) for target in targets.values()]
+        if reasons and all(reasons):
+            what = f"every request of class {name} would be refused: no target meets its requirements"
+            remedy = f"add a target that does, or relax them ({reasons[0]})"
+            source.report(source.key(("sensitivity", "classes", name)), what, remedy)
+
+
+def _check_sections(source: Source, names: Names) -> None:
+    if "version" not in names.sections:
+        source.report(source.root, "the key 'version' is missing", "add version: 1 as the first line")
+    for section, example in (
+        ("targets", "local: {model: local/smollm2-135m-instruct, engine: smollm2}"),
+        ("routes", "auto: {strategy: {kind: cheapest, targets: [local]}}"),
+    ):
+        node = names.sections.get(section)
+        if node is None or not node.value:
+            place = source.key((section,)) if node else source.root
+            source.report(place, f"the policy has no {section}", f"add {section}: {{{example}}}")
+
+
+def _check_clashes(source: Source, names: Names) -> None:
+    for name in sorted(set(names.targets) & set(names.routes)):
+        what = f"'{name}' is both a route and a target: a request could mean either"
+        source.report(source.key(("routes", name)), what, "rename one of the two")
+
+
+def _check_routes(source: Source, policy: Policy, names: Names) -> None:
+    for route, row in policy.routes.items():
+        loc = ("routes", route, "strategy")
+        wanted = row.strategy.names()
+        for name in dict.fromkeys(wanted):
+            if name not in names.targets:
+                _unknown(source, loc, "target", name, names.targets)
+        _check_twice(source, loc, "target", wanted)
+
+
+def _check_classes(source: Source, policy: Policy, names: Names) -> None:
+    sensitivity = policy.sensitivity
+    if sensitivity.default not in names.classes:
+        found, _ = source.walk(("sensitivity", "default"))
+        _unknown(source, found, "class", sensitivity.default, names.classes)
+    for index, detector in enumerate(sensitivity.detectors):
+        if detector.data_class not in names.classes:
+            _unknown(source, ("sensitivity", "detectors", index, "class"), "class", detector.data_class, names.classes)
+
+
+def _check_budgets(source: Source, policy: Policy, names: Names) -> None:
+    ids = [budget.id for budget in policy.budgets]
+    for index, budget in enumerate(policy.budgets):
+        loc: Loc = ("budgets", index)
+        if budget.id in ids[:index]:
+            what = f"two budgets have the id '{source.text((*loc, 'id'))}'"
+            source.report(source.node((*loc, "id")), what, "rename one of the two")
+        for route in budget.routes:
+            if route not in names.routes:
+                _unknown(source, (*loc, "routes"), "route", route, names.routes)
+        for field in ("routes", "keys", "tags"):
+            if (*loc, field) == source.walk((*loc, field))[0] and not getattr(budget, field):
+                what = f"an empty list of {field} binds nothing"
+                source.report(source.node((*loc, field)), what, f"remove {field} to bind all, or name some")
+
+
+def _check_twice(source: Source, loc: Loc, noun: str, wanted: Sequence[str]) -> None:
+    for name, times in Counter(wanted).items():
+        if times > 1:
+            node = source.find(loc, name, last=True)
+            source.report(node, f"the {noun} '{word(node)}' is listed {times} times", "list it once")
+
+
+def _unknown(source: Source, loc: Loc, noun: str, name: str, known: Iterable[str]) -> None:
+    node = source.find(loc, name)
+    text = word(node)
+    source.report(node, f"unknown {noun} '{text}'", did_you_mean(text, known))

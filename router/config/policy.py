@@ -1,0 +1,120 @@
+"""The shape of a policy file. What its names mean is checked in meaning.py."""
+
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, SecretStr, StringConstraints, Tag
+
+from router.budget.budget import Budget
+from router.classify.sensitivity import Detector
+from router.decide.requirements import Requirements
+from router.decide.strategies import Strategy
+from router.types.target import Capability, Contract
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
+URL = r"^https?://[^\s/?#]+[^\s?#]*$"
+HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+HEADER_VALUE = r"^[\x20-\x7e]*$"
+
+Name = Annotated[str, StringConstraints(pattern=NAME, max_length=128)]
+"""Travels in headers, URLs and reports."""
+Tokens = Annotated[int, Field(gt=0)]
+Milliseconds = Annotated[int, Field(gt=0)]
+Rate = Annotated[Decimal, Field(ge=0)]
+"""USD per million tokens."""
+Url = Annotated[str, StringConstraints(pattern=URL)]
+HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
+HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE)]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class PriceRow(Part):
+    """USD per million tokens."""
+
+    input: Rate
+    output: Rate
+    cache_read: Rate | None = None
+    cache_write: Rate | None = None
+    cache_write_1h: Rate | None = None
+    reasoning: Rate | None = None
+    input_audio: Rate | None = None
+    output_audio: Rate | None = None
+
+
+class ThinkingRow(Part):
+    """`levels` from least to most; `tokens` a typical p90 for each."""
+
+    contract: Contract
+    levels: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = ()
+    minimum: int = 0
+
+
+class ModelRow(Part):
+    """A model that the catalog doesn't know, or knows under other terms."""
+
+    name: Annotated[str, StringConstraints(min_length=1)] = Field(description="What the provider calls it.")
+    provider: str = Field(description="A provider of the catalog.")
+    context: Tokens = Field(description="Tokens of input and output together.")
+    max_output: Tokens
+    capabilities: tuple[Capability, ...] = Field(min_length=1)
+    price: PriceRow | None = None
+    thinking: ThinkingRow | None = None
+    licence: str = "proprietary"
+    parameters_b: float | None = Field(None, gt=0, description="Billions of parameters.")
+    active_b: float | None = Field(None, gt=0, description="Billions of parameters used per token.")
+
+
+class TimeoutsRow(Part):
+    connect_ms: Milliseconds | None = None
+    first_ms: Milliseconds | None = Field(None, description="Until the first byte of the answer's body.")
+    between_ms: Milliseconds | None = Field(None, description="Between two parts of a stream.")
+    total_ms: Milliseconds | None = None
+
+
+def _form(value: object) -> str:
+    return "card" if isinstance(value, str) else "inline"
+
+
+class TargetRow(Part):
+    """A model at an effort, at one place."""
+
+    model: Annotated[Annotated[str, Tag("card")] | Annotated[ModelRow, Tag("inline")], Discriminator(_form)] = Field(
+        description="The id of a catalog model, or a model written out."
+    )
+    effort: str | None = Field(None, description="One of the model's thinking levels.")
+    engine: str | None = Field(None, description="A local engine that `lowpass serve` launches.")
+    base_url: Url | None = None
+    api_key: SecretStr | None = Field(None, description='A reference: "${OPENAI_API_KEY}".')
+    region: str = Field("", description="Where the data is processed, in the words that classes use.")
+    headers: dict[HeaderName, HeaderValue] = {}
+    timeouts: TimeoutsRow = TimeoutsRow()
+    retries: int = Field(1, ge=0, le=10, description="Further tries at this target.")
+
+
+class RouteRow(Part):
+    strategy: Strategy
+
+
+class Sensitivity(Part):
+    """`classes` from least to most sensitive; unlabelled requests have class `default`."""
+
+    default: str = "internal"
+    classes: dict[Name, Requirements] = {"internal": Requirements()}
+    detectors: tuple[Detector, ...] = ()
+
+
+class Policy(Part):
+    """A policy file of lowpass. Every key has a default so that a file with mistakes can be judged part by part."""
+
+    model_config = ConfigDict(title="lowpass policy", json_schema_extra={"required": ["version", "targets", "routes"]})
+    version: Literal[1] = 1
+    targets: dict[Name, TargetRow] = {}
+    routes: dict[Name, RouteRow] = {}
+    sensitivity: Sensitivity = Sensitivity()
+    budgets: tuple[Budget, ...] = ()
+    unpriced: Literal["refuse", "allow"] = "refuse"
+    budget_status: Literal[402, 429] = 402

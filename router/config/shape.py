@@ -1,0 +1,192 @@
+"""Tree → Policy: every departure from the shape becomes a problem, and the sound parts are kept."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from router.config.policy import HEADER_NAME, HEADER_VALUE, NAME, URL, Policy
+from router.config.source import Loc, Source, construct
+
+_NAMED_PARTS = {"sensitivity": 3}
+"""Depth of the part that is dropped for a mistake inside it; 2 (a target, a route, a budget) elsewhere."""
+
+_WHOLE, _NUMBER, _TEXT = "a whole number", "a number", "text"
+_TYPES = {
+    "int_type": (_WHOLE, "write digits only, e.g. 5000"),
+    "int_parsing": (_WHOLE, "write digits only, e.g. 5000"),
+    "int_from_float": (_WHOLE, "drop the fraction"),
+    "decimal_type": (_NUMBER, "write it like 0.25"),
+    "decimal_parsing": (_NUMBER, "write it like 0.25"),
+    "finite_number": (_NUMBER, "write a finite number"),
+    "float_type": (_NUMBER, "write it like 0.25"),
+    "float_parsing": (_NUMBER, "write it like 0.25"),
+    "string_type": (_TEXT, "put it in quotes"),
+    "bool_type": ("true or false", "write true or false"),
+    "bool_parsing": ("true or false", "write true or false"),
+    "tuple_type": ("a list", "put it in brackets: [a, b]"),
+    "dict_type": ("a mapping", "write 'name: value' pairs below it"),
+    "model_type": ("a mapping", "write 'key: value' pairs"),
+    "model_attributes_type": ("a mapping", "write 'kind: …' and its other keys"),
+}
+_BOUNDS = {
+    "greater_than": ("above {gt}", "write a larger number"),
+    "greater_than_equal": ("at least {ge}", "write a larger number"),
+    "less_than_equal": ("at most {le}", "write a smaller number"),
+    "too_short": ("a list with something in it", "add an entry"),
+    "string_too_short": ("text", "write a name"),
+    "string_too_long": ("at most {max_length} characters long", "shorten it"),
+}
+_PATTERNS = {
+    NAME: "use letters, digits and . _ : / - only, and start with a letter or a digit",
+    URL: "start it with http:// or https://, without blanks, '?' or '#'",
+    HEADER_NAME: "name an HTTP header, e.g. x-team",
+    HEADER_VALUE: "use printable ASCII characters only, no line break",
+}
+
+
+def read_policy(root: yaml.Node, source: Source, environ: Mapping[str, str]) -> Policy:
+    """Drops each part with a mistake from `root` until the rest is sound."""
+    while True:
+        try:
+            return Policy.model_validate(construct(root, source, environ))
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_input=False)
+        for detail in details:
+            _report(source, detail)
+        parts = {_smallest(source, detail) for detail in details}
+        for part in sorted(parts, key=_last_first, reverse=True):
+            source.drop(part)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A remedy for a name that nothing bears."""
+    names = tuple(known)
+    close = get_close_matches(word, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"use one of {', '.join(names[:12])}" + (", …" if len(names) > 12 else "") if names else "declare one first"
+
+
+def _smallest(source: Source, detail: ErrorDetails) -> Loc:
+    """The smallest part whose loss leaves the rest valid: an unknown or optional key, else the named part around it."""
+    found, _ = source.walk(detail["loc"])
+    least = _NAMED_PARTS.get(str(detail["loc"][0]), 2)
+    if detail["type"] == "extra_forbidden":
+        return found
+    return next((found[:n] for n in range(len(found), least, -1) if _optional(found[:n])), found[:least])
+
+
+def _optional(loc: Loc) -> bool:
+    parent = _schema_at(loc[:-1])
+    return loc[-1] in parent.get("properties", ()) and loc[-1] not in parent.get("required", ())
+
+
+def _last_first(loc: Loc) -> tuple[tuple[bool, int, str], ...]:
+    return tuple((isinstance(part, int), part if isinstance(part, int) else 0, str(part)) for part in loc)
+
+
+def _report(source: Source, detail: ErrorDetails) -> None:
+    loc, kind = detail["loc"], detail["type"]
+    if kind == "extra_forbidden":
+        _report_unknown_key(source, loc)
+    elif kind == "missing":
+        what = f"the key '{loc[-1]}' is missing in {_dotted(source, loc)}"
+        source.report(source.node(loc), what, f"add {loc[-1]}: …")
+    elif loc[-1] == "[key]":
+        source.report(source.key(loc[:-1]), f"'{loc[-2]}' can't be a name here", _pattern_remedy(detail))
+    elif kind in ("union_tag_invalid", "union_tag_not_found"):
+        _report_kind(source, detail)
+    else:
+        what, remedy = _wrong_value(source, detail)
+        source.report(source.node(loc), f"{_dotted(source, loc)} must be {what}", remedy)
+
+
+def _wrong_value(source: Source, detail: ErrorDetails) -> tuple[str, str]:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if detail["loc"] == ("version",):
+        return "1", "write version: 1, the only one that this lowpass reads"
+    if kind in ("literal_error", "enum"):
+        return str(context["expected"]), _expected_remedy(source.text(detail["loc"]), str(context["expected"]))
+    if kind in _TYPES:
+        return _TYPES[kind]
+    if kind in _BOUNDS:
+        what, remedy = _BOUNDS[kind]
+        return what.format_map(context), remedy
+    return "of the right form", _pattern_remedy(detail)
+
+
+def _expected_remedy(word: str, expected: str) -> str:
+    options = [option.strip(" '") for option in expected.replace(" or ", ",").split(",")]
+    return did_you_mean(word, options)
+
+
+def _pattern_remedy(detail: ErrorDetails) -> str:
+    return _PATTERNS.get(str(detail.get("ctx", {}).get("pattern")), "correct it")
+
+
+def _report_kind(source: Source, detail: ErrorDetails) -> None:
+    loc = detail["loc"]
+    kinds = [name for name in _branches(_schema_at(loc))]
+    word = source.text((*loc, "kind"))
+    if detail["type"] == "union_tag_invalid":
+        source.report(source.node((*loc, "kind")), f"unknown kind '{word}'", did_you_mean(word, kinds))
+    else:
+        what = f"the key 'kind' is missing in {_dotted(source, loc)}"
+        source.report(source.node(loc), what, f"add kind: {' | '.join(kinds)}")
+
+
+def _report_unknown_key(source: Source, loc: Loc) -> None:
+    parent, key = loc[:-1], str(loc[-1])
+    known = tuple(_resolve(_schema_at(parent)).get("properties", ()))
+    place = _dotted(source, parent) or "a policy"
+    source.report(source.key(loc), f"unknown key '{key}' in {place}", did_you_mean(key, known))
+
+
+def _dotted(source: Source, loc: Loc) -> str:
+    """The part of `loc` that the file has, e.g. "routes.auto.strategy"; list items count from 1."""
+    found, _ = source.walk(loc)
+    return ".".join(str(part + 1) if isinstance(part, int) else part for part in found) or "the policy"
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return Policy.model_json_schema()
+
+
+def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
+    """Follows references, and the mapping side of "text or a mapping"."""
+    if "$ref" in schema:
+        return _resolve(_schema()["$defs"][schema["$ref"].rpartition("/")[2]])
+    options = schema.get("anyOf", schema.get("oneOf", ())) if "discriminator" not in schema else ()
+    objects = [option for option in map(_resolve, options) if option.get("type") == "object"]
+    return objects[0] if objects else schema
+
+
+def _branches(schema: dict[str, Any]) -> dict[str, str]:
+    mapping: dict[str, str] = schema.get("discriminator", {}).get("mapping", {})
+    return mapping
+
+
+def _schema_at(loc: Loc) -> dict[str, Any]:
+    schema = _resolve(_schema())
+    for part in loc:
+        if part in _branches(schema):
+            schema = _resolve({"$ref": _branches(schema)[str(part)]})
+        elif isinstance(part, int):
+            schema = _resolve(schema["items"])
+        elif part in schema.get("properties", ()):
+            schema = _resolve(schema["properties"][part])
+        else:
+            schema = _resolve(_entries(schema))
+    return schema
+
+
+def _entries(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a mapping's values; of anything else, itself."""
+    values = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
+    return next((value for value in values if value), schema)

@@ -1,0 +1,168 @@
+"""One row of `targets` and the catalog → a Target."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from pydantic import SecretStr
+
+from router.config.config import Catalog
+from router.config.policy import ModelRow, PriceRow, TargetRow, TimeoutsRow
+from router.config.shape import did_you_mean
+from router.config.source import Loc, Source
+from router.types.money import nano_from_usd
+from router.types.price import Price
+from router.types.secret import Secret
+from router.types.target import Capability, Contract, Model, Provider, Target, Thinking, Timeouts
+
+_SERVED = frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDINGS})
+
+
+class TargetBuilder:
+    """`engines` maps an engine's name to its base URL; `price_version` marks prices that the policy states itself."""
+
+    def __init__(
+        self, source: Source, catalog: Catalog, engines: Mapping[str, str], *, priced: bool, price_version: str
+    ) -> None:
+        self._source, self._catalog, self._engines = source, catalog, engines
+        self._priced, self._version = priced, price_version
+
+    def build(self, name: str, row: TargetRow) -> Target | None:
+        """None where the model or its provider is unknown: nothing else can be judged then."""
+        loc: Loc = ("targets", name)
+        found = self._inline(loc, row.model) if isinstance(row.model, ModelRow) else self._card(loc, row.model)
+        if found is None:
+            return None
+        model, provider = found
+        self._check_effort(loc, row.effort, model)
+        self._check_price(loc, model)
+        return Target(
+            id=name,
+            model=model,
+            provider=provider,
+            base_url=self._address(loc, row, provider),
+            api_key=self._key(loc, row.api_key, provider),
+            effort=row.effort,
+            headers=dict(row.headers),
+            region=row.region,
+            timeouts=_timeouts(row.timeouts),
+            retries=row.retries,
+        )
+
+    def _report(self, loc: Loc, what: str, remedy: str) -> None:
+        self._source.report(self._source.node(loc), what, remedy)
+
+    def _report_absence(self, loc: Loc, what: str, remedy: str) -> None:
+        """Unless what is absent was there, but wrong."""
+        if loc not in self._source.dropped:
+            self._report(loc, what, remedy)
+
+    def _card(self, loc: Loc, identifier: str) -> tuple[Model, Provider] | None:
+        card = self._catalog.models.get(identifier)
+        if card is None:
+            word = self._source.text((*loc, "model"))
+            what = f"the catalog has no model '{word}'"
+            remedy = did_you_mean(word, self._catalog.models)
+            self._report((*loc, "model"), what, f"{remedy} Or write it out: {{name: …, provider: …, …}}")
+            return None
+        model, provider = card
+        return model, self._catalog.providers[provider]
+
+    def _inline(self, loc: Loc, row: ModelRow) -> tuple[Model, Provider] | None:
+        provider = self._catalog.providers.get(row.provider)
+        if provider is None:
+            word = self._source.text((*loc, "model", "provider"))
+            remedy = did_you_mean(word, self._catalog.providers)
+            self._report((*loc, "model", "provider"), f"unknown provider '{word}'", remedy)
+            return None
+        self._check_inline((*loc, "model"), row)
+        model = Model(
+            id=f"{row.provider}/{row.name}",
+            name=row.name,
+            context=row.context,
+            max_output=row.max_output,
+            capabilities=frozenset(row.capabilities),
+            thinking=_thinking(row),
+            price=_price(row.price, self._version) if row.price else None,
+            licence=row.licence,
+            parameters_b=row.parameters_b,
+            active_b=row.active_b,
+        )
+        return model, provider
+
+    def _check_inline(self, loc: Loc, row: ModelRow) -> None:
+        if row.max_output > row.context:
+            self._report((*loc, "max_output"), "max_output is larger than context", "lower it, or raise context")
+        if not _SERVED & set(row.capabilities):
+            what = "a model without chat, completions or embeddings serves nothing"
+            self._report((*loc, "capabilities"), what, "add chat to its capabilities")
+        thinking = row.thinking
+        if thinking and len(thinking.levels) != len(thinking.tokens):
+            what = f"{len(thinking.levels)} levels but {len(thinking.tokens)} tokens"
+            self._report((*loc, "thinking"), what, "give each level its typical tokens")
+        if thinking and (thinking.contract is Contract.NONE) == bool(thinking.levels):
+            what = f"contract {thinking.contract} and {len(thinking.levels)} levels contradict each other"
+            self._report((*loc, "thinking"), what, "list levels for a model that thinks, none for one that doesn't")
+
+    def _check_effort(self, loc: Loc, effort: str | None, model: Model) -> None:
+        if effort is None or effort in model.thinking.levels:
+            return
+        word = self._source.text((*loc, "effort"))
+        if model.thinking.levels:
+            what = f"{model.id} has no effort '{word}'"
+            self._report((*loc, "effort"), what, f"use one of {', '.join(model.thinking.levels)}")
+        else:
+            self._report((*loc, "effort"), f"{model.id} has no thinking to set", "remove effort")
+
+    def _check_price(self, loc: Loc, model: Model) -> None:
+        if self._priced and model.price is None:
+            what = f"{model.id} has no price and the policy refuses unpriced models"
+            remedy = "add price: {input: …, output: …} (USD per million tokens), or set unpriced: allow"
+            self._report_absence((*loc, "model", "price"), what, remedy)
+
+    def _address(self, loc: Loc, row: TargetRow, provider: Provider) -> str:
+        if row.engine is not None:
+            return self._engine_address(loc, row, provider)
+        url = row.base_url or provider.base_url
+        if "{" in url:
+            what = f"the address of {provider.id} has a blank to fill in"
+            self._report_absence((*loc, "base_url"), what, f"set base_url: {provider.base_url} with your own values")
+        return url.rstrip("/")
+
+    def _engine_address(self, loc: Loc, row: TargetRow, provider: Provider) -> str:
+        word = self._source.text((*loc, "engine"))
+        if row.base_url:
+            what = "engine and base_url exclude each other"
+            self._report(
+                (*loc, "base_url"), what, "keep engine to have it launched, or base_url to reach a running one"
+            )
+        elif not provider.local:
+            what = f"an engine can't serve a model of {provider.id}"
+            self._report((*loc, "engine"), what, "remove engine, or name a local model")
+        elif row.engine not in self._engines:
+            self._report((*loc, "engine"), f"unknown engine '{word}'", did_you_mean(word, self._engines))
+        return self._engines.get(row.engine or "", "").rstrip("/")
+
+    def _key(self, loc: Loc, key: SecretStr | None, provider: Provider) -> Secret | None:
+        value = key.get_secret_value() if key else ""
+        if not value and provider.key_env:
+            what = f"{provider.id} needs an API key"
+            remedy = f'add api_key: "${{{provider.key_env}}}" and export {provider.key_env}'
+            self._report_absence((*loc, "api_key"), what, remedy)
+        if any(not "!" <= character <= "~" for character in value):
+            what = "the key has a blank, a line break or a character that no key has"
+            self._report((*loc, "api_key"), what, "set it without them")
+        return Secret(value) if value else None
+
+
+def _thinking(row: ModelRow) -> Thinking:
+    return Thinking(**row.thinking.model_dump()) if row.thinking else Thinking()
+
+
+def _price(row: PriceRow, version: str) -> Price:
+    rates: dict[str, Decimal] = row.model_dump(exclude_none=True)
+    return Price(version=version, **{name: nano_from_usd(rate) for name, rate in rates.items()})
+
+
+def _timeouts(row: TimeoutsRow) -> Timeouts:
+    given: dict[str, int] = row.model_dump(exclude_none=True)
+    return Timeouts(**{name.removesuffix("_ms"): value for name, value in given.items()})
