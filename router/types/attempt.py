@@ -22,5 +22,3 @@ class Attempt(Struct, frozen=True, kw_only=True):
     finish_reason: str = ""
     model_served: str = ""
     thinking: str = "none"
-    detail: str = ""
-    """The provider's own error message is content: only our words stand here."""

@@ -35,6 +35,8 @@ class Request(Struct, frozen=True, kw_only=True):
     endpoint: Endpoint
     model: str
     body: dict[str, Raw]
+    chat: dict[str, Raw] | None = None
+    """A Responses request as Chat Completions; None where it can't be said that way."""
     text: str
     """Everything that would be sent, for the classifiers: messages, tool schemas, arguments."""
     prompt_bytes: int

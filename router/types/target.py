@@ -20,6 +20,8 @@ class Capability(StrEnum):
     AUDIO = "audio"
     LOGPROBS = "logprobs"
     N = "n"
+    RESPONSES = "responses"
+    """The provider's own Responses endpoint: for what can't be said as chat. Stated by `Quirks.responses`."""
 
 
 class Wire(StrEnum):

@@ -1,4 +1,4 @@
-"""Identifiers of persons and accounts: e-mail, payment card (Luhn), IBAN (ISO 13616 mod 97), US social security number."""
+"""Persons and accounts: e-mail, payment card (Luhn), IBAN (ISO 13616 mod 97), US social security number."""
 
 from collections.abc import Iterator
 from typing import Literal

@@ -1,0 +1,99 @@
+"""The hard filter: who may and can serve a request. Runs before any scoring, and again at the door."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from router.decide.requirements import Requirements
+from router.types.classification import Classification
+from router.types.plan import Dropped
+from router.types.request import Caller, Request
+from router.types.target import Capability, Contract, Target
+
+
+class Gate(Struct, frozen=True):
+    """Everything that decides over eligibility besides the target itself."""
+
+    request: Request
+    caller: Caller
+    classification: Classification
+    requirements: Requirements
+    unpriced: bool
+    """The policy admits targets without a price."""
+    resting: Callable[[str], float]
+    """Seconds for which a target's circuit stays open."""
+
+
+def refusal(target: Target, gate: Gate) -> Dropped | None:
+    """The first reason why `target` must not be asked, or None."""
+    for reason, check in _CHECKS:
+        detail = check(target, gate)
+        if detail:
+            return Dropped(target.id, reason, detail)
+    return None
+
+
+def forbidden(target: Target, gate: Gate) -> str:
+    """Why the request's class or region keeps it from `target`: the part of the filter that the door repeats."""
+    return _data_class(target, gate) or _region(target, gate)
+
+
+def _key(target: Target, gate: Gate) -> str:
+    allowed = gate.caller.targets
+    return "the key may not use it" if allowed and target.id not in allowed else ""
+
+
+def _data_class(target: Target, gate: Gate) -> str:
+    detail = gate.requirements.refusal(target)
+    return f"{detail} ({gate.classification.data_class})" if detail else ""
+
+
+def _region(target: Target, gate: Gate) -> str:
+    wanted = gate.request.limits.region
+    if not wanted or target.local or target.region == wanted:
+        return ""
+    return f"the caller narrowed the region to {wanted}; this target is in {target.region or 'no stated region'}"
+
+
+def _capability(target: Target, gate: Gate) -> str:
+    missing = gate.request.needs - target.model.capabilities
+    if target.provider.quirks.responses:
+        missing -= {Capability.RESPONSES}
+    return f"lacks {', '.join(sorted(missing))}" if missing else ""
+
+
+def _context(target: Target, gate: Gate) -> str:
+    # A token is at least a byte of UTF-8 for every tokenizer in use, so this drops only what can never fit.
+    least = gate.request.prompt_bytes // 16
+    return f"the request cannot fit its {target.model.context} tokens" if least > target.model.context else ""
+
+
+def _thinking(target: Target, gate: Gate) -> str:
+    budget, thinking = gate.request.limits.thinking_budget, target.model.thinking
+    if budget is None or thinking.contract is not Contract.ALWAYS_ON:
+        return ""
+    usual = min(thinking.tokens, default=None)
+    if usual is not None and usual <= budget:
+        return ""
+    return f"always thinks, and not reliably within {budget} tokens"
+
+
+def _price(target: Target, gate: Gate) -> str:
+    return "" if target.model.price or gate.unpriced else "has no price, and the policy refuses unpriced targets"
+
+
+def _health(target: Target, gate: Gate) -> str:
+    seconds = gate.resting(target.id)
+    return f"its circuit is open for {seconds:.0f} s more" if seconds > 0 else ""
+
+
+_CHECKS: tuple[tuple[str, Callable[[Target, Gate], str]], ...] = (
+    ("not_allowed", _key),
+    ("data_class", _data_class),
+    ("region", _region),
+    ("capability", _capability),
+    ("context", _context),
+    ("thinking", _thinking),
+    ("unpriced", _price),
+    ("circuit_open", _health),
+)

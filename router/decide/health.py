@@ -1,0 +1,73 @@
+"""Circuit breaker per target: closed → open after repeated failures → one probe at a time → closed."""
+
+from collections.abc import Callable
+
+TRIP_AFTER = 5
+"""Failures in a row that open the circuit."""
+FIRST_REST_S = 5.0
+LONGEST_REST_S = 120.0
+
+
+class _Circuit:
+    __slots__ = ("failures", "probing", "rest_s", "resting_until")
+
+    def __init__(self) -> None:
+        self.failures, self.rest_s, self.resting_until, self.probing = 0, FIRST_REST_S, 0.0, False
+
+
+class Health:
+    """What recent attempts say about each target. `clock` is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._circuits: dict[str, _Circuit] = {}
+
+    def resting(self, target: str) -> float:
+        """Seconds until `target` may be asked again; 0 when it may be now (then possibly as a probe)."""
+        circuit = self._circuits.get(target)
+        if circuit is None:
+            return 0.0
+        if circuit.probing:
+            return circuit.rest_s
+        return max(0.0, circuit.resting_until - self._clock())
+
+    def admit(self, target: str) -> bool:
+        """Claims the right to ask `target`; on a half-open circuit only one caller at a time gets it."""
+        if self.resting(target) > 0:
+            return False
+        circuit = self._circuits.get(target)
+        if circuit is not None and circuit.failures >= TRIP_AFTER:
+            circuit.probing = True
+        return True
+
+    def succeeded(self, target: str) -> None:
+        if self._circuits:
+            self._circuits.pop(target, None)
+
+    def failed(self, target: str, *, trips: bool, retry_after_s: float | None = None) -> None:
+        """`retry_after_s` is the upstream's own wish; it is kept without opening the circuit."""
+        if not trips and not retry_after_s:
+            return self.abandoned(target)
+        circuit = self._circuits.setdefault(target, _Circuit())
+        circuit.probing = False
+        if retry_after_s:
+            circuit.resting_until = self._clock() + min(retry_after_s, LONGEST_REST_S)
+        circuit.failures += trips
+        if trips and circuit.failures >= TRIP_AFTER:
+            circuit.resting_until = self._clock() + circuit.rest_s
+            circuit.rest_s = min(circuit.rest_s * 2, LONGEST_REST_S)
+
+    def abandoned(self, target: str) -> None:
+        """The attempt ended without a verdict (the client left): a probe is given back."""
+        circuit = self._circuits.get(target)
+        if circuit is not None:
+            circuit.probing = False
+
+    def snapshot(self) -> dict[str, str]:
+        """Every target that is not plainly healthy: "open" or "half-open" or "failing"."""
+        return {target: self._state(target, circuit) for target, circuit in self._circuits.items()}
+
+    def _state(self, target: str, circuit: _Circuit) -> str:
+        if circuit.failures < TRIP_AFTER:
+            return "resting" if self.resting(target) else "failing"
+        return "open" if self.resting(target) else "half-open"

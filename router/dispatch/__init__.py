@@ -1,0 +1,1 @@
+"""Step 7: the one door through which every outgoing byte passes."""

@@ -1,0 +1,125 @@
+"""The transport of all HTTP wires: kept connections by origin, one sweeping timer for all timeouts."""
+
+import asyncio
+import ssl
+from collections import deque
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from router.dispatch.connection import Connection, Exchange
+from router.errors import UpstreamFailure
+from router.types.call import UpstreamRequest
+from router.types.failure import ErrorKind, Failure
+from router.types.target import Timeouts
+
+SWEEP_S = 0.05
+"""How often deadlines are looked at: a timeout may come this much late."""
+IDLE_S = 20.0
+"""A kept connection is dropped after this long without use."""
+
+
+class Origin(Struct, frozen=True):
+    host: str
+    port: int
+    tls: bool
+    authority: str
+    prefix: str
+
+
+class HttpTransport:
+    """Connections by origin, newest first. Use inside one running event loop; `close()` at the end."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._idle: dict[Origin, deque[Connection]] = {}
+        self._active: set[Connection] = set()
+        self._tls: ssl.SSLContext | None = None
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+
+    async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> Exchange:
+        origin = _origin(base_url)
+        head = _head(origin, request.method, request.path, request.headers) + b"%d\r\n\r\n" % len(request.body)
+        connection = self._kept(origin) or await self._connect(origin, timeouts)
+        exchange = connection.start(head, request.body, timeouts)
+        try:
+            return await exchange.opened()
+        except UpstreamFailure as failure:
+            # A kept connection may have been closed at the moment of reuse: once, on a fresh one (RFC 9112 §9.3.1).
+            if connection.fresh or exchange.received or failure.failure.kind is not ErrorKind.CUT:
+                raise
+        except asyncio.CancelledError:
+            exchange.close()
+            raise
+        connection = await self._connect(origin, timeouts)
+        return await connection.start(head, request.body, timeouts).opened()
+
+    def close(self) -> None:
+        self._timer.cancel()
+        for connection in [*self._active, *(kept for pool in self._idle.values() for kept in pool)]:
+            connection.abort()
+
+    def _kept(self, origin: Origin) -> Connection | None:
+        pool = self._idle.get(origin)
+        while pool:
+            connection = pool.pop()
+            if connection.usable:
+                self._active.add(connection)
+                return connection
+        return None
+
+    async def _connect(self, origin: Origin, timeouts: Timeouts) -> Connection:
+        def release(connection: Connection) -> None:
+            self._active.discard(connection)
+            connection.idle_since, connection.fresh = self._loop.time(), False
+            self._idle.setdefault(origin, deque()).append(connection)
+
+        try:
+            async with asyncio.timeout(timeouts.connect / 1000):
+                _, connection = await self._loop.create_connection(
+                    lambda: Connection(self._loop, release), origin.host, origin.port, ssl=self._context(origin)
+                )
+        except TimeoutError:
+            raise UpstreamFailure(Failure(ErrorKind.CONNECT, "The upstream did not accept a connection.")) from None
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise UpstreamFailure(Failure(ErrorKind.CONNECT, f"No connection to the upstream: {reason}.")) from None
+        self._active.add(connection)
+        return connection
+
+    def _context(self, origin: Origin) -> ssl.SSLContext | None:
+        if origin.tls and self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls if origin.tls else None
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+        for connection in list(self._active):
+            exchange = connection.exchange
+            if exchange is None:
+                if not connection.usable:
+                    self._active.discard(connection)
+            elif now > exchange.deadline:
+                exchange.fail(Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer."))
+        for pool in self._idle.values():
+            while pool and (now - pool[0].idle_since > IDLE_S or not pool[0].usable):
+                pool.popleft().abort()
+
+
+@lru_cache(maxsize=1024)
+def _origin(base_url: str) -> Origin:
+    parts = urlsplit(base_url)
+    tls = parts.scheme == "https"
+    host = parts.hostname or ""
+    return Origin(
+        host, parts.port or (443 if tls else 80), tls, parts.netloc.rpartition("@")[2], parts.path.rstrip("/")
+    )
+
+
+@lru_cache(maxsize=1024)
+def _head(origin: Origin, method: str, path: str, headers: tuple[tuple[str, str], ...]) -> bytes:
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    start = f"{method} {origin.prefix}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n"
+    return f"{start}{fields}accept-encoding: identity\r\ncontent-length: ".encode("latin-1")

@@ -1,0 +1,58 @@
+"""A stream from its first events to its end: never a clean end that the upstream did not make."""
+
+from collections.abc import AsyncIterator, Awaitable
+from typing import Protocol
+
+from router.decide.health import Health
+from router.dispatch.walk import Opened
+from router.errors import TABLE, UpstreamFailure
+from router.types.attempt import Attempt
+from router.types.call import StreamDecoder
+from router.types.failure import ErrorKind, Failure
+
+_CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer.")
+CLIENT_GONE = "client_gone"
+
+
+class Ending(Protocol):
+    """What remains to be done when a stream is over."""
+
+    def settle(self, attempt: Attempt, error: str | None) -> bytes:
+        """Called exactly once, whatever happens; returns the usage JSON for the closing events."""
+        ...
+
+    def render(self, events: bytes) -> bytes:
+        """The decoder's events as the client's endpoint speaks them."""
+        ...
+
+    def closing(self, decoder: StreamDecoder, usage: bytes) -> bytes: ...
+
+    def durable(self) -> Awaitable[None]:
+        """Done when the settlement can't be lost any more."""
+        ...
+
+    def broken(self, failure: Failure) -> bytes:
+        """The error event that stands where the closing events would have been."""
+        ...
+
+
+async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncIterator[bytes]:
+    """Yields client-ready events."""
+    decoder, failure, error = opened.decoder, _CUT, CLIENT_GONE
+    try:
+        if opened.first:
+            yield ending.render(opened.first)
+        async for data in opened.response.chunks():
+            events = decoder.feed(data)
+            if events:
+                yield ending.render(events)
+        error = "" if decoder.finished else _CUT.kind
+    except UpstreamFailure as upstream:
+        failure, error = upstream.failure, upstream.failure.kind
+    finally:
+        opened.response.close()
+        usage = ending.settle(opened.trial.streamed(decoder, error or "ok"), error or None)
+    await ending.durable()
+    if error:
+        health.failed(opened.step.target.id, trips=TABLE[failure.kind].trips)
+    yield ending.broken(failure) if error else ending.closing(decoder, usage)

@@ -1,0 +1,175 @@
+"""The only loop that talks to an upstream: targets in order, retry and fallback by the error table."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from random import random
+
+from msgspec import Struct, structs
+
+from router.decide.eligible import forbidden
+from router.decide.health import Health
+from router.dispatch.attempt import Trial
+from router.dispatch.errand import Errand
+from router.errors import TABLE, ClientError, UpstreamFailure
+from router.types.attempt import Attempt
+from router.types.call import Adapter, Reply, StreamDecoder, Transport, UpstreamResponse
+from router.types.failure import ErrorKind, Failure
+from router.types.plan import Candidate
+from router.types.target import Target, Timeouts, Wire
+
+BACKOFF_S = 0.2
+"""First pause before the same target is asked again; doubles, with jitter."""
+LONGEST_PAUSE_S = 10.0
+PAUSE_WITH_FALLBACK_S = 0.5
+"""A longer wait than this is not worth it while another target stands ready."""
+
+
+class Upstream(Struct, frozen=True):
+    """How one wire is spoken and carried."""
+
+    adapter: Adapter
+    transport: Transport
+
+
+class Answered(Struct, frozen=True):
+    """A whole answer."""
+
+    attempt: Attempt
+    reply: Reply
+    step: Candidate
+
+
+class Opened(Struct, frozen=True):
+    """A stream whose first events are here; from now on no other target can take over."""
+
+    trial: Trial
+    response: UpstreamResponse
+    decoder: StreamDecoder
+    first: bytes
+    step: Candidate
+
+
+class Dispatcher:
+    """Carries errands out."""
+
+    def __init__(self, upstreams: Mapping[Wire, Upstream], health: Health) -> None:
+        self._upstreams, self.health = upstreams, health
+
+    async def walk(self, errand: Errand, attempts: list[Attempt]) -> Answered | Opened:
+        """The first answer to be had; every failed attempt is appended to `attempts`, also when it raises."""
+        failure = Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask.")
+        for step, fallback in _with_fallback(errand.plan.steps):
+            answer = await self._ask(step, errand, attempts, fallback)
+            if not isinstance(answer, Failure):
+                return answer
+            failure = answer
+            if not TABLE[failure.kind].fall_back:
+                break
+        raise UpstreamFailure(failure)
+
+    async def _ask(
+        self, step: Candidate, errand: Errand, attempts: list[Attempt], fallback: bool
+    ) -> Answered | Opened | Failure:
+        """One target, with its retries."""
+        for tries in range(step.target.retries + 1):
+            try:
+                return await self._attempt(step, errand, attempts)
+            except UpstreamFailure as error:
+                failure = error.failure
+            pause = _pause_s(failure, tries)
+            if tries == step.target.retries or not TABLE[failure.kind].retry or _too_long(pause, errand, fallback):
+                break
+            await asyncio.sleep(pause)
+        return failure
+
+    async def _attempt(self, step: Candidate, errand: Errand, attempts: list[Attempt]) -> Answered | Opened:
+        trial = Trial(step, errand.call(step), now_ms(), clock_ms)
+        target = step.target
+        try:
+            if not self.health.admit(target.id):
+                raise UpstreamFailure(Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures."))
+            return await self._exchange(trial, errand)
+        except UpstreamFailure as error:
+            failure = error.failure
+            attempts.append(trial.failed(failure))
+            trips = TABLE[failure.kind].trips
+            self.health.failed(target.id, trips=trips, retry_after_s=failure.retry_after_s)
+            raise
+        except asyncio.CancelledError:
+            attempts.append(trial.abandoned())
+            self.health.abandoned(target.id)
+            raise
+
+    async def _exchange(self, trial: Trial, errand: Errand) -> Answered | Opened:
+        step, call = trial.step, trial.call
+        reason = forbidden(step.target, errand.gate)
+        if reason:
+            raise ClientError(403, "no_eligible_target", f"{step.target.id}: {reason}.")
+        upstream = self._upstreams[step.target.provider.wire]
+        request = upstream.adapter.encode(call)
+        trial.thinking, trial.sent = request.thinking, True
+        response = await upstream.transport.send(step.target.base_url, request, _timeouts(step.target, errand.deadline))
+        try:
+            return await self._receive(trial, upstream.adapter, response)
+        except BaseException:
+            response.close()
+            raise
+
+    async def _receive(self, trial: Trial, adapter: Adapter, response: UpstreamResponse) -> Answered | Opened:
+        call, trial.status = trial.call, response.status
+        if not 200 <= response.status < 300:
+            raise UpstreamFailure(adapter.failure(response.status, response.headers, await response.read()))
+        if call.stream:
+            return await self._open(trial, adapter.stream(call), response)
+        body = await response.read()
+        trial.first_byte()
+        reply = adapter.decode(call, body)
+        self.health.succeeded(call.target.id)
+        return Answered(trial.answered(reply), reply, trial.step)
+
+    async def _open(self, trial: Trial, decoder: StreamDecoder, response: UpstreamResponse) -> Opened:
+        async for data in response.chunks():
+            trial.first_byte()
+            first = decoder.feed(data)
+            if first:
+                self.health.succeeded(trial.step.target.id)
+                return Opened(trial, response, decoder, first, trial.step)
+        if not decoder.finished:
+            raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
+        return Opened(trial, response, decoder, b"", trial.step)
+
+
+def now_ms() -> int:
+    """Unix time."""
+    return time.time_ns() // 1_000_000
+
+
+def clock_ms() -> float:
+    """Monotonic, for durations."""
+    return time.monotonic() * 1000
+
+
+def _timeouts(target: Target, deadline: float | None) -> Timeouts:
+    """The target's timeouts, cut to the request's deadline."""
+    timeouts = target.timeouts
+    if deadline is None:
+        return timeouts
+    left = max(1, int(deadline - clock_ms()))
+    return structs.replace(timeouts, first=min(timeouts.first, left), total=min(timeouts.total, left))
+
+
+def _with_fallback(steps: tuple[Candidate, ...]) -> list[tuple[Candidate, bool]]:
+    return [(step, number < len(steps)) for number, step in enumerate(steps, 1)]
+
+
+def _pause_s(failure: Failure, tries: int) -> float:
+    if failure.retry_after_s is not None:
+        return failure.retry_after_s + 0.001
+    return float(BACKOFF_S * 2**tries * (0.5 + random()))  # noqa: S311 - jitter
+
+
+def _too_long(pause_s: float, errand: Errand, fallback: bool) -> bool:
+    if errand.deadline is not None and clock_ms() + pause_s * 1000 > errand.deadline:
+        return True
+    return pause_s > (PAUSE_WITH_FALLBACK_S if fallback else LONGEST_PAUSE_S)

@@ -1,0 +1,145 @@
+"""Rows of a request: born `held` before a byte leaves, settled once, with its attempts and its decision."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from router.types.attempt import Attempt
+from router.types.journal import Journal
+from router.types.plan import Decision
+from router.types.request import Caller, Request
+from router.types.usage import Usage
+
+LEASE_MS = 30_000
+"""Added to the request's own time limit: a held row older than that belongs to a process that died."""
+
+_BIRTH = (
+    "INSERT INTO requests (id, started_ms, state, held, lease_until_ms, endpoint, requested, route, stream, key_id,"
+    " session, tags, data_class, task, difficulty) VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_SETTLE = (
+    "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, input_tokens = ?,"
+    " output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ? WHERE id = ? AND state = 'held'"
+)
+_ATTEMPT = (
+    "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
+
+
+class Outcome(Struct, frozen=True):
+    """How a request ended. `status` is what the client got; `error` a code, never a message; `cost` in nano-USD."""
+
+    status: int
+    error: str | None
+    attempts: Sequence[Attempt]
+    cost: int
+    total_ms: int
+    first_ms: int | None
+
+    @property
+    def served(self) -> Attempt | None:
+        """The attempt whose answer the client got."""
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.outcome == "ok" else None
+
+
+def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: int, now_ms: int) -> None:
+    lease = now_ms + LEASE_MS + max((step.target.timeouts.total for step in decision.plan.steps), default=0)
+    limits, seen = request.limits, decision.classification
+    tags = ",".join((*caller.tags, *limits.tags))
+    journal.write(
+        _BIRTH,
+        (
+            request.id,
+            now_ms,
+            held,
+            lease,
+            request.endpoint,
+            request.model,
+            decision.plan.route,
+            request.stream,
+            caller.id,
+            limits.session,
+            tags,
+            seen.data_class,
+            seen.task,
+            seen.difficulty,
+        ),
+    )
+
+
+def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
+    served, attempts = outcome.served, outcome.attempts
+    usages = [attempt.usage for attempt in attempts if attempt.usage is not None]
+    journal.write(
+        _SETTLE,
+        (
+            "settled" if attempts else "released",
+            served.target.id if served else None,
+            served.target.model.id if served else None,
+            outcome.status,
+            outcome.error,
+            outcome.cost,
+            sum(usage.input_total for usage in usages),
+            sum(usage.output_total for usage in usages),
+            _reasoning(usages),
+            outcome.total_ms,
+            outcome.first_ms,
+            request_id,
+        ),
+    )
+    for number, attempt in enumerate(attempts, 1):
+        journal.write(_ATTEMPT, _attempt_row(request_id, number, attempt))
+
+
+def record(journal: Journal, decision_id: str, now_ms: int, policy: str, document: bytes) -> None:
+    journal.write(_DECISION, (decision_id, now_ms, policy, document.decode()))
+
+
+def _reasoning(usages: Sequence[Usage]) -> int | None:
+    known = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
+    return sum(known) if known else None
+
+
+def _attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[str | int | None, ...]:
+    usage = attempt.usage
+    return (
+        request_id,
+        number,
+        attempt.target.id,
+        attempt.target.model.id,
+        attempt.target.provider.id,
+        attempt.model_served,
+        attempt.outcome,
+        attempt.status,
+        attempt.finish_reason,
+        attempt.thinking,
+        attempt.started_ms,
+        attempt.total_ms,
+        attempt.first_ms,
+        *(_NO_USAGE if usage is None else _usage_columns(usage)),
+        attempt.cost.nano,
+        attempt.cost.source,
+        attempt.cost.price_version,
+    )
+
+
+_NO_USAGE: tuple[str | None, ...] = (*(None,) * 8, None, None, "")
+
+
+def _usage_columns(usage: Usage) -> tuple[str | int | None, ...]:
+    return (
+        usage.input_uncached,
+        usage.cache_read,
+        usage.cache_write,
+        usage.cache_write_1h,
+        usage.input_audio,
+        usage.output_visible,
+        usage.output_reasoning,
+        usage.output_audio,
+        usage.source,
+        usage.reasoning_source,
+        msgspec.json.encode(usage.violations).decode() if usage.violations else "",
+    )

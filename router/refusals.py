@@ -1,0 +1,86 @@
+"""lowpass's own answers when a request can't be served, in OpenAI's envelope, each with its remedy."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from math import ceil
+
+import msgspec
+
+from router.errors import TABLE, ClientError
+from router.types.attempt import Attempt
+from router.types.failure import Failure
+from router.types.money import usd_from_nano
+from router.types.plan import Plan
+from router.types.reservation import Refused
+
+_NO_RETRY = (("x-should-retry", "false"),)
+
+
+def unknown_model(model: str, known: Iterable[str]) -> ClientError:
+    message = f"The model '{model}' does not exist here. Known: {', '.join(known)}."
+    return ClientError(404, "model_not_found", message, param="model")
+
+
+def no_target(plan: Plan, data_class: str) -> ClientError:
+    """403, or 503 when the only thing wrong is that every target is resting after failures."""
+    reasons = [
+        {"target": dropped.target, "reason": dropped.reason, "detail": dropped.detail} for dropped in plan.dropped
+    ]
+    if reasons and all(reason["reason"] == "circuit_open" for reason in reasons):
+        message = f"Every target of route '{plan.route}' is resting after failures."
+        return ClientError(503, "upstream_error", message, type="api_error", extra={"targets": reasons})
+    if reasons and all(reason["reason"] == "unpriced" for reason in reasons):
+        message = "No target of this route has a price; add one to the policy, or set `unpriced: allow`."
+        return ClientError(403, "unpriced_model", message, extra={"targets": reasons})
+    listed = "; ".join(f"{reason['target']}: {reason['detail']}" for reason in reasons)
+    message = f"No target of route '{plan.route}' may serve this request (class {data_class}). {listed}"
+    return ClientError(
+        403, "no_eligible_target", message, type="permission_error", extra={"targets": reasons}, headers=_NO_RETRY
+    )
+
+
+def over_budget(refused: Refused, needed: int, status: int) -> ClientError:
+    resets_at = refused.resets_at_ms and datetime.fromtimestamp(refused.resets_at_ms / 1000, UTC).isoformat()
+    amounts = {"limit": refused.limit, "spent": refused.spent, "held": refused.held, "needed": needed}
+    budget: dict[str, object] = {name: usd_from_nano(nano) for name, nano in amounts.items()}
+    budget |= {"id": refused.budget, "scope": refused.scope, "unit": "usd", "resets_at": resets_at}
+    message = (
+        f"Budget '{refused.budget}' has ${usd_from_nano(refused.limit - refused.spent - refused.held)} left of"
+        f" ${usd_from_nano(refused.limit)}; this request may cost up to ${usd_from_nano(needed)}."
+        " Lower max_completion_tokens, wait for the reset, or raise the limit in the policy."
+    )
+    return ClientError(
+        status, "budget_exceeded", message, type="budget_exceeded", extra={"budget": budget}, headers=_NO_RETRY
+    )
+
+
+def upstream_failed(failure: Failure, attempts: Sequence[Attempt]) -> ClientError:
+    """What the client sees when the last attempt failed too."""
+    rule = TABLE[failure.kind]
+    tried = [{"target": one.target.id, "outcome": one.outcome, "status": one.status} for one in attempts]
+    headers = () if failure.retry_after_s is None else (("retry-after", str(ceil(failure.retry_after_s))),)
+    message = failure.message if rule.status == 400 else f"No target answered. Last: {failure.message}"
+    return ClientError(
+        rule.status,
+        rule.code,
+        message,
+        type=rule.type,
+        param=failure.param,
+        extra={"kind": failure.kind, "attempts": tried},
+        headers=headers,
+    )
+
+
+def stream_error(failure: Failure) -> bytes:
+    """The SSE event that ends a broken stream; OpenAI's clients raise on it."""
+    rule = TABLE[failure.kind]
+    error = {"message": failure.message, "type": rule.type, "param": None, "code": rule.code, "kind": failure.kind}
+    return b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
+
+
+LEDGER_DOWN = ClientError(
+    503,
+    "ledger_unavailable",
+    "The ledger can't be written, so nothing can be charged; no request is sent until it can.",
+    type="api_error",
+)

@@ -1,0 +1,32 @@
+"""An answer on its way to the client."""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from msgspec import Raw, Struct
+
+from router.types.failure import Failure
+from router.types.plan import Candidate, Decision
+
+
+class Translation(Protocol):
+    """Turns the chat events of a target into those that the client's endpoint speaks."""
+
+    def feed(self, events: bytes) -> bytes: ...
+    def final(self, usage: bytes) -> bytes: ...
+    def broken(self, failure: Failure) -> bytes: ...
+
+
+class Served(Struct, frozen=True, kw_only=True):
+    """Either a whole `body` (without `usage`, which stands beside it as JSON) or the `events` of a stream."""
+
+    decision: Decision
+    step: Candidate
+    thinking: str
+    cost: int | None = None
+    """nano-USD, where it is known before the body."""
+    body: dict[str, Raw] | None = None
+    usage: bytes = b""
+    events: AsyncIterator[bytes] | None = None
+    translated: bool = False
+    """The target was asked by chat; a Responses client needs the answer translated."""
