@@ -1,6 +1,6 @@
 """The usage report of OpenAI's family → the canonical `Usage`, in two steps.
 
-`read` flattens the names that providers use into a `Report`; in a stream the reports are folded with `larger`, counter
+`read` flattens the names that providers use into a `Report`; in a stream the reports are folded with `merge`, counter
 by counter, which is right for cumulative and for split reports. `canonical` then makes disjoint buckets of it. What a
 report contradicts is kept in its larger reading and named in `violations`.
 """
@@ -112,24 +112,11 @@ def read(raw: Raw | bytes) -> Report | None:
     return None if report.input is report.output is report.total is None else report
 
 
-def larger(a: Report | None, b: Report | None) -> Report | None:
+def merge(a: Report | None, b: Report | None) -> Report | None:
     """The maximum of each counter."""
     if a is None or b is None:
         return a or b
     return Report(**{name: _maximum(getattr(a, name), getattr(b, name)) for name in Report.__struct_fields__})
-
-
-def merge(a: Usage | None, b: Usage | None) -> Usage | None:
-    """The maximum of each bucket, for wires whose counters are disjoint already and come in pieces."""
-    if a is None or b is None:
-        return a or b
-    counts = {name: _maximum(getattr(a, name), getattr(b, name)) for name in _COUNTS}
-    known = b if b.output_reasoning is not None else a
-    violations = tuple(dict.fromkeys(a.violations + b.violations))
-    return structs.replace(b, **counts, reasoning_source=known.reasoning_source, violations=violations)
-
-
-_COUNTS = tuple(name for name in Usage.__struct_fields__ if "source" not in name and name != "violations")
 
 
 def canonical(report: Report) -> Usage:
@@ -218,7 +205,7 @@ def _output(report: Report, prompt: int, completion: int, violations: list[str])
 
 
 def _cost(wire: _Wire) -> int | None:
-    """nano-USD. With `is_byok` OpenRouter's `cost` is only its fee: what the upstream bills to the key's owner is added."""
+    """nano-USD. With `is_byok` OpenRouter's `cost` is only its fee; what the key's owner pays upstream is added."""
     if wire.cost is _NULL and wire.cost_in_usd_ticks is None:
         return None
     if wire.cost_in_usd_ticks is not None:

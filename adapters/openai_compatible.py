@@ -1,0 +1,164 @@
+"""OpenAI's wire and its many relatives: what must change in a request or an answer changes, all other bytes pass.
+
+Where a provider departs from OpenAI is data (`Quirks`), never code.
+"""
+
+import time
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw
+
+from adapters.failure import failure, malformed
+from adapters.grammar_tools import applies, with_grammar
+from adapters.grammar_turns import GrammarStream, called
+from adapters.openai_responses import ResponsesStream, respond
+from adapters.openai_stream import ChatStream
+from adapters.openai_thinking import members, write
+from adapters.openai_wire import NULL, Answer, absent, parse, without_usage
+from adapters.thinking import ALWAYS_ON, applied
+from adapters.usage import Report, canonical, every_choice
+from router.errors import UpstreamFailure
+from router.types.call import Call, Reply, StreamDecoder, UpstreamRequest
+from router.types.failure import Failure
+from router.types.ids import new_id
+from router.types.request import Endpoint
+from router.types.target import Contract
+from router.types.usage import Usage
+
+PATHS = {
+    Endpoint.CHAT: "/chat/completions",
+    Endpoint.COMPLETIONS: "/completions",
+    Endpoint.EMBEDDINGS: "/embeddings",
+    Endpoint.RESPONSES: "/responses",
+}
+"""Below a base URL that ends in the API's version, as the official client wants it."""
+
+_OBJECTS = {Endpoint.CHAT: "chat.completion", Endpoint.COMPLETIONS: "text_completion", Endpoint.EMBEDDINGS: "list"}
+_IDS = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
+_TRUE, _FALSE = Raw(b"true"), Raw(b"false")
+
+
+class OpenAICompatible:
+    """The adapter for chat, completions, embeddings and, where `quirks.responses`, responses."""
+
+    def encode(self, call: Call) -> UpstreamRequest:
+        """Raises `ClientError` 400 for tools that can't be put into a grammar (`quirks.grammar_tools`)."""
+        quirks = call.target.provider.quirks
+        body = {name: raw for name, raw in call.body.items() if name not in quirks.refuses}
+        body["model"] = _raw(call.target.model.name)
+        if quirks.grammar_tools and call.endpoint is Endpoint.CHAT:
+            body = with_grammar(body)
+        if call.endpoint is Endpoint.EMBEDDINGS:
+            return _request(call, body, "none")
+        _stream(call, body)
+        _cap(call, body)
+        thinking = _think(call, body)
+        if call.endpoint is Endpoint.RESPONSES:
+            body["store"] = _FALSE
+        return _request(call, body, thinking)
+
+    def decode(self, call: Call, body: bytes) -> Reply:
+        if call.endpoint is Endpoint.RESPONSES:
+            return respond(call, body)
+        fields, answer = parse(body)
+        without_usage(fields, answer)
+        _identify(call, fields)
+        if call.endpoint is Endpoint.EMBEDDINGS:
+            return _embeddings(call, fields, answer)
+        if not answer.choices:
+            raise UpstreamFailure(malformed("The provider's answer holds no choices."))
+        reply = Reply(
+            body=fields,
+            usage=_usage(call, answer.report),
+            finish_reason=answer.choices[0].finish_reason or "",
+            has_answer=any(choice.answers for choice in answer.choices),
+            model_served=answer.model or "",
+        )
+        return called(reply) if applies(call) else reply
+
+    def stream(self, call: Call) -> StreamDecoder:
+        if call.endpoint is Endpoint.RESPONSES:
+            return ResponsesStream(call)
+        return GrammarStream(call) if applies(call) else ChatStream(call)
+
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        return failure(status, headers, body)
+
+
+def _request(call: Call, body: dict[str, Raw], thinking: str) -> UpstreamRequest:
+    headers = {"content-type": "application/json"}
+    if call.target.api_key is not None:
+        headers["authorization"] = f"Bearer {call.target.api_key.reveal()}"
+    if call.request_id:
+        headers["x-request-id"] = call.request_id
+    headers |= {name.lower(): value for name, value in call.target.headers.items()}
+    return UpstreamRequest("POST", PATHS[call.endpoint], tuple(headers.items()), msgspec.json.encode(body), thinking)
+
+
+def _stream(call: Call, body: dict[str, Raw]) -> None:
+    """`stream` as this call has it, and a request for usage, without which the answer can't be charged."""
+    body.pop("stream", None)
+    options = body.pop("stream_options", None)
+    if not call.stream:
+        return
+    body["stream"] = _TRUE
+    asks = call.target.provider.quirks.stream_usage and call.endpoint is not Endpoint.RESPONSES
+    if asks:
+        body["stream_options"] = _raw({**members(options), "include_usage": True})
+    elif options is not None:
+        body["stream_options"] = options
+
+
+def _cap(call: Call, body: dict[str, Raw]) -> None:
+    """The bound on output under the provider's name for it: ours, else the client's own."""
+    if call.endpoint is Endpoint.RESPONSES:
+        stated, name = body.get("max_output_tokens"), "max_output_tokens"
+    else:
+        spellings = (body.pop("max_completion_tokens", NULL), body.pop("max_tokens", NULL))
+        stated = next((raw for raw in spellings if bytes(raw) != b"null"), None)
+        name = call.target.provider.quirks.max_tokens_field if call.endpoint is Endpoint.CHAT else "max_tokens"
+    cap = stated if call.max_output is None else _raw(call.max_output)
+    if cap is not None:
+        body[name] = cap
+
+
+def _think(call: Call, body: dict[str, Raw]) -> str:
+    """Replaces the client's effort by what the target's contract makes of it; returns what the body then says."""
+    target, control = call.target, applied(call)
+    body.pop("reasoning_effort", None)
+    if target.model.thinking.contract is Contract.NONE and call.endpoint is Endpoint.RESPONSES:
+        body.pop("reasoning", None)
+    fields = write(target.provider.quirks.thinking_field, control, call.endpoint, body)
+    for name, value in fields.items():
+        body[name] = _raw(value)
+    return control.text if fields or control is ALWAYS_ON else "none"
+
+
+def _identify(call: Call, fields: dict[str, Raw]) -> None:
+    """The client's name for the model, and what a client expects but the provider left out."""
+    fields["model"] = _raw(call.model)
+    if absent(fields, "object"):
+        fields["object"] = _raw(_OBJECTS[call.endpoint])
+    if call.endpoint is not Endpoint.EMBEDDINGS:
+        if absent(fields, "id"):
+            fields["id"] = _raw(_IDS[call.endpoint] + new_id())
+        if absent(fields, "created"):
+            fields["created"] = _raw(int(time.time()))
+
+
+def _embeddings(call: Call, fields: dict[str, Raw], answer: Answer) -> Reply:
+    if absent(fields, "data"):
+        raise UpstreamFailure(malformed("The provider's answer holds no embeddings."))
+    return Reply(body=fields, usage=_usage(call, answer.report), model_served=answer.model or "")
+
+
+def _usage(call: Call, report: Report | None) -> Usage | None:
+    if report is None:
+        return None
+    usage = canonical(report)
+    return every_choice(usage, call.n) if call.target.provider.quirks.usage_counts_one_choice else usage
+
+
+def _raw(value: object) -> Raw:
+    return Raw(msgspec.json.encode(value))

@@ -1,0 +1,146 @@
+"""OpenAI's Responses wire, passed through: stamped with the client's model, its usage taken out and put back."""
+
+import msgspec
+from msgspec import Raw, Struct
+
+from adapters.failure import UNREADABLE, malformed, streamed
+from adapters.openai_wire import NULL, Part
+from adapters.sse import Events, frame
+from adapters.usage import canonical, read
+from router.errors import UpstreamFailure
+from router.types.call import Call, Reply
+from router.types.usage import Usage
+
+
+class _Item(Struct):
+    type: str = ""
+    content: list[Part] | str | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Any item but a thought; a message only if it says something."""
+        if self.type == "message":
+            parts = self.content if isinstance(self.content, list) else ()
+            return any(part.type == "refusal" or (isinstance(part.text, str) and part.text.strip()) for part in parts)
+        return self.type not in ("", "reasoning")
+
+
+class _Incomplete(Struct):
+    reason: str | None = None
+
+
+class _Response(Struct):
+    status: str | None = None
+    model: str | None = None
+    output: list[_Item] | None = None
+    incomplete_details: _Incomplete | None = None
+
+    @property
+    def finish_reason(self) -> str:
+        """In chat's words."""
+        reason = self.incomplete_details.reason if self.incomplete_details else None
+        if self.status == "incomplete":
+            return "length" if reason == "max_output_tokens" else reason or "length"
+        calls = any(item.type.endswith("_call") for item in self.output or ())
+        return "tool_calls" if calls else "stop"
+
+    @property
+    def answers(self) -> bool:
+        return any(item.answers for item in self.output or ())
+
+
+class _Event(Struct):
+    type: str = ""
+    delta: object = None
+    response: Raw = NULL
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_RESPONSE = msgspec.json.Decoder(_Response)
+_EVENT = msgspec.json.Decoder(_Event)
+_MALFORMED = malformed("The provider's answer is not the JSON that its API promises.")
+
+
+def respond(call: Call, body: bytes) -> Reply:
+    """A whole response; one whose status is "failed" raises `UpstreamFailure`."""
+    fields, response = _parse(body)
+    if response.status == "failed" or (response.status is None and "error" in fields):
+        raise UpstreamFailure(streamed(body))
+    return Reply(
+        body=fields | {"model": Raw(msgspec.json.encode(call.model))},
+        usage=_usage(fields),
+        finish_reason=response.finish_reason,
+        has_answer=response.answers,
+        model_served=response.model or "",
+    )
+
+
+def _parse(raw: Raw | bytes) -> tuple[dict[str, Raw], _Response]:
+    try:
+        return _FIELDS.decode(raw), _RESPONSE.decode(raw)
+    except UNREADABLE:
+        raise UpstreamFailure(_MALFORMED) from None
+
+
+def _usage(fields: dict[str, Raw]) -> Usage | None:
+    """Takes the usage object out."""
+    report = read(fields.pop("usage", NULL))
+    return None if report is None else canonical(report)
+
+
+class ResponsesStream:
+    """Events pass as they are, but for the model's name; the last one waits in `final` for its usage."""
+
+    def __init__(self, call: Call) -> None:
+        self.usage: Usage | None = None
+        self.finish_reason = ""
+        self.has_answer = False
+        self.finished = False
+        self.model_served = ""
+        self.output_chars = 0
+        self._events = Events()
+        self._model = Raw(msgspec.json.encode(call.model))
+        self._last: tuple[bytes, dict[str, Raw], dict[str, Raw]] | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        return b"".join([self._event(name, payload) for name, payload in self._events.feed(data)])
+
+    def final(self, usage: bytes) -> bytes:
+        if self._last is None:
+            return b""
+        name, fields, response = self._last
+        response["usage"] = Raw(usage)
+        fields["response"] = Raw(msgspec.json.encode(response))
+        return frame(msgspec.json.encode(fields), name)
+
+    def _event(self, name: bytes, payload: bytes) -> bytes:
+        if payload.strip() == b"[DONE]":
+            return b""
+        try:
+            event = _EVENT.decode(payload)
+        except UNREADABLE:
+            raise UpstreamFailure(_MALFORMED) from None
+        kind = event.type or name.decode("ascii", "replace")
+        if kind in ("error", "response.failed"):
+            raise UpstreamFailure(streamed(event.response if kind == "response.failed" else payload))
+        if isinstance(event.delta, str):
+            self.output_chars += len(event.delta)
+            self.has_answer = self.has_answer or ("reasoning" not in kind and not event.delta.isspace())
+        if event.response is NULL:
+            return frame(payload, name)
+        return self._about_response(kind, name, payload, event.response)
+
+    def _about_response(self, kind: str, name: bytes, payload: bytes, raw: Raw) -> bytes:
+        """An event that holds the whole response: created, in progress, completed or incomplete."""
+        fields = _FIELDS.decode(payload)
+        members, response = _parse(raw)
+        members["model"] = self._model
+        self.model_served = self.model_served or response.model or ""
+        self.usage = _usage(members) or self.usage
+        if kind in ("response.completed", "response.incomplete"):
+            self.finished, self.finish_reason = True, response.finish_reason
+            self.has_answer = self.has_answer or response.answers
+            self._last = (name, fields, members)
+            return b""
+        fields["response"] = Raw(msgspec.json.encode(members))
+        return frame(msgspec.json.encode(fields), name)

@@ -1,0 +1,131 @@
+"""The stream of chat and completions: a hot path for plain text events, and a careful one for all others."""
+
+import time
+
+import msgspec
+from msgspec import Raw
+
+from adapters.failure import streamed
+from adapters.openai_wire import NULL, Answer, Choice, absent, parse, without_usage
+from adapters.sse import Events, frame
+from adapters.template import Template, learn
+from adapters.usage import Report, canonical, every_choice, merge
+from router.errors import UpstreamFailure
+from router.types.call import Call
+from router.types.ids import new_id
+from router.types.request import Endpoint
+from router.types.usage import Usage
+
+OBJECTS = {Endpoint.CHAT: "chat.completion.chunk", Endpoint.COMPLETIONS: "text_completion"}
+_IDS = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
+_DONE = frame(b"[DONE]")
+_NO_CHOICES = Raw(b"[]")
+
+
+class ChatStream:
+    """Decodes OpenAI's chunks. An event that differs from an earlier one in its text only is stamped by `Template`,
+    without being parsed; `output_chars` then counts the text's JSON bytes, so escapes and non-ASCII letters weigh more.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.usage: Usage | None = None
+        self.finish_reason = ""
+        self.has_answer = False
+        self.finished = False
+        self.model_served = ""
+        self.output_chars = 0
+        self._call = call
+        self._events = Events()
+        self._template: Template | None = None
+        self._report: Report | None = None
+        self._unfinished = call.n
+        self._done = False
+        self._closing: dict[str, Raw] = {}
+        self._model = Raw(msgspec.json.encode(call.model))
+        self._identity = {
+            "id": Raw(msgspec.json.encode(_IDS[call.endpoint] + new_id())),
+            "object": Raw(msgspec.json.encode(OBJECTS[call.endpoint])),
+            "created": Raw(b"%d" % time.time()),
+        }
+
+    def feed(self, data: bytes) -> bytes:
+        template = self._template
+        if template is None or self._events.pending:
+            return self._parsed(data)
+        if (hit := template.stamp(data)) is not None:
+            self.output_chars += hit[0]
+            return hit[1]
+        *events, rest = data.split(b"\n\n")
+        return b"".join([self._event(event + b"\n\n") for event in events]) + (self._parsed(rest) if rest else b"")
+
+    def final(self, usage: bytes) -> bytes:
+        """The withheld usage chunk with our usage (llama.cpp's `timings` stay in it), if the client asked for one."""
+        if not self._call.stream_usage:
+            return _DONE
+        chunk = {**self._identity, "model": self._model, **self._closing, "choices": _NO_CHOICES, "usage": Raw(usage)}
+        return frame(msgspec.json.encode(chunk)) + _DONE
+
+    def _event(self, event: bytes) -> bytes:
+        hit = self._template.stamp(event) if self._template else None
+        if hit is None:
+            return self._parsed(event)
+        self.output_chars += hit[0]
+        return hit[1]
+
+    def _parsed(self, data: bytes) -> bytes:
+        return b"".join([self._chunk(name, payload) for name, payload in self._events.feed(data)])
+
+    def _chunk(self, name: bytes, payload: bytes) -> bytes:
+        if self._done or payload.strip() == b"[DONE]":
+            self._done = self.finished = True
+            self._template = None
+            return b""
+        if name == b"error":
+            raise UpstreamFailure(streamed(payload))
+        fields, answer = parse(payload)
+        self.model_served = self.model_served or answer.model or ""
+        report = answer.report
+        if report is not None:
+            self._count(report)
+        for choice in answer.choices or ():
+            self._note(choice)
+        if report is not None and not answer.choices:
+            self._closing = self._stamped(fields, answer)
+            return b""
+        return self._emit(payload, fields, answer)
+
+    def _count(self, report: Report) -> None:
+        """Counters only grow: the maximum is right for cumulative and for split reports."""
+        self._report = merge(self._report, report)
+        usage = canonical(self._report or report)
+        one_choice = self._call.target.provider.quirks.usage_counts_one_choice
+        self.usage = every_choice(usage, self._call.n) if one_choice else usage
+
+    def _note(self, choice: Choice) -> None:
+        self.output_chars += choice.chars
+        self.has_answer = self.has_answer or choice.answers
+        if choice.finish_reason:
+            self._unfinished -= 1
+            self.finished = self.finished or self._unfinished <= 0
+            if choice.index == 0 or not self.finish_reason:
+                self.finish_reason = choice.finish_reason
+
+    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer) -> bytes:
+        """The chunk as the client gets it; a plain text chunk becomes the template for those to come."""
+        event = frame(msgspec.json.encode(self._stamped(fields, answer)))
+        if self.has_answer or not answer.choices or not answer.choices[0].answers:
+            self._template = learn(frame(payload), event, answer) or self._template
+        return event
+
+    def _stamped(self, fields: dict[str, Raw], answer: Answer) -> dict[str, Raw]:
+        for name, raw in self._identity.items():
+            if absent(fields, name):
+                fields[name] = raw
+            elif name != "object":
+                self._identity[name] = fields[name]
+        fields["model"] = self._model
+        if "usage" in fields or answer.report is not None:
+            without_usage(fields, answer)
+            if self._call.stream_usage:
+                fields["usage"] = NULL
+        return fields

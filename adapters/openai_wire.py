@@ -1,0 +1,140 @@
+"""What has to be understood of an answer on OpenAI's chat and completions wire, whole or as a chunk."""
+
+import msgspec
+from msgspec import Raw, Struct
+
+from adapters.failure import UNREADABLE, malformed, streamed
+from adapters.usage import Report, merge, read
+from router.errors import UpstreamFailure
+
+NULL = Raw(b"null")
+_NOTHING = (b"null", b'""', b"{}", b"false")
+
+
+class Part(Struct):
+    """Mistral's reasoning models answer with a list of parts."""
+
+    type: str = ""
+    text: object = None
+
+
+class Function(Struct):
+    arguments: object = None
+
+
+class ToolCall(Struct):
+    function: Function | None = None
+
+
+class Said(Struct):
+    """A message or a delta."""
+
+    content: str | list[Part] | None = None
+    refusal: object = None
+    reasoning_content: object = None
+    reasoning: object = None
+    tool_calls: list[ToolCall] | None = None
+    function_call: object = None
+    audio: object = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content if part.type == "text" and isinstance(part.text, str))
+        return self.content or ""
+
+    @property
+    def answers(self) -> bool:
+        """Something for the client, not only thoughts."""
+        return bool(self.tool_calls or self.function_call or self.refusal or self.audio) or not _blank(self.text)
+
+    @property
+    def chars(self) -> int:
+        calls = [call.function.arguments for call in self.tool_calls or () if call.function]
+        texts = (self.text, self.refusal, self.reasoning_content or self.reasoning, *calls)
+        return sum(len(text) for text in texts if isinstance(text, str))
+
+
+_SILENCE = Said()
+
+
+class Choice(Struct):
+    index: int = 0
+    message: Said | None = None
+    delta: Said | None = None
+    text: str | None = None
+    """Completions."""
+    finish_reason: str | None = None
+    usage: Raw = NULL
+    """Moonshot streams it here."""
+
+    @property
+    def said(self) -> Said:
+        return self.delta or self.message or _SILENCE
+
+    @property
+    def answers(self) -> bool:
+        return self.said.answers or not _blank(self.text)
+
+    @property
+    def chars(self) -> int:
+        return self.said.chars + len(self.text or "")
+
+
+class Groq(Struct):
+    usage: Raw = NULL
+
+
+class Answer(Struct):
+    choices: list[Choice] | None = None
+    model: str | None = None
+    usage: Raw = NULL
+    x_groq: Groq | None = None
+    error: Raw = NULL
+
+    @property
+    def report(self) -> Report | None:
+        """Usage, wherever the provider puts it."""
+        found = None if self.usage is NULL else read(self.usage)
+        if self.x_groq is not None:
+            found = merge(found, read(self.x_groq.usage))
+        for choice in self.choices or ():
+            if choice.usage is not NULL:
+                found = merge(found, read(choice.usage))
+        return found
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_ANSWER = msgspec.json.Decoder(Answer)
+_CHOICES = msgspec.json.Decoder(list[dict[str, Raw]])
+
+
+def parse(payload: bytes) -> tuple[dict[str, Raw], Answer]:
+    """All fields as bytes, and what must be understood. An error inside a 2xx answer raises `UpstreamFailure` too."""
+    try:
+        fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
+    except UNREADABLE:
+        raise UpstreamFailure(malformed("The provider's answer is not the JSON that its API promises.")) from None
+    if answer.error is not NULL and bytes(answer.error) not in _NOTHING:
+        raise UpstreamFailure(streamed(payload))
+    return fields, answer
+
+
+def without_usage(fields: dict[str, Raw], answer: Answer) -> None:
+    """Takes every usage object out of `fields`."""
+    fields.pop("usage", None)
+    if answer.x_groq is not None and answer.x_groq.usage is not NULL:
+        fields.pop("x_groq")
+    if any(choice.usage is not NULL for choice in answer.choices or ()):
+        choices = _CHOICES.decode(fields["choices"])
+        for choice in choices:
+            choice.pop("usage", None)
+        fields["choices"] = Raw(msgspec.json.encode(choices))
+
+
+def absent(fields: dict[str, Raw], name: str) -> bool:
+    return name not in fields or bytes(fields[name]) in _NOTHING
+
+
+def _blank(text: str | None) -> bool:
+    return not text or text.isspace()
