@@ -1,0 +1,1 @@
+"""Measurements of the gateway: what a request costs it, beside its peers."""
