@@ -32,7 +32,7 @@ def index(config: Config) -> Rules:
     pins = {name: Route(name, Pinned(kind="pinned", target=name)) for name in config.targets}
     routes = {
         name: (route, tuple(config.targets[target] for target in route.strategy.names()))
-        for name, route in (pins | dict(config.routes)).items()
+        for name, route in (dict(config.routes) | pins).items()
     }
     return Rules(config, {name: rank for rank, name in enumerate(config.sensitivity.classes)}, routes)
 

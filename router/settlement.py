@@ -9,6 +9,7 @@ from router.budget.budget import Budget
 from router.budget.embedded import EmbeddedBudgets
 from router.dispatch.stream import CLIENT_GONE
 from router.dispatch.walk import clock_ms, now_ms
+from router.errors import TABLE
 from router.estimate.estimate import least_cost
 from router.ledger.journal import LedgerUnavailable
 from router.ledger.write import Outcome, birth, settle
@@ -115,4 +116,6 @@ class Settlement:
         return self.translation.final(usage) if self.translation is not None else decoder.final(usage)
 
     def broken(self, failure: Failure) -> bytes:
-        return self.translation.broken(failure) if self.translation is not None else stream_error(failure)
+        if self.translation is not None:
+            return self.translation.error_event(failure.message, TABLE[failure.kind].code)
+        return stream_error(failure)

@@ -1,6 +1,6 @@
 """A stream from its first events to its end: never a clean end that the upstream did not make."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Protocol
 
 from router.decide.health import Health
@@ -36,7 +36,7 @@ class Ending(Protocol):
         ...
 
 
-async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncIterator[bytes]:
+async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenerator[bytes]:
     """Yields client-ready events."""
     decoder, failure, error = opened.decoder, _CUT, CLIENT_GONE
     try:

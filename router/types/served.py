@@ -1,11 +1,10 @@
 """An answer on its way to the client."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from msgspec import Raw, Struct
 
-from router.types.failure import Failure
 from router.types.plan import Candidate, Decision
 
 
@@ -14,7 +13,7 @@ class Translation(Protocol):
 
     def feed(self, events: bytes) -> bytes: ...
     def final(self, usage: bytes) -> bytes: ...
-    def broken(self, failure: Failure) -> bytes: ...
+    def error_event(self, message: str, code: str) -> bytes: ...
 
 
 class Served(Struct, frozen=True, kw_only=True):
@@ -27,6 +26,6 @@ class Served(Struct, frozen=True, kw_only=True):
     """nano-USD, where it is known before the body."""
     body: dict[str, Raw] | None = None
     usage: bytes = b""
-    events: AsyncIterator[bytes] | None = None
+    events: AsyncGenerator[bytes] | None = None
     translated: bool = False
     """The target was asked by chat; a Responses client needs the answer translated."""

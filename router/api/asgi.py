@@ -1,0 +1,61 @@
+"""The little of ASGI that the hot routes need."""
+
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import msgspec
+
+from router.errors import ClientError
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+LARGEST_BODY = 32 * 1024 * 1024
+"""Bytes; a larger request is refused with 413, before it is read where its length is stated."""
+
+encode = msgspec.json.Encoder(decimal_format="number").encode
+_TOO_LARGE = ClientError(
+    413, "request_too_large", f"The body is larger than {LARGEST_BODY // 1024**2} MiB. Send files by reference."
+)
+CRASHED = ClientError(500, "internal_error", "lowpass failed; its log says where.", type="api_error")
+_log = logging.getLogger(__name__)
+
+
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length) > LARGEST_BODY:
+        raise _TOO_LARGE
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body"):
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > LARGEST_BODY:
+            raise _TOO_LARGE
+    if message["type"] == "http.disconnect":
+        raise ClientError(400, "invalid_request_error", "The connection was closed before the body was complete.")
+    return body
+
+
+async def send_json(status: int, body: bytes, headers: Headers, send: Send) -> None:
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(error: ClientError, request_id: str, send: Send) -> None:
+    headers = [(name.encode(), value.encode()) for name, value in error.headers]
+    headers.append((b"x-request-id", request_id.encode()))
+    await send_json(error.status, encode(error.envelope()), headers, send)
+
+
+def crash(error: Exception) -> None:
+    """Where it happened, but not the message: it may quote a prompt."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = " < ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames[-4:]))
+    _log.error("%s at %s", type(error).__name__, places)

@@ -1,0 +1,57 @@
+"""Step 2: key → Caller."""
+
+import binascii
+from base64 import b64decode
+from collections.abc import Mapping
+
+from router.errors import ClientError
+from router.ledger.keys import digest
+from router.types.request import Caller
+
+REPORTS = "reports"
+"""Scope that opens reports, dashboard, budgets and metrics."""
+OPEN = Caller(scopes=frozenset({REPORTS}))
+"""Everybody, on a loopback gateway for which no key was ever made."""
+
+
+class Keyring:
+    """Every key in force, by the digest of its secret; refreshed when the table changes."""
+
+    def __init__(self, callers: Mapping[bytes, Caller], *, open_to_all: bool) -> None:
+        self.callers, self.open_to_all = callers, open_to_all
+
+    def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """Raises a 401 `ClientError`; neither it nor any log ever holds the key that was sent."""
+        if self.open_to_all:
+            return OPEN
+        secret = _secret(headers)
+        found = self.callers.get(digest(secret))
+        if found is None:
+            what = "The API key is not valid here." if secret else "No API key was sent."
+            message = f"{what} Send `Authorization: Bearer lp-…`; `lowpass keys create NAME` makes a key."
+            raise ClientError(401, "invalid_api_key", message, type="authentication_error", headers=_CHALLENGE)
+        return found
+
+    def reader(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """A caller that may see reports; 403 for any other."""
+        caller = self.caller(headers)
+        if REPORTS not in caller.scopes:
+            message = "This key may not see reports: `lowpass keys create NAME --scope reports` makes one that may."
+            raise ClientError(403, "missing_scope", message, type="permission_error")
+        return caller
+
+
+_CHALLENGE = (("www-authenticate", 'Basic realm="lowpass", charset="UTF-8"'),)
+"""Lets a browser ask for the key (as the password) on the dashboard."""
+
+
+def _secret(headers: Mapping[bytes, bytes]) -> bytes:
+    scheme, _, sent = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer":
+        return sent.strip()
+    if scheme.lower() == b"basic":
+        try:
+            return b64decode(sent.strip(), validate=True).partition(b":")[2]
+        except binascii.Error:
+            return b""
+    return headers.get(b"x-api-key", b"").strip()

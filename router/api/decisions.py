@@ -1,0 +1,56 @@
+"""`/v1/route` decides without calling anyone, `/v1/decisions/{id}` explains, `/v1/feedback` tells how it went."""
+
+from pathlib import Path
+
+from fastapi import APIRouter, Request, Response
+from msgspec import Raw
+from pydantic import BaseModel, ConfigDict, Field
+
+from router.api.asgi import read_body
+from router.api.parse import parse
+from router.api.rest import answer
+from router.decide.explain import explain
+from router.errors import ClientError
+from router.ledger.query import decision, give_feedback
+from router.pipeline import Pipeline
+from router.types.ids import new_id
+from router.types.request import Endpoint
+
+
+class Feedback(BaseModel):
+    """How good an answer was, from 0 (wrong) to 1 (right), by the id of its request or decision."""
+
+    model_config = ConfigDict(extra="forbid")
+    id: str = Field(min_length=1, max_length=64)
+    score: float = Field(ge=0, le=1, allow_inf_nan=False)
+
+
+def routes(pipeline: Pipeline, ledger: Path) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/route")
+    async def route(request: Request) -> Response:
+        headers = request.scope["headers"]
+        body = await read_body(dict(headers), request.receive)
+        parsed = parse(Endpoint.CHAT, new_id(), body, headers)
+        return answer(explain(await pipeline.route(parsed, request.state.caller)))
+
+    @router.get("/v1/decisions/{identifier}")
+    def explained(identifier: str) -> Response:
+        document = decision(ledger, identifier)
+        if document is None:
+            raise _unknown(identifier)
+        return answer(Raw(document))
+
+    @router.post("/v1/feedback")
+    def feedback(given: Feedback) -> Response:
+        if not give_feedback(ledger, given.id, given.score):
+            raise _unknown(given.id)
+        return answer({"object": "feedback", "id": given.id, "score": given.score})
+
+    return router
+
+
+def _unknown(identifier: str) -> ClientError:
+    message = f"There is no decision '{identifier}'; answers carry theirs in x-lowpass-decision."
+    return ClientError(404, "not_found", message, param="id")

@@ -1,0 +1,60 @@
+"""Notices that a client hung up. Only what runs longer than a sweep gets a task that watches."""
+
+import asyncio
+from typing import Any
+
+from router.api.asgi import Receive
+
+SWEEP_S = 0.1
+
+
+class Visit:
+    """One request in progress. `gone` is True once its client has hung up; its task has then been cancelled."""
+
+    __slots__ = ("gone", "over", "receive", "swept", "task", "watcher")
+
+    def __init__(self, receive: Receive, task: "asyncio.Task[Any] | None") -> None:
+        self.receive, self.task = receive, task
+        self.watcher: asyncio.Task[None] | None = None
+        self.swept = self.gone = self.over = False
+
+
+class Visits:
+    """All requests in progress; use inside one running event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._visits: set[Visit] = set()
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def __len__(self) -> int:
+        return len(self._visits)
+
+    def enter(self, receive: Receive) -> Visit:
+        visit = Visit(receive, asyncio.current_task())
+        self._visits.add(visit)
+        return visit
+
+    def leave(self, visit: Visit) -> None:
+        visit.over = True
+        self._visits.discard(visit)
+        if visit.watcher is not None:
+            visit.watcher.cancel()
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _sweep(self) -> None:
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+        for visit in self._visits:
+            if visit.swept and visit.watcher is None:
+                visit.watcher = self._loop.create_task(_watch(visit))
+            visit.swept = True
+
+
+async def _watch(visit: Visit) -> None:
+    while (await visit.receive())["type"] != "http.disconnect":
+        pass
+    if not visit.over and visit.task is not None:
+        visit.gone = True
+        visit.task.cancel()

@@ -1,0 +1,88 @@
+"""The routes that models are called by, as one ASGI function: steps 1, 2 and 8 around the pipeline."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from router.api.asgi import CRASHED, App, Receive, Scope, Send, crash, read_body, refuse, send_json
+from router.api.auth import Keyring
+from router.api.disconnect import Visit, Visits
+from router.api.parse import parse
+from router.api.render import answer_headers, whole
+from router.api.responses import ResponsesStream
+from router.errors import ClientError
+from router.pipeline import Pipeline
+from router.types.ids import new_id
+from router.types.request import Endpoint
+
+PATHS = {
+    "/v1/chat/completions": Endpoint.CHAT,
+    "/v1/responses": Endpoint.RESPONSES,
+    "/v1/completions": Endpoint.COMPLETIONS,
+    "/v1/embeddings": Endpoint.EMBEDDINGS,
+}
+_EVENTS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class HotRoutes:
+    """`rest` is the ASGI app that answers every other path."""
+
+    def __init__(self, pipeline: Pipeline, keyring: Keyring, visits: Visits, rest: App) -> None:
+        self._pipeline, self._keyring, self._visits, self._rest = pipeline, keyring, visits, rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
+        if endpoint is None:
+            await self._rest(scope, receive, send)
+            return
+        visit = self._visits.enter(receive)
+        try:
+            await self._guarded(endpoint, scope, visit, send)
+        except asyncio.CancelledError:
+            if not visit.gone:
+                raise
+            if visit.task is not None:
+                visit.task.uncancel()
+        finally:
+            self._visits.leave(visit)
+
+    async def _guarded(self, endpoint: Endpoint, scope: Scope, visit: Visit, send: Send) -> None:
+        """Whatever goes wrong before the status is sent becomes an answer in OpenAI's envelope."""
+        request_id = new_id()
+        try:
+            await self._answer(endpoint, request_id, scope, visit.receive, send)
+        except ClientError as error:
+            await refuse(error, request_id, send)
+        except Exception as error:
+            crash(error)
+            await refuse(CRASHED, request_id, send)
+
+    async def _answer(self, endpoint: Endpoint, request_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = scope["headers"]
+        by_name = dict(headers)
+        caller = self._keyring.caller(by_name)
+        if scope["method"] != "POST":
+            raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
+        request = parse(endpoint, request_id, await read_body(by_name, receive), headers)
+        translation = ResponsesStream(request.body, f"resp_{request_id}") if endpoint is Endpoint.RESPONSES else None
+        served = await self._pipeline.serve(request, caller, translation)
+        if served.events is None:
+            await send_json(200, whole(request, served), answer_headers(request, served), send)
+        else:
+            await _stream(served.events, [*_EVENTS, *answer_headers(request, served)], send)
+
+
+async def _stream(events: AsyncGenerator[bytes], headers: list[tuple[bytes, bytes]], send: Send) -> None:
+    started = False
+    try:
+        async for data in events:
+            if not started:
+                started = True
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    finally:
+        await events.aclose()

@@ -1,0 +1,229 @@
+"""Step 1: bytes → Request. Nothing is copied that need not change; whatever is wrong is named with its `param`."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from router.api.limits import limits
+from router.api.responses import to_chat
+from router.api.shape import Chat, Completion, Embedding, Fields, Message, Part, Source
+from router.errors import ClientError
+from router.types.request import Endpoint, Request
+from router.types.target import Capability
+
+MOST_CHOICES = 128
+MOST_TOKENS = 10_000_000
+MEDIA_BYTES = 4_096
+"""What an image or a file counts for in place of its own size: about 1,000 tokens."""
+
+_BODY = msgspec.json.Decoder(dict[str, Raw])
+_SHAPES: dict[Endpoint, msgspec.json.Decoder[Any]] = {
+    Endpoint.CHAT: msgspec.json.Decoder(Chat),
+    Endpoint.COMPLETIONS: msgspec.json.Decoder(Completion),
+    Endpoint.EMBEDDINGS: msgspec.json.Decoder(Embedding),
+}
+_STRUCTURED = ("json_schema", "json_object")
+
+
+def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Request:
+    """Raises `ClientError` 400."""
+    try:
+        data.decode()
+        body = _BODY.decode(data)
+        if endpoint is Endpoint.RESPONSES:
+            return _responses(request_id, body, headers)
+        fields = _SHAPES[endpoint].decode(data)
+    except msgspec.ValidationError as error:
+        raise _wrong_type(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _bad(f"The body is not JSON: {error}.", None) from None
+    except RecursionError:
+        raise _bad("The body is nested too deeply.", None) from None
+    request: Request = _READERS[endpoint](request_id, body, fields, headers)
+    return request
+
+
+def _bad(message: str, param: str | None) -> ClientError:
+    return ClientError(400, "invalid_request_error", message, param=param)
+
+
+def _wrong_type(error: msgspec.ValidationError) -> ClientError:
+    """msgspec says: Expected `int`, got `str` - at `$.n`; or: Object missing required field `model`."""
+    what, _, path = str(error).partition(" - at `$")
+    missing = what.removeprefix("Object missing required field `").rstrip("`") if "required field" in what else ""
+    param = ".".join(part for part in (path.rstrip("`").lstrip("."), missing) if part)
+    return _bad(f"{what}{f' in {param}' if param else ''}.", param or None)
+
+
+def _chat(
+    request_id: str,
+    body: dict[str, Raw],
+    fields: Chat,
+    headers: Iterable[tuple[bytes, bytes]],
+    endpoint: Endpoint = Endpoint.CHAT,
+) -> Request:
+    if not fields.messages:
+        raise _bad("Send at least one message.", "messages")
+    texts, media = _texts(fields.messages)
+    tools = [bytes(tool) for tool in (fields.tools or fields.functions or ())]
+    texts += [tool.decode() for tool in tools]
+    size = sum(map(len, tools)) + (len(body.get("messages", b"")) if not media else sum(map(len, texts)) + media)
+    cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
+    return _request(
+        endpoint,
+        request_id,
+        body,
+        fields,
+        headers,
+        text="\n".join(texts),
+        size=size,
+        needs=_needs(fields, bool(tools)),
+        max_output=_tokens(cap, "max_completion_tokens"),
+        effort=fields.reasoning_effort,
+    )
+
+
+def _responses(request_id: str, body: dict[str, Raw], headers: Iterable[tuple[bytes, bytes]]) -> Request:
+    chat = to_chat(body)
+    fields = _SHAPES[Endpoint.CHAT].decode(msgspec.json.encode(chat))
+    request = _chat(request_id, chat, fields, headers, Endpoint.RESPONSES)
+    return msgspec.structs.replace(request, body=body, chat=chat)
+
+
+def _completion(
+    request_id: str, body: dict[str, Raw], fields: Completion, headers: Iterable[tuple[bytes, bytes]]
+) -> Request:
+    if fields.prompt in (None, "", []):
+        raise _bad("Send a prompt.", "prompt")
+    needs = {Capability.COMPLETIONS} | ({Capability.LOGPROBS} if fields.logprobs else set())
+    cap = _tokens(fields.max_tokens, "max_tokens")
+    return _plain(Endpoint.COMPLETIONS, request_id, body, fields, headers, fields.prompt, frozenset(needs), cap)
+
+
+def _embedding(
+    request_id: str, body: dict[str, Raw], fields: Embedding, headers: Iterable[tuple[bytes, bytes]]
+) -> Request:
+    if fields.input in (None, "", []):
+        raise _bad("Send an input.", "input")
+    if fields.stream:
+        raise _bad("Embeddings are not streamed.", "stream")
+    needs = frozenset({Capability.EMBEDDINGS})
+    return _plain(Endpoint.EMBEDDINGS, request_id, body, fields, headers, fields.input, needs, None)
+
+
+def _plain(
+    endpoint: Endpoint,
+    request_id: str,
+    body: dict[str, Raw],
+    fields: Fields,
+    headers: Iterable[tuple[bytes, bytes]],
+    prompt: str | list[Any] | None,
+    needs: frozenset[Capability],
+    max_output: int | None,
+) -> Request:
+    texts = [prompt] if isinstance(prompt, str) else [item for item in prompt or () if isinstance(item, str)]
+    size = len(body.get("prompt", body.get("input", b"")))
+    return _request(
+        endpoint,
+        request_id,
+        body,
+        fields,
+        headers,
+        text="\n".join(texts),
+        size=size,
+        needs=needs,
+        max_output=max_output,
+    )
+
+
+def _request(
+    endpoint: Endpoint,
+    request_id: str,
+    body: dict[str, Raw],
+    fields: Fields,
+    headers: Iterable[tuple[bytes, bytes]],
+    *,
+    text: str,
+    size: int,
+    needs: frozenset[Capability],
+    max_output: int | None,
+    effort: str | None = None,
+) -> Request:
+    if not fields.model:
+        raise _bad("Name a model: `auto`, a route, or a target of the policy.", "model")
+    choices = 1 if fields.n is None else fields.n
+    if not 1 <= choices <= MOST_CHOICES:
+        raise _bad(f"n must be from 1 to {MOST_CHOICES}.", "n")
+    return Request(
+        id=request_id,
+        endpoint=endpoint,
+        model=fields.model,
+        body=body,
+        text=text,
+        prompt_bytes=size,
+        needs=needs if choices == 1 else needs | {Capability.N},
+        stream=bool(fields.stream),
+        stream_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
+        n=choices,
+        max_output=max_output,
+        effort=effort,
+        user=fields.user or "",
+        limits=limits(headers, fields.metadata),
+    )
+
+
+def _tokens(value: int | None, param: str) -> int | None:
+    if value is not None and not 1 <= value <= MOST_TOKENS:
+        raise _bad(f"{param} must be from 1 to {MOST_TOKENS}.", param)
+    return value
+
+
+def _texts(messages: list[Message]) -> tuple[list[str], int]:
+    """Every text that would be sent, and the size that its media count for, in bytes."""
+    texts: list[str] = []
+    media = 0
+    for message in messages:
+        if isinstance(message.content, str):
+            texts.append(message.content)
+        elif message.content:
+            for part in message.content:
+                media += _add_part(part, texts)
+        if message.name:
+            texts.append(message.name)
+        for call in message.tool_calls or ():
+            texts += (call.function.name, call.function.arguments)
+    return texts, media
+
+
+def _add_part(part: Part, texts: list[str]) -> int:
+    texts += [text for text in (part.text, part.refusal) if text]
+    media = (part.image_url, part.input_audio, part.file)
+    links = [one if isinstance(one, str) else one.url for one in media if isinstance(one, str | Source)]
+    texts += [link for link in links if link and not link.startswith("data:")]
+    return MEDIA_BYTES * len(links)
+
+
+def _needs(fields: Chat, tools: bool) -> frozenset[Capability]:
+    needs = {Capability.CHAT}
+    if tools:
+        needs.add(Capability.TOOLS)
+    if fields.response_format is not None and fields.response_format.type in _STRUCTURED:
+        needs.add(Capability.JSON_SCHEMA)
+    if fields.logprobs:
+        needs.add(Capability.LOGPROBS)
+    kinds = {part.type for message in fields.messages if isinstance(message.content, list) for part in message.content}
+    if "image_url" in kinds:
+        needs.add(Capability.VISION)
+    if "input_audio" in kinds:
+        needs.add(Capability.AUDIO)
+    return frozenset(needs) if len(needs) > 1 else _PLAIN_CHAT
+
+
+_PLAIN_CHAT = frozenset({Capability.CHAT})
+_READERS: dict[Endpoint, Any] = {
+    Endpoint.CHAT: _chat,
+    Endpoint.COMPLETIONS: _completion,
+    Endpoint.EMBEDDINGS: _embedding,
+}

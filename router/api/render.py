@@ -1,0 +1,36 @@
+"""Step 8: what the client reads: the answer with its usage, and the headers that explain it."""
+
+from msgspec import Raw
+
+from router.api.asgi import Headers, encode
+from router.api.responses import from_chat
+from router.decide.explain import explain
+from router.types.money import usd_json
+from router.types.request import Request
+from router.types.served import Served
+
+
+def whole(request: Request, served: Served) -> bytes:
+    usage, body = Raw(served.usage), served.body or {}
+    if served.translated:
+        body = from_chat(body, request.body, f"resp_{request.id}", usage)
+    else:
+        body["usage"] = usage
+    if request.limits.explain:
+        body["lowpass"] = Raw(encode(explain(served.decision)))
+    return encode(body)
+
+
+def answer_headers(request: Request, served: Served) -> Headers:
+    seen, request_id = served.decision.classification, request.id.encode()
+    headers = [
+        (b"x-request-id", request_id),
+        (b"x-lowpass-decision", request_id),
+        (b"x-lowpass-model", served.step.target.id.encode()),
+        (b"x-lowpass-class", seen.data_class.encode()),
+        (b"x-lowpass-difficulty", b"%.3f" % seen.difficulty),
+        (b"x-lowpass-thinking", served.thinking.encode()),
+    ]
+    if served.cost is not None:
+        headers.append((b"x-lowpass-cost-usd", usd_json(served.cost)))
+    return headers

@@ -1,0 +1,58 @@
+"""Everything but the hot routes, as one FastAPI app that speaks the same error envelope."""
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from router.api.asgi import encode
+from router.api.auth import Keyring
+from router.errors import ClientError
+from router.types.ids import new_id
+
+
+def rest(
+    keyring: Keyring, *, public: Sequence[APIRouter], calls: Sequence[APIRouter], reports: Sequence[APIRouter]
+) -> FastAPI:
+    """`public` routes need no key, `calls` any key, `reports` one with that scope."""
+    app = FastAPI(title="lowpass", docs_url=None, redoc_url=None, openapi_url=None)
+
+    def caller(request: Request) -> None:
+        request.state.caller = keyring.caller(dict(request.scope["headers"]))
+
+    def reader(request: Request) -> None:
+        request.state.caller = keyring.reader(dict(request.scope["headers"]))
+
+    for routers, guard in ((public, []), (calls, [Depends(caller)]), (reports, [Depends(reader)])):
+        for router in routers:
+            app.include_router(router, dependencies=guard)
+    app.add_exception_handler(ClientError, _refused)
+    app.add_exception_handler(HTTPException, _not_served)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    return app
+
+
+def answer(content: object, status: int = 200) -> Response:
+    """JSON with exact decimals."""
+    return Response(encode(content), status, media_type="application/json")
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ClientError)  # noqa: S101 - registered for this class alone
+    headers = {**dict(error.headers), "x-request-id": new_id()}
+    return Response(encode(error.envelope()), error.status, headers, media_type="application/json")
+
+
+def _not_served(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class alone
+    where = f"{request.method} {request.url.path}"
+    message = f"lowpass does not serve {where}." if error.status_code == 404 else f"{where}: {error.detail}."
+    return _refused(request, ClientError(error.status_code, "not_found", message))
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class alone
+    first = error.errors()[0]
+    param = ".".join(str(part) for part in first["loc"][1:]) or None
+    return _refused(request, ClientError(400, "invalid_request_error", f"{first['msg']} ({param}).", param=param))

@@ -1,0 +1,83 @@
+"""The few fields of a body that decisions need, as msgspec types: wrong types are refused with their path."""
+
+from msgspec import Raw, Struct
+
+
+class Source(Struct, frozen=True):
+    """An image, a file or a sound, by URL or inline."""
+
+    url: str = ""
+    file_data: str = ""
+    data: str = ""
+
+
+class Part(Struct, frozen=True):
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+    image_url: Source | str | None = None
+    input_audio: Source | None = None
+    file: Source | None = None
+
+
+class Function(Struct, frozen=True):
+    name: str = ""
+    arguments: str = ""
+
+
+class ToolCall(Struct, frozen=True):
+    function: Function = Function()
+
+
+class Message(Struct, frozen=True):
+    role: str
+    content: str | list[Part] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+
+
+class StreamOptions(Struct, frozen=True):
+    include_usage: bool | None = None
+
+
+class Format(Struct, frozen=True):
+    type: str = "text"
+
+
+class Metadata(Struct, frozen=True):
+    session_id: str | None = None
+    tags: str | list[str] | None = None
+
+
+class Fields(Struct, frozen=True):
+    """Common to all endpoints."""
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    user: str | None = None
+    metadata: Metadata | None = None
+
+
+class Chat(Fields, frozen=True):
+    messages: list[Message] = []
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    tools: list[Raw] | None = None
+    functions: list[Raw] | None = None
+    response_format: Format | None = None
+    logprobs: bool | None = None
+    reasoning_effort: str | None = None
+
+
+class Completion(Fields, frozen=True):
+    prompt: str | list[str | int | list[int]] | None = None
+    max_tokens: int | None = None
+    suffix: str | None = None
+    logprobs: int | None = None
+
+
+class Embedding(Fields, frozen=True):
+    input: str | list[str | int | list[int]] | None = None
+    dimensions: int | None = None

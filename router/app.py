@@ -1,0 +1,150 @@
+"""Composition root: the only place that names concrete classes and wires them."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from adapters import catalog
+from adapters.anthropic import AnthropicAdapter
+from adapters.gemini import GeminiAdapter
+from adapters.openai_compatible import OpenAICompatible
+from router.api import decisions, health, models
+from router.api.auth import Keyring
+from router.api.disconnect import Visits
+from router.api.hot import HotRoutes
+from router.api.rest import rest
+from router.budget.embedded import EmbeddedBudgets
+from router.config import Config, Watcher, load
+from router.decide.health import Health
+from router.dispatch.http import HttpTransport
+from router.dispatch.walk import Dispatcher, Upstream, now_ms
+from router.errors import ConfigError
+from router.ledger.journal import LedgerUnavailable, SqliteJournal, connect
+from router.ledger.keys import callers, every
+from router.ledger.migrate import migrate
+from router.pipeline import Pipeline
+from router.settings import Settings
+from router.settlement import Books
+from router.telemetry import Telemetry
+from router.types.target import Wire
+
+TICK_S = 1.0
+"""How often the policy file and the keys are looked at."""
+RECOVER_EVERY = 10
+"""Ticks between two sweeps for the holds of processes that died."""
+
+Engines = Callable[[], Mapping[str, Mapping[str, object]]]
+_log = logging.getLogger("lowpass")
+
+
+def load_policy(path: Path, engines: Mapping[str, str]) -> Config:
+    """Raises `ConfigError` with every problem; `engines` maps local engines to their base URLs."""
+    return load(path, catalog.read(), os.environ, engines)
+
+
+def keyring(settings: Settings) -> Keyring:
+    """Open to all only on loopback, and only while no key was ever made."""
+    ring = Keyring({}, open_to_all=False)
+    refresh(ring, settings)
+    return ring
+
+
+def refresh(ring: Keyring, settings: Settings) -> None:
+    connection = connect(settings.ledger)
+    try:
+        migrate(connection)
+        ring.callers = callers(connection)
+        ring.open_to_all = settings.loopback and not every(connection)
+    finally:
+        connection.close()
+
+
+class Gateway:
+    """Everything that one process runs; make it inside the event loop. `app` is the ASGI application."""
+
+    def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, engines: Engines) -> None:
+        self._settings, self._watcher, self._ring, self._engines = settings, watcher, ring, engines
+        self._journal = SqliteJournal(settings.ledger)
+        self._budgets = EmbeddedBudgets(self._journal)
+        self._telemetry = Telemetry()
+        self._health = Health(time.monotonic)
+        self._http = HttpTransport()
+        self._visits = Visits()
+        self._policy_error = ""
+        dispatcher = Dispatcher(self._upstreams(), self._health)
+        books = Books(self._journal, self._budgets, self._telemetry)
+        self._pipeline = Pipeline(config, books, dispatcher, self._health)
+        self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest())
+
+    def _upstreams(self) -> Mapping[Wire, Upstream]:
+        return {
+            Wire.OPENAI_COMPATIBLE: Upstream(OpenAICompatible(), self._http),
+            Wire.ANTHROPIC: Upstream(AnthropicAdapter(), self._http),
+            Wire.GEMINI: Upstream(GeminiAdapter(), self._http),
+        }
+
+    def _rest(self) -> object:
+        ledger = self._settings.ledger
+        return rest(
+            self._ring,
+            public=[health.routes(self.state)],
+            calls=[
+                models.routes(lambda: self._pipeline.rules, int(time.time())),
+                decisions.routes(self._pipeline, ledger),
+            ],
+            reports=[health.metrics(self._telemetry)],
+        )
+
+    def state(self) -> dict[str, object]:
+        """What `/health/ready` says."""
+        engines = self._engines()
+        unhealthy = self._health.snapshot()
+        ready = all(engine["state"] == "ready" for engine in engines.values())
+        return {
+            "ready": ready,
+            "policy": self._pipeline.rules.config.hash,
+            "policy_error": self._policy_error,
+            "engines": engines,
+            "targets": unhealthy,
+            "in_flight": len(self._visits),
+        }
+
+    async def tick_forever(self) -> None:
+        """What has to happen now and then, beside the requests."""
+        tick = 0
+        while True:
+            if tick % RECOVER_EVERY == 0:
+                await self._recover()
+            await asyncio.sleep(TICK_S)
+            tick += 1
+            self._telemetry.in_flight = len(self._visits)
+            self._telemetry.health = self._health.snapshot()
+            await asyncio.to_thread(self._journal.checkpoint)
+            await asyncio.to_thread(refresh, self._ring, self._settings)
+            self._adopt(await asyncio.to_thread(self._watcher.poll))
+
+    def close(self) -> None:
+        self._visits.close()
+        self._http.close()
+        self._journal.close()
+
+    def _adopt(self, change: Config | ConfigError | None) -> None:
+        if isinstance(change, Config):
+            self._pipeline.adopt(change)
+            self._policy_error = ""
+            _log.info("policy %s is in force (%s)", change.path, change.hash)
+        elif change is not None:
+            self._policy_error = str(change)
+            self._telemetry.policy_errors += 1
+            _log.error("the edited policy is not used; the one before stays in force:\n%s", change)
+
+    async def _recover(self) -> None:
+        try:
+            recovered = await self._budgets.recover(now_ms())
+        except LedgerUnavailable:
+            return
+        if recovered:
+            _log.warning("%d requests of a gateway that died were charged at their hold", recovered)

@@ -1,0 +1,116 @@
+"""API keys: stored as a hash, shown once, found by hash."""
+
+import hashlib
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from router.types.ids import new_id
+from router.types.request import Caller
+
+PREFIX = "lp-"
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
+_LENGTH = 43
+"""54 symbols: 247 bits, so a plain SHA-256 is as good as a slow hash."""
+
+
+class Key(Struct, frozen=True, kw_only=True):
+    """A key without its secret. Times are Unix ms."""
+
+    id: str
+    name: str
+    created_ms: int
+    revoked_ms: int | None
+    routes: tuple[str, ...]
+    targets: tuple[str, ...]
+    tags: tuple[str, ...]
+    scopes: tuple[str, ...]
+    budget: str
+
+    def caller(self) -> Caller:
+        return Caller(
+            id=self.id,
+            name=self.name,
+            routes=frozenset(self.routes),
+            targets=frozenset(self.targets),
+            tags=self.tags,
+            budget=self.budget,
+            scopes=frozenset(self.scopes),
+        )
+
+
+def digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
+
+
+def create(
+    connection: sqlite3.Connection,
+    name: str,
+    *,
+    routes: Iterable[str] = (),
+    targets: Iterable[str] = (),
+    tags: Iterable[str] = (),
+    scopes: Iterable[str] = (),
+    budget: str = "",
+) -> tuple[Key, str]:
+    """Returns the key and its secret, which is not kept anywhere. Raises ValueError for a name in use."""
+    if any(key.name == name and key.revoked_ms is None for key in every(connection)):
+        raise ValueError(f"there is a key named '{name}' already: revoke it first, or choose another name")
+    secret = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
+    lists = [json.dumps(list(values)) for values in (routes, targets, tags, scopes)]
+    row = (new_id(), digest(secret.encode()).hex(), name, _now_ms(), None, *lists, budget)
+    connection.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    return next(key for key in every(connection) if key.id == row[0]), secret
+
+
+def every(connection: sqlite3.Connection) -> list[Key]:
+    return [key for _, key in _rows(connection)]
+
+
+def callers(connection: sqlite3.Connection) -> dict[bytes, Caller]:
+    """Digest of the secret → caller, for every key in force."""
+    return {stored: key.caller() for stored, key in _rows(connection) if key.revoked_ms is None}
+
+
+def revoke(connection: sqlite3.Connection, name_or_id: str) -> Key:
+    """Raises LookupError when there is no such key in force."""
+    for key in every(connection):
+        if key.revoked_ms is None and name_or_id in (key.name, key.id):
+            connection.execute("UPDATE keys SET revoked_ms = ? WHERE id = ?", (_now_ms(), key.id))
+            return key
+    raise LookupError(f"there is no key '{name_or_id}' in force; `lowpass keys list` shows them")
+
+
+def _rows(connection: sqlite3.Connection) -> list[tuple[bytes, Key]]:
+    cursor = connection.execute(
+        "SELECT hash, id, name, created_ms, revoked_ms, routes, targets, tags, scopes, budget FROM keys ORDER BY id"
+    )
+    return [
+        (
+            bytes.fromhex(stored),
+            Key(
+                id=identifier,
+                name=name,
+                created_ms=created,
+                revoked_ms=revoked,
+                routes=_listed(routes),
+                targets=_listed(targets),
+                tags=_listed(tags),
+                scopes=_listed(scopes),
+                budget=budget,
+            ),
+        )
+        for stored, identifier, name, created, revoked, routes, targets, tags, scopes, budget in cursor
+    ]
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,60 @@
+"""Process settings from the environment; everything about routing is in the policy file."""
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+
+from msgspec import Struct
+
+SHIPPED_POLICY = Path("policies") / "default.yaml"
+
+
+class Settings(Struct, frozen=True):
+    """`LOWPASS_HOME`, `LOWPASS_HOST`, `LOWPASS_PORT`, `LOWPASS_POLICY`; options of `lowpass serve` win."""
+
+    home: Path
+    host: str
+    port: int
+    policy: Path
+
+    @property
+    def ledger(self) -> Path:
+        return self.home / "lowpass.db"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def loopback(self) -> bool:
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+class SettingError(Exception):
+    """A setting is wrong; says which and what to do."""
+
+
+def read(
+    environ: Mapping[str, str], *, policy: Path | None = None, host: str | None = None, port: int | None = None
+) -> Settings:
+    """Raises `SettingError`. Makes the home folder."""
+    home = Path(environ.get("LOWPASS_HOME") or "~/.lowpass").expanduser()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingError(f"LOWPASS_HOME={home} can't be made ({error.strerror}): name a folder you may write") from None
+    return Settings(
+        home=home,
+        host=host or environ.get("LOWPASS_HOST") or "127.0.0.1",
+        port=port if port is not None else _port(environ.get("LOWPASS_PORT") or "4100"),
+        policy=policy or Path(environ.get("LOWPASS_POLICY") or SHIPPED_POLICY),
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65_535:
+        raise SettingError(f"LOWPASS_PORT={text} is not a port: give a number from 0 to 65535")
+    return int(text)
