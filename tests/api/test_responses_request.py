@@ -262,6 +262,13 @@ CONVERSATIONS: list[tuple[list[Any], list[Any]]] = [
         [{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, ASKED],
         [{"role": "assistant", "content": None, "refusal": "no"}, ASKED],
     ),
+    (
+        [said("one"), thought(), said("two")],
+        [
+            {"role": "assistant", "content": "one"},
+            {"role": "assistant", "content": "two", "reasoning_content": "hm"},
+        ],
+    ),
     ([ASKED, thought(), ASKED], [ASKED, ASKED]),
     (
         [said(), thought("late"), ASKED],

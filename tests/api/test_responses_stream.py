@@ -1,5 +1,6 @@
 """Chat chunks as Responses events, each checked against the official client's types."""
 
+import base64
 import json
 from typing import Any
 
@@ -116,13 +117,37 @@ def test_signed_blocks_after_their_text_are_sealed_and_not_repeated() -> None:
     )
     item = output(found)[0]
     assert [part["text"] for part in item["content"]] == ["hm"]
-    assert item["encrypted_content"].startswith("lowpass1.")
+    assert unsealed(item) == {"thinking_blocks": [block]}
+
+
+def unsealed(item: dict[str, Any]) -> Any:
+    return json.loads(base64.urlsafe_b64decode(item["encrypted_content"].removeprefix("lowpass1.")))
+
+
+def test_blocks_in_pieces_are_joined_up_to_their_signature() -> None:
+    pieces = [("thinking", "h"), ("thinking", "m"), ("signature", "s1"), ("thinking", "so"), ("signature", "s2")]
+    found = stream(*(chunk({"thinking_blocks": [{"type": "thinking", key: value}]}) for key, value in pieces), STOP)
+    item = output(found)[0]
+    assert [part["text"] for part in item["content"]] == ["hmso"]
+    assert unsealed(item) == {
+        "thinking_blocks": [
+            {"type": "thinking", "thinking": "hm", "signature": "s1"},
+            {"type": "thinking", "thinking": "so", "signature": "s2"},
+        ]
+    }
 
 
 def test_late_traces_do_not_interrupt_the_message() -> None:
     late = {"content": "", "reasoning_details": [{"type": "reasoning.encrypted", "data": "x", "index": 0}]}
-    found = stream(chunk({"content": "yes"}), chunk(late), STOP)
-    assert [item["type"] for item in output(found)] == ["message", "reasoning"]
+    message, thought = output(stream(chunk({"content": "ye"}), chunk(late), chunk({"content": "s"}), STOP))
+    assert message["content"][0]["text"] == "yes"
+    assert unsealed(thought) == {"reasoning_details": late["reasoning_details"]}
+
+
+def test_a_call_ends_the_message_and_text_after_it_is_another_message() -> None:
+    found = stream(chunk({"content": "a"}), chunk(call(0, "{}", id="a", name="f")), chunk({"content": "b"}), STOP)
+    assert types(found)[2:8] == [*MESSAGE, "output_text.delta", *END]
+    assert [item["type"] for item in output(found)] == ["message", "function_call", "message"]
 
 
 def test_interleaved_parallel_calls() -> None:
@@ -161,6 +186,11 @@ def test_a_custom_tool_gets_its_free_text() -> None:
     ends = ["output_item.added", "custom_tool_call_input.delta", "custom_tool_call_input.done", "output_item.done"]
     assert types(found)[2:-1] == ends
     assert (output(found)[0]["type"], output(found)[0]["input"]) == ("custom_tool_call", "ls")
+
+
+def test_a_custom_tool_without_arguments_gets_an_empty_text() -> None:
+    found = stream(chunk(call(0, "", id="a", name="shell")), STOP, tools=[{"type": "custom", "name": "shell"}])
+    assert output(found)[0]["input"] == ""
 
 
 def test_a_refusal_after_text_is_the_next_part_of_the_message() -> None:
@@ -215,10 +245,10 @@ def test_what_is_no_chat_chunk_is_the_upstreams_failure(data: bytes) -> None:
 
 def test_empty_choices_comments_and_several_events_at_once() -> None:
     usage = b'data: {"choices":[],"usage":null}\n\n'
-    found = stream(
-        usage + b": ping\n\n" + chunk({"content": "a"}) + chunk(None) + chunk({"content": "b"}, "stop"), usage
-    )
+    first = usage + b": ping\n\n" + chunk({"content": "a"}) + chunk(None) + chunk({"content": "b"}, "length")
+    found = stream(first, chunk({}), usage)
     assert output(found)[0]["content"][0]["text"] == "ab"
+    assert found[-1]["type"] == "response.incomplete"
 
 
 Atom = tuple[str, int, str]

@@ -137,7 +137,8 @@ class _Transcript:
 
     def finished(self) -> list[object]:
         self._end_turn()
-        for call_id, param in self._unanswered.items():
+        if self._unanswered:
+            call_id, param = next(iter(self._unanswered.items()))
             raise refused(param, f"{param}: call {call_id!r} has no output: add its output item after the call.")
         if not self._messages:
             raise refused("input", "input is empty: send a text or at least one item.")

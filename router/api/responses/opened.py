@@ -170,7 +170,7 @@ class Calling(Opened):
         return call_item(self._id, structs.replace(self._call, function=function), self._status, self._shape)
 
     def _end(self, status: str) -> None:
-        if not self._pieces and status == "completed":
+        if not self._pieces and not self._custom and status == "completed":
             self.write("{}")
         item = self.value()
         if self._custom:
