@@ -102,9 +102,9 @@ def post(port: int, body: bytes, key: str | None) -> tuple[int, bytes]:
 
 
 def surroundings() -> dict[str, str]:
-    """The environment for what is measured."""
-    # A gateway that may not cache its bytecode would be measured compiling.
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """The environment for what is measured: no settings of the caller's own gateway, and bytecode may be cached."""
+    ours = ("LOWPASS_", "PYTHONDONTWRITEBYTECODE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 def last_lines(log: Path) -> str:

@@ -9,6 +9,7 @@ import platform
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 from bench.children import Cores, Generator, cores, generator, upstream
 from bench.cpu import model, tree_seconds
 from bench.load import Job, LoadError
-from bench.peers import PEERS, Absent, Gateway, Site, install_litellm
+from bench.peers import PEERS, Absent, Gateway, Site, install_litellm, settled_requests
 from bench.table import Machine, Report, Row, Sample, Scenario, Section, render
 
 SCENARIOS = (
@@ -37,6 +38,7 @@ class Bench:
     def __init__(self, load: Generator, seconds: float) -> None:
         self.load = load
         self.seconds = seconds
+        self.answers: Counter[str] = Counter()
         self.up: dict[str, Gateway] = {}
         self.absent: dict[str, str] = {}
 
@@ -45,6 +47,7 @@ class Bench:
         site.home.mkdir()
         try:
             self.up[name] = stack.enter_context(PEERS[name](site))
+            self.answers[name] = 1  # the one that showed that it is ready
         except Absent as reason:
             self.absent[name] = str(reason)
         except LoadError as problem:
@@ -61,6 +64,14 @@ class Bench:
         return Section(
             scenario, tuple(self._row(name, tuple(samples.get(name, ()))) for name in PEERS if self._known(name))
         )
+
+    def audit(self) -> None:
+        """A gateway measured with its ledger on must have written it. Raises LoadError if a row is missing."""
+        for name, gateway in self.up.items():
+            if gateway.ledger and (rows := settled_requests(gateway.ledger)) != self.answers[name]:
+                raise LoadError(
+                    f"{name}: {self.answers[name]} answers, but {rows} settled requests in {gateway.ledger}"
+                )
 
     def _known(self, name: str) -> bool:
         return name in self.up or name in self.absent
@@ -92,6 +103,7 @@ class Bench:
             result = self.load.run(job)
         except LoadError as problem:
             raise LoadError(f"{name}: {problem}") from problem
+        self.answers[name] += job.requests
         time.sleep(_SETTLE_S)
         spent_ms = (tree_seconds(pid) - before) * 1e3 / job.requests if pid else None
         return Sample(spent_ms, result)
@@ -108,6 +120,7 @@ def measure(names: list[str], rounds: int, seconds: float) -> Report:
             _say(f"starting {name}")
             bench.start(name, Site(port, home / name, place), stack)
         sections = tuple(bench.section(scenario, rounds) for scenario in SCENARIOS)
+        bench.audit()
     return Report(f"{datetime.now(UTC):%Y-%m-%d}", machine(place), rounds, sections)
 
 

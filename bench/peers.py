@@ -6,16 +6,17 @@ A peer is configured as its own documentation recommends for production; anythin
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import msgspec
 
-from bench.children import Cores, free_port, last_lines, running, until_answering
+from bench.children import Cores, free_port, last_lines, running, surroundings, until_answering
 from bench.load import Job, LoadError
 
 _ROOT = Path(__file__).parent.parent
@@ -61,6 +62,8 @@ class Gateway(msgspec.Struct, frozen=True):
     version: str = ""
     model: str = "bench-model"
     key: str | None = None
+    ledger: Path | None = None
+    """The SQLite file where every answered request must be found settled and priced."""
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -123,7 +126,8 @@ def lowpass(site: Site) -> Iterator[Gateway]:
     """This gateway: a pinned target, a key that is checked, the ledger on."""
     port, policy = free_port(), site.home / "policy.yaml"
     policy.write_text(json.dumps(lowpass_policy(site.upstream), indent=2))
-    env = {"LOWPASS_HOME": str(site.home / "state")}
+    state = site.home / "state"
+    env = {"LOWPASS_HOME": str(state)}
     key = lowpass_key(env)
     argv = [
         sys.executable,
@@ -137,7 +141,9 @@ def lowpass(site: Site) -> Iterator[Gateway]:
         "--port",
         str(port),
     ]
-    with _up(site, argv, env, Gateway(port, version=_lowpass_version(), model="auto", key=key)) as gateway:
+    with _up(
+        site, argv, env, Gateway(port, version=_lowpass_version(), model="auto", key=key, ledger=state / "lowpass.db")
+    ) as gateway:
         yield gateway
 
 
@@ -157,10 +163,19 @@ def lowpass_policy(upstream: int) -> dict[str, object]:
 
 
 def lowpass_key(env: dict[str, str]) -> str:
-    """Create a key in the state folder that `env` names."""
+    """Create a key in the state folder that `env` names. Raises LoadError."""
     argv = [sys.executable, "-m", "router.cli", "keys", "create", "bench", "--json"]
-    made = subprocess.run(argv, cwd=_ROOT, env=os.environ | env, capture_output=True, text=True, check=True)
+    made = subprocess.run(argv, cwd=_ROOT, env=surroundings() | env, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise LoadError(f"lowpass keys create failed:\n{made.stderr}")
     return str(json.loads(made.stdout)["key"])
+
+
+def settled_requests(ledger: Path) -> int:
+    """How many requests the ledger holds as settled, with a key, a served target and a cost."""
+    query = "SELECT count(*) FROM requests WHERE state = 'settled' AND key_id <> '' AND target = 'bench' AND cost > 0"
+    with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as connection:
+        return int(connection.execute(query).fetchone()[0])
 
 
 def install_litellm() -> None:

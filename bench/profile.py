@@ -75,18 +75,18 @@ def _served(place: Cores) -> Iterator[tuple[list[str], Job]]:
     with tempfile.TemporaryDirectory(prefix="lowpass-bench-") as home, upstream(place.load) as upstream_port:
         policy, port = Path(home) / "policy.yaml", free_port()
         policy.write_text(json.dumps(lowpass_policy(upstream_port)))
-        os.environ["LOWPASS_HOME"] = str(Path(home) / "state")
-        key = lowpass_key({})
+        os.environ["LOWPASS_HOME"] = state = str(Path(home) / "state")
+        key = lowpass_key({"LOWPASS_HOME": state})
         argv = ["serve", "--policy", str(policy), "--host", "127.0.0.1", "--port", str(port)]
         yield argv, Job(port, connections=1, requests=1, model="auto", key=key)
 
 
 def _serve(argv: list[str]) -> None:
-    from router import cli
+    from router.cli import main as lowpass
 
     sys.argv = ["lowpass", *argv]
     with suppress(SystemExit, KeyboardInterrupt):
-        cli.main()
+        lowpass()
 
 
 def _options() -> argparse.Namespace:
