@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from router.budget.budget import Budget
-from router.classify.classify import classify
+from router.classify.classify import Classifier
 from router.config.config import Config, Route
 from router.decide.eligible import Gate
 from router.decide.health import Health
@@ -24,6 +24,7 @@ class Rules(Struct, frozen=True):
 
     config: Config
     ranks: Mapping[str, int]
+    classifier: Classifier
     routes: Mapping[str, tuple[Route, tuple[Target, ...]]]
     """By the `model` that a client sends: routes, and every target by its own id as a route that pins it."""
 
@@ -34,7 +35,9 @@ def index(config: Config) -> Rules:
         name: (route, tuple(config.targets[target] for target in route.strategy.names()))
         for name, route in (dict(config.routes) | pins).items()
     }
-    return Rules(config, {name: rank for rank, name in enumerate(config.sensitivity.classes)}, routes)
+    sensitivity = config.sensitivity
+    ranks = {name: rank for rank, name in enumerate(sensitivity.classes)}
+    return Rules(config, ranks, Classifier(sensitivity.detectors, ranks, sensitivity.default), routes)
 
 
 def choose(rules: Rules, request: Request, caller: Caller, health: Health, draw: float) -> tuple[Decision, Gate]:
@@ -42,7 +45,7 @@ def choose(rules: Rules, request: Request, caller: Caller, health: Health, draw:
     config = rules.config
     route, targets = _route(rules, request.model, caller)
     _check_class(rules, request.limits.data_class)
-    seen = classify(request, config.sensitivity.detectors, rules.ranks, config.sensitivity.default)
+    seen = rules.classifier.classify(request)
     requirements = config.sensitivity.classes[seen.data_class]
     gate = Gate(request, caller, seen, requirements, config.unpriced == "allow", health.resting)
     chosen = plan(route.name, route.strategy, targets, gate, estimate, draw)

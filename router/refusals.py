@@ -9,7 +9,7 @@ import msgspec
 from router.errors import TABLE, ClientError
 from router.types.attempt import Attempt
 from router.types.failure import Failure
-from router.types.money import usd_from_nano
+from router.types.money import usd_from_nano, usd_text
 from router.types.plan import Plan
 from router.types.reservation import Refused
 
@@ -45,8 +45,8 @@ def over_budget(refused: Refused, needed: int, status: int) -> ClientError:
     budget: dict[str, object] = {name: usd_from_nano(nano) for name, nano in amounts.items()}
     budget |= {"id": refused.budget, "scope": refused.scope, "unit": "usd", "resets_at": resets_at}
     message = (
-        f"Budget '{refused.budget}' has ${usd_from_nano(refused.limit - refused.spent - refused.held)} left of"
-        f" ${usd_from_nano(refused.limit)}; this request may cost up to ${usd_from_nano(needed)}."
+        f"Budget '{refused.budget}' has ${usd_text(refused.limit - refused.spent - refused.held)} left of"
+        f" ${usd_text(refused.limit)}; this request may cost up to ${usd_text(needed)}."
         " Lower max_completion_tokens, wait for the reset, or raise the limit in the policy."
     )
     return ClientError(

@@ -58,6 +58,7 @@ async def _run(gateway: Gateway, listener: socket.socket, supervisor: Supervisor
         ws="none",
         lifespan="off",
         log_config=None,
+        proxy_headers=False,
         access_log=False,
         server_header=False,
         date_header=False,

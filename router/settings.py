@@ -45,7 +45,9 @@ def read(
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SettingError(f"LOWPASS_HOME={home} can't be made ({error.strerror}): name a folder you may write") from None
+        raise SettingError(
+            f"LOWPASS_HOME={home} can't be made ({error.strerror}): name a folder you may write"
+        ) from None
     return Settings(
         home=home,
         host=host or environ.get("LOWPASS_HOST") or "127.0.0.1",

@@ -76,11 +76,9 @@ class Settlement:
         if wanted < least:
             return Refused("x-lowpass-budget-usd", "request", wanted, 0, 0, None)
         try:
-            granted = await self._books.budgets.reserve(self._request.id, budgets, wanted, least, now)
-            await self._books.journal.committed()
+            return await self._books.budgets.reserve(self._request.id, budgets, wanted, least, now)
         except LedgerUnavailable:
             raise LEDGER_DOWN from None
-        return granted
 
     def close(self, status: int, error: str | None) -> int:
         """Books, rows and metrics learn of the end in one transaction. Returns the request's cost in nano-USD."""

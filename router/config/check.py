@@ -8,8 +8,10 @@ from router.config.config import Catalog, Config, Route
 from router.config.meaning import Names, check_meaning, check_requirements
 from router.config.policy import Policy
 from router.config.shape import read_policy
-from router.config.source import Source, construct, parse, read_bytes
+from router.config.source import Source
+from router.config.syntax import parse, read_bytes
 from router.config.targets import TargetBuilder
+from router.config.values import construct
 from router.errors import ConfigError, Problem
 from router.types.target import Target
 
@@ -66,9 +68,13 @@ def _examine(
     builder = TargetBuilder(source, catalog, engines, priced=refuse, price_version=f"policy {digest}")
     built = {name: builder.build(name, row) for name, row in policy.targets.items()}
     targets = {name: target for name, target in built.items() if target is not None}
-    if len(targets) == len(names.targets) and not any(loc[0] == "targets" for loc in source.dropped):
+    if len(targets) == len(names.targets) and not source.unset and not _damaged(source):
         check_requirements(source, policy, targets)
     return _config(path, digest, policy, targets)
+
+
+def _damaged(source: Source) -> bool:
+    return any(loc[0] == "targets" for loc in source.dropped)
 
 
 def _config(path: Path, digest: str, policy: Policy, targets: dict[str, Target]) -> Config:

@@ -16,7 +16,7 @@ class Names:
         self.targets = _keys(source, ("targets",))
         self.routes = _keys(source, ("routes",))
         self.classes = _keys(source, ("sensitivity", "classes")) or ("internal",)
-        self.sections = {key.value: child for key, child in pairs(source.root)}
+        self.sections = _keys(source, ())
 
 
 def _keys(source: Source, loc: Loc) -> tuple[str, ...]:
@@ -49,10 +49,8 @@ def _check_sections(source: Source, names: Names) -> None:
         ("targets", "local: {model: local/smollm2-135m-instruct, engine: smollm2}"),
         ("routes", "auto: {strategy: {kind: cheapest, targets: [local]}}"),
     ):
-        node = names.sections.get(section)
-        if node is None or not node.value:
-            place = source.key((section,)) if node else source.root
-            source.report(place, f"the policy has no {section}", f"add {section}: {{{example}}}")
+        if not getattr(names, section) and (section,) not in source.dropped:
+            source.report(source.key((section,)), f"the policy has no {section}", f"add {section}: {{{example}}}")
 
 
 def _check_clashes(source: Source, names: Names) -> None:
@@ -66,7 +64,7 @@ def _check_routes(source: Source, policy: Policy, names: Names) -> None:
         loc = ("routes", route, "strategy")
         wanted = row.strategy.names()
         for name in dict.fromkeys(wanted):
-            if name not in names.targets:
+            if names.targets and name not in names.targets:
                 _unknown(source, loc, "target", name, names.targets)
         _check_twice(source, loc, "target", wanted)
 
@@ -74,11 +72,19 @@ def _check_routes(source: Source, policy: Policy, names: Names) -> None:
 def _check_classes(source: Source, policy: Policy, names: Names) -> None:
     sensitivity = policy.sensitivity
     if sensitivity.default not in names.classes:
-        found, _ = source.walk(("sensitivity", "default"))
-        _unknown(source, found, "class", sensitivity.default, names.classes)
+        _check_default(source, sensitivity.default, names)
     for index, detector in enumerate(sensitivity.detectors):
         if detector.data_class not in names.classes:
             _unknown(source, ("sensitivity", "detectors", index, "class"), "class", detector.data_class, names.classes)
+
+
+def _check_default(source: Source, default: str, names: Names) -> None:
+    loc: Loc = ("sensitivity", "default")
+    if source.walk(loc)[0] == loc:
+        _unknown(source, loc, "class", default, names.classes)
+    else:
+        what = f"the default class '{default}' is not among the classes"
+        source.report(source.key(("sensitivity", "classes")), what, f"add it, or set default: {names.classes[0]}")
 
 
 def _check_budgets(source: Source, policy: Policy, names: Names) -> None:
@@ -106,5 +112,5 @@ def _check_twice(source: Source, loc: Loc, noun: str, wanted: Sequence[str]) -> 
 
 def _unknown(source: Source, loc: Loc, noun: str, name: str, known: Iterable[str]) -> None:
     node = source.find(loc, name)
-    text = word(node)
+    text = word(node) or "${…}"
     source.report(node, f"unknown {noun} '{text}'", did_you_mean(text, known))

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from router.config.policy import HEADER_NAME, HEADER_VALUE, NAME, URL, Policy
-from router.config.source import Loc, Source, construct
+from router.config.source import Loc, Source
+from router.config.values import construct
 
 _NAMED_PARTS = {"sensitivity": 3}
 """Depth of the part that is dropped for a mistake inside it; 2 (a target, a route, a budget) elsewhere."""
@@ -34,18 +35,18 @@ _TYPES = {
     "model_attributes_type": ("a mapping", "write 'kind: …' and its other keys"),
 }
 _BOUNDS = {
-    "greater_than": ("above {gt}", "write a larger number"),
-    "greater_than_equal": ("at least {ge}", "write a larger number"),
-    "less_than_equal": ("at most {le}", "write a smaller number"),
+    "greater_than": ("above {gt:g}", "write a larger number"),
+    "greater_than_equal": ("at least {ge:g}", "write a larger number"),
+    "less_than_equal": ("at most {le:g}", "write a smaller number"),
     "too_short": ("a list with something in it", "add an entry"),
-    "string_too_short": ("text", "write a name"),
+    "string_too_short": ("at least {min_length} character long", "write a name"),
     "string_too_long": ("at most {max_length} characters long", "shorten it"),
 }
 _PATTERNS = {
-    NAME: "use letters, digits and . _ : / - only, and start with a letter or a digit",
-    URL: "start it with http:// or https://, without blanks, '?' or '#'",
-    HEADER_NAME: "name an HTTP header, e.g. x-team",
-    HEADER_VALUE: "use printable ASCII characters only, no line break",
+    NAME: ("a name", "use letters, digits and . _ : / - only, and start with a letter or a digit"),
+    URL: ("a web address", "start it with http:// or https://, without blanks, '?' or '#'"),
+    HEADER_NAME: ("the name of an HTTP header", "write it like x-team"),
+    HEADER_VALUE: ("the value of an HTTP header", "use printable ASCII characters only, no line break"),
 }
 
 
@@ -55,12 +56,17 @@ def read_policy(root: yaml.Node, source: Source, environ: Mapping[str, str]) -> 
         try:
             return Policy.model_validate(construct(root, source, environ))
         except ValidationError as error:
-            details = error.errors(include_url=False, include_input=False)
+            details = [detail for detail in error.errors(include_url=False) if not _is_echo(detail)]
         for detail in details:
             _report(source, detail)
         parts = {_smallest(source, detail) for detail in details}
         for part in sorted(parts, key=_last_first, reverse=True):
             source.drop(part)
+
+
+def _is_echo(detail: ErrorDetails) -> bool:
+    """A list whose every entry is wrong is reported as too short besides."""
+    return detail["type"] == "too_short" and bool(detail["input"])
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -98,7 +104,8 @@ def _report(source: Source, detail: ErrorDetails) -> None:
         what = f"the key '{loc[-1]}' is missing in {_dotted(source, loc)}"
         source.report(source.node(loc), what, f"add {loc[-1]}: …")
     elif loc[-1] == "[key]":
-        source.report(source.key(loc[:-1]), f"'{loc[-2]}' can't be a name here", _pattern_remedy(detail))
+        what, remedy = _wrong_value(source, detail)
+        source.report(source.key(loc[:-1]), f"'{loc[-2]}' can't be {what}", remedy)
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         _report_kind(source, detail)
     else:
@@ -110,6 +117,8 @@ def _wrong_value(source: Source, detail: ErrorDetails) -> tuple[str, str]:
     kind, context = detail["type"], detail.get("ctx", {})
     if detail["loc"] == ("version",):
         return "1", "write version: 1, the only one that this lowpass reads"
+    if detail["loc"][-1] == "inline":
+        return "the id of a model, or a model written out", "write it like openai/gpt-5-mini"
     if kind in ("literal_error", "enum"):
         return str(context["expected"]), _expected_remedy(source.text(detail["loc"]), str(context["expected"]))
     if kind in _TYPES:
@@ -117,16 +126,12 @@ def _wrong_value(source: Source, detail: ErrorDetails) -> tuple[str, str]:
     if kind in _BOUNDS:
         what, remedy = _BOUNDS[kind]
         return what.format_map(context), remedy
-    return "of the right form", _pattern_remedy(detail)
+    return _PATTERNS.get(str(context.get("pattern")), ("of another form", "correct it"))
 
 
 def _expected_remedy(word: str, expected: str) -> str:
     options = [option.strip(" '") for option in expected.replace(" or ", ",").split(",")]
     return did_you_mean(word, options)
-
-
-def _pattern_remedy(detail: ErrorDetails) -> str:
-    return _PATTERNS.get(str(detail.get("ctx", {}).get("pattern")), "correct it")
 
 
 def _report_kind(source: Source, detail: ErrorDetails) -> None:

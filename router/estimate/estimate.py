@@ -1,11 +1,10 @@
 """Target × request → Estimate."""
 
-from router.estimate.price import charge
 from router.estimate.tokens import input_bound, input_tokens, output_bound, output_tokens
+from router.types.money import UNITS_PER_RATE
 from router.types.plan import Estimate
 from router.types.request import Request
 from router.types.target import Target
-from router.types.usage import Usage
 
 LEAST_ANSWER = 256
 """Output tokens below which a cap leaves no room for an answer; unless the client asked for fewer."""
@@ -35,14 +34,13 @@ def affordable_output(target: Target, request: Request, nano: int) -> int:
         return output_bound(target, request)
     left = nano - _price(target, input_bound(request), 0)
     dearest = max(price.output, price.reasoning or 0)
-    return min(output_bound(target, request), left * 1_000_000 // (dearest * request.n))
+    return min(output_bound(target, request), left * UNITS_PER_RATE // (dearest * request.n))
 
 
 def _price(target: Target, tokens_in: int, tokens_out: int) -> int:
+    """nano-USD, with all output at the dearer of the visible and the thinking rate."""
     price = target.model.price
     if price is None:
         return 0
-    dearer_thought = price.reasoning is not None and price.reasoning > price.output
-    visible, reasoning = (0, tokens_out) if dearer_thought else (tokens_out, None)
-    usage = Usage(input_uncached=tokens_in, output_visible=visible, output_reasoning=reasoning)
-    return charge(price, usage).nano
+    dearer = max(price.output, price.reasoning or 0)
+    return (tokens_in * price.input + tokens_out * dearer + UNITS_PER_RATE // 2) // UNITS_PER_RATE

@@ -40,7 +40,7 @@ class SqliteJournal:
         self._connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._queue: list[tuple[str, Row]] = []
         self._calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
-        self._commit: asyncio.Future[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
         self._flush_due = False
 
     def write(self, statement: str, row: Row) -> None:
@@ -57,10 +57,10 @@ class SqliteJournal:
         return future
 
     def committed(self) -> Awaitable[None]:
-        if self._commit is None:
-            self._commit = self._loop.create_future()
-            self._schedule()
-        return asyncio.shield(self._commit)
+        future = self._loop.create_future()
+        self._waiters.append(future)
+        self._schedule()
+        return future
 
     def checkpoint(self) -> None:
         """Moves the write-ahead log into the database; runs in a worker thread, since it waits for the disk."""
@@ -82,16 +82,17 @@ class SqliteJournal:
     def _flush(self) -> None:
         self._flush_due = False
         calls, self._calls = self._calls, []
-        commit, self._commit = self._commit, None
+        waiters, self._waiters = self._waiters, []
         try:
             results = self._transact(calls)
         except sqlite3.Error as error:
-            self._refuse(calls, commit, error)
+            self._refuse([*(future for _, future in calls), *waiters], error)
             return
         self._queue.clear()
         for (_, future), result in zip(calls, results, strict=True):
             _resolve(future, result)
-        _resolve(commit, None)
+        for waiter in waiters:
+            _resolve(waiter, None)
 
     def _transact(self, calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]]) -> list[Any]:
         execute = self._connection.execute
@@ -109,20 +110,19 @@ class SqliteJournal:
             raise
         return results
 
-    def _refuse(self, calls: list[Any], commit: asyncio.Future[None] | None, error: sqlite3.Error) -> None:
+    def _refuse(self, futures: list[asyncio.Future[Any]], error: sqlite3.Error) -> None:
         """Rows of work already done stay queued for the next try; steps that nobody has acted on yet are refused."""
         _log.error("the ledger could not be written (%s), trying again", error)
         unavailable = LedgerUnavailable(f"the ledger could not be written: {error}")
-        for future in [*(future for _, future in calls), commit]:
-            if future is not None and not future.done():
+        for future in futures:
+            if not future.done():
                 future.set_exception(unavailable)
-                future.exception()
         self._flush_due = True
         self._loop.call_later(RETRY_S, self._flush)
 
 
-def _resolve(future: asyncio.Future[Any] | None, result: Any) -> None:
-    if future is not None and not future.done():
+def _resolve(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
         future.set_result(result)
 
 

@@ -12,12 +12,17 @@ def nano_from_usd(amount: Decimal) -> int:
 
 
 def usd_from_nano(nano: int) -> Decimal:
-    """nano-USD → USD, exact, without trailing zeros or an exponent (also valid as a JSON number)."""
-    whole, fraction = divmod(abs(nano), NANO_PER_USD)
-    text = f"{whole}.{fraction:09d}".rstrip("0").rstrip(".")
-    return Decimal("-" + text if nano < 0 else text)
+    """nano-USD → USD, exact."""
+    return Decimal(nano).scaleb(-9)
 
 
 def usd_json(nano: int) -> bytes:
-    """A JSON number in USD without an exponent: 1 → b"0.000000001"."""
-    return format(usd_from_nano(nano), "f").encode()
+    """A JSON number in USD, exact, without an exponent: 1 → b"0.000000001"."""
+    whole, fraction = divmod(abs(nano), NANO_PER_USD)
+    digits = b"%d.%09d" % (whole, fraction)
+    return (b"-" if nano < 0 else b"") + digits.rstrip(b"0").rstrip(b".")
+
+
+def usd_text(nano: int) -> str:
+    """For people: "0.0042"."""
+    return usd_json(nano).decode()

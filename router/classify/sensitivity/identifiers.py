@@ -21,6 +21,10 @@ class Identifiers(BaseModel):
     kind: Literal["identifiers"]
     data_class: str = Field(alias="class")
 
+    @property
+    def pattern(self) -> str:
+        return str(_IDENTIFIER.pattern)
+
     def scan(self, text: str) -> Iterator[Finding]:
         for match in _IDENTIFIER.finditer(text):
             if _confirmed(match.lastgroup, match.group()):

@@ -18,10 +18,14 @@ class Keywords(BaseModel):
     data_class: str = Field(alias="class")
     words: tuple[str, ...] = Field(min_length=1)
 
+    @property
+    def pattern(self) -> str:
+        return r"(?i)\b(?:" + "|".join(map(re2.escape, self.words)) + r")\b"
+
     @cached_property
-    def _pattern(self) -> Any:
-        return re2.compile(r"(?i)\b(?:" + "|".join(map(re2.escape, self.words)) + r")\b")
+    def _compiled(self) -> Any:
+        return re2.compile(self.pattern)
 
     def scan(self, text: str) -> Iterator[Finding]:
-        for match in self._pattern.finditer(text):
+        for match in self._compiled.finditer(text):
             yield Finding(self.kind, self.data_class, *match.span())

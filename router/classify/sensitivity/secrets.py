@@ -25,6 +25,10 @@ class Secrets(BaseModel):
     kind: Literal["secrets"]
     data_class: str = Field(alias="class")
 
+    @property
+    def pattern(self) -> str:
+        return str(_SECRET.pattern)
+
     def scan(self, text: str) -> Iterator[Finding]:
         for match in _SECRET.finditer(text):
             yield Finding(self.kind, self.data_class, *match.span())

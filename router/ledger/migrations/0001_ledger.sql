@@ -1,4 +1,5 @@
 -- Money is integer nano-USD, time is Unix ms. NULL is unknown, never 0.
+-- Ids are UUIDv7: rows are appended in the order of time, and a span of time is a span of ids.
 
 -- One row a request, and the reservation from birth: held → settled | released | recovered.
 CREATE TABLE requests (
@@ -28,8 +29,7 @@ CREATE TABLE requests (
     reasoning_tokens BIGINT,
     total_ms BIGINT,
     first_ms BIGINT
-);
-CREATE INDEX requests_started ON requests (started_ms);
+) WITHOUT ROWID;
 CREATE INDEX requests_held ON requests (lease_until_ms) WHERE state = 'held';
 
 -- One row an attempt, priced at the target that served it.
@@ -62,7 +62,7 @@ CREATE TABLE attempts (
     cost_source TEXT NOT NULL,
     price_version TEXT NOT NULL,
     PRIMARY KEY (request_id, number)
-);
+) WITHOUT ROWID;
 
 -- One row a decision; `document` is the JSON of router.types.plan.Decision without the targets' secrets.
 CREATE TABLE decisions (
@@ -70,7 +70,7 @@ CREATE TABLE decisions (
     decided_ms BIGINT NOT NULL,
     policy TEXT NOT NULL,
     document TEXT NOT NULL
-);
+) WITHOUT ROWID;
 
 -- What each budget has spent and held in each window; changed in the same transaction as the rows it sums.
 CREATE TABLE budget_windows (
@@ -79,7 +79,7 @@ CREATE TABLE budget_windows (
     spent BIGINT NOT NULL,
     held BIGINT NOT NULL,
     PRIMARY KEY (budget, window_start_ms)
-);
+) WITHOUT ROWID;
 
 -- The part of a request's hold that each budget keeps.
 CREATE TABLE holds (
@@ -88,7 +88,7 @@ CREATE TABLE holds (
     window_start_ms BIGINT NOT NULL,
     amount BIGINT NOT NULL,
     PRIMARY KEY (request_id, budget)
-);
+) WITHOUT ROWID;
 
 -- Keys are stored as SHA-256 of the whole key; the secret is shown once.
 CREATE TABLE keys (
