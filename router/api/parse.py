@@ -8,15 +8,16 @@ from msgspec import Raw
 
 from router.api.limits import limits
 from router.api.responses import to_chat
-from router.api.shape import Chat, Completion, Embedding, Fields, Message, Part, Source
+from router.api.shape import Chat, Completion, Embedding, Fields
+from router.api.text import messages, others
 from router.errors import ClientError
 from router.types.request import Endpoint, Request
 from router.types.target import Capability
 
 MOST_CHOICES = 128
 MOST_TOKENS = 10_000_000
-MEDIA_BYTES = 4_096
-"""What an image or a file counts for in place of its own size: about 1,000 tokens."""
+_EMPTY_LIST = 2
+"""Length of `[]`."""
 
 _BODY = msgspec.json.Decoder(dict[str, Raw])
 _SHAPES: dict[Endpoint, msgspec.json.Decoder[Any]] = {
@@ -49,11 +50,11 @@ def _bad(message: str, param: str | None) -> ClientError:
     return ClientError(400, "invalid_request_error", message, param=param)
 
 
-def _wrong_type(error: msgspec.ValidationError) -> ClientError:
+def _wrong_type(error: msgspec.ValidationError, inside: str = "") -> ClientError:
     """msgspec says: Expected `int`, got `str` - at `$.n`; or: Object missing required field `model`."""
     what, _, path = str(error).partition(" - at `$")
     missing = what.removeprefix("Object missing required field `").rstrip("`") if "required field" in what else ""
-    param = ".".join(part for part in (path.rstrip("`").lstrip("."), missing) if part)
+    param = ".".join(part for part in (inside + path.rstrip("`"), missing) if part).lstrip(".")
     return _bad(f"{what}{f' in {param}' if param else ''}.", param or None)
 
 
@@ -64,12 +65,14 @@ def _chat(
     headers: Iterable[tuple[bytes, bytes]],
     endpoint: Endpoint = Endpoint.CHAT,
 ) -> Request:
-    if not fields.messages:
+    try:
+        content = messages(fields.messages)
+    except msgspec.ValidationError as error:
+        raise _wrong_type(error, "messages") from None
+    if len(fields.messages) <= _EMPTY_LIST:
         raise _bad("Send at least one message.", "messages")
-    texts, media = _texts(fields.messages)
-    tools = [bytes(tool) for tool in (fields.tools or fields.functions or ())]
-    texts += [tool.decode() for tool in tools]
-    size = sum(map(len, tools)) + (len(body.get("messages", b"")) if not media else sum(map(len, texts)) + media)
+    tools = body.get("tools", body.get("functions", b""))
+    size = len(tools) + (sum(map(len, content.texts)) + content.media if content.media else len(fields.messages))
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
     return _request(
         endpoint,
@@ -77,9 +80,9 @@ def _chat(
         body,
         fields,
         headers,
-        text="\n".join(texts),
+        text="\n".join(content.texts + others(body)),
         size=size,
-        needs=_needs(fields, bool(tools)),
+        needs=_needs(fields, content.kinds),
         max_output=_tokens(cap, "max_completion_tokens"),
         effort=fields.reasoning_effort,
     )
@@ -180,40 +183,14 @@ def _tokens(value: int | None, param: str) -> int | None:
     return value
 
 
-def _texts(messages: list[Message]) -> tuple[list[str], int]:
-    """Every text that would be sent, and the size that its media count for, in bytes."""
-    texts: list[str] = []
-    media = 0
-    for message in messages:
-        if isinstance(message.content, str):
-            texts.append(message.content)
-        elif message.content:
-            for part in message.content:
-                media += _add_part(part, texts)
-        if message.name:
-            texts.append(message.name)
-        for call in message.tool_calls or ():
-            texts += (call.function.name, call.function.arguments)
-    return texts, media
-
-
-def _add_part(part: Part, texts: list[str]) -> int:
-    texts += [text for text in (part.text, part.refusal) if text]
-    media = (part.image_url, part.input_audio, part.file)
-    links = [one if isinstance(one, str) else one.url for one in media if isinstance(one, str | Source)]
-    texts += [link for link in links if link and not link.startswith("data:")]
-    return MEDIA_BYTES * len(links)
-
-
-def _needs(fields: Chat, tools: bool) -> frozenset[Capability]:
+def _needs(fields: Chat, kinds: frozenset[str]) -> frozenset[Capability]:
     needs = {Capability.CHAT}
-    if tools:
+    if fields.tools or fields.functions:
         needs.add(Capability.TOOLS)
     if fields.response_format is not None and fields.response_format.type in _STRUCTURED:
         needs.add(Capability.JSON_SCHEMA)
     if fields.logprobs:
         needs.add(Capability.LOGPROBS)
-    kinds = {part.type for message in fields.messages if isinstance(message.content, list) for part in message.content}
     if "image_url" in kinds:
         needs.add(Capability.VISION)
     if "input_audio" in kinds:

@@ -3,15 +3,18 @@
 from msgspec import Raw, Struct
 
 
-class Source(Struct, frozen=True):
+class Source(Struct, frozen=True, forbid_unknown_fields=True):
     """An image, a file or a sound, by URL or inline."""
 
     url: str = ""
+    detail: str | None = None
     file_data: str = ""
+    filename: str = ""
     data: str = ""
+    format: str = ""
 
 
-class Part(Struct, frozen=True):
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
     type: str = ""
     text: str | None = None
     refusal: str | None = None
@@ -20,20 +23,39 @@ class Part(Struct, frozen=True):
     file: Source | None = None
 
 
-class Function(Struct, frozen=True):
+class Function(Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
     arguments: str = ""
 
 
-class ToolCall(Struct, frozen=True):
-    function: Function = Function()
+class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
+    function: Function
+    id: str = ""
+    type: str = ""
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, forbid_unknown_fields=True):
+    """A message with nothing in it that OpenAI does not document: all of its text is known."""
+
     role: str
     content: str | list[Part] | None = None
+    refusal: str | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class LoosePart(Struct, frozen=True):
+    type: str = ""
+    text: str | None = None
+
+
+class LooseMessage(Struct, frozen=True):
+    """What every message must be, whatever else a client adds."""
+
+    role: str
+    content: str | list[LoosePart] | None = None
+    name: str | None = None
 
 
 class StreamOptions(Struct, frozen=True):
@@ -61,7 +83,7 @@ class Fields(Struct, frozen=True):
 
 
 class Chat(Fields, frozen=True):
-    messages: list[Message] = []
+    messages: Raw = Raw(b"[]")
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     tools: list[Raw] | None = None
