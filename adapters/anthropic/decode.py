@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from adapters.anthropic.usage import usage
-from adapters.anthropic.wire import FINISH, Block, Message, thinking_block
+from adapters.anthropic.wire import FINISH, Block, Message, thinking_block, tokens
 from adapters.chunks import answer_id, completion
 from adapters.failure import UNREADABLE, malformed
 from router.errors import UpstreamFailure
@@ -20,12 +20,12 @@ def decode(call: Call, body: bytes) -> Reply:
         message = _DECODER.decode(body)
     except UNREADABLE:
         raise UpstreamFailure(malformed("The provider's answer is not a message.")) from None
-    answer = _answer(message)
+    answer, counts = _answer(message), tokens(message.usage)
     finish = FINISH.get(message.stop_reason or "", "stop")
     choice = {"index": 0, "message": answer, "logprobs": None, "finish_reason": finish}
     return Reply(
         body=completion(call, message.id or answer_id(call), [choice]),
-        usage=usage(message.usage) if message.usage else None,
+        usage=usage(counts) if counts else None,
         finish_reason=finish,
         has_answer=bool(answer["content"] or answer["refusal"] or answer.get("tool_calls")),
         model_served=message.model,

@@ -7,7 +7,7 @@ import msgspec
 
 from adapters.anthropic.decode import compact
 from adapters.anthropic.usage import latest, usage
-from adapters.anthropic.wire import FINISH, Block, Event, Tokens, thinking_block
+from adapters.anthropic.wire import FINISH, Block, Event, Tokens, thinking_block, tokens
 from adapters.chunks import Chunks
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.sse import Events
@@ -63,7 +63,7 @@ class AnthropicStream:
         if message := event.message:
             self._chunks.name(message.id or self._chunks.id)
             self.model_served = message.model
-            self._tokens = message.usage or self._tokens
+            self._tokens = tokens(message.usage) or self._tokens
         return self._chunks.delta({"role": "assistant", "content": ""})
 
     def _open(self, event: Event) -> bytes:
@@ -103,9 +103,9 @@ class AnthropicStream:
         return self._chunks.delta({"thinking_blocks": [{"index": self._thoughts - 1, **thought}]})
 
     def _message_delta(self, event: Event) -> bytes:
-        if event.usage:
+        if counts := tokens(event.usage):
             self._counted = True
-            self._tokens = latest(self._tokens, event.usage)
+            self._tokens = latest(self._tokens, counts)
             self.usage = usage(self._tokens)
         reason, details = event.delta.stop_reason, event.delta.stop_details
         if reason is None:

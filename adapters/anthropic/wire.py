@@ -2,7 +2,13 @@
 
 from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct
+
+from adapters.failure import UNREADABLE
+from adapters.usage import Count
+
+NULL = Raw(b"null")
 
 
 class Block(Struct, frozen=True):
@@ -35,22 +41,22 @@ class Delta(Struct, frozen=True):
 
 
 class CacheCreation(Struct, frozen=True):
-    ephemeral_5m_input_tokens: int = 0
-    ephemeral_1h_input_tokens: int = 0
+    ephemeral_5m_input_tokens: Count = 0
+    ephemeral_1h_input_tokens: Count = 0
 
 
 class OutputDetails(Struct, frozen=True):
-    thinking_tokens: int | None = None
+    thinking_tokens: Count | None = None
 
 
 class Tokens(Struct, frozen=True):
     """`usage` of a message, a message_delta, or one entry of `iterations`. All cumulative."""
 
-    input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
+    input_tokens: Count | None = None
+    cache_read_input_tokens: Count | None = None
+    cache_creation_input_tokens: Count | None = None
     cache_creation: CacheCreation | None = None
-    output_tokens: int | None = None
+    output_tokens: Count | None = None
     output_tokens_details: OutputDetails | None = None
     iterations: list["Tokens"] | None = None
 
@@ -61,7 +67,7 @@ class Message(Struct, frozen=True):
     model: str = ""
     stop_reason: str | None = None
     stop_details: StopDetails | None = None
-    usage: Tokens | None = None
+    usage: Raw = NULL
 
 
 class Event(Struct, frozen=True):
@@ -70,7 +76,18 @@ class Event(Struct, frozen=True):
     message: Message | None = None
     content_block: Block | None = None
     delta: Delta = Delta()
-    usage: Tokens | None = None
+    usage: Raw = NULL
+
+
+_TOKENS = msgspec.json.Decoder(Tokens)
+
+
+def tokens(usage: Raw) -> Tokens | None:
+    """None where the report is missing or unreadable: the answer stands without it."""
+    try:
+        return _TOKENS.decode(usage)
+    except UNREADABLE:
+        return None
 
 
 FINISH = {

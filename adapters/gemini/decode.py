@@ -5,7 +5,7 @@ from typing import Any
 from adapters.chunks import answer_id, completion
 from adapters.failure import malformed
 from adapters.gemini.usage import usage
-from adapters.gemini.wire import Candidate, finish, logprobs, response, said
+from adapters.gemini.wire import Candidate, finish, logprobs, response, said, tokens
 from router.errors import UpstreamFailure
 from router.types.call import Call, Reply
 
@@ -17,10 +17,11 @@ def decode(call: Call, body: bytes) -> Reply:
         raise UpstreamFailure(malformed("The provider's answer has no candidates."))
     identifier = answer.response_id or answer_id(call)
     choices = [_choice(candidate, identifier) for candidate in answer.candidates]
+    counts = tokens(answer.usage_metadata)
     messages = [choice["message"] for choice in choices]
     return Reply(
         body=completion(call, identifier, choices),
-        usage=usage(answer.usage_metadata) if answer.usage_metadata else None,
+        usage=usage(counts) if counts else None,
         finish_reason=choices[0]["finish_reason"],
         has_answer=any(message["content"] or "tool_calls" in message for message in messages),
         model_served=answer.model_version,

@@ -5,7 +5,7 @@ from typing import Any
 from adapters.chunks import Chunks
 from adapters.failure import streamed
 from adapters.gemini.usage import latest, usage
-from adapters.gemini.wire import Candidate, Tokens, finish, logprobs, response, said
+from adapters.gemini.wire import NULL, Candidate, Tokens, finish, logprobs, response, said, tokens
 from adapters.sse import Events
 from router.errors import UpstreamFailure
 from router.types.call import Call
@@ -41,10 +41,10 @@ class GeminiStream:
 
     def _event(self, payload: bytes) -> bytes:
         answer = response(payload)
-        if answer.error is not None:
+        if answer.error != NULL:
             raise UpstreamFailure(streamed(payload))
-        if answer.usage_metadata:
-            self._tokens = latest(self._tokens, answer.usage_metadata)
+        if counts := tokens(answer.usage_metadata):
+            self._tokens = latest(self._tokens, counts)
             self.usage = usage(self._tokens)
         self.model_served = answer.model_version or self.model_served
         if answer.response_id and not self._begun:

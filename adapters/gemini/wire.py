@@ -6,8 +6,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from adapters.failure import UNREADABLE, malformed
+from adapters.usage import Count
 from router.errors import UpstreamFailure
 from router.types.failure import ErrorKind, Failure
+
+NULL = Raw(b"null")
 
 
 class _Wire(Struct, frozen=True, rename="camel"):
@@ -59,18 +62,18 @@ class Candidate(_Wire, frozen=True):
 
 class Modality(_Wire, frozen=True):
     modality: str = ""
-    token_count: int = 0
+    token_count: Count = 0
 
 
 class Tokens(_Wire, frozen=True):
     """`usageMetadata`; cumulative in a stream. A counter of zero is left out on the wire."""
 
-    prompt_token_count: int | None = None
-    cached_content_token_count: int | None = None
-    tool_use_prompt_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    total_token_count: int | None = None
+    prompt_token_count: Count | None = None
+    cached_content_token_count: Count | None = None
+    tool_use_prompt_token_count: Count | None = None
+    candidates_token_count: Count | None = None
+    thoughts_token_count: Count | None = None
+    total_token_count: Count | None = None
     prompt_tokens_details: list[Modality] | None = None
     cache_tokens_details: list[Modality] | None = None
     tool_use_prompt_tokens_details: list[Modality] | None = None
@@ -85,13 +88,14 @@ class PromptFeedback(_Wire, frozen=True):
 class Response(_Wire, frozen=True):
     candidates: list[Candidate] | None = None
     prompt_feedback: PromptFeedback | None = None
-    usage_metadata: Tokens | None = None
+    usage_metadata: Raw = NULL
     model_version: str = ""
     response_id: str = ""
-    error: Raw | None = None
+    error: Raw = NULL
 
 
 _DECODER = msgspec.json.Decoder(Response)
+_TOKENS = msgspec.json.Decoder(Tokens)
 
 FINISH = {
     "STOP": "stop",
@@ -123,6 +127,14 @@ def response(payload: bytes) -> Response:
         message = feedback.block_reason_message or f"The provider blocked the prompt: {feedback.block_reason}."
         raise UpstreamFailure(Failure(ErrorKind.CONTENT_FILTER, message))
     return found
+
+
+def tokens(usage: Raw) -> Tokens | None:
+    """None where the report is missing or unreadable: the answer stands without it."""
+    try:
+        return _TOKENS.decode(usage)
+    except UNREADABLE:
+        return None
 
 
 def finish(reason: str, *, called: bool) -> str:
