@@ -1,0 +1,20 @@
+"""Policies are read against the real catalog, a fixed environment and one engine."""
+
+from pathlib import Path
+
+from adapters.catalog import read
+from router.config import Config, load, problems
+
+FOLDER = Path(__file__).parent
+CATALOG = read()
+ENGINES = {"smollm2": "http://127.0.0.1:4999/v1"}
+ENVIRON = {"OPENAI_API_KEY": "sk-never-print-me", "BROKEN_KEY": "sk-never\nprint-me", "EMPTY": ""}
+
+
+def loaded(path: Path) -> Config:
+    return load(path, CATALOG, ENVIRON, ENGINES)
+
+
+def told(path: Path) -> list[str]:
+    """The problems of a policy, without its path."""
+    return [str(problem).removeprefix(f"{path}:") for problem in problems(path, CATALOG, ENVIRON, ENGINES)]

@@ -1,0 +1,148 @@
+"""What a sound policy becomes."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from router.config import engines_needed, load
+from router.types.price import Price
+from router.types.secret import Secret
+from router.types.target import Capability, Contract, Thinking, Timeouts
+from tests.config import CATALOG, ENGINES, ENVIRON, FOLDER, loaded, told
+
+EVERYTHING = FOLDER / "good" / "everything.yaml"
+DEFAULT = FOLDER.parents[1] / "policies" / "default.yaml"
+SMALL = """version: 1
+targets: {local: {model: local/smollm2-135m-instruct, engine: smollm2}}
+routes: {auto: {strategy: {kind: pinned, target: local}}}
+"""
+
+
+def test_everything_is_sound() -> None:
+    assert told(EVERYTHING) == []
+
+
+def test_hash_and_path() -> None:
+    config = loaded(EVERYTHING)
+    assert config.path == str(EVERYTHING)
+    assert config.hash == hashlib.sha256(EVERYTHING.read_bytes()).hexdigest()[:16]
+
+
+def test_target_from_the_catalog() -> None:
+    mini = loaded(EVERYTHING).targets["mini"]
+    assert (mini.id, mini.model.id, mini.provider.id, mini.effort) == ("mini", "openai/gpt-5-mini", "openai", "low")
+    assert mini.base_url == "https://api.openai.com/v1"
+    assert mini.api_key == Secret("sk-never-print-me")
+    assert not mini.local
+
+
+def test_target_at_an_engine() -> None:
+    local = loaded(EVERYTHING).targets["local"]
+    assert local.base_url == ENGINES["smollm2"]
+    assert local.api_key is None
+    assert local.local
+
+
+def test_target_written_out() -> None:
+    config = loaded(EVERYTHING)
+    own = config.targets["own"]
+    assert own.model.id == "vllm/my-model"
+    assert own.model.capabilities == {Capability.CHAT, Capability.TOOLS}
+    assert own.model.thinking == Thinking(
+        contract=Contract.EXACT, levels=("none", "high"), tokens=(0, 24576), minimum=1
+    )
+    assert own.base_url == "http://gpu1:8000/v1"
+    assert own.region == "eu"
+    assert own.headers == {"x-team": "blue sk-never-print-me"}
+    assert own.timeouts == Timeouts(connect=1, first=2, between=3, total=4)
+    assert own.retries == 0
+
+
+def test_prices_are_exact() -> None:
+    """0.00115 USD per million tokens has no exact binary fraction; as nano-USD it is a whole number."""
+    config = loaded(EVERYTHING)
+    assert config.targets["own"].model.price == Price(
+        input=100_000_000,
+        output=1_150_000,
+        cache_read=10_000_000,
+        cache_write=200_000_000,
+        cache_write_1h=400_000_000,
+        reasoning=300_000_000,
+        input_audio=1_000_000_000,
+        output_audio=2_000_000_000,
+        version=f"policy {config.hash}",
+    )
+
+
+def test_routes_classes_and_budgets() -> None:
+    config = loaded(EVERYTHING)
+    assert {name: route.strategy.names() for name, route in config.routes.items()} == {
+        "auto": ("local", "mini"),
+        "first": ("own", "mini", "local"),
+        "split": ("mini", "own"),
+        "fixed": ("own",),
+    }
+    assert list(config.sensitivity.classes) == ["internal", "pii", "eu", "secret"]
+    assert config.sensitivity.classes["pii"].jurisdictions_not == ("CN", "NO")
+    assert [detector.data_class for detector in config.sensitivity.detectors] == ["secret", "pii", "eu"]
+    assert [budget.limit for budget in config.budgets] == [10_000_000_000, 1]
+    assert (config.unpriced, config.budget_status) == ("allow", 429)
+
+
+def test_a_target_may_lack_a_price_where_that_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "version: 1\n"
+        "targets: {own: {model: {name: m, provider: vllm, context: 9, max_output: 9, capabilities: [chat]}}}\n"
+        "routes: {auto: {strategy: {kind: pinned, target: own}}}\nunpriced: allow\n"
+    )
+    assert loaded(path).targets["own"].model.price is None
+
+
+@pytest.mark.parametrize("prefix", ["", "\ufeff", "---\n", "# comment\r\n"])
+def test_ways_to_start_a_file(prefix: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_bytes((prefix + SMALL).encode())
+    assert list(loaded(path).targets) == ["local"]
+
+
+def test_secrets_stay_out_of_the_config_s_text() -> None:
+    mini = loaded(EVERYTHING).targets["mini"]
+    assert ENVIRON["OPENAI_API_KEY"] not in repr(mini)
+
+
+def test_default_policy_needs_no_environment() -> None:
+    config = load(DEFAULT, CATALOG, {}, ENGINES)
+    assert list(config.routes) == ["auto"]
+    assert len(DEFAULT.read_text("utf-8").splitlines()) <= 40
+    assert [budget.id for budget in config.budgets] == ["everyone"]
+
+
+def test_the_default_policy_s_commented_examples_work(tmp_path: Path) -> None:
+    lines = DEFAULT.read_text("utf-8").splitlines()
+    path = tmp_path / "policy.yaml"
+    path.write_text("\n".join(line.replace("  # ", "  ", 1) if line.startswith("  # ") else line for line in lines))
+    environ = {"OPENAI_API_KEY": "sk-a", "ANTHROPIC_API_KEY": "sk-b"}
+    assert list(load(path, CATALOG, environ, ENGINES).targets) == ["local", "mini", "haiku", "own"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (SMALL, ("smollm2",)),
+        ("targets: {a: {engine: x}, b: {engine: y}, c: {engine: x}, d: {engine: [z]}, e: 5}", ("x", "y")),
+        ("targets: {a: {engine: x, nonsense: 1}}\nroutes: 7", ("x",)),
+        ("targets: [x]", ()),
+        ("targets: {a: {engine: x}", ()),
+        ("", ()),
+    ],
+)
+def test_engines_needed(text: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    assert engines_needed(path) == names
+
+
+def test_engines_needed_of_no_file(tmp_path: Path) -> None:
+    assert engines_needed(tmp_path / "none.yaml") == ()
