@@ -66,9 +66,12 @@ def respond(call: Call, body: bytes) -> Reply:
     fields, response = _parse(body)
     if response.status == "failed" or (response.status is None and "error" in fields):
         raise UpstreamFailure(streamed(body))
+    if response.output is None:
+        raise UpstreamFailure(_MALFORMED)
+    usage = _usage(fields)
     return Reply(
         body=fields | {"model": Raw(msgspec.json.encode(call.model))},
-        usage=_usage(fields),
+        usage=usage,
         finish_reason=response.finish_reason,
         has_answer=response.answers,
         model_served=response.model or "",

@@ -49,14 +49,12 @@ class ChatStream:
         }
 
     def feed(self, data: bytes) -> bytes:
-        template = self._template
-        if template is None or self._events.pending:
+        if self._template is None:
             return self._parsed(data)
-        if (hit := template.stamp(data)) is not None:
-            self.output_chars += hit[0]
-            return hit[1]
+        if (event := self._stamp(data)) is not None:
+            return event
         *events, rest = data.split(b"\n\n")
-        return b"".join([self._event(event + b"\n\n") for event in events]) + (self._parsed(rest) if rest else b"")
+        return b"".join([self._event(event + b"\n\n") for event in events]) + self._parsed(rest)
 
     def final(self, usage: bytes) -> bytes:
         """The withheld usage chunk with our usage (llama.cpp's `timings` stay in it), if the client asked for one."""
@@ -66,9 +64,16 @@ class ChatStream:
         return frame(msgspec.json.encode(chunk)) + _DONE
 
     def _event(self, event: bytes) -> bytes:
-        hit = self._template.stamp(event) if self._template else None
+        stamped = self._stamp(event)
+        return self._parsed(event) if stamped is None else stamped
+
+    def _stamp(self, event: bytes) -> bytes | None:
+        """The hot path; bytes that complete an earlier event are not for it."""
+        if self._template is None or self._events.pending:
+            return None
+        hit = self._template.stamp(event)
         if hit is None:
-            return self._parsed(event)
+            return None
         self.output_chars += hit[0]
         return hit[1]
 

@@ -38,8 +38,8 @@ class Template:
 
 
 def _one_string(text: bytes) -> bool:
-    """Every quote is escaped; a text with escaped backslashes is left to the parser."""
-    return b"\\\\" not in text and text.count(b'"') == text.count(b'\\"')
+    """Every quote follows a backslash: a second string would open with one that does not."""
+    return text.count(b'"') == text.count(b'\\"')
 
 
 def learn(received: bytes, sent: bytes, answer: Answer) -> Template | None:
@@ -54,7 +54,7 @@ def learn(received: bytes, sent: bytes, answer: Answer) -> Template | None:
 
 def _text(answer: Answer) -> tuple[bytes, bytes] | None:
     """Key and bytes of the one text, if it is there, alone, and needs no escapes."""
-    if not answer.choices or len(answer.choices) > 1 or answer.choices[0].finish_reason or answer.report is not None:
+    if not answer.choices or len(answer.choices) > 1 or answer.report is not None:
         return None
     choice = answer.choices[0]
     said = choice.said

@@ -1,0 +1,211 @@
+"""Tools for engines that ignore them: what the engine is asked for, and the calls that its JSON becomes."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from router.errors import ClientError
+from router.types.target import Quirks
+from tests.adapters.compatible import ADAPTER, HI, USAGE, answer, call, chunk, said, sse
+from tests.adapters.translated import answered, events, sent
+
+GRAMMAR = Quirks(grammar_tools=True)
+CITY = {"type": "object", "properties": {"city": {"$ref": "#/$defs/City"}}, "$defs": {"City": {"type": "string"}}}
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "Weather now.", "parameters": CITY}}
+CLOCK = {"type": "function", "function": {"name": "clock"}}
+TOOLS = {**HI, "tools": [WEATHER, CLOCK]}
+CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
+NAMED = {"type": "function", "function": {"name": "clock"}}
+ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}}
+
+
+def asked(**body: Any) -> Any:
+    return sent(ADAPTER, call({**TOOLS, **body}, quirks=GRAMMAR))
+
+
+def schema(**body: Any) -> Any:
+    form = asked(**body)["response_format"]
+    assert (form["type"], form["json_schema"]["strict"]) == ("json_schema", True)
+    return form["json_schema"]["schema"]
+
+
+def replies(found: Any) -> list[str]:
+    """What the schema admits, in short."""
+    return [_short(option["properties"]) for option in found["anyOf"]]
+
+
+def _short(properties: Any) -> str:
+    if "answer" in properties:
+        return f"answer:{properties['answer']['type']}"
+    if "calls" in properties:
+        items = properties["calls"]["items"]["anyOf"]
+        return f"1..{properties['calls']['maxItems']} of " + ",".join(_short(item["properties"]) for item in items)
+    return str(properties["name"]["const"])
+
+
+@pytest.mark.parametrize(
+    ("body", "admitted"),
+    [
+        ({}, ["weather", "clock", "answer:string"]),
+        ({"tool_choice": "auto"}, ["weather", "clock", "answer:string"]),
+        ({"tool_choice": "required"}, ["weather", "clock"]),
+        ({"tool_choice": NAMED}, ["clock"]),
+        ({"tool_choice": ALLOWED}, ["clock"]),
+        ({"parallel_tool_calls": True}, ["1..4 of weather,clock", "answer:string"]),
+        ({"parallel_tool_calls": False, "tool_choice": "required"}, ["weather", "clock"]),
+        ({"response_format": {"type": "json_object"}}, ["weather", "clock", "answer:object"]),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array"}}}},
+            ["weather", "clock", "answer:array"],
+        ),
+    ],
+)
+def test_what_the_schema_admits(body: dict[str, Any], admitted: list[str]) -> None:
+    assert replies(schema(**body)) == admitted
+    assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(asked(**body))
+
+
+def test_references_inside_parameters_are_turned_to_their_new_place() -> None:
+    found = schema()
+    assert found["anyOf"][0]["properties"]["arguments"] == {"$ref": "#/$defs/tool_0"}
+    assert found["$defs"]["tool_0"]["properties"]["city"] == {"$ref": "#/$defs/tool_0/$defs/City"}
+    assert found["$defs"]["tool_1"] == {
+        "type": "object",
+        "properties": {},
+        "required": [],
+        "additionalProperties": False,
+    }
+
+
+def test_one_system_message_tells_the_model() -> None:
+    system, user = asked()["messages"]
+    assert (system["role"], user) == ("system", HI["messages"][0])
+    assert "weather: Weather now." in system["content"]
+    assert '"answer"' in system["content"]
+    assert '"answer"' not in asked(tool_choice="required")["messages"][0]["content"]
+    assert "weather" not in asked(tool_choice=NAMED)["messages"][0]["content"]
+    own = [{"role": "system", "content": "Be kind."}, *HI["messages"]]
+    first, *rest = asked(messages=own)["messages"]
+    assert (first["content"].startswith("Be kind.\n\nYou can call"), rest) == (True, HI["messages"])
+
+
+@pytest.mark.parametrize("body", [{"tool_choice": "none"}, {"tools": []}])
+def test_without_tools_to_call_nothing_is_asked_for(body: dict[str, Any]) -> None:
+    assert asked(**body) == {"model": "served-1", **HI}
+    reply = ADAPTER.decode(call({**TOOLS, **body}, quirks=GRAMMAR), answer({"content": CALL}))
+    assert answered(reply.body)["choices"][0]["message"]["content"] == CALL
+
+
+@pytest.mark.parametrize("tools", [{}, {"tools": [WEATHER]}])
+def test_earlier_calls_and_results_become_plain_turns(tools: dict[str, Any]) -> None:
+    made = [
+        {"id": f"call_{at}", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
+        for at in range(2)
+    ]
+    history = [
+        *HI["messages"],
+        {"role": "assistant", "content": None, "tool_calls": made},
+        {"role": "tool", "tool_call_id": "call_0", "content": "sunny"},
+        {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "warm"}]},
+        {"role": "assistant", "content": "Let me see.", "tool_calls": made[:1]},
+    ]
+    one = '{"name":"weather","arguments":{"city":"Rome"}}'
+    turns = sent(ADAPTER, call({**tools, "messages": history}, quirks=GRAMMAR))["messages"]
+    assert turns[-4:] == [
+        HI["messages"][0],
+        {"role": "assistant", "content": f'{{"calls":[{one},{one}]}}'},
+        {"role": "user", "content": "Result of weather: sunny\nResult of weather: warm"},
+        {"role": "assistant", "content": f"Let me see.\n{one}"},
+    ]
+
+
+WRITTEN = [
+    # what the engine wrote, how it stopped → content, calls, finish, answers
+    (CALL, "stop", None, [("weather", '{"city":"Paris"}')], "tool_calls", True),
+    ('{"name": "clock", "arguments": {}}', "stop", None, [("clock", "{}")], "tool_calls", True),
+    (f'{{"calls": [{CALL}, {CALL}]}}', "stop", None, [("weather", '{"city":"Paris"}')] * 2, "tool_calls", True),
+    ('{"answer": "Hi \\"you\\" é"}', "stop", 'Hi "you" é', [], "stop", True),
+    ('{"answer": {"a": [1.50]}}', "stop", '{"a": [1.50]}', [], "stop", True),
+    ('{"answer": ""}', "stop", "", [], "stop", False),
+    ('{"answer": "It is su', "length", "It is su", [], "length", True),
+    ('{"answer": "It is \\ud83d\\u', "length", "It is ", [], "length", True),
+    ('{ "answer": "a: \\', "length", "a: ", [], "length", True),
+    ('{"name": "weather", "arguments": {"ci', "length", None, [], "length", False),
+    ('{"name": "weather", "arguments": {"ci', "stop", None, [], "length", False),
+    ("I can't do that.", "stop", "I can't do that.", [], "stop", True),
+]
+
+
+def calls_of(turn: dict[str, Any]) -> list[tuple[str, str]]:
+    made = turn.get("tool_calls", [])
+    assert all(each["id"].startswith("call_") and each["type"] == "function" for each in made)
+    assert len({each["id"] for each in made}) == len(made)
+    return [(each["function"]["name"], each["function"]["arguments"]) for each in made]
+
+
+@pytest.mark.parametrize(("written", "stopped", "content", "calls", "finish", "answers"), WRITTEN)
+def test_what_was_written_becomes_a_turn(
+    written: str, stopped: str, content: str | None, calls: list[Any], finish: str, answers: bool
+) -> None:
+    reply = ADAPTER.decode(call(TOOLS, quirks=GRAMMAR), answer({"content": written}, stopped))
+    choice = answered(reply.body)["choices"][0]
+    assert (choice["message"]["content"], calls_of(choice["message"])) == (content, calls)
+    assert (choice["finish_reason"], reply.finish_reason, reply.has_answer) == (finish, finish, answers)
+
+
+@pytest.mark.parametrize("role_first", [True, False])
+@pytest.mark.parametrize(("written", "stopped", "content", "calls", "finish", "answers"), WRITTEN)
+def test_the_same_streamed(
+    written: str, stopped: str, content: str | None, calls: list[Any], finish: str, answers: bool, role_first: bool
+) -> None:
+    role = [chunk({"role": "assistant", "content": None})] if role_first else []
+    pieces = [chunk({"content": piece}) for piece in written]
+    decoder = ADAPTER.stream(call(TOOLS, quirks=GRAMMAR, stream=True, stream_usage=True))
+    data = sse(*role, *pieces, chunk({}, stopped), chunk(usage=USAGE), "[DONE]")
+    got = events(decoder.feed(data) + decoder.final(b'{"cost":1}'))
+    whole = said(got[:-1])
+    assert (whole.get("role"), whole.get("content"), calls_of(whole)) == ("assistant", content, calls)
+    assert [event["choices"][0]["finish_reason"] for event in got[:-2]][-1] == finish
+    assert [event["choices"][0]["delta"].get("role") for event in got[:-2]].count("assistant") == 1
+    assert all(event["model"] == "auto" and event["id"] == "c-1" for event in got[:-1])
+    assert got[-2]["usage"] == {"cost": 1}
+    assert (decoder.finish_reason, decoder.has_answer, decoder.finished) == (finish, answers, True)
+    assert decoder.usage is not None
+
+
+def test_each_choice_has_its_own_turn() -> None:
+    pieces = [
+        chunk(choices=[{"index": at, "delta": {"content": written}, "finish_reason": finish}])
+        for written, finish in (("{", None), ('"answer":"ab"}', None), ("", "stop"))
+        for at in (0, 1)
+    ]
+    decoder = ADAPTER.stream(call(TOOLS, quirks=GRAMMAR, stream=True, n=2))
+    got = events(decoder.feed(sse(*pieces, "[DONE]")))
+    assert [said(got, at)["content"] for at in (0, 1)] == ["ab", "ab"]
+
+
+def test_a_cut_stream_gives_no_half_call() -> None:
+    decoder = ADAPTER.stream(call(TOOLS, quirks=GRAMMAR, stream=True))
+    assert decoder.feed(sse(chunk({"content": CALL[:20]}))) == b""
+    assert not decoder.finished
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": "x"}, "tools"),
+        ({"tool_choice": {"type": "function", "function": {"name": "absent"}}}, "tool_choice"),
+    ],
+)
+def test_tools_that_cannot_be_read_are_the_clients_mistake(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        asked(**body)
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_engines_with_tools_of_their_own_get_them() -> None:
+    assert sent(ADAPTER, call(TOOLS)) == {"model": "served-1", **TOOLS}
+    assert msgspec.json.decode(ADAPTER.encode(call(quirks=GRAMMAR)).body) == {"model": "served-1", **HI}

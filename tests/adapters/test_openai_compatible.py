@@ -1,0 +1,193 @@
+"""What goes to an OpenAI-compatible provider, what comes back, and what of it the client sees; not streamed."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from adapters.openai_compatible import PATHS
+from router.errors import UpstreamFailure
+from router.types.call import Reply
+from router.types.failure import ErrorKind
+from router.types.request import Endpoint
+from router.types.target import Quirks
+from router.types.usage import Source, Usage
+from tests.adapters.compatible import ADAPTER, USAGE, answer, call
+from tests.adapters.translated import answered, sent
+
+E = Endpoint
+NEW = Quirks(max_tokens_field="max_completion_tokens")
+ODD = b'{ "a" : [1.0, 1e2,  "\\u00e9\\/"] }'
+
+
+def decode(body: bytes, **asked: Any) -> Reply:
+    return ADAPTER.decode(call(**asked), body)
+
+
+def test_unknown_fields_keep_their_very_bytes() -> None:
+    asked = call()
+    asked.body["x_own"] = Raw(ODD)
+    assert ODD in ADAPTER.encode(asked).body
+
+
+def test_where_it_goes_and_with_which_headers() -> None:
+    asked = call(request_id="r-1")
+    asked.target.headers["X-Team"] = "blue"
+    for endpoint in Endpoint:
+        request = ADAPTER.encode(msgspec.structs.replace(asked, endpoint=endpoint))
+        assert (request.method, request.path) == ("POST", PATHS[endpoint])
+        assert dict(request.headers) == {
+            "content-type": "application/json",
+            "authorization": "Bearer k",
+            "x-request-id": "r-1",
+            "x-team": "blue",
+        }
+    local = msgspec.structs.replace(asked, target=msgspec.structs.replace(asked.target, api_key=None))
+    assert "authorization" not in dict(ADAPTER.encode(local).headers)
+
+
+@pytest.mark.parametrize(
+    ("body", "fields", "expected"),
+    [
+        ({}, {"max_output": 9}, {"max_tokens": 9}),
+        ({"max_tokens": 50}, {"max_output": 9}, {"max_tokens": 9}),
+        ({"max_completion_tokens": 50}, {}, {"max_tokens": 50}),
+        ({"max_completion_tokens": 50}, {"quirks": NEW, "max_output": 9},
+         {"max_completion_tokens": 9}),
+        ({"max_tokens": 50}, {"quirks": NEW}, {"max_completion_tokens": 50}),
+        ({"max_completion_tokens": None, "max_tokens": 3}, {}, {"max_tokens": 3}),
+        ({"max_output_tokens": 50}, {"endpoint": E.RESPONSES, "max_output": 9},
+         {"max_output_tokens": 9, "store": False}),
+        ({"store": True}, {"endpoint": E.RESPONSES}, {"store": False}),
+        ({"store": True}, {}, {"store": True}),
+        ({"max_tokens": 50}, {"endpoint": E.COMPLETIONS, "quirks": NEW},
+         {"max_tokens": 50}),
+        ({"stream": True, "stream_options": {"include_usage": False, "x": 1}}, {"stream": True},
+         {"stream": True, "stream_options": {"include_usage": True, "x": 1}}),
+        ({"stream": True, "stream_options": None}, {"stream": True},
+         {"stream": True, "stream_options": {"include_usage": True}}),
+        ({"stream": True}, {"stream": True, "quirks": Quirks(stream_usage=False)}, {"stream": True}),
+        ({"stream": True}, {"stream": True, "endpoint": E.RESPONSES}, {"stream": True, "store": False}),
+        ({"stream": True, "stream_options": {"include_usage": True}}, {}, {}),
+        ({"temperature": 1, "seed": 1, "metadata": {"session_id": "s"}}, {"quirks": Quirks(refuses=("temperature",))},
+         {"seed": 1, "metadata": {"session_id": "s"}}),
+        ({"input": "x", "dimensions": 8}, {"endpoint": E.EMBEDDINGS, "max_output": 9}, {"input": "x", "dimensions": 8}),
+    ],
+)  # fmt: skip
+def test_what_changes_in_the_body(body: dict[str, Any], fields: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert sent(ADAPTER, call(body, **fields)) == {"model": "served-1", **expected}
+
+
+@pytest.mark.parametrize(
+    ("message", "finish", "has_answer"),
+    [
+        ({"content": "Hi"}, "stop", True),
+        ({"content": None, "reasoning": "hm"}, "length", False),
+        ({"content": " \n", "reasoning_content": "hm"}, "length", False),
+        ({"content": None, "refusal": "No."}, "stop", True),
+        ({"content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}, "x", True),
+        ({"content": "", "tool_calls": []}, "stop", False),
+        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]}, "stop", False),
+        ({"content": [{"type": "thinking"}, {"type": "text", "text": "Hi"}]}, "stop", True),
+    ],
+)
+def test_an_answer_is_more_than_thoughts(message: dict[str, Any], finish: str, has_answer: bool) -> None:
+    reply = decode(answer(message, finish, usage=USAGE, timings={"x": 1.5}))
+    assert (reply.has_answer, reply.finish_reason, reply.model_served) == (has_answer, finish, "served-1")
+    assert reply.usage == Usage(input_uncached=10, output_visible=4)
+    body = answered(reply.body)
+    assert (body["model"], body["id"], body["timings"], "usage" in body) == ("auto", "c-1", {"x": 1.5}, False)
+    assert body["choices"][0]["message"] == {"role": "assistant", **message}
+
+
+def test_what_the_provider_left_out_is_filled_in() -> None:
+    body = answered(decode(b'{"id":null,"choices":[{"message":{"content":"Hi"}}]}').body)
+    assert body["id"].startswith("chatcmpl-")
+    assert body["created"] > 1_700_000_000
+    assert (body["object"], body["model"]) == ("chat.completion", "auto")
+
+
+def test_completions_and_embeddings() -> None:
+    reply = decode(b'{"choices":[{"text":"x","finish_reason":"stop"}]}', endpoint=E.COMPLETIONS)
+    assert (reply.has_answer, answered(reply.body)["object"]) == (True, "text_completion")
+    vectors = b'{"data":[{"index":0,"embedding":[0.10, 1e-3]}],"usage":{"prompt_tokens":6,"total_tokens":6}}'
+    reply = decode(vectors, endpoint=E.EMBEDDINGS)
+    assert bytes(reply.body["data"]) == b'[{"index":0,"embedding":[0.10, 1e-3]}]'
+    assert (reply.usage, reply.has_answer) == (Usage(input_uncached=6), True)
+    assert set(reply.body) == {"data", "model", "object"}
+
+
+def test_usage_of_one_choice_stands_for_all() -> None:
+    quirks = Quirks(usage_counts_one_choice=True)
+    reply = decode(answer({"content": "Hi"}, usage=USAGE), quirks=quirks, n=3)
+    assert reply.usage == Usage(input_uncached=10, output_visible=12, source=Source.ESTIMATED)
+
+
+def test_missing_usage_is_unknown() -> None:
+    assert decode(answer({"content": "Hi"})).usage is None
+    assert decode(answer({"content": "Hi"}, usage=None)).usage is None
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b'{"choices":7,"output":7}', b'{"a":"\xff"}', b'{"a":' + b"[" * 99_999]
+)
+def test_a_body_that_breaks_the_promise(endpoint: Endpoint, body: bytes) -> None:
+    with pytest.raises(UpstreamFailure) as caught:
+        decode(body, endpoint=endpoint)
+    assert caught.value.failure.kind is ErrorKind.BAD_RESPONSE
+
+
+def test_no_choices_is_no_answer() -> None:
+    with pytest.raises(UpstreamFailure):
+        decode(b'{"choices":[]}')
+
+
+def test_an_error_with_status_200_is_an_error() -> None:
+    with pytest.raises(UpstreamFailure) as caught:
+        decode(b'{"error":{"message":"Rate limited","code":429}}')
+    assert caught.value.failure.kind is ErrorKind.RATE_LIMITED
+
+
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "status": "completed",
+    "model": "served-1",
+    "error": None,
+    "output": [
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "message", "content": [{"type": "output_text", "text": "Hi", "annotations": []}]},
+    ],
+    "usage": {"input_tokens": 10, "output_tokens": 4, "total_tokens": 14},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "has_answer", "finish"),
+    [
+        ({}, True, "stop"),
+        ({"output": RESPONSE["output"][:1]}, False, "stop"),  # type: ignore[index]
+        ({"output": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, True, "tool_calls"),
+        (
+            {"output": [], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+            False,
+            "length",
+        ),
+        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, True, "content_filter"),
+    ],
+)
+def test_a_response_passes_through(change: dict[str, Any], has_answer: bool, finish: str) -> None:
+    whole = RESPONSE | change
+    reply = decode(msgspec.json.encode(whole), endpoint=E.RESPONSES)
+    assert (reply.has_answer, reply.finish_reason, reply.model_served) == (has_answer, finish, "served-1")
+    assert reply.usage == Usage(input_uncached=10, output_visible=4)
+    assert answered(reply.body) == {name: value for name, value in whole.items() if name != "usage"} | {"model": "auto"}
+
+
+def test_a_failed_response_is_a_failure() -> None:
+    failed = RESPONSE | {"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "slow down"}}
+    with pytest.raises(UpstreamFailure) as caught:
+        decode(msgspec.json.encode(failed), endpoint=E.RESPONSES)
+    assert (caught.value.failure.kind, caught.value.failure.message) == (ErrorKind.RATE_LIMITED, "slow down")
