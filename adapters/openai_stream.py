@@ -116,9 +116,10 @@ class ChatStream:
                 self.finish_reason = choice.finish_reason
 
     def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer) -> bytes:
-        """The chunk as the client gets it; a plain text chunk becomes the template for those to come."""
+        """The chunk as the client gets it, and the template for the next ones; blanks are none, or text would hide."""
         event = frame(msgspec.json.encode(self._stamped(fields, answer)))
-        if self.has_answer or not answer.choices or not answer.choices[0].answers:
+        blank = any(choice.said.text or choice.text for choice in answer.choices or ()) and not self.has_answer
+        if not blank:
             self._template = learn(frame(payload), event, answer) or self._template
         return event
 
