@@ -15,7 +15,7 @@ from adapters.grammar_turns import GrammarStream, called
 from adapters.openai_responses import ResponsesStream, respond
 from adapters.openai_stream import ChatStream
 from adapters.openai_thinking import members, write
-from adapters.openai_wire import NULL, Answer, absent, parse, without_usage
+from adapters.openai_wire import ID_PREFIXES, NULL, Answer, absent, parse, without_usage
 from adapters.thinking import ALWAYS_ON, applied
 from adapters.usage import Report, canonical, every_choice
 from router.errors import UpstreamFailure
@@ -35,7 +35,6 @@ PATHS = {
 """Below a base URL that ends in the API's version, as the official client wants it."""
 
 _OBJECTS = {Endpoint.CHAT: "chat.completion", Endpoint.COMPLETIONS: "text_completion", Endpoint.EMBEDDINGS: "list"}
-_IDS = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
 _TRUE, _FALSE = Raw(b"true"), Raw(b"false")
 
 
@@ -142,7 +141,7 @@ def _identify(call: Call, fields: dict[str, Raw]) -> None:
         fields["object"] = _raw(_OBJECTS[call.endpoint])
     if call.endpoint is not Endpoint.EMBEDDINGS:
         if absent(fields, "id"):
-            fields["id"] = _raw(_IDS[call.endpoint] + new_id())
+            fields["id"] = _raw(ID_PREFIXES[call.endpoint] + new_id())
         if absent(fields, "created"):
             fields["created"] = _raw(int(time.time()))
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.failure import streamed
-from adapters.openai_wire import NULL, Answer, Choice, absent, parse, without_usage
+from adapters.openai_wire import ID_PREFIXES, NULL, Answer, Choice, absent, parse, without_usage
 from adapters.sse import Events, frame
 from adapters.template import Template, learn
 from adapters.usage import Report, canonical, every_choice, merge
@@ -16,8 +16,7 @@ from router.types.ids import new_id
 from router.types.request import Endpoint
 from router.types.usage import Usage
 
-OBJECTS = {Endpoint.CHAT: "chat.completion.chunk", Endpoint.COMPLETIONS: "text_completion"}
-_IDS = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
+_OBJECTS = {Endpoint.CHAT: "chat.completion.chunk", Endpoint.COMPLETIONS: "text_completion"}
 _DONE = frame(b"[DONE]")
 _NO_CHOICES = Raw(b"[]")
 
@@ -43,8 +42,8 @@ class ChatStream:
         self._closing: dict[str, Raw] = {}
         self._model = Raw(msgspec.json.encode(call.model))
         self._identity = {
-            "id": Raw(msgspec.json.encode(_IDS[call.endpoint] + new_id())),
-            "object": Raw(msgspec.json.encode(OBJECTS[call.endpoint])),
+            "id": Raw(msgspec.json.encode(ID_PREFIXES[call.endpoint] + new_id())),
+            "object": Raw(msgspec.json.encode(_OBJECTS[call.endpoint])),
             "created": Raw(b"%d" % time.time()),
         }
 

@@ -6,7 +6,9 @@ from msgspec import Raw, Struct
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.usage import Report, merge, read
 from router.errors import UpstreamFailure
+from router.types.request import Endpoint
 
+ID_PREFIXES = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
 NULL = Raw(b"null")
 _NOTHING = (b"null", b'""', b"{}", b"false")
 

@@ -2,7 +2,7 @@
 
 Why this can't go wrong: all bytes around the text are compared, from `data:` to the blank line. Inside a JSON string
 every quote is escaped, so bytes without a quote, or with escaped quotes only, are one string. Usage, errors, finish
-reasons, other choices and merged events differ outside the text, and are parsed.
+reasons, other choices and merged events differ outside the text, and are parsed. The text itself passes unchecked.
 """
 
 from adapters.openai_wire import Answer
