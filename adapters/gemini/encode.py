@@ -10,7 +10,7 @@ from adapters.gemini.contents import contents, system
 from adapters.gemini.schema import cleaned
 from adapters.thinking import Applied, applied
 from router.types.call import Call, UpstreamRequest
-from router.types.target import Contract
+from router.types.target import Contract, Thinking
 
 _TIERS = {"auto": None, "default": "standard"}
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
@@ -21,7 +21,7 @@ def encode(call: Call) -> UpstreamRequest:
     refuses = call.target.provider.quirks.refuses
     chat = parse(call.body, refuses)
     own = extras(call.body, refuses)
-    control = applied(call)
+    control = _possible(applied(call), call.target.model.thinking)
     config = _generation(call, chat, control, own)
     sign = call.target.model.thinking.contract is Contract.LEVEL
     body = {
@@ -81,6 +81,13 @@ def _format(chat: Chat) -> Json:
     if chat.schema is not None:
         return {"responseMimeType": "application/json", "responseJsonSchema": cleaned(chat.schema)}
     return {"responseMimeType": "application/json"} if chat.wants_object else {}
+
+
+def _possible(control: Applied, thinking: Thinking) -> Applied:
+    """A model that can't stop thinking (2.5 Pro) gets its least budget, and the reply says so."""
+    if control.on is not False or not thinking.levels or "none" in thinking.levels:
+        return control
+    return Applied(f"budget={thinking.minimum}", budget=thinking.minimum, on=True)
 
 
 def _thinking(control: Applied) -> Json | None:

@@ -60,7 +60,7 @@ class GeminiStream:
         if reason:
             self._reasons[index] = reason
             self.finish_reason = finish(self._reasons[min(self._reasons)], called=self._calls[min(self._reasons)] > 0)
-            self.finished = self._reasons.keys() == self._calls.keys()
+        self.finished = self._reasons.keys() == self._calls.keys()
         if not role and not delta and candidate.logprobs_result is None:
             return b""
         return self._chunks.delta({**role, **delta}, index, logprobs=logprobs(candidate))
