@@ -4,24 +4,33 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from random import random
+
+from fastapi import FastAPI
 
 from adapters import catalog
 from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
 from adapters.openai_compatible import OpenAICompatible
+from local_serving.engine import EngineState
+from local_serving.spec import known
 from router.api import decisions, health, models
-from router.api.auth import Keyring
+from router.api.auth import OPEN, Keyring
 from router.api.disconnect import Visits
 from router.api.hot import HotRoutes
+from router.api.parse import parse
 from router.api.rest import rest
+from router.budget.budget import Budget
 from router.budget.embedded import EmbeddedBudgets
-from router.config import Config, Watcher, load
+from router.choose import choose, index
+from router.config import Config, Watcher, load, problems
+from router.decide.explain import Explained, explain
 from router.decide.health import Health
 from router.dispatch.http import HttpTransport
 from router.dispatch.walk import Dispatcher, Upstream, now_ms
-from router.errors import ConfigError
+from router.errors import ConfigError, Problem
 from router.ledger.journal import LedgerUnavailable, SqliteJournal, connect
 from router.ledger.keys import callers, every
 from router.ledger.migrate import migrate
@@ -29,6 +38,8 @@ from router.pipeline import Pipeline
 from router.settings import Settings
 from router.settlement import Books
 from router.telemetry import Telemetry
+from router.types.ids import new_id
+from router.types.request import Endpoint
 from router.types.target import Wire
 
 TICK_S = 1.0
@@ -36,13 +47,32 @@ TICK_S = 1.0
 RECOVER_EVERY = 10
 """Ticks between two sweeps for the holds of processes that died."""
 
-Engines = Callable[[], Mapping[str, Mapping[str, object]]]
+_ANY_ENGINE = {name: "http://127.0.0.1:9/v1" for name in known()}
+"""For commands that read a policy without launching anything; port 9 discards (RFC 863)."""
+Engines = Callable[[], Sequence[EngineState]]
 _log = logging.getLogger("lowpass")
 
 
 def load_policy(path: Path, engines: Mapping[str, str]) -> Config:
     """Raises `ConfigError` with every problem; `engines` maps local engines to their base URLs."""
     return load(path, catalog.read(), os.environ, engines)
+
+
+def inspect_policy(path: Path) -> tuple[Problem, ...]:
+    """Everything that is wrong with a policy file; engines count as running."""
+    return problems(path, catalog.read(), os.environ, _ANY_ENGINE)
+
+
+def policy_budgets(path: Path) -> tuple[Budget, ...]:
+    return load_policy(path, _ANY_ENGINE).budgets
+
+
+def explain_request(path: Path, body: bytes) -> Explained:
+    """Steps 3–5 on one chat request, with every target in good health. Raises `ClientError` and `ConfigError`."""
+    rules = index(load_policy(path, _ANY_ENGINE))
+    request = parse(Endpoint.CHAT, new_id(), body, ())
+    decision, _ = choose(rules, request, OPEN, Health(time.monotonic), random())  # noqa: S311 - a share of traffic
+    return explain(decision)
 
 
 def keyring(settings: Settings) -> Keyring:
@@ -86,7 +116,7 @@ class Gateway:
             Wire.GEMINI: Upstream(GeminiAdapter(), self._http),
         }
 
-    def _rest(self) -> object:
+    def _rest(self) -> FastAPI:
         ledger = self._settings.ledger
         return rest(
             self._ring,
@@ -102,7 +132,7 @@ class Gateway:
         """What `/health/ready` says."""
         engines = self._engines()
         unhealthy = self._health.snapshot()
-        ready = all(engine["state"] == "ready" for engine in engines.values())
+        ready = all(engine.status == "ready" for engine in engines)
         return {
             "ready": ready,
             "policy": self._pipeline.rules.config.hash,

@@ -1,20 +1,24 @@
 """`lowpass`: every command. Imports happen inside the commands, so that the shell stays fast."""
 
 import os
+import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
+    from router.errors import ConfigError
     from router.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="A cost-aware inference gateway.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="A cost-aware inference gateway.")
 keys = typer.Typer(no_args_is_help=True, help="API keys: stored as a hash, shown once.")
 app.add_typer(keys, name="keys")
 
-PolicyOption = Annotated[Optional[Path], typer.Option("--policy", help="Policy file; else LOWPASS_POLICY.")]  # noqa: UP045
+PolicyOption = Annotated[Path | None, typer.Option("--policy", help="Policy file; else LOWPASS_POLICY.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
@@ -25,16 +29,16 @@ def main() -> None:
 @app.command()
 def serve(
     policy: PolicyOption = None,
-    host: Annotated[Optional[str], typer.Option(help="Address to listen on.")] = None,  # noqa: UP045
-    port: Annotated[Optional[int], typer.Option(help="0 picks a free one.", min=0, max=65_535)] = None,  # noqa: UP045
+    host: Annotated[str | None, typer.Option(help="Address to listen on; else LOWPASS_HOST or 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="0 picks a free one.", min=0, max=65_535)] = None,
 ) -> None:
-    """Start the gateway and the local engines that the policy needs."""
+    """Start the gateway and the local engines that its policy needs."""
     from router.errors import ConfigError
-    from router.serve import EngineError, ServeError, run
+    from router.server import StartError, run
 
     try:
         run(_settings(policy, host, port))
-    except (ServeError, EngineError) as error:
+    except StartError as error:
         _fail(str(error))
     except ConfigError as error:
         _problems(error)
@@ -45,14 +49,14 @@ def check(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
     """Read a policy file and list everything that is wrong with it."""
     from router.app import inspect_policy
 
-    settings = _settings(policy)
-    problems = inspect_policy(settings.policy)
+    path = _settings(policy).policy
+    problems = inspect_policy(path)
     if as_json:
-        _json({"policy": str(settings.policy), "problems": problems})
+        _echo_json({"policy": str(path), "problems": problems})
     else:
         for problem in problems:
             typer.echo(str(problem))
-        typer.echo(f"{settings.policy}: {len(problems)} problems" if problems else f"{settings.policy}: sound")
+        typer.echo(f"{path}: {len(problems)} to mend" if problems else f"{path}: sound")
     raise typer.Exit(bool(problems))
 
 
@@ -77,7 +81,7 @@ def explain(
     except ConfigError as error:
         _problems(error)
     if as_json:
-        _json(explained)
+        _echo_json(explained)
     else:
         _print(table(explained))
 
@@ -92,15 +96,16 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """What was spent, on what."""
+    from router.app import policy_budgets
     from router.errors import ClientError, ConfigError
-    from router.report import render
-    from router.report.read import read
+    from router.report import read, render
 
     settings = _settings(policy)
     if not settings.ledger.exists():
         _fail(f"there is no ledger at {settings.ledger} yet: `lowpass serve` makes it")
     try:
-        found = read(name, settings.ledger, settings.policy, by=by, since=since, until=until)
+        budgets = policy_budgets(settings.policy) if name == "budgets" else ()
+        found = read.read(settings.ledger, name, by=by, since=since, until=until, budgets=budgets)
     except ClientError as error:
         _fail(error.message)
     except ConfigError as error:
@@ -117,37 +122,108 @@ def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
     report("budgets", policy=policy, as_json=as_json)
 
 
-Names = Annotated[Optional[list[str]], typer.Option(help="May be given several times.")]  # noqa: UP045
+ManyOption = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
 
 
 @keys.command("create")
 def keys_create(
     name: Annotated[str, typer.Argument(help="Who or what will use it.")],
-    route: Names = None,
-    target: Names = None,
-    tag: Names = None,
-    scope: Annotated[Optional[list[str]], typer.Option(help="reports: may see reports.")] = None,  # noqa: UP045
+    route: ManyOption = None,
+    target: ManyOption = None,
+    tag: ManyOption = None,
+    scope: Annotated[list[str] | None, typer.Option(help="`reports` opens reports and the dashboard.")] = None,
     budget: Annotated[str, typer.Option(help="A budget of the policy that binds it.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Make a key. Without --route and --target it may use everything."""
     from router.ledger import keys as store
 
+    lists = {"routes": route or (), "targets": target or (), "tags": tag or (), "scopes": scope or ()}
     with _ledger() as connection:
         try:
-            key, secret = store.create(
-                connection,
-                name,
-                routes=route or (),
-                targets=target or (),
-                tags=tag or (),
-                scopes=scope or (),
-                budget=budget,
-            )
+            key, secret = store.create(connection, name, budget=budget, **lists)
         except ValueError as error:
             _fail(str(error))
     if as_json:
-        _json({"id": key.id, "name": key.name, "key": secret})
+        _echo_json({"id": key.id, "name": key.name, "key": secret})
     else:
         typer.echo(secret)
-        typer.echo(f"Key '{key.name}'. It is not stored and will not be shown again.", err=True)
+        typer.echo(f"This is the key of '{key.name}'. It is stored as a hash and will not be shown again.", err=True)
+
+
+@keys.command("list")
+def keys_list(as_json: JsonOption = False) -> None:
+    """Every key, without its secret."""
+    from router.ledger import keys as store
+
+    with _ledger() as connection:
+        found = store.every(connection)
+    if as_json:
+        _echo_json(found)
+        return
+    for key in found:
+        state = "revoked" if key.revoked_ms is not None else "in force"
+        may = ", ".join((*key.routes, *key.targets)) or "everything"
+        typer.echo(f"{key.id}  {key.name:<20}  {state}  may use {may}  scopes {', '.join(key.scopes) or '-'}")
+
+
+@keys.command("revoke")
+def keys_revoke(name: Annotated[str, typer.Argument(help="Name or id.")]) -> None:
+    """End a key; a running gateway notices within a second."""
+    from router.ledger import keys as store
+
+    with _ledger() as connection:
+        try:
+            key = store.revoke(connection, name)
+        except LookupError as error:
+            _fail(str(error.args[0]))
+    typer.echo(f"revoked '{key.name}' ({key.id})")
+
+
+@contextmanager
+def _ledger() -> Iterator[sqlite3.Connection]:
+    from router.ledger.journal import connect
+    from router.ledger.migrate import migrate
+
+    connection = connect(_settings(None).ledger)
+    try:
+        migrate(connection)
+        yield connection
+    finally:
+        connection.close()
+
+
+def _settings(policy: Path | None, host: str | None = None, port: int | None = None) -> "Settings":
+    from router.settings import SettingError, read
+
+    try:
+        return read(os.environ, policy=policy, host=host, port=port)
+    except SettingError as error:
+        _fail(str(error))
+
+
+def _problems(error: "ConfigError") -> NoReturn:
+    for problem in error.problems:
+        typer.echo(str(problem), err=True)
+    _fail(f"{len(error.problems)} to mend in the policy")
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"lowpass: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def _echo_json(value: object) -> None:
+    import msgspec
+
+    typer.echo(msgspec.json.Encoder(decimal_format="number").encode(value).decode())
+
+
+def _print(renderable: object) -> None:
+    from rich.console import Console
+
+    Console().print(renderable)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,81 +2,113 @@
 
 import asyncio
 import logging
+import signal
 import socket
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
+import uvloop
 
 from local_serving.spec import EngineError, read
 from local_serving.supervisor import Supervisor
 from router.app import Gateway, keyring, load_policy
+from router.banner import banner
 from router.config import Watcher, engines_needed
 from router.settings import Settings
 
-ENGINE_READY_S = 60.0
 DRAIN_S = 10
 """How long requests in progress may take to finish after Ctrl-C."""
 
 
-class ServeError(Exception):
+class StartError(Exception):
     """Why the gateway can't start, in one line."""
 
 
-async def serve(settings: Settings, announce: Callable[[str, bool], None]) -> None:
-    """Runs until a signal ends it. `announce(url, open_to_all)` is called once it answers requests.
+def run(settings: Settings) -> None:
+    """Serves until a signal ends it. Raises `StartError` or `ConfigError`; nothing is left running then."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        uvloop.run(_serve(settings))
+    except EngineError as error:
+        raise StartError(str(error)) from None
 
-    Raises `ServeError`, `EngineError` or `ConfigError` when it can't start; nothing is left running then.
-    """
+
+async def _serve(settings: Settings) -> None:
     ring = keyring(settings)
     if not settings.loopback and not ring.callers:
-        raise ServeError(
+        raise StartError(
             f"{settings.host} can be reached from other machines and no key exists:"
             " make one with `lowpass keys create NAME`, or listen on 127.0.0.1"
         )
-    listener = _listen(settings)
     supervisor = Supervisor([read(name) for name in engines_needed(settings.policy)], settings.logs)
     engines = dict(supervisor.endpoints)
-    try:
-        watcher = Watcher(settings.policy, lambda path: load_policy(path, engines))
-        config = load_policy(settings.policy, engines)
-        await supervisor.launch()
-        gateway = Gateway(settings, watcher, config, ring, supervisor.states)
+    watcher = Watcher(settings.policy, lambda path: load_policy(path, engines))
+    config = load_policy(settings.policy, engines)
+    with _listen(settings) as listener:
         try:
-            await _run(gateway, listener, supervisor, lambda: announce(_url(listener), ring.open_to_all))
+            supervisor.launch()
+            gateway = Gateway(settings, watcher, config, ring, lambda: supervisor.states)
+            try:
+                await _run(gateway, listener, supervisor, banner(settings, _url(listener), ring))
+            finally:
+                gateway.close()
         finally:
-            gateway.close()
+            await supervisor.stop()
+
+
+async def _run(gateway: Gateway, listener: socket.socket, supervisor: Supervisor, greeting: str) -> None:
+    server = _Server(_uvicorn(gateway))
+    _on_signal(server.stop)
+    ticking = asyncio.ensure_future(gateway.tick_forever())
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        for name in supervisor.endpoints:
+            await supervisor.ready(name)
+        sys.stdout.write(greeting)
+        sys.stdout.flush()
+        done, _ = await asyncio.wait([serving, ticking], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
-        listener.close()
-        await supervisor.stop()
+        server.stop()
+        ticking.cancel()
+        await asyncio.wait([serving, ticking])
 
 
-async def _run(gateway: Gateway, listener: socket.socket, supervisor: Supervisor, announce: Callable[[], None]) -> None:
-    config = uvicorn.Config(
+class _Server(uvicorn.Server):
+    """Leaves the signals to us: uvicorn raises them again when it is done, and then the engines would outlive us."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        """A second call does not wait for requests in progress any more."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def _uvicorn(gateway: Gateway) -> uvicorn.Config:
+    return uvicorn.Config(
         gateway.app,
         http="httptools",
         ws="none",
         lifespan="off",
         log_config=None,
-        proxy_headers=False,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=DRAIN_S,
     )
-    server = uvicorn.Server(config)
-    async with asyncio.TaskGroup() as tasks:
-        ticking = tasks.create_task(gateway.tick_forever())
-        serving = tasks.create_task(server.serve(sockets=[listener]))
-        try:
-            for name in supervisor.endpoints:
-                await supervisor.ready(name, ENGINE_READY_S)
-            announce()
-            await serving
-        finally:
-            server.should_exit = True
-            ticking.cancel()
+
+
+def _on_signal(stop: Callable[[], None]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -85,10 +117,11 @@ def _listen(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
+        listener.listen(2048)
     except OSError as error:
         listener.close()
         where = f"{settings.host}:{settings.port}"
-        raise ServeError(f"{where} can't be used ({error.strerror}): stop what listens there, or pass --port") from None
+        raise StartError(f"{where} can't be used ({error.strerror}): stop what listens there, or pass --port") from None
     return listener
 
 

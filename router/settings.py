@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-SHIPPED_POLICY = Path("policies") / "default.yaml"
+SHIPPED_POLICY = Path(__file__).parents[1] / "policies" / "default.yaml"
 
 
 class Settings(Struct, frozen=True):
