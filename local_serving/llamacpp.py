@@ -1,0 +1,143 @@
+"""The child process around llama.cpp's own HTTP server: `python -m local_serving.llamacpp ENGINE PORT`.
+
+A process of its own, because an abort in C++ would take the gateway along. It lives until its standard input ends, so
+that it never outlives a parent that was killed. ENGINE is a name, the path of a spec, or the spec itself as JSON.
+"""
+
+import os
+import signal
+import socket
+import sys
+import tempfile
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import IO, Any
+
+import msgspec
+
+from local_serving.spec import EngineError, EngineSpec, read
+
+HOST = "127.0.0.1"
+LISTENING = "listening on"
+"""Starts the one line that says that requests are served from now on."""
+_ERRORS_ONLY = 1
+_MOST_THREADS = 8
+"""A small model is bound by memory; further threads would only spin at its barriers."""
+
+
+def main() -> None:
+    parser = ArgumentParser(prog="python -m local_serving.llamacpp")
+    parser.add_argument("engine", type=_spec)
+    parser.add_argument("port", type=int)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Thread(target=_die_with_parent, daemon=True).start()
+    try:
+        arguments = parser.parse_args()
+        server = _serve(arguments.engine, arguments.port)
+    except EngineError as error:
+        sys.exit(str(error))
+    sys.stdout.write(f"{LISTENING} {server.listening_address}\n")
+    sys.stdout.flush()
+    signal.pause()
+
+
+def _spec(engine: str) -> EngineSpec:
+    return msgspec.json.decode(engine, type=EngineSpec) if engine.startswith("{") else read(engine)
+
+
+def _die_with_parent() -> None:
+    while os.read(0, 4096):
+        pass
+    os._exit(0)
+
+
+def _serve(spec: EngineSpec, port: int) -> Any:
+    """llama.cpp's server, listening; it serves from threads of its own for as long as the object lives."""
+    path = model_path(spec)
+    _check_free(port)
+    try:
+        import xllamacpp
+    except ImportError as error:
+        raise EngineError("the package xllamacpp is missing: install requirements/runtime.txt") from error
+    with _native_output() as output:
+        try:
+            return xllamacpp.Server(_parameters(xllamacpp, spec, path, port))
+        except RuntimeError as error:
+            raise EngineError(f"llama.cpp can't serve {path}: {_first_complaint(output)}") from error
+
+
+def model_path(spec: EngineSpec) -> Path:
+    """The model's file. Its package is located, not imported: it would import an engine that we replace."""
+    folder = Path()
+    if spec.package:
+        package = find_spec(spec.package)
+        if package is None or package.origin is None:
+            raise EngineError(f"the package {spec.package} is missing: install requirements/runtime.txt")
+        folder = Path(package.origin).parent
+    path = folder / spec.file
+    if not path.is_file():
+        remedy = f"reinstall the package {spec.package}" if spec.package else f"set `file` in the spec of {spec.name}"
+        raise EngineError(f"the model file {path} is missing: {remedy}")
+    return path
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise EngineError(f"can't listen on {HOST}:{port}: {error.strerror}") from error
+
+
+def _parameters(xllamacpp: Any, spec: EngineSpec, path: Path, port: int) -> Any:
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(path)
+    parameters.model_alias = {spec.model}
+    parameters.hostnames, parameters.port = [HOST], port
+    parameters.n_ctx, parameters.n_parallel, parameters.kv_unified = spec.context, spec.parallel, True
+    parameters.n_batch = parameters.n_ubatch = spec.batch
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = spec.threads or _spare_cores()
+    parameters.cache_ram_mib = spec.cache_mib
+    parameters.endpoint_metrics, parameters.endpoint_slots, parameters.ui = True, False, False
+    parameters.cors_origins = ""  # no web page may talk to the engine behind the gateway's back
+    parameters.verbosity = _ERRORS_ONLY
+    if spec.embeddings:
+        parameters.embedding = True
+        parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+    return parameters
+
+
+def _spare_cores() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(max(cores - 1, 1), _MOST_THREADS)
+
+
+@contextmanager
+def _native_output() -> Iterator[IO[bytes]]:
+    """Holds back what C++ writes while it loads, and discards it once it serves: it quotes prompts and grammars."""
+    with tempfile.TemporaryFile() as output, open(os.devnull, "wb") as nowhere:
+        ours = os.dup(2)
+        os.dup2(output.fileno(), 2)
+        try:
+            yield output
+        except BaseException:
+            os.dup2(ours, 2)
+            raise
+        os.dup2(nowhere.fileno(), 2)
+        os.close(ours)
+
+
+def _first_complaint(output: IO[bytes]) -> str:
+    """llama.cpp's first error is the cause, the others follow from it: "0.00.003 E name: reason"."""
+    output.seek(0)
+    errors = (line.partition(" E ")[2] for line in output.read().decode(errors="replace").splitlines())
+    return next(filter(None, errors), "no reason given")[:300]
+
+
+if __name__ == "__main__":
+    main()
