@@ -144,13 +144,20 @@ def parse(body: Mapping[str, Raw], refuses: tuple[str, ...] = ()) -> Chat:
     try:
         return _DECODER.decode(msgspec.json.encode({name: raw for name, raw in body.items() if name not in refuses}))
     except UNREADABLE as error:
-        what, _, place = str(error).partition(" - at `$.")
-        raise ClientError(400, "invalid_request_error", f"{what}.", param=place.rstrip("`") or None) from None
+        raise _refusal(error) from None
 
 
 def extras(body: Mapping[str, Raw], refuses: tuple[str, ...] = ()) -> dict[str, Any]:
     """The client's fields that are not OpenAI's: the provider may know them."""
     return {name: raw for name, raw in body.items() if name not in _TRANSLATED and name not in refuses}
+
+
+def native(own: Json, name: str, kind: Any = Json) -> Any:
+    """One of `extras` as a value of its kind; None if it is absent or null. Raises `ClientError` 400."""
+    try:
+        return msgspec.json.decode(own.get(name, b"null"), type=kind | None)
+    except UNREADABLE as error:
+        raise _refusal(error, name) from None
 
 
 def arguments(text: str) -> Json:
@@ -178,6 +185,13 @@ def without(part: Json, *names: str) -> Json:
 def filled(fields: Json) -> Json:
     """The fields that have a value."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _refusal(error: Exception, name: str = "") -> ClientError:
+    """Without a word of the request's own: msgspec says types and places only."""
+    what, _, place = str(error).partition(" - at `$")
+    param = (name + place.rstrip("`")).lstrip(".")
+    return ClientError(400, "invalid_request_error", f"{what}.", param=param or None)
 
 
 def _names_function(tool: object) -> bool:

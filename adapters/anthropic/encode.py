@@ -6,7 +6,7 @@ import msgspec
 
 from adapters.anthropic.messages import system, turns
 from adapters.anthropic.schema import closed
-from adapters.chat import Chat, Json, ToolChoice, extras, filled, parse, without
+from adapters.chat import Chat, Json, ToolChoice, extras, filled, native, parse, without
 from adapters.thinking import Applied, applied
 from router.types.call import Call, UpstreamRequest
 from router.types.target import Contract
@@ -30,7 +30,7 @@ def encode(call: Call) -> UpstreamRequest:
     own = extras(call.body, refuses)
     max_tokens = call.max_output or chat.max_output or call.target.model.max_output
     control = _fitted(applied(call), max_tokens, forced=chat.choice is not None and chat.choice.mode == "required")
-    thinking = _thinking(control) or _decoded(own.get("thinking"))
+    thinking = _thinking(control) or native(own, "thinking")
     body = {
         **own,
         "model": call.target.model.name,
@@ -63,7 +63,7 @@ def _headers(call: Call) -> tuple[tuple[str, str], ...]:
 
 def _system(chat: Chat, own: Json) -> list[Json]:
     """The client's own `system` field, system messages, and the wish for a JSON object."""
-    given = _decoded(own.get("system")) or []
+    given = native(own, "system", str | list[Json]) or []
     first = [{"type": "text", "text": given}] if isinstance(given, str) else given
     last = [{"type": "text", "text": JSON_ONLY}] if chat.wants_object else []
     return [*first, *system(chat.messages), *last]
@@ -106,7 +106,7 @@ def _stated(control: Applied, thinking: Json | None) -> str:
 
 
 def _output_config(chat: Chat, control: Applied, own: Json) -> Json:
-    config: Json = _decoded(own.get("output_config")) or {}
+    config: Json = native(own, "output_config") or {}
     if chat.schema is not None:
         config = {**config, "format": {"type": "json_schema", "schema": closed(chat.schema)}}
     return {**config, "effort": control.effort} if control.on and control.effort else config
@@ -170,7 +170,3 @@ def _named(choice: ToolChoice) -> bool:
 def _name(tool: Json) -> Any:
     function = tool.get("function")
     return function.get("name") if isinstance(function, dict) else tool.get("name")
-
-
-def _decoded(raw: Any) -> Any:
-    return msgspec.json.decode(raw) if raw is not None else None

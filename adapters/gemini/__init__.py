@@ -6,6 +6,7 @@ from adapters.failure import failure
 from adapters.gemini.decode import decode
 from adapters.gemini.encode import encode
 from adapters.gemini.stream import GeminiStream
+from router.errors import ClientError
 from router.types.call import Call, Reply, StreamDecoder, UpstreamRequest
 from router.types.failure import Failure
 
@@ -14,7 +15,11 @@ class GeminiAdapter:
     """Chat only. The base URL ends before `/v1beta`."""
 
     def encode(self, call: Call) -> UpstreamRequest:
-        return encode(call)
+        """Raises `ClientError` 400 for a body that is no chat request."""
+        try:
+            return encode(call)
+        except RecursionError:
+            raise ClientError(400, "invalid_request_error", "The request is nested too deeply.") from None
 
     def decode(self, call: Call, body: bytes) -> Reply:
         return decode(call, body)

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from adapters.chat import Chat, Json, ToolChoice, extras, filled, parse
+from adapters.chat import Chat, Json, ToolChoice, extras, filled, native, parse
 from adapters.gemini.contents import contents, system
 from adapters.gemini.schema import cleaned
 from adapters.thinking import Applied, applied
@@ -58,7 +58,7 @@ def _system(chat: Chat) -> Json | None:
 
 def _generation(call: Call, chat: Chat, control: Applied, own: Json) -> Json:
     """The client's own `generationConfig` stands wherever OpenAI's fields say nothing."""
-    given = msgspec.json.decode(own["generationConfig"]) if "generationConfig" in own else {}
+    given = native(own, "generationConfig") or {}
     wanted = {
         "temperature": chat.temperature,
         "topP": chat.top_p,
@@ -137,7 +137,7 @@ def _declaration(function: Json) -> Json:
 def _tool_config(chat: Chat, own: Json) -> Json | None:
     if not chat.tools or (choice := chat.choice) is None:
         return None
-    given = msgspec.json.decode(own["toolConfig"]) if "toolConfig" in own else {}
+    given = native(own, "toolConfig") or {}
     return {**given, "functionCallingConfig": _calling(choice)}
 
 

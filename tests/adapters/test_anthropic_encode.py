@@ -414,7 +414,25 @@ def test_refused_fields_are_left_out() -> None:
     assert "speed" not in body
 
 
-def test_wrong_type_names_its_place() -> None:
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"messages": None}, "messages"),
+        ({"tools": "ping"}, "tools"),
+        ({"thinking": "much"}, "thinking"),
+    ],
+)
+def test_wrong_type_names_its_place(body: dict[str, Any], place: str) -> None:
     with pytest.raises(ClientError) as raised:
-        anthropic({"messages": [{"role": "user", "content": 3}]})
-    assert (raised.value.status, raised.value.param) == (400, "messages[0].content")
+        anthropic(body)
+    assert (raised.value.status, raised.value.param) == (400, place)
+
+
+def test_nesting_has_an_end() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(400):
+        schema = {"type": "object", "properties": {"a": schema}}
+    tool = {"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}
+    with pytest.raises(ClientError, match="nested too deeply"):
+        anthropic({"tools": [tool]})
