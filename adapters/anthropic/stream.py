@@ -16,7 +16,7 @@ from router.types.call import Call
 from router.types.usage import Source, Usage
 
 CHARS_PER_TOKEN = 4
-"""For the output of a stream that is cut before it reports its count; English text, Anthropic's own rule of thumb."""
+"""For the output of a stream that is cut before it reports its count: plain English text."""
 
 _DECODER = msgspec.json.Decoder(Event)
 
@@ -34,7 +34,7 @@ class AnthropicStream:
         self._events = Events()
         self._chunks = Chunks(call)
         self._tokens = Tokens()
-        self._counted = False
+        self._asked: Usage | None = None
         self._blocks: dict[int, _Open] = {}
         self._calls = 0
         self._thoughts = 0
@@ -43,8 +43,8 @@ class AnthropicStream:
         try:
             return b"".join([self._event(payload) for _, payload in self._events.feed(data)])
         finally:
-            if not self._counted and self._tokens.output_tokens is not None:
-                self.usage = self._estimated()
+            if self._asked is not None:
+                self.usage = self._estimated(self._asked)
 
     def final(self, usage: bytes) -> bytes:
         return self._chunks.closing(usage)
@@ -63,7 +63,7 @@ class AnthropicStream:
         if message := event.message:
             self._chunks.name(message.id or self._chunks.id)
             self.model_served = message.model
-            self._tokens = tokens(message.usage) or self._tokens
+            self._begin(tokens(message.usage))
         return self._chunks.delta({"role": "assistant", "content": ""})
 
     def _open(self, event: Event) -> bytes:
@@ -104,7 +104,7 @@ class AnthropicStream:
 
     def _message_delta(self, event: Event) -> bytes:
         if counts := tokens(event.usage):
-            self._counted = True
+            self._asked = None
             self._tokens = latest(self._tokens, counts)
             self.usage = usage(self._tokens)
         reason, details = event.delta.stop_reason, event.delta.stop_details
@@ -136,10 +136,15 @@ class AnthropicStream:
     def _tool_call(self, call: dict[str, Any]) -> bytes:
         return self._chunks.delta({"tool_calls": [call]})
 
-    def _estimated(self) -> Usage:
-        seen = max(self.output_chars // CHARS_PER_TOKEN, self._tokens.output_tokens or 0)
-        so_far = msgspec.structs.replace(self._tokens, output_tokens=seen, output_tokens_details=None)
-        return msgspec.structs.replace(usage(so_far), source=Source.ESTIMATED)
+    def _begin(self, counts: Tokens | None) -> None:
+        """The input is counted from here on; the output is a placeholder, the thinking unknown."""
+        if counts is not None:
+            self._tokens = counts
+            self._asked = usage(msgspec.structs.replace(counts, output_tokens_details=None))
+
+    def _estimated(self, asked: Usage) -> Usage:
+        seen = max(self.output_chars // CHARS_PER_TOKEN, asked.output_visible)
+        return msgspec.structs.replace(asked, output_visible=seen, source=Source.ESTIMATED)
 
 
 class _Open:

@@ -83,4 +83,6 @@ def _sum(counts: Iterable[int | None]) -> int:
 
 
 def _max(before: int | None, after: int | None) -> int | None:
-    return max((count for count in (before, after) if count is not None), default=None)
+    if before is None or after is None:
+        return before if after is None else after
+    return max(before, after)
