@@ -1,0 +1,23 @@
+"""`python -m tests.upstream --port N`: the scripted upstream in a process of its own."""
+
+import argparse
+import asyncio
+
+from tests.upstream.running import listen
+from tests.upstream.server import CONTROL, SLOW_S, Server
+
+
+async def _serve(port: int, slow_s: float) -> None:
+    server = Server()
+    server.slow_s = slow_s
+    listener = await listen(server, port)
+    print(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]} (requests: {CONTROL})", flush=True)  # noqa: T201
+    await listener.serve_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--slow-ms", type=int, default=int(SLOW_S * 1000))
+    options = parser.parse_args()
+    asyncio.run(_serve(options.port, options.slow_ms / 1000))

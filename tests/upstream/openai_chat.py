@@ -1,0 +1,160 @@
+"""`/v1/chat/completions`, in the flavour of each provider."""
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from tests.upstream.ask import Ask, Json, Refused, Tool, record, rows
+from tests.upstream.behaviours import Answer, Behaviour, Reports, Tokens, ToolCall
+from tests.upstream.errors import Fault
+from tests.upstream.flavours import Flavour
+from tests.upstream.sse import Frame
+
+CREATED = 1_790_000_000
+DONE = Frame("[DONE]")
+
+
+class OpenAIChat:
+    newline = "\n"
+
+    def __init__(self, flavour: Flavour) -> None:
+        self._flavour = flavour
+        self.preamble = flavour.comment
+
+    def ask(self, body: Json, ask: Ask) -> Ask:
+        if not rows(body.get("messages")):
+            raise Refused("Missing required parameter: 'messages'.", "messages")
+        return read(body, self._flavour)
+
+    def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
+        choices = [self._choice(behaviour.answer(ask, i), i) for i in range(ask.n)]
+        usage = self._usage(behaviour, ask.n)
+        reply = {**self._envelope(ask, "chat.completion"), "choices": choices, **usage, "service_tier": "default"}
+        return self._flavour.dress(reply)
+
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
+        deltas = list(interleave([list(self._deltas(behaviour.answer(ask, i), i)) for i in range(ask.n)]))
+        if behaviour.reports is Reports.WITH_CONTENT and ask.n == 1:
+            deltas[-2:] = [{**deltas[-1], "delta": deltas[-2]["delta"]}]
+        chunks = [{**self._envelope(ask, "chat.completion.chunk"), "choices": [delta]} for delta in deltas]
+        self._report(chunks, ask, behaviour)
+        return [*(Frame(self._flavour.dress(chunk), content=_speaks(chunk)) for chunk in chunks), DONE]
+
+    def error(self, fault: Fault) -> tuple[int, object]:
+        return self._flavour.error(fault)
+
+    def error_frames(self, fault: Fault) -> list[Frame]:
+        return [Frame(self.error(fault)[1]), DONE]
+
+    def _envelope(self, ask: Ask, kind: str) -> Json:
+        served = self._flavour.served.format(model=ask.model)
+        stamp = {"object": kind, "created": CREATED, "model": served, "system_fingerprint": "fp_1"}
+        return {"id": "chatcmpl-upstream", **stamp}
+
+    def _usage(self, behaviour: Behaviour, n: int) -> Json:
+        if behaviour.reports is Reports.MISSING:
+            return {}
+        return {"usage": self._count(behaviour.tokens, n)}
+
+    def _count(self, tokens: Tokens, n: int) -> Json:
+        flavour = self._flavour
+        return flavour.usage(flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
+
+    def _choice(self, answer: Answer, index: int) -> Json:
+        message = {"role": "assistant", "content": self._content(answer), "refusal": "".join(answer.refusal) or None}
+        if answer.reasoning and self._flavour.reasoning_field:
+            message[self._flavour.reasoning_field] = "".join(answer.reasoning)
+        if answer.calls:
+            message["tool_calls"] = [_call(call) for call in answer.calls]
+        logprobs = _logprobs(answer.text) if answer.logprobs else None
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": answer.finish}
+
+    def _content(self, answer: Answer) -> object:
+        text = "".join(answer.text) or None
+        if not (self._flavour.thinking_parts and answer.reasoning):
+            return text
+        said = [{"type": "text", "text": text}] if text else []
+        return [_thinking("".join(answer.reasoning)), *said]
+
+    def _deltas(self, answer: Answer, index: int) -> Iterator[Json]:
+        pieces = [{"role": "assistant", "content": None if answer.calls else ""}, *self._pieces(answer)]
+        for piece in pieces:
+            token = piece.get("content")
+            logprobs = _logprobs((token,)) if answer.logprobs and isinstance(token, str) and token else None
+            yield {"index": index, "delta": piece, "logprobs": logprobs, "finish_reason": None}
+        yield {"index": index, "delta": {}, "logprobs": None, "finish_reason": answer.finish}
+
+    def _pieces(self, answer: Answer) -> Iterator[Json]:
+        flavour = self._flavour
+        if flavour.thinking_parts:
+            yield from ({"content": [_thinking(piece)]} for piece in answer.reasoning)
+        elif flavour.reasoning_field:
+            yield from ({flavour.reasoning_field: piece} for piece in answer.reasoning)
+        yield from ({"content": piece} for piece in answer.text)
+        yield from ({"refusal": piece} for piece in answer.refusal)
+        for i, call in enumerate(answer.calls):
+            yield {"tool_calls": [{"index": i, **_call(call), "function": {"name": call.name, "arguments": ""}}]}
+            yield from ({"tool_calls": [{"index": i, "function": {"arguments": piece}}]} for piece in call.pieces)
+
+    def _report(self, chunks: list[Json], ask: Ask, behaviour: Behaviour) -> None:
+        """Put the usage of `behaviour` where this provider would."""
+        if behaviour.reports is Reports.MISSING or not (ask.wants_usage or self._flavour.always_usage):
+            return
+        usage = self._count(behaviour.tokens, ask.n)
+        if behaviour.reports is Reports.EVERYWHERE:
+            for i, chunk in enumerate(chunks):
+                chunk["usage"] = self._count(behaviour.tokens.share(i, len(chunks)), ask.n)
+        elif self._flavour.usage_null:
+            for chunk in chunks:
+                chunk["usage"] = None
+        place = self._flavour.usage_place
+        if behaviour.reports is Reports.WITH_CONTENT or place == "finish":
+            chunks[-1]["usage"] = usage
+        elif place == "x_groq":
+            chunks[-1]["x_groq"] = {"id": "req_upstream", "usage": usage}
+        elif place == "choice":
+            chunks[-1]["choices"] = [{**choice, "usage": usage} for choice in rows(chunks[-1]["choices"])]
+        else:
+            chunks.append({**self._envelope(ask, "chat.completion.chunk"), "choices": [], "usage": usage})
+
+
+def read(body: Json, flavour: Flavour) -> Ask:
+    """The fields that chat shares with `/v1/completions`."""
+    options = record(body.get("stream_options"))
+    fmt = record(body.get("response_format"))
+    functions = [record(tool.get("function")) for tool in rows(body.get("tools"))]
+    tools = tuple(Tool(str(f["name"]), record(f.get("parameters"))) for f in functions)
+    n = body.get("n")
+    return Ask(
+        model=str(body.get("model", "")),
+        stream=body.get("stream") is True,
+        n=n if isinstance(n, int) else 1,
+        wants_usage=options.get("include_usage") is True,
+        schema=record(record(fmt.get("json_schema")).get("schema")) or record(fmt.get("schema")) or None,
+        tools=() if flavour.ignores_tools else tools,
+        body=body,
+    )
+
+
+def interleave(choices: list[list[Json]]) -> Iterator[Json]:
+    """Round robin, as engines stream n > 1."""
+    for turn in zip_longest(*choices):
+        yield from (delta for delta in turn if delta is not None)
+
+
+def _speaks(chunk: Json) -> bool:
+    deltas = [record(choice.get("delta")) for choice in rows(chunk["choices"])]
+    return any(value and name != "role" for delta in deltas for name, value in delta.items())
+
+
+def _call(call: ToolCall) -> Json:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _thinking(text: str) -> Json:
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+
+
+def _logprobs(pieces: tuple[str, ...]) -> Json:
+    """Each piece plays one token."""
+    rows = [{"token": p, "logprob": -0.25, "bytes": list(p.encode()), "top_logprobs": []} for p in pieces]
+    return {"content": rows, "refusal": None}
