@@ -61,8 +61,10 @@ def _serve(spec: EngineSpec, port: int) -> Any:
     _check_free(port)
     try:
         import xllamacpp
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise EngineError("the package xllamacpp is missing: install requirements/runtime.txt") from error
+    except ImportError as error:  # on a bare system it misses libgomp
+        raise EngineError(f"xllamacpp can't be loaded: {error}: install that system library") from error
     with _native_output() as output:
         try:
             return xllamacpp.Server(_parameters(xllamacpp, spec, path, port))

@@ -38,7 +38,7 @@ class EngineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     threads: Natural = 0
     """0: one less than the cores that this process may use."""
     gpu_hour_usd: Decimal = Decimal(0)
-    """Price of an hour of the hardware while the engine is up."""
+    """USD per hour of the GPUs that the engine occupies."""
 
 
 def known() -> tuple[str, ...]:

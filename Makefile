@@ -1,0 +1,76 @@
+# The same targets for people and for CI. ARGS goes to the command: make serve ARGS="--port 5000".
+PYTHON ?= python3
+ARGS ?=
+
+BIN := .venv/bin
+LITELLM := .venv-litellm/bin
+INSTALL := $(BIN)/uv pip install --no-deps --compile-bytecode
+HASHED := $(INSTALL) --require-hashes
+# A plain path to the sources, instead of an import hook that costs every start some milliseconds.
+OURSELVES := $(INSTALL) --quiet --no-build-isolation --config-setting editable_mode=compat --editable .
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--universal --python-version 3.11 --custom-compile-command 'make lock'
+
+.PHONY: help serve test demo check bench lock litellm-test clean
+
+help: ## print these targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+serve: .venv/.runtime ## start the gateway with its embedded model on http://127.0.0.1:4100
+	@$(BIN)/lowpass serve $(ARGS)
+
+test: .venv/.dev .venv-litellm/.installed ## run the whole suite, then LiteLLM's adapter in an environment of its own
+	$(BIN)/python -m pytest $(ARGS)
+	$(LITELLM)/python -m pytest tests/adapters/test_litellm.py
+
+litellm-test: .venv-litellm/.installed ## run the tests of LiteLLM's adapter
+	$(LITELLM)/python -m pytest tests/adapters/test_litellm.py $(ARGS)
+
+demo: .venv/.dev ## send about thirty prompts through a running gateway with the official client
+	@$(BIN)/python -m bench.demo $(ARGS)
+
+check: .venv/.dev ## format, lint, types, imports, size limits
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/architecture
+
+bench: .venv/.dev ## measure CPU per request, side by side with other gateways
+	@$(BIN)/python -m bench.gateway $(ARGS)
+
+lock: .venv/.bootstrap ## resolve requirements/ anew; ARGS=--upgrade takes newer releases
+	$(LOCK) $(ARGS) requirements/bootstrap.in -o requirements/bootstrap.txt
+	$(LOCK) $(ARGS) pyproject.toml -o requirements/runtime.txt
+	$(LOCK) $(ARGS) pyproject.toml --extra dev -c requirements/runtime.txt -o requirements/dev.txt
+	$(LOCK) $(ARGS) pyproject.toml --extra litellm -c requirements/runtime.txt -o requirements/litellm.txt
+	$(LOCK) $(ARGS) requirements/litellm-test.in -c requirements/dev.txt -c requirements/litellm.txt \
+		-o requirements/litellm-test.txt
+
+clean: ## remove everything that make made
+	rm -rf .venv .venv-litellm build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Each environment is a folder; the stamp in it says that it holds what the requirements name.
+.venv/.bootstrap: requirements/bootstrap.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "lowpass needs Python 3.11 or newer and '$(PYTHON)' is not: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Building .venv, once: about 200 MB to download"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@touch $@
+
+.venv/.runtime: .venv/.bootstrap requirements/runtime.txt pyproject.toml
+	@$(HASHED) --python $(BIN)/python -r requirements/runtime.txt
+	@$(OURSELVES) --python $(BIN)/python
+	@touch $@
+
+.venv/.dev: .venv/.runtime requirements/dev.txt
+	@$(HASHED) --python $(BIN)/python -r requirements/dev.txt
+	@touch $@
+
+.venv-litellm/.installed: .venv/.bootstrap requirements/litellm.txt requirements/litellm-test.txt pyproject.toml
+	@$(PYTHON) -m venv --without-pip .venv-litellm
+	@$(HASHED) --python $(LITELLM)/python -r requirements/litellm.txt -r requirements/litellm-test.txt
+	@$(OURSELVES) --python $(LITELLM)/python
+	@touch $@
