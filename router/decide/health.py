@@ -48,14 +48,15 @@ class Health:
         """`retry_after_s` is the upstream's own wish; it is kept without opening the circuit."""
         if not trips and not retry_after_s:
             return self.abandoned(target)
-        circuit = self._circuits.setdefault(target, _Circuit())
+        circuit, now = self._circuits.setdefault(target, _Circuit()), self._clock()
         circuit.probing = False
-        if retry_after_s:
-            circuit.resting_until = self._clock() + min(retry_after_s, LONGEST_REST_S)
         circuit.failures += trips
-        if trips and circuit.failures >= TRIP_AFTER:
-            circuit.resting_until = self._clock() + circuit.rest_s
+        rest_s = min(retry_after_s or 0.0, LONGEST_REST_S)
+        # While it rests, only requests from before can fail: the same outage, not a failed probe.
+        if trips and circuit.failures >= TRIP_AFTER and circuit.resting_until <= now:
+            rest_s = max(rest_s, circuit.rest_s)
             circuit.rest_s = min(circuit.rest_s * 2, LONGEST_REST_S)
+        circuit.resting_until = max(circuit.resting_until, now + rest_s)
 
     def abandoned(self, target: str) -> None:
         """The attempt ended without a verdict (the client left): a probe is given back."""

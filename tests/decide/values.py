@@ -1,0 +1,52 @@
+"""Requests and targets as small as a decision allows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from router.decide.eligible import Gate
+from router.decide.requirements import Requirements
+from router.types.classification import Classification, Task
+from router.types.plan import Candidate, Estimate
+from router.types.price import Price
+from router.types.request import Caller, Endpoint, Request
+from router.types.target import Capability, Model, Provider, Target, Wire
+
+PRICE = Price(input=1_000_000_000, output=2_000_000_000, version="test")
+MODEL = Model(id="m", name="m", context=8_192, max_output=1_024, capabilities=frozenset({Capability.CHAT}), price=PRICE)
+REMOTE = Provider(id="remote", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1:9/v1", jurisdiction="US")
+LOCAL = msgspec.structs.replace(REMOTE, id="local", local=True, jurisdiction="")
+
+
+def target(name: str = "t", *, provider: Provider = REMOTE, region: str = "", **model: Any) -> Target:
+    card = msgspec.structs.replace(MODEL, **model)
+    return Target(id=name, model=card, provider=provider, base_url=provider.base_url, region=region)
+
+
+def request(**fields: Any) -> Request:
+    plain: dict[str, Any] = {
+        "id": "r",
+        "endpoint": Endpoint.CHAT,
+        "model": "auto",
+        "body": {},
+        "text": "",
+        "prompt_bytes": 40,
+    }
+    return Request(**(plain | fields))
+
+
+def gate(
+    *,
+    asked: Request | None = None,
+    caller: Caller | None = None,
+    requirements: Requirements | None = None,
+    unpriced: bool = False,
+    resting: Callable[[str], float] = lambda target: 0.0,
+) -> Gate:
+    seen = Classification(data_class="internal", difficulty=0.1, task=Task.CHAT)
+    return Gate(asked or request(), caller or Caller(), seen, requirements or Requirements(), unpriced, resting)
+
+
+def candidate(name: str, cost: int = 0) -> Candidate:
+    return Candidate(target(name), Estimate(input_tokens=1, output_tokens=1, max_output=1, cost=cost, hold=cost))
