@@ -89,10 +89,9 @@ def _request(call: Call, body: dict[str, Raw], thinking: str) -> UpstreamRequest
     headers = {"content-type": "application/json"}
     if call.target.api_key is not None:
         headers["authorization"] = f"Bearer {call.target.api_key.reveal()}"
-    if call.request_id:
-        headers["x-request-id"] = call.request_id
     headers |= {name.lower(): value for name, value in call.target.headers.items()}
-    return UpstreamRequest("POST", PATHS[call.endpoint], tuple(headers.items()), msgspec.json.encode(body), thinking)
+    path, sent = PATHS[call.endpoint], msgspec.json.encode(body)
+    return UpstreamRequest("POST", path, tuple(headers.items()), sent, thinking, call.request_id)
 
 
 def _stream(call: Call, body: dict[str, Raw]) -> None:

@@ -11,7 +11,7 @@ from router.decide.health import Health
 from router.dispatch.errand import Errand
 from router.dispatch.stream import CLIENT_GONE, forward
 from router.dispatch.walk import Answered, Dispatcher, Opened, clock_ms, now_ms
-from router.errors import UpstreamFailure
+from router.errors import ClientError, UpstreamFailure
 from router.ledger.write import record
 from router.refusals import no_target, upstream_failed
 from router.settlement import CLIENT_CLOSED, Books, Settlement
@@ -66,6 +66,10 @@ class Pipeline:
             settlement.close(refusal.status, error.failure.kind)
             await self._books.durable()
             raise refusal from None
+        except ClientError as error:
+            settlement.close(error.status, error.code)
+            await self._books.durable()
+            raise
         except BaseException:
             settlement.close(CLIENT_CLOSED, CLIENT_GONE)
             raise

@@ -1,6 +1,7 @@
 """One gateway process: its socket, its local engines, its event loop, its end."""
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -28,6 +29,7 @@ class StartError(Exception):
 
 def run(settings: Settings) -> None:
     """Serves until a signal ends it. Raises `StartError` or `ConfigError`; nothing is left running then."""
+    _quiet_collector()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         uvloop.run(_serve(settings))
@@ -104,6 +106,12 @@ def _uvicorn(gateway: Gateway) -> uvicorn.Config:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=DRAIN_S,
     )
+
+
+def _quiet_collector() -> None:
+    """A request leaves no cycles behind: looking for them after every 700 allocations is 2 % of its time."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _on_signal(stop: Callable[[], None]) -> None:

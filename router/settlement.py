@@ -75,6 +75,8 @@ class Settlement:
     async def _hold(self, budgets: Sequence[Budget], wanted: int, least: int, now: int) -> Reservation | Refused:
         if wanted < least:
             return Refused("x-lowpass-budget-usd", "request", wanted, 0, 0, None)
+        if not self._books.journal.available:
+            raise LEDGER_DOWN
         try:
             return await self._books.budgets.reserve(self._request.id, budgets, wanted, least, now)
         except LedgerUnavailable:

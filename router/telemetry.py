@@ -18,7 +18,7 @@ class Telemetry(Collector):
     """Cardinality is bounded by the policy: labels are routes, targets and closed sets, never text of a request."""
 
     def __init__(self) -> None:
-        self.requests: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.attempts: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.cost: defaultdict[str, int] = defaultdict(int)
         self.tokens: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -30,7 +30,7 @@ class Telemetry(Collector):
         self._registry.register(self)
 
     def settled(self, route: str, status: int, attempts: list[Attempt]) -> None:
-        self.requests[route, str(status)] += 1
+        self.requests[route, status] += 1
         for attempt in attempts:
             name = attempt.target.id
             self.attempts[name, attempt.outcome] += 1
@@ -45,7 +45,8 @@ class Telemetry(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        yield _counter("lowpass_requests", "Requests answered.", ("route", "status"), self.requests)
+        answered = {(route, str(status)): count for (route, status), count in self.requests.items()}
+        yield _counter("lowpass_requests", "Requests answered.", ("route", "status"), answered)
         yield _counter("lowpass_attempts", "Calls of a target.", ("target", "outcome"), self.attempts)
         yield _counter("lowpass_tokens", "Tokens; output includes reasoning.", ("target", "direction"), self.tokens)
         dollars = {(target,): nano / NANO_PER_USD for target, nano in self.cost.items()}

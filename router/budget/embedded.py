@@ -40,9 +40,11 @@ class EmbeddedBudgets:
     async def reserve(
         self, request_id: str, budgets: Sequence[Budget], wanted: int, least: int, now_ms: int
     ) -> Reservation | Refused:
-        """Holds `wanted` in every budget, or what all still have if that is at least `least`; durable on return."""
+        """Holds `wanted` in every budget, or what all still have if that is at least `least`; durable on return.
+
+        Where no budget binds, nothing is held, and nothing is waited for.
+        """
         if not budgets:
-            await self._journal.committed()
             return Reservation(request_id, wanted, ())
 
         def step(connection: sqlite3.Connection) -> Reservation | Refused:

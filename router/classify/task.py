@@ -14,4 +14,6 @@ def task(request: Request) -> Task:
         return Task.TOOL_USE
     if Capability.JSON_SCHEMA in request.needs:
         return Task.EXTRACTION
-    return Task.CODE if _CODE_FENCE in request.text else Task.CHAT
+    text = request.text
+    # One character is found many times faster than three.
+    return Task.CODE if "`" in text and _CODE_FENCE in text else Task.CHAT

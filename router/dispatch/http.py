@@ -40,7 +40,10 @@ class HttpTransport:
 
     async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> Exchange:
         origin = _origin(base_url)
-        head = _head(origin, request.method, request.path, request.headers) + b"%d\r\n\r\n" % len(request.body)
+        head = _head(origin, request.method, request.path, request.headers)
+        if request.request_id:
+            head += b"x-request-id: %b\r\n" % request.request_id.encode()
+        head += b"content-length: %d\r\n\r\n" % len(request.body)
         connection = self._kept(origin) or await self._connect(origin, timeouts)
         exchange = connection.start(head, request.body, timeouts)
         try:
@@ -122,4 +125,4 @@ def _origin(base_url: str) -> Origin:
 def _head(origin: Origin, method: str, path: str, headers: tuple[tuple[str, str], ...]) -> bytes:
     fields = "".join(f"{name}: {value}\r\n" for name, value in headers)
     start = f"{method} {origin.prefix}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n"
-    return f"{start}{fields}accept-encoding: identity\r\ncontent-length: ".encode("latin-1")
+    return f"{start}{fields}accept-encoding: identity\r\n".encode("latin-1")

@@ -96,6 +96,9 @@ class Dispatcher:
             trips = TABLE[failure.kind].trips
             self.health.failed(target.id, trips=trips, retry_after_s=failure.retry_after_s)
             raise
+        except ClientError:
+            self.health.abandoned(target.id)
+            raise
         except asyncio.CancelledError:
             attempts.append(trial.abandoned())
             self.health.abandoned(target.id)

@@ -40,6 +40,7 @@ class SqliteJournal:
         self._connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._queue: list[tuple[str, Row]] = []
         self._calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
+        self.available = True
         self._waiters: list[asyncio.Future[None]] = []
         self._flush_due = False
 
@@ -88,6 +89,7 @@ class SqliteJournal:
         except sqlite3.Error as error:
             self._refuse([*(future for _, future in calls), *waiters], error)
             return
+        self.available = True
         self._queue.clear()
         for (_, future), result in zip(calls, results, strict=True):
             _resolve(future, result)
@@ -112,6 +114,7 @@ class SqliteJournal:
 
     def _refuse(self, futures: list[asyncio.Future[Any]], error: sqlite3.Error) -> None:
         """Rows of work already done stay queued for the next try; steps that nobody has acted on yet are refused."""
+        self.available = False
         _log.error("the ledger could not be written (%s), trying again", error)
         unavailable = LedgerUnavailable(f"the ledger could not be written: {error}")
         for future in futures:

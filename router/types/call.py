@@ -39,6 +39,8 @@ class UpstreamRequest(Struct, frozen=True):
     body: bytes
     thinking: str = "none"
     """The thinking control that the body really carries, e.g. "effort=low" or "budget=1024"."""
+    request_id: str = ""
+    """Sent as x-request-id, apart from `headers`, which are the same for every request to a target."""
 
 
 class UpstreamResponse(Protocol):

@@ -12,6 +12,11 @@ Row = tuple[str | int | float | None, ...]
 class Journal(Protocol):
     """Writes are applied in order, many requests to a transaction; all of them or none."""
 
+    @property
+    def available(self) -> bool:
+        """The last commit succeeded."""
+        ...
+
     def write(self, statement: str, row: Row) -> None:
         """Queue one statement for the next commit."""
         ...

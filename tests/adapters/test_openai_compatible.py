@@ -40,9 +40,9 @@ def test_where_it_goes_and_with_which_headers() -> None:
         assert dict(request.headers) == {
             "content-type": "application/json",
             "authorization": "Bearer k",
-            "x-request-id": "r-1",
             "x-team": "blue",
         }
+        assert request.request_id == "r-1"
     local = msgspec.structs.replace(asked, target=msgspec.structs.replace(asked.target, api_key=None))
     assert "authorization" not in dict(ADAPTER.encode(local).headers)
 
