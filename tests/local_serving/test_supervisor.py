@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import uvloop
 from openai import APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
@@ -80,7 +81,7 @@ def test_one_child_serves_chat_and_embeddings_to_the_official_client(tmp_path: P
         assert [model.id for model in models.data] == [SPEC.model]
         await supervisor.stop()
 
-    asyncio.run(scenario())
+    uvloop.run(scenario())
 
 
 def test_a_killed_child_comes_back_at_the_same_url_even_when_it_was_streaming(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_killed_child_comes_back_at_the_same_url_even_when_it_was_streaming(tm
         assert await ask(supervisor)
         await supervisor.stop()
 
-    asyncio.run(scenario())
+    uvloop.run(scenario())
 
 
 def test_stop_leaves_no_process_and_frees_the_port(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_stop_leaves_no_process_and_frees_the_port(tmp_path: Path) -> None:
         assert status_of(supervisor) is Status.STOPPED
         return pid, port
 
-    pid, port = asyncio.run(scenario())
+    pid, port = uvloop.run(scenario())
     assert not is_alive(pid)
     assert not is_served(port)
 
@@ -129,7 +130,7 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pyt
         await supervisor.stop()
         return pid
 
-    assert not is_alive(asyncio.run(scenario()))
+    assert not is_alive(uvloop.run(scenario()))
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.2])
@@ -143,7 +144,7 @@ def test_stop_is_safe_while_the_child_is_starting(tmp_path: Path, delay_s: float
         with pytest.raises(EngineError, match="local engine smollm2 was stopped"):
             await supervisor.ready("smollm2")
 
-    asyncio.run(scenario())
+    uvloop.run(scenario())
 
 
 def test_launch_returns_before_the_engine_serves(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_launch_returns_before_the_engine_serves(tmp_path: Path) -> None:
             await supervisor.ready("other")
         await supervisor.stop()
 
-    asyncio.run(scenario())
+    uvloop.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_a_first_start_that_fails_gives_one_clear_line(tmp_path: Path, changes: 
         assert "\n" not in str(caught.value)
         return supervisor
 
-    state = asyncio.run(scenario()).states[0]
+    state = uvloop.run(scenario()).states[0]
     assert (state.status, state.restarts, state.pid) == (Status.FAILED, 0, None)
 
 
@@ -190,7 +191,7 @@ def test_a_port_taken_by_another_program_gives_one_clear_line(tmp_path: Path) ->
         with socket.create_server(("127.0.0.1", port)), pytest.raises(EngineError, match=message):
             await supervisor.start()
 
-    asyncio.run(scenario())
+    uvloop.run(scenario())
 
 
 def test_one_failed_engine_stops_the_others(tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_one_failed_engine_stops_the_others(tmp_path: Path) -> None:
             await supervisor.start()
         assert [state.status for state in supervisor.states] == [Status.STOPPED, Status.FAILED]
 
-    asyncio.run(scenario())
+    uvloop.run(scenario())
 
 
 def test_no_text_of_a_request_reaches_the_log(tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ def test_no_text_of_a_request_reaches_the_log(tmp_path: Path) -> None:
         await supervisor.stop()
 
     supervisor = Supervisor([SPEC], tmp_path)
-    asyncio.run(scenario(supervisor))
+    uvloop.run(scenario(supervisor))
     log = (tmp_path / "smollm2.log").read_text()
     assert "killed by SIGABRT" in log
     assert canary not in log + supervisor.states[0].last_error
@@ -244,11 +245,11 @@ def test_a_log_that_cannot_be_written_gives_one_clear_line(tmp_path: Path) -> No
         with pytest.raises(EngineError, match=r"can't write the engine's log .*smollm2\.log: .*; set LOWPASS_HOME"):
             await supervisor.start()
 
-    asyncio.run(scenario())
+    uvloop.run(scenario())
 
 
 PARENT = """
-import asyncio, sys
+import asyncio, sys, uvloop
 from pathlib import Path
 import msgspec
 from local_serving.spec import EngineSpec
@@ -260,7 +261,7 @@ async def main():
     print(supervisor.endpoints["smollm2"], flush=True)
     await asyncio.sleep(600)
 
-asyncio.run(main())
+uvloop.run(main())
 """
 
 
