@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from router.errors import ConfigError
     from router.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="A cost-aware inference gateway.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="A cost-aware inference gateway."
+)
 keys = typer.Typer(no_args_is_help=True, help="API keys: stored as a hash, shown once.")
 app.add_typer(keys, name="keys")
 

@@ -49,7 +49,7 @@ class Pipeline:
         self._record(decision)
         if not plan.steps:
             await self._books.durable()
-            raise no_target(plan, decision.classification.data_class)
+            raise _unserved(request, decision)
         settlement = Settlement(self._books, request, plan.route)
         plan = await settlement.reserve(caller, decision, budgets, rules.config.budget_status)
         errand = Errand(request, plan, gate, settlement.reservation, _deadline(request))
@@ -106,6 +106,14 @@ class Pipeline:
     def _record(self, decision: Decision) -> None:
         document = msgspec.json.encode(explain(decision))
         record(self._books.journal, decision.id, now_ms(), decision.policy, document)
+
+
+def _unserved(request: Request, decision: Decision) -> ClientError:
+    lacking = {dropped.reason for dropped in decision.plan.dropped} <= {"capability"}
+    if request.unsaid is not None and lacking:
+        message, param = request.unsaid
+        return ClientError(400, "invalid_request_error", message, param=param)
+    return no_target(decision.plan, decision.classification.data_class)
 
 
 def _deadline(request: Request) -> float | None:

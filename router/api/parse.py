@@ -8,8 +8,8 @@ from msgspec import Raw
 
 from router.api.limits import limits
 from router.api.responses import to_chat
-from router.api.shape import Chat, Completion, Embedding, Fields
-from router.api.text import messages, others
+from router.api.shape import Chat, Completion, Embedding, Fields, Responses
+from router.api.text import messages, others, strings
 from router.errors import ClientError
 from router.types.request import Endpoint, Request
 from router.types.target import Capability
@@ -22,6 +22,7 @@ _EMPTY_LIST = 2
 _BODY = msgspec.json.Decoder(dict[str, Raw])
 _SHAPES: dict[Endpoint, msgspec.json.Decoder[Any]] = {
     Endpoint.CHAT: msgspec.json.Decoder(Chat),
+    Endpoint.RESPONSES: msgspec.json.Decoder(Responses),
     Endpoint.COMPLETIONS: msgspec.json.Decoder(Completion),
     Endpoint.EMBEDDINGS: msgspec.json.Decoder(Embedding),
 }
@@ -89,10 +90,34 @@ def _chat(
 
 
 def _responses(request_id: str, body: dict[str, Raw], headers: Iterable[tuple[bytes, bytes]]) -> Request:
-    chat = to_chat(body)
+    try:
+        chat = to_chat(body)
+    except ClientError as error:
+        return _native(request_id, body, headers, error)
     fields = _SHAPES[Endpoint.CHAT].decode(msgspec.json.encode(chat))
     request = _chat(request_id, chat, fields, headers, Endpoint.RESPONSES)
     return msgspec.structs.replace(request, body=body, chat=chat)
+
+
+def _native(
+    request_id: str, body: dict[str, Raw], headers: Iterable[tuple[bytes, bytes]], unsaid: ClientError
+) -> Request:
+    """A request that only a provider's own Responses endpoint can serve: built-in tools, stored prompts, grammars."""
+    fields = _SHAPES[Endpoint.RESPONSES].decode(msgspec.json.encode(body))
+    texts = [text for raw in body.values() for text in strings(raw)]
+    request = _request(
+        Endpoint.RESPONSES,
+        request_id,
+        body,
+        fields,
+        headers,
+        text="\n".join(texts),
+        size=sum(map(len, texts)),
+        needs=_NATIVE,
+        max_output=_tokens(fields.max_output_tokens, "max_output_tokens"),
+        effort=fields.reasoning.effort if fields.reasoning else None,
+    )
+    return msgspec.structs.replace(request, unsaid=(unsaid.message, unsaid.param))
 
 
 def _completion(
@@ -198,6 +223,7 @@ def _needs(fields: Chat, kinds: frozenset[str]) -> frozenset[Capability]:
     return frozenset(needs) if len(needs) > 1 else _PLAIN_CHAT
 
 
+_NATIVE = frozenset({Capability.CHAT, Capability.RESPONSES})
 _PLAIN_CHAT = frozenset({Capability.CHAT})
 _READERS: dict[Endpoint, Any] = {
     Endpoint.CHAT: _chat,

@@ -93,6 +93,15 @@ class Chat(Fields, frozen=True):
     reasoning_effort: str | None = None
 
 
+class Reasoning(Struct, frozen=True):
+    effort: str | None = None
+
+
+class Responses(Fields, frozen=True):
+    max_output_tokens: int | None = None
+    reasoning: Reasoning | None = None
+
+
 class Completion(Fields, frozen=True):
     prompt: str | list[str | int | list[int]] | None = None
     max_tokens: int | None = None

@@ -37,6 +37,8 @@ class Request(Struct, frozen=True, kw_only=True):
     body: dict[str, Raw]
     chat: dict[str, Raw] | None = None
     """A Responses request as Chat Completions; None where it can't be said that way."""
+    unsaid: tuple[str, str | None] | None = None
+    """Why it can't, and the `param` at fault."""
     text: str
     """Everything that would be sent, for the classifiers: messages, tool schemas, arguments."""
     prompt_bytes: int

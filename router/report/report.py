@@ -1,0 +1,53 @@
+"""What every report is: columns, rows, totals, and a note on how to read them."""
+
+from decimal import Decimal
+from enum import StrEnum
+
+from msgspec import Struct
+
+Value = str | int | Decimal | None
+"""None is unknown, or not applicable; never 0."""
+Row = tuple[Value, ...]
+
+
+class Kind(StrEnum):
+    """What a column holds, and so how it is written."""
+
+    TEXT = "text"
+    COUNT = "count"
+    USD = "usd"
+    MS = "ms"
+    TIME = "time"
+    """Unix ms; written as a time in UTC."""
+    REQUEST = "request"
+    """The id of a request; a page links it."""
+
+
+class Column(Struct, frozen=True):
+    name: str
+    kind: Kind = Kind.TEXT
+    rare: bool = False
+    """Tables for people leave it out while there is nothing in it."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """`since_ms` is included, `until_ms` is not; None is open. `totals` stands below the rows, column by column."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    totals: Row | None = None
+    note: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def column(self, name: str) -> tuple[Value, ...]:
+        """One value a row. Raises StopIteration for a name that this report lacks."""
+        place = next(number for number, column in enumerate(self.columns) if column.name == name)
+        return tuple(row[place] for row in self.rows)
+
+    def total(self, name: str) -> Value:
+        """Raises KeyError for a name that this report lacks, and for every name where it has no totals."""
+        names = (column.name for column in self.columns)
+        return dict(zip(names, self.totals or (), strict=False))[name]

@@ -1,0 +1,149 @@
+"""What was spent, on what: every nano-USD of the ledger in exactly one row, except where a row is a tag."""
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from router.report.report import Column, Kind, Report, Row
+from router.types.money import usd_from_nano
+
+# Both give one line a unit of work, with the same columns. `charged` is what a request cost; a request that was
+# recovered after a crash was charged at its hold, whatever its attempts cost, so it is counted apart and once.
+_BY_REQUEST = """
+    SELECT id, started_ms, route, key_id, tags, data_class, task, NULL AS target, NULL AS model,
+        (SELECT COUNT(*) FROM attempts WHERE request_id = requests.id) AS attempts,
+        error IS NOT NULL AS failed,
+        input_tokens, output_tokens, reasoning_tokens,
+        (SELECT COUNT(*) FROM attempts WHERE request_id = requests.id AND output_visible > 0
+            AND output_reasoning IS NULL) AS unsplit,
+        CASE WHEN state IN ('held', 'recovered') THEN 0 ELSE cost END AS charged,
+        CASE WHEN state = 'recovered' THEN cost ELSE 0 END AS recovered,
+        CASE WHEN state = 'held' THEN held ELSE 0 END AS reserved
+    FROM requests WHERE started_ms >= :since AND started_ms < :until
+"""
+_BY_ATTEMPT = """
+    SELECT id, requests.started_ms, route, key_id, tags, data_class, task, a.target, a.model,
+        number IS NOT NULL AS attempts,
+        CASE WHEN number IS NULL THEN error IS NOT NULL ELSE outcome <> 'ok' END AS failed,
+        CASE WHEN number IS NULL THEN input_tokens
+            ELSE input_uncached + cache_read + cache_write + cache_write_1h + input_audio END AS input_tokens,
+        CASE WHEN number IS NULL THEN output_tokens
+            ELSE output_visible + COALESCE(output_reasoning, 0) + output_audio END AS output_tokens,
+        CASE WHEN number IS NULL THEN reasoning_tokens ELSE output_reasoning END AS reasoning_tokens,
+        output_visible > 0 AND output_reasoning IS NULL AS unsplit,
+        CASE WHEN state IN ('held', 'recovered') THEN 0 ELSE COALESCE(a.cost, requests.cost) END AS charged,
+        CASE WHEN state = 'recovered' AND COALESCE(number, 1) = 1 THEN requests.cost ELSE 0 END AS recovered,
+        CASE WHEN state = 'held' AND COALESCE(number, 1) = 1 THEN held ELSE 0 END AS reserved
+    FROM requests LEFT JOIN attempts AS a ON request_id = id
+    WHERE requests.started_ms >= :since AND requests.started_ms < :until
+"""
+_SUMS = """COUNT(DISTINCT id), COALESCE(SUM(attempts), 0), COALESCE(SUM(failed), 0), SUM(input_tokens),
+    SUM(output_tokens), SUM(reasoning_tokens), COALESCE(SUM(unsplit), 0), COALESCE(SUM(charged), 0),
+    COALESCE(SUM(recovered), 0), COALESCE(SUM(reserved), 0)"""
+_EVERYTHING = "unit"
+_WITH_KEY = "(SELECT unit.*, COALESCE(keys.name, key_id) AS key FROM unit LEFT JOIN keys ON keys.id = key_id)"
+_WITH_TAG = """(SELECT DISTINCT unit.*, tag.value AS tag
+    FROM unit, json_each('[' || replace(json_quote(tags), ',', '","') || ']') AS tag)"""
+
+_COLUMNS = (
+    Column("requests", Kind.COUNT),
+    Column("attempts", Kind.COUNT),
+    Column("errors", Kind.COUNT),
+    Column("input_tokens", Kind.COUNT),
+    Column("output_tokens", Kind.COUNT),
+    Column("reasoning_tokens", Kind.COUNT),
+    Column("reasoning_unknown", Kind.COUNT, rare=True),
+    Column("cost_usd", Kind.USD),
+    Column("recovered_usd", Kind.USD, rare=True),
+    Column("held_usd", Kind.USD, rare=True),
+)
+_MONEY_FROM = next(number for number, column in enumerate(_COLUMNS) if column.kind is Kind.USD)
+"""Place of the first amount, the cost, among the sums."""
+
+_PER_REQUEST = "Money and errors are counted by request."
+_PER_ATTEMPT = (
+    "Money and errors are counted by attempt, each at the target that was asked;"
+    " a request that asked several counts in each of their rows, and once in the total."
+)
+_PER_TAG = _PER_REQUEST + " A request with several tags counts in each of their rows, and once in the total."
+_LEGEND = (
+    " reasoning_unknown: attempts whose provider does not say how much of its output was reasoning."
+    " recovered_usd: charged at the hold because the gateway died meanwhile. held_usd: kept back, not spent yet."
+)
+
+
+class _Grouping(Struct, frozen=True):
+    """`label` is a column of `source`, which holds one line a unit and label."""
+
+    unit: str
+    label: str
+    source: str = _EVERYTHING
+    note: str = _PER_REQUEST
+
+
+_BY: Mapping[str, _Grouping] = {
+    "model": _Grouping(_BY_ATTEMPT, "model", note=_PER_ATTEMPT),
+    "target": _Grouping(_BY_ATTEMPT, "target", note=_PER_ATTEMPT),
+    "key": _Grouping(_BY_REQUEST, "key", _WITH_KEY),
+    "tag": _Grouping(_BY_REQUEST, "tag", _WITH_TAG, _PER_TAG),
+    "day": _Grouping(_BY_REQUEST, "date(started_ms / 1000, 'unixepoch')"),
+    "route": _Grouping(_BY_REQUEST, "route"),
+    "class": _Grouping(_BY_REQUEST, "data_class"),
+    "task": _Grouping(_BY_REQUEST, "task"),
+}
+BY = tuple(_BY)
+"""What spend can be grouped by."""
+_ALWAYS = (-(2**63), 2**63 - 1)
+
+
+def spend(connection: sqlite3.Connection, by: str, since_ms: int | None, until_ms: int | None) -> Report:
+    """Requests that began in the window, in groups. Raises ValueError for an unknown `by`.
+
+    A row whose label is None holds the requests that have none: no tag, no key, or no target asked (yet).
+    """
+    grouping = _BY.get(by)
+    if grouping is None:
+        raise ValueError(f"spend can't be grouped by '{by}'. Known: {', '.join(BY)}.")
+    earliest, latest = _ALWAYS
+    window = {
+        "since": earliest if since_ms is None else since_ms,
+        "until": latest if until_ms is None else until_ms,
+    }
+    *found, total = connection.execute(_query(grouping), window).fetchall()
+    found.sort(key=_by_label if by == "day" else _by_cost)
+    return Report(
+        name="spend",
+        title=f"Spend by {by}",
+        columns=(Column(by), *_COLUMNS),
+        rows=tuple(map(_row, found)),
+        totals=_row((1, "total", *total[2:])),
+        note=grouping.note + _LEGEND,
+        since_ms=since_ms,
+        until_ms=until_ms,
+    )
+
+
+def _query(grouping: _Grouping) -> str:
+    """Groups and total in one statement, so that both see the same ledger; the total comes last."""
+    return (
+        f"WITH unit AS ({grouping.unit})"  # noqa: S608 - constants of this file
+        f" SELECT 0 AS is_total, NULLIF({grouping.label}, '') AS label, {_SUMS} FROM {grouping.source} GROUP BY label"
+        f" UNION ALL SELECT 1, NULL, {_SUMS} FROM unit ORDER BY is_total"
+    )
+
+
+def _row(line: tuple[Any, ...]) -> Row:
+    _, label, *sums = line
+    return (label, *sums[:_MONEY_FROM], *map(usd_from_nano, sums[_MONEY_FROM:]))
+
+
+def _by_label(line: tuple[Any, ...]) -> tuple[Any, ...]:
+    return line[1] is None, line[1]
+
+
+def _by_cost(line: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Dearest first; what has no label last."""
+    _, label, *sums = line
+    return label is None, -sums[_MONEY_FROM], label
