@@ -71,8 +71,12 @@ def render(report: Report) -> str:
         "gateway on one, load and upstream on the other" if machine.apart else "shared by gateway, load and upstream"
     )
     cores = f"{machine.cores} core{'s' if machine.cores > 1 else ''} of an {machine.processor} ({placed})"
-    head = f"{report.date}, {cores}, Python {machine.python}, medians of {report.rounds} rounds."
+    head = f"{report.date}, {cores}, Python {machine.python}, {_rounds(report.rounds)}."
     return "\n\n".join([head, *map(section_table, report.sections)]) + "\n"
+
+
+def _rounds(number: int) -> str:
+    return f"medians of {number} rounds" if number > 1 else "one round"
 
 
 def section_table(section: Section) -> str:
