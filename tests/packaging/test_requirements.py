@@ -24,7 +24,9 @@ def test_every_requirement_is_pinned_with_its_hashes(file: str) -> None:
 
 @pytest.mark.parametrize("file", LOCKED)
 def test_no_index_host_or_path_is_named(file: str) -> None:
-    assert not re.findall(r"://|--(?:extra-)?index|--find-link[s]|@ |(?<![\w.])/\w+/", (REQUIREMENTS / file).read_text())
+    assert not re.findall(
+        r"://|--(?:extra-)?index|--find-link[s]|@ |(?<![\w.])/\w+/", (REQUIREMENTS / file).read_text()
+    )
 
 
 @pytest.mark.parametrize(
