@@ -106,7 +106,7 @@ def _cells(kind: Kind, values: Sequence[Value]) -> list[str]:
 
 def _cell(kind: Kind, value: Value) -> str:
     if value is None:
-        return NO_LABEL if kind is Kind.TEXT else UNKNOWN
+        return NO_LABEL if kind is Kind.LABEL else UNKNOWN
     if kind is Kind.TIME and isinstance(value, int):
         return iso(value)
     return f"{value:,}" if kind in _NUMBERS else str(value)

@@ -14,6 +14,8 @@ class Kind(StrEnum):
     """What a column holds, and so how it is written."""
 
     TEXT = "text"
+    LABEL = "label"
+    """What a row is about; None where the row gathers what has no such thing."""
     COUNT = "count"
     USD = "usd"
     MS = "ms"

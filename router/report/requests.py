@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+from router.report.moment import iso
 from router.report.report import Column, Kind, Report, Row, Value
 from router.types.money import usd_from_nano
 
@@ -61,6 +62,7 @@ _ATTEMPT_COLUMNS = (
 )
 _FACT_COLUMNS = (Column("what"), Column("value"))
 _MONEY = ("cost", "held")
+_TIMES = ("started_ms", "lease_until_ms")
 
 
 def latest(connection: sqlite3.Connection, most: int) -> Report:
@@ -109,6 +111,8 @@ def _facts(name: str, title: str, pairs: Any) -> Report:
 def _fact(name: str, value: Value) -> Row:
     if name in _MONEY and isinstance(value, int):
         return f"{name}_usd", f"{usd_from_nano(value):f}"
+    if name in _TIMES and isinstance(value, int):
+        return name.removesuffix("_ms"), iso(value)
     return name, None if value is None else str(value)
 
 

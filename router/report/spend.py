@@ -116,7 +116,7 @@ def spend(connection: sqlite3.Connection, by: str, since_ms: int | None, until_m
     return Report(
         name="spend",
         title=f"Spend by {by}",
-        columns=(Column(by), *_COLUMNS),
+        columns=(Column(by, Kind.LABEL), *_COLUMNS),
         rows=tuple(map(_row, found)),
         totals=_row((1, "total", *total[2:])),
         note=grouping.note + _LEGEND,

@@ -1,0 +1,128 @@
+"""The few numbers that the first page shows, from the same reports that the command line prints."""
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from msgspec import Struct
+
+from router.budget.budget import Budget
+from router.report.budgets import budgets as budgets_report
+from router.report.chart import Chart, Point, brief, columns, lines
+from router.report.moment import iso
+from router.report.report import Report, Value
+from router.report.spend import spend
+from router.types.money import nano_from_usd
+
+DAYS = 7
+"""Days of the overview: today and the six before, in UTC."""
+CHART_DAYS = 14
+MOST_TARGETS = 6
+"""Bars for targets; the table below has them all."""
+_DAY_MS = 86_400_000
+_THINKING = """
+    SELECT SUM(output_reasoning), SUM(output_visible + output_reasoning + output_audio)
+    FROM attempts JOIN requests ON requests.id = request_id
+    WHERE output_reasoning IS NOT NULL AND requests.started_ms >= ?
+"""
+
+
+class Gauge(Struct, frozen=True):
+    """A budget at a glance; shares in percent of the limit, together at most 100."""
+
+    id: str
+    binds: str
+    window: str
+    spent: str
+    held: str
+    limit: str
+    remaining: str
+    spent_percent: float
+    held_percent: float
+    resets_at: str
+    spent_up: bool
+    """Nothing remains."""
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    today: Report
+    """By target, like `week`."""
+    week: Report
+    thinking_percent: float | None
+    """Reasoning's share of the output, over the attempts that tell them apart; None when none does."""
+    gauges: tuple[Gauge, ...]
+    by_target: Chart
+    by_day: Chart
+
+
+def overview(connection: sqlite3.Connection, declared: Sequence[Budget], now_ms: int) -> Overview:
+    midnight = now_ms - now_ms % _DAY_MS
+    since = midnight - (DAYS - 1) * _DAY_MS
+    week = spend(connection, "target", since, None)
+    return Overview(
+        today=spend(connection, "target", midnight, None),
+        week=week,
+        thinking_percent=_thinking(connection, since),
+        gauges=_gauges(budgets_report(connection, declared, now_ms)),
+        by_target=lines(_points(week)[:MOST_TARGETS]),
+        by_day=columns(_days(connection, midnight)),
+    )
+
+
+def spent(report: Report) -> str:
+    """All that was charged, in short: with what was recovered after a crash."""
+    charged = (report.total("cost_usd"), report.total("recovered_usd"))
+    return brief(sum(_nano(value) for value in charged))
+
+
+def _thinking(connection: sqlite3.Connection, since_ms: int) -> float | None:
+    reasoning, output = connection.execute(_THINKING, (since_ms,)).fetchone()
+    return 100 * reasoning / output if output else None
+
+
+def _points(report: Report) -> list[Point]:
+    labels, costs, recovered = (
+        report.column(report.columns[0].name),
+        report.column("cost_usd"),
+        report.column("recovered_usd"),
+    )
+    amounts = (_nano(cost) + _nano(crashed) for cost, crashed in zip(costs, recovered, strict=True))
+    return [("(none)" if label is None else str(label), nano) for label, nano in zip(labels, amounts, strict=True)]
+
+
+def _days(connection: sqlite3.Connection, midnight: int) -> list[Point]:
+    """Every day of the chart, also those on which nothing happened."""
+    since = midnight - (CHART_DAYS - 1) * _DAY_MS
+    known = dict(_points(spend(connection, "day", since, None)))
+    first = datetime.fromtimestamp(since / 1000, UTC)
+    days = [f"{first + timedelta(days=number):%Y-%m-%d}" for number in range(CHART_DAYS)]
+    return [(day, known.get(day, 0)) for day in days]
+
+
+def _gauges(report: Report) -> tuple[Gauge, ...]:
+    names = [column.name for column in report.columns]
+    return tuple(_gauge(dict(zip(names, row, strict=True))) for row in report.rows)
+
+
+def _gauge(row: dict[str, Value]) -> Gauge:
+    limit, spent_nano, held, left = (_nano(row[f"{name}_usd"]) for name in ("limit", "spent", "held", "remaining"))
+    spent_percent = min(100.0, 100 * spent_nano / limit)
+    resets_at = row["resets_at"]
+    return Gauge(
+        id=str(row["id"]),
+        binds=str(row["binds"]),
+        window=str(row["window"]),
+        spent=brief(spent_nano),
+        held=brief(held),
+        limit=brief(limit),
+        remaining=brief(left),
+        spent_percent=spent_percent,
+        held_percent=min(100 - spent_percent, 100 * held / limit),
+        resets_at=iso(resets_at) if isinstance(resets_at, int) else "never",
+        spent_up=left <= 0,
+    )
+
+
+def _nano(value: object) -> int:
+    return nano_from_usd(value) if isinstance(value, Decimal) else 0
