@@ -56,8 +56,8 @@ class EmbeddedBudgets:
         """Books `cost` and gives the rest of the hold back; a cost above the hold is booked in full."""
         for budget, window in reservation.windows:
             request_id = reservation.request_id
-            self._journal.write(_SETTLE, (cost, request_id, budget, window, request_id))
-            self._journal.write(_DROP, (request_id, budget))
+            self._journal.change(_SETTLE, (cost, request_id, budget, window, request_id))
+            self._journal.change(_DROP, (request_id, budget))
 
     async def recover(self, now_ms: int) -> int:
         """Charges every hold whose lease has run out: its process died, what it spent can't be known. Returns rows."""

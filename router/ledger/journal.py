@@ -19,8 +19,10 @@ RETRY_S = 0.5
 """How long after a failed commit it is tried again."""
 BUSY_MS = 2_000
 """How long a commit waits for another process that writes."""
+LARGEST_WAL = 64 * 1024 * 1024
+"""Bytes of write-ahead log at which it is emptied even if writers must wait for that."""
 LARGEST_QUEUE = 100_000
-"""Queued statements at which new requests are refused while the disk does not take them."""
+"""Queued changes at which new requests are refused while the disk does not take them."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,22 +37,28 @@ class SqliteJournal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._loop = asyncio.get_running_loop()
+        self._wal = path.with_name(path.name + "-wal")
         self._connection = connect(path)
         migrate(self._connection)
         self._connection.execute("PRAGMA wal_autocheckpoint = 0")
-        self._queue: list[tuple[str, Row]] = []
+        self._rows: dict[str, list[Row]] = {}
+        self._changes: list[tuple[str, Row]] = []
         self._calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
         self.available = True
         self._waiters: list[asyncio.Future[None]] = []
         self._flush_due = False
 
-    def write(self, statement: str, row: Row) -> None:
-        self._queue.append((statement, row))
+    def add(self, statement: str, row: Row) -> None:
+        self._rows.setdefault(statement, []).append(row)
+        self._schedule()
+
+    def change(self, statement: str, row: Row) -> None:
+        self._changes.append((statement, row))
         self._schedule()
 
     def call(self, operation: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
-        if len(self._queue) > LARGEST_QUEUE:
+        if len(self._changes) > LARGEST_QUEUE:
             future.set_exception(LedgerUnavailable("the ledger does not keep up"))
         else:
             self._calls.append((operation, future))
@@ -68,6 +76,9 @@ class SqliteJournal:
         connection = connect(self.path)
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            if self._wal.exists() and self._wal.stat().st_size > LARGEST_WAL:
+                # Under steady load the log never comes to rest by itself: this makes writers wait until it starts anew.
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             connection.close()
 
@@ -86,35 +97,45 @@ class SqliteJournal:
         waiters, self._waiters = self._waiters, []
         try:
             results = self._transact(calls)
-        except sqlite3.Error as error:
+        except Exception as error:
             self._refuse([*(future for _, future in calls), *waiters], error)
             return
         self.available = True
-        self._queue.clear()
+        self._clear()
         for (_, future), result in zip(calls, results, strict=True):
             _resolve(future, result)
         for waiter in waiters:
             _resolve(waiter, None)
 
     def _transact(self, calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]]) -> list[Any]:
-        execute = self._connection.execute
-        if not (self._queue or calls):
+        if not (calls or self._changes or any(self._rows.values())):
             return []
-        execute("BEGIN IMMEDIATE")
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            for statement, row in self._queue:
-                execute(statement, row)
-            results = [operation(self._connection) for operation, _ in calls]
-            execute("COMMIT")
+            for statement, rows in self._rows.items():
+                if rows:
+                    connection.executemany(statement, rows)
+            for statement, row in self._changes:
+                connection.execute(statement, row)
+            results = [operation(connection) for operation, _ in calls]
+            connection.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:
-                execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
         return results
 
-    def _refuse(self, futures: list[asyncio.Future[Any]], error: sqlite3.Error) -> None:
+    def _clear(self) -> None:
+        for rows in self._rows.values():
+            rows.clear()
+        self._changes.clear()
+
+    def _refuse(self, futures: list[asyncio.Future[Any]], error: Exception) -> None:
         """Rows of work already done stay queued for the next try; steps that nobody has acted on yet are refused."""
         self.available = False
+        if isinstance(error, sqlite3.IntegrityError):
+            self._salvage()
         _log.error("the ledger could not be written (%s), trying again", error)
         unavailable = LedgerUnavailable(f"the ledger could not be written: {error}")
         for future in futures:
@@ -122,6 +143,16 @@ class SqliteJournal:
                 future.set_exception(unavailable)
         self._flush_due = True
         self._loop.call_later(RETRY_S, self._flush)
+
+    def _salvage(self) -> None:
+        """A row that contradicts the ledger must not keep all the others out: each is tried alone, it is dropped."""
+        singles = [(statement, row) for statement, rows in self._rows.items() for row in rows] + self._changes
+        self._clear()
+        for statement, row in singles:
+            try:
+                self._connection.execute(statement, row)
+            except sqlite3.IntegrityError as error:
+                _log.error("a row was dropped: %s", error)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:

@@ -49,7 +49,7 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
     lease = now_ms + LEASE_MS + max((step.target.timeouts.total for step in decision.plan.steps), default=0)
     limits, seen = request.limits, decision.classification
     tags = ",".join((*caller.tags, *limits.tags))
-    journal.write(
+    journal.add(
         _BIRTH,
         (
             request.id,
@@ -73,7 +73,7 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
 def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
     served, attempts = outcome.served, outcome.attempts
     usages = [attempt.usage for attempt in attempts if attempt.usage is not None]
-    journal.write(
+    journal.change(
         _SETTLE,
         (
             "settled" if attempts else "released",
@@ -91,11 +91,11 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
         ),
     )
     for number, attempt in enumerate(attempts, 1):
-        journal.write(_ATTEMPT, _attempt_row(request_id, number, attempt))
+        journal.add(_ATTEMPT, _attempt_row(request_id, number, attempt))
 
 
 def record(journal: Journal, decision_id: str, now_ms: int, policy: str, document: bytes) -> None:
-    journal.write(_DECISION, (decision_id, now_ms, policy, document.decode()))
+    journal.add(_DECISION, (decision_id, now_ms, policy, document.decode()))
 
 
 def _reasoning(usages: Sequence[Usage]) -> int | None:

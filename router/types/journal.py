@@ -10,19 +10,23 @@ Row = tuple[str | int | float | None, ...]
 
 
 class Journal(Protocol):
-    """Writes are applied in order, many requests to a transaction; all of them or none."""
+    """Many requests to a transaction: all of their rows and changes, or none."""
 
     @property
     def available(self) -> bool:
         """The last commit succeeded."""
         ...
 
-    def write(self, statement: str, row: Row) -> None:
-        """Queue one statement for the next commit."""
+    def add(self, statement: str, row: Row) -> None:
+        """Queue a new row; new rows come first in a commit, in the order in which their statements were first used."""
+        ...
+
+    def change(self, statement: str, row: Row) -> None:
+        """Queue a change; changes follow the new rows, in the order given."""
         ...
 
     def call(self, operation: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
-        """Queue a read-and-write step; it sees everything queued before it and is atomic with the commit."""
+        """Queue a read-and-write step; it sees all rows and changes of its commit and is atomic with the commit."""
         ...
 
     def committed(self) -> Awaitable[None]:
