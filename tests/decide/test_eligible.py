@@ -1,5 +1,6 @@
 """The hard filter: every reason, and which one is told first."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -87,7 +88,7 @@ def test_the_first_of_several_reasons_is_told() -> None:
         resting=lambda name: 1.0,
     )
     place = target(price=None, thinking=ALWAYS)
-    mended = [
+    mended: list[Callable[[Gate, Target], tuple[Gate, Target]]] = [
         lambda g, t: (replace(g, caller=Caller()), t),
         lambda g, t: (replace(g, requirements=Requirements()), t),
         lambda g, t: (g, replace(t, region="eu")),

@@ -1,0 +1,46 @@
+"""A journal on a real SQLite file, and what its tables say about the money."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from router.ledger.journal import SqliteJournal
+
+T = TypeVar("T")
+
+
+def with_journal(path: Path, work: Callable[[SqliteJournal], Awaitable[T]]) -> T:
+    """Runs `work` in an event loop of its own and closes the journal as a gateway does."""
+
+    async def run() -> T:
+        journal = SqliteJournal(path)
+        try:
+            return await work(journal)
+        finally:
+            journal.close()
+
+    return asyncio.run(run())
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    connection.row_factory = sqlite3.Row
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def rows(path: Path, query: str, *values: object) -> list[dict[str, Any]]:
+    with reading(path) as connection:
+        return [dict(row) for row in connection.execute(query, values)]
+
+
+def windows(path: Path) -> dict[tuple[str, int], tuple[int, int]]:
+    """(budget, window start) → (spent, held)."""
+    found = rows(path, "SELECT * FROM budget_windows")
+    return {(row["budget"], row["window_start_ms"]): (row["spent"], row["held"]) for row in found}
