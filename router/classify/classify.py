@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import re2
@@ -11,6 +12,8 @@ from router.classify.task import task
 from router.types.classification import Classification, Finding
 from router.types.request import Request
 
+MOST_FINDINGS = 100
+"""Kept of one detector; all of them have its class, so more would only make the decision longer."""
 _log = logging.getLogger(__name__)
 
 
@@ -55,7 +58,8 @@ class Classifier:
     def _scan(self, text: str) -> tuple[Finding, ...]:
         """One pass over the text finds out which detectors have anything to look at: for most texts none."""
         hits = self._prefilter.Match(text) if self._prefilter is not None else None
-        return tuple(finding for index in hits or () for finding in self._detectors[index].scan(text))
+        detectors = (self._detectors[index] for index in hits or ())
+        return tuple(finding for one in detectors for finding in islice(one.scan(text), MOST_FINDINGS))
 
 
 def _prefilter(detectors: Sequence[Detects]) -> Any:

@@ -8,12 +8,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from router.types.classification import Finding
 
-_IDENTIFIER = re2.compile(
-    r"(?P<email>[0-9A-Za-z._%+-]+@[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*\.[A-Za-z]{2,})"
-    r"|\b(?P<ssn>[0-8]\d{2}-\d{2}-\d{4})\b"
-    r"|\b(?P<iban>[A-Z]{2}\d{2}(?: ?[0-9A-Z]{4}){2,7}(?: ?[0-9A-Z]{1,3})?)\b"
-    r"|\b(?P<card>\d(?:[ -]?\d){11,18})\b"
-)
+_EMAIL = r"[0-9A-Za-z._%+-]+@[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*\.[A-Za-z]{2,}"
+_SSN = r"\b[0-8]\d{2}-\d{2}-\d{4}\b"
+_IBAN = r"\b[A-Z]{2}\d{2}(?: ?[0-9A-Z]{4}){2,7}(?: ?[0-9A-Z]{1,3})?\b"
+_DIGITS = r"\b\d(?:[ -]?\d){11,}\b"
+_FIND_EMAIL, _FIND_SSN, _FIND_IBAN, _FIND_DIGITS = map(re2.compile, (_EMAIL, _SSN, _IBAN, _DIGITS))
+_FIND_COUNTRY, _FIND_GROUP = re2.compile(r"\b[A-Z]{2}\d{2}"), re2.compile(r"\d+")
+_IBAN_REACH = 44
+"""Characters that decide whether an IBAN starts here: the longest match of its form, and one more for its end."""
+_SHORTEST_IBAN = 15
+_CARD_SHAPES = {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), *((size,) for size in range(12, 20))}
+"""How cards are printed (ISO/IEC 7812: at most 19 digits)."""
+_MOST_GROUPS = 5
 
 
 class Identifiers(BaseModel):
@@ -23,20 +29,56 @@ class Identifiers(BaseModel):
 
     @property
     def pattern(self) -> str:
-        return str(_IDENTIFIER.pattern)
+        return "|".join((_EMAIL, _SSN, _IBAN, _DIGITS))
 
     def scan(self, text: str) -> Iterator[Finding]:
-        for match in _IDENTIFIER.finditer(text):
-            if _confirmed(match.lastgroup, match.group()):
-                yield Finding(f"{self.kind}.{match.lastgroup}", self.data_class, *match.span())
+        """Each form on its own: what only looks like one must not hide another beside it."""
+        for name, spans in _FORMS.items():
+            for start, end in spans(text):
+                yield Finding(f"{self.kind}.{name}", self.data_class, start, end)
 
 
-def _confirmed(kind: str, value: str) -> bool:
-    if kind == "card":
-        return _luhn([int(digit) for digit in value if digit.isdigit()])
-    if kind == "iban":
-        return _mod_97(value.replace(" ", ""))
-    return kind != "ssn" or (value[:3] not in ("000", "666") and value[4:6] != "00" and value[7:] != "0000")
+def _emails(text: str) -> Iterator[tuple[int, int]]:
+    return (match.span() for match in _FIND_EMAIL.finditer(text))
+
+
+def _ssns(text: str) -> Iterator[tuple[int, int]]:
+    for match in _FIND_SSN.finditer(text):
+        area, group, serial = match.group().split("-")
+        if area not in ("000", "666") and group != "00" and serial != "0000":
+            yield match.span()
+
+
+def _ibans(text: str) -> Iterator[tuple[int, int]]:
+    for country in _FIND_COUNTRY.finditer(text):
+        start = country.start()
+        match = _FIND_IBAN.match(text[start : start + _IBAN_REACH])
+        parts = match.group().split(" ") if match else []
+        while len("".join(parts)) >= _SHORTEST_IBAN:
+            if _mod_97("".join(parts)):
+                yield start, start + len(" ".join(parts))
+                break
+            parts.pop()  # the last word may be the text's, not the account's
+
+
+def _cards(text: str) -> Iterator[tuple[int, int]]:
+    for run in _FIND_DIGITS.finditer(text):
+        groups = [
+            (run.start() + group.start(), run.start() + group.end()) for group in _FIND_GROUP.finditer(run.group())
+        ]
+        for first in range(len(groups)):
+            for last in range(first, min(first + _MOST_GROUPS, len(groups))):
+                whole = (first, last) == (0, len(groups) - 1)
+                if _is_card(text, groups[first : last + 1], whole):
+                    yield groups[first][0], groups[last][1]
+
+
+def _is_card(text: str, groups: list[tuple[int, int]], whole: bool) -> bool:
+    """Digits that stand alone may be grouped in any way; among others, in a card's."""
+    sizes = tuple(end - start for start, end in groups)
+    if sizes not in _CARD_SHAPES and not (whole and sum(sizes) in range(12, 20)):
+        return False
+    return _luhn([int(digit) for start, end in groups for digit in text[start:end]])
 
 
 def _luhn(digits: list[int]) -> bool:
@@ -46,3 +88,6 @@ def _luhn(digits: list[int]) -> bool:
 
 def _mod_97(iban: str) -> bool:
     return int("".join(str(int(character, 36)) for character in iban[4:] + iban[:4])) % 97 == 1
+
+
+_FORMS = {"email": _emails, "ssn": _ssns, "iban": _ibans, "card": _cards}

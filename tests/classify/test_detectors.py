@@ -1,0 +1,171 @@
+"""What counts as sensitive text, and what does not."""
+
+from typing import Any
+
+import pytest
+import re2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.classify.sensitivity import Identifiers, Keywords, Secrets
+
+IDENTIFIERS = Identifiers.model_validate({"kind": "identifiers", "class": "pii"})
+SECRETS = Secrets.model_validate({"kind": "secrets", "class": "secret"})
+KEYWORDS = Keywords.model_validate(
+    {"kind": "keywords", "class": "internal", "words": ["Project Atlas", "C++", "Übung", "(draft)", "a.b"]}
+)
+DETECTORS: tuple[Identifiers | Secrets | Keywords, ...] = (IDENTIFIERS, SECRETS, KEYWORDS)
+
+
+def found(detector: Any, text: str) -> list[tuple[str, str]]:
+    return [(finding.detector, text[finding.start : finding.end]) for finding in detector.scan(text)]
+
+
+PERSONS = {
+    "mail to ada.lovelace+x@mail.example.co.uk now": ("email", "ada.lovelace+x@mail.example.co.uk"),
+    "a@b.io": ("email", "a@b.io"),
+    "grüße an jörg@beispiel.de": ("email", "rg@beispiel.de"),
+    "SSN 536-90-4399.": ("ssn", "536-90-4399"),
+    "card 4111 1111 1111 1111, thanks": ("card", "4111 1111 1111 1111"),
+    "5500-0000-0000-0004": ("card", "5500-0000-0000-0004"),
+    "378282246310005": ("card", "378282246310005"),
+    "4111 1111 1111 1111 123": ("card", "4111 1111 1111 1111"),
+    "4111111111111111 12 27 123": ("card", "4111111111111111"),
+    "no. 12 4111 1111 1111 1111": ("card", "4111 1111 1111 1111"),
+    "2026 12 31 4111111111111111": ("card", "4111111111111111"),
+    "ref AB12 4111 1111 1111 1111": ("card", "4111 1111 1111 1111"),
+    "IBAN DE89 3704 0044 0532 0130 00": ("iban", "DE89 3704 0044 0532 0130 00"),
+    "DE89370400440532013000": ("iban", "DE89370400440532013000"),
+    "BE68 5390 0754 7034 EUR 500": ("iban", "BE68 5390 0754 7034"),
+    "AT61 1904 3002 3457 3201 BIC GIBAATWW": ("iban", "AT61 1904 3002 3457 3201"),
+    "GB82 WEST 1234 5698 7654 32": ("iban", "GB82 WEST 1234 5698 7654 32"),
+}
+NOBODY = [
+    "",
+    "a plain sentence about nothing",
+    "user@localhost",
+    "@handle and foo@",
+    "4111 1111 1111 1112",
+    "0000 0000 0000 0000",
+    "order 123456789",
+    "000-12-3456",
+    "666-12-3456",
+    "900-12-3456",
+    "536-00-4399",
+    "536-90-0000",
+    "phone 555-90-43990",
+    "DE88 3704 0044 0532 0130 00",
+    "AB12 CDEF",
+    "version 1.2.3-45",
+]
+
+
+@pytest.mark.parametrize("text", PERSONS)
+def test_persons_and_accounts_are_found_where_they_are(text: str) -> None:
+    kind, value = PERSONS[text]
+    assert (f"identifiers.{kind}", value) in found(IDENTIFIERS, text)
+
+
+@pytest.mark.parametrize("text", NOBODY)
+def test_what_only_looks_like_a_person_is_not_found(text: str) -> None:
+    assert found(IDENTIFIERS, text) == []
+
+
+# Made up, and put together here so that no scanner takes this file for a leak.
+KEYS = {
+    "aws": "AKIA" + "IOSFODNN7EXAMPLE",
+    "aws session": "ASIA" + "IOSFODNN7EXAMPLE",
+    "github": "ghp_" + "a1B2" * 9,
+    "github fine-grained": "github_pat_" + "a1B2_" * 12,
+    "gitlab": "glpat-" + "a1B2-" * 4,
+    "openai": "sk-" + "a1B2" * 8,
+    "openai project": "sk-proj-" + "a1B2" * 8,
+    "openrouter": "sk-or-v1-" + "a1b2" * 8,
+    "anthropic": "sk-ant-" + "api03-" + "a1B2" * 5,
+    "lowpass": "lp-" + "a1B2" * 10,
+    "google": "AIza" + "a1B2-" * 7,
+    "slack": "xoxb-" + "1234567890-abc",
+    "stripe": "sk_live_" + "a1B2" * 5,
+    "npm": "npm_" + "a1B2" * 9,
+    "pypi": "pypi-" + "a1B2_" * 10,
+    "hugging face": "hf_" + "a1B2" * 8,
+    "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9" + ".eyJ" + "zdWIiOiIxMjM0NTY3" + "." + "a1B2_" * 4,
+    "private key": "-----BEGIN " + "RSA PRIVATE KEY-----",
+    "openssh key": "-----BEGIN " + "OPENSSH PRIVATE KEY-----",
+    "plain private key": "-----BEGIN " + "PRIVATE KEY-----",
+    "postgres": "postgres://" + "app:s3cret@db.internal:5432/app",
+    "mongodb": "mongodb+srv://" + "app:s3cret@cluster.example.net/x",
+}
+NO_KEYS = [
+    "AKIA is the prefix of an access key",
+    "sk-learn",
+    "skeleton-key",
+    "-----BEGIN CERTIFICATE-----",
+    "-----BEGIN PUBLIC KEY-----",
+    "postgres://localhost:5432/app",
+    "hf_hub_download",
+    "lp-solver",
+    "npm_config_registry",
+    "eyJ alone",
+]
+
+
+@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("around", ["{}", "the key is {}.", "x={}\n", '{{"token": "{}"}}', "prefix{}"])
+def test_keys_are_found_in_any_surroundings(name: str, around: str) -> None:
+    ((kind, value), *_) = found(SECRETS, around.format(KEYS[name]))
+    assert kind == "secrets"
+    assert value.startswith(KEYS[name][:8])
+
+
+@pytest.mark.parametrize("text", NO_KEYS)
+def test_what_only_looks_like_a_key_is_not_found(text: str) -> None:
+    assert found(SECRETS, text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("about Project Atlas.", "Project Atlas"),
+        ("PROJECT ATLAS", "PROJECT ATLAS"),
+        ("written in C++ today", "C++"),
+        ("die Übung beginnt", "Übung"),
+        ("Übung", "Übung"),
+        ("see (draft) here", "(draft)"),
+        ("a.b", "a.b"),
+    ],
+)
+def test_words_are_found_whatever_they_are_made_of(text: str, word: str) -> None:
+    assert found(KEYWORDS, text) == [("keywords", word)]
+
+
+@pytest.mark.parametrize("text", ["Project Atlases", "myProject Atlas", "a-b", "axb", "draft", "C+", ""])
+def test_parts_of_words_are_not_found(text: str) -> None:
+    assert found(KEYWORDS, text) == []
+
+
+PIECES = [*PERSONS, *NOBODY, *KEYS.values(), *NO_KEYS, "Project Atlas", "C++", " ", "\n", "ü", "😀", "4111", "-", "@"]
+TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=6).map("".join)
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_a_text_that_the_prefilter_passes_over_has_no_findings(text: str) -> None:
+    """One set of all patterns decides which detectors run: it must never hide a finding."""
+    patterns = re2.Set.SearchSet()
+    for detector in DETECTORS:
+        patterns.Add(detector.pattern)
+    patterns.Compile()
+    hits = set(patterns.Match(text) or ())
+    for index, detector in enumerate(DETECTORS):
+        if found(detector, text):
+            assert index in hits
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_findings_lie_inside_the_text(text: str) -> None:
+    for detector in DETECTORS:
+        for finding in detector.scan(text):
+            assert 0 <= finding.start < finding.end <= len(text)
+            assert finding.data_class == detector.data_class
