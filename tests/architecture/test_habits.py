@@ -11,7 +11,7 @@ SILENT: set[str] = {"router/config/values.py"}
 """Files with an `except …: pass`; the list may only shrink."""
 MONEY = re.compile(r"usd|nano|cost|price|amount|spent|held|hold|budget|charge", re.IGNORECASE)
 ROOT_ENTRIES = {
-    *(".dockerignore", ".gitignore", ".importlinter"),
+    *(".ci", ".dockerignore", ".gitignore", ".importlinter"),
     *("CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "Makefile", "README.md"),
     *("docker-compose.yml", "pyproject.toml"),
     *("adapters", "bench", "docs", "local_serving", "policies", "requirements", "router", "tests"),

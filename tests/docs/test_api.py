@@ -1,0 +1,110 @@
+"""docs/api.md and docs/metrics.md against the source and a running gateway."""
+
+import ast
+import re
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionUserMessageParam
+from prometheus_client.parser import text_string_to_metric_families
+
+from router.api.hot import PATHS
+from router.api.shape import Chat, Completion, Embedding
+from tests.docs import ROOT, page, quoted, rows
+
+TEXT = page("docs/api.md")
+REQUEST_HEADERS = {row["header"] for row in rows(TEXT, "header", "value", "effect")}
+ANSWER_HEADERS = {row["header"] for row in rows(TEXT, "header", "value")} - REQUEST_HEADERS
+NAMED = re.compile(r"(x(-[a-z]+)+|retry-after|www-authenticate)")
+HELLO: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "Hello"}]
+
+UNUSED = {"dimensions", "suffix", "user"}
+"""Read for their types alone."""
+
+
+@pytest.fixture
+def client(gateway: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{gateway}/v1", api_key="unused", max_retries=0)
+
+
+def test_endpoints() -> None:
+    documented = {row["endpoint"] for row in rows(TEXT, "endpoint")}
+    assert documented == {f"POST {path}" for path in PATHS} | _routes()
+
+
+def test_request_headers(client: openai.OpenAI) -> None:
+    """A gateway that is sent an unknown header names all that it knows."""
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(model="auto", messages=HELLO, extra_headers={"x-lowpass-unheard-of": "1"})
+    assert set(re.findall(r"x-lowpass-[a-z-]+(?=[,.])", refused.value.message)) == REQUEST_HEADERS
+
+
+def test_answer_headers_are_all_in_the_source() -> None:
+    assert _headers_in_source() - REQUEST_HEADERS - {"x-api-key"} == ANSWER_HEADERS
+
+
+def test_answers_carry_documented_headers(client: openai.OpenAI) -> None:
+    """Each header on a whole answer or on a stream is documented; of our own, all are seen."""
+    create = client.chat.completions.with_raw_response.create
+    whole = create(model="auto", messages=HELLO, max_tokens=8)
+    stream = create(model="auto", messages=HELLO, max_tokens=8, stream=True)
+    seen = {name for answer in (whole, stream) for name in answer.headers if name.startswith("x-")}
+    assert seen <= ANSWER_HEADERS
+    assert {name for name in ANSWER_HEADERS if name.startswith("x-lowpass-")} <= seen
+
+
+def test_metrics(client: openai.OpenAI, gateway: str) -> None:
+    client.chat.completions.create(model="auto", messages=HELLO, max_tokens=8)
+    families = text_string_to_metric_families(client.get(f"{gateway}/metrics", cast_to=str))
+    served = {(sample.name, family.type, frozenset(sample.labels)) for family in families for sample in family.samples}
+    documented = {
+        (row["metric"], row["type"], frozenset(filter(None, re.split(r",\s*", row["labels"]))))
+        for row in rows(page("docs/metrics.md"), "metric")
+    }
+    assert documented == served
+
+
+def test_fields_of_a_body_that_are_read() -> None:
+    """The shapes into which bodies are decoded have no field that the page leaves out, but for what nothing uses."""
+    section = TEXT.partition("## What is read in a body")[2].partition("## Answers")[0]
+    fields = {name for kind in (Chat, Completion, Embedding) for name in kind.__struct_fields__}
+    assert fields - UNUSED <= {word.split(".")[0] for word in quoted(section)}
+
+
+@pytest.mark.parametrize("endpoint", [row["endpoint"] for row in rows(TEXT, "endpoint")])
+def test_endpoints_are_served(endpoint: str, client: openai.OpenAI, gateway: str) -> None:
+    """Something answers there: an empty body or an unknown name is refused for what it is."""
+    method, path = endpoint.split()
+    address = gateway + re.sub(r"{\w+}", "nobody", path)
+    assert "does not serve" not in _refusal(client, method, address)
+
+
+def _refusal(client: openai.OpenAI, method: str, address: str) -> str:
+    try:
+        client.post(address, body={}, cast_to=object) if method == "POST" else client.get(address, cast_to=str)
+    except openai.APIStatusError as refused:
+        return refused.message
+    return ""
+
+
+def _routes() -> set[str]:
+    """`@router.get("/path")` in the HTTP edge."""
+    found = set()
+    for path in (ROOT / "router" / "api").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for call in getattr(node, "decorator_list", ()):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
+                    route = ast.literal_eval(call.args[0]).replace(":path}", "}")
+                    found.add(f"{call.func.attr.upper()} {route}")
+    return found
+
+
+def _headers_in_source() -> set[str]:
+    found = set()
+    for path in (ROOT / "router").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+            text = value.decode("latin-1") if isinstance(value, bytes) else value
+            if isinstance(text, str) and NAMED.fullmatch(text):
+                found.add(text)
+    return found
