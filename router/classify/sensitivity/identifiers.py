@@ -1,5 +1,6 @@
 """Persons and accounts: e-mail, payment card (Luhn), IBAN (ISO 13616 mod 97), US social security number."""
 
+import string
 from collections.abc import Iterator
 from typing import Literal
 
@@ -17,9 +18,14 @@ _FIND_COUNTRY, _FIND_GROUP = re2.compile(r"\b[A-Z]{2}\d{2}"), re2.compile(r"\d+"
 _IBAN_REACH = 44
 """Characters that decide whether an IBAN starts here: the longest match of its form, and one more for its end."""
 _SHORTEST_IBAN = 15
-_CARD_SHAPES = {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), *((size,) for size in range(12, 20))}
-"""How cards are printed (ISO/IEC 7812: at most 19 digits)."""
-_MOST_GROUPS = 5
+_CARD_DIGITS = range(12, 20)
+"""ISO/IEC 7812: at most 19."""
+_CARD_SHAPES = ((4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4))
+"""How cards are printed."""
+_FIRST_PRINTED = 4
+_NO_SEPARATORS = str.maketrans("", "", " -")
+_DOUBLED = str.maketrans("0123456789", "0246813579")
+_LETTER_VALUES = {character: str(int(character, 36)) for character in string.digits + string.ascii_uppercase}
 
 
 class Identifiers(BaseModel):
@@ -54,7 +60,7 @@ def _ibans(text: str) -> Iterator[tuple[int, int]]:
         start = country.start()
         match = _FIND_IBAN.match(text[start : start + _IBAN_REACH])
         parts = match.group().split(" ") if match else []
-        while len("".join(parts)) >= _SHORTEST_IBAN:
+        while sum(map(len, parts)) >= _SHORTEST_IBAN:
             if _mod_97("".join(parts)):
                 yield start, start + len(" ".join(parts))
                 break
@@ -63,31 +69,37 @@ def _ibans(text: str) -> Iterator[tuple[int, int]]:
 
 def _cards(text: str) -> Iterator[tuple[int, int]]:
     for run in _FIND_DIGITS.finditer(text):
-        groups = [
-            (run.start() + group.start(), run.start() + group.end()) for group in _FIND_GROUP.finditer(run.group())
-        ]
-        for first in range(len(groups)):
-            for last in range(first, min(first + _MOST_GROUPS, len(groups))):
-                whole = (first, last) == (0, len(groups) - 1)
-                if _is_card(text, groups[first : last + 1], whole):
-                    yield groups[first][0], groups[last][1]
+        offset, groups = run.start(), [group.span() for group in _FIND_GROUP.finditer(run.group())]
+        sizes = tuple(end - start for start, end in groups)
+        if sum(sizes) in _CARD_DIGITS and _luhn(run.group()):
+            yield run.span()
+            continue
+        for first, last in _printed(sizes):
+            start, end = offset + groups[first][0], offset + groups[last][1]
+            if _luhn(text[start:end]):
+                yield start, end
 
 
-def _is_card(text: str, groups: list[tuple[int, int]], whole: bool) -> bool:
-    """Digits that stand alone may be grouped in any way; among others, in a card's."""
-    sizes = tuple(end - start for start, end in groups)
-    if sizes not in _CARD_SHAPES and not (whole and sum(sizes) in range(12, 20)):
-        return False
-    return _luhn([int(digit) for start, end in groups for digit in text[start:end]])
+def _printed(sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """First and last of the groups of digits that are grouped as on a card, among others."""
+    for first, size in enumerate(sizes):
+        if size in _CARD_DIGITS:
+            yield first, first
+        elif size == _FIRST_PRINTED:
+            for shape in _CARD_SHAPES:
+                if sizes[first : first + len(shape)] == shape:
+                    yield first, first + len(shape) - 1
 
 
-def _luhn(digits: list[int]) -> bool:
-    doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
-    return any(digits) and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+def _luhn(card: str) -> bool:
+    digits = card.translate(_NO_SEPARATORS)
+    plain, doubled = digits[-1::-2], digits[-2::-2].translate(_DOUBLED)
+    total = sum(plain.encode()) + sum(doubled.encode()) - ord("0") * len(digits)
+    return total > 0 and total % 10 == 0
 
 
 def _mod_97(iban: str) -> bool:
-    return int("".join(str(int(character, 36)) for character in iban[4:] + iban[:4])) % 97 == 1
+    return int("".join(map(_LETTER_VALUES.__getitem__, iban[4:] + iban[:4]))) % 97 == 1
 
 
 _FORMS = {"email": _emails, "ssn": _ssns, "iban": _ibans, "card": _cards}
