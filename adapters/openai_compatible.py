@@ -113,8 +113,10 @@ def _cap(call: Call, body: dict[str, Raw]) -> None:
     if call.endpoint is Endpoint.RESPONSES:
         stated, name = body.get("max_output_tokens"), "max_output_tokens"
     else:
-        spellings = (body.pop("max_completion_tokens", NULL), body.pop("max_tokens", NULL))
-        stated = next((raw for raw in spellings if bytes(raw) != b"null"), None)
+        newer, older = body.pop("max_completion_tokens", None), body.pop("max_tokens", None)
+        stated = older if newer is None or bytes(newer) == b"null" else newer
+        if stated is not None and bytes(stated) == b"null":
+            stated = None
         name = call.target.provider.quirks.max_tokens_field if call.endpoint is Endpoint.CHAT else "max_tokens"
     cap = stated if call.max_output is None else _raw(call.max_output)
     if cap is not None:

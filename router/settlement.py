@@ -58,6 +58,8 @@ class Settlement:
         Raises `ClientError` when not even the cheapest step fits.
         """
         request, plan, now = self._request, decision.plan, now_ms()
+        if not budgets and request.limits.budget_nano is None:
+            return self._unbound(caller, decision, now)
         least = min(least_cost(step.target, request) for step in plan.steps)
         wanted = max(least, *(step.estimate.hold for step in plan.steps))
         if request.limits.budget_nano is not None:
@@ -71,6 +73,13 @@ class Settlement:
         self.reservation = granted
         affordable = tuple(step for step in plan.steps if least_cost(step.target, request) <= granted.amount)
         return structs.replace(plan, steps=affordable)
+
+    def _unbound(self, caller: Caller, decision: Decision, now: int) -> Plan:
+        """No budget binds: the row is born, but there is nothing to hold and nothing to wait for."""
+        if not self._books.journal.available:
+            raise LEDGER_DOWN
+        birth(self._books.journal, self._request, caller, decision, decision.plan.steps[0].estimate.hold, now)
+        return decision.plan
 
     async def _hold(self, budgets: Sequence[Budget], wanted: int, least: int, now: int) -> Reservation | Refused:
         if wanted < least:

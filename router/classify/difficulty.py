@@ -11,5 +11,7 @@ _DEMANDING = frozenset({Capability.TOOLS, Capability.JSON_SCHEMA, Capability.VIS
 
 
 def difficulty(request: Request) -> float:
-    length = log2(1 + request.prompt_bytes) / _HARDEST_BITS
-    return round(min(1.0, length + 0.1 * len(request.needs & _DEMANDING)), 3)
+    hard = log2(1 + request.prompt_bytes) / _HARDEST_BITS
+    if len(request.needs) > 1:
+        hard += 0.1 * len(request.needs & _DEMANDING)
+    return hard if hard < 1.0 else 1.0

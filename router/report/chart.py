@@ -5,7 +5,7 @@ from decimal import ROUND_HALF_EVEN, Context
 
 from msgspec import Struct
 
-from router.types.money import NANO_PER_USD, usd_from_nano
+from router.types.money import NANO_PER_USD, usd_from_nano, usd_text
 
 Point = tuple[str, int]
 """A label, and an amount in nano-USD of at least 0."""
@@ -71,11 +71,12 @@ def lines(points: Sequence[Point]) -> Chart:
 
 def brief(nano: int) -> str:
     """An amount to be read at a glance: $1,234.50, $0.0123, $0."""
-    amount = usd_from_nano(nano)
-    if abs(nano) >= NANO_PER_USD:
-        return f"${amount:,.2f}"
-    short = Context(prec=_DIGITS, rounding=ROUND_HALF_EVEN).plus(amount).normalize()
-    return f"${short:f}"
+    amount, sign = usd_from_nano(abs(nano)), "-" if nano < 0 else ""
+    if nano == 0 or abs(nano) >= NANO_PER_USD:
+        return f"{sign}${amount:,.2f}" if nano else "$0"
+    short = Context(prec=_DIGITS, rounding=ROUND_HALF_EVEN).plus(amount)
+    digits = f"{short:f}".rstrip("0")
+    return f"{sign}${digits.ljust(len('0.00'), '0')}"
 
 
 def _bar(x: float, y: float, width: float, height: float, label: str, nano: int) -> Bar:
@@ -86,7 +87,7 @@ def _bar(x: float, y: float, width: float, height: float, label: str, nano: int)
         height=round(height, 2),
         label=label,
         text=brief(nano),
-        exact=f"${usd_from_nano(nano):f}",
+        exact=f"${usd_text(nano)}",
     )
 
 

@@ -38,8 +38,8 @@ class Gauge(Struct, frozen=True):
     held: str
     limit: str
     remaining: str
-    spent_percent: float
-    held_percent: float
+    used_percent: float
+    reserved_percent: float
     resets_at: str
     spent_up: bool
     """Nothing remains."""
@@ -107,7 +107,7 @@ def _gauges(report: Report) -> tuple[Gauge, ...]:
 
 def _gauge(row: dict[str, Value]) -> Gauge:
     limit, spent_nano, held, left = (_nano(row[f"{name}_usd"]) for name in ("limit", "spent", "held", "remaining"))
-    spent_percent = min(100.0, 100 * spent_nano / limit)
+    used_percent = min(100.0, 100 * spent_nano / limit)
     resets_at = row["resets_at"]
     return Gauge(
         id=str(row["id"]),
@@ -117,8 +117,8 @@ def _gauge(row: dict[str, Value]) -> Gauge:
         held=brief(held),
         limit=brief(limit),
         remaining=brief(left),
-        spent_percent=spent_percent,
-        held_percent=min(100 - spent_percent, 100 * held / limit),
+        used_percent=used_percent,
+        reserved_percent=min(100 - used_percent, 100 * held / limit),
         resets_at=iso(resets_at) if isinstance(resets_at, int) else "never",
         spent_up=left <= 0,
     )

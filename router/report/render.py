@@ -93,7 +93,7 @@ def _heading(report: Report) -> str:
 
 def _json(kind: Kind, value: Value) -> object:
     if isinstance(value, Decimal):
-        return msgspec.Raw(f"{value:f}".encode())
+        return msgspec.Raw(f"{value.normalize():f}".encode())
     return iso(value) if kind is Kind.TIME and isinstance(value, int) else value
 
 
@@ -105,7 +105,7 @@ def _cells(kind: Kind, values: Sequence[Value]) -> list[str]:
 
 
 def _cell(kind: Kind, value: Value) -> str:
-    if value is None:
+    if value is None or value == "":
         return NO_LABEL if kind is Kind.LABEL else UNKNOWN
     if kind is Kind.TIME and isinstance(value, int):
         return iso(value)
@@ -113,5 +113,5 @@ def _cell(kind: Kind, value: Value) -> str:
 
 
 def _places(amount: Decimal) -> int:
-    exponent = amount.as_tuple().exponent
+    exponent = amount.normalize().as_tuple().exponent
     return -exponent if isinstance(exponent, int) else 0

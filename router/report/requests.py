@@ -8,7 +8,7 @@ from typing import Any
 
 from router.report.moment import iso
 from router.report.report import Column, Kind, Report, Row, Value
-from router.types.money import usd_from_nano
+from router.types.money import usd_from_nano, usd_text
 
 _LATEST = """
     SELECT id, started_ms, route, COALESCE(target, (SELECT target FROM attempts WHERE request_id = id
@@ -110,7 +110,7 @@ def _facts(name: str, title: str, pairs: Any) -> Report:
 
 def _fact(name: str, value: Value) -> Row:
     if name in _MONEY and isinstance(value, int):
-        return f"{name}_usd", f"{usd_from_nano(value):f}"
+        return f"{name}_usd", usd_text(value)
     if name in _TIMES and isinstance(value, int):
         return name.removesuffix("_ms"), iso(value)
     return name, None if value is None else str(value)

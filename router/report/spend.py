@@ -69,8 +69,8 @@ _PER_ATTEMPT = (
 )
 _PER_TAG = _PER_REQUEST + " A request with several tags counts in each of their rows, and once in the total."
 _LEGEND = (
-    " reasoning_unknown: attempts whose provider does not say how much of its output was reasoning."
-    " recovered_usd: charged at the hold because the gateway died meanwhile. held_usd: kept back, not spent yet."
+    " Reasoning unknown: attempts whose provider does not say how much of its output was reasoning."
+    " Recovered: charged at the hold because the gateway died meanwhile. Held: kept back, not spent yet."
 )
 
 

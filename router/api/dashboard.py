@@ -1,0 +1,108 @@
+"""`/dashboard`: server-rendered pages, without scripts and without a request to anywhere else."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from router.config import Config
+from router.ledger.query import decision, reading
+from router.report import requests
+from router.report.chart import WIDTH
+from router.report.moment import iso
+from router.report.overview import CHART_DAYS, DAYS, overview, spent
+from router.report.render import words, written
+
+LATEST = 25
+"""Requests that the first page lists."""
+_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+"""A second wall behind the escaping: even markup that got through could run and load nothing."""
+
+
+def routes(
+    ledger: Path,
+    policy: Callable[[], Config],
+    health: Callable[[], Mapping[str, str]],
+    engines: Callable[[], object],
+) -> APIRouter:
+    """`health` names the state of every target that is not plainly healthy; `engines` are the local ones' states."""
+    router = APIRouter()
+    render = _renderer()
+
+    @router.get("/dashboard")
+    def page() -> Response:
+        now_ms, config = _now_ms(), policy()
+        with reading(ledger) as connection:
+            connection.execute("BEGIN")
+            seen = overview(connection, config.budgets, now_ms)
+            latest = requests.latest(connection, LATEST)
+        return render(
+            "dashboard.html",
+            now=iso(now_ms),
+            seen=seen,
+            spent_today=spent(seen.today),
+            spent_week=spent(seen.week),
+            latest=written(latest),
+            by_target=written(seen.week),
+            targets=_targets(config, health()),
+            engines=msgspec.to_builtins(engines()),
+            policy=config,
+        )
+
+    @router.get("/dashboard/requests/{identifier}")
+    def drill_down(identifier: str) -> Response:
+        with reading(ledger) as connection:
+            account = requests.account(connection, identifier)
+            attempts = requests.attempts(connection, identifier)
+        document = decision(ledger, identifier)
+        if account is None and document is None:
+            return render("missing.html", 404, identifier=identifier)
+        return render(
+            "request.html",
+            identifier=identifier,
+            account=written(account) if account else None,
+            attempts=written(attempts),
+            decision=[(report.title, written(report)) for report in requests.decision(document)] if document else [],
+        )
+
+    return router
+
+
+def _renderer() -> Callable[..., Response]:
+    folder = Path(__file__).parent / "templates"
+    pages = Environment(loader=FileSystemLoader(folder), undefined=StrictUndefined, autoescape=True, trim_blocks=True)
+    pages.globals |= {"words": words, "days": DAYS, "chart_days": CHART_DAYS, "chart_width": WIDTH}
+
+    def render(template: str, status: int = 200, **values: Any) -> Response:
+        return Response(pages.get_template(template).render(values), status, _HEADERS, media_type="text/html")
+
+    return render
+
+
+def _targets(config: Config, health: Mapping[str, str]) -> list[dict[str, str]]:
+    return [
+        {
+            "id": name,
+            "model": target.model.id,
+            "effort": target.effort or "",
+            "where": "local" if target.local else target.region or target.provider.jurisdiction or target.provider.id,
+            "state": health.get(name, "healthy"),
+        }
+        for name, target in config.targets.items()
+    ]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
