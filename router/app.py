@@ -13,10 +13,11 @@ from fastapi import FastAPI
 from adapters import catalog
 from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
+from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
 from local_serving.engine import EngineState
 from local_serving.spec import known
-from router.api import decisions, health, models
+from router.api import dashboard, decisions, health, models, reports
 from router.api.auth import OPEN, Keyring
 from router.api.disconnect import Visits
 from router.api.hot import HotRoutes
@@ -101,7 +102,7 @@ class Gateway:
         self._budgets = EmbeddedBudgets(self._journal)
         self._telemetry = Telemetry()
         self._health = Health(time.monotonic)
-        self._http = HttpTransport()
+        self._http, self._litellm = HttpTransport(), LitellmTransport()
         self._visits = Visits()
         self._policy_error = ""
         dispatcher = Dispatcher(self._upstreams(), self._health)
@@ -114,6 +115,7 @@ class Gateway:
             Wire.OPENAI_COMPATIBLE: Upstream(OpenAICompatible(), self._http),
             Wire.ANTHROPIC: Upstream(AnthropicAdapter(), self._http),
             Wire.GEMINI: Upstream(GeminiAdapter(), self._http),
+            Wire.LITELLM: Upstream(LitellmAdapter(), self._litellm),
         }
 
     def _rest(self) -> FastAPI:
@@ -125,8 +127,15 @@ class Gateway:
                 models.routes(lambda: self._pipeline.rules, int(time.time())),
                 decisions.routes(self._pipeline, ledger),
             ],
-            reports=[health.metrics(self._telemetry)],
+            reports=[
+                health.metrics(self._telemetry),
+                reports.routes(ledger, self._config),
+                dashboard.routes(ledger, self._config, self._health.snapshot, self._engines),
+            ],
         )
+
+    def _config(self) -> Config:
+        return self._pipeline.rules.config
 
     def state(self) -> dict[str, object]:
         """What `/health/ready` says."""
@@ -159,6 +168,7 @@ class Gateway:
     def close(self) -> None:
         self._visits.close()
         self._http.close()
+        self._litellm.close()
         self._journal.close()
 
     def _adopt(self, change: Config | ConfigError | None) -> None:

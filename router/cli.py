@@ -224,7 +224,7 @@ def _echo_json(value: object) -> None:
 def _print(renderable: object) -> None:
     from rich.console import Console
 
-    Console().print(renderable)
+    Console(width=None if sys.stdout.isatty() else 160).print(renderable)
 
 
 if __name__ == "__main__":
