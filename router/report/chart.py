@@ -12,7 +12,9 @@ Point = tuple[str, int]
 
 WIDTH = 460
 """Units of every chart; text of 12 units stays readable from a phone's width to twice that."""
-_HEIGHT, _TOP, _FOOT, _SIDE = 220, 18, 24, 64
+_HEIGHT, _TOP, _FOOT = 220, 18, 24
+_LETTER = 9
+"""Widest digit of a tick's text."""
 _MOST_TICKS = 4
 _ROW, _BAR = 40, 12
 _DIGITS = 3
@@ -50,13 +52,15 @@ def columns(points: Sequence[Point]) -> Chart:
     """Upright bars in the given order, for days."""
     step, top = _scale(max((nano for _, nano in points), default=0))
     baseline = _HEIGHT - _FOOT
-    room, slot = baseline - _TOP, (WIDTH - _SIDE) / max(1, len(points))
+    amounts = {nano: brief(nano) for nano in range(0, top + 1, step)}
+    left = _LETTER * (1 + max(map(len, amounts.values())))
+    room, slot = baseline - _TOP, (WIDTH - left) / max(1, len(points))
     bars = tuple(
-        _bar(_SIDE + slot * (place + 0.15), baseline - room * nano / top, slot * 0.7, room * nano / top, label, nano)
+        _bar(left + slot * (place + 0.15), baseline - room * nano / top, slot * 0.7, room * nano / top, label, nano)
         for place, (label, nano) in enumerate(points)
     )
-    ticks = tuple(Tick(baseline - room * nano / top, brief(nano)) for nano in range(0, top + 1, step))
-    return Chart(_HEIGHT, _SIDE, baseline, bars, ticks)
+    ticks = tuple(Tick(baseline - room * nano / top, text) for nano, text in amounts.items())
+    return Chart(_HEIGHT, left, baseline, bars, ticks)
 
 
 def lines(points: Sequence[Point]) -> Chart:
