@@ -1,17 +1,15 @@
 # lowpass with its embedded model. Same pins as `make serve`; nothing is downloaded at run time.
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
-COPY requirements/bootstrap.txt requirements/runtime.txt requirements/
-RUN pip install --no-cache-dir --require-hashes -r requirements/bootstrap.txt \
-    && python -m venv --without-pip /opt/lowpass \
-    && uv pip install --no-cache --python /opt/lowpass/bin/python --no-deps --require-hashes --compile-bytecode \
-        -r requirements/runtime.txt
+COPY requirements/runtime.txt requirements/
+RUN python -m venv /opt/lowpass \
+    && /opt/lowpass/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements/runtime.txt
 COPY LICENSE README.md pyproject.toml ./
 COPY router router
 COPY adapters adapters
 COPY local_serving local_serving
 COPY policies policies
-RUN uv pip install --no-cache --python /opt/lowpass/bin/python --no-deps --no-build-isolation --compile-bytecode .
+RUN /opt/lowpass/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
 FROM python:3.11-slim-bookworm
 # llama.cpp computes with OpenMP.

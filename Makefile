@@ -4,10 +4,11 @@ ARGS ?=
 
 BIN := .venv/bin
 LITELLM := .venv-litellm/bin
-INSTALL := $(BIN)/uv pip install --no-deps --compile-bytecode
+# pip and not something faster: it is there, and it knows the machine's own index, proxy and certificates.
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-deps
 HASHED := $(INSTALL) --require-hashes
 # A plain path to the sources, instead of an import hook that costs every start some milliseconds.
-OURSELVES := $(INSTALL) --quiet --no-build-isolation --config-setting editable_mode=compat --editable .
+OURSELVES := $(INSTALL) --no-build-isolation --config-settings editable_mode=compat --editable .
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command 'make lock'
 
@@ -39,8 +40,8 @@ check: .venv/.dev ## format, lint, types, imports, size limits
 bench: .venv/.dev ## measure CPU per request, side by side with other gateways
 	@$(BIN)/python -m bench.gateway $(ARGS)
 
-lock: .venv/.bootstrap ## resolve requirements/ anew; ARGS=--upgrade takes newer releases
-	$(LOCK) $(ARGS) requirements/bootstrap.in -o requirements/bootstrap.txt
+lock: .venv/.lock ## resolve requirements/ anew; ARGS=--upgrade takes newer releases
+	$(LOCK) $(ARGS) requirements/lock.in -o requirements/lock.txt
 	$(LOCK) $(ARGS) pyproject.toml -o requirements/runtime.txt
 	$(LOCK) $(ARGS) pyproject.toml --extra dev -c requirements/runtime.txt -o requirements/dev.txt
 	$(LOCK) $(ARGS) pyproject.toml --extra litellm -c requirements/runtime.txt -o requirements/litellm.txt
@@ -52,25 +53,28 @@ clean: ## remove everything that make made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each environment is a folder; the stamp in it says that it holds what the requirements name.
-.venv/.bootstrap: requirements/bootstrap.txt
+.venv/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "lowpass needs Python 3.11 or newer and '$(PYTHON)' is not: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Building .venv, once: about 200 MB to download"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
 	@touch $@
 
-.venv/.runtime: .venv/.bootstrap requirements/runtime.txt pyproject.toml
-	@$(HASHED) --python $(BIN)/python -r requirements/runtime.txt
-	@$(OURSELVES) --python $(BIN)/python
+.venv/.runtime: .venv/.made requirements/runtime.txt pyproject.toml
+	@$(BIN)/python $(HASHED) -r requirements/runtime.txt
+	@$(BIN)/python $(OURSELVES)
 	@touch $@
 
 .venv/.dev: .venv/.runtime requirements/dev.txt
-	@$(HASHED) --python $(BIN)/python -r requirements/dev.txt
+	@$(BIN)/python $(HASHED) -r requirements/dev.txt
 	@touch $@
 
-.venv-litellm/.installed: .venv/.bootstrap requirements/litellm.txt requirements/litellm-test.txt pyproject.toml
-	@$(PYTHON) -m venv --without-pip .venv-litellm
-	@$(HASHED) --python $(LITELLM)/python -r requirements/litellm.txt -r requirements/litellm-test.txt
-	@$(OURSELVES) --python $(LITELLM)/python
+.venv/.lock: .venv/.made requirements/lock.txt
+	@$(BIN)/python $(HASHED) -r requirements/lock.txt
+	@touch $@
+
+.venv-litellm/.installed: .venv/.made requirements/litellm.txt requirements/litellm-test.txt pyproject.toml
+	@$(PYTHON) -m venv .venv-litellm
+	@$(LITELLM)/python $(HASHED) -r requirements/litellm.txt -r requirements/litellm-test.txt
+	@$(LITELLM)/python $(OURSELVES)
 	@touch $@

@@ -22,6 +22,7 @@ _CONTEXT_MESSAGES = (
     "context size",
     "maximum context",
     "prompt is too long",
+    "is too large to process",  # llama.cpp: a text longer than the batch that embeds it
     "input is too long",
     "exceeds the maximum number of tokens",
 )
