@@ -104,6 +104,7 @@ def _parameters(xllamacpp: Any, spec: EngineSpec, path: Path, port: int) -> Any:
     parameters.n_ctx, parameters.n_parallel, parameters.kv_unified = spec.context, spec.parallel, True
     parameters.n_batch = parameters.n_ubatch = spec.batch
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = spec.threads or _spare_cores()
+    parameters.sampling.temp, parameters.sampling.top_p = spec.temperature, spec.top_p
     parameters.cache_ram_mib = spec.cache_mib
     parameters.endpoint_metrics, parameters.endpoint_slots, parameters.ui = True, False, False
     parameters.cors_origins = ""  # no web page may talk to the engine behind the gateway's back

@@ -35,6 +35,9 @@ class EngineSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     embeddings: bool = False
     cache_mib: Natural = 256
     """Memory for prompts that may come again."""
+    temperature: float = 0.8
+    top_p: float = 0.95
+    """Sampling for requests that say nothing about it."""
     threads: Natural = 0
     """0: one less than the cores that this process may use."""
     gpu_hour_usd: Decimal = Decimal(0)
