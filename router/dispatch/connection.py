@@ -66,6 +66,7 @@ class Exchange:
         data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         if self._buffered > HIGH_WATER and self._connection is not None:
+            self.deadline = min(self._loop.time() + self._between, self._last)
             self._connection.resume()
         self._buffered = 0
         return data
@@ -99,6 +100,7 @@ class Exchange:
         if self._whole and self._buffered > LARGEST_BODY:
             self.fail(Failure(ErrorKind.BAD_RESPONSE, f"The answer is larger than {LARGEST_BODY} bytes."))
         elif not self._whole and self._buffered > HIGH_WATER and self._connection is not None:
+            self.deadline = self._last  # the client is slow, not the upstream
             self._connection.pause()
         self._wake()
 

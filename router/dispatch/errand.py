@@ -9,6 +9,9 @@ from router.types.plan import Candidate, Plan
 from router.types.request import Endpoint, Request
 from router.types.reservation import Reservation
 
+LEAST_TIME_MS = 10
+"""Nobody is asked for an answer within less."""
+
 
 class Errand(Struct, frozen=True):
     """`gate` is asked again at the door for every single attempt."""
@@ -36,6 +39,10 @@ class Errand(Struct, frozen=True):
             effort=request.effort,
             thinking_budget=limits.thinking_budget,
         )
+
+    def late(self, now: float) -> bool:
+        """No time is left in which another answer could arrive."""
+        return self.deadline is not None and now + LEAST_TIME_MS > self.deadline
 
     def translated(self, step: Candidate) -> bool:
         """A Responses request goes out as chat where the upstream has no Responses endpoint of its own."""

@@ -55,8 +55,12 @@ class HttpTransport:
         except asyncio.CancelledError:
             exchange.close()
             raise
-        connection = await self._connect(origin, timeouts)
-        return await connection.start(head, request.body, timeouts).opened()
+        exchange = (await self._connect(origin, timeouts)).start(head, request.body, timeouts)
+        try:
+            return await exchange.opened()
+        except asyncio.CancelledError:
+            exchange.close()
+            raise
 
     def close(self) -> None:
         self._timer.cancel()

@@ -64,7 +64,7 @@ class Dispatcher:
             if not isinstance(answer, Failure):
                 return answer
             failure = answer
-            if not TABLE[failure.kind].fall_back:
+            if not TABLE[failure.kind].fall_back or errand.late(clock_ms()):
                 break
         raise UpstreamFailure(failure)
 
@@ -86,21 +86,23 @@ class Dispatcher:
     async def _attempt(self, step: Candidate, errand: Errand, attempts: list[Attempt]) -> Answered | Opened:
         trial = Trial(step, errand.call(step), now_ms(), clock_ms)
         target = step.target
+        if not self.health.admit(target.id):
+            failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")
+            attempts.append(trial.failed(failure))
+            raise UpstreamFailure(failure)
         try:
-            if not self.health.admit(target.id):
-                raise UpstreamFailure(Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures."))
             return await self._exchange(trial, errand)
         except UpstreamFailure as error:
             failure = error.failure
             attempts.append(trial.failed(failure))
-            trips = TABLE[failure.kind].trips
+            trips = TABLE[failure.kind].trips and not errand.late(clock_ms())
             self.health.failed(target.id, trips=trips, retry_after_s=failure.retry_after_s)
-            raise
-        except ClientError:
-            self.health.abandoned(target.id)
             raise
         except asyncio.CancelledError:
             attempts.append(trial.abandoned())
+            self.health.abandoned(target.id)
+            raise
+        except Exception:
             self.health.abandoned(target.id)
             raise
 
@@ -140,6 +142,7 @@ class Dispatcher:
                 return Opened(trial, response, decoder, first, trial.step)
         if not decoder.finished:
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
+        self.health.succeeded(trial.step.target.id)
         return Opened(trial, response, decoder, b"", trial.step)
 
 

@@ -1,0 +1,215 @@
+"""The loop that talks to upstreams, with the real transport and wire: probes, deadlines and connections."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from adapters.openai_compatible import OpenAICompatible
+from router.decide.health import FIRST_REST_S, TRIP_AFTER, Health
+from router.dispatch.errand import Errand
+from router.dispatch.http import HttpTransport
+from router.dispatch.walk import Answered, Dispatcher, Opened, Upstream, clock_ms
+from router.errors import UpstreamFailure
+from router.estimate.estimate import estimate
+from router.types.attempt import Attempt
+from router.types.call import Call, UpstreamRequest
+from router.types.plan import Candidate, Plan
+from router.types.reservation import Reservation
+from router.types.target import Target, Timeouts, Wire
+from tests import upstream as scripted
+from tests.decide.values import REMOTE, gate, request, target
+from tests.gateway.canned import PAUSE, canned
+from tests.gateway.running import until
+
+T = TypeVar("T")
+ANSWER = json.dumps(
+    {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+    }
+).encode()
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Crashing(OpenAICompatible):
+    def encode(self, call: Call) -> UpstreamRequest:
+        raise ZeroDivisionError
+
+
+def errand(place: Target, *, stream: bool = False, deadline: float | None = None) -> Errand:
+    fields = {"model": place.model.name, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
+    body = {name: msgspec.Raw(json.dumps(value).encode()) for name, value in fields.items()}
+    asked = request(body=body, stream=stream, model=place.model.name)
+    plan = Plan(route="auto", strategy="pinned", steps=(Candidate(place, estimate(place, asked)),))
+    return Errand(asked, plan, gate(asked=asked), Reservation("r", 0, ()), deadline)
+
+
+def at(base_url: str, name: str = "m", **fields: Any) -> Target:
+    place = target("t", provider=replace(REMOTE, base_url=base_url))
+    return replace(place, model=replace(place.model, name=name), **{"retries": 0, **fields})
+
+
+def with_transport(work: Callable[[HttpTransport], Awaitable[T]]) -> T:
+    async def run() -> T:
+        transport = HttpTransport()
+        try:
+            return await work(transport)
+        finally:
+            transport.close()
+            await asyncio.sleep(0)
+
+    return asyncio.run(run())
+
+
+async def outcome(dispatcher: Dispatcher, what: Errand) -> str:
+    attempts: list[Attempt] = []
+    try:
+        answer = await dispatcher.walk(what, attempts)
+    except UpstreamFailure as error:
+        return error.failure.kind
+    if isinstance(answer, Opened):
+        answer.response.close()
+    return "ok"
+
+
+def dispatcher(transport: HttpTransport, health: Health) -> Dispatcher:
+    return Dispatcher({Wire.OPENAI_COMPATIBLE: Upstream(OpenAICompatible(), transport)}, health)
+
+
+def tripped(clock: Clock) -> Health:
+    health = Health(clock)
+    for _ in range(TRIP_AFTER):
+        health.failed("t", trips=True)
+    clock.now += FIRST_REST_S
+    return health
+
+
+def test_of_many_requests_at_once_one_probes_a_half_open_target() -> None:
+    with canned({"m": (200, PAUSE + ANSWER)}) as server:
+        place, clock = at(f"{server.url}/m/v1"), Clock()
+
+        async def crowd(transport: HttpTransport) -> list[str]:
+            own = dispatcher(transport, tripped(clock))
+            return await asyncio.gather(*(outcome(own, errand(place)) for _ in range(8)))
+
+        assert sorted(with_transport(crowd)) == ["circuit_open"] * 7 + ["ok"]
+        assert server.asked == ["m"]
+
+
+def test_a_probe_that_crashes_in_our_own_code_is_given_back() -> None:
+    clock = Clock()
+    health = tripped(clock)
+
+    async def crash(transport: HttpTransport) -> None:
+        own = Dispatcher({Wire.OPENAI_COMPATIBLE: Upstream(Crashing(), transport)}, health)
+        await own.walk(errand(at("http://127.0.0.1:9/v1")), [])
+
+    with pytest.raises(ZeroDivisionError):
+        with_transport(crash)
+    assert health.admit("t")
+
+
+def test_a_stream_without_any_event_closes_the_circuit_too() -> None:
+    with canned({"m": (200, b"data: [DONE]\n\n")}) as server:
+        clock = Clock()
+        health = tripped(clock)
+        place = at(f"{server.url}/m/v1")
+        assert with_transport(lambda t: outcome(dispatcher(t, health), errand(place, stream=True))) == "ok"
+    assert health.snapshot() == {}
+
+
+def test_a_client_in_a_hurry_does_not_open_the_circuit_for_the_others(upstream: scripted.Upstream) -> None:
+    health, place = Health(Clock()), at(upstream.base_url("openai"), "hang")
+
+    async def hurry(transport: HttpTransport) -> list[str]:
+        own = dispatcher(transport, health)
+        return [await outcome(own, errand(place, deadline=clock_ms() + 30)) for _ in range(TRIP_AFTER + 1)]
+
+    assert set(with_transport(hurry)) == {"timeout"}
+    assert health.snapshot() == {}
+
+
+def test_a_target_that_is_slower_than_its_own_limit_does(upstream: scripted.Upstream) -> None:
+    health, place = Health(Clock()), at(upstream.base_url("openai"), "hang", timeouts=Timeouts(first=20))
+
+    async def wait(transport: HttpTransport) -> list[str]:
+        return [await outcome(dispatcher(transport, health), errand(place)) for _ in range(TRIP_AFTER + 1)]
+
+    assert with_transport(wait) == ["timeout"] * TRIP_AFTER + ["circuit_open"]
+
+
+def test_a_request_on_its_second_connection_can_be_cancelled(upstream: scripted.Upstream) -> None:
+    """The kept connection is closed under it; the upstream must notice when the client leaves the fresh one."""
+    base = upstream.base_url("openai")
+
+    async def leave(transport: HttpTransport) -> None:
+        own = dispatcher(transport, Health(Clock()))
+        assert await outcome(own, errand(at(base, "close-under-next"))) == "ok"
+        second = asyncio.ensure_future(outcome(own, errand(at(base, "hang"))))
+        await asyncio.to_thread(until, lambda: len(upstream.requests) == 3)
+        second.cancel()
+        await asyncio.wait([second])
+        assert await asyncio.to_thread(upstream.last.ended.wait, 5)
+
+    with_transport(leave)
+    assert upstream.last.client_gone
+    assert upstream.last.connection != upstream.requests[0].connection
+
+
+def test_kept_connections_are_used_again_and_survive_being_closed(upstream: scripted.Upstream) -> None:
+    base = upstream.base_url("openai")
+    names = ["normal", "normal", "close-keepalive", "normal", "close-under-next", "normal"]
+
+    async def ask(transport: HttpTransport) -> list[str]:
+        own = dispatcher(transport, Health(Clock()))
+        return [await outcome(own, errand(at(base, name))) for name in names]
+
+    assert with_transport(ask) == ["ok"] * len(names)
+    first, second, *_ = (seen.connection for seen in upstream.requests)
+    assert first == second
+
+
+def test_a_slow_reader_is_not_the_upstream_s_fault(upstream: scripted.Upstream) -> None:
+    """5 MB arrive faster than they are read: reading stops, and the pause counts against nobody."""
+    place = at(upstream.base_url("openai"), "huge", timeouts=Timeouts(between=150))
+    call = errand(place, stream=True).call(errand(place).plan.steps[0])
+
+    async def dawdle(transport: HttpTransport) -> int:
+        asked = OpenAICompatible().encode(call)
+        response = await transport.send(place.base_url, asked, place.timeouts)
+        size = 0
+        async for data in response.chunks():
+            size += len(data)
+            if size < 2_000_000:
+                await asyncio.sleep(0.3 if size < 600_000 else 0)
+        return size
+
+    assert with_transport(dawdle) > 5_000_000
+
+
+def test_a_whole_answer_is_priced_from_what_came(upstream: scripted.Upstream) -> None:
+    place = at(upstream.base_url("openai"), "missing-usage")
+
+    async def ask(transport: HttpTransport) -> Answered | Opened:
+        return await dispatcher(transport, Health(Clock())).walk(errand(place), [])
+
+    answer = with_transport(ask)
+    assert isinstance(answer, Answered)
+    usage = answer.attempt.usage
+    assert usage is not None
+    assert (usage.source, usage.input_uncached) == ("estimated", answer.step.estimate.input_tokens)
+    assert usage.output_visible > 0
