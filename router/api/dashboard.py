@@ -31,19 +31,24 @@ _HEADERS = {
 """A second wall behind the escaping: even markup that got through could run and load nothing."""
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def routes(
     ledger: Path,
     policy: Callable[[], Config],
     health: Callable[[], Mapping[str, str]],
     engines: Callable[[], object],
+    clock: Callable[[], int] = _now_ms,
 ) -> APIRouter:
-    """`health` names the state of every target that is not plainly healthy; `engines` are the local ones' states."""
+    """`health` names the state of every target that is not plainly healthy; `clock` is Unix time in ms."""
     router = APIRouter()
     render = _renderer()
 
     @router.get("/dashboard")
     def page() -> Response:
-        now_ms, config = _now_ms(), policy()
+        now_ms, config = clock(), policy()
         with reading(ledger) as connection:
             connection.execute("BEGIN")
             seen = overview(connection, config.budgets, now_ms)
@@ -102,7 +107,3 @@ def _targets(config: Config, health: Mapping[str, str]) -> list[dict[str, str]]:
         }
         for name, target in config.targets.items()
     ]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -28,7 +28,7 @@ def moment(param: str, text: str, now_ms: int) -> int | None:
 def iso(when_ms: int) -> str:
     """UTC, to the second: 2026-01-31T12:00:00Z. Years beyond 1 … 9999 are cut to them."""
     seconds = min(max(when_ms // 1000, _FIRST_S), _LAST_S)
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
 _FIRST_S = int(datetime.min.replace(tzinfo=UTC).timestamp())

@@ -1,0 +1,36 @@
+"""One server for all tests of a folder: they only read."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from router.types.classification import Task
+from tests.dashboard.serving import HOSTILE, NOW_MS, serving
+from tests.report.filled import DAY_MS, Happened, Tried, fill, thinking
+
+HAPPENED = (
+    Happened(
+        id="0" * 31 + "a",
+        tried=(Tried("mini", 0, None, HOSTILE), Tried("local", 250_000_001, thinking(30, 10))),
+        at_ms=NOW_MS,
+        tags=(HOSTILE,),
+        data_class="pii",
+        task=Task.CODE,
+    ),
+    Happened(id="0" * 31 + "b", tried=(Tried("local", 1_000_000_000, thinking(None)),), at_ms=NOW_MS - 3 * DAY_MS),
+    Happened(id="0" * 31 + "c", ends="held", held=40_000, at_ms=NOW_MS),
+    Happened(id="0" * 31 + "d", tried=(Tried("local", 1),), at_ms=NOW_MS - 40 * DAY_MS),
+)
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(fill(tmp_path_factory.mktemp("ledger") / "lowpass.db", HAPPENED)) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def new_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Nobody has asked it anything yet."""
+    with serving(fill(tmp_path_factory.mktemp("ledger") / "lowpass.db", [])) as url:
+        yield url

@@ -1,0 +1,46 @@
+"""A report by name, from a file."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from router.budget.budget import Budget
+from router.errors import ClientError
+from router.report.read import read
+from tests.report.filled import Happened, Tried, fill
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    return fill(tmp_path / "l.db", [Happened(id="a", tried=(Tried("local", 3),))])
+
+
+def test_by_name(ledger: Path) -> None:
+    assert read(ledger, "spend", by="model").column("model") == ("house/model",)
+    declared = (Budget(id="daily", limit_usd=Decimal(1)),)
+    assert read(ledger, "budgets", budgets=declared).column("id") == ("daily",)
+
+
+def test_reading_needs_no_running_gateway(ledger: Path) -> None:
+    assert [path.name for path in ledger.parent.iterdir()] == ["l.db"]
+    assert read(ledger, "spend").total("requests") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "status", "param", "says"),
+    [
+        ("spent", {}, 404, "name", "Known: spend, budgets"),
+        ("spend", {"by": "colour"}, 400, "by", "Known: model, target"),
+        ("spend", {"since": "soon"}, 400, "since", "24h, 7d"),
+        ("spend", {"until": "2026-02-30"}, 400, "until", "24h, 7d"),
+        ("spend", {"since": "1d", "until": "2d"}, 400, "since", "not before until"),
+        ("spend", {"since": "2026-11-02", "until": "2026-11-02"}, 400, "since", "not before until"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    ledger: Path, name: str, query: dict[str, str], status: int, param: str, says: str
+) -> None:
+    with pytest.raises(ClientError, match=says) as caught:
+        read(ledger, name, **query)  # type: ignore[arg-type]
+    assert (caught.value.status, caught.value.param) == (status, param)
