@@ -89,6 +89,8 @@ def _arguments(base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> d
     arguments: dict[str, Any] = msgspec.json.decode(request.body)
     arguments["timeout"] = max(timeouts.first, timeouts.between) / 1000
     arguments["max_retries"] = arguments["num_retries"] = 0
+    if request.path == "/chat/completions":
+        arguments["_skip_mcp_handler"] = True  # else every tool makes LiteLLM import a package that it does not require
     if key := headers.get("authorization", "").removeprefix("Bearer "):
         arguments["api_key"] = key
     if base_url:

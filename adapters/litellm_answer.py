@@ -56,14 +56,14 @@ def whole(result: Any) -> bytes:
 
 
 def events(stream: Any) -> Iterator[bytes]:
-    """SSE events. Usage stands in those that carry the provider's own report: LiteLLM's sums may be estimates."""
+    """SSE events, the provider's own reports of usage last: the sums in LiteLLM's chunks may be its estimates."""
     for chunk in stream:
         data: Json = chunk.model_dump(exclude_none=True, warnings=False)
         data.pop("usage", None)
         if any(_says(choice) for choice in data.get("choices", ())):
             yield _event(data)
     for usage in _reports(stream):
-        yield _event({"object": "chat.completion.chunk", "choices": [], "usage": usage})
+        yield _event({"choices": [], "usage": usage})
     yield DONE
 
 
@@ -115,11 +115,10 @@ def _counts(usage: Json | None) -> bool:
 
 
 def _reports(stream: Any) -> list[Json]:
-    """The usage of every chunk as the provider sent it."""
-    wrapper = stream if hasattr(stream, "chunks") else getattr(stream, "completion_stream", None)
-    usages = [getattr(chunk, "usage", None) for chunk in getattr(wrapper, "chunks", ())]
-    dumped = [usage.model_dump(exclude_none=True, warnings=False) for usage in usages if usage is not None]
-    return [usage for usage in dumped if _counts(usage)]
+    """The usage of every chunk as the provider sent it; none for streamed completions, which hide their chunks."""
+    usages = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
+    reports = [usage.model_dump(exclude_none=True, warnings=False) for usage in usages if usage is not None]
+    return [report for report in reports if _counts(report)]
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

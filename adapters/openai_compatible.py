@@ -15,7 +15,7 @@ from adapters.grammar_turns import GrammarStream, called
 from adapters.openai_responses import ResponsesStream, respond
 from adapters.openai_stream import ChatStream
 from adapters.openai_thinking import members, write
-from adapters.openai_wire import ID_PREFIXES, NULL, Answer, absent, parse, without_usage
+from adapters.openai_wire import ID_PREFIXES, Answer, absent, parse, without_usage
 from adapters.thinking import ALWAYS_ON, applied
 from adapters.usage import Report, canonical, every_choice
 from router.errors import UpstreamFailure
