@@ -1,6 +1,5 @@
 """What a reader would copy is run as it stands, in the order of its page, against a gateway of that page's own."""
 
-import os
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 import yaml
 
 from router.app import load_policy
-from tests.docs import blocks, page
+from tests.docs import ROOT, blocks, page
 from tests.docs.gateway import environment, serving
 
 PAGES = ("README.md", "docs/api.md", "docs/settings.md")
@@ -52,9 +51,7 @@ def test_the_policy_of_the_readme_is_sound(tmp_path: Path, monkeypatch: pytest.M
         assert load_policy(path, {"smollm2": "http://127.0.0.1:9/v1"}).routes
 
 
-@pytest.mark.parametrize(
-    "path", ["README.md", *sorted(f"docs/{name}" for name in os.listdir("docs") if name.endswith(".md"))]
-)
+@pytest.mark.parametrize("path", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])
 def test_blocks_are_what_they_say(path: str) -> None:
     for block in blocks(page(path), "json"):
         assert msgspec.json.decode(block)
