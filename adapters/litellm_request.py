@@ -15,14 +15,14 @@ from router.types.request import Endpoint
 
 _SHARED = frozenset(
     [
-        *("frequency_penalty", "logit_bias", "logprobs", "max_tokens", "model", "n", "presence_penalty", "seed"),
-        *("stop", "stream", "stream_options", "temperature", "top_p", "user"),
+        *("frequency_penalty", "logit_bias", "logprobs", "max_tokens", "model", "n", "presence_penalty"),
+        *("reasoning_effort", "seed", "stop", "stream", "stream_options", "temperature", "top_p", "user"),
     ]
 )
 _CHAT = frozenset(
     [
         *("audio", "function_call", "functions", "max_completion_tokens", "messages", "modalities"),
-        *("parallel_tool_calls", "prediction", "prompt_cache_key", "reasoning_effort", "response_format"),
+        *("parallel_tool_calls", "prediction", "prompt_cache_key", "response_format"),
         *(
             "safety_identifier",
             "service_tier",
