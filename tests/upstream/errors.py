@@ -15,6 +15,7 @@ class Fault(Struct, frozen=True):
 
 RETRY_AFTER_S = 1
 TOO_LONG = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
+GEMINI_TOO_LONG = "The input token count (1100000) exceeds the maximum number of tokens allowed (1048576)."
 STATUS = {
     "rate": 429,
     "server": 500,
@@ -59,7 +60,7 @@ _GEMINI = {
         "RESOURCE_EXHAUSTED",
         "You exceeded your current quota, please check your plan and billing details.",
     ),
-    "context": (400, "INVALID_ARGUMENT", "The input token count (1100000) exceeds the maximum allowed (1048576)."),
+    "context": (400, "INVALID_ARGUMENT", GEMINI_TOO_LONG),
     "filter": (400, "INVALID_ARGUMENT", "The prompt was blocked by the safety settings."),
     "model": (404, "NOT_FOUND", "models/unknown is not found for API version v1beta."),
     "path": (404, "NOT_FOUND", "Requested entity was not found."),

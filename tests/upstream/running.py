@@ -4,15 +4,13 @@ import asyncio
 import threading
 from types import TracebackType
 
-from tests.upstream.connection import Connection
 from tests.upstream.recorded import Recorded
 from tests.upstream.server import Server
 
 
 async def listen(server: Server, port: int) -> asyncio.Server:
     """On loopback; port 0 takes a free one."""
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: Connection(server.handle), "127.0.0.1", port)
+    return await asyncio.get_running_loop().create_server(server.connect, "127.0.0.1", port)
 
 
 class Upstream(Server):
@@ -59,3 +57,6 @@ class Upstream(Server):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in self.connections:
+            connection.close()
+        await asyncio.sleep(0)  # a transport closes its socket one turn later

@@ -1,6 +1,7 @@
 """Routes a request to its wire, lets the behaviour decide the fate of the reply, and delivers it."""
 
 import asyncio
+from weakref import WeakSet
 
 import msgspec
 from msgspec import Struct
@@ -41,12 +42,19 @@ class Server:
         self.requests: list[Recorded] = []
         self.errors: list[BaseException] = []
         self.slow_s = SLOW_S
+        self.connections: WeakSet[Connection] = WeakSet()
         self._met: set[tuple[str, str]] = set()
         self._wires = _wires()
 
     def clear(self) -> None:
         """Forget the requests, the faults that came once, and a changed pace."""
         self.requests, self.errors, self.slow_s, self._met = [], [], SLOW_S, set()
+
+    def connect(self) -> Connection:
+        """A new client."""
+        connection = Connection(self.handle)
+        self.connections.add(connection)
+        return connection
 
     async def handle(self, connection: Connection, request: Recorded) -> None:
         if connection.closes_under_next:
