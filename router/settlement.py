@@ -1,5 +1,6 @@
 """Steps 6 and 9 of one request: money is held before a byte leaves, and settled exactly once whatever ends it."""
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 
@@ -84,12 +85,16 @@ class Settlement:
     async def _hold(self, budgets: Sequence[Budget], wanted: int, least: int, now: int) -> Reservation | Refused:
         if wanted < least:
             return Refused("x-lowpass-budget-usd", "request", wanted, 0, 0, None)
-        if not self._books.journal.available:
-            raise LEDGER_DOWN
         try:
-            return await self._books.budgets.reserve(self._request.id, budgets, wanted, least, now)
+            if self._books.journal.available:
+                return await self._books.budgets.reserve(self._request.id, budgets, wanted, least, now)
+        except asyncio.CancelledError:
+            self.close(CLIENT_CLOSED, CLIENT_GONE)
+            raise
         except LedgerUnavailable:
-            raise LEDGER_DOWN from None
+            pass  # as if it had been known before
+        self.close(LEDGER_DOWN.status, LEDGER_DOWN.code)
+        raise LEDGER_DOWN
 
     def close(self, status: int, error: str | None) -> int:
         """Books, rows and metrics learn of the end in one transaction. Returns the request's cost in nano-USD."""

@@ -1,5 +1,6 @@
 """Budgets in the ledger's own SQLite file: check and hold are one step of one transaction."""
 
+import asyncio
 import sqlite3
 from collections.abc import Sequence
 
@@ -50,7 +51,14 @@ class EmbeddedBudgets:
         def step(connection: sqlite3.Connection) -> Reservation | Refused:
             return _reserve(connection, request_id, budgets, wanted, least, now_ms)
 
-        return await self._journal.call(step)
+        granting = self._journal.call(step)
+        try:
+            return await granting
+        except asyncio.CancelledError:
+            granted = None if granting.cancelled() or granting.exception() else granting.result()
+            if isinstance(granted, Reservation):
+                self.settle(granted, 0)
+            raise
 
     def settle(self, reservation: Reservation, cost: int) -> None:
         """Books `cost` and gives the rest of the hold back; a cost above the hold is booked in full."""

@@ -7,6 +7,7 @@ It runs in the event loop: a commit in WAL mode without fsync takes tens of micr
 import asyncio
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ LARGEST_WAL = 64 * 1024 * 1024
 LARGEST_QUEUE = 100_000
 """Queued changes at which new requests are refused while the disk does not take them."""
 
+_WRONG_ROW = (sqlite3.IntegrityError, OverflowError)
+"""It contradicts the rows that are there, or holds a number that SQLite's 64 bits don't."""
 _log = logging.getLogger(__name__)
 
 
@@ -118,7 +121,7 @@ class SqliteJournal:
                     connection.executemany(statement, rows)
             for statement, row in self._changes:
                 connection.execute(statement, row)
-            results = [operation(connection) for operation, _ in calls]
+            results = [None if future.cancelled() else operation(connection) for operation, future in calls]
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -134,7 +137,7 @@ class SqliteJournal:
     def _refuse(self, futures: list[asyncio.Future[Any]], error: Exception) -> None:
         """Rows of work already done stay queued for the next try; steps that nobody has acted on yet are refused."""
         self.available = False
-        if isinstance(error, sqlite3.IntegrityError):
+        if isinstance(error, _WRONG_ROW):
             self._salvage()
         _log.error("the ledger could not be written (%s), trying again", error)
         unavailable = LedgerUnavailable(f"the ledger could not be written: {error}")
@@ -145,14 +148,18 @@ class SqliteJournal:
         self._loop.call_later(RETRY_S, self._flush)
 
     def _salvage(self) -> None:
-        """A row that contradicts the ledger must not keep all the others out: each is tried alone, it is dropped."""
-        singles = [(statement, row) for statement, rows in self._rows.items() for row in rows] + self._changes
+        """A row that the ledger can't take must not keep all the others out: each is tried alone, it is dropped."""
+        singles = deque([(statement, row) for statement, rows in self._rows.items() for row in rows] + self._changes)
         self._clear()
-        for statement, row in singles:
+        while singles:
             try:
-                self._connection.execute(statement, row)
-            except sqlite3.IntegrityError as error:
+                self._connection.execute(*singles[0])
+            except _WRONG_ROW as error:
                 _log.error("a row was dropped: %s", error)
+            except sqlite3.Error:
+                break
+            singles.popleft()
+        self._changes.extend(singles)
 
 
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:
