@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
@@ -17,10 +18,11 @@ from local_serving.supervisor import Supervisor
 from router.app import Gateway, keyring, load_policy
 from router.banner import banner
 from router.config import Watcher, engines_needed
-from router.settings import Settings
+from router.settings import Settings, unread
 
 DRAIN_S = 10
 """How long requests in progress may take to finish after Ctrl-C."""
+_log = logging.getLogger("lowpass")
 
 
 class StartError(Exception):
@@ -31,6 +33,8 @@ def run(settings: Settings) -> None:
     """Serves until a signal ends it. Raises `StartError` or `ConfigError`; nothing is left running then."""
     _quiet_collector()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for name in unread(os.environ):
+        _log.warning("%s is set, but this version does not read it", name)
     try:
         uvloop.run(_serve(settings))
     except EngineError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 SHIPPED_POLICY = Path(__file__).parents[1] / "policies" / "default.yaml"
+NAMES = frozenset({"LOWPASS_HOME", "LOWPASS_HOST", "LOWPASS_PORT", "LOWPASS_POLICY"})
 
 
 class Settings(Struct, frozen=True):
@@ -54,6 +55,11 @@ def read(
         port=port if port is not None else _port(environ.get("LOWPASS_PORT") or "4100"),
         policy=policy or Path(environ.get("LOWPASS_POLICY") or SHIPPED_POLICY),
     )
+
+
+def unread(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables that look like settings and are none here: misspelt, or of another version."""
+    return tuple(sorted(name for name in environ if name.startswith("LOWPASS_") and name not in NAMES))
 
 
 def _port(text: str) -> int:
