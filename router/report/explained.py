@@ -23,7 +23,7 @@ def _considered(explained: Explained) -> Table:
     for name in ("expected $", "at most $", "tokens in", "out", "out at most"):
         rows.add_column(name, justify="right", no_wrap=True)
     for one in explained.considered:
-        money = (f"{one.cost_usd:f}", f"{one.hold_usd:f}")
+        money = (bytes(one.cost_usd).decode(), bytes(one.hold_usd).decode())
         tokens = map(str, (one.input_tokens, one.output_tokens, one.max_output))
         effort = f" at effort {one.effort}" if one.effort else ""
         rows.add_row(f"{one.target} ({one.model}{effort})", *money, *tokens)

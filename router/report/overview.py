@@ -11,6 +11,7 @@ from router.budget.budget import Budget
 from router.report.budgets import budgets as budgets_report
 from router.report.chart import Chart, Point, brief, columns, lines
 from router.report.moment import iso
+from router.report.render import NO_LABEL
 from router.report.report import Report, Value
 from router.report.spend import spend
 from router.types.money import nano_from_usd
@@ -82,13 +83,9 @@ def _thinking(connection: sqlite3.Connection, since_ms: int) -> float | None:
 
 
 def _points(report: Report) -> list[Point]:
-    labels, costs, recovered = (
-        report.column(report.columns[0].name),
-        report.column("cost_usd"),
-        report.column("recovered_usd"),
-    )
-    amounts = (_nano(cost) + _nano(crashed) for cost, crashed in zip(costs, recovered, strict=True))
-    return [("(none)" if label is None else str(label), nano) for label, nano in zip(labels, amounts, strict=True)]
+    labels = (row[0] for row in report.rows)
+    charged = zip(labels, report.column("cost_usd"), report.column("recovered_usd"), strict=True)
+    return [(str(label or NO_LABEL), _nano(cost) + _nano(recovered)) for label, cost, recovered in charged]
 
 
 def _days(connection: sqlite3.Connection, midnight: int) -> list[Point]:

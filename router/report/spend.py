@@ -18,6 +18,7 @@ _BY_REQUEST = """
         input_tokens, output_tokens, reasoning_tokens,
         (SELECT COUNT(*) FROM attempts WHERE request_id = requests.id AND output_visible > 0
             AND output_reasoning IS NULL) AS unsplit,
+        (SELECT COUNT(*) FROM attempts WHERE request_id = requests.id AND cost_source = 'unpriced') AS unpriced,
         CASE WHEN state IN ('held', 'recovered') THEN 0 ELSE cost END AS charged,
         CASE WHEN state = 'recovered' THEN cost ELSE 0 END AS recovered,
         CASE WHEN state = 'held' THEN held ELSE 0 END AS reserved
@@ -33,6 +34,7 @@ _BY_ATTEMPT = """
             ELSE output_visible + COALESCE(output_reasoning, 0) + output_audio END AS output_tokens,
         CASE WHEN number IS NULL THEN reasoning_tokens ELSE output_reasoning END AS reasoning_tokens,
         output_visible > 0 AND output_reasoning IS NULL AS unsplit,
+        cost_source = 'unpriced' AS unpriced,
         CASE WHEN state IN ('held', 'recovered') THEN 0 ELSE COALESCE(a.cost, requests.cost) END AS charged,
         CASE WHEN state = 'recovered' AND COALESCE(number, 1) = 1 THEN requests.cost ELSE 0 END AS recovered,
         CASE WHEN state = 'held' AND COALESCE(number, 1) = 1 THEN held ELSE 0 END AS reserved
@@ -40,8 +42,8 @@ _BY_ATTEMPT = """
     WHERE requests.started_ms >= :since AND requests.started_ms < :until
 """
 _SUMS = """COUNT(DISTINCT id), COALESCE(SUM(attempts), 0), COALESCE(SUM(failed), 0), SUM(input_tokens),
-    SUM(output_tokens), SUM(reasoning_tokens), COALESCE(SUM(unsplit), 0), COALESCE(SUM(charged), 0),
-    COALESCE(SUM(recovered), 0), COALESCE(SUM(reserved), 0)"""
+    SUM(output_tokens), SUM(reasoning_tokens), COALESCE(SUM(unsplit), 0), COALESCE(SUM(unpriced), 0),
+    COALESCE(SUM(charged), 0), COALESCE(SUM(recovered), 0), COALESCE(SUM(reserved), 0)"""
 _EVERYTHING = "unit"
 _WITH_KEY = "(SELECT unit.*, COALESCE(keys.name, key_id) AS key FROM unit LEFT JOIN keys ON keys.id = key_id)"
 _WITH_TAG = """(SELECT DISTINCT unit.*, tag.value AS tag
@@ -55,6 +57,7 @@ _COLUMNS = (
     Column("output_tokens", Kind.COUNT),
     Column("reasoning_tokens", Kind.COUNT),
     Column("reasoning_unknown", Kind.COUNT, rare=True),
+    Column("unpriced", Kind.COUNT, rare=True),
     Column("cost_usd", Kind.USD),
     Column("recovered_usd", Kind.USD, rare=True),
     Column("held_usd", Kind.USD, rare=True),
@@ -68,10 +71,13 @@ _PER_ATTEMPT = (
     " a request that asked several counts in each of their rows, and once in the total."
 )
 _PER_TAG = _PER_REQUEST + " A request with several tags counts in each of their rows, and once in the total."
-_LEGEND = (
-    " Reasoning unknown: attempts whose provider does not say how much of its output was reasoning."
-    " Recovered: charged at the hold because the gateway died meanwhile. Held: kept back, not spent yet."
-)
+_LEGEND = {
+    "reasoning_unknown": "Reasoning unknown: attempts whose provider does not tell reasoning from other output.",
+    "unpriced": "Unpriced: attempts at a target without a price, booked as 0.",
+    "recovered_usd": "Recovered: charged at the hold because the gateway died meanwhile.",
+    "held_usd": "Held: kept back, not spent yet.",
+}
+"""What a rare column means; said when there is something in it."""
 
 
 class _Grouping(Struct, frozen=True):
@@ -119,7 +125,7 @@ def spend(connection: sqlite3.Connection, by: str, since_ms: int | None, until_m
         columns=(Column(by, Kind.LABEL), *_COLUMNS),
         rows=tuple(map(_row, found)),
         totals=_row((1, "total", *total[2:])),
-        note=grouping.note + _LEGEND,
+        note=" ".join([grouping.note, *_legend(total)]),
         since_ms=since_ms,
         until_ms=until_ms,
     )
@@ -132,6 +138,11 @@ def _query(grouping: _Grouping) -> str:
         f" SELECT 0 AS is_total, NULLIF({grouping.label}, '') AS label, {_SUMS} FROM {grouping.source} GROUP BY label"
         f" UNION ALL SELECT 1, NULL, {_SUMS} FROM unit ORDER BY is_total"
     )
+
+
+def _legend(total: tuple[Any, ...]) -> list[str]:
+    _, _, *sums = total
+    return [_LEGEND[column.name] for column, amount in zip(_COLUMNS, sums, strict=True) if column.rare and amount]
 
 
 def _row(line: tuple[Any, ...]) -> Row:

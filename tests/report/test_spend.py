@@ -61,44 +61,44 @@ def week(tmp_path: Path) -> Path:
     return fill(tmp_path / "week.db", WEEK)
 
 
-# label, requests, attempts, errors, input, output, reasoning, reasoning unknown, cost, recovered, held
+# label, requests, attempts, errors, input, output, reasoning, reasoning unknown, unpriced, cost, recovered, held
 EXPECTED: dict[str, list[tuple[Any, ...]]] = {
     "target": [
-        ("mini", 3, 3, 1, 200, 70, 30, 0, 3_500, 0, 0),
-        ("local", 1, 1, 0, 100, 20, None, 1, 7, 0, 0),
-        (None, 3, 0, 2, 0, 0, None, 0, 0, 90_000, 40_000),
+        ("mini", 3, 3, 1, 200, 70, 30, 0, 0, 3_500, 0, 0),
+        ("local", 1, 1, 0, 100, 20, None, 1, 0, 7, 0, 0),
+        (None, 3, 0, 2, 0, 0, None, 0, 0, 0, 90_000, 40_000),
     ],
     "model": [
-        ("lab/mini", 3, 3, 1, 200, 70, 30, 0, 3_500, 0, 0),
-        ("house/model", 1, 1, 0, 100, 20, None, 1, 7, 0, 0),
-        (None, 3, 0, 2, 0, 0, None, 0, 0, 90_000, 40_000),
+        ("lab/mini", 3, 3, 1, 200, 70, 30, 0, 0, 3_500, 0, 0),
+        ("house/model", 1, 1, 0, 100, 20, None, 1, 0, 7, 0, 0),
+        (None, 3, 0, 2, 0, 0, None, 0, 0, 0, 90_000, 40_000),
     ],
     "key": [
-        ("batch", 1, 1, 0, 100, 20, 0, 0, 2_000, 0, 0),
-        ("web", 2, 1, 1, 100, 50, 30, 0, 1_500, 90_000, 0),
-        (None, 3, 2, 1, 100, 20, None, 1, 7, 0, 40_000),
+        ("batch", 1, 1, 0, 100, 20, 0, 0, 0, 2_000, 0, 0),
+        ("web", 2, 1, 1, 100, 50, 30, 0, 0, 1_500, 90_000, 0),
+        (None, 3, 2, 1, 100, 20, None, 1, 0, 7, 0, 40_000),
     ],
     "tag": [
-        ("red", 2, 3, 0, 200, 70, 30, 1, 1_507, 0, 0),
-        ("blue", 1, 1, 0, 100, 50, 30, 0, 1_500, 0, 0),
-        (None, 4, 1, 2, 100, 20, 0, 0, 2_000, 90_000, 40_000),
+        ("red", 2, 3, 0, 200, 70, 30, 1, 0, 1_507, 0, 0),
+        ("blue", 1, 1, 0, 100, 50, 30, 0, 0, 1_500, 0, 0),
+        (None, 4, 1, 2, 100, 20, 0, 0, 0, 2_000, 90_000, 40_000),
     ],
     "day": [
-        ("2026-11-02", 2, 2, 0, 200, 70, 30, 0, 3_500, 0, 0),
-        ("2026-11-03", 2, 2, 1, 100, 20, None, 1, 7, 0, 0),
-        ("2026-11-04", 2, 0, 1, None, None, None, 0, 0, 90_000, 40_000),
+        ("2026-11-02", 2, 2, 0, 200, 70, 30, 0, 0, 3_500, 0, 0),
+        ("2026-11-03", 2, 2, 1, 100, 20, None, 1, 0, 7, 0, 0),
+        ("2026-11-04", 2, 0, 1, None, None, None, 0, 0, 0, 90_000, 40_000),
     ],
     "route": [
-        ("auto", 5, 4, 1, 300, 90, 30, 1, 3_507, 90_000, 40_000),
-        ("code", 1, 0, 1, 0, 0, None, 0, 0, 0, 0),
+        ("auto", 5, 4, 1, 300, 90, 30, 1, 0, 3_507, 90_000, 40_000),
+        ("code", 1, 0, 1, 0, 0, None, 0, 0, 0, 0, 0),
     ],
     "class": [
-        ("internal", 5, 2, 2, 200, 70, 30, 0, 3_500, 90_000, 40_000),
-        ("pii", 1, 2, 0, 100, 20, None, 1, 7, 0, 0),
+        ("internal", 5, 2, 2, 200, 70, 30, 0, 0, 3_500, 90_000, 40_000),
+        ("pii", 1, 2, 0, 100, 20, None, 1, 0, 7, 0, 0),
     ],
     "task": [
-        ("chat", 5, 3, 2, 200, 40, 0, 1, 2_007, 90_000, 40_000),
-        ("code", 1, 1, 0, 100, 50, 30, 0, 1_500, 0, 0),
+        ("chat", 5, 3, 2, 200, 40, 0, 1, 0, 2_007, 90_000, 40_000),
+        ("code", 1, 1, 0, 100, 50, 30, 0, 0, 1_500, 0, 0),
     ],
 }
 
@@ -116,8 +116,8 @@ def test_rows_are_what_one_adds_up_by_hand(week: Path, by: str) -> None:
 def test_the_total_counts_each_request_once(week: Path, by: str, errors: int) -> None:
     totals = report(week, by).totals
     assert totals is not None
-    assert totals[:8] == ("total", 6, 4, errors, 300, 90, 30, 1)
-    assert [nano(amount) for amount in totals[8:]] == [3_507, 90_000, 40_000]
+    assert totals[:9] == ("total", 6, 4, errors, 300, 90, 30, 1, 0)
+    assert [nano(amount) for amount in totals[9:]] == [3_507, 90_000, 40_000]
 
 
 @pytest.mark.parametrize("by", BY)
@@ -149,7 +149,18 @@ def test_a_request_settled_after_its_recovery_is_charged_once(tmp_path: Path) ->
 def test_an_empty_ledger_costs_nothing_and_counts_no_token(tmp_path: Path) -> None:
     found = report(fill(tmp_path / "l.db", []), "target")
     assert found.rows == ()
-    assert found.totals == ("total", 0, 0, 0, None, None, None, 0, 0, 0, 0)
+    assert found.totals == ("total", 0, 0, 0, None, None, None, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("by", BY)
+def test_attempts_without_a_price_are_counted_and_explained(tmp_path: Path, by: str) -> None:
+    ledger = fill(tmp_path / "l.db", [Happened(id="a", tried=(Tried("free", 0, None), Tried("local", 3)))])
+    assert "Unpriced" not in report(ledger, by).note
+    with closing(sqlite3.connect(ledger)) as connection, connection:
+        connection.execute("UPDATE attempts SET cost_source = 'unpriced' WHERE number = 1")
+    found = report(ledger, by)
+    assert found.total("unpriced") == sum(n for n in found.column("unpriced") if isinstance(n, int)) == 1
+    assert "booked as 0" in found.note
 
 
 def test_a_key_that_was_replaced_under_its_name_is_one_row(tmp_path: Path) -> None:
