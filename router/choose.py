@@ -1,4 +1,4 @@
-"""Steps 3 to 5, pure: policy, request, health of the targets → a decision. `explain` and `replay` call it too."""
+"""Steps 3 to 5, pure: policy, request, health of the targets → a decision. `lowpass explain` calls it too."""
 
 from collections.abc import Mapping
 
@@ -65,10 +65,16 @@ def binding(rules: Rules, request: Request, caller: Caller, route: str) -> list[
 
 def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:
     found = rules.routes.get(model)
-    allowed = not caller.routes or model in caller.routes or model in caller.targets
-    if found is None or not allowed:
-        raise unknown_model(model, [name for name in rules.routes if not caller.routes or name in caller.routes])
+    if found is None or not may_name(rules, caller, model):
+        raise unknown_model(model, [name for name in rules.routes if may_name(rules, caller, name)])
     return found
+
+
+def may_name(rules: Rules, caller: Caller, name: str) -> bool:
+    """Whether a key may send `name` as its model. Bound to routes it names those, to targets those."""
+    if name in rules.config.routes:
+        return not caller.routes or name in caller.routes
+    return name in caller.targets or not (caller.targets or caller.routes)
 
 
 def _check_class(rules: Rules, name: str) -> None:

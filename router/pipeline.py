@@ -1,12 +1,11 @@
 """The nine steps of a request, in order."""
 
+import asyncio
 from random import random
-
-import msgspec
 
 from router.choose import Rules, binding, choose, index
 from router.config.config import Config
-from router.decide.explain import explain
+from router.decide.explain import encode, explain
 from router.decide.health import Health
 from router.dispatch.errand import Errand
 from router.dispatch.stream import CLIENT_GONE, forward
@@ -47,10 +46,11 @@ class Pipeline:
         plan = decision.plan
         budgets = binding(rules, request, caller, plan.route)
         self._record(decision)
-        if not plan.steps:
-            await self._books.durable()
-            raise _unserved(request, decision)
         settlement = Settlement(self._books, request, plan.route)
+        if not plan.steps:
+            refusal = _unserved(request, decision)
+            await settlement.turn_away(caller, decision, refusal)
+            raise refusal
         plan = await settlement.reserve(caller, decision, budgets, rules.config.budget_status)
         errand = Errand(request, plan, gate, settlement.reservation, _deadline(request))
         answer = await self._dispatch(errand, settlement)
@@ -70,8 +70,11 @@ class Pipeline:
             settlement.close(error.status, error.code)
             await self._books.durable()
             raise
-        except BaseException:
+        except asyncio.CancelledError:
             settlement.close(CLIENT_CLOSED, CLIENT_GONE)
+            raise
+        except Exception:
+            settlement.close(500, "internal_error")
             raise
 
     def _stream(
@@ -104,7 +107,7 @@ class Pipeline:
         )
 
     def _record(self, decision: Decision) -> None:
-        document = msgspec.json.encode(explain(decision))
+        document = encode(explain(decision))
         record(self._books.journal, decision.id, now_ms(), decision.policy, document)
 
 

@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from math import ceil
 
 import msgspec
+from msgspec import Raw
 
 from router.errors import TABLE, ClientError
 from router.types.attempt import Attempt
 from router.types.failure import Failure
-from router.types.money import usd_from_nano, usd_text
+from router.types.money import usd_json, usd_text
 from router.types.plan import Plan
 from router.types.reservation import Refused
 
@@ -31,7 +32,7 @@ def no_target(plan: Plan, data_class: str) -> ClientError:
         return ClientError(503, "upstream_error", message, type="api_error", extra={"targets": reasons})
     if reasons and all(reason["reason"] == "unpriced" for reason in reasons):
         message = "No target of this route has a price; add one to the policy, or set `unpriced: allow`."
-        return ClientError(403, "unpriced_model", message, extra={"targets": reasons})
+        return ClientError(403, "unpriced_model", message, type="permission_error", extra={"targets": reasons})
     listed = "; ".join(f"{reason['target']}: {reason['detail']}" for reason in reasons)
     message = f"No target of route '{plan.route}' may serve this request (class {data_class}). {listed}"
     return ClientError(
@@ -42,11 +43,11 @@ def no_target(plan: Plan, data_class: str) -> ClientError:
 def over_budget(refused: Refused, needed: int, status: int) -> ClientError:
     resets_at = refused.resets_at_ms and datetime.fromtimestamp(refused.resets_at_ms / 1000, UTC).isoformat()
     amounts = {"limit": refused.limit, "spent": refused.spent, "held": refused.held, "needed": needed}
-    budget: dict[str, object] = {name: usd_from_nano(nano) for name, nano in amounts.items()}
+    budget: dict[str, object] = {name: Raw(usd_json(nano)) for name, nano in amounts.items()}
     budget |= {"id": refused.budget, "scope": refused.scope, "unit": "usd", "resets_at": resets_at}
     message = (
         f"Budget '{refused.budget}' has ${usd_text(refused.limit - refused.spent - refused.held)} left of"
-        f" ${usd_text(refused.limit)}; this request may cost up to ${usd_text(needed)}."
+        f" ${usd_text(refused.limit)}; this request needs at least ${usd_text(needed)}."
         " Lower max_completion_tokens, wait for the reset, or raise the limit in the policy."
     )
     return ClientError(

@@ -44,7 +44,7 @@ def read(
     """Raises `SettingError`. Makes the home folder."""
     home = Path(environ.get("LOWPASS_HOME") or "~/.lowpass").expanduser()
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise SettingError(
             f"LOWPASS_HOME={home} can't be made ({error.strerror}): name a folder you may write"

@@ -10,7 +10,7 @@ from router.budget.budget import Budget
 from router.budget.embedded import EmbeddedBudgets
 from router.dispatch.stream import CLIENT_GONE
 from router.dispatch.walk import clock_ms, now_ms
-from router.errors import TABLE
+from router.errors import TABLE, ClientError
 from router.estimate.estimate import least_cost
 from router.ledger.journal import LedgerUnavailable
 from router.ledger.write import Outcome, birth, settle
@@ -74,6 +74,12 @@ class Settlement:
         self.reservation = granted
         affordable = tuple(step for step in plan.steps if least_cost(step.target, request) <= granted.amount)
         return structs.replace(plan, steps=affordable)
+
+    async def turn_away(self, caller: Caller, decision: Decision, refusal: ClientError) -> None:
+        """A request that no target may serve has its row too."""
+        birth(self._books.journal, self._request, caller, decision, 0, now_ms())
+        self.close(refusal.status, refusal.code)
+        await self._books.durable()
 
     def _unbound(self, caller: Caller, decision: Decision, now: int) -> Plan:
         """No budget binds: the row is born, but there is nothing to hold and nothing to wait for."""

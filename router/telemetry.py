@@ -39,7 +39,8 @@ class Telemetry(Collector):
             if attempt.usage is not None:
                 self.tokens[name, "input"] += attempt.usage.input_total
                 self.tokens[name, "output"] += attempt.usage.output_total
-                self.tokens[name, "reasoning"] += attempt.usage.output_reasoning or 0
+                if attempt.usage.output_reasoning is not None:
+                    self.tokens[name, "reasoning"] += attempt.usage.output_reasoning
 
     def page(self) -> bytes:
         return generate_latest(self._registry)

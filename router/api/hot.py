@@ -1,7 +1,8 @@
 """The routes that models are called by, as one ASGI function: steps 1, 2 and 8 around the pipeline."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, MutableMapping
+from typing import Any
 
 from router.api.asgi import CRASHED, App, Receive, Scope, Send, crash, read_body, refuse, send_json
 from router.api.auth import Keyring
@@ -36,7 +37,7 @@ class HotRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None:
-            await self._rest(scope, receive, send)
+            await self._rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
             return
         visit = self._visits.enter(receive)
         try:
@@ -73,6 +74,17 @@ class HotRoutes:
             await send_json(200, whole(request, served), answer_headers(request, served), send)
         else:
             await _stream(served.events, [*_EVENTS, *answer_headers(request, served)], send)
+
+
+def _identified(send: Send) -> Send:
+    """Answers of the other routes carry an id for the logs too."""
+
+    async def identified(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"x-request-id", new_id().encode())]
+        await send(message)
+
+    return identified
 
 
 async def _stream(events: AsyncGenerator[bytes], headers: list[tuple[bytes, bytes]], send: Send) -> None:

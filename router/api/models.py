@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from router.api.rest import answer
-from router.choose import Rules
+from router.choose import Rules, may_name
 from router.refusals import unknown_model
 from router.types.request import Caller
 
@@ -17,7 +17,7 @@ def routes(rules: Callable[[], Rules], started: int) -> APIRouter:
 
     def cards(caller: Caller) -> dict[str, dict[str, Any]]:
         current = rules()
-        ids = [name for name in (*current.config.routes, *current.config.targets) if _may(caller, name, current)]
+        ids = [name for name in current.routes if may_name(current, caller, name)]
         return {name: _card(name, current, started) for name in ids}
 
     @router.get("/v1/models")
@@ -32,11 +32,6 @@ def routes(rules: Callable[[], Rules], started: int) -> APIRouter:
         return answer(known[model])
 
     return router
-
-
-def _may(caller: Caller, name: str, rules: Rules) -> bool:
-    allowed = caller.routes if name in rules.config.routes else caller.targets
-    return name in allowed if allowed or caller.routes else True
 
 
 def _card(name: str, rules: Rules, started: int) -> dict[str, Any]:

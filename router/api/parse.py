@@ -197,7 +197,6 @@ def _request(
         n=choices,
         max_output=max_output,
         effort=effort,
-        user=fields.user or "",
         limits=limits(headers, fields.metadata),
     )
 

@@ -9,7 +9,6 @@ from starlette.exceptions import HTTPException
 from router.api.asgi import encode
 from router.api.auth import Keyring
 from router.errors import ClientError
-from router.types.ids import new_id
 
 
 def rest(
@@ -40,15 +39,17 @@ def answer(content: object, status: int = 200) -> Response:
 
 def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ClientError)  # noqa: S101 - registered for this class alone
-    headers = {**dict(error.headers), "x-request-id": new_id()}
-    return Response(encode(error.envelope()), error.status, headers, media_type="application/json")
+    return Response(encode(error.envelope()), error.status, dict(error.headers), media_type="application/json")
 
 
 def _not_served(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class alone
     where = f"{request.method} {request.url.path}"
-    message = f"lowpass does not serve {where}." if error.status_code == 404 else f"{where}: {error.detail}."
-    return _refused(request, ClientError(error.status_code, "not_found", message))
+    if error.status_code == 405:
+        return _refused(request, ClientError(405, "method_not_allowed", f"{where}: this route has other methods."))
+    if error.status_code == 404:
+        return _refused(request, ClientError(404, "not_found", f"lowpass does not serve {where}."))
+    return _refused(request, ClientError(400, "invalid_request_error", f"{where}: {error.detail}."))
 
 
 def _invalid(request: Request, error: Exception) -> Response:

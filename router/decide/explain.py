@@ -1,26 +1,26 @@
 """A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secret."""
 
-from decimal import Decimal
-
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from router.types.classification import Classification
-from router.types.money import usd_from_nano
+from router.types.money import usd_json
 from router.types.plan import Candidate, Decision, Dropped
+
+encode = msgspec.json.encode
 
 
 class Considered(Struct, frozen=True):
-    """One eligible target and what it would have cost, in USD and tokens."""
+    """One eligible target and what it would have cost: exact JSON numbers in USD, and tokens."""
 
     target: str
     model: str
     effort: str | None
-    cost_usd: Decimal
-    hold_usd: Decimal
+    cost_usd: Raw
+    hold_usd: Raw
     input_tokens: int
     output_tokens: int
     max_output: int
-    pass_rate: float | None
 
 
 class Explained(Struct, frozen=True, kw_only=True):
@@ -58,10 +58,9 @@ def _considered(candidate: Candidate) -> Considered:
         target.id,
         target.model.id,
         target.effort,
-        usd_from_nano(estimate.cost),
-        usd_from_nano(estimate.hold),
+        Raw(usd_json(estimate.cost)),
+        Raw(usd_json(estimate.hold)),
         estimate.input_tokens,
         estimate.output_tokens,
         estimate.max_output,
-        estimate.pass_rate,
     )

@@ -65,7 +65,7 @@ class Health:
             circuit.probing = False
 
     def snapshot(self) -> dict[str, str]:
-        """Every target that is not plainly healthy: "open" or "half-open" or "failing"."""
+        """Every target that is not plainly healthy: "open", "half-open", "resting" (its own wish) or "failing"."""
         return {target: self._state(target, circuit) for target, circuit in self._circuits.items()}
 
     def _state(self, target: str, circuit: _Circuit) -> str:

@@ -35,25 +35,27 @@ class Trial:
 
     def answered(self, reply: Reply) -> Attempt:
         usage = reply.usage or self._estimated(sum(len(raw) for raw in reply.body.values()))
-        return self._done("ok", usage, reply.finish_reason, reply.model_served)
+        return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, outcome: str = "ok") -> Attempt:
         usage = decoder.usage or self._estimated(decoder.output_chars)
-        return self._done(outcome, usage, decoder.finish_reason, decoder.model_served)
+        return self._done(outcome, usage, decoder.finish_reason, decoder.model_served, decoder.has_answer)
 
     def failed(self, failure: Failure) -> Attempt:
         """A refusal or a broken connection before any output: providers do not charge for it."""
-        return self._done(failure.kind, None, "", "")
+        return self._done(failure.kind, None)
 
     def abandoned(self) -> Attempt:
         """The client left before the first output: what the upstream had read by then is charged as estimated."""
-        return self._done("client_gone", self._estimated(0) if self.sent else None, "", "")
+        return self._done("client_gone", self._estimated(0) if self.sent else None)
 
     def _estimated(self, output_bytes: int) -> Usage:
         output = -(-output_bytes // BYTES_PER_TOKEN)
         return Usage(input_uncached=self.step.estimate.input_tokens, output_visible=output, source=Source.ESTIMATED)
 
-    def _done(self, outcome: str, usage: Usage | None, finish_reason: str, model_served: str) -> Attempt:
+    def _done(
+        self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
+    ) -> Attempt:
         target = self.step.target
         nothing = Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
         return Attempt(
@@ -66,6 +68,7 @@ class Trial:
             usage=usage,
             cost=nothing if usage is None else charge(target.model.price, usage),
             finish_reason=finish_reason,
+            answered=answered,
             model_served=model_served,
             thinking=self.thinking,
         )

@@ -110,7 +110,8 @@ class Dispatcher:
         step, call = trial.step, trial.call
         reason = forbidden(step.target, errand.gate)
         if reason:
-            raise ClientError(403, "no_eligible_target", f"{step.target.id}: {reason}.")
+            message = f"{step.target.id}: {reason}."
+            raise ClientError(403, "no_eligible_target", message, type="permission_error")
         upstream = self._upstreams[step.target.provider.wire]
         request = upstream.adapter.encode(call)
         trial.thinking, trial.sent = request.thinking, True

@@ -4,7 +4,7 @@ from router.types.request import Endpoint, Request
 from router.types.target import Contract, Target
 
 BYTES_PER_TOKEN = 4
-"""Typical for English text; the reference measured 16 % off at 1 kB, 1–2 % on longer documents."""
+"""Typical for English text; measured 16 % off at 1 kB, 1–2 % on longer documents."""
 BYTES_PER_TOKEN_BOUND = 2
 """For holds: tool schemas and dense Unicode reach 1.9 tokens where four bytes would make one (arXiv 2606.04056)."""
 TYPICAL_ANSWER = 400

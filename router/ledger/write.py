@@ -22,9 +22,7 @@ _SETTLE = (
     "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, input_tokens = ?,"
     " output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ? WHERE id = ? AND state = 'held'"
 )
-_ATTEMPT = (
-    "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_ATTEMPT = f"INSERT INTO attempts VALUES ({', '.join('?' * 28)})"  # noqa: S608 - nothing but question marks
 _DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
 
 
@@ -115,6 +113,7 @@ def _attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[str | 
         str(attempt.outcome),
         attempt.status,
         attempt.finish_reason,
+        int(attempt.answered),
         attempt.thinking,
         attempt.started_ms,
         attempt.total_ms,

@@ -20,5 +20,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     cost: Cost
     finish_reason: str = ""
+    answered: bool = False
+    """There was something for the client, not only thoughts."""
     model_served: str = ""
     thinking: str = "none"

@@ -7,15 +7,13 @@ from router.types.target import Target
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """What one target would do with one request. Money in nano-USD, time in ms; `hold` is the worst case kept back."""
+    """What one target would do with one request. Money in nano-USD; `hold` is the worst case kept back."""
 
     input_tokens: int
     output_tokens: int
     max_output: int
     cost: int
     hold: int
-    pass_rate: float | None = None
-    latency_ms: int | None = None
 
 
 class Candidate(Struct, frozen=True):

@@ -50,7 +50,6 @@ class Request(Struct, frozen=True, kw_only=True):
     n: int = 1
     max_output: int | None = None
     effort: str | None = None
-    user: str = ""
     limits: Limits = Limits()
 
 

@@ -87,7 +87,6 @@ class Quirks(Struct, frozen=True, kw_only=True):
 
     max_tokens_field: str = "max_tokens"
     thinking_field: ThinkingField = ThinkingField.NONE
-    reasoning_text: str = "reasoning_content"
     stream_usage: bool = True
     """Ask for usage with `stream_options.include_usage`."""
     usage_counts_one_choice: bool = False

@@ -9,8 +9,6 @@ from router.errors import TABLE
 from tests.docs import ROOT, page, rows
 
 TEXT = page("docs/errors.md")
-FRAMEWORK = (404, 405)
-"""What the web framework refuses by itself: no such path, wrong method."""
 BY_POLICY = get_args(Policy.model_fields["budget_status"].annotation)
 
 
@@ -54,5 +52,5 @@ def _raised() -> set[tuple[int, str]]:
 def _codes(status: str, code: str) -> set[tuple[int, str]]:
     if (status, code) == ("rule.status", "rule.code"):
         return set()
-    computed = {"status": BY_POLICY, "error.status_code": FRAMEWORK}
+    computed = {"status": BY_POLICY}
     return {(number, ast.literal_eval(code)) for number in computed.get(status) or (int(status),)}

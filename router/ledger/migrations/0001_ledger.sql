@@ -43,6 +43,8 @@ CREATE TABLE attempts (
     outcome TEXT NOT NULL,
     upstream_status INTEGER,
     finish_reason TEXT NOT NULL,
+    -- 0: nothing for the client, as when thinking used up the cap; a failed pass
+    answered INTEGER NOT NULL,
     thinking TEXT NOT NULL,
     started_ms BIGINT NOT NULL,
     total_ms BIGINT NOT NULL,
@@ -64,7 +66,7 @@ CREATE TABLE attempts (
     PRIMARY KEY (request_id, number)
 ) WITHOUT ROWID;
 
--- One row a decision; `document` is the JSON of router.types.plan.Decision without the targets' secrets.
+-- One row a decision; `document` is the JSON of router.decide.explain.Explained: no text, no secret.
 CREATE TABLE decisions (
     id TEXT PRIMARY KEY,
     decided_ms BIGINT NOT NULL,
