@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from typing import Protocol
 
 from router.decide.health import Health
-from router.dispatch.walk import Opened
+from router.dispatch.walk import Opened, without_key
 from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt
 from router.types.call import StreamDecoder
@@ -48,7 +48,7 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
                 yield ending.render(events)
         error = "" if decoder.finished else _CUT.kind
     except UpstreamFailure as upstream:
-        failure, error = upstream.failure, upstream.failure.kind
+        failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
     finally:
         opened.response.close()
         usage = ending.settle(opened.trial.streamed(decoder, error or "ok"), error or None)

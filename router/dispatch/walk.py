@@ -21,6 +21,8 @@ from router.types.target import Target, Timeouts, Wire
 BACKOFF_S = 0.2
 """First pause before the same target is asked again; doubles, with jitter."""
 LONGEST_PAUSE_S = 10.0
+SHORTEST_SECRET = 12
+"""A key of fewer characters is a word, such as the "EMPTY" that local engines are given."""
 PAUSE_WITH_FALLBACK_S = 0.5
 """A longer wait than this is not worth it while another target stands ready."""
 
@@ -93,11 +95,11 @@ class Dispatcher:
         try:
             return await self._exchange(trial, errand)
         except UpstreamFailure as error:
-            failure = error.failure
+            failure = without_key(error.failure, target)
             attempts.append(trial.failed(failure))
             trips = TABLE[failure.kind].trips and not errand.late(clock_ms())
             self.health.failed(target.id, trips=trips, retry_after_s=failure.retry_after_s)
-            raise
+            raise UpstreamFailure(failure) from None
         except asyncio.CancelledError:
             attempts.append(trial.abandoned())
             self.health.abandoned(target.id)
@@ -145,6 +147,14 @@ class Dispatcher:
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
         self.health.succeeded(trial.step.target.id)
         return Opened(trial, response, decoder, b"", trial.step)
+
+
+def without_key(failure: Failure, target: Target) -> Failure:
+    """A provider may quote the key that it refused; it is the operator's, not the client's."""
+    key = target.api_key.reveal() if target.api_key is not None else ""
+    if len(key) < SHORTEST_SECRET:
+        return failure
+    return structs.replace(failure, message=failure.message.replace(key, "***"))
 
 
 def now_ms() -> int:

@@ -212,7 +212,6 @@ def test_an_unknown_model_is_named_with_those_that_are_known(gateway: Gateway, p
     assert "auto" in reply.error["message"]
 
 
-@pytest.mark.xfail(strict=False, reason="the stored decision writes money as text, the answer as numbers")
 def test_a_route_can_be_asked_for_without_calling_anyone(gateway: Gateway, upstream: Upstream) -> None:
     body = {"model": "small-first", "messages": MESSAGES, "tools": [{"type": "function", "function": {"name": "f"}}]}
     decided = gateway.post("/v1/route", body).json
