@@ -16,8 +16,6 @@ from router.types.target import Capability
 
 MOST_CHOICES = 128
 MOST_TOKENS = 10_000_000
-_EMPTY_LIST = 2
-"""Length of `[]`."""
 
 _BODY = msgspec.json.Decoder(dict[str, Raw])
 _SHAPES: dict[Endpoint, msgspec.json.Decoder[Any]] = {
@@ -70,7 +68,7 @@ def _chat(
         content = messages(fields.messages)
     except msgspec.ValidationError as error:
         raise _wrong_type(error, "messages") from None
-    if len(fields.messages) <= _EMPTY_LIST:
+    if content.count == 0:
         raise _bad("Send at least one message.", "messages")
     tools = body.get("tools", body.get("functions", b""))
     size = len(tools) + (sum(map(len, content.texts)) + content.media if content.media else len(fields.messages))
@@ -81,7 +79,7 @@ def _chat(
         body,
         fields,
         headers,
-        text="\n".join(content.texts + others(body)),
+        text="\n".join(content.texts + others(body, "messages")),
         size=size,
         needs=_needs(fields, content.kinds),
         max_output=_tokens(cap, "max_completion_tokens"),
@@ -152,14 +150,15 @@ def _plain(
     max_output: int | None,
 ) -> Request:
     texts = [prompt] if isinstance(prompt, str) else [item for item in prompt or () if isinstance(item, str)]
-    size = len(body.get("prompt", body.get("input", b"")))
+    read = "input" if endpoint is Endpoint.EMBEDDINGS else "prompt"
+    size = len(body[read])
     return _request(
         endpoint,
         request_id,
         body,
         fields,
         headers,
-        text="\n".join(texts),
+        text="\n".join(texts + others(body, read)),
         size=size,
         needs=needs,
         max_output=max_output,

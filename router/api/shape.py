@@ -98,6 +98,7 @@ class Reasoning(Struct, frozen=True):
 
 
 class Responses(Fields, frozen=True):
+    input: str | list[Raw] | None = None
     max_output_tokens: int | None = None
     reasoning: Reasoning | None = None
 

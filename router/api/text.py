@@ -13,13 +13,12 @@ MEDIA_BYTES = 4_096
 _KNOWN = msgspec.json.Decoder(list[Message])
 _LOOSE = msgspec.json.Decoder(list[LooseMessage])
 _TEXTUAL = b'"[{'
-_ELSEWHERE = frozenset({"model", "messages", "input", "prompt", "reasoning_effort", "service_tier"})
-"""Top-level fields without text of their own, or read with their endpoint."""
 
 
 class Content(Struct, frozen=True):
-    """`texts` decoded from JSON; `media` in bytes; `kinds` of content parts."""
+    """`count` of messages; `texts` decoded from JSON; `media` in bytes; `kinds` of content parts."""
 
+    count: int
     texts: list[str]
     media: int
     kinds: frozenset[str]
@@ -35,15 +34,15 @@ def messages(raw: Raw) -> Content:
         parts = [part for message in loose if isinstance(message.content, list) for part in message.content]
         kinds = frozenset(part.type for part in parts)
         texts = [text for text in strings(raw) if not text.startswith("data:")]
-        return Content(texts, MEDIA_BYTES * sum(kind != "text" for kind in kinds), kinds)
+        return Content(len(loose), texts, MEDIA_BYTES * sum(kind != "text" for kind in kinds), kinds)
 
 
-def others(body: Mapping[str, Raw]) -> list[str]:
-    """The strings of all other fields that can hold some: tools, schemas, metadata, whatever the client added."""
+def others(body: Mapping[str, Raw], read: str) -> list[str]:
+    """The strings of all fields but `read` and the model: tools, schemas, metadata, whatever the client added."""
     return [
         text
         for name, raw in body.items()
-        if name not in _ELSEWHERE and memoryview(raw)[0] in _TEXTUAL
+        if name not in ("model", read) and memoryview(raw)[0] in _TEXTUAL
         for text in strings(raw)
     ]
 
@@ -74,7 +73,7 @@ def _read(known: list[Message]) -> Content:
         texts += [text for text in (message.name, message.refusal, message.tool_call_id) if text]
         for call in message.tool_calls or ():
             texts += (call.function.name, call.function.arguments)
-    return Content(texts, media, frozenset(kinds))
+    return Content(len(known), texts, media, frozenset(kinds))
 
 
 def _add(part: Part, texts: list[str]) -> int:

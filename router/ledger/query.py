@@ -12,7 +12,7 @@ from router.ledger.journal import connect
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that can't write."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         yield connection
     finally:

@@ -117,28 +117,12 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-UNREAD = {
-    "another endpoint's prompt",
-    "another endpoint's input",
-    "the tier",
-    "a suffix",
-    "a completion's user",
-    "an embedding's user",
-}
-"""Fields that are forwarded but not read by the classifiers yet (router/api/text.py, router/api/parse.py)."""
-
-
-def cases(places: dict[str, Any]) -> list[Any]:
-    leak = pytest.mark.xfail(reason="this field leaves without being classified")
-    return [pytest.param(place, marks=[leak] if place in UNREAD else []) for place in places]
-
-
 def encoded(body: dict[str, Any]) -> bytes:
     escaped = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
     return json.dumps(body).replace("ESCAPED", escaped).encode()
 
 
-@pytest.mark.parametrize("place", cases(HIDING_PLACES))
+@pytest.mark.parametrize("place", HIDING_PLACES)
 def test_a_secret_stays_at_home_wherever_it_hides(gateway: Gateway, upstream: Upstream, place: str) -> None:
     body = HIDING_PLACES[place]
     for stream in (False, True):
@@ -154,7 +138,7 @@ def test_a_secret_stays_at_home_wherever_it_hides(gateway: Gateway, upstream: Up
     assert set(places(upstream)) == {"vllm"}
 
 
-@pytest.mark.parametrize("place", cases(OTHERS))
+@pytest.mark.parametrize("place", OTHERS)
 def test_the_other_endpoints_keep_secrets_at_home_too(gateway: Gateway, upstream: Upstream, place: str) -> None:
     endpoint, body = OTHERS[place]
     reply = gateway.post(f"/v1/{endpoint}", {"model": "auto", **body})
