@@ -202,6 +202,7 @@ class Connection(asyncio.Protocol):
             return
         self._exchange = None
         exchange.on_complete()
+        self.resume()  # the last bytes may have filled the buffer; the next answer must be read
         if self._parser.should_keep_alive():
             self._release(self)
         else:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from adapters.openai_compatible import OpenAICompatible
 from router.decide.health import FIRST_REST_S, TRIP_AFTER, Health
+from router.dispatch.connection import HIGH_WATER
 from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
 from router.dispatch.walk import Answered, Dispatcher, Opened, Upstream, clock_ms
@@ -199,6 +200,22 @@ def test_a_slow_reader_is_not_the_upstream_s_fault(upstream: scripted.Upstream) 
         return size
 
     assert with_transport(dawdle) > 5_000_000
+
+
+def test_a_connection_whose_last_bytes_filled_the_buffer_is_read_again() -> None:
+    with canned({"large": (200, b"x" * (HIGH_WATER + 1))}) as server:
+        place = at(f"{server.url}/large/v1", timeouts=Timeouts(first=2_000))
+        request = OpenAICompatible().encode(errand(place).call(errand(place).plan.steps[0]))
+
+        async def read_late(transport: HttpTransport) -> list[int]:
+            sizes = []
+            for _ in range(2):
+                response = await transport.send(place.base_url, request, place.timeouts)
+                await asyncio.sleep(0.2)
+                sizes.append(sum([len(data) async for data in response.chunks()]))
+            return sizes
+
+        assert with_transport(read_late) == [HIGH_WATER + 1] * 2
 
 
 def test_a_whole_answer_is_priced_from_what_came(upstream: scripted.Upstream) -> None:
