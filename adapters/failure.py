@@ -34,6 +34,8 @@ _FILTER_CODES = {
     "data_inspection_failed",
     "datainspectionfailed",
 }
+_FILTER_MESSAGES = ("output blocked by content filtering policy",)
+"""Anthropic says it in prose only."""
 _QUOTA_CODES = {"insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active"}
 _QUOTA_MESSAGES = ("credit balance is too low", "insufficient balance")
 _MODEL_CODES = {"model_not_found", "model_decommissioned"}
@@ -71,7 +73,8 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     """A non-2xx answer as a `Failure`; header names in lower case. Never raises, whatever the body is."""
     error = _error(body)
     message = _message(error) or _sentence(status)
-    kind = _kind(status, _codes(error), message.lower(), _param(error))
+    codes = _codes(error) | _spent(error)
+    kind = _kind(status, codes, message.lower(), _param(error))
     return Failure(kind, message[:MESSAGE_LIMIT], status, _retry_after(headers, error), _param(error))
 
 
@@ -89,7 +92,7 @@ def malformed(what: str) -> Failure:
 
 def _kind(status: int, codes: set[str], message: str, param: str | None) -> ErrorKind:
     kinds = (
-        (ErrorKind.CONTENT_FILTER, codes & _FILTER_CODES),
+        (ErrorKind.CONTENT_FILTER, codes & _FILTER_CODES or any(words in message for words in _FILTER_MESSAGES)),
         (ErrorKind.CONTEXT_LENGTH, codes & _CONTEXT_CODES or _too_long(status, message, param)),
         (ErrorKind.QUOTA, codes & _QUOTA_CODES or any(words in message for words in _QUOTA_MESSAGES)),
         (ErrorKind.MODEL_MISSING, codes & _MODEL_CODES),
@@ -106,7 +109,10 @@ def _too_long(status: int, message: str, param: str | None) -> bool:
 
 
 def _error(body: bytes) -> dict[str, object]:
-    """The error object: under `error`, the first of a list (Gemini's compatible surface), or the body itself."""
+    """The error object: under `error`, the first of a list (Gemini's compatible surface), or the body itself.
+
+    xAI's `error` is a sentence, and its code stands beside it.
+    """
     try:
         found = msgspec.json.decode(body)
     except UNREADABLE:
@@ -114,7 +120,7 @@ def _error(body: bytes) -> dict[str, object]:
     if isinstance(found, list):
         found = found[0] if found else {}
     inner = found.get("error", found) if isinstance(found, dict) else {}
-    return inner if isinstance(inner, dict) else {"message": inner}
+    return inner if isinstance(inner, dict) else {**found, "message": inner}
 
 
 def _codes(error: dict[str, object]) -> set[str]:
@@ -125,6 +131,16 @@ def _codes(error: dict[str, object]) -> set[str]:
         part.get(name) for part in parts if isinstance(part, dict) for name in ("code", "type", "status", "reason")
     )
     return {str(value).lower() for value in values if isinstance(value, str | int)}
+
+
+def _spent(error: dict[str, object]) -> set[str]:
+    """Google's quota of a day: status and message are those of a rate limit, only the id of the quota tells."""
+    details = error.get("details")
+    violations = (
+        [part.get("violations") for part in details if isinstance(part, dict)] if isinstance(details, list) else []
+    )
+    spent = b"PerDay" in msgspec.json.encode(violations)
+    return {"insufficient_quota"} if spent else set()
 
 
 def _message(error: dict[str, object]) -> str:

@@ -93,6 +93,8 @@ class Answer(Struct):
     usage: Raw = NULL
     x_groq: Groq | None = None
     error: Raw = NULL
+    object: str | None = None
+    """Mistral names an error here and has no `error`."""
 
     @property
     def report(self) -> Report | None:
@@ -117,7 +119,7 @@ def parse(payload: bytes) -> tuple[dict[str, Raw], Answer]:
         fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
     except UNREADABLE:
         raise UpstreamFailure(malformed("The provider's answer is not the JSON that its API promises.")) from None
-    if answer.error is not NULL and bytes(answer.error) not in _NOTHING:
+    if answer.object == "error" or (answer.error is not NULL and bytes(answer.error) not in _NOTHING):
         raise UpstreamFailure(streamed(payload))
     return fields, answer
 

@@ -80,14 +80,16 @@ class Event(Struct, frozen=True):
 
 
 _TOKENS = msgspec.json.Decoder(Tokens)
+_SILENCE = Tokens()
 
 
 def tokens(usage: Raw) -> Tokens | None:
-    """None where the report is missing or unreadable: the answer stands without it."""
+    """None where the report is missing, empty or unreadable: the answer stands without it."""
     try:
-        return _TOKENS.decode(usage)
+        found = _TOKENS.decode(usage)
     except UNREADABLE:
         return None
+    return None if found == _SILENCE else found
 
 
 FINISH = {

@@ -96,6 +96,7 @@ class Response(_Wire, frozen=True):
 
 _DECODER = msgspec.json.Decoder(Response)
 _TOKENS = msgspec.json.Decoder(Tokens)
+_SILENCE = Tokens()
 
 FINISH = {
     "STOP": "stop",
@@ -130,11 +131,12 @@ def response(payload: bytes) -> Response:
 
 
 def tokens(usage: Raw) -> Tokens | None:
-    """None where the report is missing or unreadable: the answer stands without it."""
+    """None where the report is missing, empty or unreadable: the answer stands without it."""
     try:
-        return _TOKENS.decode(usage)
+        found = _TOKENS.decode(usage)
     except UNREADABLE:
         return None
+    return None if found == _SILENCE else found
 
 
 def finish(reason: str, *, called: bool) -> str:

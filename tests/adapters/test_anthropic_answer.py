@@ -418,7 +418,7 @@ def test_broken_answer(body: bytes) -> None:
     assert raised.value.failure.kind is ErrorKind.BAD_RESPONSE
 
 
-@pytest.mark.parametrize("usage", [b'{"input_tokens":"many"}', b'{"output_tokens":1e400}', b"[]", b"null"])
+@pytest.mark.parametrize("usage", [b'{"input_tokens":"many"}', b'{"output_tokens":1e400}', b"[]", b"null", b"{}"])
 def test_unreadable_usage_is_unknown(usage: bytes) -> None:
     body = b'{"content":[{"type":"text","text":"Hi"}],"stop_reason":"end_turn","usage":%b}' % usage
     assert ADAPTER.decode(ASKED, body).usage is None

@@ -24,6 +24,11 @@ GEMINI_KEY = (
     b'[{"error":{"code":400,"message":"API key not valid.","status":"INVALID_ARGUMENT",'
     b'"details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}]}}]'
 )
+GEMINI_DAY = (
+    b'{"error":{"code":429,"message":"You exceeded your current quota.","status":"RESOURCE_EXHAUSTED","details":'
+    b'[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequests%b"}]}]}}'
+)
+ANTHROPIC_FILTER = b'{"error":{"type":"invalid_request_error","message":"Output blocked by content filtering policy"}}'
 AZURE_FILTER = (
     b'{"error":{"message":"filtered","param":"prompt","code":"content_filter","status":400,'
     b'"innererror":{"code":"ResponsibleAIPolicyViolation"}}}'
@@ -39,6 +44,10 @@ AZURE_FILTER = (
         (402, b'{"error":{"message":"Insufficient Balance"}}', K.QUOTA, None),
         (429, b'{"error":{"message":"quota","type":"insufficient_quota","code":"insufficient_quota"}}', K.QUOTA, None),
         (400, b'{"error":{"message":"Your credit balance is too low to access the API"}}', K.QUOTA, None),
+        (429, GEMINI_DAY % b"PerDayPerProjectPerModel-FreeTier", K.QUOTA, None),
+        (429, GEMINI_DAY % b"PerMinutePerProjectPerModel-FreeTier", K.RATE_LIMITED, None),
+        (429, b'{"code":"insufficient_quota","error":"You are out of credits."}', K.QUOTA, None),
+        (400, ANTHROPIC_FILTER, K.CONTENT_FILTER, None),
         (404, b'{"error":{"message":"no such model","code":"model_not_found"}}', K.MODEL_MISSING, None),
         (400, b'{"error":{"message":"gone","code":"model_decommissioned"}}', K.MODEL_MISSING, None),
         (408, b"", K.TIMEOUT, None),

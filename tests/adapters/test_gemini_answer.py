@@ -433,7 +433,9 @@ def test_answer_without_candidates() -> None:
     assert raised.value.failure.kind is ErrorKind.BAD_RESPONSE
 
 
-@pytest.mark.parametrize("usage", [b'{"promptTokenCount":"many"}', b'{"promptTokenCount":1e400}', b"[]", b"null"])
+@pytest.mark.parametrize(
+    "usage", [b'{"promptTokenCount":"many"}', b'{"promptTokenCount":1e400}', b"[]", b"null", b"{}"]
+)
 def test_unreadable_usage_is_unknown(usage: bytes) -> None:
     body = b'{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}],"usageMetadata":%b}' % usage
     assert ADAPTER.decode(ASKED, body).usage is None

@@ -180,6 +180,7 @@ def test_only_thoughts_are_no_answer() -> None:
     [
         (b'data: {"error": {"message": "dead", "code": 500}}\n\ndata: [DONE]\n\n', ErrorKind.SERVER_ERROR),
         (b'event: error\ndata: {"message":"slow down","code":"rate_limit_exceeded"}\n\n', ErrorKind.RATE_LIMITED),
+        (b'data: {"object":"error","message":"x","type":"rate_limit_error","code":"1300"}\n\n', ErrorKind.RATE_LIMITED),
         (sse(chunk({"content": ""}, "error", error={"code": 429, "message": "x"})), ErrorKind.RATE_LIMITED),
         (b'data: {"choices":[{"delta":{"content":"Hi\n\n', ErrorKind.BAD_RESPONSE),
         (b"data: <html>\n\n", ErrorKind.BAD_RESPONSE),
