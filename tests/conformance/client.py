@@ -1,0 +1,148 @@
+"""Asks with the official client and reads what a user would read: whole and streamed answers in one form."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import openai
+from msgspec import Struct
+
+from tests.conformance.expected import Case, Said
+from tests.gateway.running import MESSAGES
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """An answer as the client got it; `request_id` is the ledger's."""
+
+    ids: set[str]
+    models: set[str]
+    created: set[int]
+    choices: list[Said]
+    usages: list[dict[str, Any]]
+    """Of a stream, one for each chunk that carries one."""
+    last_has_choices: bool = False
+    headers: dict[str, str]
+
+    @property
+    def request_id(self) -> str:
+        return self.headers["x-request-id"]
+
+
+def body(case: Case, *, usage: bool = True) -> dict[str, Any]:
+    """The request for a case."""
+    asked: dict[str, Any] = {"model": case.target, "messages": MESSAGES, **case.asks}
+    if case.streamed:
+        asked["stream"] = True
+    if case.streamed and usage:
+        asked["stream_options"] = {"include_usage": True}
+    return asked
+
+
+def ask(client: openai.OpenAI, case: Case, *, usage: bool = True) -> Seen:
+    """Raises what the client raises."""
+    if not case.streamed:
+        raw = client.chat.completions.with_raw_response.create(**body(case))
+        return _whole(raw.parse(), dict(raw.headers))
+    with client.chat.completions.with_streaming_response.create(**body(case, usage=usage)) as response:
+        return _streamed(list(response.parse()), dict(response.headers))
+
+
+def broken(client: openai.OpenAI, case: Case) -> tuple[str, openai.APIError | None, str]:
+    """The text until a stream broke, the error that the client raised (None: it ended cleanly), the request's id."""
+    text = ""
+    with client.chat.completions.with_streaming_response.create(**body(case)) as response:
+        try:
+            for chunk in response.parse():
+                text += "".join(choice.delta.content or "" for choice in chunk.choices)
+        except openai.APIError as error:
+            return text, error, response.headers["x-request-id"]
+    return text, None, response.headers["x-request-id"]
+
+
+def _whole(answer: Any, headers: dict[str, str]) -> Seen:
+    return Seen(
+        ids={answer.id},
+        models={answer.model},
+        created={answer.created},
+        choices=[_said(choice.message, choice) for choice in answer.choices],
+        usages=[answer.usage.to_dict()] if answer.usage else [],
+        headers=headers,
+    )
+
+
+def _said(message: Any, choice: Any) -> Said:
+    return Said(
+        text=_text(message.content),
+        reasoning=_thoughts(message),
+        refusal=message.refusal or "",
+        calls=tuple((call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()),
+        finish=choice.finish_reason,
+        tokens=_tokens(choice),
+    )
+
+
+def _streamed(chunks: list[Any], headers: dict[str, str]) -> Seen:
+    indices = sorted({choice.index for chunk in chunks for choice in chunk.choices})
+    by_index = [[choice for chunk in chunks for choice in chunk.choices if choice.index == at] for at in indices]
+    return Seen(
+        ids={chunk.id for chunk in chunks},
+        models={chunk.model for chunk in chunks},
+        created={chunk.created for chunk in chunks},
+        choices=[_grown(choices) for choices in by_index],
+        usages=[chunk.usage.to_dict() for chunk in chunks if chunk.usage],
+        last_has_choices=bool(chunks[-1].choices),
+        headers=headers,
+    )
+
+
+def _grown(choices: list[Any]) -> Said:
+    """The pieces of one choice, put together as a client does."""
+    deltas = [choice.delta for choice in choices]
+    (finish,) = [choice.finish_reason for choice in choices if choice.finish_reason]
+    assert [delta.role for delta in deltas if delta.role] == ["assistant"]
+    return Said(
+        text="".join(_text(delta.content) for delta in deltas),
+        reasoning="".join(_thoughts(delta) for delta in deltas),
+        refusal="".join(delta.refusal or "" for delta in deltas),
+        calls=_calls(call for delta in deltas for call in delta.tool_calls or ()),
+        finish=finish,
+        tokens=tuple(token for choice in choices for token in _tokens(choice)),
+    )
+
+
+def _calls(pieces: Iterable[Any]) -> tuple[tuple[str, str, str], ...]:
+    grown: dict[int, list[str]] = {}
+    for piece in pieces:
+        call = grown.setdefault(piece.index, ["", "", ""])
+        call[0] += piece.id or ""
+        call[1] += piece.function.name or ""
+        call[2] += piece.function.arguments or ""
+    return tuple((number, name, arguments) for number, name, arguments in grown.values())
+
+
+def _text(content: Any) -> str:
+    """Mistral's reasoning models answer with a list of parts."""
+    return "".join(part.get("text", "") for part in content) if isinstance(content, list) else content or ""
+
+
+def _thoughts(message: Any) -> str:
+    if isinstance(message.content, list):
+        return "".join(text["text"] for part in message.content for text in part.get("thinking", ()))
+    return getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or ""
+
+
+def _tokens(choice: Any) -> tuple[str, ...]:
+    return tuple(token.token for token in choice.logprobs.content) if choice.logprobs else ()
+
+
+def same(got: Said, wanted: Said) -> bool:
+    """Equal, with arguments compared as JSON and an expected id of "" standing for any."""
+    if len(got.calls) != len(wanted.calls):
+        return False
+    pairs = zip(got.calls, wanted.calls, strict=True)
+    alike = all(
+        got_id == (wanted_id or got_id) != "" and name == wanted_name and json.loads(text) == json.loads(wanted_text)
+        for (got_id, name, text), (wanted_id, wanted_name, wanted_text) in pairs
+    )
+    fields = ("text", "reasoning", "refusal", "finish", "tokens")
+    return alike and all(getattr(got, field) == getattr(wanted, field) for field in fields)

@@ -1,0 +1,304 @@
+"""What a client and the ledger must show of every (wire, behaviour, streamed): rules, and exceptions with reasons."""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tests.upstream import BEHAVIOURS, FLAVOURS, OPENROUTER_COST_NANO, Behaviour, Tokens, errors, reported
+from tests.upstream.ask import Ask, Tool, record
+from tests.upstream.behaviours import NORMAL, Answer, Break
+from tests.upstream.errors import Fault
+
+WIRES = (*FLAVOURS, "anthropic", "gemini")
+CHOICES = 3
+"""Of the behaviour "many"."""
+ASKED_AGAIN = {"flaky": 1, "rate-limited-once": 1, "error-500": 1}
+"""Retries of the targets that have any."""
+RATES = {"input": 3, "output": 11, "cache_read": 0.5, "cache_write": 5, "cache_write_1h": 7, "reasoning": 13}
+"""USD per million tokens: all different, so that no bucket can pass for another."""
+
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": WEATHER}} for name in ("weather", "climate")]
+ASKS: dict[str, dict[str, Any]] = {
+    "tools": {"tools": TOOLS},
+    "parallel-tools": {"tools": TOOLS, "parallel_tool_calls": True},
+    "schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "weather", "schema": WEATHER}}},
+    "logprobs": {"logprobs": True},
+    "many": {"n": CHOICES},
+}
+"""What a client adds to its request so that the behaviour makes sense."""
+
+LACKS = {
+    ("anthropic", "many"): "Messages has no n",
+    ("anthropic", "logprobs"): "Messages has no logprobs",
+    ("mistral", "logprobs"): "Mistral answers the field with an error",
+    ("groq", "logprobs"): "Groq answers the field with an error",
+}
+"""What a wire can't carry: the target lacks the capability, and the request is refused before anybody is asked."""
+
+_PROSE = "the provider says it in prose only, and not in words that are known to be its own"
+_FAULTS = {
+    "rate": "rate_limited",
+    "server": "server_error",
+    "overloaded": "overloaded",
+    "auth": "auth",
+    "quota": "quota",
+    "context": "context_length",
+    "filter": "content_filter",
+}
+_BREAKS = {
+    Break.CUT: "cut",
+    Break.HANG: "timeout",
+    Break.SILENCE: "timeout",
+    Break.ERROR: "server_error",
+    Break.GARBAGE: "bad_response",
+    Break.HTML: "bad_response",
+}
+OTHER_KINDS = {
+    ("mistral", "content-filter"): ("bad_request", _PROSE),
+    ("openrouter", "content-filter"): ("bad_request", _PROSE),
+    ("vllm", "content-filter"): ("bad_request", "vLLM filters nothing and has no code for it"),
+    ("llamacpp", "content-filter"): ("bad_request", "llama.cpp filters nothing and has no code for it"),
+    ("gemini", "content-filter"): ("bad_request", "Gemini answers a blocked prompt with 200 and promptFeedback"),
+}
+_STATED_IN_STREAM = ("openrouter", "vllm", "llamacpp", "anthropic", "gemini")
+"""Wires whose error events carry a status or a type that tells "overloaded" from a failure."""
+
+# Kind of failure → status, type and code for the client.
+ANSWERS = {
+    "rate_limited": (503, "api_error", "upstream_error"),
+    "overloaded": (503, "api_error", "upstream_error"),
+    "server_error": (502, "api_error", "upstream_error"),
+    "bad_response": (502, "api_error", "upstream_error"),
+    "cut": (502, "api_error", "upstream_error"),
+    "auth": (502, "api_error", "upstream_error"),
+    "quota": (502, "api_error", "upstream_error"),
+    "timeout": (504, "api_error", "upstream_error"),
+    "context_length": (400, "invalid_request_error", "context_length_exceeded"),
+    "content_filter": (400, "invalid_request_error", "content_filter"),
+    "bad_request": (400, "invalid_request_error", "invalid_request_error"),
+}
+
+IDS = {"anthropic": "msg_upstream", "gemini": "resp_upstream"}
+"""Of a chat answer; "chatcmpl-upstream" on all other wires."""
+_SERVED = {"anthropic": "{model}-20260101", "gemini": "{model}-001"}
+_REFUSES = {
+    "anthropic": errors.anthropic,
+    "gemini": errors.gemini,
+    **{name: row.error for name, row in FLAVOURS.items()},
+}
+_CALL_IDS = {"anthropic": "toolu_call_{at}", "gemini": "call_resp_upstream_0_{at}"}
+_SHOWS_THOUGHTS = {"anthropic", "gemini", "mistral", *(name for name, row in FLAVOURS.items() if row.reasoning_field)}
+
+
+class End(StrEnum):
+    """How a case ends for the client."""
+
+    ANSWERED = "answered"
+    BROKEN = "broken"
+    """Status 200, some of the answer, and an error event."""
+    REFUSED = "refused"
+    """An error status."""
+    LACKING = "lacking"
+    """403: no target can."""
+
+
+class Said(Struct, frozen=True):
+    """One choice as a client reads it. `calls` are (id, name, arguments); an id of "" is any."""
+
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    calls: tuple[tuple[str, str, str], ...] = ()
+    finish: str | None = None
+    tokens: tuple[str, ...] = ()
+    """With logprobs."""
+
+
+class Case(Struct, frozen=True):
+    wire: str
+    behaviour: str
+    streamed: bool
+
+    def __str__(self) -> str:
+        return f"{self.wire}/{self.behaviour}/{'stream' if self.streamed else 'plain'}"
+
+    @property
+    def target(self) -> str:
+        return str(self)
+
+    @property
+    def model(self) -> str:
+        """What the upstream knows it by."""
+        return f"{self.behaviour}@{self.wire}-{self.streamed:d}"
+
+    @property
+    def path(self) -> str:
+        """Where the wire is spoken, below the upstream's address."""
+        paths = {"anthropic": "/v1/messages", "gemini": f"/v1beta/models/{self.model}:streamGenerateContent?alt=sse"}
+        return self.prefix + paths.get(self.wire, "/chat/completions")
+
+    @property
+    def prefix(self) -> str:
+        """What a target's base URL ends in."""
+        return "" if self.wire in ("anthropic", "gemini") else f"/{self.wire}/v1"
+
+    @property
+    def row(self) -> Behaviour:
+        return BEHAVIOURS[self.behaviour]
+
+    @property
+    def n(self) -> int:
+        return int(self.asks.get("n", 1))
+
+    @property
+    def asks(self) -> dict[str, Any]:
+        return ASKS.get(self.behaviour, {})
+
+    @property
+    def end(self) -> End:
+        if (self.wire, self.behaviour) in LACKS:
+            return End.LACKING
+        late = self.row.breaks in (Break.CUT, Break.HANG, Break.ERROR, Break.GARBAGE) and self.streamed
+        failing = self.row.breaks is not None or (self.row.fault and not self.row.once)
+        return End.BROKEN if late else End.REFUSED if failing else End.ANSWERED
+
+
+DYING = "close-under-next"
+"""Needs a second request to be seen; has a test of its own."""
+CASES = [Case(wire, behaviour, streamed) for wire in WIRES for behaviour in BEHAVIOURS for streamed in (False, True)]
+
+
+def ending(end: End) -> list[Case]:
+    return [case for case in CASES if case.end is end]
+
+
+def kind(case: Case) -> str:
+    """How the failed attempts of a case are called in the ledger."""
+    if (case.wire, case.behaviour) in OTHER_KINDS:
+        return OTHER_KINDS[case.wire, case.behaviour][0]
+    if case.row.breaks is None:
+        return _FAULTS[case.row.fault]
+    stated = case.streamed and case.row.breaks is Break.ERROR and case.wire in _STATED_IN_STREAM
+    return "overloaded" if stated else _BREAKS[case.row.breaks]
+
+
+def outcomes(case: Case) -> list[str]:
+    """Of the attempts, in order."""
+    if case.end is End.LACKING:
+        return []
+    if case.end is End.ANSWERED:
+        return [*([kind(case)] if case.row.once else []), "ok"]
+    return [kind(case)] * (1 + ASKED_AGAIN.get(case.behaviour, 0))
+
+
+def complaint(case: Case) -> tuple[int | None, str, str | None]:
+    """The provider's own status, message and param for a refused case; status None where no answer came."""
+    if not case.row.fault:
+        fault = Fault("server") if case.row.breaks is Break.ERROR else None
+        return (500 if fault else None if case.row.breaks is Break.SILENCE else 200), "", None
+    status, body = _REFUSES[case.wire](Fault(case.row.fault))
+    error = record(body).get("error", body)
+    said = {"message": error} if isinstance(error, str) else record(error)
+    return status, str(said["message"]), said.get("param")
+
+
+def said(case: Case) -> list[Said]:
+    """What the client must read of an answered case, choice by choice."""
+    tools = tuple(Tool(tool["function"]["name"], tool["function"]["parameters"]) for tool in case.asks.get("tools", ()))
+    schema = case.asks.get("response_format", {}).get("json_schema", {}).get("schema")
+    ask = Ask(model=case.model, n=case.n, schema=schema, tools=tools)
+    return [_choice(case, case.row.answer(ask, index)) for index in range(case.n)]
+
+
+def _choice(case: Case, answer: Answer) -> Said:
+    plain = Said(
+        text="".join(answer.text),
+        reasoning="".join(answer.reasoning) if case.wire in _SHOWS_THOUGHTS else "",
+        refusal="".join(answer.refusal),
+        calls=_calls(case, answer),
+        finish=answer.finish,
+        tokens=_tokens(case, answer) if answer.logprobs else (),
+    )
+    if not plain.refusal or case.wire not in _SERVED:
+        return plain
+    # Messages refuses in plain text, Gemini by its finish reason alone; both are OpenAI's content_filter.
+    text = plain.refusal if case.wire == "anthropic" else ""
+    return msgspec.structs.replace(plain, text=text, refusal="", finish="content_filter")
+
+
+def _tokens(case: Case, answer: Answer) -> tuple[str, ...]:
+    """The scripted Gemini makes one token of each part, and a whole answer has one part."""
+    return ("".join(answer.text),) if case.wire == "gemini" and not case.streamed else answer.text
+
+
+def _calls(case: Case, answer: Answer) -> tuple[tuple[str, str, str], ...]:
+    if case.wire == "llamacpp" and answer.calls:
+        # It is bound by a grammar to one call, and knows no ids.
+        return (("", answer.calls[0].name, answer.calls[0].arguments),)
+    ids = _CALL_IDS.get(case.wire, "call_{at}")
+    return tuple((ids.format(at=at), call.name, call.arguments) for at, call in enumerate(answer.calls))
+
+
+def pieces(case: Case) -> str:
+    """The text that comes before a stream breaks."""
+    texts = case.row.answer(Ask(model=case.model), 0).text
+    return "".join(texts[: _sent(case, len(texts))])
+
+
+def _sent(case: Case, size: int) -> int:
+    return 1 if case.row.breaks_early else (size - 1) // 2 + 1
+
+
+def tokens(case: Case) -> Tokens | None:
+    """The ledger's buckets, or None where the provider did not tell and they are estimated."""
+    if case.end is End.BROKEN:
+        # Gemini counts in every chunk, so that even a broken stream is counted to its last one.
+        whole = len(case.row.answer(Ask(model=case.model), 0).text)
+        return _of_gemini(NORMAL.share(_sent(case, whole), whole)) if case.wire == "gemini" else None
+    told = reported(case.wire, case.behaviour, case.n)
+    if told is None or case.wire != "gemini":
+        return _every_choice(case, told)
+    return _of_gemini(told)
+
+
+def _of_gemini(told: Tokens) -> Tokens:
+    """A count of no thoughts is left out, but the total says that there were none."""
+    return msgspec.structs.replace(told, reasoning=told.reasoning or 0)
+
+
+def _every_choice(case: Case, told: Tokens | None) -> Tokens | None:
+    """llama.cpp counts one of several choices: the output is that times n, and marked as estimated."""
+    return told.choices(case.n) if told is not None and case.wire == "llamacpp" else told
+
+
+def sources(case: Case) -> tuple[str, str, str]:
+    """(usage_source, reasoning_source, cost_source) of the attempt that produced output."""
+    told = tokens(case)
+    guessed = told is None or (case.wire == "llamacpp" and case.n > 1)
+    cost = "provider" if told is not None and case.wire == "openrouter" else "estimated" if guessed else "priced"
+    derived = case.wire == "gemini" and told is not None and not told.reasoning
+    known = told is not None and told.reasoning is not None
+    return "estimated" if guessed else "reported", "derived" if derived else "reported" if known else "unknown", cost
+
+
+def cost_nano(case: Case, counted: Tokens) -> int:
+    """By hand: one USD per million tokens is 1000 nano-USD a token. OpenRouter says itself what it charges."""
+    if case.wire == "openrouter" and tokens(case) is not None:
+        return OPENROUTER_COST_NANO
+    return (
+        counted.uncached * 3_000
+        + counted.cache_read * 500
+        + counted.cache_write * 5_000
+        + counted.cache_write_1h * 7_000
+        + counted.visible * 11_000
+        + (counted.reasoning or 0) * 13_000
+    )
+
+
+def served(case: Case) -> str:
+    """What the provider calls the model that served."""
+    template = _SERVED.get(case.wire) or FLAVOURS[case.wire].served
+    return template.format(model=case.model)

@@ -1,0 +1,207 @@
+"""Every wire × every behaviour × plain and streamed: what the official client sees, and what the ledger keeps."""
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.conformance import client as official
+from tests.conformance.expected import (
+    ANSWERS,
+    ASKED_AGAIN,
+    ASKS,
+    CASES,
+    DYING,
+    IDS,
+    LACKS,
+    OTHER_KINDS,
+    WIRES,
+    Case,
+    End,
+    complaint,
+    cost_nano,
+    ending,
+    kind,
+    outcomes,
+    pieces,
+    said,
+    served,
+    sources,
+    tokens,
+)
+from tests.gateway.running import Gateway, usd
+from tests.upstream import BEHAVIOURS, RETRY_AFTER_S, Tokens, Upstream
+
+
+def test_every_case_has_one_end_and_every_exception_a_case() -> None:
+    assert len(CASES) == len(WIRES) * len(BEHAVIOURS) * 2
+    assert {(case.wire, case.behaviour) for case in CASES} >= {*LACKS, *OTHER_KINDS}
+    assert {case.behaviour for case in CASES} >= {*ASKS, *ASKED_AGAIN}
+
+
+@pytest.mark.parametrize("case", [case for case in ending(End.ANSWERED) if case.behaviour != DYING], ids=str)
+def test_an_answer_and_its_row(client: openai.OpenAI, gateway: Gateway, upstream: Upstream, case: Case) -> None:
+    check_answer(official.ask(client, case), gateway, case)
+    assert len(upstream.requests) == len(outcomes(case))
+
+
+def check_answer(seen: official.Seen, gateway: Gateway, case: Case) -> None:
+    for got, wanted in zip(seen.choices, said(case), strict=True):
+        assert official.same(got, wanted), (got, wanted)
+    assert seen.ids == {IDS.get(case.wire, "chatcmpl-upstream")}
+    assert seen.models == {case.target}
+    assert len(seen.created) == 1
+    row = gateway.row(seen.request_id)
+    check_row(row, case, status=200, error=None, finish=said(case)[0].finish)
+    assert seen.headers["x-lowpass-model"] == row["target"] == case.target
+    (usage,) = seen.usages
+    assert usage == usage_of(row["attempts"][-1], row["cost"])
+    if case.streamed:
+        assert not seen.last_has_choices
+    else:
+        assert float(seen.headers["x-lowpass-cost-usd"]) == usd(row["cost"])
+
+
+@pytest.mark.parametrize("case", ending(End.BROKEN), ids=str)
+def test_a_broken_stream_raises_and_is_charged(client: openai.OpenAI, gateway: Gateway, case: Case) -> None:
+    text, error, request_id = official.broken(client, case)
+    assert error is not None, "the stream ended as if it were whole"
+    assert text == pieces(case)
+    _, type_, code = ANSWERS[kind(case)]
+    assert isinstance(error.body, dict)
+    assert (error.type, error.code, error.body["kind"]) == (type_, code, kind(case))
+    row = gateway.row(request_id)
+    check_row(row, case, status=200, error=kind(case), finish="")
+
+
+@pytest.mark.parametrize("case", ending(End.REFUSED), ids=str)
+def test_a_failure_before_the_answer_is_a_status(client: openai.OpenAI, gateway: Gateway, case: Case) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        official.ask(client, case)
+    status, type_, code = ANSWERS[kind(case)]
+    _, message, param = complaint(case)
+    error = caught.value
+    assert (error.status_code, error.type, error.code, error.param) == (status, type_, code, param)
+    assert message in error.message
+    assert isinstance(error.body, dict)
+    assert error.body["kind"] == kind(case)
+    assert [one["outcome"] for one in error.body["attempts"]] == outcomes(case)
+    limited = case.row.fault == "rate" or (case.row.fault, case.wire) == ("quota", "gemini")
+    assert error.response.headers.get("retry-after") == (str(RETRY_AFTER_S) if limited else None)
+    row = gateway.row(error.response.headers["x-request-id"])
+    assert (row["state"], row["status"], row["error"], row["target"]) == ("settled", status, kind(case), None)
+    assert row["cost"] == 0
+    assert [attempt["outcome"] for attempt in row["attempts"]] == outcomes(case)
+    for attempt in row["attempts"]:
+        assert_uncharged(attempt, case)
+
+
+@pytest.mark.parametrize("case", ending(End.LACKING), ids=str)
+def test_what_a_wire_can_t_carry_is_sent_to_nobody(
+    client: openai.OpenAI, gateway: Gateway, upstream: Upstream, case: Case
+) -> None:
+    with pytest.raises(openai.PermissionDeniedError) as caught:
+        official.ask(client, case)
+    assert caught.value.code == "no_eligible_target"
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_usage_comes_only_when_asked_but_is_always_kept(client: openai.OpenAI, gateway: Gateway, wire: str) -> None:
+    for behaviour in ("normal", "usage-in-last-content", "cumulative-usage"):
+        case = Case(wire, behaviour, streamed=True)
+        seen = official.ask(client, case, usage=False)
+        assert seen.usages == []
+        assert seen.last_has_choices
+        check_row(gateway.row(seen.request_id), case, status=200, error=None, finish="stop")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_stream_ends_once_and_a_broken_one_never(gateway: Gateway, wire: str) -> None:
+    for behaviour in ("normal", "cut", "error-in-stream"):
+        case = Case(wire, behaviour, streamed=True)
+        reply = gateway.chat(case.target, stream=True)
+        events = reply.body.split(b"\n\n")
+        assert events.pop() == b""
+        assert all(event.startswith(b"data: ") for event in events)
+        assert events.count(b"data: [DONE]") == (behaviour == "normal")
+        chunks = [json.loads(event[len(b"data: ") :]) for event in events if event != b"data: [DONE]"]
+        if behaviour == "normal":
+            assert events[-1] == b"data: [DONE]"
+            assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+        else:
+            assert list(chunks[-1]) == ["error"]
+            assert not any("error" in chunk for chunk in chunks[:-1])
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_connection_that_dies_under_the_next_request_costs_nobody_anything(
+    client: openai.OpenAI, gateway: Gateway, upstream: Upstream, wire: str, streamed: bool
+) -> None:
+    for case in (Case(wire, DYING, streamed), Case(wire, "normal", streamed)):
+        check_answer(official.ask(client, case), gateway, case)
+    first, lost, repeated = upstream.requests
+    assert first.connection == lost.connection != repeated.connection
+    assert lost.body == repeated.body
+
+
+def check_row(row: dict[str, Any], case: Case, *, status: int, error: str | None, finish: str | None) -> None:
+    """The request, its attempts, their counts and their costs."""
+    assert (row["state"], row["status"], row["error"]) == ("settled", status, error)
+    assert (row["requested"], row["stream"], row["endpoint"]) == (case.target, case.streamed, "chat")
+    assert [attempt["outcome"] for attempt in row["attempts"]] == outcomes(case)
+    *failed, last = row["attempts"]
+    for attempt in failed:
+        assert_uncharged(attempt, case)
+    wanted, counted = tokens(case), buckets(last)
+    if wanted is None:
+        assert counted.uncached > 0
+        assert counted.visible > 0
+    else:
+        assert counted == wanted
+    assert (last["usage_source"], last["reasoning_source"], last["cost_source"]) == sources(case)
+    assert (last["input_audio"], last["output_audio"], last["violations"]) == (0, 0, "")
+    assert last["cost"] == row["cost"] == cost_nano(case, counted)
+    assert (last["target"], last["upstream_status"]) == (case.target, 200)
+    assert (last["finish_reason"], last["model_served"]) == (finish, served(case))
+    totals = (row["input_tokens"], row["output_tokens"], row["reasoning_tokens"])
+    assert totals == (counted.input, counted.output, counted.reasoning)
+
+
+def assert_uncharged(attempt: dict[str, Any], case: Case) -> None:
+    """A failed attempt has no counts, not zeros, and costs nothing."""
+    status, _, _ = complaint(case)
+    assert (attempt["target"], attempt["upstream_status"]) == (case.target, status)
+    assert (attempt["input_uncached"], attempt["output_visible"], attempt["usage_source"]) == (None, None, None)
+    assert (attempt["cost"], attempt["finish_reason"]) == (0, "")
+
+
+def buckets(attempt: dict[str, Any]) -> Tokens:
+    return Tokens(
+        uncached=attempt["input_uncached"],
+        visible=attempt["output_visible"],
+        reasoning=attempt["output_reasoning"],
+        cache_read=attempt["cache_read"],
+        cache_write=attempt["cache_write"],
+        cache_write_1h=attempt["cache_write_1h"],
+    )
+
+
+def usage_of(attempt: dict[str, Any], cost: int) -> dict[str, Any]:
+    """What the client must read of an attempt's counts; unknown reasoning is null."""
+    counted = buckets(attempt)
+    written = counted.cache_write + counted.cache_write_1h
+    return {
+        "prompt_tokens": counted.input,
+        "completion_tokens": counted.output,
+        "total_tokens": counted.input + counted.output,
+        "prompt_tokens_details": {
+            "cached_tokens": counted.cache_read,
+            "cache_write_tokens": written,
+            "audio_tokens": 0,
+        },
+        "completion_tokens_details": {"reasoning_tokens": counted.reasoning, "audio_tokens": 0},
+        "cost": usd(cost),
+    }
