@@ -35,6 +35,7 @@ from router.errors import ConfigError, Problem
 from router.ledger.journal import LedgerUnavailable, SqliteJournal, connect
 from router.ledger.keys import callers, every
 from router.ledger.migrate import migrate
+from router.ledger.write import renew
 from router.pipeline import Pipeline
 from router.settings import Settings
 from router.settlement import Books
@@ -46,7 +47,7 @@ from router.types.target import Wire
 TICK_S = 1.0
 """How often the policy file and the keys are looked at."""
 RECOVER_EVERY = 10
-"""Ticks between two sweeps for the holds of processes that died."""
+"""Ticks between two looks at leases: ours are renewed, those of processes that died are charged."""
 
 _ANY_ENGINE = {name: "http://127.0.0.1:9/v1" for name in known()}
 """For commands that read a policy without launching anything; port 9 discards (RFC 863)."""
@@ -165,8 +166,8 @@ class Gateway:
             await asyncio.to_thread(refresh, self._ring, self._settings)
             self._adopt(await asyncio.to_thread(self._watcher.poll))
 
-    def close(self) -> None:
-        self._visits.close()
+    async def close(self) -> None:
+        await self._visits.end()
         self._http.close()
         self._litellm.close()
         self._journal.close()
@@ -182,6 +183,7 @@ class Gateway:
             _log.error("the edited policy is not used; the one before stays in force:\n%s", change)
 
     async def _recover(self) -> None:
+        renew(self._journal, now_ms())
         try:
             recovered = await self._budgets.recover(now_ms())
         except LedgerUnavailable:

@@ -59,7 +59,7 @@ async def _serve(settings: Settings) -> None:
             try:
                 await _run(gateway, listener, supervisor, banner(settings, _url(listener), ring))
             finally:
-                gateway.close()
+                await gateway.close()
         finally:
             await supervisor.stop()
 
@@ -91,9 +91,12 @@ class _Server(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """A second call does not wait for requests in progress any more."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
+        """Requests in progress may end by themselves, until `DRAIN_S` have passed or a second call comes."""
+        if self.should_exit:
+            self.force_exit = True
+        else:
+            self.should_exit = True
+            asyncio.get_running_loop().call_later(DRAIN_S, self.stop)
 
 
 def _uvicorn(gateway: Gateway) -> uvicorn.Config:
@@ -108,7 +111,6 @@ def _uvicorn(gateway: Gateway) -> uvicorn.Config:
         server_header=False,
         date_header=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=DRAIN_S,
     )
 
 

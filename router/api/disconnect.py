@@ -9,7 +9,7 @@ SWEEP_S = 0.1
 
 
 class Visit:
-    """One request in progress. `gone` is True once its client has hung up; its task has then been cancelled."""
+    """One request in progress. `gone`: nobody waits for its answer any more, and its task has been cancelled."""
 
     __slots__ = ("gone", "over", "receive", "swept", "task", "watcher")
 
@@ -41,8 +41,16 @@ class Visits:
         if visit.watcher is not None:
             visit.watcher.cancel()
 
-    def close(self) -> None:
+    async def end(self) -> None:
+        """Cancels what is still in progress, and waits until its money is settled."""
         self._timer.cancel()
+        for visit in self._visits:
+            visit.gone = True
+            if visit.task is not None:
+                visit.task.cancel()
+        tasks = [visit.task for visit in self._visits if visit.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _sweep(self) -> None:
         self._timer = self._loop.call_later(SWEEP_S, self._sweep)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from router.ledger.migrate import migrate
+from router.types.ids import new_id
 from router.types.journal import Row
 
 T = TypeVar("T")
@@ -47,6 +48,7 @@ class SqliteJournal:
         self._rows: dict[str, list[Row]] = {}
         self._changes: list[tuple[str, Row]] = []
         self._calls: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
+        self.owner = new_id()
         self.available = True
         self._waiters: list[asyncio.Future[None]] = []
         self._flush_due = False

@@ -12,17 +12,18 @@ from router.types.request import Caller, Request
 from router.types.usage import Usage
 
 LEASE_MS = 30_000
-"""Added to the request's own time limit: a held row older than that belongs to a process that died."""
+"""A held row whose lease was not renewed for so long belongs to a process that died."""
 
 _BIRTH = (
-    "INSERT INTO requests (id, started_ms, state, held, lease_until_ms, endpoint, requested, route, stream, key_id,"
-    " session, tags, data_class, task, difficulty) VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO requests (id, started_ms, state, held, lease_until_ms, owner, endpoint, requested, route, stream,"
+    " key_id, session, tags, data_class, task, difficulty) VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _SETTLE = (
     "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, input_tokens = ?,"
     " output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ? WHERE id = ? AND state = 'held'"
 )
 _ATTEMPT = f"INSERT INTO attempts VALUES ({', '.join('?' * 28)})"  # noqa: S608 - nothing but question marks
+_RENEW = "UPDATE requests SET lease_until_ms = ? WHERE state = 'held' AND owner = ?"
 _DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
 
 
@@ -44,7 +45,6 @@ class Outcome(Struct, frozen=True):
 
 
 def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: int, now_ms: int) -> None:
-    lease = now_ms + LEASE_MS + max((step.target.timeouts.total for step in decision.plan.steps), default=0)
     limits, seen = request.limits, decision.classification
     tags = ",".join((*caller.tags, *limits.tags))
     journal.add(
@@ -53,7 +53,8 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
             request.id,
             now_ms,
             held,
-            lease,
+            now_ms + LEASE_MS,
+            journal.owner,
             request.endpoint.value,
             request.model,
             decision.plan.route,
@@ -66,6 +67,11 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
             seen.difficulty,
         ),
     )
+
+
+def renew(journal: Journal, now_ms: int) -> None:
+    """Keeps the leases of this process; call it several times within `LEASE_MS`."""
+    journal.change(_RENEW, (now_ms + LEASE_MS, journal.owner))
 
 
 def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:

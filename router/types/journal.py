@@ -13,6 +13,11 @@ class Journal(Protocol):
     """Many requests to a transaction: all of their rows and changes, or none."""
 
     @property
+    def owner(self) -> str:
+        """Names this process in the rows that it holds."""
+        ...
+
+    @property
     def available(self) -> bool:
         """The last commit succeeded."""
         ...

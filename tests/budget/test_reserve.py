@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from router.budget.budget import Budget, Window, window_bounds
 from router.budget.embedded import EmbeddedBudgets
 from router.ledger.journal import SqliteJournal
-from router.ledger.write import LEASE_MS, Outcome, birth, settle
+from router.ledger.write import LEASE_MS, Outcome, birth, renew, settle
 from router.types.classification import Classification, Task
 from router.types.money import usd_from_nano
 from router.types.plan import Decision, Plan
@@ -179,7 +179,7 @@ def test_recovered_rows_are_charged_at_their_hold_once(tmp_path: Path) -> None:
     reservation = with_journal(ledger, crash)
     assert isinstance(reservation, Reservation)
     assert reservation.amount == LIMITS["small"]
-    lease = START_MS + LEASE_MS + PLAN.steps[0].target.timeouts.total
+    lease = START_MS + LEASE_MS
 
     async def sweep(journal: SqliteJournal) -> list[int]:
         again = EmbeddedBudgets(journal)
@@ -194,6 +194,22 @@ def test_recovered_rows_are_charged_at_their_hold_once(tmp_path: Path) -> None:
     assert row == {"state": "recovered", "cost": 1_000, "held": 1_000, "error": "crashed"}
     assert set(windows(ledger).values()) == {(1_000, 0)}
     assert rows(ledger, "SELECT * FROM holds") == []
+
+
+def test_a_process_that_lives_keeps_its_holds_and_one_that_died_loses_them(tmp_path: Path) -> None:
+    ledger = tmp_path / "lowpass.db"
+
+    async def die(journal: SqliteJournal) -> str:
+        return born(journal, 1, 100, START_MS)
+
+    async def live(journal: SqliteJournal) -> int:
+        born(journal, 2, 100, START_MS)
+        renew(journal, START_MS + LEASE_MS)
+        return await EmbeddedBudgets(journal).recover(START_MS + LEASE_MS + 1)
+
+    dead = with_journal(ledger, die)
+    assert with_journal(ledger, live) == 1
+    assert rows(ledger, "SELECT id FROM requests WHERE state = 'recovered'") == [{"id": dead}]
 
 
 @pytest.mark.parametrize("parallel", [200])

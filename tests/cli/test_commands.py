@@ -166,7 +166,6 @@ def test_a_signal_lets_requests_finish_and_ends_with_success(
         assert row == {"state": "settled", "status": 200}
 
 
-@pytest.mark.xfail(reason="requests in progress are cancelled after the ledger was closed: their rows stay held")
 def test_a_second_signal_does_not_wait(home: Gateway, upstream: Upstream) -> None:
     rules = policy(upstream.url)
     rules["targets"]["plain"] = target(upstream.url, "hang")

@@ -8,6 +8,8 @@ CREATE TABLE requests (
     state TEXT NOT NULL,
     held BIGINT NOT NULL,
     lease_until_ms BIGINT NOT NULL,
+    -- the process that renews the lease while it lives
+    owner TEXT NOT NULL,
     endpoint TEXT NOT NULL,
     requested TEXT NOT NULL,
     route TEXT NOT NULL,
