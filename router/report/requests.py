@@ -30,8 +30,9 @@ _LATEST_COLUMNS = (
     Column("ms", Kind.MS),
 )
 _ATTEMPTS = """
-    SELECT number, target, model, provider, outcome, upstream_status, finish_reason, thinking, started_ms, first_ms,
-        total_ms, input_uncached, cache_read, cache_write + cache_write_1h, input_audio, output_visible,
+    SELECT number, target, model, provider, outcome, upstream_status, finish_reason,
+        CASE answered WHEN 1 THEN 'yes' ELSE 'no' END, thinking, started_ms, first_ms, total_ms,
+        input_uncached, cache_read, cache_write + cache_write_1h, input_audio, output_visible,
         output_reasoning, output_audio, usage_source, violations, cost, cost_source, price_version
     FROM attempts WHERE request_id = ? ORDER BY number
 """
@@ -43,6 +44,7 @@ _ATTEMPT_COLUMNS = (
     Column("outcome"),
     Column("upstream_status", rare=True),
     Column("finish_reason", rare=True),
+    Column("answered"),
     Column("thinking"),
     Column("started", Kind.TIME),
     Column("first_byte_ms", Kind.MS),
@@ -84,7 +86,7 @@ def account(connection: sqlite3.Connection, identifier: str) -> Report | None:
 
 def attempts(connection: sqlite3.Connection, identifier: str) -> Report:
     found = connection.execute(_ATTEMPTS, (identifier,)).fetchall()
-    rows = tuple((*line[:20], _usd(line[20]), *line[21:]) for line in found)
+    rows = tuple((*line[:21], _usd(line[21]), *line[22:]) for line in found)
     return Report(name="attempts", title="Attempts", columns=_ATTEMPT_COLUMNS, rows=rows)
 
 
