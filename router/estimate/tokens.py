@@ -7,6 +7,8 @@ BYTES_PER_TOKEN = 4
 """Typical for English text; measured 16 % off at 1 kB, 1–2 % on longer documents."""
 BYTES_PER_TOKEN_BOUND = 2
 """For holds: tool schemas and dense Unicode reach 1.9 tokens where four bytes would make one (arXiv 2606.04056)."""
+TEMPLATE_TOKENS = 64
+"""In every bound: chat templates add role markers, and some a system prompt of their own (SmolLM2: 24 tokens)."""
 TYPICAL_ANSWER = 400
 """Visible output tokens expected of an answer whose length nobody limited."""
 TYPICAL_THOUGHT = 2_000
@@ -18,7 +20,7 @@ def input_tokens(request: Request) -> int:
 
 
 def input_bound(request: Request) -> int:
-    return request.prompt_bytes // BYTES_PER_TOKEN_BOUND + 16
+    return request.prompt_bytes // BYTES_PER_TOKEN_BOUND + TEMPLATE_TOKENS
 
 
 def thinking_tokens(target: Target, request: Request) -> int:

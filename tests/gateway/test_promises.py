@@ -42,7 +42,7 @@ def policy(url: str) -> dict[str, Any]:
     }
     budgets = [
         {"id": "tight", "limit_usd": 0.001, "window": "day", "routes": ["tight"]},
-        {"id": "spent", "limit_usd": 0.0001, "window": "hour", "routes": ["spent"]},
+        {"id": "spent", "limit_usd": 0.00015, "window": "hour", "routes": ["spent"]},
         {"id": "named", "limit_usd": 0.0000001, "window": "lifetime", "routes": ["tagged"], "tags": ["capped"]},
     ]
     return {"version": 1, "targets": targets, "routes": routes, "budgets": budgets}
