@@ -12,6 +12,7 @@ from msgspec import Raw
 from adapters.failure import failure, malformed
 from adapters.grammar_tools import applies, with_grammar
 from adapters.grammar_turns import GrammarStream, called
+from adapters.openai_parts import THOUGHTS, plain, without_thoughts
 from adapters.openai_responses import ResponsesStream, respond
 from adapters.openai_stream import ChatStream
 from adapters.openai_thinking import members, write
@@ -45,6 +46,8 @@ class OpenAICompatible:
         """Raises `ClientError` 400 for tools that can't be put into a grammar (`quirks.grammar_tools`)."""
         quirks = call.target.provider.quirks
         body = {name: raw for name, raw in call.body.items() if name not in quirks.refuses}
+        if THOUGHTS in quirks.refuses:
+            body = without_thoughts(body)
         body["model"] = _raw(call.target.model.name)
         if quirks.grammar_tools and call.endpoint is Endpoint.CHAT:
             body = with_grammar(body)
@@ -62,6 +65,7 @@ class OpenAICompatible:
             return respond(call, body)
         fields, answer = parse(body)
         without_usage(fields, answer)
+        plain(fields, answer)
         _identify(call, fields)
         if call.endpoint is Endpoint.EMBEDDINGS:
             return _embeddings(call, fields, answer)

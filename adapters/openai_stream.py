@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.failure import streamed
+from adapters.openai_parts import plain
 from adapters.openai_wire import ID_PREFIXES, NULL, Answer, Choice, absent, parse, without_usage
 from adapters.sse import Events, frame
 from adapters.template import Template, learn
@@ -129,6 +130,7 @@ class ChatStream:
             elif name != "object":
                 self._identity[name] = fields[name]
         fields["model"] = self._model
+        plain(fields, answer)
         if "usage" in fields or answer.report is not None:
             without_usage(fields, answer)
             if self._call.stream_usage:

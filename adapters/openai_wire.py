@@ -18,6 +18,18 @@ class Part(Struct):
 
     type: str = ""
     text: object = None
+    thinking: object = None
+    """Parts of text."""
+
+    @property
+    def said(self) -> str:
+        return self.text if self.type == "text" and isinstance(self.text, str) else ""
+
+    @property
+    def thought(self) -> str:
+        inner = self.thinking if isinstance(self.thinking, list) else ()
+        texts = (part.get("text") for part in inner if isinstance(part, dict))
+        return "".join(text for text in texts if isinstance(text, str))
 
 
 class Function(Struct):
@@ -42,8 +54,13 @@ class Said(Struct):
     @property
     def text(self) -> str:
         if isinstance(self.content, list):
-            return "".join(part.text for part in self.content if part.type == "text" and isinstance(part.text, str))
+            return "".join(part.said for part in self.content)
         return self.content or ""
+
+    @property
+    def thoughts(self) -> object:
+        parts = self.content if isinstance(self.content, list) else ()
+        return self.reasoning_content or self.reasoning or "".join(part.thought for part in parts)
 
     @property
     def answers(self) -> bool:
@@ -53,7 +70,7 @@ class Said(Struct):
     @property
     def chars(self) -> int:
         calls = [call.function.arguments for call in self.tool_calls or () if call.function]
-        texts = (self.text, self.refusal, self.reasoning_content or self.reasoning, *calls)
+        texts = (self.text, self.refusal, self.thoughts, *calls)
         return sum(len(text) for text in texts if isinstance(text, str))
 
 
@@ -110,7 +127,7 @@ class Answer(Struct):
 
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 _ANSWER = msgspec.json.Decoder(Answer)
-_CHOICES = msgspec.json.Decoder(list[dict[str, Raw]])
+CHOICES = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
 def parse(payload: bytes) -> tuple[dict[str, Raw], Answer]:
@@ -119,7 +136,7 @@ def parse(payload: bytes) -> tuple[dict[str, Raw], Answer]:
         fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
     except UNREADABLE:
         raise UpstreamFailure(malformed("The provider's answer is not the JSON that its API promises.")) from None
-    if answer.object == "error" or (answer.error is not NULL and bytes(answer.error) not in _NOTHING):
+    if answer.object in ("error", "Error") or (answer.error is not NULL and bytes(answer.error) not in _NOTHING):
         raise UpstreamFailure(streamed(payload))
     return fields, answer
 
@@ -130,7 +147,7 @@ def without_usage(fields: dict[str, Raw], answer: Answer) -> None:
     if answer.x_groq is not None and answer.x_groq.usage is not NULL:
         fields.pop("x_groq")
     if any(choice.usage is not NULL for choice in answer.choices or ()):
-        choices = _CHOICES.decode(fields["choices"])
+        choices = CHOICES.decode(fields["choices"])
         for choice in choices:
             choice.pop("usage", None)
         fields["choices"] = Raw(msgspec.json.encode(choices))

@@ -18,6 +18,8 @@ from tests.adapters.translated import answered, sent
 
 E = Endpoint
 NEW = Quirks(max_tokens_field="max_completion_tokens")
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+SAID = {"type": "text", "text": "Hi"}
 ODD = b'{ "a" : [1.0, 1e2,  "\\u00e9\\/"] }'
 
 
@@ -88,8 +90,7 @@ def test_what_changes_in_the_body(body: dict[str, Any], fields: dict[str, Any], 
         ({"content": None, "refusal": "No."}, "stop", True),
         ({"content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}, "x", True),
         ({"content": "", "tool_calls": []}, "stop", False),
-        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]}, "stop", False),
-        ({"content": [{"type": "thinking"}, {"type": "text", "text": "Hi"}]}, "stop", True),
+        ({"content": [{"type": "reference"}, {"type": "text", "text": "Hi"}]}, "stop", True),
     ],
 )
 def test_an_answer_is_more_than_thoughts(message: dict[str, Any], finish: str, has_answer: bool) -> None:
@@ -99,6 +100,35 @@ def test_an_answer_is_more_than_thoughts(message: dict[str, Any], finish: str, h
     body = answered(reply.body)
     assert (body["model"], body["id"], body["timings"], "usage" in body) == ("auto", "c-1", {"x": 1.5}, False)
     assert body["choices"][0]["message"] == {"role": "assistant", **message}
+
+
+@pytest.mark.parametrize(
+    ("parts", "message", "has_answer"),
+    [
+        ([THOUGHT, {"type": "text", "text": "H"}, SAID], {"content": "HHi", "reasoning_content": "hm"}, True),
+        ([THOUGHT, THOUGHT], {"content": None, "reasoning_content": "hmhm"}, False),
+        ([{"type": "thinking"}, SAID], {"content": "Hi"}, True),
+        ([{"type": "thinking", "thinking": [{"text": 1}, 2]}, {"type": "text"}], {"content": None}, False),
+    ],
+)
+def test_content_parts_become_text_and_thoughts(parts: list[Any], message: dict[str, Any], has_answer: bool) -> None:
+    reply = decode(answer({"content": parts}))
+    assert answered(reply.body)["choices"][0]["message"] == {"role": "assistant", **message}
+    assert reply.has_answer is has_answer
+    decoder = ADAPTER.stream(call({}, stream=True))
+    chunk = {"choices": [{"index": 0, "delta": {"content": parts}, "finish_reason": None}]}
+    event = msgspec.json.decode(decoder.feed(b"data: " + msgspec.json.encode(chunk) + b"\n\n").removeprefix(b"data: "))
+    assert event["choices"][0]["delta"] == message
+    assert decoder.output_chars == len(message["content"] or "") + len(message.get("reasoning_content", ""))
+
+
+def test_thoughts_that_a_provider_does_not_take_back_stay_here() -> None:
+    answered_before = {"role": "assistant", "content": "Hi", "reasoning_content": "hm"}
+    body = {"messages": [{"role": "user", "content": 'No "reasoning_content"?'}, answered_before]}
+    kept = sent(ADAPTER, call(body))["messages"]
+    left = sent(ADAPTER, call(body, quirks=Quirks(refuses=("messages.reasoning_content",))))["messages"]
+    assert kept == body["messages"]
+    assert left == [body["messages"][0], {"role": "assistant", "content": "Hi"}]
 
 
 def test_what_the_provider_left_out_is_filled_in() -> None:

@@ -72,7 +72,7 @@ def _whole(answer: Any, headers: dict[str, str]) -> Seen:
 
 def _said(message: Any, choice: Any) -> Said:
     return Said(
-        text=_text(message.content),
+        text=message.content or "",
         reasoning=_thoughts(message),
         refusal=message.refusal or "",
         calls=tuple((call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()),
@@ -101,7 +101,7 @@ def _grown(choices: list[Any]) -> Said:
     (finish,) = [choice.finish_reason for choice in choices if choice.finish_reason]
     assert [delta.role for delta in deltas if delta.role] == ["assistant"]
     return Said(
-        text="".join(_text(delta.content) for delta in deltas),
+        text="".join(delta.content or "" for delta in deltas),
         reasoning="".join(_thoughts(delta) for delta in deltas),
         refusal="".join(delta.refusal or "" for delta in deltas),
         calls=_calls(call for delta in deltas for call in delta.tool_calls or ()),
@@ -120,14 +120,7 @@ def _calls(pieces: Iterable[Any]) -> tuple[tuple[str, str, str], ...]:
     return tuple((number, name, arguments) for number, name, arguments in grown.values())
 
 
-def _text(content: Any) -> str:
-    """Mistral's reasoning models answer with a list of parts."""
-    return "".join(part.get("text", "") for part in content) if isinstance(content, list) else content or ""
-
-
 def _thoughts(message: Any) -> str:
-    if isinstance(message.content, list):
-        return "".join(text["text"] for part in message.content for text in part.get("thinking", ()))
     return getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or ""
 
 

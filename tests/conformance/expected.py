@@ -84,10 +84,9 @@ ANSWERS = {
 IDS = {"anthropic": "msg_upstream", "gemini": "resp_upstream"}
 """Of a chat answer; "chatcmpl-upstream" on all other wires."""
 _SERVED = {"anthropic": "{model}-20260101", "gemini": "{model}-001"}
-_REFUSES = {
+_REFUSES = {name: row.error for name, row in FLAVOURS.items()} | {
     "anthropic": errors.anthropic,
     "gemini": errors.gemini,
-    **{name: row.error for name, row in FLAVOURS.items()},
 }
 _CALL_IDS = {"anthropic": "toolu_call_{at}", "gemini": "call_resp_upstream_0_{at}"}
 _SHOWS_THOUGHTS = {"anthropic", "gemini", "mistral", *(name for name, row in FLAVOURS.items() if row.reasoning_field)}
