@@ -1,0 +1,65 @@
+"""One gateway for all clients: each behaviour behind a chat-only provider and behind one with a Responses endpoint."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+import openai
+import pytest
+
+from tests.gateway.running import Gateway, ordered, serving, target
+from tests.upstream import BEHAVIOURS, Upstream
+
+T = TypeVar("T")
+CHAT_ONLY = {"flavour": "deepseek", "provider": "deepseek"}
+NATIVE = {"flavour": "openai", "provider": "openai"}
+ALL = ["chat", "tools", "json_schema", "vision", "completions", "embeddings", "logprobs", "n"]
+
+
+def policy(url: str) -> dict[str, Any]:
+    kinds = {"chat": CHAT_ONLY, "native": NATIVE}
+    targets = {
+        f"{kind}/{name}": target(url, name, capabilities=ALL, **who)
+        for kind, who in kinds.items()
+        for name in BEHAVIOURS
+    }
+    targets["text-only"] = target(url, "normal", capabilities=["chat"])
+    targets["parts"] = target(url, "reasoning", flavour="mistral", provider="mistral")
+    return {"version": 1, "targets": targets, "routes": {"auto": ordered("chat/normal", "native/normal")}}
+
+
+@pytest.fixture(scope="session")
+def clients_gateway(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream) -> Iterator[Gateway]:
+    with serving(tmp_path_factory.mktemp("clients"), policy(upstream_server.url)) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def gateway(clients_gateway: Gateway, upstream: Upstream) -> Iterator[Gateway]:
+    yield clients_gateway
+    clients_gateway.check_books()
+
+
+@pytest.fixture(scope="session")
+def session_client(clients_gateway: Gateway) -> Iterator[openai.OpenAI]:
+    with clients_gateway.client() as client:
+        yield client
+
+
+@pytest.fixture
+def client(session_client: openai.OpenAI, gateway: Gateway) -> openai.OpenAI:
+    return session_client
+
+
+@pytest.fixture
+def run(gateway: Gateway) -> Callable[[Callable[[openai.AsyncOpenAI], Awaitable[T]]], T]:
+    """Runs what is awaited with the asynchronous client."""
+
+    def runs(work: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
+        async def main() -> T:
+            async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="k", max_retries=0) as client:
+                return await work(client)
+
+        return asyncio.run(main())
+
+    return runs

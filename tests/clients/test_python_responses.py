@@ -1,0 +1,194 @@
+"""`/v1/responses` with the official Python client, over a provider that only speaks chat and over one that has the
+endpoint: the client must not notice which."""
+
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from tests.gateway.running import Gateway, usd
+from tests.upstream import REASONING, REFUSAL, TEXT, Upstream
+
+HELLO = "".join(TEXT)
+NORMAL_NANO = 20 * 1_000 + 10 * 2_000
+KINDS = ["chat", "native"]
+PATHS = {"chat": "/deepseek/v1/chat/completions", "native": "/openai/v1/responses"}
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TOOLS: Any = [
+    {"type": "function", "name": name, "parameters": PARAMETERS, "strict": True} for name in ("weather", "climate")
+]
+ARGUMENTS = '{"city":"Köln","days":7}'
+
+
+class Weather(BaseModel):
+    city: str
+    days: int
+
+
+def grown(client: openai.OpenAI, model: str, **asked: Any) -> tuple[list[Any], Any]:
+    """The events of a stream and its final response."""
+    with client.responses.stream(model=model, input="Hi", **asked) as stream:
+        return list(stream), stream.get_final_response()
+
+
+def items(response: Any) -> list[Any]:
+    return list(response.output)
+
+
+def check_usage(usage: Any, cost: int) -> None:
+    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (20, 10, 30)
+    assert usage.to_dict()["cost"] == usd(cost)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_response_and_its_row(client: openai.OpenAI, gateway: Gateway, upstream: Upstream, kind: str) -> None:
+    raw = client.responses.with_raw_response.create(
+        model=f"{kind}/normal", input="Sag Hallo", instructions="Kurz.", store=True, extra_body={"vendor": {"a": [1]}}
+    )
+    response, row = raw.parse(), gateway.row(raw.headers["x-request-id"])
+    assert (response.output_text, response.status, response.model) == (HELLO, "completed", f"{kind}/normal")
+    assert response.id.startswith("resp_")
+    assert (response.object, response.to_dict()["store"], response.error) == ("response", False, None)
+    check_usage(response.usage, NORMAL_NANO)
+    assert (row["endpoint"], row["target"], row["cost"]) == ("responses", f"{kind}/normal", NORMAL_NANO)
+    assert raw.headers["x-lowpass-model"] == f"{kind}/normal"
+    body = upstream.last.json
+    assert upstream.last.path == PATHS[kind]
+    assert body["vendor"] == {"a": [1]}
+    assert body.get("store") in ((False,) if kind == "native" else (None, False))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_of_events(client: openai.OpenAI, upstream: Upstream, kind: str) -> None:
+    events, final = grown(client, f"{kind}/normal")
+    types = [event.type for event in events]
+    assert types[:2] == ["response.created", "response.in_progress"]
+    assert types[-1] == "response.completed"
+    assert types.count("response.completed") == 1
+    numbers = [event.sequence_number for event in events]
+    assert numbers == sorted(set(numbers))
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == HELLO
+    assert {event.response.model for event in events if hasattr(event, "response")} == {f"{kind}/normal"}
+    assert (final.output_text, final.status) == (HELLO, "completed")
+    check_usage(final.usage, NORMAL_NANO)
+    if kind == "native":
+        assert upstream.last.json["store"] is False
+    else:
+        assert upstream.last.json["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_asynchronous_client(run: Any, kind: str) -> None:
+    async def work(client: openai.AsyncOpenAI) -> list[str]:
+        whole = await client.responses.create(model=f"{kind}/normal", input="Hi")
+        stream = await client.responses.create(model=f"{kind}/normal", input="Hi", stream=True)
+        pieces = [event.delta async for event in stream if event.type == "response.output_text.delta"]
+        return [whole.output_text, "".join(pieces)]
+
+    assert run(work) == [HELLO, HELLO]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pydantic_model_comes_back(client: openai.OpenAI, kind: str) -> None:
+    parsed = client.responses.parse(model=f"{kind}/schema", input="Hi", text_format=Weather)
+    assert parsed.output_parsed == Weather(city="Köln", days=7)
+    _, final = grown(client, f"{kind}/schema", text_format=Weather)
+    assert final.output_parsed == parsed.output_parsed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tools_and_the_turn_after_them(client: openai.OpenAI, upstream: Upstream, kind: str) -> None:
+    whole = client.responses.create(model=f"{kind}/parallel-tools", input="Hi", tools=TOOLS)
+    events, final = grown(client, f"{kind}/parallel-tools", tools=TOOLS)
+    for response in (whole, final):
+        calls: Any = [item for item in response.output if item.type == "function_call"]
+        assert [(call.name, call.arguments) for call in calls] == [("weather", ARGUMENTS), ("climate", ARGUMENTS)]
+        assert [call.call_id for call in calls] == ["call_0", "call_1"]
+    deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+    assert "".join(deltas) == ARGUMENTS * 2
+    done: Any = [event for event in events if event.type == "response.function_call_arguments.done"]
+    assert [event.arguments for event in done] == [ARGUMENTS, ARGUMENTS]
+    results = [{"type": "function_call_output", "call_id": f"call_{at}", "output": f"{at}°"} for at in range(2)]
+    turns: Any = [{"role": "user", "content": "Hi"}, *(item.to_dict() for item in whole.output), *results]
+    answer = client.responses.create(model=f"{kind}/normal", input=turns, tools=TOOLS)
+    assert answer.output_text == HELLO
+    if kind == "chat":
+        messages = upstream.last.json["messages"]
+        assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool"]
+        assert [call["function"]["arguments"] for call in messages[1]["tool_calls"]] == [ARGUMENTS, ARGUMENTS]
+        assert [message["content"] for message in messages[2:]] == ["0°", "1°"]
+    else:
+        assert upstream.last.json["input"] == turns
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_thoughts_are_items_of_their_own(client: openai.OpenAI, kind: str) -> None:
+    asked: Any = {"reasoning": {"summary": "auto"}}
+    whole = client.responses.create(model=f"{kind}/reasoning", input="Hi", **asked)
+    events, final = grown(client, f"{kind}/reasoning", **asked)
+    for response in (whole, final):
+        thought, said = items(response)
+        assert (thought.type, said.type) == ("reasoning", "message")
+        assert thought.summary[0].text == "".join(REASONING)
+        assert response.output_text == HELLO
+        assert response.usage is not None
+        assert response.usage.output_tokens_details.reasoning_tokens == 30
+    deltas = [event.delta for event in events if event.type == "response.reasoning_summary_text.delta"]
+    assert deltas == list(REASONING)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_that_was_cut_short_says_so(client: openai.OpenAI, kind: str) -> None:
+    whole = client.responses.create(model=f"{kind}/empty-length", input="Hi")
+    with client.responses.create(model=f"{kind}/empty-length", input="Hi", stream=True) as stream:
+        *_, last = stream
+    assert last.type == "response.incomplete"
+    for response in (whole, last.response):
+        assert (response.status, response.output_text) == ("incomplete", "")
+        assert response.incomplete_details is not None
+        assert response.incomplete_details.reason == "max_output_tokens"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refusal_is_a_part_of_the_message(client: openai.OpenAI, kind: str) -> None:
+    whole = client.responses.create(model=f"{kind}/refusal", input="Hi")
+    _, final = grown(client, f"{kind}/refusal")
+    for response in (whole, final):
+        message: Any = response.output[0]
+        assert [(part.type, part.refusal) for part in message.content] == [("refusal", "".join(REFUSAL))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("behaviour", ["cut-after-first", "cut"])
+def test_a_broken_stream_is_no_response(client: openai.OpenAI, gateway: Gateway, kind: str, behaviour: str) -> None:
+    stream = client.responses.create(model=f"{kind}/{behaviour}", input="Hi", stream=True)
+    with stream, pytest.raises(openai.APIError):
+        assert not [event for event in stream if event.type == "response.completed"]
+    row = gateway.row(stream.response.headers["x-request-id"])
+    assert (row["status"], row["error"], row["attempts"][0]["usage_source"]) == (200, "cut", "estimated")
+
+
+def test_what_chat_can_not_say_needs_the_endpoint(client: openai.OpenAI, upstream: Upstream) -> None:
+    search: Any = [{"type": "web_search"}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model="chat/normal", input="Hi", tools=search)
+    assert (caught.value.param or "").startswith("tools")
+    assert upstream.requests == []
+    native: Any = {"model": "native/normal", "input": "Hi", "tools": search, "previous_response_id": "resp_1"}
+    assert client.responses.create(**native).output_text == HELLO
+    assert upstream.last.json["tools"] == search
+
+
+def test_thoughts_in_content_parts_are_read_too(client: openai.OpenAI) -> None:
+    """Mistral's reasoning models answer with a list."""
+    whole = client.responses.create(model="parts", input="Hi")
+    _, final = grown(client, "parts")
+    for response in (whole, final):
+        assert [item.type for item in response.output] == ["reasoning", "message"]
+        assert response.output_text == HELLO
