@@ -48,6 +48,7 @@ class Exchange:
 
     async def read(self) -> bytes:
         self._whole = True
+        self._resume()
         while not self._complete:
             await self._wait()
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
@@ -65,11 +66,15 @@ class Exchange:
             await self._wait()
         data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
+        self._resume()
+        self._buffered = 0
+        return data
+
+    def _resume(self) -> None:
+        """Reads on, where what arrived before anybody asked for it had filled the buffer."""
         if self._buffered > HIGH_WATER and self._connection is not None:
             self.deadline = min(self._loop.time() + self._between, self._last)
             self._connection.resume()
-        self._buffered = 0
-        return data
 
     def close(self) -> None:
         if self._connection is not None:

@@ -218,6 +218,21 @@ def test_a_connection_whose_last_bytes_filled_the_buffer_is_read_again() -> None
         assert with_transport(read_late) == [HIGH_WATER + 1] * 2
 
 
+def test_a_whole_answer_that_fills_the_buffer_before_it_is_read_arrives() -> None:
+    """More than the kernel's own buffers hold, so that the upstream has to wait for us to read on."""
+    size = 40 * HIGH_WATER
+    with canned({"large": (200, b"x" * size)}) as server:
+        place = at(f"{server.url}/large/v1", timeouts=Timeouts(first=5_000, between=5_000))
+        request = OpenAICompatible().encode(errand(place).call(errand(place).plan.steps[0]))
+
+        async def read_late(transport: HttpTransport) -> int:
+            response = await transport.send(place.base_url, request, place.timeouts)
+            await asyncio.sleep(0.2)
+            return len(await response.read())
+
+        assert with_transport(read_late) == size
+
+
 def test_a_whole_answer_is_priced_from_what_came(upstream: scripted.Upstream) -> None:
     place = at(upstream.base_url("openai"), "missing-usage")
 
