@@ -4,6 +4,7 @@ ARGS ?=
 
 BIN := .venv/bin
 LITELLM := .venv-litellm/bin
+NODE := tests/clients/node
 # pip and not something faster: it is there, and it knows the machine's own index, proxy and certificates.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-deps
 HASHED := $(INSTALL) --require-hashes
@@ -12,7 +13,7 @@ OURSELVES := $(INSTALL) --no-build-isolation --config-settings editable_mode=com
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command 'make lock'
 
-.PHONY: help serve test demo check bench lock litellm-test clean
+.PHONY: help serve test demo check bench lock litellm-test node-test clean
 
 help: ## print these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -26,6 +27,9 @@ test: .venv/.dev .venv-litellm/.installed ## run the whole suite, then LiteLLM's
 
 litellm-test: .venv-litellm/.installed ## run the tests of LiteLLM's adapter
 	$(LITELLM)/python -m pytest tests/adapters/test_litellm.py $(ARGS)
+
+node-test: .venv/.dev $(NODE)/node_modules/.installed ## run the official Node client against a gateway
+	$(BIN)/python -m pytest tests/clients/test_node.py $(ARGS)
 
 demo: .venv/.dev ## send about thirty prompts through a running gateway with the official client
 	@$(BIN)/python -m bench.demo $(ARGS)
@@ -49,7 +53,7 @@ lock: .venv/.lock ## resolve requirements/ anew; ARGS=--upgrade takes newer rele
 		-o requirements/litellm-test.txt
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-litellm build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-litellm $(NODE)/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each environment is a folder; the stamp in it says that it holds what the requirements name.
@@ -71,6 +75,11 @@ clean: ## remove everything that make made
 
 .venv/.lock: .venv/.made requirements/lock.txt
 	@$(BIN)/python $(HASHED) -r requirements/lock.txt
+	@touch $@
+
+$(NODE)/node_modules/.installed: $(NODE)/package-lock.json
+	@command -v npm >/dev/null || { echo "The Node client's test needs node and npm: install them, or leave it out"; exit 1; }
+	@cd $(NODE) && npm ci --no-audit --no-fund --silent
 	@touch $@
 
 .venv-litellm/.installed: .venv/.made requirements/litellm.txt requirements/litellm-test.txt pyproject.toml

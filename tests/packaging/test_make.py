@@ -58,4 +58,4 @@ def test_ci_runs_the_same_targets() -> None:
     lines = script.read_text().splitlines()
     assert lines[0] == "#!/usr/bin/env bash"
     assert "set -euo pipefail" in lines
-    assert lines[-2:] == ["make check", "make test"]
+    assert lines[-3:] == ["make check", "make node-test", "make test"]
