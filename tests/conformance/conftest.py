@@ -6,8 +6,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.conformance.expected import ASKED_AGAIN, CASES, LACKS, RATES, Case
-from tests.gateway.canned import PAUSE, canned
+from tests.conformance.expected import ASKED_AGAIN, CASES, EARLY, LACKS, RATES, WIRES, Case
+from tests.gateway.canned import PAUSE, Answers, canned
 from tests.gateway.running import Gateway, ordered, serving
 from tests.upstream import TEXT, Upstream
 from tests.upstream.behaviours import Break
@@ -25,9 +25,12 @@ _NEEDED = {"many": "n", "logprobs": "logprobs"}
 @pytest.fixture(scope="session")
 def conforming(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream) -> Iterator[Gateway]:
     spoilt = {_name(case): (200, _in_two_breaths(upstream_server, case)) for case in CASES if _spoils(case)}
-    with canned(spoilt) as late:
+    ends = {f"{wire}-{EARLY}": (200, data.partition(PAUSE)[0]) for wire, data in _broken_off(spoilt)}
+    with canned(spoilt | ends) as late:
         places = {case: f"{late.url}/{_name(case)}" if _spoils(case) else upstream_server.url for case in CASES}
         targets = {case.target: _target(places[case], case) for case in CASES}
+        for wire in WIRES:
+            targets[f"{wire}/{EARLY}"] = _target(f"{late.url}/{wire}-{EARLY}", Case(wire, "normal", streamed=True))
         policy = {"version": 1, "targets": targets, "routes": {"auto": ordered(CASES[0].target)}}
         with serving(tmp_path_factory.mktemp("conformance"), policy) as gateway:
             yield gateway
@@ -49,6 +52,10 @@ def session_client(conforming: Gateway) -> Iterator[openai.OpenAI]:
 @pytest.fixture
 def client(session_client: openai.OpenAI, upstream: Upstream) -> openai.OpenAI:
     return session_client
+
+
+def _broken_off(spoilt: Answers) -> list[tuple[str, bytes]]:
+    return [(wire, spoilt[f"{wire}-error-in-stream"][1]) for wire in WIRES]
 
 
 def _spoils(case: Case) -> bool:

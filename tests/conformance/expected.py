@@ -66,16 +66,12 @@ OTHER_KINDS = {
 _STATED_IN_STREAM = ("openrouter", "vllm", "llamacpp", "anthropic", "gemini")
 """Wires whose error events carry a status or a type that tells "overloaded" from a failure."""
 
+_UPSTREAM = ("api_error", "upstream_error")
 # Kind of failure → status, type and code for the client.
 ANSWERS = {
-    "rate_limited": (503, "api_error", "upstream_error"),
-    "overloaded": (503, "api_error", "upstream_error"),
-    "server_error": (502, "api_error", "upstream_error"),
-    "bad_response": (502, "api_error", "upstream_error"),
-    "cut": (502, "api_error", "upstream_error"),
-    "auth": (502, "api_error", "upstream_error"),
-    "quota": (502, "api_error", "upstream_error"),
-    "timeout": (504, "api_error", "upstream_error"),
+    **dict.fromkeys(("rate_limited", "overloaded"), (503, *_UPSTREAM)),
+    **dict.fromkeys(("server_error", "bad_response", "cut", "auth", "quota"), (502, *_UPSTREAM)),
+    "timeout": (504, *_UPSTREAM),
     "context_length": (400, "invalid_request_error", "context_length_exceeded"),
     "content_filter": (400, "invalid_request_error", "content_filter"),
     "bad_request": (400, "invalid_request_error", "invalid_request_error"),
@@ -165,6 +161,8 @@ class Case(Struct, frozen=True):
         return End.BROKEN if late else End.REFUSED if failing else End.ANSWERED
 
 
+EARLY = "ends-early"
+"""Targets whose stream ends as if it were whole, without the wire's own end."""
 DYING = "close-under-next"
 """Needs a second request to be seen; has a test of its own."""
 CASES = [Case(wire, behaviour, streamed) for wire in WIRES for behaviour in BEHAVIOURS for streamed in (False, True)]

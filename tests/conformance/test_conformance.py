@@ -13,6 +13,7 @@ from tests.conformance.expected import (
     ASKS,
     CASES,
     DYING,
+    EARLY,
     IDS,
     LACKS,
     OTHER_KINDS,
@@ -31,7 +32,7 @@ from tests.conformance.expected import (
     tokens,
 )
 from tests.gateway.running import Gateway, usd
-from tests.upstream import BEHAVIOURS, RETRY_AFTER_S, Tokens, Upstream
+from tests.upstream import BEHAVIOURS, RETRY_AFTER_S, TEXT, Tokens, Upstream
 
 
 def test_every_case_has_one_end_and_every_exception_a_case() -> None:
@@ -133,6 +134,17 @@ def test_a_stream_ends_once_and_a_broken_one_never(gateway: Gateway, wire: str) 
         else:
             assert list(chunks[-1]) == ["error"]
             assert not any("error" in chunk for chunk in chunks[:-1])
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_stream_without_its_own_end_was_cut(gateway: Gateway, wire: str) -> None:
+    reply = gateway.chat(f"{wire}/{EARLY}", stream=True)
+    *_, last = reply.body.removesuffix(b"\n\n").split(b"\n\n")
+    assert TEXT[1].encode() in reply.body
+    assert json.loads(last.removeprefix(b"data: "))["error"]["kind"] == "cut"
+    row = gateway.row(reply.headers["x-request-id"])
+    assert (row["state"], row["error"], row["attempts"][0]["outcome"]) == ("settled", "cut", "cut")
+    assert row["cost"] > 0
 
 
 @pytest.mark.parametrize("wire", WIRES)
