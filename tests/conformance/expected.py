@@ -101,7 +101,7 @@ class End(StrEnum):
 
 
 class Said(Struct, frozen=True):
-    """One choice as a client reads it. `calls` are (id, name, arguments); an id of "" is any."""
+    """One choice as a client reads it. `calls` are (id, name, arguments); an id of "" is any; `tokens` come with logprobs."""
 
     text: str = ""
     reasoning: str = ""
@@ -109,7 +109,6 @@ class Said(Struct, frozen=True):
     calls: tuple[tuple[str, str, str], ...] = ()
     finish: str | None = None
     tokens: tuple[str, ...] = ()
-    """With logprobs."""
 
 
 class Case(Struct, frozen=True):
