@@ -24,7 +24,8 @@ class Exchange:
         self._loop = connection.loop
         self._between = timeouts.between / 1000
         self._last = now + timeouts.total / 1000
-        self.deadline = min(now + timeouts.first / 1000, self._last)
+        self._deadline = min(now + timeouts.first / 1000, self._last)
+        self._fed = self._paused = False
         self.status = 0
         self.received = False
         self._raw_headers: list[tuple[bytes, bytes]] = []
@@ -48,7 +49,8 @@ class Exchange:
 
     async def read(self) -> bytes:
         self._whole = True
-        self._resume()
+        if self._paused:
+            self._resume()
         while not self._complete:
             await self._wait()
         return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
@@ -63,17 +65,28 @@ class Exchange:
         while not self._chunks:
             if self._complete:
                 raise StopAsyncIteration
-            await self._wait()
+            if self._failure is not None:
+                raise UpstreamFailure(self._failure)
+            self._waiter = self._loop.create_future()
+            await self._waiter
         data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
-        self._resume()
+        if self._paused:
+            self._resume()
         self._buffered = 0
         return data
 
+    def overdue(self, now: float) -> bool:
+        """Asked by the transport's timer. Time in which the client reads too slowly is not the upstream's."""
+        if self._fed or self._paused:
+            self._fed = False
+            self._deadline = self._last if self._paused else min(now + self._between, self._last)
+        return now > self._deadline
+
     def _resume(self) -> None:
         """Reads on, where what arrived before anybody asked for it had filled the buffer."""
-        if self._buffered > HIGH_WATER and self._connection is not None:
-            self.deadline = min(self._loop.time() + self._between, self._last)
+        self._paused, self._fed = False, True
+        if self._connection is not None:
             self._connection.resume()
 
     def close(self) -> None:
@@ -98,16 +111,20 @@ class Exchange:
     def on_header(self, name: bytes, value: bytes) -> None:
         self._raw_headers.append((name, value))
 
-    def on_body(self, data: bytes, now: float) -> None:
+    def on_body(self, data: bytes) -> None:
         self._chunks.append(data)
         self._buffered += len(data)
-        self.deadline = min(now + self._between, self._last)
+        self._fed = True
+        if self._buffered > HIGH_WATER:
+            self._crowded()
+        self._wake()
+
+    def _crowded(self) -> None:
         if self._whole and self._buffered > LARGEST_BODY:
             self.fail(Failure(ErrorKind.BAD_RESPONSE, f"The answer is larger than {LARGEST_BODY} bytes."))
-        elif not self._whole and self._buffered > HIGH_WATER and self._connection is not None:
-            self.deadline = self._last  # the client is slow, not the upstream
+        elif not self._whole and self._connection is not None:
+            self._paused = True
             self._connection.pause()
-        self._wake()
 
     def on_complete(self) -> None:
         self._complete, self._connection = True, None
@@ -199,7 +216,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         if self._exchange is not None:
-            self._exchange.on_body(data, self.loop.time())
+            self._exchange.on_body(data)
 
     def on_message_complete(self) -> None:
         exchange = self._exchange

@@ -108,7 +108,7 @@ class HttpTransport:
             if exchange is None:
                 if not connection.usable:
                     self._active.discard(connection)
-            elif now > exchange.deadline:
+            elif exchange.overdue(now):
                 exchange.fail(Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer."))
         for pool in self._idle.values():
             while pool and (now - pool[0].idle_since > IDLE_S or not pool[0].usable):
