@@ -6,7 +6,7 @@ Thoughts can't travel back: Mistral refuses a message with `reasoning_content`, 
 import msgspec
 from msgspec import Raw
 
-from adapters.openai_wire import CHOICES, NULL, Answer, Part
+from adapters.openai_wire import CHOICES, NULL, Answer, Part, absent
 
 THOUGHTS = "messages.reasoning_content"
 """Among `Quirks.refuses`: the field of earlier answers that the provider does not take back."""
@@ -22,8 +22,7 @@ def plain(fields: dict[str, Raw], answer: Answer) -> None:
         return
     choices = CHOICES.decode(fields["choices"])
     for choice in choices:
-        for name in choice.keys() & {"message", "delta"}:
-            choice[name] = _told(choice[name])
+        choice.update({name: _told(choice[name]) for name in ("message", "delta") if not absent(choice, name)})
     fields["choices"] = _raw(choices)
 
 

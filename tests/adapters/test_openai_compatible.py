@@ -116,7 +116,7 @@ def test_content_parts_become_text_and_thoughts(parts: list[Any], message: dict[
     assert answered(reply.body)["choices"][0]["message"] == {"role": "assistant", **message}
     assert reply.has_answer is has_answer
     decoder = ADAPTER.stream(call({}, stream=True))
-    chunk = {"choices": [{"index": 0, "delta": {"content": parts}, "finish_reason": None}]}
+    chunk = {"choices": [{"index": 0, "delta": {"content": parts}, "message": None, "finish_reason": None}]}
     event = msgspec.json.decode(decoder.feed(b"data: " + msgspec.json.encode(chunk) + b"\n\n").removeprefix(b"data: "))
     assert event["choices"][0]["delta"] == message
     assert decoder.output_chars == len(message["content"] or "") + len(message.get("reasoning_content", ""))
