@@ -101,7 +101,7 @@ class End(StrEnum):
 
 
 class Said(Struct, frozen=True):
-    """One choice as a client reads it. `calls` are (id, name, arguments), an id of "" is any; `tokens` with logprobs."""
+    """One choice as read by a client. `calls` are (id, name, arguments), "" is any id; `tokens` with logprobs."""
 
     text: str = ""
     reasoning: str = ""
