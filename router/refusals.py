@@ -79,9 +79,6 @@ def stream_error(failure: Failure) -> bytes:
     return b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
 
 
-LEDGER_DOWN = ClientError(
-    503,
-    "ledger_unavailable",
-    "The ledger can't be written, so nothing can be charged; no request is sent until it can.",
-    type="api_error",
-)
+def ledger_down() -> ClientError:
+    message = "The ledger can't be written, so nothing can be charged; no request is sent until it can."
+    return ClientError(503, "ledger_unavailable", message, type="api_error")

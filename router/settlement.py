@@ -14,7 +14,7 @@ from router.errors import TABLE, ClientError
 from router.estimate.estimate import least_cost
 from router.ledger.journal import LedgerUnavailable
 from router.ledger.write import Outcome, birth, settle
-from router.refusals import LEDGER_DOWN, over_budget, stream_error
+from router.refusals import ledger_down, over_budget, stream_error
 from router.telemetry import Telemetry
 from router.types.attempt import Attempt
 from router.types.call import StreamDecoder
@@ -84,7 +84,7 @@ class Settlement:
     def _unbound(self, caller: Caller, decision: Decision, now: int) -> Plan:
         """No budget binds: the row is born, but there is nothing to hold and nothing to wait for."""
         if not self._books.journal.available:
-            raise LEDGER_DOWN
+            raise ledger_down()
         birth(self._books.journal, self._request, caller, decision, decision.plan.steps[0].estimate.hold, now)
         return decision.plan
 
@@ -99,8 +99,9 @@ class Settlement:
             raise
         except LedgerUnavailable:
             pass  # as if it had been known before
-        self.close(LEDGER_DOWN.status, LEDGER_DOWN.code)
-        raise LEDGER_DOWN
+        refusal = ledger_down()
+        self.close(refusal.status, refusal.code)
+        raise refusal
 
     def close(self, status: int, error: str | None) -> int:
         """Books, rows and metrics learn of the end in one transaction. Returns the request's cost in nano-USD."""

@@ -19,9 +19,6 @@ LARGEST_BODY = 32 * 1024 * 1024
 """Bytes; a larger request is refused with 413, before it is read where its length is stated."""
 
 encode = msgspec.json.Encoder(decimal_format="number").encode
-_TOO_LARGE = ClientError(
-    413, "request_too_large", f"The body is larger than {LARGEST_BODY // 1024**2} MiB. Send files by reference."
-)
 CRASHED = ClientError(500, "internal_error", "lowpass failed; its log says where.", type="api_error")
 _log = logging.getLogger(__name__)
 
@@ -29,17 +26,22 @@ _log = logging.getLogger(__name__)
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length) > LARGEST_BODY:
-        raise _TOO_LARGE
+        raise _too_large()
     message = await receive()
     body: bytes = message.get("body", b"")
     while message.get("more_body"):
         message = await receive()
         body += message.get("body", b"")
         if len(body) > LARGEST_BODY:
-            raise _TOO_LARGE
+            raise _too_large()
     if message["type"] == "http.disconnect":
         raise ClientError(400, "invalid_request_error", "The connection was closed before the body was complete.")
     return body
+
+
+def _too_large() -> ClientError:
+    message = f"The body is larger than {LARGEST_BODY // 1024**2} MiB. Send files by reference."
+    return ClientError(413, "request_too_large", message)
 
 
 async def send_json(status: int, body: bytes, headers: Headers, send: Send) -> None:
