@@ -28,15 +28,17 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
     if length.isdigit() and int(length) > LARGEST_BODY:
         raise _too_large()
     message = await receive()
-    body: bytes = message.get("body", b"")
+    parts = [message.get("body", b"")]
+    size = len(parts[0])
     while message.get("more_body"):
         message = await receive()
-        body += message.get("body", b"")
-        if len(body) > LARGEST_BODY:
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > LARGEST_BODY:
             raise _too_large()
     if message["type"] == "http.disconnect":
         raise ClientError(400, "invalid_request_error", "The connection was closed before the body was complete.")
-    return body
+    return b"".join(parts)
 
 
 def _too_large() -> ClientError:
