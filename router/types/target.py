@@ -96,7 +96,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
     responses: bool = False
     """Has `/v1/responses` of its own."""
     refuses: tuple[str, ...] = ()
-    """Request fields that the provider answers with an error; dropped."""
+    """Request fields that the provider answers with an error; dropped. `messages.NAME` is a field of each message."""
 
 
 class Provider(Struct, frozen=True, kw_only=True):
