@@ -26,7 +26,7 @@ from router.api.rest import rest
 from router.budget.budget import Budget
 from router.budget.embedded import EmbeddedBudgets
 from router.choose import choose, index
-from router.config import Config, Watcher, load, problems
+from router.config import Config, Watcher, engines_needed, load, problems
 from router.decide.explain import Explained, explain
 from router.decide.health import Health
 from router.dispatch.http import HttpTransport
@@ -49,8 +49,8 @@ TICK_S = 1.0
 RECOVER_EVERY = 10
 """Ticks between two looks at leases: ours are renewed, those of processes that died are charged."""
 
-_ANY_ENGINE = {name: "http://127.0.0.1:9/v1" for name in known()}
-"""For commands that read a policy without launching anything; port 9 discards (RFC 863)."""
+_NOWHERE = "http://127.0.0.1:9/v1"
+"""Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
 Engines = Callable[[], Sequence[EngineState]]
 _log = logging.getLogger("lowpass")
 
@@ -62,19 +62,25 @@ def load_policy(path: Path, engines: Mapping[str, str]) -> Config:
 
 def inspect_policy(path: Path) -> tuple[Problem, ...]:
     """Everything that is wrong with a policy file; engines count as running."""
-    return problems(path, catalog.read(), os.environ, _ANY_ENGINE)
+    return problems(path, catalog.read(), os.environ, _unlaunched(path))
 
 
 def policy_budgets(path: Path) -> tuple[Budget, ...]:
-    return load_policy(path, _ANY_ENGINE).budgets
+    return load_policy(path, _unlaunched(path)).budgets
 
 
 def explain_request(path: Path, body: bytes) -> Explained:
     """Steps 3–5 on one chat request, with every target in good health. Raises `ClientError` and `ConfigError`."""
-    rules = index(load_policy(path, _ANY_ENGINE))
+    rules = index(load_policy(path, _unlaunched(path)))
     request = parse(Endpoint.CHAT, new_id(), body, ())
     decision, _ = choose(rules, request, OPEN, Health(time.monotonic), random())  # noqa: S311 - a share of traffic
     return explain(decision)
+
+
+def _unlaunched(path: Path) -> dict[str, str]:
+    """Engines that `lowpass serve` could launch: those that come with lowpass, and specs that are there."""
+    own = [name for name in engines_needed(path) if Path(name).is_file()]
+    return dict.fromkeys((*known(), *own), _NOWHERE)
 
 
 def keyring(settings: Settings) -> Keyring:

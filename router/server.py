@@ -48,8 +48,9 @@ async def _serve(settings: Settings) -> None:
             f"{settings.host} can be reached from other machines and no key exists:"
             " make one with `lowpass keys create NAME`, or listen on 127.0.0.1"
         )
-    supervisor = Supervisor([read(name) for name in engines_needed(settings.policy)], settings.logs)
-    engines = dict(supervisor.endpoints)
+    specs = {name: read(name) for name in engines_needed(settings.policy)}
+    supervisor = Supervisor(specs.values(), settings.logs)
+    engines = {name: supervisor.endpoints[spec.name] for name, spec in specs.items()}
     watcher = Watcher(settings.policy, lambda path: load_policy(path, engines))
     config = load_policy(settings.policy, engines)
     with _listen(settings) as listener:

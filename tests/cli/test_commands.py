@@ -185,6 +185,21 @@ def test_a_second_signal_does_not_wait(home: Gateway, upstream: Upstream) -> Non
     assert home.only("plain")["error"] == "client_gone"
 
 
+def test_an_engine_of_ones_own_without_its_model_is_told_in_one_line(home: Gateway) -> None:
+    spec = home.home / "mine.yaml"
+    spec.write_text(
+        "{name: mine, engine: llamacpp, model: local/smollm2-135m-instruct, file: none.gguf, context: 2048}"
+    )
+    targets = {"mine": {"model": "local/smollm2-135m-instruct", "engine": str(spec)}}
+    home.write_policy({"version": 1, "targets": targets, "routes": {"auto": ordered("mine")}})
+    assert home.lowpass("check", "--policy", str(home.policy))[0] == 0
+    status, output = home.lowpass("serve", "--port", "0", "--policy", str(home.policy))
+    assert status == 1
+    (line,) = [line for line in output.splitlines() if line.startswith("lowpass: ")]
+    assert f"the model file {home.home}/none.gguf is missing: set `file` in the spec of mine" in line
+    assert "Traceback" not in output
+
+
 def test_the_command_line_loads_nothing_heavy() -> None:
     """A shell completion or `--help` must not wait for a web framework, and never for litellm."""
     heavy = ["fastapi", "uvicorn", "pydantic", "litellm", "msgspec", "re2", "adapters", "rich.console"]
