@@ -48,7 +48,7 @@ class Pipeline:
         self._record(decision)
         settlement = Settlement(self._books, request, plan.route)
         if not plan.steps:
-            refusal = _unserved(request, decision)
+            refusal = _unserved(request, decision, self.health)
             await settlement.turn_away(caller, decision, refusal)
             raise refusal
         plan = await settlement.reserve(caller, decision, budgets, rules.config.budget_status)
@@ -111,12 +111,12 @@ class Pipeline:
         record(self._books.journal, decision.id, now_ms(), decision.policy, document)
 
 
-def _unserved(request: Request, decision: Decision) -> ClientError:
+def _unserved(request: Request, decision: Decision, health: Health) -> ClientError:
     lacking = {dropped.reason for dropped in decision.plan.dropped} <= {"capability"}
     if request.unsaid is not None and lacking:
         message, param = request.unsaid
         return ClientError(400, "invalid_request_error", message, param=param)
-    return no_target(decision.plan, decision.classification.data_class)
+    return no_target(decision.plan, decision.classification.data_class, health.resting)
 
 
 def _deadline(request: Request) -> float | None:

@@ -1,6 +1,6 @@
 """lowpass's own answers when a request can't be served, in OpenAI's envelope, each with its remedy."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from math import ceil
 
@@ -22,14 +22,16 @@ def unknown_model(model: str, known: Iterable[str]) -> ClientError:
     return ClientError(404, "model_not_found", message, param="model")
 
 
-def no_target(plan: Plan, data_class: str) -> ClientError:
-    """403, or 503 when the only thing wrong is that every target is resting after failures."""
+def no_target(plan: Plan, data_class: str, rest_s: Callable[[str], float]) -> ClientError:
+    """403; or 503 when a target could serve but rests after failures, for `rest_s` seconds more."""
     reasons = [
         {"target": dropped.target, "reason": dropped.reason, "detail": dropped.detail} for dropped in plan.dropped
     ]
-    if reasons and all(reason["reason"] == "circuit_open" for reason in reasons):
-        message = f"Every target of route '{plan.route}' is resting after failures."
-        return ClientError(503, "upstream_error", message, type="api_error", extra={"targets": reasons})
+    rests = [rest_s(dropped.target) for dropped in plan.dropped if dropped.reason == "circuit_open"]
+    if rests:
+        message = f"Every target of route '{plan.route}' that may serve this request is resting after failures."
+        again = (("retry-after", str(max(1, ceil(min(rests))))),)
+        return ClientError(503, "upstream_error", message, type="api_error", extra={"targets": reasons}, headers=again)
     if reasons and all(reason["reason"] == "unpriced" for reason in reasons):
         message = "No target of this route has a price; add one to the policy, or set `unpriced: allow`."
         return ClientError(403, "unpriced_model", message, type="permission_error", extra={"targets": reasons})

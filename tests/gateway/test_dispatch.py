@@ -224,3 +224,23 @@ def test_a_deadline_ends_the_search(gateway: Gateway, upstream: Upstream) -> Non
     assert outcomes(row) == [("slow", "timeout")]
     assert row["total_ms"] < 2_000
     assert len(upstream.requests) == 1
+
+
+def test_while_all_that_may_serve_it_rest_the_client_is_told_when_to_come_back(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    """Another target of the route that could never serve it does not turn that into a refusal for good."""
+    targets = {
+        "rests": target(upstream.url, "rate-limited@rests"),
+        "cannot": target(upstream.url, "normal", capabilities=["embeddings"]),
+    }
+    rules = {"version": 1, "targets": targets, "routes": {"auto": ordered("rests", "cannot")}}
+    with serving(tmp_path, rules) as gateway:
+        assert gateway.chat("auto").status == 503
+        asked = len(upstream.requests)
+        reply = gateway.chat("auto")
+        assert (reply.status, reply.error["code"]) == (503, "upstream_error")
+        assert 1 <= int(reply.headers["retry-after"]) <= RETRY_AFTER_S
+        assert len(upstream.requests) == asked
+        row = gateway.row(reply.headers["x-request-id"])
+        assert (row["state"], row["status"], row["cost"], row["attempts"]) == ("released", 503, 0, [])
