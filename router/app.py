@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from random import random
 
@@ -35,6 +36,7 @@ from router.errors import ConfigError, Problem
 from router.ledger.journal import LedgerUnavailable, SqliteJournal, connect
 from router.ledger.keys import callers, every
 from router.ledger.migrate import migrate
+from router.ledger.query import reading
 from router.ledger.write import renew
 from router.pipeline import Pipeline
 from router.settings import Settings
@@ -85,19 +87,18 @@ def _unlaunched(path: Path) -> dict[str, str]:
 
 def keyring(settings: Settings) -> Keyring:
     """Open to all only on loopback, and only while no key was ever made."""
+    with closing(connect(settings.ledger)) as connection:
+        migrate(connection)
     ring = Keyring({}, open_to_all=False)
     refresh(ring, settings)
     return ring
 
 
 def refresh(ring: Keyring, settings: Settings) -> None:
-    connection = connect(settings.ledger)
-    try:
-        migrate(connection)
+    """Reads only: it runs once a second, beside the requests' own commits."""
+    with reading(settings.ledger) as connection:
         ring.callers = callers(connection)
         ring.open_to_all = settings.loopback and not every(connection)
-    finally:
-        connection.close()
 
 
 class Gateway:
