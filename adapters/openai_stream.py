@@ -5,6 +5,7 @@ import time
 import msgspec
 from msgspec import Raw
 
+from adapters.chunks import DONE
 from adapters.failure import streamed
 from adapters.openai_parts import plain
 from adapters.openai_wire import ID_PREFIXES, NULL, Answer, Choice, absent, parse, without_usage
@@ -18,7 +19,6 @@ from router.types.request import Endpoint
 from router.types.usage import Usage
 
 _OBJECTS = {Endpoint.CHAT: "chat.completion.chunk", Endpoint.COMPLETIONS: "text_completion"}
-_DONE = frame(b"[DONE]")
 _NO_CHOICES = Raw(b"[]")
 
 
@@ -59,9 +59,9 @@ class ChatStream:
     def final(self, usage: bytes) -> bytes:
         """The withheld usage chunk with our usage (llama.cpp's `timings` stay in it), if the client asked for one."""
         if not self._call.stream_usage:
-            return _DONE
+            return DONE
         chunk = {**self._identity, "model": self._model, **self._closing, "choices": _NO_CHOICES, "usage": Raw(usage)}
-        return frame(msgspec.json.encode(chunk)) + _DONE
+        return frame(msgspec.json.encode(chunk)) + DONE
 
     def _event(self, event: bytes) -> bytes:
         stamped = self._stamp(event)

@@ -31,7 +31,7 @@ from router.config import Config, Watcher, engines_needed, load, problems
 from router.decide.explain import Explained, explain
 from router.decide.health import Health
 from router.dispatch.http import HttpTransport
-from router.dispatch.walk import Dispatcher, Upstream, now_ms
+from router.dispatch.walk import Dispatcher, Upstream
 from router.errors import ConfigError, Problem
 from router.ledger.journal import LedgerUnavailable, SqliteJournal, connect
 from router.ledger.keys import callers, every
@@ -42,6 +42,7 @@ from router.pipeline import Pipeline
 from router.settings import Settings
 from router.settlement import Books
 from router.telemetry import Telemetry
+from router.types.clock import now_ms
 from router.types.ids import new_id
 from router.types.request import Endpoint
 from router.types.target import Wire

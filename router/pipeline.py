@@ -9,11 +9,12 @@ from router.decide.explain import encode, explain
 from router.decide.health import Health
 from router.dispatch.errand import Errand
 from router.dispatch.stream import CLIENT_GONE, forward
-from router.dispatch.walk import Answered, Dispatcher, Opened, clock_ms, now_ms
+from router.dispatch.walk import Answered, Dispatcher, Opened
 from router.errors import ClientError, UpstreamFailure
 from router.ledger.write import record
 from router.refusals import no_target, upstream_failed
 from router.settlement import CLIENT_CLOSED, Books, Settlement
+from router.types.clock import clock_ms, now_ms
 from router.types.plan import Decision
 from router.types.request import Caller, Request
 from router.types.served import Served, Translation

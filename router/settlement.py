@@ -9,7 +9,6 @@ from msgspec import structs
 from router.budget.budget import Budget
 from router.budget.embedded import EmbeddedBudgets
 from router.dispatch.stream import CLIENT_GONE
-from router.dispatch.walk import clock_ms, now_ms
 from router.errors import TABLE, ClientError
 from router.estimate.estimate import least_cost
 from router.ledger.journal import LedgerUnavailable
@@ -18,6 +17,7 @@ from router.refusals import ledger_down, over_budget, stream_error
 from router.telemetry import Telemetry
 from router.types.attempt import Attempt
 from router.types.call import StreamDecoder
+from router.types.clock import clock_ms, now_ms
 from router.types.failure import Failure
 from router.types.journal import Journal
 from router.types.plan import Decision, Plan

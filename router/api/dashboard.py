@@ -1,6 +1,5 @@
 """`/dashboard`: server-rendered pages, without scripts and without a request to anywhere else."""
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from router.report.chart import WIDTH
 from router.report.moment import iso
 from router.report.overview import CHART_DAYS, DAYS, overview, spent
 from router.report.render import words, written
+from router.types.clock import now_ms
 
 LATEST = 25
 """Requests that the first page lists."""
@@ -31,16 +31,12 @@ _HEADERS = {
 """A second wall behind the escaping: even markup that got through could run and load nothing."""
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 def routes(
     ledger: Path,
     policy: Callable[[], Config],
     health: Callable[[], Mapping[str, str]],
     engines: Callable[[], object],
-    clock: Callable[[], int] = _now_ms,
+    clock: Callable[[], int] = now_ms,
 ) -> APIRouter:
     """`health` names the state of every target that is not plainly healthy; `clock` is Unix time in ms."""
     router = APIRouter()
@@ -48,14 +44,14 @@ def routes(
 
     @router.get("/dashboard")
     def page() -> Response:
-        now_ms, config = clock(), policy()
+        now, config = clock(), policy()
         with reading(ledger) as connection:
             connection.execute("BEGIN")
-            seen = overview(connection, config.budgets, now_ms)
+            seen = overview(connection, config.budgets, now)
             latest = requests.latest(connection, LATEST)
         return render(
             "dashboard.html",
-            now=iso(now_ms),
+            now=iso(now),
             seen=seen,
             spent_today=spent(seen.today),
             spent_week=spent(seen.week),

@@ -3,15 +3,13 @@
 from collections.abc import Callable
 
 from router.estimate.price import charge
+from router.estimate.tokens import BYTES_PER_TOKEN
 from router.types.attempt import Attempt
 from router.types.call import Call, Reply, StreamDecoder
 from router.types.failure import Failure
 from router.types.plan import Candidate
 from router.types.price import Cost, CostSource
 from router.types.usage import Source, Usage
-
-BYTES_PER_TOKEN = 4
-"""For output that the upstream did not count."""
 
 
 class Trial:

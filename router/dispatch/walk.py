@@ -1,7 +1,6 @@
 """The only loop that talks to an upstream: targets in order, retry and fallback by the error table."""
 
 import asyncio
-import time
 from collections.abc import Mapping
 from random import random
 
@@ -14,6 +13,7 @@ from router.dispatch.errand import Errand
 from router.errors import TABLE, ClientError, UpstreamFailure
 from router.types.attempt import Attempt
 from router.types.call import Adapter, Reply, StreamDecoder, Transport, UpstreamResponse
+from router.types.clock import clock_ms, now_ms
 from router.types.failure import ErrorKind, Failure
 from router.types.plan import Candidate
 from router.types.target import Target, Timeouts, Wire
@@ -155,16 +155,6 @@ def without_key(failure: Failure, target: Target) -> Failure:
     if len(key) < SHORTEST_SECRET:
         return failure
     return structs.replace(failure, message=failure.message.replace(key, "***"))
-
-
-def now_ms() -> int:
-    """Unix time."""
-    return time.time_ns() // 1_000_000
-
-
-def clock_ms() -> float:
-    """Monotonic, for durations."""
-    return time.monotonic() * 1000
 
 
 def _timeouts(target: Target, deadline: float | None) -> Timeouts:

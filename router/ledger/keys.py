@@ -4,11 +4,11 @@ import hashlib
 import json
 import secrets
 import sqlite3
-import time
 from collections.abc import Iterable
 
 from msgspec import Struct
 
+from router.types.clock import now_ms
 from router.types.ids import new_id
 from router.types.request import Caller
 
@@ -62,7 +62,7 @@ def create(
         raise ValueError(f"there is a key named '{name}' already: revoke it first, or choose another name")
     secret = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
     lists = [json.dumps(list(values)) for values in (routes, targets, tags, scopes)]
-    row = (new_id(), digest(secret.encode()).hex(), name, _now_ms(), None, *lists, budget)
+    row = (new_id(), digest(secret.encode()).hex(), name, now_ms(), None, *lists, budget)
     connection.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     return next(key for key in every(connection) if key.id == row[0]), secret
 
@@ -80,7 +80,7 @@ def revoke(connection: sqlite3.Connection, name_or_id: str) -> Key:
     """Raises LookupError when there is no such key in force."""
     for key in every(connection):
         if key.revoked_ms is None and name_or_id in (key.name, key.id):
-            connection.execute("UPDATE keys SET revoked_ms = ? WHERE id = ?", (_now_ms(), key.id))
+            connection.execute("UPDATE keys SET revoked_ms = ? WHERE id = ?", (now_ms(), key.id))
             return key
     raise LookupError(f"there is no key '{name_or_id}' in force; `lowpass keys list` shows them")
 
@@ -110,7 +110,3 @@ def _rows(connection: sqlite3.Connection) -> list[tuple[bytes, Key]]:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,12 +1,12 @@
 """Single look-ups by id. Each opens its own connection, so that it can run on any thread."""
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from router.ledger.journal import connect
+from router.types.clock import now_ms
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def give_feedback(path: Path, identifier: str, score: float) -> bool:
     try:
         if connection.execute("SELECT 1 FROM requests WHERE id = ?", (identifier,)).fetchone() is None:
             return False
-        row = (identifier, time.time_ns() // 1_000_000, score, "client")
+        row = (identifier, now_ms(), score, "client")
         connection.execute("INSERT INTO feedback VALUES (?, ?, ?, ?)", row)
         return True
     finally:

@@ -1,6 +1,5 @@
 """A report by its name, read from a ledger file. The connection can't write, so a report never locks the gateway."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from router.report.budgets import budgets as budgets_report
 from router.report.moment import moment
 from router.report.report import Report
 from router.report.spend import spend
+from router.types.clock import now_ms
 
 NAMES = ("spend", "budgets")
 
@@ -19,8 +19,8 @@ def read(
     ledger: Path, name: str, *, by: str = "target", since: str = "", until: str = "", budgets: Sequence[Budget] = ()
 ) -> Report:
     """Raises `ClientError`: 404 for an unknown name, 400 for a value that makes no sense, each with its `param`."""
-    now_ms = time.time_ns() // 1_000_000
-    since_ms, until_ms = moment("since", since, now_ms), moment("until", until, now_ms)
+    now = now_ms()
+    since_ms, until_ms = moment("since", since, now), moment("until", until, now)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise _wrong("since", f"since ({since}) is not before until ({until}).")
     if name not in NAMES:
@@ -28,7 +28,7 @@ def read(
         raise ClientError(404, "not_found", message, param="name")
     with reading(ledger) as connection:
         if name == "budgets":
-            return budgets_report(connection, budgets, now_ms)
+            return budgets_report(connection, budgets, now)
         try:
             return spend(connection, by, since_ms, until_ms)
         except ValueError as error:

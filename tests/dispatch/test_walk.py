@@ -14,11 +14,12 @@ from router.decide.health import FIRST_REST_S, TRIP_AFTER, Health
 from router.dispatch.connection import HIGH_WATER
 from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
-from router.dispatch.walk import Answered, Dispatcher, Opened, Upstream, clock_ms
+from router.dispatch.walk import Answered, Dispatcher, Opened, Upstream
 from router.errors import UpstreamFailure
 from router.estimate.estimate import estimate
 from router.types.attempt import Attempt
 from router.types.call import Call, UpstreamRequest
+from router.types.clock import clock_ms
 from router.types.plan import Candidate, Plan
 from router.types.reservation import Reservation
 from router.types.target import Target, Timeouts, Wire
