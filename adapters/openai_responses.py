@@ -8,7 +8,7 @@ from adapters.openai_wire import NULL, Part
 from adapters.sse import Events, frame
 from adapters.usage import canonical, read
 from router.errors import UpstreamFailure
-from router.types.call import Call, Reply
+from router.types.call import Call, Reply, StreamDecoder
 from router.types.usage import Usage
 
 
@@ -91,16 +91,10 @@ def _usage(fields: dict[str, Raw]) -> Usage | None:
     return None if report is None else canonical(report)
 
 
-class ResponsesStream:
+class ResponsesStream(StreamDecoder):
     """Events pass as they are, but for the model's name; the last one waits in `final` for its usage."""
 
     def __init__(self, call: Call) -> None:
-        self.usage: Usage | None = None
-        self.finish_reason = ""
-        self.has_answer = False
-        self.finished = False
-        self.model_served = ""
-        self.output_chars = 0
         self._events = Events()
         self._model = Raw(msgspec.json.encode(call.model))
         self._last: tuple[bytes, dict[str, Raw], dict[str, Raw]] | None = None

@@ -13,27 +13,20 @@ from adapters.sse import Events, frame
 from adapters.template import Template, learn
 from adapters.usage import Report, canonical, every_choice, merge
 from router.errors import UpstreamFailure
-from router.types.call import Call
+from router.types.call import Call, StreamDecoder
 from router.types.ids import new_id
 from router.types.request import Endpoint
-from router.types.usage import Usage
 
 _OBJECTS = {Endpoint.CHAT: "chat.completion.chunk", Endpoint.COMPLETIONS: "text_completion"}
 _NO_CHOICES = Raw(b"[]")
 
 
-class ChatStream:
+class ChatStream(StreamDecoder):
     """Decodes OpenAI's chunks. An event that differs from an earlier one in its text only is stamped by `Template`,
     without being parsed; `output_chars` then counts the text's JSON bytes, so escapes and non-ASCII letters weigh more.
     """
 
     def __init__(self, call: Call) -> None:
-        self.usage: Usage | None = None
-        self.finish_reason = ""
-        self.has_answer = False
-        self.finished = False
-        self.model_served = ""
-        self.output_chars = 0
         self._call = call
         self._events = Events()
         self._template: Template | None = None

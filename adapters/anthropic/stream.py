@@ -12,7 +12,7 @@ from adapters.chunks import Chunks
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.sse import Events
 from router.errors import UpstreamFailure
-from router.types.call import Call
+from router.types.call import Call, StreamDecoder
 from router.types.usage import Source, Usage
 
 CHARS_PER_TOKEN = 4
@@ -21,16 +21,10 @@ CHARS_PER_TOKEN = 4
 _DECODER = msgspec.json.Decoder(Event)
 
 
-class AnthropicStream:
-    """A `StreamDecoder`. Until the final count arrives, `usage` holds the reported input and an estimated output."""
+class AnthropicStream(StreamDecoder):
+    """Until the final count arrives, `usage` holds the reported input and an estimated output."""
 
     def __init__(self, call: Call) -> None:
-        self.usage: Usage | None = None
-        self.finish_reason = ""
-        self.has_answer = False
-        self.finished = False
-        self.model_served = ""
-        self.output_chars = 0
         self._events = Events()
         self._chunks = Chunks(call)
         self._tokens = Tokens()

@@ -8,20 +8,13 @@ from adapters.gemini.usage import latest, usage
 from adapters.gemini.wire import NULL, Candidate, Tokens, finish, logprobs, response, said, tokens
 from adapters.sse import Events
 from router.errors import UpstreamFailure
-from router.types.call import Call
-from router.types.usage import Usage
+from router.types.call import Call, StreamDecoder
 
 
-class GeminiStream:
-    """A `StreamDecoder`. Finish reasons wait for `final`: Gemini may repeat one on every chunk."""
+class GeminiStream(StreamDecoder):
+    """Finish reasons wait for `final`: Gemini may repeat one on every chunk."""
 
     def __init__(self, call: Call) -> None:
-        self.usage: Usage | None = None
-        self.finish_reason = ""
-        self.has_answer = False
-        self.finished = False
-        self.model_served = ""
-        self.output_chars = 0
         self._events = Events()
         self._chunks = Chunks(call)
         self._begun = False

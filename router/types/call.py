@@ -88,16 +88,17 @@ class StreamDecoder(Protocol):
 
     `feed` returns whole, client-ready events stamped with the client's model, with every usage object taken out and
     without `[DONE]`; it raises `UpstreamFailure` on an error event and on malformed data. `final` returns what is left
-    to send once the answer is priced. What was learned on the way is in the attributes.
+    to send once the answer is priced. What was learned on the way is in the attributes,
+    whose values here are what a subclass begins with.
     """
 
-    usage: Usage | None
-    finish_reason: str
-    has_answer: bool
-    finished: bool
+    usage: Usage | None = None
+    finish_reason: str = ""
+    has_answer: bool = False
+    finished: bool = False
     """The upstream ended its stream in its own regular way; False at the end of the bytes means that it was cut."""
-    model_served: str
-    output_chars: int
+    model_served: str = ""
+    output_chars: int = 0
     """Characters of output seen (visible and thinking), for an estimate where usage is missing."""
 
     def feed(self, data: bytes) -> bytes: ...
