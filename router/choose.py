@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from router.budget.budget import Budget
+from router.budget.budget import Budget, Charged
 from router.classify.classify import Classifier
 from router.config.config import Config, Route
 from router.decide.eligible import Gate
@@ -59,8 +59,15 @@ def binding(rules: Rules, request: Request, caller: Caller, route: str) -> list[
     if unknown:
         message = f"There is no budget '{min(unknown)}'. Known: {', '.join(budget.id for budget in budgets)}."
         raise ClientError(400, "invalid_request_error", message, param="x-lowpass-budget")
-    tags = (*caller.tags, *request.limits.tags)
-    return [budget for budget in budgets if budget.id in named or budget.binds(route, caller, tags)]
+    charged = Charged(
+        request_id=request.id,
+        route=route,
+        caller=caller,
+        session=request.limits.session,
+        tags=(*caller.tags, *request.limits.tags),
+        targets=(),
+    )
+    return [budget for budget in budgets if budget.id in named or budget.binds(charged)]
 
 
 def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:

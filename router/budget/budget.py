@@ -1,56 +1,204 @@
-"""A budget as the policy declares it: a limit, a window, and whom it binds."""
+"""A budget as the policy declares it: a limit, a window, whom it binds, and what happens when it is used up."""
 
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from decimal import Decimal
-from typing import Annotated, Literal
+from functools import cached_property
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Struct
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
+from router.budget.window import LIFETIME, Calendar, Span, calendar, rolling, seconds
+from router.types.account import Account, Unit
 from router.types.money import nano_from_usd
 from router.types.request import Caller
 
-Window = Literal["hour", "day", "month", "lifetime"]
+Scope = Literal["all", "organisation", "team", "key", "session", "request", "route", "tag", "target"]
+Usd = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=9)]
+Tokens = Annotated[int, Field(gt=0, le=10**15)]
+Share = Annotated[Decimal, Field(gt=0, le=10)]
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
 
 
-class Budget(BaseModel):
-    """Binds every request that matches all given filters. Windows are calendar windows in UTC."""
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    id: str = Field(min_length=1)
-    limit_usd: Annotated[Decimal, Field(gt=0)]
-    window: Window = "month"
-    routes: tuple[str, ...] = ()
+
+class Rolling(_Part):
+    """The last so many seconds, minutes, hours, days or weeks: `{rolling: 36h}`."""
+
+    rolling: str
+
+    @field_validator("rolling")
+    @classmethod
+    def _readable(cls, text: str) -> str:
+        seconds(text)
+        return text
+
+
+class Downgrade(_Part):
+    """Requests that no longer fit go to another route instead of being refused."""
+
+    downgrade: str
+
+
+class FailOpenWithin(_Part):
+    """While the store is gone each gateway may go on spending from this much, which it has taken beforehand."""
+
+    fail_open_within_usd: Usd
+
+
+class Charged(Struct, frozen=True, kw_only=True):
+    """What decides which accounts a request is charged to."""
+
+    request_id: str
+    route: str
+    caller: Caller
+    session: str
+    tags: tuple[str, ...]
+    targets: tuple[str, ...]
+    """Those that may serve it."""
+
+
+class Budget(_Part):
+    """Binds every request that matches all given filters; each value of its scope has a pot of its own."""
+
+    id: Id
+    limit_usd: Usd | None = None
+    limit_thinking_tokens: Tokens | None = None
+    scope: Scope = "all"
+    window: Calendar | Literal["lifetime"] | Rolling | None = None
+    timezone: str = "UTC"
+    organisations: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    soft: bool = False
+    alerts: tuple[Share, ...] = ()
+    webhook: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s#]*$")] | None = None
+    exhausted: Literal["refuse"] | Downgrade = "refuse"
+    outage: Literal["fail_closed"] | FailOpenWithin = "fail_closed"
+    thinking_cap: Annotated[int, Field(ge=0)] | None = None
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"there is no time zone '{name}': write one such as Europe/Berlin") from None
+        return name
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> "Budget":
+        if (self.limit_usd is None) == (self.limit_thinking_tokens is None):
+            raise ValueError("give a budget one limit: limit_usd or limit_thinking_tokens")
+        if self.scope == "request" and self.window is not None:
+            raise ValueError("a budget of each request has no window: remove window")
+        return self
 
     @property
-    def limit(self) -> int:
-        """nano-USD"""
-        return nano_from_usd(self.limit_usd)
+    def unit(self) -> Unit:
+        return Unit.USD if self.limit_usd is not None else Unit.THINKING
 
-    def binds(self, route: str, caller: Caller, tags: tuple[str, ...]) -> bool:
+    @cached_property
+    def limit(self) -> int:
+        """nano-USD or thinking tokens."""
+        return nano_from_usd(self.limit_usd) if self.limit_usd is not None else self.limit_thinking_tokens or 0
+
+    @property
+    def window_name(self) -> str:
+        if isinstance(self.window, Rolling):
+            return f"rolling {self.window.rolling}"
+        if self.scope == "request":
+            return "request"
+        return self.window or ("lifetime" if self.scope == "session" else "month")
+
+    @cached_property
+    def _zone(self) -> ZoneInfo:
+        return ZoneInfo(self.timezone)
+
+    def span(self, now_ms: int) -> Span:
+        if isinstance(self.window, Rolling):
+            return rolling(seconds(self.window.rolling), now_ms)
+        name = self.window_name
+        return LIFETIME if name in ("lifetime", "request") else calendar(_calendar(name), self._zone, now_ms)
+
+    def binds(self, charged: Charged) -> bool:
+        caller = charged.caller
         return (
-            (not self.routes or route in self.routes)
-            and (not self.keys or caller.name in self.keys)
-            and (not self.tags or any(tag in self.tags for tag in tags))
+            _among(self.routes, charged.route)
+            and _among(self.keys, caller.name)
+            and _among(self.teams, caller.team)
+            and _among(self.organisations, caller.organisation)
+            and (not self.tags or any(tag in self.tags for tag in charged.tags))
+            and (not self.targets or any(target in self.targets for target in charged.targets))
         )
 
+    def caps(self, charged: Charged) -> bool:
+        """It limits each request by itself; a request that names no session is a session of its own."""
+        return self.scope == "request" or (self.scope == "session" and not charged.session)
 
-def window_bounds(window: Window, now_ms: int) -> tuple[int, int | None]:
-    """Start of the window that holds `now_ms`, and of the next one (None: never); Unix ms."""
-    now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    if window == "lifetime":
-        return 0, None
-    if window == "hour":
-        start = now.replace(minute=0, second=0, microsecond=0)
-        return _ms(start), _ms(start) + 3_600_000
-    start = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    if window == "day":
-        return _ms(start), _ms(start) + 86_400_000
-    first = start.replace(day=1)
-    following = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
-    return _ms(first), _ms(following)
+    def accounts(self, charged: Charged, now_ms: int) -> list[Account]:
+        """The pots that a request which it binds is charged to; none for one that it only caps."""
+        if self.caps(charged):
+            return []
+        span = self.span(now_ms)
+        return [self.account(value, span, self._targets(value)) for value in self._values(charged)]
+
+    def account(self, value: str, span: Span, targets: frozenset[str] = frozenset()) -> Account:
+        return Account(
+            id=self.id if self.scope == "all" else f"{self.id}|{value}",
+            budget=self.id,
+            scope=self.scope,
+            value=value,
+            unit=self.unit,
+            limit=self.limit,
+            window_start_ms=span.start,
+            since_ms=span.since,
+            resets_at_ms=span.resets_at,
+            hard=not self.soft,
+            targets=targets,
+        )
+
+    def _targets(self, value: str) -> frozenset[str]:
+        return frozenset({value}) if self.scope == "target" else frozenset(self.targets)
+
+    def _values(self, charged: Charged) -> Iterable[str]:
+        if self.scope == "target":
+            return [target for target in charged.targets if not self.targets or target in self.targets]
+        if self.scope == "tag":
+            return dict.fromkeys(tag for tag in charged.tags if not self.tags or tag in self.tags)
+        return (_value(self.scope, charged),)
 
 
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp()) * 1000
+def _value(scope: Scope, charged: Charged) -> str:
+    values: dict[str, Any] = {
+        "all": "",
+        "organisation": charged.caller.organisation,
+        "team": charged.caller.team,
+        "key": charged.caller.name,
+        "session": charged.session,
+        "route": charged.route,
+    }
+    return str(values[scope])
+
+
+def _among(wanted: tuple[str, ...], value: str) -> bool:
+    return not wanted or value in wanted
+
+
+def _calendar(name: str) -> Calendar:
+    return name  # type: ignore[return-value]
+
+
+Window = Calendar | Literal["lifetime"]
+
+
+def window_bounds(window: str, now_ms: int) -> tuple[int, int | None]:
+    """Start of the UTC window that holds `now_ms`, and of the next one (None: never); Unix ms."""
+    span = LIFETIME if window == "lifetime" else calendar(_calendar(window), ZoneInfo("UTC"), now_ms)
+    return span.start, span.resets_at

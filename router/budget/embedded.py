@@ -77,11 +77,11 @@ def _reserve(
 ) -> Reservation | Refused:
     amount, windows = wanted, []
     for budget in budgets:
-        start, resets_at = window_bounds(budget.window, now_ms)
+        start, resets_at = window_bounds(budget.window_name, now_ms)
         spent, held = connection.execute(_LEFT, (budget.id, start)).fetchone() or (0, 0)
         left = budget.limit - spent - held
         if left < least:
-            return Refused(budget.id, budget.window, budget.limit, spent, held, resets_at)
+            return Refused(budget.id, budget.window_name, budget.limit, spent, held, resets_at)
         amount = min(amount, left)
         windows.append((budget.id, start))
     if amount < wanted:

@@ -30,7 +30,7 @@ def migrate(connection: sqlite3.Connection) -> int:
 
 
 def _scripts() -> list[str]:
-    folder = files("router.ledger").joinpath("migrations")
+    folder = files("router.ledger").joinpath("migrations", "sqlite")
     named = {int(entry.name[:4]): entry for entry in folder.iterdir() if entry.name.endswith(".sql")}
     return [named[number].read_text() for number in sorted(named)]
 

@@ -28,10 +28,10 @@ def budgets(connection: sqlite3.Connection, declared: Sequence[Budget], now_ms: 
 
 
 def _row(connection: sqlite3.Connection, budget: Budget, now_ms: int) -> Row:
-    start, resets_at = window_bounds(budget.window, now_ms)
+    start, resets_at = window_bounds(budget.window_name, now_ms)
     spent, held = connection.execute(_WINDOW, (budget.id, start)).fetchone() or (0, 0)
     money = (budget.limit, spent, held, budget.limit - spent - held)
-    return (budget.id, _binds(budget), budget.window, *map(usd_from_nano, money), resets_at)
+    return (budget.id, _binds(budget), budget.window_name, *map(usd_from_nano, money), resets_at)
 
 
 def _binds(budget: Budget) -> str:

@@ -58,6 +58,8 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     id: str = ""
     name: str = ""
+    team: str = ""
+    organisation: str = ""
     routes: frozenset[str] = frozenset()
     targets: frozenset[str] = frozenset()
     tags: tuple[str, ...] = ()

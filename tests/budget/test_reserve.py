@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from router.budget.budget import Budget, Window, window_bounds
+from router.budget.budget import Budget, Charged, Window, window_bounds
 from router.budget.embedded import EmbeddedBudgets
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS, Outcome, birth, renew, settle
@@ -92,7 +92,7 @@ class Money(RuleBasedStateMachine):
             self.held[name] = self.bound[name] = granted
 
     def _left(self, budget: Budget, before: dict[tuple[str, int], tuple[int, int]]) -> int:
-        start, _ = window_bounds(budget.window, self.now)
+        start, _ = window_bounds(budget.window_name, self.now)
         return budget.limit - sum(before.get((budget.id, start), (0, 0)))
 
     @precondition(lambda self: self.held)
@@ -277,4 +277,7 @@ def test_a_new_window_starts_empty_and_old_holds_stay_in_theirs(tmp_path: Path) 
 )
 def test_whom_a_budget_binds(filters: dict[str, tuple[str, ...]], binds: bool) -> None:
     budget = Budget(id="b", limit_usd=Decimal(1), **filters)
-    assert budget.binds("auto", Caller(name="alice"), ("team-a",)) is binds
+    charged = Charged(
+        request_id="r", route="auto", caller=Caller(name="alice"), session="", tags=("team-a",), targets=()
+    )
+    assert budget.binds(charged) is binds

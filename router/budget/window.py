@@ -1,0 +1,77 @@
+"""Windows of time: which bookings count now. Nothing is ever reset; a window is a condition on timestamps."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+
+Calendar = Literal["hour", "day", "week", "month", "year"]
+
+PARTS = 100
+"""A rolling window moves in steps of a hundredth of its length: it may be one step longer than it says."""
+_LENGTH = re.compile(r"([1-9]\d{0,5})([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+class Span(Struct, frozen=True):
+    """Unix ms: bookings at `since` or later count, new ones are booked at `start`; `resets_at` is None for never."""
+
+    start: int
+    since: int
+    resets_at: int | None
+
+
+LIFETIME = Span(0, 0, None)
+
+
+def calendar(window: Calendar, zone: ZoneInfo, now_ms: int) -> Span:
+    """The calendar window around now, as clocks in `zone` show it. Weeks begin on Monday (ISO 8601)."""
+    now = datetime.fromtimestamp(now_ms / 1000, zone)
+    if window == "hour":
+        # In UTC: where clocks go back an hour comes twice, and both are windows of their own.
+        start = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(minutes=now.minute, seconds=now.second)
+        opened = _ms(start)
+        return Span(opened, opened, opened + 3_600_000)
+    start = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    if window == "week":
+        start -= timedelta(days=start.weekday())
+    elif window in ("month", "year"):
+        start = start.replace(day=1, month=start.month if window == "month" else 1)
+    opened = _ms(start)
+    return Span(opened, opened, _ms(_following(window, start)))
+
+
+def rolling(length_s: int, now_ms: int) -> Span:
+    """The last `length_s` seconds."""
+    step = step_ms(length_s)
+    start = now_ms // step * step
+    return Span(start, (now_ms - length_s * 1000) // step * step, now_ms + length_s * 1000)
+
+
+def step_ms(length_s: int) -> int:
+    return max(1_000, length_s * 1000 // PARTS)
+
+
+def seconds(text: str) -> int:
+    """ "36h" → 129600. Raises ValueError."""
+    found = _LENGTH.fullmatch(text)
+    if found is None:
+        raise ValueError("write a length such as 30m, 36h or 7d")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _following(window: Calendar, start: datetime) -> datetime:
+    """The next window's start, by the wall clock: a day in March may have 23 hours."""
+    if window == "day":
+        return start + timedelta(days=1)
+    if window == "week":
+        return start + timedelta(days=7)
+    if window == "month":
+        return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+    return start.replace(year=start.year + 1)
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1000

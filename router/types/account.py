@@ -1,0 +1,153 @@
+"""Budgets as the stores see them: accounts with a limit, and what a request wants held, holds and is refused."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Unit(StrEnum):
+    """What a budget counts."""
+
+    USD = "usd"
+    """In nano-USD."""
+    THINKING = "thinking_tokens"
+
+
+class Amount(Struct, frozen=True):
+    """One amount of each unit: nano-USD and thinking tokens."""
+
+    usd: int = 0
+    thinking: int = 0
+
+    def of(self, unit: Unit) -> int:
+        return self.usd if unit is Unit.USD else self.thinking
+
+
+class Account(Struct, frozen=True, kw_only=True):
+    """A budget as it binds one request: the pot of one value of its scope, in the window of that moment.
+
+    What was booked under `id` at `since_ms` or later counts against `limit`; what is booked now is booked at
+    `window_start_ms`. In a calendar window the two are the same; in a rolling one `since_ms` moves with the clock.
+    """
+
+    id: str
+    """The store's name for the pot, e.g. "monthly" or "per-key|alice"."""
+    budget: str
+    """The policy's name for the budget, or the id of a budget that was split off."""
+    scope: str
+    value: str = ""
+    """Whose pot it is: a key's name, a session …"""
+    unit: Unit = Unit.USD
+    limit: int
+    window_start_ms: int = 0
+    since_ms: int = 0
+    resets_at_ms: int | None = None
+    """None: never."""
+    hard: bool = True
+    """A soft account is booked like any other and refuses nothing."""
+    targets: frozenset[str] = frozenset()
+    """It is charged for attempts at these targets only; empty: at all."""
+    expires_at_ms: int | None = None
+    """Of a budget that was split off: from then on it takes no new request."""
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """What a request wants held: least ≤ tight ≤ whole, unit by unit.
+
+    `whole` is the worst case of what would be sent. It is granted where there is ample room for it (`AMPLE` times
+    that much); else `tight`, an upper quantile that is extended while the answer streams; else what is left, if that
+    is at least `least`.
+    """
+
+    least: Amount
+    tight: Amount
+    whole: Amount
+
+
+AMPLE = 20
+"""An account with room for so many whole holds is not short: a hold that is too large keeps nobody out."""
+
+
+class Hold(Struct, frozen=True):
+    """What one account keeps for one request."""
+
+    account: str
+    window_start_ms: int
+    unit: Unit
+    amount: int
+    targets: frozenset[str] = frozenset()
+
+
+class Reservation(Struct, frozen=True):
+    """What a request may spend. `granted` is in every account that binds all targets; `holds` has those of some too."""
+
+    request_id: str
+    granted: Amount
+    holds: tuple[Hold, ...] = ()
+
+    def at(self, target: str) -> Amount:
+        """What may be spent at `target`: `granted`, or less where an account for that target alone has less."""
+        usd, thinking = self.granted.usd, self.granted.thinking
+        for hold in self.holds:
+            if target in hold.targets:
+                if hold.unit is Unit.USD:
+                    usd = min(usd, hold.amount)
+                else:
+                    thinking = min(thinking, hold.amount)
+        return Amount(usd, thinking)
+
+
+class Refused(Struct, frozen=True, kw_only=True):
+    """The account that a request does not fit, as it stood in that moment; `needed` in the account's unit."""
+
+    account: Account
+    spent: int
+    held: int
+    needed: int
+
+    @property
+    def left(self) -> int:
+        return self.account.limit - self.spent - self.held
+
+    @property
+    def passing(self) -> bool:
+        """Only requests in progress stand in the way: once they are settled there may be room."""
+        return self.account.limit - self.spent >= self.needed
+
+
+class Balance(Struct, frozen=True):
+    """What an account has booked in its window, and what it keeps for requests in progress and for its children."""
+
+    spent: int
+    held: int
+
+
+class Child(Struct, frozen=True, kw_only=True):
+    """A budget split off another: its limit is held in the parent until it closes; then the parent has spent what it
+    spent, and has the rest back. It can't be larger than what the parent had left, and closes before it."""
+
+    id: str
+    parent: str
+    """The account id of the parent, which may be a child too."""
+    parent_window_ms: int
+    replaces: tuple[str, ...]
+    """Account ids of all its ancestors: a request that is charged to the child is not charged to them as well."""
+    unit: Unit
+    limit: int
+    created_ms: int
+    expires_at_ms: int | None
+    key: str
+    """Id of the key that made it: only that key, or one of its team, may use it."""
+    team: str = ""
+    closed_ms: int | None = None
+
+    def account(self) -> Account:
+        return Account(
+            id=self.id,
+            budget=self.id,
+            scope="split",
+            unit=self.unit,
+            limit=self.limit,
+            resets_at_ms=self.expires_at_ms,
+            expires_at_ms=self.expires_at_ms,
+        )
