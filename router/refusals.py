@@ -8,6 +8,9 @@ import msgspec
 from msgspec import Raw
 
 from router.errors import TABLE, ClientError
+from router.report.moment import iso
+from router.types.account import Refused as RefusedAccount
+from router.types.account import Unit
 from router.types.attempt import Attempt
 from router.types.failure import Failure
 from router.types.money import usd_json, usd_text
@@ -15,6 +18,7 @@ from router.types.plan import Plan
 from router.types.reservation import Refused
 
 _NO_RETRY = (("x-should-retry", "false"),)
+_AGAIN_SOON = (("x-should-retry", "true"), ("retry-after", "1"))
 
 
 def unknown_model(model: str, known: Iterable[str]) -> ClientError:
@@ -55,6 +59,45 @@ def over_budget(refused: Refused, needed: int, status: int) -> ClientError:
     return ClientError(
         status, "budget_exceeded", message, type="budget_exceeded", extra={"budget": budget}, headers=_NO_RETRY
     )
+
+
+def budget_exceeded(refused: RefusedAccount, status: int) -> ClientError:
+    """Told to wait a second only where requests in progress stand in the way."""
+    account, unit = refused.account, refused.account.unit
+    amounts = {"limit": account.limit, "spent": refused.spent, "held": refused.held, "needed": refused.needed}
+    budget: dict[str, object] = {
+        "id": account.budget,
+        "scope": account.scope,
+        "value": account.value,
+        "unit": unit,
+        **{name: amount_json(unit, amount) for name, amount in amounts.items()},
+        "resets_at": None if account.resets_at_ms is None else iso(account.resets_at_ms),
+    }
+    whose = f" of {account.scope} '{account.value}'" if account.value else ""
+    message = (
+        f"Budget '{account.budget}'{whose} has {_amount(unit, max(0, refused.left))} left of {_amount(unit, account.limit)};"
+        f" this request needs at least {_amount(unit, refused.needed)}. {_remedy(refused)}"
+    )
+    headers = _AGAIN_SOON if refused.passing else _NO_RETRY
+    extra: dict[str, object] = {"budget": budget}
+    return ClientError(status, "budget_exceeded", message, type="budget_exceeded", extra=extra, headers=headers)
+
+
+def amount_json(unit: Unit, amount: int) -> Raw:
+    """An exact JSON number: USD, or whole tokens."""
+    return Raw(usd_json(amount) if unit is Unit.USD else b"%d" % amount)
+
+
+def _amount(unit: Unit, amount: int) -> str:
+    return f"${usd_text(amount)}" if unit is Unit.USD else f"{amount} thinking tokens"
+
+
+def _remedy(refused: RefusedAccount) -> str:
+    if refused.passing:
+        return "Requests in progress hold the rest: try again once they are done."
+    less = "max_completion_tokens" if refused.account.unit is Unit.USD else "reasoning_effort"
+    wait = "" if refused.account.resets_at_ms is None else ", wait for the reset"
+    return f"Lower {less}{wait}, or raise the limit."
 
 
 def upstream_failed(failure: Failure, attempts: Sequence[Attempt]) -> ClientError:
