@@ -142,11 +142,10 @@ class Budget(_Part):
         """It limits each request by itself; a request that names no session is a session of its own."""
         return self.scope == "request" or (self.scope == "session" and not charged.session)
 
-    def accounts(self, charged: Charged, now_ms: int) -> list[Account]:
+    def accounts(self, charged: Charged, span: Span) -> list[Account]:
         """The pots that a request which it binds is charged to; none for one that it only caps."""
         if self.caps(charged):
             return []
-        span = self.span(now_ms)
         return [self.account(value, span, self._targets(value)) for value in self._values(charged)]
 
     def account(self, value: str, span: Span, targets: frozenset[str] = frozenset()) -> Account:
