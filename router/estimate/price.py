@@ -1,38 +1,132 @@
-"""The one price function: disjoint buckets × rates, rounded half up once per attempt."""
+"""The one price function: disjoint buckets × rates, rounded half up once per attempt; and its upper bound."""
 
+from collections.abc import Mapping
+from operator import attrgetter
+
+from router.estimate.terms import Terms, cases, terms
 from router.types.money import UNITS_PER_RATE
-from router.types.price import Cost, CostSource, Price
+from router.types.price import DEAREST_UNIT, KIN, WORST_CASE, Cost, CostSource, Price, Rates, Scope, Writes
 from router.types.usage import Source, Usage
 
+UNLIMITED = 2**53
+"""Output tokens that any sum pays for where output is free."""
 
-def charge(price: Price | None, usage: Usage) -> Cost:
-    """What an attempt with this usage costs; the provider's own figure wins where it states one."""
-    version = price.version if price else ""
+_RARE = (
+    "cache_read_explicit",
+    "cache_read_audio",
+    "cache_write_1h",
+    "cache_write_12h",
+    "input_audio",
+    "input_image",
+    "input_video",
+    "output_audio",
+    "output_image",
+    "output_video",
+)
+"""Buckets that few calls have, named as their rates."""
+_RARE_COUNTS = attrgetter(*_RARE)
+_READS = ("input", "cache_read", "cache_read_explicit")
+_WRITES = {
+    Writes.NONE: (),
+    Writes.DEFAULT: ("cache_write",),
+    Writes.ANY: ("cache_write", "cache_write_1h", "cache_write_12h"),
+}
+_MEDIA_IN = ("input_audio", "input_image", "input_video", "cache_read_audio")
+_OUT, _MEDIA_OUT = ("output", "reasoning"), ("output_audio", "output_image", "output_video")
+
+
+_WIDEST = Scope()
+
+
+def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 0, region: str = "") -> Cost:
+    """What an attempt with this usage costs; the provider's own figure wins where it states one.
+
+    `at_ms` (Unix) is when it began. Which moment of a call decides its price is not known of any provider, so the
+    dearer of its begin and its end does. `region` is the target's, for providers that don't report where they served.
+    """
+    price = price or WORST_CASE
+    own = _own(price, usage, at_ms, region)
+    if took_ms and price.rules:
+        own = max(own, _own(price, usage, at_ms + took_ms, region))
     if usage.provider_cost is not None:
-        return Cost(usage.provider_cost, CostSource.PROVIDER, version)
-    if price is None:
-        return Cost(0, CostSource.UNPRICED, "")
-    source = CostSource.PRICED if usage.source is Source.REPORTED else CostSource.ESTIMATED
-    return Cost((_rated(price, usage) + UNITS_PER_RATE // 2) // UNITS_PER_RATE, source, version)
+        nano, source = usage.provider_cost, CostSource.PROVIDER
+    elif price.assumed:
+        nano, source = own, CostSource.UNPRICED
+    else:
+        nano, source = own, CostSource.PRICED if usage.source is Source.REPORTED else CostSource.ESTIMATED
+    flagged = bool(usage.violations) or any(name not in price.each for name in usage.units)
+    return Cost(nano, source, price.version, own, flagged)
 
 
-def _rated(price: Price, usage: Usage) -> int:
-    """Tokens × rates, in nano-USD per million. A rate that the list leaves out is never cheaper than its kin."""
-    plain = usage.input_uncached * price.input + usage.output_visible * price.output
+def ceiling(
+    price: Price | None, input_tokens: int, output_tokens: int, *, at_ms: int = 0, scope: Scope = _WIDEST
+) -> int:
+    """The most, in nano-USD, that any usage within these counts can be charged when the call begins at `at_ms`."""
+    price = price or WORST_CASE
+    most = 0
+    for some in cases(price, input_tokens, scope, at_ms):
+        into, out = _worst(some.rates, scope)
+        tokens = (input_tokens * into + output_tokens * out) * some.over
+        most = max(most, -(-(tokens + _units(some, scope.units) * some.under) // (some.under * UNITS_PER_RATE)))
+    return most
+
+
+def output_left(price: Price | None, nano: int, input_tokens: int, *, at_ms: int = 0, scope: Scope = _WIDEST) -> int:
+    """How many output tokens `nano` pays for beside the input, at the worst: the inverse of `ceiling`; at least 0."""
+    price = price or WORST_CASE
+    least = UNLIMITED
+    for some in cases(price, input_tokens, scope, at_ms):
+        into, out = _worst(some.rates, scope)
+        left = (nano * UNITS_PER_RATE - _units(some, scope.units)) * some.under // some.over - input_tokens * into
+        least = min(least, left // out if out else least if left >= 0 else 0)
+    return max(0, least)
+
+
+def _own(price: Price, usage: Usage, at_ms: int, region: str) -> int:
+    if not price.rules:
+        paid = _tokens(price, usage)
+        if usage.units:
+            paid += _units(Terms(price, price.each), usage.units)
+        return (paid + UNITS_PER_RATE // 2) // UNITS_PER_RATE
+    some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
+    paid = _tokens(some.rates, usage) * some.over + _units(some, usage.units) * some.under
+    scale = some.under * UNITS_PER_RATE
+    return (2 * paid + scale) // (2 * scale)
+
+
+def _tokens(rates: Rates, usage: Usage) -> int:
+    """Tokens × rates, in nano-USD per million."""
+    paid = usage.input_uncached * rates.input + usage.output_visible * rates.output
     if usage.cache_read:
-        plain += usage.cache_read * _or(price.cache_read, price.input)
+        paid += usage.cache_read * _rate(rates, "cache_read")
     if usage.cache_write:
-        plain += usage.cache_write * _or(price.cache_write, price.input)
-    if usage.cache_write_1h:
-        plain += usage.cache_write_1h * _or(price.cache_write_1h, _or(price.cache_write, price.input))
+        paid += usage.cache_write * _rate(rates, "cache_write")
     if usage.output_reasoning:
-        plain += usage.output_reasoning * _or(price.reasoning, price.output)
-    if usage.input_audio:
-        plain += usage.input_audio * _or(price.input_audio, price.input)
-    if usage.output_audio:
-        plain += usage.output_audio * _or(price.output_audio, price.output)
-    return plain
+        paid += usage.output_reasoning * _rate(rates, "reasoning")
+    if any(rare := _RARE_COUNTS(usage)):
+        paid += sum(tokens * _rate(rates, bucket) for bucket, tokens in zip(_RARE, rare, strict=True) if tokens)
+    return paid
 
 
-def _or(rate: int | None, kin: int) -> int:
-    return kin if rate is None else rate
+def _rate(rates: Rates, name: str) -> int:
+    rate: int | None = getattr(rates, name)
+    if rate is not None:
+        return rate
+    stated: tuple[int | None, ...] = tuple(getattr(rates, kin) for kin in KIN[name])
+    return next(kin for kin in stated if kin is not None)
+
+
+def _units(some: Terms, units: Mapping[str, int]) -> int:
+    return sum(count * some.each.get(name, DEAREST_UNIT) for name, count in units.items())
+
+
+def _worst(rates: Rates, scope: Scope) -> tuple[int, int]:
+    """The dearest rates that input and output of such a call can have; one that is not stated is no dearer."""
+    into = (*_READS, *_WRITES[scope.writes], *(_MEDIA_IN if scope.media else ()))
+    out = (*_OUT, *(_MEDIA_OUT if scope.media else ()))
+    return _dearest(rates, into), _dearest(rates, out)
+
+
+def _dearest(rates: Rates, names: tuple[str, ...]) -> int:
+    stated: tuple[int | None, ...] = tuple(getattr(rates, name) for name in names)
+    return max(rate or 0 for rate in stated)

@@ -1,23 +1,125 @@
-"""List prices of a model and the charge of an attempt."""
+"""List prices of a model, as rates and rules, and the charge of an attempt."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 
 from msgspec import Struct
 
 
-class Price(Struct, frozen=True, kw_only=True):
-    """Rates in nano-USD per million tokens. A rate of None is charged as its nearest dearer kin, never as free."""
+class Rates(Struct, frozen=True, kw_only=True):
+    """nano-USD per million tokens of each bucket. One that is not stated is charged as its nearest kin in `KIN`."""
 
     input: int
     output: int
     cache_read: int | None = None
+    cache_read_explicit: int | None = None
+    """From a cache that the request asked for, where that has a price of its own (Qwen)."""
+    cache_read_audio: int | None = None
     cache_write: int | None = None
+    """Kept for the provider's default time: 5 minutes at Anthropic, 30 at OpenAI."""
     cache_write_1h: int | None = None
+    cache_write_12h: int | None = None
     reasoning: int | None = None
     input_audio: int | None = None
+    input_image: int | None = None
+    input_video: int | None = None
     output_audio: int | None = None
+    output_image: int | None = None
+    output_video: int | None = None
+
+
+KIN: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "cache_read": ("input",),
+        "cache_read_explicit": ("cache_read", "input"),
+        "cache_read_audio": ("input_audio", "cache_read", "input"),
+        "cache_write": ("input",),
+        "cache_write_1h": ("cache_write", "input"),
+        "cache_write_12h": ("cache_write_1h", "cache_write", "input"),
+        "reasoning": ("output",),
+        "input_audio": ("input",),
+        "input_image": ("input",),
+        "input_video": ("input",),
+        "output_audio": ("output",),
+        "output_image": ("output",),
+        "output_video": ("output",),
+    }
+)
+"""What a rate that is not stated is charged as: the first of these that is. Never free, never a discount."""
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """Hours of the day, in minutes after midnight: `start` inclusive, `end` exclusive, equal for the whole day.
+
+    One that passes midnight belongs to the day on which it begins. `days` are ISO weekdays (1: Monday); none: all.
+    """
+
+    start: int
+    end: int
+    days: frozenset[int] = frozenset()
+    zone: str = "UTC"
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """Where all of its selectors match, the rule's rates replace those before, and `times` scales every token rate.
+
+    A rate that the rule leaves out although it states its kin `input` or `output` becomes the dearer of the two.
+    """
+
+    above: int = 0
+    """More input tokens than this, of every kind together; reprices the whole request."""
+    service_tier: str = ""
+    region: str = ""
+    """Where it was served, in the words of the provider or of the target; "us" matches "us-east1" too."""
+    since_ms: int | None = None
+    until_ms: int | None = None
+    """Exclusive."""
+    windows: tuple[Window, ...] = ()
+    rates: Mapping[str, int] = {}
+    each: Mapping[str, int] = {}
+    times: tuple[int, int] = (1, 1)
+    """A multiplier as an exact fraction: 11/10 for a surcharge of 10 %."""
+
+
+class Price(Rates, frozen=True, kw_only=True):
+    """Rates, and the rules that change them, applied in their order."""
+
+    each: Mapping[str, int] = {}
+    """What is not counted in tokens (web searches, images, seconds): nano-USD per million of the unit."""
+    rules: tuple[Rule, ...] = ()
     version: str
     """Source and date of the rates, e.g. "openai.com 2026-10-01"; kept in every ledger row."""
+    assumed: bool = False
+    """The policy's worst case for models without a price."""
+
+
+WORST_CASE = Price(input=150_000_000_000, output=600_000_000_000, version="worst case", assumed=True)
+"""For a model without any price: OpenAI's dearest (o1-pro: 150 and 600 USD per million tokens)."""
+DEAREST_UNIT = 50_000_000 * 1_000_000
+"""nano-USD per million of a unit that the price doesn't name: 0.05 USD each, above any query in that map (0.035)."""
+
+
+class Writes(StrEnum):
+    """Which caches a call may write."""
+
+    NONE = "none"
+    DEFAULT = "default"
+    ANY = "any"
+
+
+class Scope(Struct, frozen=True, kw_only=True):
+    """What a call may do, known before it is made; the defaults are the widest. It may always be served as standard."""
+
+    within_ms: int = 3_600_000
+    """From the decision until it is over: timeouts, retries and waiting included."""
+    service_tier: str = ""
+    region: str = ""
+    writes: Writes = Writes.ANY
+    media: bool = True
+    """Audio, images or video go in or out."""
+    units: Mapping[str, int] = {}
+    """The most of what is not counted in tokens."""
 
 
 class CostSource(StrEnum):
@@ -28,7 +130,7 @@ class CostSource(StrEnum):
     ESTIMATED = "estimated"
     """Our price × usage that we had to estimate."""
     UNPRICED = "unpriced"
-    """The policy admits this target without a price; booked as 0 and marked."""
+    """The policy's worst case × usage: the model has no price."""
 
 
 class Cost(Struct, frozen=True):
@@ -37,3 +139,7 @@ class Cost(Struct, frozen=True):
     nano: int
     source: CostSource
     price_version: str
+    own: int | None = None
+    """What our price makes of the usage; differs from `nano` where the provider states another amount."""
+    flagged: bool = False
+    """The report contradicts itself, or has something that the price doesn't name: settled at the larger reading."""

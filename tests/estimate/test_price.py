@@ -71,7 +71,7 @@ def test_a_charge_is_tokens_times_rates_rounded_once(price: Price, usage: Usage)
         (usd_per_token(price, rate) * (getattr(usage, bucket) or 0) for rate, bucket in BUCKETS.items()), Decimal(0)
     )
     rounded = (exact * NANO_PER_USD).to_integral_value(ROUND_HALF_UP)
-    assert charge(price, usage) == Cost(int(rounded), CostSource.PRICED, "v")
+    assert charge(price, usage) == Cost(int(rounded), CostSource.PRICED, "v", own=int(rounded))
 
 
 @pytest.mark.parametrize(("rate", "tokens", "nano"), [(1, 499_999, 0), (1, 500_000, 1), (3, 500_000, 2), (1, 1, 0)])
