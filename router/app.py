@@ -33,7 +33,7 @@ from router.decide.health import Health
 from router.dispatch.http import HttpTransport
 from router.dispatch.walk import Dispatcher, Upstream
 from router.errors import ConfigError, Problem
-from router.ledger.journal import LedgerUnavailable, SqliteJournal, connect
+from router.ledger.journal import SqliteJournal, connect
 from router.ledger.keys import callers, every
 from router.ledger.migrate import migrate
 from router.ledger.query import reading
@@ -44,6 +44,7 @@ from router.settlement import Books
 from router.telemetry import Telemetry
 from router.types.clock import now_ms
 from router.types.ids import new_id
+from router.types.journal import LedgerUnavailable
 from router.types.request import Endpoint
 from router.types.target import Wire
 
@@ -88,7 +89,7 @@ def _unlaunched(path: Path) -> dict[str, str]:
 
 def keyring(settings: Settings) -> Keyring:
     """Open to all only on loopback, and only while no key was ever made."""
-    with closing(connect(settings.ledger)) as connection:
+    with closing(connect(settings.sqlite)) as connection:
         migrate(connection)
     ring = Keyring({}, open_to_all=False)
     refresh(ring, settings)
@@ -97,7 +98,7 @@ def keyring(settings: Settings) -> Keyring:
 
 def refresh(ring: Keyring, settings: Settings) -> None:
     """Reads only: it runs once a second, beside the requests' own commits."""
-    with reading(settings.ledger) as connection:
+    with reading(settings.sqlite) as connection:
         ring.callers = callers(connection)
         ring.open_to_all = settings.loopback and not every(connection)
 
@@ -107,7 +108,7 @@ class Gateway:
 
     def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, engines: Engines) -> None:
         self._settings, self._watcher, self._ring, self._engines = settings, watcher, ring, engines
-        self._journal = SqliteJournal(settings.ledger)
+        self._journal = SqliteJournal(settings.sqlite)
         self._budgets = EmbeddedBudgets(self._journal)
         self._telemetry = Telemetry()
         self._health = Health(time.monotonic)
@@ -128,7 +129,7 @@ class Gateway:
         }
 
     def _rest(self) -> FastAPI:
-        ledger = self._settings.ledger
+        ledger = self._settings.sqlite
         return rest(
             self._ring,
             public=[health.routes(self.state)],

@@ -20,5 +20,5 @@ lowpass answers at {url}  ({access})
 
   dashboard  {url}/dashboard
   policy     {settings.policy}  (edits are picked up; `lowpass check` reads it over)
-  ledger     {settings.ledger}  (`lowpass report spend --by target`)
+  ledger     {settings.sqlite}  (`lowpass report spend --by target`)
 """

@@ -103,11 +103,11 @@ def report(
     from router.report import read, render
 
     settings = _settings(policy)
-    if not settings.ledger.exists():
-        _fail(f"there is no ledger at {settings.ledger} yet: `lowpass serve` makes it")
+    if not settings.sqlite.exists():
+        _fail(f"there is no ledger at {settings.sqlite} yet: `lowpass serve` makes it")
     try:
         budgets = policy_budgets(settings.policy) if name == "budgets" else ()
-        found = read.read(settings.ledger, name, by=by, since=since, until=until, budgets=budgets)
+        found = read.read(settings.sqlite, name, by=by, since=since, until=until, budgets=budgets)
     except ClientError as error:
         _fail(error.message)
     except ConfigError as error:
@@ -187,7 +187,7 @@ def _ledger() -> Iterator[sqlite3.Connection]:
     from router.ledger.journal import connect
     from router.ledger.migrate import migrate
 
-    connection = connect(_settings(None).ledger)
+    connection = connect(_settings(None).sqlite)
     try:
         migrate(connection)
         yield connection

@@ -6,20 +6,28 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from router.types.secret import Secret
+
 SHIPPED_POLICY = Path(__file__).parents[1] / "policies" / "default.yaml"
-NAMES = frozenset({"LOWPASS_HOME", "LOWPASS_HOST", "LOWPASS_PORT", "LOWPASS_POLICY"})
+NAMES = frozenset(
+    {"LOWPASS_HOME", "LOWPASS_HOST", "LOWPASS_PORT", "LOWPASS_POLICY", "LOWPASS_DATABASE_URL", "LOWPASS_REDIS_URL"}
+)
 
 
 class Settings(Struct, frozen=True):
-    """`LOWPASS_HOME`, `LOWPASS_HOST`, `LOWPASS_PORT`, `LOWPASS_POLICY`; options of `lowpass serve` win."""
+    """The variables of `NAMES`; options of `lowpass serve` win. The URLs may hold passwords."""
 
     home: Path
     host: str
     port: int
     policy: Path
+    database_url: Secret | None = None
+    """Where the ledger is; None: in `sqlite`."""
+    redis_url: Secret | None = None
+    """Where the budgets are; None: in `sqlite`."""
 
     @property
-    def ledger(self) -> Path:
+    def sqlite(self) -> Path:
         return self.home / "lowpass.db"
 
     @property
@@ -54,12 +62,18 @@ def read(
         host=host or environ.get("LOWPASS_HOST") or "127.0.0.1",
         port=port if port is not None else _port(environ.get("LOWPASS_PORT") or "4100"),
         policy=policy or Path(environ.get("LOWPASS_POLICY") or SHIPPED_POLICY),
+        database_url=_secret(environ, "LOWPASS_DATABASE_URL"),
+        redis_url=_secret(environ, "LOWPASS_REDIS_URL"),
     )
 
 
 def unread(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Variables that look like settings and are none here: misspelt, or of another version."""
     return tuple(sorted(name for name in environ if name.startswith("LOWPASS_") and name not in NAMES))
+
+
+def _secret(environ: Mapping[str, str], name: str) -> Secret | None:
+    return Secret(environ[name]) if environ.get(name) else None
 
 
 def _port(text: str) -> int:

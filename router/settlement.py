@@ -11,7 +11,6 @@ from router.budget.embedded import EmbeddedBudgets
 from router.dispatch.stream import CLIENT_GONE
 from router.errors import TABLE, ClientError
 from router.estimate.estimate import least_cost
-from router.ledger.journal import LedgerUnavailable
 from router.ledger.write import Outcome, birth, settle
 from router.refusals import ledger_down, over_budget, stream_error
 from router.telemetry import Telemetry
@@ -19,7 +18,7 @@ from router.types.attempt import Attempt
 from router.types.call import StreamDecoder
 from router.types.clock import clock_ms, now_ms
 from router.types.failure import Failure
-from router.types.journal import Journal
+from router.types.journal import Journal, LedgerUnavailable
 from router.types.plan import Decision, Plan
 from router.types.request import Caller, Endpoint, Request
 from router.types.reservation import Refused, Reservation

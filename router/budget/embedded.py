@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from router.budget.budget import Budget, window_bounds
-from router.types.journal import Journal
+from router.types.journal import LocalJournal
 from router.types.reservation import Refused, Reservation
 
 _LEFT = "SELECT spent, held FROM budget_windows WHERE budget = ? AND window_start_ms = ?"
@@ -35,7 +35,7 @@ _RECOVER = (
 class EmbeddedBudgets:
     """Reserve and settle over a `Journal`. All amounts are nano-USD."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: LocalJournal) -> None:
         self._journal = journal
 
     async def reserve(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from router.ledger.migrate import migrate
 from router.types.ids import new_id
-from router.types.journal import Row
+from router.types.journal import LedgerUnavailable, Row
 
 T = TypeVar("T")
 RETRY_S = 0.5
@@ -31,12 +31,8 @@ _WRONG_ROW = (sqlite3.IntegrityError, OverflowError)
 _log = logging.getLogger(__name__)
 
 
-class LedgerUnavailable(Exception):
-    """The ledger can't be written: full or broken disk, or another process holds it."""
-
-
 class SqliteJournal:
-    """The `Journal` port over one SQLite file; use inside one running event loop."""
+    """The `LocalJournal` port over one SQLite file; use inside one running event loop."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -86,6 +82,9 @@ class SqliteJournal:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             connection.close()
+
+    async def end(self) -> None:
+        self.close()
 
     def close(self) -> None:
         self._flush()

@@ -1,4 +1,4 @@
-"""The port through which budgets and ledger share one transaction."""
+"""The port through which rows reach the ledger, many requests to a transaction."""
 
 import asyncio
 import sqlite3
@@ -10,7 +10,11 @@ Row = tuple[str | int | float | None, ...]
 
 
 class Journal(Protocol):
-    """Many requests to a transaction: all of their rows and changes, or none."""
+    """Many requests to a transaction: all of their rows and changes, or none.
+
+    Where the answer to a commit is lost with the connection, the commit is repeated: every row needs a key, and every
+    change must be one that may be made twice.
+    """
 
     @property
     def owner(self) -> str:
@@ -30,10 +34,22 @@ class Journal(Protocol):
         """Queue a change; changes follow the new rows, in the order given."""
         ...
 
+    def committed(self) -> Awaitable[None]:
+        """Done when everything queued so far is on disk for every other process; raises when it can't be."""
+        ...
+
+    async def end(self) -> None:
+        """Writes what is queued, as far as that is possible within seconds, and closes."""
+        ...
+
+
+class LocalJournal(Journal, Protocol):
+    """A journal over a file of this machine, whose transactions can hold decisions."""
+
     def call(self, operation: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
         """Queue a read-and-write step; it sees all rows and changes of its commit and is atomic with the commit."""
         ...
 
-    def committed(self) -> Awaitable[None]:
-        """Done when everything queued so far is on disk for every other process; raises when it can't be."""
-        ...
+
+class LedgerUnavailable(Exception):
+    """The ledger can't be read or written: full or broken disk, a lock of another process, a server out of reach."""

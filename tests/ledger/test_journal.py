@@ -9,8 +9,9 @@ import pytest
 
 from router.budget.embedded import EmbeddedBudgets
 from router.ledger import journal as journal_module
-from router.ledger.journal import LedgerUnavailable, SqliteJournal
+from router.ledger.journal import SqliteJournal
 from router.ledger.migrate import LedgerTooNew, migrate
+from router.types.journal import LedgerUnavailable
 from router.types.reservation import Reservation
 from tests.budget.test_reserve import BUDGETS, START_MS, born
 from tests.ledger.books import rows, windows, with_journal
