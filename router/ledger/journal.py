@@ -173,4 +173,6 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_MS / 1000)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
+    # A child's spending is followed by its parent's, and that by its own parent's: one trigger, several times.
+    connection.execute("PRAGMA recursive_triggers = ON")
     return connection

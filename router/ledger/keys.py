@@ -16,6 +16,10 @@ PREFIX = "lp-"
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
 _LENGTH = 43
 """54 symbols: 247 bits, so a plain SHA-256 is as good as a slow hash."""
+_CREATE = (
+    "INSERT INTO keys (id, hash, name, created_ms, revoked_ms, routes, targets, tags, scopes, budget)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 class Key(Struct, frozen=True, kw_only=True):
@@ -63,7 +67,7 @@ def create(
     secret = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
     lists = [json.dumps(list(values)) for values in (routes, targets, tags, scopes)]
     row = (new_id(), digest(secret.encode()).hex(), name, now_ms(), None, *lists, budget)
-    connection.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    connection.execute(_CREATE, row)
     return next(key for key in every(connection) if key.id == row[0]), secret
 
 

@@ -1,6 +1,7 @@
 """Numbered SQL files, applied once each and in order; `PRAGMA user_version` holds the last one."""
 
 import sqlite3
+from collections.abc import Iterator
 from importlib.resources import files
 
 
@@ -35,6 +36,12 @@ def _scripts() -> list[str]:
     return [named[number].read_text() for number in sorted(named)]
 
 
-def _statements(script: str) -> list[str]:
+def _statements(script: str) -> Iterator[str]:
+    """A trigger has semicolons of its own."""
     code = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("--"))
-    return [statement for statement in code.split(";") if statement.strip()]
+    statement = ""
+    for part in code.rstrip("; \n").split(";"):
+        statement += part + ";"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -5,8 +5,11 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from router.types.store import StoreUnavailable
+
 T = TypeVar("T")
-Row = tuple[str | int | float | None, ...]
+Value = str | int | float | None
+Row = tuple[Value, ...]
 
 
 class Journal(Protocol):
@@ -51,5 +54,5 @@ class LocalJournal(Journal, Protocol):
         ...
 
 
-class LedgerUnavailable(Exception):
+class LedgerUnavailable(StoreUnavailable):
     """The ledger can't be read or written: full or broken disk, a lock of another process, a server out of reach."""
