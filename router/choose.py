@@ -47,7 +47,7 @@ def choose(rules: Rules, request: Request, caller: Caller, health: Health, draw:
     _check_class(rules, request.limits.data_class)
     seen = rules.classifier.classify(request)
     requirements = config.sensitivity.classes[seen.data_class]
-    gate = Gate(request, caller, seen, requirements, config.unpriced == "allow", health.resting)
+    gate = Gate(request, caller, seen, requirements, health.resting)
     chosen = plan(route.name, route.strategy, targets, gate, estimate, draw)
     return Decision(id=request.id, requested=request.model, policy=config.hash, classification=seen, plan=chosen), gate
 

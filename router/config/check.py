@@ -64,8 +64,9 @@ def _examine(
     policy = read_policy(source.root, source, environ)
     digest = hashlib.sha256(data).hexdigest()[:16]
     check_meaning(source, policy, names)
-    refuse = policy.unpriced == "refuse"
-    builder = TargetBuilder(source, catalog, engines, priced=refuse, price_version=f"policy {digest}")
+    version = f"policy {digest}"
+    worst = None if policy.unpriced == "refuse" else policy.unpriced.price(version, assumed=True)
+    builder = TargetBuilder(source, catalog, engines, worst=worst, price_version=version)
     built = {name: builder.build(name, row) for name, row in policy.targets.items()}
     targets = {name: target for name, target in built.items() if target is not None}
     if len(targets) == len(names.targets) and not source.unset and not _damaged(source):
@@ -85,6 +86,5 @@ def _config(path: Path, digest: str, policy: Policy, targets: dict[str, Target])
         routes={name: Route(name, row.strategy) for name, row in policy.routes.items()},
         sensitivity=policy.sensitivity,
         budgets=policy.budgets,
-        unpriced=policy.unpriced,
         budget_status=policy.budget_status,
     )

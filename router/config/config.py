@@ -36,5 +36,4 @@ class Config(Struct, frozen=True, kw_only=True):
     routes: Mapping[str, Route]
     sensitivity: Sensitivity
     budgets: tuple[Budget, ...]
-    unpriced: Literal["refuse", "allow"]
     budget_status: Literal[402, 429]

@@ -1,12 +1,12 @@
 """The shape of a policy file. What its names mean is checked in meaning.py."""
 
-from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, SecretStr, StringConstraints, Tag
 
 from router.budget.budget import Budget
 from router.classify.sensitivity import Detector
+from router.config.price_row import PriceRow
 from router.decide.requirements import Requirements
 from router.decide.strategies import Strategy
 from router.types.target import Capability, Contract
@@ -20,8 +20,6 @@ Name = Annotated[str, StringConstraints(pattern=NAME, max_length=128)]
 """Travels in headers, URLs and reports."""
 Tokens = Annotated[int, Field(gt=0)]
 Milliseconds = Annotated[int, Field(gt=0)]
-Rate = Annotated[Decimal, Field(ge=0)]
-"""USD per million tokens."""
 Url = Annotated[str, StringConstraints(pattern=URL)]
 HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
 HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE)]
@@ -29,19 +27,6 @@ HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE)]
 
 class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class PriceRow(Part):
-    """USD per million tokens."""
-
-    input: Rate
-    output: Rate
-    cache_read: Rate | None = None
-    cache_write: Rate | None = None
-    cache_write_1h: Rate | None = None
-    reasoning: Rate | None = None
-    input_audio: Rate | None = None
-    output_audio: Rate | None = None
 
 
 class ThinkingRow(Part):
@@ -77,6 +62,10 @@ class TimeoutsRow(Part):
 
 def _form(value: object) -> str:
     return "card" if isinstance(value, str) else "inline"
+
+
+def _word(value: object) -> str:
+    return "word" if isinstance(value, str) else "rates"
 
 
 class TargetRow(Part):
@@ -116,5 +105,7 @@ class Policy(Part):
     routes: dict[Name, RouteRow] = {}
     sensitivity: Sensitivity = Sensitivity()
     budgets: tuple[Budget, ...] = ()
-    unpriced: Literal["refuse", "allow"] = "refuse"
+    unpriced: Annotated[
+        Annotated[Literal["refuse"], Tag("word")] | Annotated[PriceRow, Tag("rates")], Discriminator(_word)
+    ] = Field("refuse", description="What a model without a price is charged at; USD per million tokens.")
     budget_status: Literal[402, 429] = 402

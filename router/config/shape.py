@@ -9,9 +9,11 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from router.budget.budget import WEBHOOK
 from router.config.policy import HEADER_NAME, HEADER_VALUE, NAME, URL, Policy
 from router.config.source import Loc, Source
 from router.config.values import construct
+from router.types.pricelist import DATE, HOURS
 
 _NAMED_PARTS = {"sensitivity": 3}
 """Depth of the part that is dropped for a mistake inside it; 2 (a target, a route, a budget) elsewhere."""
@@ -39,15 +41,25 @@ _BOUNDS = {
     "greater_than_equal": ("at least {ge:g}", "write a larger number"),
     "less_than_equal": ("at most {le:g}", "write a smaller number"),
     "too_short": ("a list with something in it", "add an entry"),
+    "decimal_max_places": ("a number with at most {decimal_places} decimals", "round it"),
     "string_too_short": ("at least {min_length} character long", "write a name"),
     "string_too_long": ("at most {max_length} characters long", "shorten it"),
 }
 _PATTERNS = {
     NAME: ("a name", "use letters, digits and . _ : / - only, and start with a letter or a digit"),
     URL: ("a web address", "start it with http:// or https://, without blanks, '?' or '#'"),
+    WEBHOOK: ("a web address", "start it with http:// or https://, without blanks or '#'"),
     HEADER_NAME: ("the name of an HTTP header", "write it like x-team"),
+    HOURS: ("hours of the day", 'write them like "22:30-06:00"'),
+    DATE: ("a date", "write it like 2027-01-01"),
     HEADER_VALUE: ("the value of an HTTP header", "use printable ASCII characters only, no line break"),
 }
+_FORMS = {
+    "window": "{rolling: 36h}",
+    "exhausted": "{downgrade: ROUTE}",
+    "outage": "{fail_open_within_usd: 1}",
+}
+"""What may stand in the place of a word."""
 
 
 def read_policy(root: yaml.Node, source: Source, environ: Mapping[str, str]) -> Policy:
@@ -108,6 +120,9 @@ def _report(source: Source, detail: ErrorDetails) -> None:
         source.report(source.key(loc[:-1]), f"'{loc[-2]}' can't be {what}", remedy)
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         _report_kind(source, detail)
+    elif kind == "value_error":
+        what, _, remedy = str(detail["ctx"]["error"]).partition(": ")
+        source.report(source.node(loc), f"{_dotted(source, loc)}: {what}", remedy)
     else:
         what, remedy = _wrong_value(source, detail)
         source.report(source.node(loc), f"{_dotted(source, loc)} must be {what}", remedy)
@@ -119,14 +134,24 @@ def _wrong_value(source: Source, detail: ErrorDetails) -> tuple[str, str]:
         return "1", "write version: 1, the only one that this lowpass reads"
     if detail["loc"][-1] == "inline":
         return "the id of a model, or a model written out", "write it like openai/gpt-5-mini"
+    if "unpriced" in (detail["loc"][0], detail["loc"][-1]) and kind in ("literal_error", "model_type"):
+        return "refuse, or the rates to charge", "write unpriced: refuse, or {input: 20, output: 100}"
+    if kind == "mistake":
+        return context["expected"], context["remedy"]
     if kind in ("literal_error", "enum"):
-        return str(context["expected"]), _expected_remedy(source.text(detail["loc"]), str(context["expected"]))
+        return _words(source, detail["loc"], str(context["expected"]))
     if kind in _TYPES:
         return _TYPES[kind]
     if kind in _BOUNDS:
         what, remedy = _BOUNDS[kind]
         return what.format_map(context), remedy
     return _PATTERNS.get(str(context.get("pattern")), ("of another form", "correct it"))
+
+
+def _words(source: Source, loc: Loc, expected: str) -> tuple[str, str]:
+    remedy = _expected_remedy(source.text(loc), expected)
+    form = _FORMS.get(str(source.walk(loc)[0][-1])) if loc[-1] == "word" else None
+    return expected, remedy if form is None else f"{remedy}{' Or' if remedy.endswith('?') else ', or'} write {form}"
 
 
 def _expected_remedy(word: str, expected: str) -> str:

@@ -1,15 +1,13 @@
 """One row of `targets` and the catalog → a Target."""
 
 from collections.abc import Mapping
-from decimal import Decimal
 
 from pydantic import SecretStr
 
 from router.config.config import Catalog
-from router.config.policy import ModelRow, PriceRow, TargetRow, TimeoutsRow
+from router.config.policy import ModelRow, TargetRow, TimeoutsRow
 from router.config.shape import did_you_mean
 from router.config.source import Loc, Source
-from router.types.money import nano_from_usd
 from router.types.price import Price
 from router.types.secret import Secret
 from router.types.target import Capability, Contract, Model, Provider, Target, Thinking, Timeouts
@@ -18,13 +16,16 @@ _SERVED = frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDI
 
 
 class TargetBuilder:
-    """`engines` maps an engine's name to its base URL; `price_version` marks prices that the policy states itself."""
+    """`engines` maps an engine's name to its base URL; `price_version` marks prices that the policy states itself.
+
+    `worst` is charged for models without a price; None refuses them.
+    """
 
     def __init__(
-        self, source: Source, catalog: Catalog, engines: Mapping[str, str], *, priced: bool, price_version: str
+        self, source: Source, catalog: Catalog, engines: Mapping[str, str], *, worst: Price | None, price_version: str
     ) -> None:
         self._source, self._catalog, self._engines = source, catalog, engines
-        self._priced, self._version = priced, price_version
+        self._worst, self._version = worst, price_version
 
     def build(self, name: str, row: TargetRow) -> Target | None:
         """None where the model or its provider is unknown: nothing else can be judged then."""
@@ -82,7 +83,7 @@ class TargetBuilder:
             max_output=row.max_output,
             capabilities=frozenset(row.capabilities),
             thinking=_thinking(row),
-            price=_price(row.price, self._version) if row.price else None,
+            price=row.price.price(self._version) if row.price else self._worst,
             licence=row.licence,
             parameters_b=row.parameters_b,
             active_b=row.active_b,
@@ -114,9 +115,9 @@ class TargetBuilder:
             self._report((*loc, "effort"), f"{model.id} has no thinking to set", "remove effort")
 
     def _check_price(self, loc: Loc, model: Model) -> None:
-        if self._priced and model.price is None:
+        if model.price is None:
             what = f"{model.id} has no price and the policy refuses unpriced models"
-            remedy = "add price: {input: …, output: …} (USD per million tokens), or set unpriced: allow"
+            remedy = "add price: {input: …, output: …} (USD per million tokens), or set unpriced to the rates to charge"
             self._report_absence((*loc, "model", "price"), what, remedy)
 
     def _address(self, loc: Loc, row: TargetRow, provider: Provider) -> str:
@@ -156,11 +157,6 @@ class TargetBuilder:
 
 def _thinking(row: ModelRow) -> Thinking:
     return Thinking(**row.thinking.model_dump()) if row.thinking else Thinking()
-
-
-def _price(row: PriceRow, version: str) -> Price:
-    rates: dict[str, Decimal] = row.model_dump(exclude_none=True)
-    return Price(version=version, **{name: nano_from_usd(rate) for name, rate in rates.items()})
 
 
 def _timeouts(row: TimeoutsRow) -> Timeouts:

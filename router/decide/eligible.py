@@ -18,8 +18,6 @@ class Gate(Struct, frozen=True):
     caller: Caller
     classification: Classification
     requirements: Requirements
-    unpriced: bool
-    """The policy admits targets without a price."""
     resting: Callable[[str], float]
     """Seconds for which a target's circuit stays open."""
 
@@ -79,7 +77,7 @@ def _thinking(target: Target, gate: Gate) -> str:
 
 
 def _price(target: Target, gate: Gate) -> str:
-    return "" if target.model.price or gate.unpriced else "has no price, and the policy refuses unpriced targets"
+    return "" if target.model.price else "has no price, and the policy refuses unpriced targets"
 
 
 def _health(target: Target, gate: Gate) -> str:

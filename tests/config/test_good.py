@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from router.config import engines_needed, load
-from router.types.price import Price
+from router.types.price import Price, Rule, Window
 from router.types.secret import Secret
 from router.types.target import Capability, Contract, Thinking, Timeouts
 from tests.config import CATALOG, ENGINES, ENVIRON, FOLDER, loaded, told
@@ -71,6 +71,31 @@ def test_prices_are_exact() -> None:
         reasoning=300_000_000,
         input_audio=1_000_000_000,
         output_audio=2_000_000_000,
+        cache_read_explicit=5_000_000,
+        cache_read_audio=20_000_000,
+        cache_write_12h=500_000_000,
+        input_image=150_000_000,
+        input_video=250_000_000,
+        output_image=3_000_000_000,
+        output_video=4_000_000_000,
+        each={"web_search": 10_000_000_000_000},
+        rules=(
+            Rule(
+                above=200_000,
+                rates={"input": 200_000_000, "output": 2_300_000},
+                each={"web_search": 20_000_000_000_000},
+            ),
+            Rule(service_tier="flex", region="eu", times=(1, 2)),
+            Rule(
+                since_ms=1_798_761_600_000,
+                until_ms=1_830_297_600_000,
+                windows=(
+                    Window(start=1_350, end=360, days=frozenset({1, 7}), zone="Europe/Berlin"),
+                    Window(start=720, end=780, days=frozenset({1, 7}), zone="Europe/Berlin"),
+                ),
+                times=(11, 10),
+            ),
+        ),
         version=f"policy {config.hash}",
     )
 
@@ -87,17 +112,19 @@ def test_routes_classes_and_budgets() -> None:
     assert config.sensitivity.classes["pii"].jurisdictions_not == ("CN", "NO")
     assert [detector.data_class for detector in config.sensitivity.detectors] == ["secret", "pii", "eu"]
     assert [budget.limit for budget in config.budgets] == [10_000_000_000, 1]
-    assert (config.unpriced, config.budget_status) == ("allow", 429)
+    assert config.budget_status == 429
 
 
-def test_a_target_may_lack_a_price_where_that_is_allowed(tmp_path: Path) -> None:
+def test_a_target_without_a_price_is_charged_the_policy_s_worst_case(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(
         "version: 1\n"
         "targets: {own: {model: {name: m, provider: vllm, context: 9, max_output: 9, capabilities: [chat]}}}\n"
-        "routes: {auto: {strategy: {kind: pinned, target: own}}}\nunpriced: allow\n"
+        "routes: {auto: {strategy: {kind: pinned, target: own}}}\nunpriced: {input: 20, output: 100}\n"
     )
-    assert loaded(path).targets["own"].model.price is None
+    config = loaded(path)
+    price = config.targets["own"].model.price
+    assert price == Price(input=20 * 10**9, output=100 * 10**9, version=f"policy {config.hash}", assumed=True)
 
 
 @pytest.mark.parametrize("prefix", ["", "\ufeff", "---\n", "# comment\r\n"])

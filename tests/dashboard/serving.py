@@ -27,7 +27,6 @@ CONFIG = Config(
     routes={},
     sensitivity=Sensitivity(),
     budgets=(Budget(id="daily", limit_usd=Decimal("0.25"), window="day"), Budget(id="team", limit_usd=Decimal(7))),
-    unpriced="allow",
     budget_status=402,
 )
 ENGINES = [{"name": "smollm2", "model": "local/smollm2", "status": "restarting", "restarts": 3, "last_error": HOSTILE}]

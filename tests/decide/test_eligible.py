@@ -10,7 +10,7 @@ from router.decide.eligible import Gate, forbidden, refusal
 from router.decide.requirements import Requirements
 from router.types.request import Caller, Limits
 from router.types.target import Capability, Contract, Quirks, Target, Thinking
-from tests.decide.values import LOCAL, REMOTE, gate, request, target
+from tests.decide.values import LOCAL, PRICE, REMOTE, gate, request, target
 
 ALWAYS = Thinking(contract=Contract.ALWAYS_ON, levels=("on",), tokens=(500,))
 LOCAL_ONLY = Requirements(local_only=True)
@@ -61,7 +61,6 @@ ADMITTED: dict[str, tuple[Target, Gate]] = {
     "provider has responses": (target(provider=WITH_RESPONSES), gate(asked=request(needs=RESPONSES))),
     "thinks within the budget": (target(thinking=ALWAYS), asks(thinking_budget=500)),
     "thinking can be turned off": (target(), asks(thinking_budget=0)),
-    "unpriced is allowed": (target(price=None), gate(unpriced=True)),
 }
 
 
@@ -95,7 +94,7 @@ def test_the_first_of_several_reasons_is_told() -> None:
         lambda g, t: (replace(g, request=replace(g.request, needs=frozenset({Capability.CHAT}))), t),
         lambda g, t: (replace(g, request=replace(g.request, prompt_bytes=1)), t),
         lambda g, t: (replace(g, request=replace(g.request, limits=Limits(region="eu"))), t),
-        lambda g, t: (replace(g, unpriced=True), t),
+        lambda g, t: (g, replace(t, model=replace(t.model, price=PRICE))),
         lambda g, t: (replace(g, resting=lambda name: 0.0), t),
     ]
     reasons = []

@@ -41,11 +41,10 @@ def gate(
     asked: Request | None = None,
     caller: Caller | None = None,
     requirements: Requirements | None = None,
-    unpriced: bool = False,
     resting: Callable[[str], float] = lambda target: 0.0,
 ) -> Gate:
     seen = Classification(data_class="internal", difficulty=0.1, task=Task.CHAT)
-    return Gate(asked or request(), caller or Caller(), seen, requirements or Requirements(), unpriced, resting)
+    return Gate(asked or request(), caller or Caller(), seen, requirements or Requirements(), resting)
 
 
 def candidate(name: str, cost: int = 0) -> Candidate:
