@@ -1,50 +1,67 @@
-"""How many tokens a request may take, before anyone has counted them."""
+"""How many tokens a prompt may take, before anyone has counted them: first by rule, then by learned ratios."""
 
-from router.types.request import Endpoint, Request
-from router.types.target import Contract, Target
+from router.estimate.learn import Learned
+from router.types.request import Request
+from router.types.target import Capability, Target, Wire
 
 BYTES_PER_TOKEN = 4
-"""Typical for English text; measured 16 % off at 1 kB, 1–2 % on longer documents."""
-BYTES_PER_TOKEN_BOUND = 2
-"""For holds: tool schemas and dense Unicode reach 1.9 tokens where four bytes would make one (arXiv 2606.04056)."""
+"""Typical of an answer whose provider does not count it."""
+LETTERS_PER_TOKEN = 5
+"""ASCII letters and blanks of a typical text that make one token."""
+DENSE_PER_TOKEN = 2
+"""Likewise digits, marks and bytes of other scripts."""
 TEMPLATE_TOKENS = 64
 """In every bound: chat templates add role markers, and some a system prompt of their own (SmolLM2: 24 tokens)."""
-TYPICAL_ANSWER = 400
-"""Visible output tokens expected of an answer whose length nobody limited."""
-TYPICAL_THOUGHT = 2_000
-"""Thinking tokens expected where the card gives no figure for the effort."""
+INPUT_SHARE = 0.99
+"""Share of requests whose input keeps within the learned ratio …"""
+INPUT_MARGIN = 1.1
+"""… which is widened by this factor, for a text unlike the last ones."""
+WIDE_SHARE = 8
+"""A text counts as one of another script if one byte in so many is beyond ASCII."""
+IMAGE_TOKENS = {Wire.ANTHROPIC: 5_000, Wire.GEMINI: 2_600}
+IMAGE_TOKENS_ELSE = 5_000
+AUDIO_TOKENS_PER_SECOND = 32
+"""Gemini's rate, the highest that is published."""
+FILE_BYTES_PER_TOKEN = 1
+"""A document's text is compressed, and some providers add an image of each page."""
 
 
-def input_tokens(request: Request) -> int:
-    return request.prompt_bytes // BYTES_PER_TOKEN + 1
+def input_rough(target: Target, request: Request) -> int:
+    """A plain count: the scale that ratios are learned on."""
+    letters = request.prompt_bytes - request.dense_bytes
+    return 1 + letters // LETTERS_PER_TOKEN + request.dense_bytes // DENSE_PER_TOKEN + media_tokens(target, request)
 
 
-def input_bound(request: Request) -> int:
-    return request.prompt_bytes // BYTES_PER_TOKEN_BOUND + TEMPLATE_TOKENS
+def input_ceiling(target: Target, request: Request) -> int:
+    """A bound for every tokenizer: letters make words of two and more, all else may take a token for each byte."""
+    letters = request.prompt_bytes - request.dense_bytes
+    return letters // 2 + request.dense_bytes + TEMPLATE_TOKENS + media_tokens(target, request)
 
 
-def thinking_tokens(target: Target, request: Request) -> int:
-    """Expected thinking at the effort that this target would be asked for."""
-    thinking = target.model.thinking
-    if thinking.contract is Contract.NONE:
-        return 0
-    effort = target.effort or request.effort
-    known = dict(zip(thinking.levels, thinking.tokens, strict=False))
-    expected = 0 if effort == "none" else known.get(effort or "", TYPICAL_THOUGHT)
-    budget = request.limits.thinking_budget
-    return expected if budget is None else min(expected, budget)
+def media_tokens(target: Target, request: Request) -> int:
+    """At most, of images, recordings and documents; a linked document may fill the context."""
+    if request.file_bytes is None:
+        return target.model.context
+    images = request.images * IMAGE_TOKENS.get(target.provider.wire, IMAGE_TOKENS_ELSE)
+    return images + request.audio_seconds * AUDIO_TOKENS_PER_SECOND + request.file_bytes // FILE_BYTES_PER_TOKEN
 
 
-def output_tokens(target: Target, request: Request) -> int:
-    """Expected output, thinking included, over all choices."""
-    if request.endpoint is Endpoint.EMBEDDINGS:
-        return 0
-    expected = TYPICAL_ANSWER + thinking_tokens(target, request)
-    return min(expected, output_bound(target, request)) * request.n
+def script(request: Request) -> str:
+    """The kind of input that shares a ratio of tokens to bytes."""
+    tools = "tools" if Capability.TOOLS in request.needs else "text"
+    if request.images or request.audio_seconds or request.file_bytes != 0:
+        return tools + "+media"
+    return tools + "+wide" if request.wide_bytes * WIDE_SHARE > request.prompt_bytes else tools
 
 
-def output_bound(target: Target, request: Request) -> int:
-    """The most that one choice can produce: the client's limit, else the model's."""
-    if request.endpoint is Endpoint.EMBEDDINGS:
-        return 0
-    return min(request.max_output or target.model.max_output, target.model.max_output)
+def input_bound(target: Target, request: Request, learned: Learned) -> int:
+    """Never more than the context: a longer prompt is refused, not charged."""
+    rough, ceiling = input_rough(target, request), input_ceiling(target, request)
+    likely = learned.input(target.id, script(request), INPUT_SHARE, int(rough * INPUT_MARGIN), ceiling)
+    bound = min(likely + TEMPLATE_TOKENS, ceiling)
+    return min(int(bound * learned.margin(target.id)), max(target.model.context, TEMPLATE_TOKENS))
+
+
+def input_tokens(target: Target, request: Request, learned: Learned) -> int:
+    rough = input_rough(target, request)
+    return min(learned.mean_input(target.id, script(request), rough), target.model.context)

@@ -2,18 +2,43 @@
 
 from msgspec import Struct
 
-from router.types.classification import Classification
+from router.types.account import Amount
+from router.types.classification import Classification, Task
 from router.types.target import Target
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """What one target would do with one request. Money in nano-USD; `hold` is the worst case kept back."""
+    """What one target would do with one request. Tokens over all choices, money in nano-USD."""
 
     input_tokens: int
+    """Expected."""
+    input_bound: int
+    """At most: learned with a margin, else a conservative rule."""
+    input_rough: int = 0
+    """A plain count, without anything learned: what `Seen.expected_input` compares the real one with."""
     output_tokens: int
+    """Expected, thinking included."""
+    thinking_tokens: int = 0
+    """The expected part of it that is thinking."""
     max_output: int
+    """The cap per choice that may be sent: the client's own, else the model's."""
     cost: int
+    """Expected."""
     hold: int
+    """The worst case of what may be sent: `whole.usd`."""
+    least: Amount = Amount()
+    """The whole prompt, the least thinking that the model can be held to, and a short answer."""
+    tight: Amount = Amount()
+    """What a metered stream starts with; or what pays for the learned cap, where nothing can be metered."""
+    whole: Amount = Amount()
+    """The worst case."""
+    effort: str = ""
+    """The level of thinking that all of this is for; empty: the model's own default."""
+    task: Task = Task.CHAT
+    at_ms: int = 0
+    """When the prices are those of (Unix)."""
+    script: str = ""
+    """What kind of input it is, as far as counting its tokens goes."""
 
 
 class Candidate(Struct, frozen=True):

@@ -42,7 +42,23 @@ class Request(Struct, frozen=True, kw_only=True):
     text: str
     """Everything that would be sent, for the classifiers: messages, tool schemas, arguments."""
     prompt_bytes: int
-    """Size of what the provider will tokenise; bounds the input tokens from above."""
+    """Size of the text that the provider will tokenise, JSON marks included; media are counted apart."""
+    dense_bytes: int = 0
+    """Those of them that are neither ASCII letters nor blanks: tokens of digits, marks and most scripts are short."""
+    wide_bytes: int = 0
+    """Those beyond ASCII."""
+    images: int = 0
+    audio_seconds: int = 0
+    """At most: by the size of the recordings."""
+    file_bytes: int | None = 0
+    """Size of documents; None: they are linked, and their size is not known."""
+    caches: bool = False
+    """It asks the provider to keep part of the prompt …"""
+    caches_long: bool = False
+    """… for longer than by default."""
+    service_tier: str = ""
+    server_tools: int = 0
+    """Tools that the provider runs, and charges for, itself."""
     needs: frozenset[Capability] = frozenset()
     stream: bool = False
     stream_usage: bool = False

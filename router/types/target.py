@@ -44,6 +44,10 @@ class Contract(StrEnum):
     NONE = "none"
 
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
+"""Effort words from least to most, over all providers."""
+
+
 class ThinkingField(StrEnum):
     """How an OpenAI-compatible provider is told how much to think."""
 
@@ -64,6 +68,13 @@ class Thinking(Struct, frozen=True, kw_only=True):
     tokens: tuple[int, ...] = ()
     minimum: int = 0
     """Least budget in tokens that the provider accepts, where it takes a number."""
+    streamed: bool = False
+    """A stream shows thoughts, or their count, as they come: they can be metered and stopped. Summaries don't count."""
+
+    @property
+    def can_stop(self) -> bool:
+        """Thinking can be switched off."""
+        return self.contract in (Contract.NONE, Contract.SWITCH) or "none" in self.levels
 
 
 class Model(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,153 @@
+"""What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from router.estimate.window import Window
+from router.types.classification import Task
+
+EXTEND = 0.25
+"""A stream that has nearly used its hold has it raised by this share of what it has used."""
+NEARLY = 0.9
+"""Share of a hold whose use calls for more."""
+PRIOR_WEIGHT = 2
+"""A prior counts like so many observations, and so does the whole target within one kind of work."""
+MOST_CELLS = 2_048
+"""Kinds of work remembered, over all targets (2 to 6 KiB each); the one unused for longest is forgotten."""
+OVERRUN = 1.5
+"""What an overrun does to its target's margin …"""
+MOST_MARGIN = 4.0
+"""… at most, and …"""
+CALM = 0.97
+"""… what is left of the excess after each attempt that kept within its hold: half in 23."""
+LONG = 0.9
+"""An answer longer than so many others is long, also if it was cut."""
+MILLE = 1_000
+"""Ratios are kept in thousandths."""
+BYTES_PER_OUTPUT_TOKEN = 2.0
+"""Of a streamed answer, before any was counted."""
+
+Cell = tuple[str, str, Task | None]
+"""(target, effort, task); of all tasks: None."""
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """One finished attempt. Tokens per choice; `None` is "not told apart" or "not known"."""
+
+    target: str
+    effort: str = ""
+    """The level that was asked for: `Fit.effort`, else `Estimate.effort`."""
+    task: Task = Task.CHAT
+    script: str = ""
+    """`Estimate.script`."""
+    output: int | None = None
+    thinking: int | None = None
+    input: int | None = None
+    expected_input: int = 0
+    """`Estimate.input_rough`."""
+    output_bytes: int = 0
+    """Of the stream, thoughts included, where all of it was seen."""
+    cut: bool = False
+    """By a cap, the budget, a fault or the client: the answer would have been at least so long."""
+
+
+class _Cell:
+    __slots__ = ("output", "thinking")
+
+    def __init__(self) -> None:
+        self.output, self.thinking = Window(), Window()
+
+
+class Learned:
+    """In memory; `observe` every settled attempt, and at the start the last ones of the ledger, oldest first."""
+
+    def __init__(self) -> None:
+        self._cells: dict[Cell, _Cell] = {}
+        self._inputs: dict[tuple[str, str], Window] = {}
+        self._bytes: dict[str, Window] = {}
+        self._margins: dict[str, float] = {}
+
+    def observe(self, seen: Seen) -> None:
+        self._calm(seen.target)
+        for task in (seen.task, None):
+            cell = self._cell((seen.target, seen.effort, task))
+            _add(cell.output, seen.output, seen.cut)
+            _add(cell.thinking, seen.thinking, seen.cut)
+        if seen.input is not None and seen.expected_input > 0:
+            ratio = seen.input * MILLE // seen.expected_input
+            self._inputs.setdefault((seen.target, seen.script), Window()).add(ratio)
+        if seen.output_bytes and seen.output:
+            self._bytes.setdefault(seen.target, Window()).add(seen.output_bytes * MILLE // seen.output)
+
+    def overrun(self, target: str) -> None:
+        """An attempt cost more than was held: its target's bounds are widened for a while."""
+        self._margins[target] = min(MOST_MARGIN, self.margin(target) * OVERRUN)
+
+    def margin(self, target: str) -> float:
+        """Factor on every bound of the target."""
+        return self._margins.get(target, 1.0)
+
+    def output(self, cell: Cell, share: float, prior: int) -> int:
+        """Output tokens of a choice, thinking included: an upper quantile."""
+        return self._blend(cell, prior, lambda found: found.output, lambda window: window.upper(share))
+
+    def thinking(self, cell: Cell, share: float, prior: int) -> int:
+        return self._blend(cell, prior, lambda found: found.thinking, lambda window: window.upper(share))
+
+    def mean_output(self, cell: Cell, prior: int) -> int:
+        return self._blend(cell, prior, lambda found: found.output, _mean)
+
+    def mean_thinking(self, cell: Cell, prior: int) -> int:
+        return self._blend(cell, prior, lambda found: found.thinking, _mean)
+
+    def input(self, target: str, script: str, share: float, rough: int, prior: int) -> int:
+        """Input tokens: an upper quantile of actual ÷ rough, times `rough`; `prior` tokens where nothing was seen."""
+        window = self._inputs.get((target, script))
+        return prior if window is None else _weighed(window, window.upper(share) * rough // MILLE, prior)
+
+    def mean_input(self, target: str, script: str, rough: int) -> int:
+        window = self._inputs.get((target, script))
+        return rough if window is None else _weighed(window, _mean(window) * rough // MILLE, rough)
+
+    def output_bytes(self, target: str) -> float:
+        """How few bytes of a stream may be one token of it."""
+        window = self._bytes.get(target)
+        if window is None:
+            return BYTES_PER_OUTPUT_TOKEN
+        return _weighed(window, window.lower(0.95), int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
+
+    def _blend(self, cell: Cell, prior: int, window: Callable[[_Cell], Window], read: Callable[[Window], int]) -> int:
+        """Few observations of a kind of work lean on all work of the target, and few of those on the prior."""
+        for key in ((cell[0], cell[1], None), cell):
+            found = self._cells.get(key)
+            if found is not None and len(window(found)):
+                prior = _weighed(window(found), read(window(found)), prior)
+        return prior
+
+    def _cell(self, key: Cell) -> _Cell:
+        cell = self._cells.pop(key, None) or _Cell()
+        self._cells[key] = cell  # the last one is the one used last
+        if len(self._cells) > MOST_CELLS:
+            del self._cells[next(iter(self._cells))]
+        return cell
+
+    def _calm(self, target: str) -> None:
+        margin = self._margins.get(target)
+        if margin is not None:
+            self._margins[target] = 1 + (margin - 1) * CALM
+
+
+def _mean(window: Window) -> int:
+    return window.sum // len(window)
+
+
+def _weighed(window: Window, value: int, prior: int) -> int:
+    count = len(window)
+    return (value * count + prior * PRIOR_WEIGHT) // (count + PRIOR_WEIGHT)
+
+
+def _add(window: Window, value: int | None, cut: bool) -> None:
+    """Of an answer that was cut only a length that is long even so says something."""
+    if value is not None and not (cut and len(window) and value < window.upper(LONG)):
+        window.add(value)
