@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import cached_property
-from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Annotated, Any, Literal, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, field_validator
+from pydantic_core import PydanticCustomError
 
 from router.budget.window import LIFETIME, Calendar, Span, calendar, rolling, seconds
 from router.types.account import Account, Unit
@@ -15,10 +17,11 @@ from router.types.money import nano_from_usd
 from router.types.request import Caller
 
 Scope = Literal["all", "organisation", "team", "key", "session", "request", "route", "tag", "target"]
-Usd = Annotated[Decimal, Field(gt=0, max_digits=18, decimal_places=9)]
+Usd = Annotated[Decimal, Field(gt=0, le=10**9, decimal_places=9)]
 Tokens = Annotated[int, Field(gt=0, le=10**15)]
-Share = Annotated[Decimal, Field(gt=0, le=10)]
+Share = Annotated[Decimal, Field(gt=0, le=10, decimal_places=4)]
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
+WEBHOOK = r"^https?://[^\s/?#]+[^\s#]*$"
 
 
 class _Part(BaseModel):
@@ -33,20 +36,37 @@ class Rolling(_Part):
     @field_validator("rolling")
     @classmethod
     def _readable(cls, text: str) -> str:
-        seconds(text)
+        try:
+            seconds(text)
+        except ValueError as error:
+            raise _mistake("a length of time", str(error)) from None
         return text
 
 
 class Downgrade(_Part):
     """Requests that no longer fit go to another route instead of being refused."""
 
-    downgrade: str
+    downgrade: Id
 
 
 class FailOpenWithin(_Part):
     """While the store is gone each gateway may go on spending from this much, which it has taken beforehand."""
 
     fail_open_within_usd: Usd
+
+
+def _mistake(expected: str, remedy: str) -> PydanticCustomError:
+    """What a value must be, and what to write; the policy's reader adds the place."""
+    return PydanticCustomError("mistake", "must be {expected}: {remedy}", {"expected": expected, "remedy": remedy})
+
+
+def _form(value: object) -> str:
+    return "form" if isinstance(value, dict | _Part) else "word"
+
+
+_Word = Tag("word")
+_Form = Tag("form")
+Window = Literal["hour", "day", "week", "month", "year", "lifetime"]
 
 
 class Charged(Struct, frozen=True, kw_only=True):
@@ -68,7 +88,7 @@ class Budget(_Part):
     limit_usd: Usd | None = None
     limit_thinking_tokens: Tokens | None = None
     scope: Scope = "all"
-    window: Calendar | Literal["lifetime"] | Rolling | None = None
+    window: Annotated[Annotated[Window, _Word] | Annotated[Rolling, _Form], Discriminator(_form)] | None = None
     timezone: str = "UTC"
     organisations: tuple[str, ...] = ()
     teams: tuple[str, ...] = ()
@@ -78,27 +98,24 @@ class Budget(_Part):
     targets: tuple[str, ...] = ()
     soft: bool = False
     alerts: tuple[Share, ...] = ()
-    webhook: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s#]*$")] | None = None
-    exhausted: Literal["refuse"] | Downgrade = "refuse"
-    outage: Literal["fail_closed"] | FailOpenWithin = "fail_closed"
-    thinking_cap: Annotated[int, Field(ge=0)] | None = None
+    webhook: Annotated[str, StringConstraints(pattern=WEBHOOK)] | None = None
+    exhausted: Annotated[Annotated[Literal["refuse"], _Word] | Annotated[Downgrade, _Form], Discriminator(_form)] = (
+        "refuse"
+    )
+    outage: Annotated[
+        Annotated[Literal["fail_closed"], _Word] | Annotated[FailOpenWithin, _Form], Discriminator(_form)
+    ] = "fail_closed"
+    thinking_cap: Annotated[int, Field(ge=0, le=10**15)] | None = None
 
     @field_validator("timezone")
     @classmethod
     def _known_zone(cls, name: str) -> str:
         try:
-            ZoneInfo(name)
+            return ZoneInfo(name).key
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"there is no time zone '{name}': write one such as Europe/Berlin") from None
-        return name
-
-    @model_validator(mode="after")
-    def _one_limit(self) -> "Budget":
-        if (self.limit_usd is None) == (self.limit_thinking_tokens is None):
-            raise ValueError("give a budget one limit: limit_usd or limit_thinking_tokens")
-        if self.scope == "request" and self.window is not None:
-            raise ValueError("a budget of each request has no window: remove window")
-        return self
+            close = get_close_matches(name, available_timezones(), n=1)
+            remedy = f"did you mean '{close[0]}'?" if close else "write one such as Europe/Berlin, or UTC"
+            raise _mistake("a time zone of the tz database", remedy) from None
 
     @property
     def unit(self) -> Unit:
@@ -111,11 +128,15 @@ class Budget(_Part):
 
     @property
     def window_name(self) -> str:
-        if isinstance(self.window, Rolling):
-            return f"rolling {self.window.rolling}"
         if self.scope == "request":
             return "request"
-        return self.window or ("lifetime" if self.scope == "session" else "month")
+        return f"rolling {self.window.rolling}" if isinstance(self.window, Rolling) else self._named
+
+    @property
+    def _named(self) -> Window:
+        if self.window is None or isinstance(self.window, Rolling):
+            return "lifetime" if self.scope in ("session", "request") else "month"
+        return self.window
 
     @cached_property
     def _zone(self) -> ZoneInfo:
@@ -124,8 +145,8 @@ class Budget(_Part):
     def span(self, now_ms: int) -> Span:
         if isinstance(self.window, Rolling):
             return rolling(seconds(self.window.rolling), now_ms)
-        name = self.window_name
-        return LIFETIME if name in ("lifetime", "request") else calendar(_calendar(name), self._zone, now_ms)
+        named = self._named
+        return LIFETIME if named == "lifetime" else calendar(named, self._zone, now_ms)
 
     def binds(self, charged: Charged) -> bool:
         caller = charged.caller
@@ -190,14 +211,7 @@ def _among(wanted: tuple[str, ...], value: str) -> bool:
     return not wanted or value in wanted
 
 
-def _calendar(name: str) -> Calendar:
-    return name  # type: ignore[return-value]
-
-
-Window = Calendar | Literal["lifetime"]
-
-
 def window_bounds(window: str, now_ms: int) -> tuple[int, int | None]:
     """Start of the UTC window that holds `now_ms`, and of the next one (None: never); Unix ms."""
-    span = LIFETIME if window == "lifetime" else calendar(_calendar(window), ZoneInfo("UTC"), now_ms)
+    span = LIFETIME if window == "lifetime" else calendar(cast("Calendar", window), ZoneInfo("UTC"), now_ms)
     return span.start, span.resets_at

@@ -11,6 +11,8 @@ Calendar = Literal["hour", "day", "week", "month", "year"]
 
 PARTS = 100
 """A rolling window moves in steps of a hundredth of its length: it may be one step longer than it says."""
+LONGEST_S = 3_660 * 86_400
+"""Ten years: whoever wants more wants a lifetime."""
 _LENGTH = re.compile(r"([1-9]\d{0,5})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -55,11 +57,12 @@ def step_ms(length_s: int) -> int:
 
 
 def seconds(text: str) -> int:
-    """ "36h" → 129600. Raises ValueError."""
+    """ "36h" → 129600. Raises ValueError, with the remedy."""
     found = _LENGTH.fullmatch(text)
-    if found is None:
-        raise ValueError("write a length such as 30m, 36h or 7d")
-    return int(found[1]) * _SECONDS[found[2]]
+    length = int(found[1]) * _SECONDS[found[2]] if found else 0
+    if not 0 < length <= LONGEST_S:
+        raise ValueError("write a length such as 30m, 36h or 7d, at most 3660d")
+    return length
 
 
 def _following(window: Calendar, start: datetime) -> datetime:

@@ -1,11 +1,11 @@
 """What the names in a policy refer to: nothing unknown, nothing that can never take effect."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
+from router.config.budgets import check_budgets
 from router.config.policy import Policy
-from router.config.shape import did_you_mean
-from router.config.source import Loc, Source, pairs, word
+from router.config.references import check_twice, report_unknown
+from router.config.source import Loc, Source, pairs
 from router.types.target import Target
 
 
@@ -29,7 +29,7 @@ def check_meaning(source: Source, policy: Policy, names: Names) -> None:
     _check_clashes(source, names)
     _check_routes(source, policy, names)
     _check_classes(source, policy, names)
-    _check_budgets(source, policy, names)
+    check_budgets(source, policy, names.routes, names.targets)
 
 
 def check_requirements(source: Source, policy: Policy, targets: Mapping[str, Target]) -> None:
@@ -65,8 +65,8 @@ def _check_routes(source: Source, policy: Policy, names: Names) -> None:
         wanted = row.strategy.names()
         for name in dict.fromkeys(wanted):
             if names.targets and name not in names.targets:
-                _unknown(source, loc, "target", name, names.targets)
-        _check_twice(source, loc, "target", wanted)
+                report_unknown(source, loc, "target", name, names.targets)
+        check_twice(source, loc, "target", wanted)
 
 
 def _check_classes(source: Source, policy: Policy, names: Names) -> None:
@@ -75,42 +75,15 @@ def _check_classes(source: Source, policy: Policy, names: Names) -> None:
         _check_default(source, sensitivity.default, names)
     for index, detector in enumerate(sensitivity.detectors):
         if detector.data_class not in names.classes:
-            _unknown(source, ("sensitivity", "detectors", index, "class"), "class", detector.data_class, names.classes)
+            report_unknown(
+                source, ("sensitivity", "detectors", index, "class"), "class", detector.data_class, names.classes
+            )
 
 
 def _check_default(source: Source, default: str, names: Names) -> None:
     loc: Loc = ("sensitivity", "default")
     if source.walk(loc)[0] == loc:
-        _unknown(source, loc, "class", default, names.classes)
+        report_unknown(source, loc, "class", default, names.classes)
     else:
         what = f"the default class '{default}' is not among the classes"
         source.report(source.key(("sensitivity", "classes")), what, f"add it, or set default: {names.classes[0]}")
-
-
-def _check_budgets(source: Source, policy: Policy, names: Names) -> None:
-    ids = [budget.id for budget in policy.budgets]
-    for index, budget in enumerate(policy.budgets):
-        loc: Loc = ("budgets", index)
-        if budget.id in ids[:index]:
-            what = f"two budgets have the id '{source.text((*loc, 'id'))}'"
-            source.report(source.node((*loc, "id")), what, "rename one of the two")
-        for route in budget.routes:
-            if route not in names.routes:
-                _unknown(source, (*loc, "routes"), "route", route, names.routes)
-        for field in ("routes", "keys", "tags"):
-            if (*loc, field) == source.walk((*loc, field))[0] and not getattr(budget, field):
-                what = f"an empty list of {field} binds nothing"
-                source.report(source.node((*loc, field)), what, f"remove {field} to bind all, or name some")
-
-
-def _check_twice(source: Source, loc: Loc, noun: str, wanted: Sequence[str]) -> None:
-    for name, times in Counter(wanted).items():
-        if times > 1:
-            node = source.find(loc, name, last=True)
-            source.report(node, f"the {noun} '{word(node)}' is listed {times} times", "list it once")
-
-
-def _unknown(source: Source, loc: Loc, noun: str, name: str, known: Iterable[str]) -> None:
-    node = source.find(loc, name)
-    text = word(node) or "${…}"
-    source.report(node, f"unknown {noun} '{text}'", did_you_mean(text, known))

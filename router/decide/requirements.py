@@ -1,6 +1,8 @@
 """What a sensitivity class demands of the place that its requests go to."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from router.types.target import Target
 
@@ -12,6 +14,7 @@ class Requirements(BaseModel):
     local_only: bool = False
     regions: tuple[str, ...] = ()
     jurisdictions_not: tuple[str, ...] = ()
+    thinking_cap: Annotated[int, Field(ge=0)] | None = Field(None, description="Thinking tokens of each request.")
 
     def refusal(self, target: Target) -> str:
         """Why `target` does not meet these demands, in one sentence; empty when it does."""

@@ -111,7 +111,15 @@ def test_routes_classes_and_budgets() -> None:
     assert list(config.sensitivity.classes) == ["internal", "pii", "eu", "secret"]
     assert config.sensitivity.classes["pii"].jurisdictions_not == ("CN", "NO")
     assert [detector.data_class for detector in config.sensitivity.detectors] == ["secret", "pii", "eu"]
-    assert [budget.limit for budget in config.budgets] == [10_000_000_000, 1]
+    assert [(budget.id, budget.unit, budget.limit, budget.window_name) for budget in config.budgets] == [
+        ("everyone", "usd", 10_000_000_000, "day"),
+        ("team", "usd", 1, "lifetime"),
+        ("thoughts", "thinking_tokens", 5_000, "rolling 90m"),
+        ("watched", "usd", 9_500_000_000, "week"),
+        ("quiet", "usd", 1_000_000_000, "lifetime"),
+        ("spare", "usd", 1_000_000_000, "month"),
+        ("each", "usd", 100_000_000, "request"),
+    ]
     assert config.budget_status == 429
 
 
