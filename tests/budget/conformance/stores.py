@@ -10,6 +10,7 @@ What the suite takes for granted beyond the port's docstrings:
 - A unit of which nothing is needed (`least` 0) is never refused: 0 is granted where nothing is left, or less.
 - A second `reserve` under the same request id raises `ValueError`, and so does a `split` under an id in use, with a
   limit below 1, or in another unit than its parent's.
+- A child that overran its limit counts in its parent at once with what it spent and holds, since that money is gone.
 - A settlement of a hold that the store does not know is booked once; the next `recover` at the latest logs an error
   that names the request.
 """
@@ -106,7 +107,11 @@ class SqliteOpened:
         return {(row["account"], row["window_start_ms"]): (row["spent"], row["held"]) for row in found}
 
     async def forget(self, request_id: str) -> None:
-        self.journal.change("UPDATE budget_windows SET held = 0", ())
+        self.journal.change(
+            "UPDATE budget_windows SET held = held - b.held FROM bookings AS b"
+            " WHERE b.request_id = ? AND b.account = budget AND b.window_start_ms = budget_windows.window_start_ms",
+            (request_id,),
+        )
         self.journal.change("DELETE FROM bookings WHERE request_id = ?", (request_id,))
         await self.journal.committed()
 
@@ -125,7 +130,7 @@ class Sqlite:
         try:
             yield SqliteOpened(journal)
         finally:
-            journal.close()
+            await journal.end()
 
 
 MAKERS: tuple[Maker, ...] = (Sqlite(),)
