@@ -9,7 +9,7 @@ from msgspec import Raw
 from router.api.limits import limits
 from router.api.responses import to_chat
 from router.api.shape import Chat, Completion, Embedding, Fields, Responses
-from router.api.text import messages, others, strings
+from router.api.text import NO_MEDIA, Content, Media, dense, messages, others, strings, wide
 from router.errors import ClientError
 from router.types.request import Endpoint, Request
 from router.types.target import Capability
@@ -70,8 +70,7 @@ def _chat(
         raise _wrong_type(error, "messages") from None
     if content.count == 0:
         raise _bad("Send at least one message.", "messages")
-    tools = body.get("tools", body.get("functions", b""))
-    size = len(tools) + (sum(map(len, content.texts)) + content.media if content.media else len(fields.messages))
+    needs = _needs(fields, content.kinds)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
     return _request(
         endpoint,
@@ -80,8 +79,9 @@ def _chat(
         fields,
         headers,
         text="\n".join(content.texts + others(body, "messages")),
-        size=size,
-        needs=_needs(fields, content.kinds),
+        prompt=_prompt(body, fields, content, needs),
+        media=content.media,
+        needs=needs,
         max_output=_tokens(cap, "max_completion_tokens"),
         effort=fields.reasoning_effort,
     )
@@ -102,15 +102,17 @@ def _native(
 ) -> Request:
     """A request that only a provider's own Responses endpoint can serve: built-in tools, stored prompts, grammars."""
     fields = _SHAPES[Endpoint.RESPONSES].decode(msgspec.json.encode(body))
-    texts = [text for raw in body.values() for text in strings(raw)]
+    texts = [text for raw in body.values() for text in strings(raw) if not text.startswith("data:")]
+    text = "\n".join(texts)
     request = _request(
         Endpoint.RESPONSES,
         request_id,
         body,
         fields,
         headers,
-        text="\n".join(texts),
-        size=sum(map(len, texts)),
+        text=text,
+        prompt=text.encode(),
+        media=_native_media(body),
         needs=_NATIVE,
         max_output=_tokens(fields.max_output_tokens, "max_output_tokens"),
         effort=fields.reasoning.effort if fields.reasoning else None,
@@ -151,18 +153,23 @@ def _plain(
 ) -> Request:
     texts = [prompt] if isinstance(prompt, str) else [item for item in prompt or () if isinstance(item, str)]
     read = "input" if endpoint is Endpoint.EMBEDDINGS else "prompt"
-    size = len(body[read])
-    return _request(
+    request = _request(
         endpoint,
         request_id,
         body,
         fields,
         headers,
         text="\n".join(texts + others(body, read)),
-        size=size,
+        prompt=bytes(body[read]),
+        media=NO_MEDIA,
         needs=needs,
         max_output=max_output,
     )
+    several = isinstance(prompt, list) and not isinstance(prompt[0], int)
+    best_of = fields.best_of or 1 if isinstance(fields, Completion) else 1
+    if not several and best_of == 1:
+        return request
+    return msgspec.structs.replace(request, prompts=len(prompt) if several and prompt else 1, best_of=best_of)
 
 
 def _request(
@@ -173,7 +180,8 @@ def _request(
     headers: Iterable[tuple[bytes, bytes]],
     *,
     text: str,
-    size: int,
+    prompt: bytes,
+    media: Media,
     needs: frozenset[Capability],
     max_output: int | None,
     effort: str | None = None,
@@ -183,13 +191,22 @@ def _request(
     choices = 1 if fields.n is None else fields.n
     if not 1 <= choices <= MOST_CHOICES:
         raise _bad(f"n must be from 1 to {MOST_CHOICES}.", "n")
+    caches = "cache_control" in body or _CACHE in prompt
     return Request(
         id=request_id,
         endpoint=endpoint,
         model=fields.model,
         body=body,
         text=text,
-        prompt_bytes=size,
+        prompt_bytes=len(prompt),
+        dense_bytes=dense(prompt),
+        wide_bytes=wide(prompt),
+        images=media.images,
+        audio_seconds=media.seconds,
+        file_bytes=media.files,
+        caches=caches,
+        caches_long=caches and _LONG in prompt,
+        service_tier=fields.service_tier or "",
         needs=needs if choices == 1 else needs | {Capability.N},
         stream=bool(fields.stream),
         stream_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
@@ -198,6 +215,22 @@ def _request(
         effort=effort,
         limits=limits(headers, fields.metadata),
     )
+
+
+def _prompt(body: dict[str, Raw], fields: Chat, content: Content, needs: frozenset[Capability]) -> bytes:
+    """What is made into tokens: messages without their media, tools, and the schema of the answer."""
+    text = bytes(fields.messages) if content.media is NO_MEDIA else "\n".join(content.texts).encode()
+    if needs is _PLAIN_CHAT:
+        return text
+    return b"".join((text, *(bytes(body[name]) for name in _SCHEMAS if name in body)))
+
+
+def _native_media(body: dict[str, Raw]) -> Media:
+    """A conversation, a prompt or a file that the provider stores may be of any size."""
+    sent = bytes(body.get("input", b""))
+    stored = any(name in body for name in _STORED) or b'"file_id"' in sent or b'"file_url"' in sent
+    data = sent.count(b'"input_file"') and len(sent)
+    return Media(sent.count(b'"input_image"'), 0, None if stored else data)
 
 
 def _tokens(value: int | None, param: str) -> int | None:
@@ -221,6 +254,10 @@ def _needs(fields: Chat, kinds: frozenset[str]) -> frozenset[Capability]:
     return frozenset(needs) if len(needs) > 1 else _PLAIN_CHAT
 
 
+_CACHE, _LONG = b"cache_control", b"1h"
+"""Anthropic's marks, which OpenRouter and LiteLLM take over: what they stand on is written to a cache."""
+_SCHEMAS = ("tools", "functions", "response_format")
+_STORED = ("previous_response_id", "conversation", "prompt")
 _NATIVE = frozenset({Capability.CHAT, Capability.RESPONSES})
 _PLAIN_CHAT = frozenset({Capability.CHAT})
 _READERS: dict[Endpoint, Any] = {

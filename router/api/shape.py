@@ -79,6 +79,7 @@ class Fields(Struct, frozen=True):
     stream_options: StreamOptions | None = None
     n: int | None = None
     user: str | None = None
+    service_tier: str | None = None
     metadata: Metadata | None = None
 
 
@@ -107,6 +108,7 @@ class Completion(Fields, frozen=True):
     prompt: str | list[str | int | list[int]] | None = None
     max_tokens: int | None = None
     suffix: str | None = None
+    best_of: int | None = None
     logprobs: int | None = None
 
 

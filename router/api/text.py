@@ -6,22 +6,49 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from router.api.shape import LooseMessage, Message, Part, Source
+from router.api.shape import LooseMessage, LoosePart, Message, Part, Source
 
-MEDIA_BYTES = 4_096
-"""What an image or a file counts for in place of its own size: about 1,000 tokens."""
+AUDIO_BYTES_PER_SECOND = {"wav": 8_000}
+"""The fewest that a recording has: telephone quality in WAV …"""
+AUDIO_BYTES_PER_SECOND_ELSE = 1_000
+"""… and 8 kbit/s in everything that is compressed."""
+BASE64 = (3, 4)
+"""Bytes for so many characters."""
+_PLAIN = bytes(range(65, 91)) + bytes(range(97, 123)) + b" "
+_ASCII = bytes(range(128))
 _KNOWN = msgspec.json.Decoder(list[Message])
 _LOOSE = msgspec.json.Decoder(list[LooseMessage])
 _TEXTUAL = b'"[{'
 
 
+class Media(Struct, frozen=True):
+    """`seconds` of sound at most; size of `files`, or None where one is linked."""
+
+    images: int = 0
+    seconds: int = 0
+    files: int | None = 0
+
+
+NO_MEDIA = Media()
+
+
 class Content(Struct, frozen=True):
-    """`count` of messages; `texts` decoded from JSON; `media` in bytes; `kinds` of content parts."""
+    """`count` of messages; `texts` decoded from JSON; `kinds` of content parts; what is beside the texts."""
 
     count: int
     texts: list[str]
-    media: int
     kinds: frozenset[str]
+    media: Media = NO_MEDIA
+
+
+def dense(data: bytes) -> int:
+    """Bytes that are neither ASCII letters nor blanks."""
+    return len(data.translate(None, _PLAIN))
+
+
+def wide(data: bytes) -> int:
+    """Bytes beyond ASCII."""
+    return 0 if data.isascii() else len(data.translate(None, _ASCII))
 
 
 def messages(raw: Raw) -> Content:
@@ -34,7 +61,7 @@ def messages(raw: Raw) -> Content:
         parts = [part for message in loose if isinstance(message.content, list) for part in message.content]
         kinds = frozenset(part.type for part in parts)
         texts = [text for text in strings(raw) if not text.startswith("data:")]
-        return Content(len(loose), texts, MEDIA_BYTES * sum(kind != "text" for kind in kinds), kinds)
+        return Content(len(loose), texts, kinds, _loose_media(raw, parts))
 
 
 def others(body: Mapping[str, Raw], read: str) -> list[str]:
@@ -63,24 +90,55 @@ def strings(raw: Raw) -> Iterator[str]:
 
 def _read(known: list[Message]) -> Content:
     texts: list[str] = []
-    media, kinds = 0, set()
+    parts: list[Part] = []
     for message in known:
         if isinstance(message.content, str):
             texts.append(message.content)
         elif message.content:
-            kinds |= {part.type for part in message.content}
-            media += sum(_add(part, texts) for part in message.content)
+            parts += message.content
+            for part in message.content:
+                _add(part, texts)
         texts += [text for text in (message.name, message.refusal, message.tool_call_id) if text]
         for call in message.tool_calls or ():
             texts += (call.function.name, call.function.arguments)
-    return Content(len(known), texts, media, frozenset(kinds))
+    return Content(len(known), texts, frozenset(part.type for part in parts), _media(parts) if parts else NO_MEDIA)
 
 
-def _add(part: Part, texts: list[str]) -> int:
-    """Collects a part's texts; returns the size of its media."""
+def _add(part: Part, texts: list[str]) -> None:
+    """Collects a part's texts: what is inline is none."""
     media = [one for one in (part.image_url, part.input_audio, part.file) if one is not None]
     links = [one if isinstance(one, str) else one.url for one in media]
     names = [one.filename for one in media if isinstance(one, Source)]
     texts += [text for text in (part.text, part.refusal, *names) if text]
     texts += [link for link in links if link and not link.startswith("data:")]
-    return MEDIA_BYTES * len(media)
+
+
+def _media(parts: list[Part]) -> Media:
+    sounds = [part.input_audio for part in parts if part.input_audio is not None]
+    files = [part.file for part in parts if part.file is not None]
+    images = sum(part.image_url is not None for part in parts)
+    if not (images or sounds or files):
+        return NO_MEDIA
+    sizes = [_decoded(file.file_data) for file in files]
+    return Media(images, sum(map(_seconds, sounds)), sum(sizes) if all(sizes) else None)
+
+
+def _loose_media(raw: Raw, parts: list[LoosePart]) -> Media:
+    """Of parts whose form is not known: images by their kind, all else that is inline by its size."""
+    kinds = [part.type for part in parts]
+    inline = [text for text in strings(raw) if text.startswith("data:") and not text.startswith("data:image")]
+    images = sum("image" in kind for kind in kinds)
+    linked = not inline and any(kind.rpartition("_")[0] in _LINKED or kind in _LINKED for kind in kinds)
+    size = None if linked else sum(map(_decoded, inline))
+    return Media(images, 0, size) if images or size != 0 else NO_MEDIA
+
+
+_LINKED = ("file", "input_file", "document", "video", "input_video")
+
+
+def _seconds(sound: Source) -> int:
+    return 1 + _decoded(sound.data) // AUDIO_BYTES_PER_SECOND.get(sound.format, AUDIO_BYTES_PER_SECOND_ELSE)
+
+
+def _decoded(base64: str) -> int:
+    return len(base64) * BASE64[0] // BASE64[1]

@@ -13,7 +13,7 @@ from router.types.target import Target
 class Bill(Struct, frozen=True):
     price: Price | None
     input_tokens: int
-    n: int
+    choices: int
     at_ms: int
     scope: Scope
 
@@ -23,7 +23,7 @@ class Bill(Struct, frozen=True):
 
     def amount(self, output: int, thinking: int) -> Amount:
         """For so much in each choice."""
-        return Amount(self.usd(output * self.n), thinking * self.n)
+        return Amount(self.usd(output * self.choices), thinking * self.choices)
 
     def output(self, nano: int) -> int:
         """Tokens over all choices that `nano` pays for beside the input."""
@@ -31,4 +31,4 @@ class Bill(Struct, frozen=True):
 
 
 def bill(target: Target, request: Request, input_tokens: int, at_ms: int) -> Bill:
-    return Bill(target.model.price, input_tokens, request.n, at_ms, scope(target, request))
+    return Bill(target.model.price, input_tokens, request.choices, at_ms, scope(target, request))

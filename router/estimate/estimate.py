@@ -40,16 +40,17 @@ def estimate(
         input_tokens=expected_input,
         input_bound=bound,
         input_rough=input_rough(target, request),
-        output_tokens=output * request.n,
-        thinking_tokens=thinking * request.n,
+        output_tokens=output * request.choices,
+        thinking_tokens=thinking * request.choices,
         max_output=figures.most,
-        cost=_cost(target, expected_input, output * request.n, thinking * request.n),
+        cost=_cost(target, expected_input, output * request.choices, thinking * request.choices),
         hold=whole.usd,
         least=_least(target, request, learned, task, worst, tight),
         tight=tight,
         whole=whole,
         effort=rung.effort,
         task=task,
+        metered=figures.metered,
         at_ms=at_ms,
         script=script(request),
     )
@@ -65,12 +66,12 @@ def best_rung(target: Target, request: Request, learned: Learned, task: Task, th
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:
     caps = [cap for cap in (thinking_cap, request.limits.thinking_budget) if cap is not None]
-    return min(caps) // request.n if caps else None
+    return min(caps) // request.choices if caps else None
 
 
 def affordable_output(step: Candidate, request: Request, nano: int) -> int:
     """How many output tokens a choice may have so that the request's worst case costs at most `nano`."""
-    return min(step.estimate.max_output, bill_of(step, request).output(nano) // request.n)
+    return min(step.estimate.max_output, bill_of(step, request).output(nano) // request.choices)
 
 
 def worst_cost(step: Candidate, request: Request, tokens: int) -> int:
@@ -93,7 +94,7 @@ def _least(target: Target, request: Request, learned: Learned, task: Task, worst
     most = output_bound(target, request)
     output = min(most, thought + LEAST_ANSWER)
     thinking = target.model.thinking
-    seen = thinking.contract is Contract.EXACT or (request.stream and thinking.streamed)
+    seen = thinking.contract is Contract.EXACT or thinking.streamed
     least = worst.amount(output, 0 if thought == 0 else thought if seen else output)
     return Amount(min(least.usd, tight.usd), min(least.thinking, tight.thinking))
 

@@ -60,7 +60,10 @@ class _Limits(NamedTuple):
 
 
 def _limits(step: Candidate, request: Request, granted: Amount, rung: Rung, figures: Size) -> _Limits:
-    output, thinking = bill_of(step, request).output(granted.usd) // request.n, granted.thinking // request.n
+    output, thinking = (
+        bill_of(step, request).output(granted.usd) // request.choices,
+        granted.thinking // request.choices,
+    )
     exact = step.target.model.thinking.contract is Contract.EXACT
     if rung.thinks and not figures.metered and not exact:
         output = min(output, thinking)

@@ -38,12 +38,12 @@ class Size(Struct, frozen=True):
     tight_thinking: int
     whole_thinking: int
     metered: bool
-    """A stream shows all of its tokens, so `tight` need not cover the answer."""
+    """As a stream it shows all of its tokens, so `tight` need not cover the answer."""
 
 
 def size(target: Target, request: Request, rung: Rung, learned: Learned, task: Task) -> Size:
     most = output_bound(target, request)
-    metered = request.stream and (target.model.thinking.streamed or not rung.thinks)
+    metered = target.model.thinking.streamed or not rung.thinks
     least = min(most, rung.p90 + LEAST_ANSWER)
     tight = max(least if not metered else 0, min(most, _tight(target, rung, learned, task, metered)))
     whole_thinking = _worst_thinking(target, rung, most)

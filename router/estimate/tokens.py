@@ -58,8 +58,8 @@ def input_bound(target: Target, request: Request, learned: Learned) -> int:
     """Never more than the context: a longer prompt is refused, not charged."""
     rough, ceiling = input_rough(target, request), input_ceiling(target, request)
     likely = learned.input(target.id, script(request), INPUT_SHARE, int(rough * INPUT_MARGIN), ceiling)
-    bound = min(likely + TEMPLATE_TOKENS, ceiling)
-    return min(int(bound * learned.margin(target.id)), max(target.model.context, TEMPLATE_TOKENS))
+    bound = int(min(likely + TEMPLATE_TOKENS, ceiling) * learned.margin(target.id))
+    return min(bound, max(target.model.context, TEMPLATE_TOKENS) * request.prompts)
 
 
 def input_tokens(target: Target, request: Request, learned: Learned) -> int:

@@ -35,6 +35,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     effort: str = ""
     """The level of thinking that all of this is for; empty: the model's own default."""
     task: Task = Task.CHAT
+    metered: bool = False
+    """As a stream it shows all of its tokens: `tight` is a start that grows, `whole` need not be held."""
     at_ms: int = 0
     """When the prices are those of (Unix)."""
     script: str = ""

@@ -57,16 +57,23 @@ class Request(Struct, frozen=True, kw_only=True):
     caches_long: bool = False
     """… for longer than by default."""
     service_tier: str = ""
-    server_tools: int = 0
-    """Tools that the provider runs, and charges for, itself."""
     needs: frozenset[Capability] = frozenset()
     stream: bool = False
     stream_usage: bool = False
     """The client asked for the usage chunk."""
     n: int = 1
+    prompts: int = 1
+    """Completions and embeddings take several, each with choices of its own."""
+    best_of: int = 1
+    """Of so many completions the provider picks, and charges all."""
     max_output: int | None = None
     effort: str | None = None
     limits: Limits = Limits()
+
+    @property
+    def choices(self) -> int:
+        """Answers that are generated and charged."""
+        return max(self.n, self.best_of) * self.prompts
 
 
 class Caller(Struct, frozen=True, kw_only=True):
