@@ -1,7 +1,7 @@
 """Windows of time: which bookings count now. Nothing is ever reset; a window is a condition on timestamps."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -13,6 +13,7 @@ PARTS = 100
 """A rolling window moves in steps of a hundredth of its length: it may be one step longer than it says."""
 LONGEST_S = 3_660 * 86_400
 """Ten years: whoever wants more wants a lifetime."""
+_HOUR_S = 3_600
 _LENGTH = re.compile(r"([1-9]\d{0,5})([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -30,13 +31,9 @@ LIFETIME = Span(0, 0, None)
 
 def calendar(window: Calendar, zone: ZoneInfo, now_ms: int) -> Span:
     """The calendar window around now, as clocks in `zone` show it. Weeks begin on Monday (ISO 8601)."""
-    now = datetime.fromtimestamp(now_ms / 1000, zone)
     if window == "hour":
-        # In UTC: where clocks go back an hour comes twice, and both are windows of their own.
-        start = datetime.fromtimestamp(now_ms / 1000, UTC) - timedelta(minutes=now.minute, seconds=now.second)
-        opened = _ms(start)
-        return Span(opened, opened, opened + 3_600_000)
-    start = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+        return _hour(zone, now_ms // 1000)
+    start = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     if window == "week":
         start -= timedelta(days=start.weekday())
     elif window in ("month", "year"):
@@ -46,10 +43,10 @@ def calendar(window: Calendar, zone: ZoneInfo, now_ms: int) -> Span:
 
 
 def rolling(length_s: int, now_ms: int) -> Span:
-    """The last `length_s` seconds."""
+    """The last `length_s` seconds; `resets_at`: when nothing counts any more of what was booked until now."""
     step = step_ms(length_s)
     start = now_ms // step * step
-    return Span(start, (now_ms - length_s * 1000) // step * step, now_ms + length_s * 1000)
+    return Span(start, (now_ms - length_s * 1000) // step * step, start + step + length_s * 1000)
 
 
 def step_ms(length_s: int) -> int:
@@ -65,7 +62,35 @@ def seconds(text: str) -> int:
     return length
 
 
-def _following(window: Calendar, start: datetime) -> datetime:
+def _hour(zone: ZoneInfo, now_s: int) -> Span:
+    """In UTC: where clocks go back an hour comes twice, and both are windows of their own. Where they are set by half
+    an hour (Lord Howe) a window is cut at that moment."""
+    begun = _ahead(zone, now_s)
+    start = now_s - (now_s + begun) % _HOUR_S
+    end = start + _HOUR_S
+    if _ahead(zone, start) != begun:
+        start = _change(zone, start, now_s)
+    if _ahead(zone, end - 1) != begun:
+        end = _change(zone, now_s, end - 1)
+    return Span(start * 1000, start * 1000, end * 1000)
+
+
+def _ahead(zone: ZoneInfo, moment_s: int) -> int:
+    """By how many seconds the zone's hours begin earlier than those of UTC."""
+    offset = datetime.fromtimestamp(moment_s, zone).utcoffset() or timedelta()
+    return int(offset.total_seconds()) % _HOUR_S
+
+
+def _change(zone: ZoneInfo, before_s: int, after_s: int) -> int:
+    """The second at which clocks are set, between two moments that differ in `_ahead`."""
+    old = _ahead(zone, before_s)
+    while after_s - before_s > 1:
+        middle = (before_s + after_s) // 2
+        before_s, after_s = (middle, after_s) if _ahead(zone, middle) == old else (before_s, middle)
+    return after_s
+
+
+def _following(window: Literal["day", "week", "month", "year"], start: datetime) -> datetime:
     """The next window's start, by the wall clock: a day in March may have 23 hours."""
     if window == "day":
         return start + timedelta(days=1)

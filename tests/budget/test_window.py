@@ -1,19 +1,39 @@
-"""Calendar windows in UTC."""
+"""Windows over time zones, changes of the clock, leap days, ends of months, and clocks that jump."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from router.budget.budget import Window, window_bounds
+from router.budget.budget import Budget
+from router.budget.window import LIFETIME, PARTS, Calendar, Span, calendar, rolling, seconds, step_ms
 
-MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2199, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001 - bounds are naive
-WINDOWS = st.sampled_from(("hour", "day", "month"))
+CALENDARS: list[Calendar] = ["hour", "day", "week", "month", "year"]
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "America/St_Johns",  # half an hour off
+    "Asia/Kathmandu",  # a quarter of an hour off
+    "Australia/Lord_Howe",  # clocks are set by half an hour
+    "America/Santiago",  # they are set at midnight
+    "America/Havana",  # midnight comes twice
+    "Africa/Cairo",  # or not at all
+    "Africa/Casablanca",  # for Ramadan
+    "Pacific/Kiritimati",
+    "Pacific/Pago_Pago",
+]
+FIRST_MS = 1_577_836_800_000
+MOMENTS = st.integers(FIRST_MS, FIRST_MS + 100 * 365 * 86_400_000)
+LENGTHS = st.integers(1, 3_660 * 86_400)
 
 
-def ms(text: str) -> int:
-    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+def at(text: str, zone: str = "UTC", fold: int = 0) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp() * 1000)
 
 
 @pytest.mark.parametrize(
@@ -22,33 +42,160 @@ def ms(text: str) -> int:
         ("hour", "2026-12-31T23:59:59.999", "2026-12-31T23:00", "2027-01-01T00:00"),
         ("hour", "2026-06-01T00:00", "2026-06-01T00:00", "2026-06-01T01:00"),
         ("day", "2026-12-31T12:00", "2026-12-31T00:00", "2027-01-01T00:00"),
-        ("day", "2026-03-29T01:30", "2026-03-29T00:00", "2026-03-30T00:00"),
-        ("day", "2026-10-25T00:30", "2026-10-25T00:00", "2026-10-26T00:00"),
+        ("day", "2028-02-29T00:00", "2028-02-29T00:00", "2028-03-01T00:00"),
+        ("day", "2027-02-28T23:59:59.999", "2027-02-28T00:00", "2027-03-01T00:00"),
+        ("week", "2026-11-22T23:59:59.999", "2026-11-16T00:00", "2026-11-23T00:00"),
+        ("week", "2026-11-23T00:00", "2026-11-23T00:00", "2026-11-30T00:00"),
+        ("week", "2027-01-01T08:00", "2026-12-28T00:00", "2027-01-04T00:00"),
+        ("week", "2028-03-01T08:00", "2028-02-28T00:00", "2028-03-06T00:00"),
         ("month", "2026-12-31T23:59:59.999", "2026-12-01T00:00", "2027-01-01T00:00"),
         ("month", "2028-02-29T10:00", "2028-02-01T00:00", "2028-03-01T00:00"),
         ("month", "2026-01-31T10:00", "2026-01-01T00:00", "2026-02-01T00:00"),
+        ("year", "2028-02-29T10:00", "2028-01-01T00:00", "2029-01-01T00:00"),
+        ("year", "2026-12-31T23:59:59.999", "2026-01-01T00:00", "2027-01-01T00:00"),
     ],
 )
-def test_bounds(window: Window, now: str, start: str, end: str) -> None:
-    assert window_bounds(window, ms(now)) == (ms(start), ms(end))
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_bounds_are_those_of_the_zone_s_own_clocks(window: Calendar, now: str, start: str, end: str, zone: str) -> None:
+    opened = at(start, zone)
+    assert calendar(window, ZoneInfo(zone), at(now, zone)) == Span(opened, opened, at(end, zone))
 
 
-def test_a_lifetime_never_ends() -> None:
-    assert window_bounds("lifetime", ms("2026-05-05T05:05")) == (0, None)
+HOUR = timedelta(hours=1)
 
 
-@given(WINDOWS, MOMENTS)
-def test_windows_tile_the_time(window: Window, moment: datetime) -> None:
-    now = int(moment.timestamp() * 1000)
-    start, end = window_bounds(window, now)
-    assert end is not None
-    assert start <= now < end
-    assert window_bounds(window, end - 1) == (start, end)
-    assert window_bounds(window, end)[0] == end
+@pytest.mark.parametrize(
+    ("zone", "window", "now", "length"),
+    [
+        ("Europe/Berlin", "day", "2026-03-29T12:00", 23 * HOUR),
+        ("Europe/Berlin", "day", "2026-10-25T12:00", 25 * HOUR),
+        ("Europe/Berlin", "week", "2026-03-25T12:00", 167 * HOUR),
+        ("Europe/Berlin", "month", "2026-10-25T12:00", 745 * HOUR),
+        ("Europe/Berlin", "year", "2026-07-01T12:00", 8_760 * HOUR),
+        ("Australia/Lord_Howe", "day", "2026-04-05T12:00", 24.5 * HOUR),
+        ("America/Santiago", "day", "2026-09-06T12:00", 23 * HOUR),
+        ("America/Santiago", "day", "2026-04-04T12:00", 25 * HOUR),
+        ("America/Havana", "day", "2026-11-01T12:00", 25 * HOUR),
+        ("Africa/Cairo", "day", "2026-04-24T12:00", 23 * HOUR),
+        ("Asia/Kolkata", "day", "2026-03-29T12:00", 24 * HOUR),
+        ("Australia/Lord_Howe", "hour", "2026-04-05T01:15", HOUR),
+        ("Europe/Berlin", "hour", "2026-03-29T03:15", HOUR),
+    ],
+)
+def test_a_window_is_as_long_as_clocks_make_it(zone: str, window: Calendar, now: str, length: timedelta) -> None:
+    span = calendar(window, ZoneInfo(zone), at(now, zone))
+    assert span.resets_at is not None
+    assert timedelta(milliseconds=span.resets_at - span.start) == length
 
 
-@given(MOMENTS)
-def test_a_day_has_24_hours_whatever_the_clocks_of_a_country_do(moment: datetime) -> None:
-    start, end = window_bounds("day", int(moment.timestamp() * 1000))
-    assert end is not None
-    assert timedelta(milliseconds=end - start) == timedelta(hours=24)
+def test_an_hour_that_comes_twice_is_two_windows() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    first, second = (calendar("hour", berlin, at("2026-10-25T02:30", "Europe/Berlin", fold)) for fold in (0, 1))
+    assert first.resets_at == second.start
+
+
+def test_half_an_hour_that_comes_twice_is_a_window_of_its_own() -> None:
+    zone = "Australia/Lord_Howe"
+    first, second = (calendar("hour", ZoneInfo(zone), at("2026-04-05T01:45", zone, fold)) for fold in (0, 1))
+    assert first.resets_at == second.start
+    assert second.resets_at == at("2026-04-05T02:00", zone)
+
+
+@given(st.sampled_from(CALENDARS), st.sampled_from(ZONES), MOMENTS)
+def test_windows_tile_the_time(window: Calendar, zone: str, now: int) -> None:
+    """No moment is in none or in two, whatever was done to the clocks."""
+    span = calendar(window, ZoneInfo(zone), now)
+    assert span.resets_at is not None
+    assert span.since == span.start <= now < span.resets_at
+    assert calendar(window, ZoneInfo(zone), span.start) == span
+    assert calendar(window, ZoneInfo(zone), span.resets_at - 1) == span
+    assert calendar(window, ZoneInfo(zone), span.resets_at).start == span.resets_at
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("window", CALENDARS)
+def test_windows_tile_every_day_on_which_clocks_are_set(window: Calendar, zone: str) -> None:
+    here, end = ZoneInfo(zone), at("2028-01-01T00:00")
+    now, seen = at("2026-01-01T00:00"), 0
+    while now < end:
+        span = calendar(window, here, now)
+        assert span.start <= now < (span.resets_at or 0)
+        assert calendar(window, here, span.resets_at or 0).start == span.resets_at
+        now, seen = now + 6 * 3_600_000 if window == "hour" else span.resets_at or 0, seen + 1
+    assert seen >= 2
+
+
+@given(LENGTHS, MOMENTS, st.integers(0, 10**12))
+def test_what_is_booked_counts_for_the_whole_length_and_at_most_a_step_longer(
+    length: int, now: int, later: int
+) -> None:
+    booked, seen = rolling(length, now), rolling(length, now + later)
+    counts = booked.start >= seen.since
+    if later <= length * 1000:
+        assert counts
+    if later > length * 1000 + 2 * step_ms(length):
+        assert not counts
+    assert booked.resets_at is not None
+    assert counts == (now + later < booked.resets_at)
+
+
+@given(LENGTHS, MOMENTS)
+def test_a_rolling_window_has_about_a_hundred_steps(length: int, now: int) -> None:
+    span = rolling(length, now)
+    assert span.since <= span.start <= now
+    assert (span.start - span.since) / step_ms(length) <= PARTS + 2
+
+
+def budget(**fields: object) -> Budget:
+    return Budget.model_validate({"id": "b", "limit_usd": Decimal(1), **fields})
+
+
+@pytest.mark.parametrize("window", [*CALENDARS, "lifetime", {"rolling": "36h"}])
+def test_a_clock_that_jumps_forwards_and_back_finds_its_window_again(window: object) -> None:
+    """Nothing is counted by a timer: the window depends on the time alone."""
+    kept, now = budget(window=window, timezone="Europe/Berlin"), at("2026-10-25T00:30")
+    before = kept.span(now)
+    for jump in (timedelta(days=400), timedelta(hours=-5), timedelta(days=-4_000), timedelta(milliseconds=-1)):
+        kept.span(now + int(jump.total_seconds() * 1000))
+    assert kept.span(now) == before
+
+
+def test_a_clock_at_the_beginning_of_time_breaks_nothing() -> None:
+    for window in (*CALENDARS, "lifetime", {"rolling": "3660d"}):
+        span = budget(window=window, timezone="America/New_York").span(0)
+        assert span.since <= span.start <= 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "span"),
+    [
+        ({}, "month", calendar("month", ZoneInfo("UTC"), at("2026-11-21T12:00"))),
+        ({"scope": "session"}, "lifetime", LIFETIME),
+        ({"scope": "session", "window": "day"}, "day", calendar("day", ZoneInfo("UTC"), at("2026-11-21T12:00"))),
+        ({"scope": "request"}, "request", LIFETIME),
+        ({"window": "lifetime"}, "lifetime", LIFETIME),
+        ({"window": {"rolling": "36h"}}, "rolling 36h", rolling(36 * 3_600, at("2026-11-21T12:00"))),
+        (
+            {"window": "day", "timezone": "Pacific/Kiritimati"},
+            "day",
+            calendar("day", ZoneInfo("Pacific/Kiritimati"), at("2026-11-21T12:00")),
+        ),
+    ],
+)
+def test_the_window_of_a_budget(fields: dict[str, object], name: str, span: Span) -> None:
+    assert (budget(**fields).window_name, budget(**fields).span(at("2026-11-21T12:00"))) == (name, span)
+
+
+@pytest.mark.parametrize(
+    ("text", "length"), [("1s", 1), ("90m", 5_400), ("36h", 129_600), ("7d", 604_800), ("2w", 1_209_600)]
+)
+def test_lengths(text: str, length: int) -> None:
+    assert seconds(text) == length
+
+
+@pytest.mark.parametrize("text", ["", "0h", "-1h", "1", "h", "1.5h", "1 h", "1H", "1y", "999999w", "٣h", "1h\n"])
+def test_no_lengths(text: str) -> None:
+    with pytest.raises(ValueError, match="such as 30m"):
+        seconds(text)
+    with pytest.raises(ValidationError):
+        budget(window={"rolling": text})
