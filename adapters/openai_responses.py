@@ -1,7 +1,9 @@
 """OpenAI's Responses wire, passed through: stamped with the client's model, its usage taken out and put back."""
 
+from collections import Counter
+
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from adapters.failure import UNREADABLE, malformed, streamed
 from adapters.openai_wire import NULL, Part
@@ -29,9 +31,19 @@ class _Incomplete(Struct):
     reason: str | None = None
 
 
+_UNITS = {
+    "web_search_call": "web_search",
+    "file_search_call": "file_search",
+    "code_interpreter_call": "code_interpreter",
+    "image_generation_call": "image_generation",
+}
+"""Calls of OpenAI's own tools, which have a price each, by their names in prices."""
+
+
 class _Response(Struct):
     status: str | None = None
     model: str | None = None
+    service_tier: str | None = None
     output: list[_Item] | None = None
     incomplete_details: _Incomplete | None = None
 
@@ -47,6 +59,11 @@ class _Response(Struct):
     @property
     def answers(self) -> bool:
         return any(item.answers for item in self.output or ())
+
+    @property
+    def tool_calls(self) -> dict[str, int]:
+        """How often each of OpenAI's own tools was called."""
+        return dict(Counter(_UNITS[item.type] for item in self.output or () if item.type in _UNITS))
 
 
 class _Event(Struct):
@@ -68,7 +85,7 @@ def respond(call: Call, body: bytes) -> Reply:
         raise UpstreamFailure(streamed(body))
     if response.output is None:
         raise UpstreamFailure(_MALFORMED)
-    usage = _usage(fields)
+    usage = _usage(fields, response)
     return Reply(
         body=fields | {"model": Raw(msgspec.json.encode(call.model))},
         usage=usage,
@@ -85,10 +102,13 @@ def _parse(raw: Raw | bytes) -> tuple[dict[str, Raw], _Response]:
         raise UpstreamFailure(_MALFORMED) from None
 
 
-def _usage(fields: dict[str, Raw]) -> Usage | None:
+def _usage(fields: dict[str, Raw], response: _Response) -> Usage | None:
     """Takes the usage object out."""
-    report = read(fields.pop("usage", NULL))
-    return None if report is None else canonical(report)
+    report = read(fields.pop("usage", NULL), response.service_tier)
+    if report is None:
+        return None
+    usage, calls = canonical(report), response.tool_calls
+    return structs.replace(usage, units=calls) if calls else usage
 
 
 class ResponsesStream(StreamDecoder):
@@ -133,7 +153,7 @@ class ResponsesStream(StreamDecoder):
         members, response = _parse(raw)
         members["model"] = self._model
         self.model_served = self.model_served or response.model or ""
-        self.usage = _usage(members) or self.usage
+        self.usage = _usage(members, response) or self.usage
         if kind in ("response.completed", "response.incomplete"):
             self.finished, self.finish_reason = True, response.finish_reason
             self.has_answer = self.has_answer or response.answers

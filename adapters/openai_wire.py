@@ -109,6 +109,7 @@ class Answer(Struct):
     model: str | None = None
     usage: Raw = NULL
     x_groq: Groq | None = None
+    service_tier: str | None = None
     error: Raw = NULL
     object: str | None = None
     """Mistral names an error here and has no `error`."""
@@ -116,12 +117,12 @@ class Answer(Struct):
     @property
     def report(self) -> Report | None:
         """Usage, wherever the provider puts it."""
-        found = None if self.usage is NULL else read(self.usage)
+        found = None if self.usage is NULL else read(self.usage, self.service_tier)
         if self.x_groq is not None:
-            found = merge(found, read(self.x_groq.usage))
+            found = merge(found, read(self.x_groq.usage, self.service_tier))
         for choice in self.choices or ():
             if choice.usage is not NULL:
-                found = merge(found, read(choice.usage))
+                found = merge(found, read(choice.usage, self.service_tier))
         return found
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 
-from adapters.anthropic.wire import CacheCreation, OutputDetails, Tokens
+from adapters.anthropic.wire import CacheCreation, OutputDetails, ServerTools, Tokens
+from adapters.usage_report import tier
 from router.types.usage import Source, Usage
 
+_NOWHERE = "not_available"
 _SUMMED = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 
@@ -18,6 +20,10 @@ def latest(before: Tokens, after: Tokens) -> Tokens:
         _max(before.output_tokens, after.output_tokens),
         OutputDetails(_max(_thinking(before), _thinking(after))),
         after.iterations or before.iterations,
+        after.server_tool_use or before.server_tool_use,
+        after.service_tier or before.service_tier,
+        after.speed or before.speed,
+        after.inference_geo or before.inference_geo,
     )
 
 
@@ -43,9 +49,19 @@ def usage(tokens: Tokens) -> Usage:
         cache_write_1h=write_1h,
         output_visible=max(output - (thinking or 0), 0),
         output_reasoning=thinking,
+        units=_units(tokens.server_tool_use, violations),
         reasoning_source=Source.UNKNOWN if thinking is None else Source.REPORTED,
+        service_tier=tier(tokens.speed) or tier(tokens.service_tier),
+        region_served="" if tokens.inference_geo in (None, _NOWHERE) else tokens.inference_geo,
         violations=tuple(violations),
     )
+
+
+def _units(tools: ServerTools | None, violations: list[str]) -> dict[str, int]:
+    if tools is None:
+        return {}
+    calls = {"web_search": tools.web_search_requests, "web_fetch": tools.web_fetch_requests}
+    return {unit: count for unit, calls in calls.items() if (count := _count(calls, violations))}
 
 
 def _summed(top: Tokens, iterations: list[Tokens], violations: list[str]) -> Tokens:

@@ -49,6 +49,11 @@ class OutputDetails(Struct, frozen=True):
     thinking_tokens: Count | None = None
 
 
+class ServerTools(Struct, frozen=True):
+    web_search_requests: Count | None = None
+    web_fetch_requests: Count | None = None
+
+
 class Tokens(Struct, frozen=True):
     """`usage` of a message, a message_delta, or one entry of `iterations`. All cumulative."""
 
@@ -59,6 +64,10 @@ class Tokens(Struct, frozen=True):
     output_tokens: Count | None = None
     output_tokens_details: OutputDetails | None = None
     iterations: list["Tokens"] | None = None
+    server_tool_use: ServerTools | None = None
+    service_tier: str | None = None
+    speed: str | None = None
+    inference_geo: str | None = None
 
 
 class Message(Struct, frozen=True):

@@ -4,6 +4,7 @@ The total is prompt + toolUsePrompt + candidates + thoughts, and checks the part
 """
 
 from adapters.gemini.wire import Modality, Tokens
+from adapters.usage_report import tier
 from router.types.usage import Source, Usage
 
 
@@ -22,6 +23,7 @@ def latest(before: Tokens | None, after: Tokens) -> Tokens:
         after.cache_tokens_details or before.cache_tokens_details,
         after.tool_use_prompt_tokens_details or before.tool_use_prompt_tokens_details,
         after.candidates_tokens_details or before.candidates_tokens_details,
+        after.traffic_type or before.traffic_type,
     )
 
 
@@ -38,16 +40,24 @@ def usage(tokens: Tokens) -> Usage:
     stated = output if tokens.total_token_count is None else tokens.total_token_count - prompt - tool_use
     if stated != output:
         violations.append("totalTokenCount is not the sum of its parts")
-    audio_in = _audio_in(tokens, max(prompt - cached, 0), tool_use)
-    audio_out = min(_audio(tokens.candidates_tokens_details), candidates)
+    cached_audio = min(_of(tokens.cache_tokens_details, "AUDIO"), cached)
+    uncached = max(prompt - cached, 0) + tool_use
+    audio, image, video = _media(tokens, uncached)
+    audio_out = min(_of(tokens.candidates_tokens_details, "AUDIO"), candidates)
+    image_out = min(_of(tokens.candidates_tokens_details, "IMAGE"), candidates - audio_out)
     return Usage(
-        input_uncached=max(prompt - cached, 0) + tool_use - audio_in,
-        cache_read=cached,
-        input_audio=audio_in,
-        output_visible=max(stated, output) - (thoughts or 0) - audio_out,
+        input_uncached=uncached - audio - image - video,
+        cache_read=cached - cached_audio,
+        cache_read_audio=cached_audio,
+        input_audio=audio,
+        input_image=image,
+        input_video=video,
+        output_visible=max(stated, output) - (thoughts or 0) - audio_out - image_out,
         output_reasoning=thoughts,
         output_audio=audio_out,
+        output_image=image_out,
         reasoning_source=source,
+        service_tier=_tier(tokens.traffic_type),
         violations=tuple(violations),
     )
 
@@ -61,16 +71,24 @@ def _thoughts(tokens: Tokens, rest: int, violations: list[str]) -> tuple[int | N
     return max(tokens.total_token_count - rest, 0), Source.DERIVED
 
 
-def _audio_in(tokens: Tokens, uncached: int, tool_use: int) -> int:
-    """Audio among the input that is not cached."""
-    heard = _audio(tokens.prompt_tokens_details) - _audio(tokens.cache_tokens_details)
-    return min(max(heard, 0), uncached) + min(_audio(tokens.tool_use_prompt_tokens_details), tool_use)
+def _media(tokens: Tokens, uncached: int) -> tuple[int, int, int]:
+    """(audio, image, video) among the input that is not cached."""
+    found: list[int] = []
+    for modality in ("AUDIO", "IMAGE", "VIDEO"):
+        sent = _of(tokens.prompt_tokens_details, modality) - _of(tokens.cache_tokens_details, modality)
+        found.append(min(max(sent, 0) + _of(tokens.tool_use_prompt_tokens_details, modality), uncached - sum(found)))
+    return found[0], found[1], found[2]
 
 
-def _audio(details: list[Modality] | None) -> int:
+def _of(details: list[Modality] | None, modality: str) -> int:
     if not details:
         return 0
-    return max(sum(detail.token_count for detail in details if detail.modality == "AUDIO"), 0)
+    return max(sum(detail.token_count for detail in details if detail.modality == modality), 0)
+
+
+def _tier(traffic: str) -> str:
+    """Vertex: ON_DEMAND, ON_DEMAND_PRIORITY, ON_DEMAND_FLEX, PROVISIONED_THROUGHPUT."""
+    return tier(traffic.removeprefix("ON_DEMAND").lstrip("_"))
 
 
 def _count(value: int | None, violations: list[str]) -> int:

@@ -78,6 +78,7 @@ class Tokens(_Wire, frozen=True):
     cache_tokens_details: list[Modality] | None = None
     tool_use_prompt_tokens_details: list[Modality] | None = None
     candidates_tokens_details: list[Modality] | None = None
+    traffic_type: str = ""
 
 
 class PromptFeedback(_Wire, frozen=True):

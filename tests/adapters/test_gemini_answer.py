@@ -136,7 +136,7 @@ TOLD = {
         OK,
         Usage(
             input_uncached=40,
-            cache_read=30,
+            cache_read_audio=30,
             input_audio=30,
             output_visible=15,
             output_audio=5,

@@ -6,7 +6,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw, convert
 
+from adapters.anthropic.usage import usage as anthropic_usage
+from adapters.anthropic.wire import Tokens as AnthropicTokens
+from adapters.anthropic.wire import tokens as anthropic_tokens
+from adapters.gemini.usage import usage as gemini_usage
+from adapters.gemini.wire import Modality
+from adapters.gemini.wire import Tokens as GeminiTokens
 from adapters.usage import canonical, every_choice, merge, read
 from router.types.usage import Source, Usage
 
@@ -47,7 +54,7 @@ RESPONSES = {
         ),
         (
             RESPONSES,
-            {"input_uncached": 50, "cache_read": 30, "cache_write": 5, "cache_write_1h": 15, "output_visible": 50}
+            {"input_uncached": 50, "cache_read": 30, "cache_write": 5, "cache_write_12h": 15, "output_visible": 50}
             | {"output_reasoning": 0, "reasoning_source": Source.REPORTED},
         ),
         # DeepSeek
@@ -205,3 +212,100 @@ def test_a_report_of_one_choice_is_multiplied_and_marked() -> None:
     three = every_choice(one, 3)
     assert (three.input_total, three.output_total, three.output_reasoning) == (10, 15, 6)
     assert three.source is Source.ESTIMATED
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        # OpenAI: images in the input
+        (
+            {"prompt_tokens": 900, "completion_tokens": 5, "prompt_tokens_details": {"image_tokens": 800}},
+            {"input_uncached": 100, "input_image": 800, "output_visible": 5},
+        ),
+        # DashScope: a cache that the request asked for
+        (
+            {"prompt_tokens": 2_000, "completion_tokens": 5, "total_tokens": 2_005}
+            | {"prompt_tokens_details": {"cached_tokens": 1_500, "cache_type": "ephemeral"}},
+            {"input_uncached": 500, "cache_read_explicit": 1_500, "output_visible": 5},
+        ),
+        # LiteLLM's form of Claude on Bedrock: both cache counters inside the prompt
+        (
+            {"prompt_tokens": 1_000, "completion_tokens": 5, "server_tool_use": {"web_search_requests": 2}}
+            | {
+                "prompt_tokens_details": {
+                    "cached_tokens": 300,
+                    "cache_creation_tokens": 600,
+                    "cache_creation_token_details": {
+                        "ephemeral_5m_input_tokens": 100,
+                        "ephemeral_1h_input_tokens": 500,
+                    },
+                }
+            },
+            {"input_uncached": 100, "cache_read": 300, "cache_write": 100, "cache_write_1h": 500, "output_visible": 5}
+            | {"units": {"web_search": 2}},
+        ),
+        # xAI: sources of its live search; Mistral: the tier in the usage
+        (
+            {"prompt_tokens": 1, "completion_tokens": 1, "num_sources_used": 4},
+            {"input_uncached": 1, "output_visible": 1, "units": {"search_source": 4}},
+        ),
+        (
+            {"prompt_tokens": 1, "completion_tokens": 1, "service_tier": "Flex"},
+            {"input_uncached": 1, "output_visible": 1, "service_tier": "flex"},
+        ),
+        (
+            {"prompt_tokens": 1, "completion_tokens": 1, "service_tier": "default"},
+            {"input_uncached": 1, "output_visible": 1},
+        ),
+    ],
+)
+def test_what_few_reports_say(report: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert usage(**report) == Usage(**expected)
+
+
+def test_the_tier_beside_the_report_counts_in_a_stream_too() -> None:
+    early = read(b'{"prompt_tokens":1,"completion_tokens":0}', "priority")
+    late = read(b'{"prompt_tokens":1,"completion_tokens":2}')
+    merged = merge(early, late)
+    assert merged is not None
+    assert canonical(merged).service_tier == "priority"
+
+
+@given(st.fixed_dictionaries({name: COUNTS for name in ("input_tokens", "output_tokens", "cache_read_input_tokens")}))
+def test_anthropic_s_buckets_are_its_counters(said: dict[str, int | None]) -> None:
+    found = anthropic_usage(convert(said, AnthropicTokens))
+    assert found.input_total == (said["input_tokens"] or 0) + (said["cache_read_input_tokens"] or 0)
+    assert found.output_total == (said["output_tokens"] or 0)
+
+
+@given(
+    prompt=COUNTS, cached=COUNTS, tools=COUNTS, candidates=COUNTS, thoughts=COUNTS, total=COUNTS, image=COUNTS
+)  # fmt: skip
+def test_gemini_s_buckets_lose_nothing(**said: int | None) -> None:
+    found = gemini_usage(
+        GeminiTokens(
+            prompt_token_count=said["prompt"],
+            cached_content_token_count=said["cached"],
+            tool_use_prompt_token_count=said["tools"],
+            candidates_token_count=said["candidates"],
+            thoughts_token_count=said["thoughts"],
+            total_token_count=said["total"],
+            prompt_tokens_details=[Modality("IMAGE", said["image"] or 0), Modality("AUDIO", 7)],
+            candidates_tokens_details=[Modality("IMAGE", said["image"] or 0)],
+        )
+    )
+    assert min(value for value in msgspec.structs.astuple(found) if isinstance(value, int)) >= 0
+    assert found.input_total >= (said["prompt"] or 0) + (said["tools"] or 0)
+    assert found.output_total >= (said["candidates"] or 0) + (said["thoughts"] or 0)
+    assert found.input_total + found.output_total >= (said["total"] or 0)
+
+
+def test_what_anthropic_says_of_tools_tier_and_place() -> None:
+    raw = Raw(
+        b'{"input_tokens":10,"output_tokens":5,"service_tier":"standard","speed":"fast","inference_geo":"us",'
+        b'"server_tool_use":{"web_search_requests":3,"web_fetch_requests":0}}'
+    )
+    report = anthropic_tokens(raw)
+    assert report is not None
+    found = anthropic_usage(report)
+    assert (found.units, found.service_tier, found.region_served) == ({"web_search": 3}, "fast", "us")
