@@ -25,7 +25,7 @@ from router.api.hot import HotRoutes
 from router.api.parse import parse
 from router.api.rest import rest
 from router.budget.budget import Budget
-from router.budget.embedded import EmbeddedBudgets
+from router.budget.sqlite import SqliteBudgets
 from router.choose import choose, index
 from router.config import Config, Watcher, engines_needed, load, problems
 from router.decide.explain import Explained, explain
@@ -33,11 +33,12 @@ from router.decide.health import Health
 from router.dispatch.http import HttpTransport
 from router.dispatch.walk import Dispatcher, Upstream
 from router.errors import ConfigError, Problem
+from router.estimate.learn import Learned
 from router.ledger.journal import SqliteJournal, connect
 from router.ledger.keys import callers, every
 from router.ledger.migrate import migrate
 from router.ledger.query import reading
-from router.ledger.write import renew
+from router.ledger.write import LEASE_MS
 from router.pipeline import Pipeline
 from router.settings import Settings
 from router.settlement import Books
@@ -77,7 +78,8 @@ def explain_request(path: Path, body: bytes) -> Explained:
     """Steps 3–5 on one chat request, with every target in good health. Raises `ClientError` and `ConfigError`."""
     rules = index(load_policy(path, _unlaunched(path)))
     request = parse(Endpoint.CHAT, new_id(), body, ())
-    decision, _ = choose(rules, request, OPEN, Health(time.monotonic), random())  # noqa: S311 - a share of traffic
+    draw = random()  # noqa: S311 - a share of traffic
+    decision, _ = choose(rules, request, OPEN, Health(time.monotonic), Learned(), draw)
     return explain(decision)
 
 
@@ -109,14 +111,15 @@ class Gateway:
     def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, engines: Engines) -> None:
         self._settings, self._watcher, self._ring, self._engines = settings, watcher, ring, engines
         self._journal = SqliteJournal(settings.sqlite)
-        self._budgets = EmbeddedBudgets(self._journal)
+        self._budgets = SqliteBudgets(self._journal, LEASE_MS)
+        self._learned = Learned()
         self._telemetry = Telemetry()
         self._health = Health(time.monotonic)
         self._http, self._litellm = HttpTransport(), LitellmTransport()
         self._visits = Visits()
         self._policy_error = ""
         dispatcher = Dispatcher(self._upstreams(), self._health)
-        books = Books(self._journal, self._budgets, self._telemetry)
+        books = Books(self._journal, self._budgets, self._learned, self._telemetry, lambda account: None)
         self._pipeline = Pipeline(config, books, dispatcher, self._health)
         self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest())
 
@@ -192,7 +195,6 @@ class Gateway:
             _log.error("the edited policy is not used; the one before stays in force:\n%s", change)
 
     async def _recover(self) -> None:
-        renew(self._journal, now_ms())
         try:
             recovered = await self._budgets.recover(now_ms())
         except LedgerUnavailable:

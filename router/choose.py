@@ -1,10 +1,12 @@
 """Steps 3 to 5, pure: policy, request, health of the targets → a decision. `lowpass explain` calls it too."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from msgspec import Struct
 
-from router.budget.budget import Budget, Charged
+from router.budget.budget import Budget, Charged, Downgrade
+from router.budget.pots import Pots
 from router.classify.classify import Classifier
 from router.config.config import Config, Route
 from router.decide.eligible import Gate
@@ -13,7 +15,11 @@ from router.decide.plan import plan
 from router.decide.strategies import Pinned
 from router.errors import ClientError
 from router.estimate.estimate import estimate
+from router.estimate.learn import Learned
+from router.estimate.thinking import fits_thinking
 from router.refusals import unknown_model
+from router.types.account import Account, Bound, Child
+from router.types.clock import now_ms
 from router.types.plan import Decision
 from router.types.request import Caller, Request
 from router.types.target import Target
@@ -25,6 +31,7 @@ class Rules(Struct, frozen=True):
     config: Config
     ranks: Mapping[str, int]
     classifier: Classifier
+    pots: Pots
     routes: Mapping[str, tuple[Route, tuple[Target, ...]]]
     """By the `model` that a client sends: routes, and every target by its own id as a route that pins it."""
 
@@ -37,37 +44,73 @@ def index(config: Config) -> Rules:
     }
     sensitivity = config.sensitivity
     ranks = {name: rank for rank, name in enumerate(sensitivity.classes)}
-    return Rules(config, ranks, Classifier(sensitivity.detectors, ranks, sensitivity.default), routes)
+    classifier = Classifier(sensitivity.detectors, ranks, sensitivity.default)
+    return Rules(config, ranks, classifier, Pots(config.budgets), routes)
 
 
-def choose(rules: Rules, request: Request, caller: Caller, health: Health, draw: float) -> tuple[Decision, Gate]:
-    """Raises `ClientError` for names that the policy does not know or the key may not use."""
+def choose(
+    rules: Rules, request: Request, caller: Caller, health: Health, learned: Learned, draw: float, model: str = ""
+) -> tuple[Decision, Gate]:
+    """Raises `ClientError` for names that the policy does not know or the key may not use.
+
+    `model`: a route that the policy sends the request to in place of the one that it names.
+    """
     config = rules.config
-    route, targets = _route(rules, request.model, caller)
+    route, targets = rules.routes[model] if model else _route(rules, request.model, caller)
     _check_class(rules, request.limits.data_class)
     seen = rules.classifier.classify(request)
     requirements = config.sensitivity.classes[seen.data_class]
-    gate = Gate(request, caller, seen, requirements, health.resting)
-    chosen = plan(route.name, route.strategy, targets, gate, estimate, draw)
+    within = partial(fits_thinking, learned=learned)
+    gate = Gate(request, caller, seen, requirements, health.resting, within)
+    estimates = partial(estimate, learned=learned, task=seen.task, at_ms=now_ms())
+    chosen = plan(route.name, route.strategy, targets, gate, estimates, draw)
     return Decision(id=request.id, requested=request.model, policy=config.hash, classification=seen, plan=chosen), gate
 
 
-def binding(rules: Rules, request: Request, caller: Caller, route: str) -> list[Budget]:
-    """Every budget that this request must fit: those whose filters match, and those named by key and header."""
-    budgets, named = rules.config.budgets, {caller.budget, request.limits.budget} - {""}
-    unknown = named - {budget.id for budget in budgets}
-    if unknown:
-        message = f"There is no budget '{min(unknown)}'. Known: {', '.join(budget.id for budget in budgets)}."
-        raise ClientError(400, "invalid_request_error", message, param="x-lowpass-budget")
+def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, child: Child | None) -> Bound:
+    """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
+    and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
+    now, limits = now_ms(), request.limits
     charged = Charged(
         request_id=request.id,
-        route=route,
+        route=decision.plan.route,
         caller=caller,
-        session=request.limits.session,
-        tags=(*caller.tags, *request.limits.tags),
-        targets=(),
+        session=limits.session,
+        tags=(*caller.tags, *limits.tags),
+        targets=tuple(step.target.id for step in decision.plan.steps),
     )
-    return [budget for budget in budgets if budget.id in named or budget.binds(charged)]
+    binds = rules.pots.binding(charged, named(rules, request, caller))
+    accounts = rules.pots.accounts(charged, binds, now)
+    if child is not None:
+        accounts = [account for account in accounts if account.id not in child.replaces] + [child.account()]
+    requirements = rules.config.sensitivity.classes[decision.classification.data_class]
+    thinking = (limits.thinking_budget, requirements.thinking_cap, *(budget.thinking_cap for budget in binds))
+    return Bound(
+        accounts=tuple(accounts),
+        caps=(*_asked(request), *(_cap(budget) for budget in binds if budget.caps(charged))),
+        thinking=min((cap for cap in thinking if cap is not None), default=None),
+    )
+
+
+def named(rules: Rules, request: Request, caller: Caller) -> frozenset[str]:
+    """The budgets of the policy that key and header name."""
+    return frozenset({caller.budget, request.limits.budget}) & frozenset(budget.id for budget in rules.pots.budgets)
+
+
+def downgrade(rules: Rules, budget_id: str) -> str:
+    """The route for requests that no longer fit a budget; empty: they are refused."""
+    budget = next((one for one in rules.pots.budgets if one.id == budget_id), None)
+    return budget.exhausted.downgrade if budget and isinstance(budget.exhausted, Downgrade) else ""
+
+
+def _asked(request: Request) -> tuple[Account, ...]:
+    nano = request.limits.budget_nano
+    name = "x-lowpass-budget-usd"
+    return () if nano is None else (Account(id=name, budget=name, scope="request", limit=nano),)
+
+
+def _cap(budget: Budget) -> Account:
+    return Account(id=budget.id, budget=budget.id, scope="request", unit=budget.unit, limit=budget.limit)
 
 
 def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:

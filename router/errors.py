@@ -47,6 +47,7 @@ TABLE: dict[ErrorKind, Rule] = {
     ErrorKind.CONTENT_FILTER: Rule(False, True, False, 400, "invalid_request_error", "content_filter"),
     ErrorKind.BAD_REQUEST: Rule(False, False, False, 400, "invalid_request_error", "invalid_request_error"),
     ErrorKind.CIRCUIT_OPEN: Rule(False, True, False, 503, *_UPSTREAM),
+    ErrorKind.BUDGET: Rule(False, True, False, 402, "budget_exceeded", "budget_exceeded"),
 }
 
 

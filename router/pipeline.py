@@ -3,21 +3,25 @@
 import asyncio
 from random import random
 
-from router.choose import Rules, binding, choose, index
+from router.choose import Rules, binding, choose, downgrade, index, named
 from router.config.config import Config
+from router.decide.eligible import Gate
 from router.decide.explain import encode, explain
 from router.decide.health import Health
+from router.dispatch.cut import STOPPED
 from router.dispatch.errand import Errand
 from router.dispatch.stream import CLIENT_GONE, forward
 from router.dispatch.walk import Answered, Dispatcher, Opened
 from router.errors import ClientError, UpstreamFailure
 from router.ledger.write import record
-from router.refusals import no_target, upstream_failed
+from router.refusals import budget_exceeded, no_target, store_down, unknown_budget, upstream_failed
 from router.settlement import CLIENT_CLOSED, Books, Settlement
+from router.types.account import Child, Refused
 from router.types.clock import clock_ms, now_ms
-from router.types.plan import Decision
+from router.types.plan import Decision, Plan
 from router.types.request import Caller, Request
 from router.types.served import Served, Translation
+from router.types.store import StoreUnavailable
 from router.types.usage import Usage
 from router.usage_json import usage_json
 
@@ -35,35 +39,67 @@ class Pipeline:
 
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides, and keeps the decision, without calling anyone."""
-        decision, _ = choose(self.rules, request, caller, self.health, random())  # noqa: S311 - a share of traffic
+        decision, _ = self._choose(self.rules, request, caller)
         self._record(decision)
         await self._books.durable()
         return decision
 
     async def serve(self, request: Request, caller: Caller, translation: Translation | None = None) -> Served:
         """Raises `ClientError`, with the answer for the client, when no target gives one."""
-        rules = self.rules
-        decision, gate = choose(rules, request, caller, self.health, random())  # noqa: S311 - a share of traffic
-        plan = decision.plan
-        budgets = binding(rules, request, caller, plan.route)
-        self._record(decision)
-        settlement = Settlement(self._books, request, plan.route)
-        if not plan.steps:
-            refusal = _unserved(request, decision, self.health)
-            await settlement.turn_away(caller, decision, refusal)
-            raise refusal
-        plan = await settlement.reserve(caller, decision, budgets, rules.config.budget_status)
-        errand = Errand(request, plan, gate, settlement.reservation, _deadline(request))
+        rules, settlement = self.rules, Settlement(self._books, request, caller)
+        child = await self._child(rules, request, caller)
+        decision, gate, plan = await self._pay(rules, request, caller, settlement, child)
+        errand = Errand(request, plan, gate, settlement.purse, _deadline(request))
         answer = await self._dispatch(errand, settlement)
         if isinstance(answer, Opened):
             return self._stream(decision, errand, settlement, answer, translation)
         return await self._whole(decision, errand, settlement, answer)
 
+    def _choose(self, rules: Rules, request: Request, caller: Caller, route: str = "") -> tuple[Decision, Gate]:
+        draw = random()  # noqa: S311 - a share of traffic
+        return choose(rules, request, caller, self.health, self._books.learned, draw, route)
+
+    async def _child(self, rules: Rules, request: Request, caller: Caller) -> Child | None:
+        """The budget that was split off for this request, where it names one. Raises `ClientError`."""
+        name = request.limits.budget or caller.budget
+        if not name or name in named(rules, request, caller):
+            return None
+        try:
+            child = await self._books.store.child(name)
+        except StoreUnavailable:
+            raise store_down() from None
+        if child is None or not _may_use(caller, child):
+            raise unknown_budget(name, [budget.id for budget in rules.config.budgets])
+        return child
+
+    async def _pay(
+        self, rules: Rules, request: Request, caller: Caller, settlement: Settlement, child: Child | None
+    ) -> tuple[Decision, Gate, Plan]:
+        """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
+        decision, gate = self._choose(rules, request, caller)
+        tried = {decision.plan.route}
+        while True:
+            if not decision.plan.steps:
+                self._record(decision)
+                raise await settlement.turn_away(decision, _unserved(request, decision, self.health))
+            bound = binding(rules, request, caller, decision, child)
+            paid = await settlement.reserve(decision, bound)
+            if not isinstance(paid, Refused):
+                self._record(decision)
+                return decision, gate, paid
+            other = downgrade(rules, paid.account.budget)
+            if not other or other in tried:
+                self._record(decision)
+                raise await settlement.refuse(budget_exceeded(paid, rules.config.budget_status))
+            tried.add(other)
+            settlement.lowered = ("route",)
+            decision, gate = self._choose(rules, request, caller, other)
+
     async def _dispatch(self, errand: Errand, settlement: Settlement) -> Answered | Opened:
         try:
-            return await self._dispatcher.walk(errand, settlement.attempts)
+            return await self._dispatcher.walk(errand)
         except UpstreamFailure as error:
-            refusal = upstream_failed(error.failure, settlement.attempts)
+            refusal = upstream_failed(error.failure, settlement.purse.attempts)
             settlement.close(refusal.status, error.failure.kind)
             await self._books.durable()
             raise refusal from None
@@ -88,19 +124,26 @@ class Pipeline:
     ) -> Served:
         translated = errand.translated(opened.step)
         settlement.translation = translation if translated else None
-        events = forward(opened, self.health, settlement)
+        settlement.lowered += opened.lowered
         return Served(
-            decision=decision, step=opened.step, thinking=opened.trial.thinking, events=events, translated=translated
+            decision=decision,
+            step=opened.step,
+            thinking=opened.trial.thinking,
+            lowered=settlement.lowered,
+            events=forward(opened, self.health, settlement),
+            translated=translated,
         )
 
     async def _whole(self, decision: Decision, errand: Errand, settlement: Settlement, answer: Answered) -> Served:
-        settlement.attempts.append(answer.attempt)
-        cost = settlement.close(200, None)
+        settlement.purse.attempts.append(answer.attempt)
+        settlement.lowered += answer.lowered
+        cost = settlement.close(200, STOPPED if answer.stopped else None)
         await self._books.durable()
         return Served(
             decision=decision,
             step=answer.step,
             thinking=answer.attempt.thinking,
+            lowered=settlement.lowered,
             cost=cost,
             body=answer.reply.body,
             usage=usage_json(errand.request.endpoint, answer.attempt.usage or Usage(), cost),
@@ -110,6 +153,11 @@ class Pipeline:
     def _record(self, decision: Decision) -> None:
         document = encode(explain(decision))
         record(self._books.journal, decision.id, now_ms(), decision.policy, document)
+
+
+def _may_use(caller: Caller, child: Child) -> bool:
+    """A budget that was split off is for the key that did it, and for its team."""
+    return caller.id == child.key or bool(child.team and caller.team == child.team)
 
 
 def _unserved(request: Request, decision: Decision, health: Health) -> ClientError:

@@ -37,7 +37,7 @@ def no_target(plan: Plan, data_class: str, rest_s: Callable[[str], float]) -> Cl
         again = (("retry-after", str(max(1, ceil(min(rests))))),)
         return ClientError(503, "upstream_error", message, type="api_error", extra={"targets": reasons}, headers=again)
     if reasons and all(reason["reason"] == "unpriced" for reason in reasons):
-        message = "No target of this route has a price; add one to the policy, or set `unpriced: allow`."
+        message = "No target of this route has a price; add one, or set `unpriced` to the rates to charge."
         return ClientError(403, "unpriced_model", message, type="permission_error", extra={"targets": reasons})
     listed = "; ".join(f"{reason['target']}: {reason['detail']}" for reason in reasons)
     message = f"No target of route '{plan.route}' may serve this request (class {data_class}). {listed}"
@@ -63,7 +63,7 @@ def over_budget(refused: Refused, needed: int, status: int) -> ClientError:
 
 def budget_exceeded(refused: RefusedAccount, status: int) -> ClientError:
     """Told to wait a second only where requests in progress stand in the way."""
-    account, unit = refused.account, refused.account.unit
+    account, unit, left = refused.account, refused.account.unit, max(0, refused.left)
     amounts = {"limit": account.limit, "spent": refused.spent, "held": refused.held, "needed": refused.needed}
     budget: dict[str, object] = {
         "id": account.budget,
@@ -75,7 +75,7 @@ def budget_exceeded(refused: RefusedAccount, status: int) -> ClientError:
     }
     whose = f" of {account.scope} '{account.value}'" if account.value else ""
     message = (
-        f"Budget '{account.budget}'{whose} has {_amount(unit, max(0, refused.left))} left of {_amount(unit, account.limit)};"
+        f"Budget '{account.budget}'{whose} has {_amount(unit, left)} left of {_amount(unit, account.limit)};"
         f" this request needs at least {_amount(unit, refused.needed)}. {_remedy(refused)}"
     )
     headers = _AGAIN_SOON if refused.passing else _NO_RETRY
@@ -122,6 +122,16 @@ def stream_error(failure: Failure) -> bytes:
     rule = TABLE[failure.kind]
     error = {"message": failure.message, "type": rule.type, "param": None, "code": rule.code, "kind": failure.kind}
     return b"data: " + msgspec.json.encode({"error": error}) + b"\n\n"
+
+
+def unknown_budget(name: str, known: Iterable[str]) -> ClientError:
+    message = f"There is no budget '{name}' that this key may use. Known: {', '.join(known)}."
+    return ClientError(400, "invalid_request_error", message, param="x-lowpass-budget")
+
+
+def store_down() -> ClientError:
+    message = "The store of the budgets does not answer, so nothing can be held; no request is sent until it does."
+    return ClientError(503, "budgets_unavailable", message, type="api_error")
 
 
 def ledger_down() -> ClientError:

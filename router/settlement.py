@@ -1,28 +1,30 @@
 """Steps 6 and 9 of one request: money is held before a byte leaves, and settled exactly once whatever ends it."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from msgspec import structs
 
-from router.budget.budget import Budget
-from router.budget.embedded import EmbeddedBudgets
+from router.dispatch.cut import closing, finish
+from router.dispatch.purse import Purse, thought
+from router.dispatch.room import PATIENCE_MS, Room
 from router.dispatch.stream import CLIENT_GONE
+from router.dispatch.walk import Opened
 from router.errors import TABLE, ClientError
-from router.estimate.estimate import least_cost
-from router.ledger.write import Outcome, birth, settle
-from router.refusals import ledger_down, over_budget, stream_error
+from router.estimate.learn import Learned
+from router.ledger.write import Outcome, birth, reroute, settle
+from router.refusals import ledger_down, store_down, stream_error
 from router.telemetry import Telemetry
+from router.types.account import Account, Amount, Ask, Bound, Refused
 from router.types.attempt import Attempt
-from router.types.call import StreamDecoder
 from router.types.clock import clock_ms, now_ms
 from router.types.failure import Failure
 from router.types.journal import Journal, LedgerUnavailable
 from router.types.plan import Decision, Plan
 from router.types.request import Caller, Endpoint, Request
-from router.types.reservation import Refused, Reservation
 from router.types.served import Translation
+from router.types.store import BudgetStore, StoreUnavailable
 from router.types.usage import Usage
 from router.usage_json import usage_json
 
@@ -31,10 +33,19 @@ CLIENT_CLOSED = 499
 
 
 class Books:
-    """Where money and rows are kept."""
+    """Where money and rows are kept, and what is learned from them."""
 
-    def __init__(self, journal: Journal, budgets: EmbeddedBudgets, telemetry: Telemetry) -> None:
-        self.journal, self.budgets, self.telemetry = journal, budgets, telemetry
+    def __init__(
+        self,
+        journal: Journal,
+        store: BudgetStore,
+        learned: Learned,
+        telemetry: Telemetry,
+        touch: Callable[[Account], object],
+    ) -> None:
+        self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
+        self.touch, self.room = touch, Room()
+        """`touch` hears of every account that is charged."""
 
     async def durable(self) -> None:
         """The answer is already paid for: when the disk fails now it is given all the same, and its rows wait."""
@@ -45,82 +56,115 @@ class Books:
 class Settlement:
     """The open account of one request."""
 
-    def __init__(self, books: Books, request: Request, route: str) -> None:
-        self._books, self._request, self._route = books, request, route
-        self._started, self._open = clock_ms(), True
-        self.reservation = Reservation(request.id, 0, ())
-        self.attempts: list[Attempt] = []
+    def __init__(self, books: Books, request: Request, caller: Caller) -> None:
+        self._books, self._request, self._caller = books, request, caller
+        self._started, self._open, self._born = clock_ms(), True, False
+        self._route, self._bound = "", Bound()
+        self.purse = self._purse(Bound())
+        self.lowered: tuple[str, ...] = ()
         self.translation: Translation | None = None
 
-    async def reserve(self, caller: Caller, decision: Decision, budgets: Sequence[Budget], refusal_status: int) -> Plan:
-        """Holds the plan's worst case, or what is left if an answer still fits that; returns the steps it pays for.
+    async def reserve(self, decision: Decision, bound: Bound) -> Plan | Refused:
+        """Holds enough for an answer; returns the steps that it pays for. May be called again after a refusal.
 
-        Raises `ClientError` when not even the cheapest step fits.
+        Raises `ClientError` while nothing can be held, or written down.
         """
-        request, plan, now = self._request, decision.plan, now_ms()
-        if not budgets and request.limits.budget_nano is None:
-            return self._unbound(caller, decision, now)
-        least = min(least_cost(step.target, request) for step in plan.steps)
-        wanted = max(least, *(step.estimate.hold for step in plan.steps))
-        if request.limits.budget_nano is not None:
-            wanted = min(wanted, request.limits.budget_nano)
-        birth(self._books.journal, request, caller, decision, wanted, now)
-        granted = await self._hold(budgets, wanted, least, now)
-        if isinstance(granted, Refused):
-            self.close(refusal_status, "budget_exceeded")
-            await self._books.durable()
-            raise over_budget(granted, least, refusal_status)
-        self.reservation = granted
-        affordable = tuple(step for step in plan.steps if least_cost(step.target, request) <= granted.amount)
-        return structs.replace(plan, steps=affordable)
+        self._bound, self.purse, plan = bound, self._purse(bound), decision.plan
+        ask = self.purse.ask(plan.steps)
+        self._birth(decision, ask.whole)
+        if not self.purse.bound:
+            return self._unheld(plan)
+        refused = await self._hold(ask)
+        if refused is not None:
+            return refused
+        steps = tuple(step for step in plan.steps if self.purse.fit(step) is not None)
+        return structs.replace(plan, steps=steps or plan.steps[:1])
 
-    async def turn_away(self, caller: Caller, decision: Decision, refusal: ClientError) -> None:
-        """A request that no target may serve has its row too."""
-        birth(self._books.journal, self._request, caller, decision, 0, now_ms())
+    async def refuse(self, refusal: ClientError) -> ClientError:
+        """A request that is turned away has its row too."""
         self.close(refusal.status, refusal.code)
         await self._books.durable()
+        return refusal
 
-    def _unbound(self, caller: Caller, decision: Decision, now: int) -> Plan:
-        """No budget binds: the row is born, but there is nothing to hold and nothing to wait for."""
+    async def turn_away(self, decision: Decision, refusal: ClientError) -> ClientError:
+        """Before anything was held."""
+        self._birth(decision, Amount())
+        return await self.refuse(refusal)
+
+    def _purse(self, bound: Bound) -> Purse:
+        books = self._books
+        return Purse(books.store, books.learned, books.room, self._request, bound)
+
+    def _birth(self, decision: Decision, held: Amount) -> None:
+        """The row is there before anything is held: a crash in between leaves nothing that nobody knows of."""
+        journal, self._route = self._books.journal, decision.plan.route
+        if self._born:
+            reroute(journal, self._request.id, decision, held)
+        else:
+            birth(journal, self._request, self._caller, decision, held, now_ms())
+        self._born = True
+
+    def _unheld(self, plan: Plan) -> Plan:
+        """No budget binds: there is nothing to hold and nothing to wait for."""
         if not self._books.journal.available:
             raise ledger_down()
-        birth(self._books.journal, self._request, caller, decision, decision.plan.steps[0].estimate.hold, now)
-        return decision.plan
+        return plan
 
-    async def _hold(self, budgets: Sequence[Budget], wanted: int, least: int, now: int) -> Reservation | Refused:
-        if wanted < least:
-            return Refused("x-lowpass-budget-usd", "request", wanted, 0, 0, None)
+    async def _hold(self, ask: Ask) -> Refused | None:
+        if not self._books.journal.available:
+            raise self._down(ledger_down())
+        deadline = self._request.limits.deadline_ms
+        patience = PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline)
         try:
-            if self._books.journal.available:
-                return await self._books.budgets.reserve(self._request.id, budgets, wanted, least, now)
+            return await self.purse.open(ask, patience)
         except asyncio.CancelledError:
             self.close(CLIENT_CLOSED, CLIENT_GONE)
             raise
         except LedgerUnavailable:
-            pass  # as if it had been known before
-        refusal = ledger_down()
+            raise self._down(ledger_down()) from None
+        except StoreUnavailable:
+            raise self._down(store_down()) from None
+
+    def _down(self, refusal: ClientError) -> ClientError:
         self.close(refusal.status, refusal.code)
-        raise refusal
+        return refusal
 
     def close(self, status: int, error: str | None) -> int:
         """Books, rows and metrics learn of the end in one transaction. Returns the request's cost in nano-USD."""
-        cost = sum(attempt.cost.nano for attempt in self.attempts)
+        purse, books = self.purse, self._books
+        cost = sum(attempt.cost.nano for attempt in purse.attempts)
         if self._open:
             self._open = False
-            self._books.budgets.settle(self.reservation, cost)
-            settle(self._books.journal, self._request.id, self._outcome(status, error, cost))
-            self._books.telemetry.settled(self._route, status, self.attempts)
+            charges = purse.charges()
+            if purse.reservation.holds:
+                books.store.settle(purse.reservation, charges)
+                books.room.wake()
+                for account in self._bound.accounts:
+                    books.touch(account)
+            settle(books.journal, self._request.id, self._outcome(status, error, cost, purse.overrun(charges)))
+            books.telemetry.settled(self._route, status, purse.attempts)
+            if purse.overrun(charges):
+                books.learned.overrun(purse.attempts[-1].target.id)
         return cost
 
-    def _outcome(self, status: int, error: str | None, cost: int) -> Outcome:
-        first_ms = self.attempts[-1].first_ms if self.attempts else None
-        total_ms = int(clock_ms() - self._started)
-        return Outcome(status, error, tuple(self.attempts), cost, total_ms, first_ms)
+    def _outcome(self, status: int, error: str | None, cost: int, overrun: bool) -> Outcome:
+        attempts = self.purse.attempts
+        return Outcome(
+            status=status,
+            error=error,
+            attempts=tuple(attempts),
+            cost=cost,
+            thinking=sum(map(thought, attempts)),
+            overrun=overrun,
+            lowered=self.lowered,
+            total_ms=int(clock_ms() - self._started),
+            first_ms=attempts[-1].first_ms if attempts else None,
+        )
 
     # What remains when a stream is over (`router.dispatch.stream.Ending`).
 
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
-        self.attempts.append(attempt)
+        self.purse.attempts.append(attempt)
         cost = self.close(CLIENT_CLOSED if error == CLIENT_GONE else 200, error)
         translated = self.translation is not None
         endpoint = Endpoint.RESPONSES if translated else self._request.endpoint
@@ -132,8 +176,12 @@ class Settlement:
     def render(self, events: bytes) -> bytes:
         return self.translation.feed(events) if self.translation is not None else events
 
-    def closing(self, decoder: StreamDecoder, usage: bytes) -> bytes:
-        return self.translation.final(usage) if self.translation is not None else decoder.final(usage)
+    def closing(self, opened: Opened, usage: bytes) -> bytes:
+        stopped = opened.meter is not None and opened.meter.stopped
+        if self.translation is not None:
+            last = self.translation.feed(finish(opened.first, opened.trial.call)) if stopped else b""
+            return last + self.translation.final(usage)
+        return closing(opened.first, opened.trial.call, usage) if stopped else opened.decoder.final(usage)
 
     def broken(self, failure: Failure) -> bytes:
         if self.translation is not None:

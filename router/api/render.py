@@ -31,6 +31,8 @@ def answer_headers(request: Request, served: Served) -> Headers:
         (b"x-lowpass-difficulty", b"%.3f" % seen.difficulty),
         (b"x-lowpass-thinking", served.thinking.encode()),
     ]
+    if served.lowered:
+        headers.append((b"x-lowpass-lowered", ", ".join(served.lowered).encode()))
     if served.cost is not None:
         headers.append((b"x-lowpass-cost-usd", usd_json(served.cost)))
     return headers

@@ -28,21 +28,21 @@ def reserve(
         if shut(connection, account, now_ms) or (not account.targets and at.short_of(ask.least)):
             return at.refusal(ask.least.of(account.unit))
         found.append(at)
-    granted = _granted(found, ask)
+    lefts = _lefts(found)
+    granted = Amount(*(_grant(lefts[unit], ask.tight.of(unit), ask.whole.of(unit)) for unit in Unit))
     holds = tuple(_hold(at, granted) for at in found if not at.short_of(ask.least))
     for hold in holds:
         connection.execute(_HOLD, (request_id, hold.account, hold.window_start_ms, hold.amount))
     if granted != ask.whole:
         connection.execute(_GRANTED, (granted.usd, granted.thinking, request_id))
-    return Reservation(request_id, granted, holds)
+    room = Amount(*(max(0, min(lefts[unit], default=0) - granted.of(unit)) for unit in Unit))
+    return Reservation(request_id, granted, holds, room)
 
 
-def _granted(found: Iterable[Standing], ask: Ask) -> Amount:
+def _lefts(found: Iterable[Standing]) -> dict[Unit, list[int]]:
+    """What the accounts that bind every target have left."""
     binding = [at for at in found if at.account.hard and not at.account.targets]
-    return Amount(
-        _grant([at.left for at in binding if at.account.unit is Unit.USD], ask.tight.usd, ask.whole.usd),
-        _grant([at.left for at in binding if at.account.unit is Unit.THINKING], ask.tight.thinking, ask.whole.thinking),
-    )
+    return {unit: [at.left for at in binding if at.account.unit is unit] for unit in Unit}
 
 
 def _grant(lefts: Sequence[int], tight: int, whole: int) -> int:

@@ -8,7 +8,7 @@ from router.decide.requirements import Requirements
 from router.types.classification import Classification
 from router.types.plan import Dropped
 from router.types.request import Caller, Request
-from router.types.target import Capability, Contract, Target
+from router.types.target import Capability, Target
 
 
 class Gate(Struct, frozen=True):
@@ -20,6 +20,8 @@ class Gate(Struct, frozen=True):
     requirements: Requirements
     resting: Callable[[str], float]
     """Seconds for which a target's circuit stays open."""
+    thinks_within: Callable[[Target, int], bool]
+    """Whether a target can be held to so many thinking tokens."""
 
 
 def refusal(target: Target, gate: Gate) -> Dropped | None:
@@ -67,13 +69,10 @@ def _context(target: Target, gate: Gate) -> str:
 
 
 def _thinking(target: Target, gate: Gate) -> str:
-    budget, thinking = gate.request.limits.thinking_budget, target.model.thinking
-    if budget is None or thinking.contract is not Contract.ALWAYS_ON:
+    budget = gate.request.limits.thinking_budget
+    if budget is None or gate.thinks_within(target, budget // gate.request.n):
         return ""
-    usual = min(thinking.tokens, default=None)
-    if usual is not None and usual <= budget:
-        return ""
-    return f"always thinks, and not reliably within {budget} tokens"
+    return f"can't be kept within {budget} thinking tokens"
 
 
 def _price(target: Target, gate: Gate) -> str:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+from router.estimate.fit import Fit
+from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
 from router.estimate.tokens import BYTES_PER_TOKEN
 from router.types.attempt import Attempt
 from router.types.call import Call, Reply, StreamDecoder
-from router.types.failure import Failure
+from router.types.failure import ErrorKind, Failure
 from router.types.plan import Candidate
 from router.types.price import Cost, CostSource
 from router.types.usage import Source, Usage
@@ -15,11 +17,15 @@ from router.types.usage import Source, Usage
 class Trial:
     """Collects what is learned while an attempt runs; `done` freezes it. `clock` gives ms since any start."""
 
-    def __init__(self, step: Candidate, call: Call, now_ms: int, clock: Callable[[], float]) -> None:
-        self.step, self.call = step, call
+    def __init__(
+        self, step: Candidate, fit: Fit, call: Call, learned: Learned, now_ms: int, clock: Callable[[], float]
+    ) -> None:
+        self.step, self.fit, self.call, self._learned = step, fit, call, learned
         self.thinking = "none"
         self.status: int | None = None
         self.sent = False
+        self.decoder: StreamDecoder | None = None
+        """Of a stream: what has come so far."""
         self._started_ms, self._clock, self._start = now_ms, clock, clock()
         self._first: int | None = None
 
@@ -35,17 +41,28 @@ class Trial:
         usage = reply.usage or self._estimated(sum(len(raw) for raw in reply.body.values()))
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
-    def streamed(self, decoder: StreamDecoder, outcome: str = "ok") -> Attempt:
-        usage = decoder.usage or self._estimated(decoder.output_chars)
-        return self._done(outcome, usage, decoder.finish_reason, decoder.model_served, decoder.has_answer)
+    def streamed(self, decoder: StreamDecoder, outcome: str = "ok", *, stopped: bool = False) -> Attempt:
+        """`stopped`: at the limit of its budget, so the provider did not get to say what it used."""
+        usage = self._produced(decoder) if stopped else decoder.usage or self._estimated(decoder.output_chars)
+        finish = "length" if stopped else decoder.finish_reason
+        return self._done(outcome, usage, finish, decoder.model_served, decoder.has_answer)
 
     def failed(self, failure: Failure) -> Attempt:
-        """A refusal or a broken connection before any output: providers do not charge for it."""
-        return self._done(failure.kind, None)
+        """A refusal or a broken connection before any output is not charged by providers; what was produced is."""
+        decoder = self.decoder
+        if decoder is not None and (decoder.output_chars or decoder.usage is not None):
+            return self.streamed(decoder, failure.kind)
+        silent = failure.kind is ErrorKind.TIMEOUT and self.sent
+        return self._done(failure.kind, self._estimated(0) if silent else None)
 
     def abandoned(self) -> Attempt:
         """The client left before the first output: what the upstream had read by then is charged as estimated."""
         return self._done("client_gone", self._estimated(0) if self.sent else None)
+
+    def _produced(self, decoder: StreamDecoder) -> Usage:
+        """The larger of what the provider has counted so far and of what we have seen."""
+        seen, counted = self._estimated(decoder.output_chars), decoder.usage
+        return seen if counted is None or counted.output_total < seen.output_total else counted
 
     def _estimated(self, output_bytes: int) -> Usage:
         output = -(-output_bytes // BYTES_PER_TOKEN)
@@ -54,22 +71,50 @@ class Trial:
     def _done(
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
     ) -> Attempt:
-        target = self.step.target
+        target, took = self.step.target, self._elapsed()
+        if usage is not None:
+            self._learned.observe(self._seen(usage, finish_reason, outcome))
         nothing = Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
         return Attempt(
             target=target,
             outcome=outcome,
             started_ms=self._started_ms,
-            total_ms=self._elapsed(),
+            total_ms=took,
             first_ms=self._first,
             status=self.status,
             usage=usage,
-            cost=nothing if usage is None else charge(target.model.price, usage),
+            cost=nothing if usage is None else self._charge(usage),
             finish_reason=finish_reason,
             answered=answered,
             model_served=model_served,
             thinking=self.thinking,
         )
+
+    def _charge(self, usage: Usage) -> Cost:
+        target = self.step.target
+        took_ms = self._elapsed()
+        return charge(target.model.price, usage, at_ms=self._started_ms, took_ms=took_ms, region=target.region)
+
+    def _seen(self, usage: Usage, finish_reason: str, outcome: str) -> Seen:
+        """What the next estimates for this target go by. Counts that we made up teach nothing."""
+        estimate, decoder, n = self.step.estimate, self.decoder, self.call.n
+        told = usage.source is Source.REPORTED and not usage.violations
+        return Seen(
+            target=self.step.target.id,
+            effort=self.call.effort or estimate.effort,
+            task=estimate.task,
+            script=estimate.script,
+            output=usage.output_total // n if told else None,
+            thinking=None if usage.output_reasoning is None or not told else usage.output_reasoning // n,
+            input=usage.input_total if told else None,
+            expected_input=estimate.input_rough,
+            output_bytes=decoder.output_chars if decoder is not None and decoder.finished else 0,
+            cut=outcome != "ok" or finish_reason == "length",
+        )
+
+    def _charge(self, usage: Usage, took: int) -> Cost:
+        target = self.step.target
+        return charge(target.model.price, usage, at_ms=self._started_ms, took_ms=took, region=target.region)
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)

@@ -1,13 +1,13 @@
-"""A stream from its first events to its end: never a clean end that the upstream did not make."""
+"""A stream from its first events to its end: never a clean end that neither the upstream nor its budget made."""
 
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Protocol
 
 from router.decide.health import Health
-from router.dispatch.walk import Opened, without_key
+from router.dispatch.cut import STOPPED
+from router.dispatch.walk import Opened, metered, without_key
 from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt
-from router.types.call import StreamDecoder
 from router.types.failure import ErrorKind, Failure
 
 _CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer.")
@@ -25,7 +25,7 @@ class Ending(Protocol):
         """The decoder's events as the client's endpoint speaks them."""
         ...
 
-    def closing(self, decoder: StreamDecoder, usage: bytes) -> bytes: ...
+    def closing(self, opened: Opened, usage: bytes) -> bytes: ...
 
     def durable(self) -> Awaitable[None]:
         """Done when the settlement can't be lost any more."""
@@ -40,19 +40,19 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
     """Yields client-ready events."""
     decoder, failure, error = opened.decoder, _CUT, CLIENT_GONE
     try:
-        if opened.first:
-            yield ending.render(opened.first)
-        async for data in opened.response.chunks():
-            events = decoder.feed(data)
+        async for events in metered(opened):
             if events:
                 yield ending.render(events)
-        error = "" if decoder.finished else _CUT.kind
+        stopped = opened.meter is not None and opened.meter.stopped
+        error = STOPPED if stopped else "" if decoder.finished else _CUT.kind
     except UpstreamFailure as upstream:
         failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
     finally:
         opened.response.close()
-        usage = ending.settle(opened.trial.streamed(decoder, error or "ok"), error or None)
+        attempt = opened.trial.streamed(decoder, error or "ok", stopped=error == STOPPED)
+        usage = ending.settle(attempt, error or None)
     await ending.durable()
-    if error:
+    broken = error not in ("", STOPPED)
+    if broken:
         health.failed(opened.step.target.id, trips=TABLE[failure.kind].trips)
-    yield ending.broken(failure) if error else ending.closing(decoder, usage)
+    yield ending.broken(failure) if broken else ending.closing(opened, usage)

@@ -1,7 +1,7 @@
 """The only loop that talks to an upstream: targets in order, retry and fallback by the error table."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from random import random
 
 from msgspec import Struct, structs
@@ -9,7 +9,10 @@ from msgspec import Struct, structs
 from router.decide.eligible import forbidden
 from router.decide.health import Health
 from router.dispatch.attempt import Trial
+from router.dispatch.cut import closing
 from router.dispatch.errand import Errand
+from router.dispatch.fold import Fold
+from router.dispatch.meter import Meter
 from router.errors import TABLE, ClientError, UpstreamFailure
 from router.types.attempt import Attempt
 from router.types.call import Adapter, Reply, StreamDecoder, Transport, UpstreamResponse
@@ -35,11 +38,13 @@ class Upstream(Struct, frozen=True):
 
 
 class Answered(Struct, frozen=True):
-    """A whole answer."""
+    """A whole answer. `lowered`: what was changed to fit its budget; `stopped`: it ends where its budget did."""
 
     attempt: Attempt
     reply: Reply
     step: Candidate
+    lowered: tuple[str, ...]
+    stopped: bool = False
 
 
 class Opened(Struct, frozen=True):
@@ -50,6 +55,11 @@ class Opened(Struct, frozen=True):
     decoder: StreamDecoder
     first: bytes
     step: Candidate
+    meter: Meter | None
+
+    @property
+    def lowered(self) -> tuple[str, ...]:
+        return self.trial.fit.lowered
 
 
 class Dispatcher:
@@ -58,11 +68,11 @@ class Dispatcher:
     def __init__(self, upstreams: Mapping[Wire, Upstream], health: Health) -> None:
         self._upstreams, self.health = upstreams, health
 
-    async def walk(self, errand: Errand, attempts: list[Attempt]) -> Answered | Opened:
-        """The first answer to be had; every failed attempt is appended to `attempts`, also when it raises."""
+    async def walk(self, errand: Errand) -> Answered | Opened:
+        """The first answer to be had; every failed attempt is appended to the purse's, also when it raises."""
         failure = Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask.")
         for step, fallback in _with_fallback(errand.plan.steps):
-            answer = await self._ask(step, errand, attempts, fallback)
+            answer = await self._ask(step, errand, fallback)
             if not isinstance(answer, Failure):
                 return answer
             failure = answer
@@ -70,13 +80,11 @@ class Dispatcher:
                 break
         raise UpstreamFailure(failure)
 
-    async def _ask(
-        self, step: Candidate, errand: Errand, attempts: list[Attempt], fallback: bool
-    ) -> Answered | Opened | Failure:
+    async def _ask(self, step: Candidate, errand: Errand, fallback: bool) -> Answered | Opened | Failure:
         """One target, with its retries."""
         for tries in range(step.target.retries + 1):
             try:
-                return await self._attempt(step, errand, attempts)
+                return await self._attempt(step, errand)
             except UpstreamFailure as error:
                 failure = error.failure
             pause = _pause_s(failure, tries)
@@ -85,15 +93,18 @@ class Dispatcher:
             await asyncio.sleep(pause)
         return failure
 
-    async def _attempt(self, step: Candidate, errand: Errand, attempts: list[Attempt]) -> Answered | Opened:
-        trial = Trial(step, errand.call(step), now_ms(), clock_ms)
-        target = step.target
+    async def _attempt(self, step: Candidate, errand: Errand) -> Answered | Opened:
+        purse, target = errand.purse, step.target
+        fit = await purse.ready(step)
+        if fit is None:
+            raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
+        trial, attempts = Trial(step, fit, errand.call(step, fit), purse.learned, now_ms(), clock_ms), purse.attempts
         if not self.health.admit(target.id):
             failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")
             attempts.append(trial.failed(failure))
             raise UpstreamFailure(failure)
         try:
-            return await self._exchange(trial, errand)
+            return await self._exchange(trial, errand, Meter(purse, step, errand.request) if fit.metered else None)
         except UpstreamFailure as error:
             failure = without_key(error.failure, target)
             attempts.append(trial.failed(failure))
@@ -108,7 +119,7 @@ class Dispatcher:
             self.health.abandoned(target.id)
             raise
 
-    async def _exchange(self, trial: Trial, errand: Errand) -> Answered | Opened:
+    async def _exchange(self, trial: Trial, errand: Errand, meter: Meter | None) -> Answered | Opened:
         step, call = trial.step, trial.call
         reason = forbidden(step.target, errand.gate)
         if reason:
@@ -119,34 +130,70 @@ class Dispatcher:
         trial.thinking, trial.sent = request.thinking, True
         response = await upstream.transport.send(step.target.base_url, request, _timeouts(step.target, errand.deadline))
         try:
-            return await self._receive(trial, upstream.adapter, response)
+            opened = await self._receive(trial, upstream.adapter, response, meter)
+            return opened if errand.request.stream or isinstance(opened, Answered) else await self._gather(opened)
         except BaseException:
             response.close()
             raise
 
-    async def _receive(self, trial: Trial, adapter: Adapter, response: UpstreamResponse) -> Answered | Opened:
+    async def _receive(
+        self, trial: Trial, adapter: Adapter, response: UpstreamResponse, meter: Meter | None
+    ) -> Answered | Opened:
         call, trial.status = trial.call, response.status
         if not 200 <= response.status < 300:
             raise UpstreamFailure(adapter.failure(response.status, response.headers, await response.read()))
         if call.stream:
-            return await self._open(trial, adapter.stream(call), response)
+            return await self._open(trial, adapter.stream(call), response, meter)
         body = await response.read()
         trial.first_byte()
         reply = adapter.decode(call, body)
         self.health.succeeded(call.target.id)
-        return Answered(trial.answered(reply), reply, trial.step)
+        return Answered(trial.answered(reply), reply, trial.step, trial.fit.lowered)
 
-    async def _open(self, trial: Trial, decoder: StreamDecoder, response: UpstreamResponse) -> Opened:
+    async def _open(
+        self, trial: Trial, decoder: StreamDecoder, response: UpstreamResponse, meter: Meter | None
+    ) -> Opened:
+        trial.decoder = decoder
         async for data in response.chunks():
             trial.first_byte()
             first = decoder.feed(data)
             if first:
                 self.health.succeeded(trial.step.target.id)
-                return Opened(trial, response, decoder, first, trial.step)
+                return Opened(trial, response, decoder, first, trial.step, meter)
         if not decoder.finished:
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
         self.health.succeeded(trial.step.target.id)
-        return Opened(trial, response, decoder, b"", trial.step)
+        return Opened(trial, response, decoder, b"", trial.step, meter)
+
+    async def _gather(self, opened: Opened) -> Answered:
+        """A client that wants no stream is given the whole; what breaks in the middle may still be asked elsewhere."""
+        decoder, trial = opened.decoder, opened.trial
+        fold = Fold(trial.call.endpoint)
+        async for events in metered(opened):
+            fold.feed(events)
+        stopped = opened.meter is not None and opened.meter.stopped
+        if not (decoder.finished or stopped):
+            raise UpstreamFailure(Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer."))
+        opened.response.close()
+        end = closing(opened.first, trial.call, b"null") if stopped else decoder.final(b"null")
+        fold.feed(end)
+        reply = Reply(body=fold.body(), usage=decoder.usage)
+        return Answered(trial.streamed(decoder, stopped=stopped), reply, trial.step, opened.lowered, stopped)
+
+
+async def metered(opened: Opened) -> AsyncGenerator[bytes]:
+    """The events of a stream as they come, as long as what is held for it pays for them."""
+    decoder, meter = opened.decoder, opened.meter
+    if opened.first:
+        yield opened.first
+    if meter is None:
+        async for data in opened.response.chunks():
+            yield decoder.feed(data)
+        return
+    async for data in opened.response.chunks():
+        yield decoder.feed(data)
+        if meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
+            return
 
 
 def without_key(failure: Failure, target: Target) -> Failure:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-import msgspec
 from msgspec import Struct
 
+from router.ledger.attempt_row import INSERT, attempt_row
+from router.types.account import Amount
 from router.types.attempt import Attempt
 from router.types.journal import Journal
 from router.types.plan import Decision
@@ -15,27 +16,35 @@ LEASE_MS = 30_000
 """A held row whose lease was not renewed for so long belongs to a process that died."""
 
 _BIRTH = (
-    "INSERT INTO requests (id, started_ms, state, held, lease_until_ms, owner, endpoint, requested, route, stream,"
-    " key_id, session, tags, data_class, task, difficulty) VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"
+    " route, stream, key_id, session, tags, data_class, task, difficulty)"
+    " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_REROUTE = "UPDATE requests SET route = ?, held = ?, held_thinking = ? WHERE id = ?"
 _SETTLE = (
-    "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, input_tokens = ?,"
-    " output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ? WHERE id = ? AND state = 'held'"
+    "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, thinking = ?, overrun = ?,"
+    " lowered = ?, input_tokens = ?, output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ?"
+    " WHERE id = ? AND state IN ('held', 'recovered')"
 )
-_ATTEMPT = f"INSERT INTO attempts VALUES ({', '.join('?' * 28)})"  # noqa: S608 - nothing but question marks
 _RENEW = "UPDATE requests SET lease_until_ms = ? WHERE state = 'held' AND owner = ?"
 _DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(Struct, frozen=True, kw_only=True):
     """How a request ended. `status` is what the client got; `error` a code, never a message; `cost` in nano-USD."""
 
     status: int
-    error: str | None
-    attempts: Sequence[Attempt]
-    cost: int
-    total_ms: int
-    first_ms: int | None
+    error: str | None = None
+    attempts: Sequence[Attempt] = ()
+    cost: int = 0
+    thinking: int = 0
+    """Thinking tokens charged."""
+    overrun: bool = False
+    """More was charged than was held."""
+    lowered: Sequence[str] = ()
+    """What was changed so that it fitted its budgets."""
+    total_ms: int = 0
+    first_ms: int | None = None
 
     @property
     def served(self) -> Attempt | None:
@@ -44,7 +53,8 @@ class Outcome(Struct, frozen=True):
         return last if last is not None and last.outcome == "ok" else None
 
 
-def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: int, now_ms: int) -> None:
+def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int) -> None:
+    """`held`: what the request asks its budgets to keep."""
     limits, seen = request.limits, decision.classification
     tags = ",".join((*caller.tags, *limits.tags))
     journal.add(
@@ -52,7 +62,8 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
         (
             request.id,
             now_ms,
-            held,
+            held.usd,
+            held.thinking,
             now_ms + LEASE_MS,
             journal.owner,
             request.endpoint.value,
@@ -67,6 +78,11 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
             seen.difficulty,
         ),
     )
+
+
+def reroute(journal: Journal, request_id: str, decision: Decision, held: Amount) -> None:
+    """A request that was born is sent to another route."""
+    journal.change(_REROUTE, (decision.plan.route, held.usd, held.thinking, request_id))
 
 
 def renew(journal: Journal, now_ms: int) -> None:
@@ -86,6 +102,9 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
             outcome.status,
             outcome.error,
             outcome.cost,
+            outcome.thinking,
+            int(outcome.overrun),
+            ", ".join(outcome.lowered),
             sum(usage.input_total for usage in usages),
             sum(usage.output_total for usage in usages),
             _reasoning(usages),
@@ -95,7 +114,7 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
         ),
     )
     for number, attempt in enumerate(attempts, 1):
-        journal.add(_ATTEMPT, _attempt_row(request_id, number, attempt))
+        journal.add(INSERT, attempt_row(request_id, number, attempt))
 
 
 def record(journal: Journal, decision_id: str, now_ms: int, policy: str, document: bytes) -> None:
@@ -105,46 +124,3 @@ def record(journal: Journal, decision_id: str, now_ms: int, policy: str, documen
 def _reasoning(usages: Sequence[Usage]) -> int | None:
     known = [usage.output_reasoning for usage in usages if usage.output_reasoning is not None]
     return sum(known) if known else None
-
-
-def _attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[str | int | None, ...]:
-    usage = attempt.usage
-    return (
-        request_id,
-        number,
-        attempt.target.id,
-        attempt.target.model.id,
-        attempt.target.provider.id,
-        attempt.model_served,
-        str(attempt.outcome),
-        attempt.status,
-        attempt.finish_reason,
-        int(attempt.answered),
-        attempt.thinking,
-        attempt.started_ms,
-        attempt.total_ms,
-        attempt.first_ms,
-        *(_NO_USAGE if usage is None else _usage_columns(usage)),
-        attempt.cost.nano,
-        attempt.cost.source.value,
-        attempt.cost.price_version,
-    )
-
-
-_NO_USAGE: tuple[str | None, ...] = (*(None,) * 8, None, None, "")
-
-
-def _usage_columns(usage: Usage) -> tuple[str | int | None, ...]:
-    return (
-        usage.input_uncached,
-        usage.cache_read,
-        usage.cache_write,
-        usage.cache_write_1h,
-        usage.input_audio,
-        usage.output_visible,
-        usage.output_reasoning,
-        usage.output_audio,
-        usage.source.value,
-        usage.reasoning_source.value,
-        msgspec.json.encode(usage.violations).decode() if usage.violations else "",
-    )

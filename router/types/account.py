@@ -51,6 +51,20 @@ class Account(Struct, frozen=True, kw_only=True):
     """Of a budget that was split off: from then on it takes no new request."""
 
 
+class Bound(Struct, frozen=True, kw_only=True):
+    """Everything that limits what one request may spend. Empty: nothing does."""
+
+    accounts: tuple[Account, ...] = ()
+    """Shared with other requests: kept by the store."""
+    caps: tuple[Account, ...] = ()
+    """This request's alone, such as `x-lowpass-budget-usd`: nothing is kept for them."""
+    thinking: int | None = None
+    """Tokens that it may think, over all its choices: the least of header, class and budgets."""
+
+    def binds(self, unit: Unit) -> bool:
+        return any(account.unit is unit and account.hard for account in (*self.accounts, *self.caps))
+
+
 class Ask(Struct, frozen=True, kw_only=True):
     """What a request wants held: least ≤ tight ≤ whole, unit by unit.
 
@@ -84,6 +98,8 @@ class Reservation(Struct, frozen=True):
     request_id: str
     granted: Amount
     holds: tuple[Hold, ...] = ()
+    room: Amount = Amount()
+    """What these accounts had left beyond that when it was granted: more can't be had, so more is not asked for."""
 
     def at(self, target: str) -> Amount:
         """What may be spent at `target`: `granted`, or less where an account for that target alone has less."""

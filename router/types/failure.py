@@ -22,6 +22,7 @@ class ErrorKind(StrEnum):
     CONTENT_FILTER = "content_filter"
     BAD_REQUEST = "bad_request"
     CIRCUIT_OPEN = "circuit_open"
+    BUDGET = "budget"
 
 
 class Failure(Struct, frozen=True):

@@ -22,6 +22,8 @@ class Served(Struct, frozen=True, kw_only=True):
     decision: Decision
     step: Candidate
     thinking: str
+    lowered: tuple[str, ...] = ()
+    """What was changed so that it fits its budgets: "route", "effort", "output"."""
     cost: int | None = None
     """nano-USD, where it is known before the body."""
     body: dict[str, Raw] | None = None

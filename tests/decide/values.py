@@ -7,6 +7,8 @@ import msgspec
 
 from router.decide.eligible import Gate
 from router.decide.requirements import Requirements
+from router.estimate.learn import Learned
+from router.estimate.thinking import fits_thinking
 from router.types.classification import Classification, Task
 from router.types.plan import Candidate, Estimate
 from router.types.price import Price
@@ -36,6 +38,10 @@ def request(**fields: Any) -> Request:
     return Request(**(plain | fields))
 
 
+def _within(target: Target, tokens: int) -> bool:
+    return fits_thinking(target, tokens, Learned())
+
+
 def gate(
     *,
     asked: Request | None = None,
@@ -44,8 +50,10 @@ def gate(
     resting: Callable[[str], float] = lambda target: 0.0,
 ) -> Gate:
     seen = Classification(data_class="internal", difficulty=0.1, task=Task.CHAT)
-    return Gate(asked or request(), caller or Caller(), seen, requirements or Requirements(), resting)
+    return Gate(asked or request(), caller or Caller(), seen, requirements or Requirements(), resting, _within)
 
 
 def candidate(name: str, cost: int = 0) -> Candidate:
-    return Candidate(target(name), Estimate(input_tokens=1, output_tokens=1, max_output=1, cost=cost, hold=cost))
+    return Candidate(
+        target(name), Estimate(input_tokens=1, input_bound=1, output_tokens=1, max_output=1, cost=cost, hold=cost)
+    )

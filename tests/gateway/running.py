@@ -161,6 +161,9 @@ class Gateway:
         attempts = self.rows("SELECT * FROM attempts WHERE request_id = ? ORDER BY number", request_id)
         return {**row, "attempts": attempts}
 
+    def values(self, query: str) -> set[tuple[Any, ...]]:
+        return {tuple(row.values()) for row in self.rows(query)}
+
     def settled(self, request_id: str) -> dict[str, Any]:
         """The row once it is not held any more."""
         return until(lambda: row if (row := self.row(request_id))["state"] != "held" else None)
@@ -172,12 +175,15 @@ class Gateway:
 
     def check_books(self) -> None:
         """`spent + held` of every window is the sum of the rows, and no hold outlives its request."""
-        held = self.rows(
-            "SELECT w.budget, w.held, (SELECT coalesce(sum(amount), 0) FROM holds h WHERE h.budget = w.budget"
-            " AND h.window_start_ms = w.window_start_ms) AS holds FROM budget_windows w"
+        booked = (
+            "SELECT account, window_start_ms, coalesce(sum(charged), 0),"
+            " coalesce(sum(CASE WHEN charged IS NULL THEN held END), 0) FROM bookings GROUP BY 1, 2"
         )
-        assert [row for row in held if row["held"] != row["holds"]] == []
-        orphans = "SELECT * FROM holds JOIN requests ON id = request_id WHERE state != 'held'"
+        assert self.values(booked) == self.values("SELECT budget, window_start_ms, spent, held FROM budget_windows")
+        orphans = (
+            "SELECT * FROM bookings JOIN requests ON id = request_id"
+            " WHERE (bookings.state = 'held') != (requests.state = 'held')"
+        )
         assert self.rows(orphans) == []
         costs = self.rows(
             "SELECT id, cost, (SELECT sum(cost) FROM attempts WHERE request_id = id) AS attempts FROM requests"

@@ -1,0 +1,152 @@
+"""What one request holds, and what it may still spend of that."""
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from router.dispatch.room import Room
+from router.estimate.estimate import affordable_output
+from router.estimate.fit import Fit, fit
+from router.estimate.learn import Learned
+from router.types.account import Account, Amount, Ask, Bound, Refused, Reservation, Unit
+from router.types.attempt import Attempt
+from router.types.clock import now_ms
+from router.types.plan import Candidate
+from router.types.request import Request
+from router.types.store import BudgetStore, StoreUnavailable, unpaid
+from router.types.target import Contract
+
+ENDLESS = 2**62
+"""Stands for no limit, in nano-USD and in tokens."""
+
+
+class Purse:
+    """Opened before a byte leaves; `charges` says in the end what each account pays."""
+
+    def __init__(self, store: BudgetStore, learned: Learned, room: Room, request: Request, bound: Bound) -> None:
+        self._store, self.learned, self._room = store, learned, room
+        self._request, self._bound = request, bound
+        self._usd, self._thinking = bound.binds(Unit.USD), bound.binds(Unit.THINKING)
+        self.reservation = Reservation(request.id, Amount(ENDLESS, ENDLESS))
+        self.attempts: list[Attempt] = []
+
+    @property
+    def bound(self) -> bool:
+        return bool(self._bound.accounts or self._bound.caps)
+
+    def ask(self, steps: Sequence[Candidate]) -> Ask:
+        """Enough for the first step, or at least for the cheapest, and no more than the caps allow."""
+        ask = _ask(steps, self._request)
+        return Ask(least=ask.least, tight=self._capped(ask.tight), whole=self._capped(ask.whole))
+
+    async def open(self, ask: Ask, patience_ms: float) -> Refused | None:
+        """Raises `StoreUnavailable`. Where only requests in progress stand in the way it waits for them so long."""
+        for cap in self._bound.caps:
+            if cap.limit < ask.least.of(cap.unit):
+                return Refused(account=cap, spent=0, held=0, needed=ask.least.of(cap.unit))
+        if not self._bound.accounts:
+            self.reservation = structs.replace(self.reservation, granted=self._capped(Amount(ENDLESS, ENDLESS)))
+            return None
+        granted = await self._room.until_there_is(lambda: self._reserve(ask), patience_ms)
+        if isinstance(granted, Refused):
+            return granted
+        self.reservation = granted
+        return None
+
+    def fit(self, step: Candidate) -> Fit | None:
+        """How `step` may be asked so that what is left pays for it; None if that leaves no room for an answer."""
+        if step.target.id in unpaid(self._bound.accounts, self.reservation):
+            return None
+        found = fit(step, self._request, self.left(step.target.id), self.learned, self._bound.thinking)
+        return self._within_reach(step, found) if found is not None and found.metered and self._usd else found
+
+    async def ready(self, step: Candidate) -> Fit | None:
+        """As `fit`; a step that needs more than is held, such as a dearer fallback, has more held for it first."""
+        found = self.fit(step)
+        if self._bound.accounts and (found is None or found.lowered):
+            left, tight = self.left(step.target.id), step.estimate.tight
+            if await self.extend(Amount(max(0, tight.usd - left.usd), max(0, tight.thinking - left.thinking))):
+                found = self.fit(step)
+        return found
+
+    async def extend(self, more: Amount) -> bool:
+        """Whether anything could be added to what is held."""
+        wanted = Amount(more.usd if self._usd else 0, more.thinking if self._thinking else 0)
+        held = self.reservation.granted
+        total = self._capped(Amount(held.usd + wanted.usd, held.thinking + wanted.thinking))
+        wanted = Amount(total.usd - held.usd, total.thinking - held.thinking)
+        if not self._bound.accounts or wanted.usd + wanted.thinking <= 0:
+            return False
+        try:
+            grown = await self._store.extend(self.reservation, self._bound.accounts, wanted, now_ms())
+        except StoreUnavailable:
+            return False
+        grew, self.reservation = grown.granted != held, grown
+        return grew
+
+    def _within_reach(self, step: Candidate, found: Fit) -> Fit:
+        """A metered stream is never asked for more than all of the budgets together could pay for."""
+        granted, room = self.reservation.granted, self.reservation.room
+        more = self._capped(Amount(granted.usd + room.usd, ENDLESS)).usd - granted.usd
+        most = affordable_output(step, self._request, self.left(step.target.id).usd + more)
+        if most >= (found.max_output or step.estimate.max_output):
+            return found
+        return structs.replace(found, max_output=most, metered=more > 0)
+
+    def left(self, target: str) -> Amount:
+        """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""
+        granted = self.reservation.at(target)
+        usd = granted.usd - sum(attempt.cost.nano for attempt in self.attempts) if self._usd else ENDLESS
+        thinking = granted.thinking - sum(map(thought, self.attempts)) if self._thinking else ENDLESS
+        return Amount(usd, thinking)
+
+    def charges(self) -> list[int]:
+        """What each hold of the reservation is charged, in its own unit."""
+        return [
+            sum(
+                attempt.cost.nano if hold.unit is Unit.USD else thought(attempt)
+                for attempt in self.attempts
+                if not hold.targets or attempt.target.id in hold.targets
+            )
+            for hold in self.reservation.holds
+        ]
+
+    def overrun(self, charges: Sequence[int]) -> bool:
+        """More was charged than was held."""
+        return any(charge > hold.amount for charge, hold in zip(charges, self.reservation.holds, strict=True))
+
+    async def _reserve(self, ask: Ask) -> Reservation | Refused:
+        return await self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
+
+    def _capped(self, amount: Amount) -> Amount:
+        limits = {cap.unit: cap.limit for cap in sorted(self._bound.caps, key=_limit, reverse=True)}
+        usd, thinking = limits.get(Unit.USD, ENDLESS), limits.get(Unit.THINKING, ENDLESS)
+        return Amount(min(amount.usd, usd), min(amount.thinking, thinking))
+
+
+def thought(attempt: Attempt) -> int:
+    """Thinking tokens that an attempt is charged; all of its output where the provider does not tell them apart."""
+    usage = attempt.usage
+    if usage is None:
+        return 0
+    if usage.output_reasoning is not None:
+        return usage.output_reasoning
+    off = attempt.thinking == "off" or attempt.target.model.thinking.contract is Contract.NONE
+    return 0 if off else usage.output_total
+
+
+def _ask(steps: Sequence[Candidate], request: Request) -> Ask:
+    """Enough for the first step; a dearer one that is fallen back to has more held for it then."""
+    first = steps[0].estimate
+    least = Amount(min(step.estimate.least.usd for step in steps), min(step.estimate.least.thinking for step in steps))
+    tight = _greater(first.tight, least)
+    # A stream is metered as it comes: it needs no more than that.
+    return Ask(least=least, tight=tight, whole=tight if request.stream else _greater(first.whole, tight))
+
+
+def _greater(one: Amount, other: Amount) -> Amount:
+    return Amount(max(one.usd, other.usd), max(one.thinking, other.thinking))
+
+
+def _limit(cap: Account) -> int:
+    return cap.limit
