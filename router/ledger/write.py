@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from router.ledger.attempt_row import INSERT, attempt_row
-from router.types.account import Amount
 from router.types.attempt import Attempt
 from router.types.journal import Journal
 from router.types.plan import Decision
@@ -16,35 +15,26 @@ LEASE_MS = 30_000
 """A held row whose lease was not renewed for so long belongs to a process that died."""
 
 _BIRTH = (
-    "INSERT INTO requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"
-    " route, stream, key_id, session, tags, data_class, task, difficulty)"
-    " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO requests (id, started_ms, state, held, lease_until_ms, owner, endpoint, requested, route, stream,"
+    " key_id, session, tags, data_class, task, difficulty) VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_REROUTE = "UPDATE requests SET route = ?, held = ?, held_thinking = ? WHERE id = ?"
 _SETTLE = (
-    "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, thinking = ?, overrun = ?,"
-    " lowered = ?, input_tokens = ?, output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ?"
-    " WHERE id = ? AND state IN ('held', 'recovered')"
+    "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, input_tokens = ?,"
+    " output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ? WHERE id = ? AND state = 'held'"
 )
 _RENEW = "UPDATE requests SET lease_until_ms = ? WHERE state = 'held' AND owner = ?"
 _DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class Outcome(Struct, frozen=True):
     """How a request ended. `status` is what the client got; `error` a code, never a message; `cost` in nano-USD."""
 
     status: int
-    error: str | None = None
-    attempts: Sequence[Attempt] = ()
-    cost: int = 0
-    thinking: int = 0
-    """Thinking tokens charged."""
-    overrun: bool = False
-    """More was charged than was held."""
-    lowered: Sequence[str] = ()
-    """What was changed so that it fitted its budgets."""
-    total_ms: int = 0
-    first_ms: int | None = None
+    error: str | None
+    attempts: Sequence[Attempt]
+    cost: int
+    total_ms: int
+    first_ms: int | None
 
     @property
     def served(self) -> Attempt | None:
@@ -53,8 +43,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return last if last is not None and last.outcome == "ok" else None
 
 
-def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int) -> None:
-    """`held`: what the request asks its budgets to keep."""
+def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: int, now_ms: int) -> None:
     limits, seen = request.limits, decision.classification
     tags = ",".join((*caller.tags, *limits.tags))
     journal.add(
@@ -62,8 +51,7 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
         (
             request.id,
             now_ms,
-            held.usd,
-            held.thinking,
+            held,
             now_ms + LEASE_MS,
             journal.owner,
             request.endpoint.value,
@@ -78,11 +66,6 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
             seen.difficulty,
         ),
     )
-
-
-def reroute(journal: Journal, request_id: str, decision: Decision, held: Amount) -> None:
-    """A request that was born is sent to another route."""
-    journal.change(_REROUTE, (decision.plan.route, held.usd, held.thinking, request_id))
 
 
 def renew(journal: Journal, now_ms: int) -> None:
@@ -102,9 +85,6 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
             outcome.status,
             outcome.error,
             outcome.cost,
-            outcome.thinking,
-            int(outcome.overrun),
-            ", ".join(outcome.lowered),
             sum(usage.input_total for usage in usages),
             sum(usage.output_total for usage in usages),
             _reasoning(usages),

@@ -1,0 +1,107 @@
+"""The row of an attempt: every count and every circumstance that its price depends on."""
+
+import msgspec
+from msgspec import structs
+
+from router.types.attempt import Attempt
+from router.types.usage import Usage
+
+BUCKETS = (
+    "input_uncached",
+    "cache_read",
+    "cache_read_explicit",
+    "cache_read_audio",
+    "cache_write",
+    "cache_write_1h",
+    "cache_write_12h",
+    "input_audio",
+    "input_image",
+    "input_video",
+    "output_visible",
+    "output_reasoning",
+    "output_audio",
+    "output_image",
+    "output_video",
+)
+"""Columns named as the fields of `Usage` that they hold."""
+_COLUMNS = (
+    "request_id",
+    "number",
+    "target",
+    "model",
+    "provider",
+    "model_served",
+    "outcome",
+    "upstream_status",
+    "finish_reason",
+    "answered",
+    "thinking",
+    "started_ms",
+    "total_ms",
+    "first_ms",
+    *BUCKETS,
+    "units",
+    "usage_source",
+    "reasoning_source",
+    "service_tier",
+    "region",
+    "violations",
+    "cost",
+    "cost_source",
+    "own_cost",
+    "price_version",
+    "flagged",
+)
+INSERT = f"INSERT INTO attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
+_NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")
+
+
+def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[str | int | None, ...]:
+    usage, cost, target = attempt.usage, attempt.cost, attempt.target
+    return (
+        request_id,
+        number,
+        target.id,
+        target.model.id,
+        target.provider.id,
+        attempt.model_served,
+        str(attempt.outcome),
+        attempt.status,
+        attempt.finish_reason,
+        int(attempt.answered),
+        attempt.thinking,
+        attempt.started_ms,
+        attempt.total_ms,
+        attempt.first_ms,
+        *(_NO_USAGE if usage is None else _usage(usage)),
+        (usage.region_served if usage else "") or target.region,
+        _json(usage.violations) if usage else "",
+        cost.nano,
+        cost.source.value,
+        cost.own,
+        cost.price_version,
+        int(cost.flagged),
+    )
+
+
+def usage_of(row: dict[str, str | int | None]) -> Usage:
+    """The usage in a row's columns, by their names: what its price was made of."""
+    counts = {name: row[name] for name in BUCKETS if row[name] is not None}
+    written = {"units": row["units"] or "{}", "violations": row["violations"] or "[]"}
+    named = {name: msgspec.json.decode(str(text)) for name, text in written.items()}
+    said = {"source": row["usage_source"], "service_tier": row["service_tier"], "region_served": row["region"]}
+    return msgspec.convert(counts | named | said, Usage)
+
+
+def _usage(usage: Usage) -> tuple[str | int | None, ...]:
+    return (
+        *structs.astuple(usage)[: len(BUCKETS)],
+        _json(usage.units),
+        usage.source.value,
+        usage.reasoning_source.value,
+        usage.service_tier,
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode() if value else ""
