@@ -90,6 +90,9 @@ class SqliteBudgets:
         )
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
+        """Raises ValueError where there are not as many charges as holds."""
+        if len(charges) != len(reservation.holds):
+            raise ValueError(f"request {reservation.request_id} needs {len(reservation.holds)} charges, one a hold")
         for hold, charge in zip(reservation.holds, charges, strict=True):
             row = (reservation.request_id, hold.account, hold.window_start_ms, hold.amount, charge)
             self._journal.change(_SETTLE, row)

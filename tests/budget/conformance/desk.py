@@ -10,6 +10,7 @@ from msgspec import structs
 from router.types.account import Account, Amount, Ask, Balance, Child, Refused, Reservation, Unit
 from tests.budget.conformance.stores import Maker, Opened
 
+S = TypeVar("S")
 T = TypeVar("T")
 NOW = 1_790_000_000_000
 HOUR = 3_600_000
@@ -27,9 +28,7 @@ def thinking(name: str, limit: int, **fields: object) -> Account:
 
 
 def ask(least: int, tight: int, whole: int, thinking: tuple[int, int, int] = (0, 0, 0)) -> Ask:
-    return Ask(
-        least=Amount(least, thinking[0]), tight=Amount(tight, thinking[1]), whole=Amount(whole, thinking[2])
-    )
+    return Ask(least=Amount(least, thinking[0]), tight=Amount(tight, thinking[1]), whole=Amount(whole, thinking[2]))
 
 
 def exactly(usd: int, thinking: int = 0) -> Ask:
@@ -72,11 +71,10 @@ class Desk:
             assert found == Balance(*rows)
         return found.spent, found.held
 
-    async def die(self, now_ms: int) -> int:
-        """Long enough without renewal for every lease; the caller has opened the store anew. Returns a later now."""
-        later = now_ms + self.opened.lease_ms + 1
+    async def leases_end(self, now_ms: int = NOW) -> int:
+        """Every lease that nobody renews is over by the moment that is returned."""
         await self.opened.pass_time(self.opened.lease_ms + 1)
-        return later
+        return now_ms + self.opened.lease_ms + 1
 
     async def child(self, parent: Account, limit: int, name: str = "child", **fields: object) -> Child | Refused:
         wanted = Child(
@@ -104,16 +102,14 @@ def at_desk(maker: Maker, work: Callable[[Desk], Awaitable[T]]) -> T:
         return asyncio.run(run(place))
 
 
-def one_after_another(maker: Maker, first: Callable[[Desk], Awaitable[T]], *then: Callable[[Desk, T], Awaitable[T]]) -> T:
-    """Each process is killed before the next one starts; each is given what the one before returned."""
+def after_a_kill(maker: Maker, first: Callable[[Desk], Awaitable[S]], then: Callable[[Desk, S], Awaitable[T]]) -> T:
+    """One process is killed, and another one goes on; it is given what the first one returned."""
 
     async def run(place: str) -> T:
         async with maker.opened(place) as opened:
             result = await first(Desk(opened))
-        for work in then:
-            async with maker.opened(place) as opened:
-                result = await work(Desk(opened), result)
-        return result
+        async with maker.opened(place) as opened:
+            return await then(Desk(opened), result)
 
     with maker.place() as place:
         return asyncio.run(run(place))

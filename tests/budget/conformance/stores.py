@@ -1,4 +1,4 @@
-"""The stores under test. A new one is a `Maker` here, and a line in `MAKERS`; every test of this folder then runs on it.
+"""The stores under test. A new one is a `Maker` here, with a line in `MAKERS`: every test of this folder runs on it.
 
 What the suite takes for granted beyond the port's docstrings:
 
@@ -11,6 +11,7 @@ What the suite takes for granted beyond the port's docstrings:
 - A second `reserve` under the same request id raises `ValueError`, and so does a `split` under an id in use, with a
   limit below 1, or in another unit than its parent's.
 - A child that overran its limit counts in its parent at once with what it spent and holds, since that money is gone.
+- `settle` raises `ValueError`, and books nothing, where there are not as many charges as holds.
 - A settlement of a hold that the store does not know is booked once; the next `recover` at the latest logs an error
   that names the request.
 """
@@ -108,8 +109,8 @@ class SqliteOpened:
 
     async def forget(self, request_id: str) -> None:
         self.journal.change(
-            "UPDATE budget_windows SET held = held - b.held FROM bookings AS b"
-            " WHERE b.request_id = ? AND b.account = budget AND b.window_start_ms = budget_windows.window_start_ms",
+            "UPDATE budget_windows AS w SET held = w.held - b.held FROM bookings AS b"
+            " WHERE b.request_id = ? AND b.account = w.budget AND b.window_start_ms = w.window_start_ms",
             (request_id,),
         )
         self.journal.change("DELETE FROM bookings WHERE request_id = ?", (request_id,))
