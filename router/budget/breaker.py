@@ -1,0 +1,302 @@
+"""The loop breaker. It counts along conversations, not requests in time: batches are wide, loops are deep."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from router.budget.conversations import Conversations
+from router.budget.fingerprint import Turn, heard_bits, read, said_bits
+from router.budget.incidents import Incidents, holds, resting
+from router.budget.loops import Kind, Loops, Scope, Tripped
+from router.budget.pairs import SUSPECT, Pairs
+from router.budget.streak import Chain, ChainRow, Latest, Subject, SubjectRow
+from router.types.journal import Journal
+from router.types.money import usd_text
+from router.types.request import Caller, Request
+
+KEPT = 16_384
+"""Sessions, and keys, that are remembered."""
+IN_PROGRESS = 65_536
+"""More requests than that are never in progress: what is older was not settled, and is forgotten."""
+KEPT_MS = 30 * 86_400_000
+"""How long rows of `loops` are worth restoring."""
+
+_KEEP = (
+    "INSERT INTO loops (id, changed_ms, document) VALUES (?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET changed_ms = excluded.changed_ms, document = excluded.document"
+)
+_FORGET = "DELETE FROM loops WHERE changed_ms < ?"
+_CHAIN_ROW = msgspec.json.Decoder(ChainRow)
+_SUBJECT_ROW = msgspec.json.Decoder(SubjectRow)
+
+
+class _Asked(Struct):
+    """A request in progress."""
+
+    key: Subject
+    session: Subject | None
+    place: str
+    """Of the session among the sessions."""
+    alone: bool
+    """Nothing else of its session is in progress: only what waits for an answer before it goes on can be a loop."""
+    quiet: bool
+    """Nor anything else of its key."""
+    turn: Turn | None = None
+    chain: Chain | None = None
+    again: bool = False
+    """Its conversation's newest request, sent again after that was answered."""
+    news: bool = True
+    single: bool = False
+    """Without a transcript."""
+
+
+class Breaker:
+    """What one process remembers of who repeats what. Call `check`, then `settled`, once a request."""
+
+    def __init__(self, loops: Loops, clock: Callable[[], int], journal: Journal) -> None:
+        """`clock` gives Unix ms. `loops` may be replaced when the policy changes."""
+        self.loops = loops
+        self._clock, self._journal, self._incidents = clock, journal, Incidents(journal)
+        self._talks, self._pairs = Conversations(), Pairs()
+        self._sessions: Latest[Subject] = Latest(KEPT)
+        self._keys: Latest[Subject] = Latest(KEPT)
+        self._asked: Latest[_Asked] = Latest(IN_PROGRESS)
+        self._changed: dict[str, ChainRow | SubjectRow] = {}
+
+    @property
+    def trips(self) -> Mapping[str, int]:
+        """How often it tripped since the start, by kind."""
+        return self._incidents.counts
+
+    def check(self, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
+        """Why this request must not be served, if so. Where it returns None, `settled` has to follow."""
+        if not self.loops.enabled or caller.name in self.loops.exempt:
+            return None
+        asked = self._admit(request, caller)
+        tripped = (
+            self._resting(asked, now_ms) or self._worn_out(asked, now_ms) or self._look(asked, request, caller, now_ms)
+        )
+        if tripped is None:
+            self._begin(request.id, asked)
+        return tripped
+
+    def settled(self, request: Request, caller: Caller, *, cost: int, sent: bool, answer: str | None = None) -> None:
+        """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, where that is known."""
+        asked = self._asked.pop(request.id, None)
+        if asked is None:
+            return
+        for one in (asked.key, asked.session, asked.chain):
+            if one is not None:
+                one.open -= 1
+        if not sent:
+            return
+        now = self._clock()
+        self._spend(asked, caller, cost, now)
+        self._judge(asked, caller, now)
+        if answer and asked.turn is not None:
+            self._talks.answered(asked.turn, answer)
+
+    # Rows
+
+    def save(self) -> None:
+        """Queues what changed since the last call; once a second is often enough."""
+        now, changed = self._clock(), self._changed
+        self._changed = {}
+        for identifier, row in changed.items():
+            self._journal.change(_KEEP, (identifier, now, msgspec.json.encode(row).decode()))
+
+    def forget(self) -> None:
+        """Queues the end of rows too old to matter; once a day is often enough."""
+        self._journal.change(_FORGET, (self._clock() - KEPT_MS,))
+
+    def restore(self, rows: Iterable[tuple[str, str]]) -> None:
+        """`id` and `document` of the table `loops`, the oldest change first. Words are not kept: see `LEARNING`."""
+        for identifier, document in rows:
+            kind, key, name = identifier.split("|", 2)
+            if kind == "chain":
+                self._talks.chains.put(int(key), Chain(_CHAIN_ROW.decode(document)))
+            elif kind == "session":
+                self._sessions.put(f"{key}|{name}", Subject(name, _SUBJECT_ROW.decode(document)))
+            else:
+                self._keys.put(key, Subject(name, _SUBJECT_ROW.decode(document)))
+
+    # Before a request is served
+
+    def _admit(self, request: Request, caller: Caller) -> _Asked:
+        key, name, session, place = self._keys.get(caller.id), request.limits.session, None, ""
+        if key is None:
+            key = Subject(caller.name or caller.id or "anonymous")
+        self._keys.put(caller.id, key)
+        if name:
+            place = f"{caller.id}|{name}"
+            session = self._sessions.get(place) or Subject(name)
+            self._sessions.put(place, session)
+        return _Asked(key, session, place, session is None or not session.open, not key.open)
+
+    def _resting(self, asked: _Asked, now_ms: int) -> Tripped | None:
+        for subject in (asked.session, asked.key):
+            tripped = None if subject is None else resting(subject.row, now_ms)
+            if tripped is not None:
+                return tripped
+        return None
+
+    def _worn_out(self, asked: _Asked, now_ms: int) -> Tripped | None:
+        """The end of a session's life."""
+        loops, session = self.loops, asked.session
+        if session is None:
+            return None
+        row, usd = session.row, loops.session_nano
+        if loops.session_turns is not None and row.turns >= loops.session_turns:
+            reason = f"the session has had {row.turns} turns, all that it may have"
+            return self._end(session, Kind.SESSION_TURNS, reason, row.turns, loops.session_turns, now_ms)
+        if usd is not None and row.spent >= usd:
+            reason = f"the session has spent ${usd_text(row.spent)} of the ${usd_text(usd)} that it may spend"
+            return self._end(session, Kind.SESSION_USD, reason, row.spent, usd, now_ms)
+        return None
+
+    def _end(self, session: Subject, kind: Kind, reason: str, seen: int, limit: int, now_ms: int) -> Tripped:
+        tripped = Tripped(kind, Scope.SESSION, session.name, reason, seen, limit, now_ms, None)
+        if session.row.ended != kind:
+            session.row.ended = kind
+            self._incidents.tell(tripped)
+        return tripped
+
+    def _look(self, asked: _Asked, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
+        turn = read(request, caller.id)
+        if turn is None:
+            return None
+        asked.turn, asked.single = turn, turn.previous is None
+        chain, again = self._talks.follow(turn, caller.id)
+        if asked.single or asked.session is not None:
+            asked.news = _news(asked, turn)
+        if chain is not None:
+            asked.chain, asked.again = chain, again and not chain.open
+            return self._chained(asked, chain, turn, caller, now_ms)
+        pair = asked.key.pair
+        return pair if asked.single and not asked.news and holds(pair, now_ms) else None
+
+    def _chained(self, asked: _Asked, chain: Chain, turn: Turn, caller: Caller, now_ms: int) -> Tripped | None:
+        row, most = chain.row, self.loops.no_progress
+        if row.stale >= SUSPECT:
+            self._changed[f"chain|{turn.key}|"] = row
+        tripped = resting(row, now_ms)
+        if tripped is not None or row.stale < most or not _leads(row, caller.id, most):
+            return tripped
+        kind = Kind.PING_PONG if len(row.callers) > 1 else Kind.NO_PROGRESS
+        reason = f"{row.stale} turns of one conversation brought nothing new"
+        return self._trip_chain(asked, chain, kind, reason, row.stale, most, now_ms)
+
+    def _begin(self, request_id: str, asked: _Asked) -> None:
+        self._asked.put(request_id, asked)
+        asked.key.open += 1
+        asked.key.singles += asked.single
+        if asked.session is not None:
+            asked.session.open += 1
+        if asked.chain is not None:
+            asked.chain.open += 1
+
+    # Once it is over
+
+    def _spend(self, asked: _Asked, caller: Caller, cost: int, now_ms: int) -> None:
+        asked.key.row.turns += 1
+        self._charge(asked.key, Scope.KEY, cost, now_ms)
+        self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
+        if asked.session is not None:
+            asked.session.row.turns += 1
+            self._charge(asked.session, Scope.SESSION, cost, now_ms)
+            self._changed[f"session|{asked.place}"] = asked.session.row
+
+    def _charge(self, subject: Subject, scope: Scope, cost: int, now_ms: int) -> None:
+        spike, row = self.loops.spike, subject.row
+        limit = subject.spend(cost, spike, now_ms)
+        if spike is None or limit is None or row.tripped is not None:
+            return
+        reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
+        row.tripped = self._trip(row, Kind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
+
+    def _judge(self, asked: _Asked, caller: Caller, now_ms: int) -> None:
+        if asked.session is not None and asked.alone:
+            self._judge_session(asked.session, asked.news, now_ms)
+        if asked.chain is not None and asked.again:
+            self._judge_again(asked, asked.chain, now_ms)
+        if asked.single and asked.quiet:
+            asked.key.judge(asked.news)
+            self._judge_pair(asked.key, caller, now_ms)
+
+    def _judge_session(self, session: Subject, news: bool, now_ms: int) -> None:
+        session.judge(news)
+        row, most = session.row, self.loops.repeats
+        if row.stale >= most and row.tripped is None:
+            reason = f"{row.stale} requests of the session, one after another, had no new word"
+            row.tripped = self._trip(row, Kind.REPEATS, Scope.SESSION, session.name, reason, row.stale, most, now_ms)
+
+    def _judge_again(self, asked: _Asked, chain: Chain, now_ms: int) -> None:
+        chain.again += 1
+        again, most = chain.again, self.loops.repeats
+        if again >= most and chain.row.tripped is None:
+            reason = f"the same request of a conversation was sent again {again} times, one after another"
+            self._trip_chain(asked, chain, Kind.REPEATS, reason, again, most, now_ms)
+
+    def _judge_pair(self, key: Subject, caller: Caller, now_ms: int) -> None:
+        other = self._pairs.partner(caller.id, key, self._keys, self.loops.no_progress)
+        if other is None or holds(key.pair, now_ms):
+            return
+        seen = key.row.stale + other.row.stale
+        reason = f"two keys took turns {2 * key.rounds} times, and {seen} of their requests brought nothing new"
+        names = ", ".join(sorted((key.name, other.name)))
+        most = self.loops.no_progress
+        key.pair = other.pair = self._trip(key.row, Kind.PING_PONG, Scope.PAIR, names, reason, seen, most, now_ms)
+        key.rounds = other.rounds = 0
+
+    # Tripping
+
+    def _trip_chain(
+        self, asked: _Asked, chain: Chain, kind: Kind, reason: str, seen: int, limit: int, now_ms: int
+    ) -> Tripped:
+        """A conversation is refused whoever goes on with it, and the session that it belongs to as a whole."""
+        row, chain.again = chain.row, 0
+        scope, subject = self._subject(asked, row)
+        row.tripped = self._trip(row, kind, scope, subject, reason, seen, limit, now_ms)
+        if asked.session is not None:
+            asked.session.row.tripped = row.tripped
+        return row.tripped
+
+    def _subject(self, asked: _Asked, row: ChainRow) -> tuple[Scope, str]:
+        if asked.session is not None:
+            return Scope.SESSION, asked.session.name
+        names = sorted({key.name for name in row.callers if (key := self._keys.get(name)) is not None})
+        return Scope.PAIR if len(row.callers) > 1 else Scope.CONVERSATION, ", ".join(names)
+
+    def _trip(
+        self,
+        row: ChainRow | SubjectRow,
+        kind: Kind,
+        scope: Scope,
+        subject: str,
+        reason: str,
+        seen: int,
+        limit: int,
+        now_ms: int,
+    ) -> Tripped:
+        rest = self.loops.cool_down_ms
+        return self._incidents.trip(
+            row, kind, scope, subject, reason, seen=seen, limit=limit, at_ms=now_ms, cool_down_ms=rest
+        )
+
+
+def _leads(row: ChainRow, caller: str, turns: int) -> bool:
+    """Nobody is refused for a conversation into which a chance quotation drew him."""
+    return len(row.callers) == 1 or 4 * row.callers[caller] >= turns
+
+
+def _news(asked: _Asked, turn: Turn) -> bool:
+    """One new word is enough: the requests of a session or key need not belong together."""
+    words = heard_bits(turn.heard) | said_bits(turn.said)
+    new = 0
+    if asked.session is not None:
+        new |= asked.session.memory.learn(words)
+    if asked.single:
+        new |= asked.key.memory.learn(words)
+        asked.key.wordings.append(hash(words))
+    return turn.media or new != 0

@@ -1,0 +1,163 @@
+"""What the breaker remembers of conversations, and of the sessions and keys that lead them: small, and bounded."""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from router.budget.fingerprint import Turn, heard_bits, said_bits
+from router.budget.loops import Spike, Tripped
+
+Held = TypeVar("Held")
+GAIN = 3
+"""A turn that brings something new outweighs so many that bring nothing."""
+SHARE = 8
+"""A turn of a conversation is new if one word in so many is."""
+KEPT_BITS = 640
+"""A memory forgets its older half when the newer has so many words: about the last 20 turns of a lively talk."""
+LEARNING = 4
+"""Turns that a conversation found again after a restart needs before it can be judged: its words were not kept."""
+MONTH_MS = 30 * 86_400_000
+SEASONED = 12
+"""Windows with spending before a session's or key's usual spending counts as known."""
+LOOKED_AT = 16
+"""The latest requests of a key among which several wordings are looked for."""
+
+
+class Latest(dict[int | str, Held], Generic[Held]):
+    """The `most` entries that were put last."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def put(self, key: int | str, value: Held) -> None:
+        self.pop(key, None)
+        self[key] = value
+        if len(self) > self._most:
+            del self[next(iter(self))]
+
+
+class Memory:
+    """A set of words that forgets, as bits."""
+
+    __slots__ = ("older", "recent")
+
+    def __init__(self) -> None:
+        self.recent = self.older = 0
+
+    def learn(self, words: int) -> int:
+        """Those of them that are new."""
+        new = words & ~(self.recent | self.older)
+        self.recent |= words
+        if self.recent.bit_count() > KEPT_BITS:
+            self.older, self.recent = self.recent, words
+        return new
+
+    @property
+    def words(self) -> int:
+        return self.recent | self.older
+
+
+class ChainRow(Struct, omit_defaults=True):
+    """What outlives a restart of a conversation."""
+
+    turns: int = 0
+    stale: int = 0
+    trips: int = 0
+    tripped: Tripped | None = None
+    callers: dict[str, int] = {}
+
+
+class Chain:
+    """One conversation, whoever leads it: each request builds on the one before."""
+
+    __slots__ = ("again", "learning", "memory", "open", "row", "size")
+
+    def __init__(self, row: ChainRow | None = None) -> None:
+        self.row, self.learning = row or ChainRow(), LEARNING if row else 0
+        self.memory, self.size = Memory(), 0
+        self.again, self.open = 0, 0
+        """How often its last request was sent again, one after another; and how many of them are in progress."""
+
+    def advance(self, turn: Turn, caller: str) -> None:
+        row = self.row
+        row.turns += 1
+        row.callers[caller] = row.callers.get(caller, 0) + 1
+        self.size, self.again = turn.size, 0
+        news = self._news(turn)
+        if self.learning:
+            self.learning -= 1
+        elif news:
+            row.stale = max(0, row.stale - GAIN)
+        else:
+            row.stale += 1
+
+    def _news(self, turn: Turn) -> bool:
+        parts = (heard_bits(turn.heard), said_bits(turn.said))
+        new = [self.memory.learn(words).bit_count() * SHARE for words in parts]
+        return turn.media or any(count and count >= words.bit_count() for count, words in zip(new, parts, strict=True))
+
+
+class SubjectRow(Struct, omit_defaults=True):
+    """What outlives a restart of a session or key; money in nano-USD."""
+
+    turns: int = 0
+    spent: int = 0
+    stale: int = 0
+    trips: int = 0
+    tripped: Tripped | None = None
+    window: int = 0
+    """Number of the window in which it spent last, counted from the epoch."""
+    spending: int = 0
+    """In that window."""
+    peak: int = 0
+    """The most in any window, fading to nothing within a month."""
+    windows: int = 0
+    ended: str = ""
+    """The kind of end that the session has come to."""
+
+
+class Subject:
+    """A session or a key."""
+
+    __slots__ = ("learning", "memory", "name", "open", "pair", "partner", "rounds", "row", "singles", "wordings")
+
+    def __init__(self, name: str, row: SubjectRow | None = None) -> None:
+        self.name, self.row, self.learning = name, row or SubjectRow(), 2 * LEARNING if row else 0
+        self.memory, self.open = Memory(), 0
+        self.pair: Tripped | None = None
+        self.partner: tuple[str, int] | None = None
+        """Id of the key with which this one takes turns, and how many requests it had sent by then."""
+        self.rounds = self.singles = 0
+        """Turns taken with the partner; requests without a transcript."""
+        self.wordings: deque[int] = deque(maxlen=LOOKED_AT)
+
+    def judge(self, news: bool) -> None:
+        row = self.row
+        if self.learning:
+            self.learning -= 1
+        elif news:
+            row.stale = max(0, row.stale - GAIN)
+        else:
+            row.stale += 1
+
+    def spend(self, cost: int, spike: Spike | None, now_ms: int) -> int | None:
+        """The limit that this makes it exceed, if so: only where what is usual is known."""
+        row = self.row
+        row.spent += cost
+        if spike is None:
+            return None
+        self._turn_window(now_ms // spike.window_ms, spike.window_ms)
+        row.spending += cost
+        limit = max(spike.floor, spike.factor * row.peak)
+        return limit if row.windows >= SEASONED and row.spending > limit else None
+
+    def _turn_window(self, window: int, length_ms: int) -> None:
+        row = self.row
+        if window == row.window:
+            return
+        faded = max(0, MONTH_MS - abs(window - row.window) * length_ms)
+        row.peak = max(row.spending, row.peak * faded // MONTH_MS)
+        row.windows += row.spending > 0
+        row.window, row.spending = window, 0
