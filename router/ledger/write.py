@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from router.ledger.attempt_row import INSERT, attempt_row
+from router.types.account import Amount
 from router.types.attempt import Attempt
 from router.types.journal import Journal
 from router.types.plan import Decision
@@ -15,26 +16,39 @@ LEASE_MS = 30_000
 """A held row whose lease was not renewed for so long belongs to a process that died."""
 
 _BIRTH = (
-    "INSERT INTO requests (id, started_ms, state, held, lease_until_ms, owner, endpoint, requested, route, stream,"
-    " key_id, session, tags, data_class, task, difficulty) VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"
+    " route, stream, key_id, session, tags, data_class, task, difficulty)"
+    " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_REROUTE = "UPDATE requests SET route = ?, held = ?, held_thinking = ? WHERE id = ?"
 _SETTLE = (
-    "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, input_tokens = ?,"
-    " output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ? WHERE id = ? AND state = 'held'"
+    "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, thinking = ?, overrun = ?,"
+    " lowered = ?, input_tokens = ?, output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ?"
+    " WHERE id = ? AND state IN ('held', 'recovered')"
 )
 _RENEW = "UPDATE requests SET lease_until_ms = ? WHERE state = 'held' AND owner = ?"
+_RECOVER = (
+    "UPDATE requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
+    " WHERE state = 'held' AND lease_until_ms < ?"
+)
 _DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(Struct, frozen=True, kw_only=True):
     """How a request ended. `status` is what the client got; `error` a code, never a message; `cost` in nano-USD."""
 
     status: int
-    error: str | None
-    attempts: Sequence[Attempt]
-    cost: int
-    total_ms: int
-    first_ms: int | None
+    error: str | None = None
+    attempts: Sequence[Attempt] = ()
+    cost: int = 0
+    thinking: int = 0
+    """Thinking tokens charged."""
+    overrun: bool = False
+    """More was charged than was held."""
+    lowered: Sequence[str] = ()
+    """What was changed so that it fitted its budgets."""
+    total_ms: int = 0
+    first_ms: int | None = None
 
     @property
     def served(self) -> Attempt | None:
@@ -43,7 +57,8 @@ class Outcome(Struct, frozen=True):
         return last if last is not None and last.outcome == "ok" else None
 
 
-def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: int, now_ms: int) -> None:
+def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int) -> None:
+    """`held`: what the request asks its budgets to keep."""
     limits, seen = request.limits, decision.classification
     tags = ",".join((*caller.tags, *limits.tags))
     journal.add(
@@ -51,7 +66,8 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
         (
             request.id,
             now_ms,
-            held,
+            held.usd,
+            held.thinking,
             now_ms + LEASE_MS,
             journal.owner,
             request.endpoint.value,
@@ -68,9 +84,19 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
     )
 
 
+def reroute(journal: Journal, request_id: str, decision: Decision, held: Amount) -> None:
+    """A request that was born is sent to another route."""
+    journal.change(_REROUTE, (decision.plan.route, held.usd, held.thinking, request_id))
+
+
 def renew(journal: Journal, now_ms: int) -> None:
     """Keeps the leases of this process; call it several times within `LEASE_MS`."""
     journal.change(_RENEW, (now_ms + LEASE_MS, journal.owner))
+
+
+def recover(journal: Journal, now_ms: int) -> None:
+    """Charges requests whose process died at their hold. Where budgets share the ledger's file, they do it instead."""
+    journal.change(_RECOVER, (now_ms,))
 
 
 def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
@@ -85,6 +111,9 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
             outcome.status,
             outcome.error,
             outcome.cost,
+            outcome.thinking,
+            int(outcome.overrun),
+            ", ".join(outcome.lowered),
             sum(usage.input_total for usage in usages),
             sum(usage.output_total for usage in usages),
             _reasoning(usages),
