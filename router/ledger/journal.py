@@ -7,6 +7,7 @@ It runs in the event loop: a commit in WAL mode without fsync takes tens of micr
 import asyncio
 import logging
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -171,8 +172,21 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
 def connect(path: Path) -> sqlite3.Connection:
     """A connection in WAL mode, without Python's own transactions."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_MS / 1000)
-    connection.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     # A child's spending is followed by its parent's, and that by its own parent's: one trigger, several times.
     connection.execute("PRAGMA recursive_triggers = ON")
     return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Processes that open a new file at the same time are refused this at once, without SQLite's own patience."""
+    patience = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > patience:
+                raise
+        time.sleep(0.01)
