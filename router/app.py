@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import suppress
 from pathlib import Path
 from random import random
 
@@ -34,11 +34,11 @@ from router.dispatch.http import HttpTransport
 from router.dispatch.walk import Dispatcher, Upstream
 from router.errors import ConfigError, Problem
 from router.estimate.learn import Learned
-from router.ledger.journal import SqliteJournal, connect
+from router.ledger.doubled import Doubled
+from router.ledger.journal import SqliteJournal
 from router.ledger.keys import callers, every
-from router.ledger.migrate import migrate
-from router.ledger.query import reading
-from router.ledger.write import LEASE_MS
+from router.ledger.ledger import Ledger, ledger_at
+from router.ledger.write import LEASE_MS, recover, renew
 from router.pipeline import Pipeline
 from router.settings import Settings
 from router.settlement import Books
@@ -89,18 +89,23 @@ def _unlaunched(path: Path) -> dict[str, str]:
     return dict.fromkeys((*known(), *own), _NOWHERE)
 
 
+def ledger_of(settings: Settings) -> Ledger:
+    """Raises `SettingError`."""
+    return ledger_at(settings.sqlite, settings.database_url)
+
+
 def keyring(settings: Settings) -> Keyring:
-    """Open to all only on loopback, and only while no key was ever made."""
-    with closing(connect(settings.sqlite)) as connection:
-        migrate(connection)
+    """Open to all only on loopback, and only while no key was ever made. Makes the ledger."""
+    ledger = ledger_of(settings)
+    ledger.migrate()
     ring = Keyring({}, open_to_all=False)
-    refresh(ring, settings)
+    refresh(ring, ledger, settings)
     return ring
 
 
-def refresh(ring: Keyring, settings: Settings) -> None:
+def refresh(ring: Keyring, ledger: Ledger, settings: Settings) -> None:
     """Reads only: it runs once a second, beside the requests' own commits."""
-    with reading(settings.sqlite) as connection:
+    with ledger.reading() as connection:
         ring.callers = callers(connection)
         ring.open_to_all = settings.loopback and not every(connection)
 
@@ -110,14 +115,17 @@ class Gateway:
 
     def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, engines: Engines) -> None:
         self._settings, self._watcher, self._ring, self._engines = settings, watcher, ring, engines
-        self._journal = SqliteJournal(settings.sqlite)
-        self._budgets = SqliteBudgets(self._journal, LEASE_MS)
+        self._ledger = ledger_of(settings)
+        self._rows = self._ledger.open_journal()
+        self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite)
+        self._journal = self._rows if self._rows is self._local else Doubled(self._rows, self._local)
+        self._budgets = SqliteBudgets(self._local, LEASE_MS)
         self._learned = Learned()
         self._telemetry = Telemetry()
         self._health = Health(time.monotonic)
         self._http, self._litellm = HttpTransport(), LitellmTransport()
         self._visits = Visits()
-        self._policy_error = ""
+        self._policy_error, self._steady = "", True
         dispatcher = Dispatcher(self._upstreams(), self._health)
         books = Books(self._journal, self._budgets, self._learned, self._telemetry, lambda account: None)
         self._pipeline = Pipeline(config, books, dispatcher, self._health)
@@ -132,7 +140,7 @@ class Gateway:
         }
 
     def _rest(self) -> FastAPI:
-        ledger = self._settings.sqlite
+        ledger = self._ledger
         return rest(
             self._ring,
             public=[health.routes(self.state)],
@@ -146,6 +154,10 @@ class Gateway:
                 dashboard.routes(ledger, self._config, self._health.snapshot, self._engines),
             ],
         )
+
+    @property
+    def ledger_name(self) -> str:
+        return self._ledger.name
 
     def _config(self) -> Config:
         return self._pipeline.rules.config
@@ -174,15 +186,17 @@ class Gateway:
             tick += 1
             self._telemetry.in_flight = len(self._visits)
             self._telemetry.health = self._health.snapshot()
-            await asyncio.to_thread(self._journal.checkpoint)
-            await asyncio.to_thread(refresh, self._ring, self._settings)
+            await asyncio.to_thread(self._local.checkpoint)
+            # Keys stay in force as they are while the ledger can't be read.
+            with suppress(LedgerUnavailable):
+                await asyncio.to_thread(refresh, self._ring, self._ledger, self._settings)
             self._adopt(await asyncio.to_thread(self._watcher.poll))
 
     async def close(self) -> None:
         await self._visits.end()
         self._http.close()
         self._litellm.close()
-        self._journal.close()
+        await self._journal.end()
 
     def _adopt(self, change: Config | ConfigError | None) -> None:
         if isinstance(change, Config):
@@ -195,9 +209,18 @@ class Gateway:
             _log.error("the edited policy is not used; the one before stays in force:\n%s", change)
 
     async def _recover(self) -> None:
+        if self._rows is not self._local:
+            self._recover_rows()
         try:
             recovered = await self._budgets.recover(now_ms())
         except LedgerUnavailable:
             return
         if recovered:
             _log.warning("%d requests of a gateway that died were charged at their hold", recovered)
+
+    def _recover_rows(self) -> None:
+        """Of a ledger apart from the budgets. After an outage every gateway first has time to renew its leases."""
+        renew(self._journal, now_ms())
+        if self._steady and self._rows.available:
+            recover(self._rows, now_ms())
+        self._steady = self._rows.available

@@ -4,7 +4,7 @@ from router.api.auth import Keyring
 from router.settings import Settings
 
 
-def banner(settings: Settings, url: str, ring: Keyring) -> str:
+def banner(settings: Settings, url: str, ring: Keyring, ledger: str) -> str:
     access = "open to everybody on this machine: no key exists" if ring.open_to_all else "a key is needed"
     key, header = ("unused", "") if ring.open_to_all else ("lp-…", " -H 'authorization: Bearer lp-…'")
     return f"""
@@ -20,5 +20,5 @@ lowpass answers at {url}  ({access})
 
   dashboard  {url}/dashboard
   policy     {settings.policy}  (edits are picked up; `lowpass check` reads it over)
-  ledger     {settings.sqlite}  (`lowpass report spend --by target`)
+  ledger     {ledger}  (`lowpass report spend --by target`)
 """

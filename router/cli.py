@@ -1,7 +1,6 @@
 """`lowpass`: every command. Imports happen inside the commands, so that the shell stays fast."""
 
 import os
-import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ import typer
 
 if TYPE_CHECKING:
     from router.errors import ConfigError
+    from router.ledger.connection import Connection
+    from router.ledger.ledger import Ledger
     from router.settings import Settings
 
 app = typer.Typer(
@@ -103,11 +104,12 @@ def report(
     from router.report import read, render
 
     settings = _settings(policy)
-    if not settings.sqlite.exists():
-        _fail(f"there is no ledger at {settings.sqlite} yet: `lowpass serve` makes it")
     try:
         budgets = policy_budgets(settings.policy) if name == "budgets" else ()
-        found = read.read(settings.sqlite, name, by=by, since=since, until=until, budgets=budgets)
+        with _ledger(settings) as ledger:
+            if not ledger.exists():
+                _fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
+            found = read.read(ledger, name, by=by, since=since, until=until, budgets=budgets)
     except ClientError as error:
         _fail(error.message)
     except ConfigError as error:
@@ -135,15 +137,17 @@ def keys_create(
     tag: ManyOption = None,
     scope: Annotated[list[str] | None, typer.Option(help="`reports` opens reports and the dashboard.")] = None,
     budget: Annotated[str, typer.Option(help="A budget of the policy that binds it.")] = "",
+    team: Annotated[str, typer.Option(help="The team whose budgets bind it.")] = "",
+    organisation: Annotated[str, typer.Option(help="Likewise.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Make a key. Without --route and --target it may use everything."""
     from router.ledger import keys as store
 
     lists = {"routes": route or (), "targets": target or (), "tags": tag or (), "scopes": scope or ()}
-    with _ledger() as connection:
+    with _writing() as connection:
         try:
-            key, secret = store.create(connection, name, budget=budget, **lists)
+            key, secret = store.create(connection, name, budget=budget, team=team, organisation=organisation, **lists)
         except ValueError as error:
             _fail(str(error))
     if as_json:
@@ -158,7 +162,7 @@ def keys_list(as_json: JsonOption = False) -> None:
     """Every key, without its secret."""
     from router.ledger import keys as store
 
-    with _ledger() as connection:
+    with _writing() as connection:
         found = store.every(connection)
     if as_json:
         _echo_json(found)
@@ -166,7 +170,9 @@ def keys_list(as_json: JsonOption = False) -> None:
     for key in found:
         state = "revoked" if key.revoked_ms is not None else "in force"
         may = ", ".join((*key.routes, *key.targets)) or "everything"
-        typer.echo(f"{key.id}  {key.name:<20}  {state}  may use {may}  scopes {', '.join(key.scopes) or '-'}")
+        whose = " of ".join(filter(None, (key.team, key.organisation))) or "-"
+        scopes = ", ".join(key.scopes) or "-"
+        typer.echo(f"{key.id}  {key.name:<20}  {state}  may use {may}  scopes {scopes}  team {whose}")
 
 
 @keys.command("revoke")
@@ -174,7 +180,7 @@ def keys_revoke(name: Annotated[str, typer.Argument(help="Name or id.")]) -> Non
     """End a key; a running gateway notices within a second."""
     from router.ledger import keys as store
 
-    with _ledger() as connection:
+    with _writing() as connection:
         try:
             key = store.revoke(connection, name)
         except LookupError as error:
@@ -183,16 +189,24 @@ def keys_revoke(name: Annotated[str, typer.Argument(help="Name or id.")]) -> Non
 
 
 @contextmanager
-def _ledger() -> Iterator[sqlite3.Connection]:
-    from router.ledger.journal import connect
-    from router.ledger.migrate import migrate
+def _ledger(settings: "Settings") -> Iterator["Ledger"]:
+    from router.ledger.ledger import ledger_at
+    from router.ledger.migrate import LedgerTooNew
+    from router.settings import SettingError
+    from router.types.journal import LedgerUnavailable
 
-    connection = connect(_settings(None).sqlite)
     try:
-        migrate(connection)
-        yield connection
-    finally:
-        connection.close()
+        yield ledger_at(settings.sqlite, settings.database_url)
+    except (LedgerTooNew, LedgerUnavailable, SettingError) as error:
+        _fail(str(error))
+
+
+@contextmanager
+def _writing() -> Iterator["Connection"]:
+    with _ledger(_settings(None)) as ledger:
+        ledger.migrate()
+        with ledger.writing() as connection:
+            yield connection
 
 
 def _settings(policy: Path | None, host: str | None = None, port: int | None = None) -> "Settings":

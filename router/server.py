@@ -18,7 +18,9 @@ from local_serving.supervisor import Supervisor
 from router.app import Gateway, keyring, load_policy
 from router.banner import banner
 from router.config import Watcher, engines_needed
-from router.settings import Settings, unread
+from router.ledger.migrate import LedgerTooNew
+from router.settings import SettingError, Settings, unread
+from router.types.journal import LedgerUnavailable
 
 DRAIN_S = 10
 """How long requests in progress may take to finish after Ctrl-C."""
@@ -37,7 +39,7 @@ def run(settings: Settings) -> None:
         _log.warning("%s is set, but this version does not read it", name)
     try:
         uvloop.run(_serve(settings))
-    except EngineError as error:
+    except (EngineError, LedgerTooNew, LedgerUnavailable, SettingError) as error:
         raise StartError(str(error)) from None
 
 
@@ -58,7 +60,7 @@ async def _serve(settings: Settings) -> None:
             supervisor.launch()
             gateway = Gateway(settings, watcher, config, ring, lambda: supervisor.states)
             try:
-                await _run(gateway, listener, supervisor, banner(settings, _url(listener), ring))
+                await _run(gateway, listener, supervisor, banner(settings, _url(listener), ring, gateway.ledger_name))
             finally:
                 await gateway.close()
         finally:

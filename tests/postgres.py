@@ -22,7 +22,7 @@ import psycopg
 from router.ledger.postgres.ledger import PostgresLedger
 from router.types.secret import Secret
 
-FAST = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB", "-c", "max_connections=50")
+FAST = ("-cfsync=off", "-cfull_page_writes=off", "-cshared_buffers=32MB", "-cmax_connections=50")
 """What is lost without fsync is lost by a power cut only, and none is tested."""
 _SETTING = "LOWPASS_TEST_DATABASE_URL"
 _PREFIX = f"lowpass_{os.getpid()}"
@@ -68,21 +68,15 @@ class Server:
     def start(self) -> "Server":
         data = self.folder / "data"
         if not data.exists():
-            options = [
-                "--auth=scram-sha-256",
-                "--username=lowpass",
-                "--encoding=utf8",
-                "--locale=C",
-                "--no-sync",
-                "--set=scram_iterations=1",
-            ]
+            options = ["--username=lowpass", "--auth=scram-sha-256", "--set=scram_iterations=1", "--encoding=utf8"]
+            options += ["--locale=C", "--no-sync"]
             password = self.folder / "password"
             password.write_text("secret")
             password.chmod(0o644)
             self._run("initdb", "--pgdata", str(data), f"--pwfile={password}", *options)
             self.url = f"postgresql://lowpass:secret@{quote(str(self.folder), safe='')}/postgres"
         log = (self.folder / "log").open("ab")
-        arguments = [self._programs / "postgres", "-D", data, "-k", self.folder, "-c", "listen_addresses=", *FAST]
+        arguments = [str(self._programs / "postgres"), f"-D{data}", f"-k{self.folder}", "-clisten_addresses=", *FAST]
         self._process = subprocess.Popen(arguments, stdout=log, stderr=log, user=self._user, cwd="/")
         log.close()
         self._await()

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from router.config import Config
-from router.ledger.query import decision, reading
+from router.ledger.ledger import Ledger
+from router.ledger.query import decision
 from router.report import requests
 from router.report.chart import WIDTH
 from router.report.moment import iso
@@ -32,7 +33,7 @@ _HEADERS = {
 
 
 def routes(
-    ledger: Path,
+    ledger: Ledger,
     policy: Callable[[], Config],
     health: Callable[[], Mapping[str, str]],
     engines: Callable[[], object],
@@ -45,7 +46,7 @@ def routes(
     @router.get("/dashboard")
     def page() -> Response:
         now, config = clock(), policy()
-        with reading(ledger) as connection:
+        with ledger.reading() as connection:
             connection.execute("BEGIN")
             seen = overview(connection, config.budgets, now)
             latest = requests.latest(connection, LATEST)
@@ -64,7 +65,7 @@ def routes(
 
     @router.get("/dashboard/requests/{identifier}")
     def drill_down(identifier: str) -> Response:
-        with reading(ledger) as connection:
+        with ledger.reading() as connection:
             account = requests.account(connection, identifier)
             attempts = requests.attempts(connection, identifier)
         document = decision(ledger, identifier)

@@ -1,7 +1,5 @@
 """`/v1/route` decides without calling anyone, `/v1/decisions/{id}` explains, `/v1/feedback` tells how it went."""
 
-from pathlib import Path
-
 from fastapi import APIRouter, Request, Response
 from msgspec import Raw
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +9,7 @@ from router.api.parse import parse
 from router.api.rest import answer
 from router.decide.explain import explain
 from router.errors import ClientError
+from router.ledger.ledger import Ledger
 from router.ledger.query import decision, give_feedback
 from router.pipeline import Pipeline
 from router.types.ids import new_id
@@ -25,7 +24,7 @@ class Feedback(BaseModel):
     score: float = Field(ge=0, le=1, allow_inf_nan=False)
 
 
-def routes(pipeline: Pipeline, ledger: Path) -> APIRouter:
+def routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
     router = APIRouter()
 
     @router.post("/v1/route")

@@ -1,7 +1,6 @@
 """`/v1/reports/{name}` and `/v1/budgets`: what was spent and what is left. Read in threads, off the event loop."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from router.api.rest import answer
 from router.config import Config
 from router.errors import ClientError
+from router.ledger.ledger import Ledger
 from router.report.read import read
 from router.report.render import as_json, as_object
 
@@ -23,7 +23,7 @@ class Asked(BaseModel):
     until: str = ""
 
 
-def routes(ledger: Path, policy: Callable[[], Config]) -> APIRouter:
+def routes(ledger: Ledger, policy: Callable[[], Config]) -> APIRouter:
     router = APIRouter()
 
     def budgets() -> list[dict[str, object]]:

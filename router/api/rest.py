@@ -9,6 +9,8 @@ from starlette.exceptions import HTTPException
 from router.api.asgi import encode
 from router.api.auth import Keyring
 from router.errors import ClientError
+from router.refusals import ledger_down
+from router.types.journal import LedgerUnavailable
 
 
 def rest(
@@ -27,6 +29,7 @@ def rest(
         for router in routers:
             app.include_router(router, dependencies=guard)
     app.add_exception_handler(ClientError, _refused)
+    app.add_exception_handler(LedgerUnavailable, _not_read)
     app.add_exception_handler(HTTPException, _not_served)
     app.add_exception_handler(RequestValidationError, _invalid)
     return app
@@ -40,6 +43,10 @@ def answer(content: object, status: int = 200) -> Response:
 def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ClientError)  # noqa: S101 - registered for this class alone
     return Response(encode(error.envelope()), error.status, dict(error.headers), media_type="application/json")
+
+
+def _not_read(request: Request, error: Exception) -> Response:
+    return _refused(request, ledger_down())
 
 
 def _not_served(request: Request, error: Exception) -> Response:

@@ -3,11 +3,11 @@
 import hashlib
 import json
 import secrets
-import sqlite3
 from collections.abc import Iterable
 
 from msgspec import Struct
 
+from router.ledger.connection import Connection
 from router.types.clock import now_ms
 from router.types.ids import new_id
 from router.types.request import Caller
@@ -16,10 +16,9 @@ PREFIX = "lp-"
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
 _LENGTH = 43
 """54 symbols: 247 bits, so a plain SHA-256 is as good as a slow hash."""
-_CREATE = (
-    "INSERT INTO keys (id, hash, name, created_ms, revoked_ms, routes, targets, tags, scopes, budget)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_COLUMNS = "hash, id, name, created_ms, revoked_ms, routes, targets, tags, scopes, budget, team, organisation"
+_CREATE = f"INSERT INTO keys ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - likewise
+_EVERY = f"SELECT {_COLUMNS} FROM keys ORDER BY id"  # noqa: S608 - a constant of this file
 
 
 class Key(Struct, frozen=True, kw_only=True):
@@ -34,11 +33,15 @@ class Key(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]
     scopes: tuple[str, ...]
     budget: str
+    team: str
+    organisation: str
 
     def caller(self) -> Caller:
         return Caller(
             id=self.id,
             name=self.name,
+            team=self.team,
+            organisation=self.organisation,
             routes=frozenset(self.routes),
             targets=frozenset(self.targets),
             tags=self.tags,
@@ -52,7 +55,7 @@ def digest(secret: bytes) -> bytes:
 
 
 def create(
-    connection: sqlite3.Connection,
+    connection: Connection,
     name: str,
     *,
     routes: Iterable[str] = (),
@@ -60,27 +63,29 @@ def create(
     tags: Iterable[str] = (),
     scopes: Iterable[str] = (),
     budget: str = "",
+    team: str = "",
+    organisation: str = "",
 ) -> tuple[Key, str]:
     """Returns the key and its secret, which is not kept anywhere. Raises ValueError for a name in use."""
     if any(key.name == name and key.revoked_ms is None for key in every(connection)):
         raise ValueError(f"there is a key named '{name}' already: revoke it first, or choose another name")
     secret = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
     lists = [json.dumps(list(values)) for values in (routes, targets, tags, scopes)]
-    row = (new_id(), digest(secret.encode()).hex(), name, now_ms(), None, *lists, budget)
+    row = (digest(secret.encode()).hex(), new_id(), name, now_ms(), None, *lists, budget, team, organisation)
     connection.execute(_CREATE, row)
-    return next(key for key in every(connection) if key.id == row[0]), secret
+    return next(key for key in every(connection) if key.id == row[1]), secret
 
 
-def every(connection: sqlite3.Connection) -> list[Key]:
+def every(connection: Connection) -> list[Key]:
     return [key for _, key in _rows(connection)]
 
 
-def callers(connection: sqlite3.Connection) -> dict[bytes, Caller]:
+def callers(connection: Connection) -> dict[bytes, Caller]:
     """Digest of the secret → caller, for every key in force."""
     return {stored: key.caller() for stored, key in _rows(connection) if key.revoked_ms is None}
 
 
-def revoke(connection: sqlite3.Connection, name_or_id: str) -> Key:
+def revoke(connection: Connection, name_or_id: str) -> Key:
     """Raises LookupError when there is no such key in force."""
     for key in every(connection):
         if key.revoked_ms is None and name_or_id in (key.name, key.id):
@@ -89,28 +94,26 @@ def revoke(connection: sqlite3.Connection, name_or_id: str) -> Key:
     raise LookupError(f"there is no key '{name_or_id}' in force; `lowpass keys list` shows them")
 
 
-def _rows(connection: sqlite3.Connection) -> list[tuple[bytes, Key]]:
-    cursor = connection.execute(
-        "SELECT hash, id, name, created_ms, revoked_ms, routes, targets, tags, scopes, budget FROM keys ORDER BY id"
+def _rows(connection: Connection) -> list[tuple[bytes, Key]]:
+    return [_row(*columns) for columns in connection.execute(_EVERY)]
+
+
+def _row(
+    stored: str, identifier: str, name: str, created_ms: int, revoked_ms: int | None, *rest: str
+) -> tuple[bytes, Key]:
+    *lists, budget, team, organisation = rest
+    routes, targets, tags, scopes = (tuple(json.loads(text)) for text in lists)
+    key = Key(
+        id=identifier,
+        name=name,
+        created_ms=created_ms,
+        revoked_ms=revoked_ms,
+        routes=routes,
+        targets=targets,
+        tags=tags,
+        scopes=scopes,
+        budget=budget,
+        team=team,
+        organisation=organisation,
     )
-    return [
-        (
-            bytes.fromhex(stored),
-            Key(
-                id=identifier,
-                name=name,
-                created_ms=created,
-                revoked_ms=revoked,
-                routes=_listed(routes),
-                targets=_listed(targets),
-                tags=_listed(tags),
-                scopes=_listed(scopes),
-                budget=budget,
-            ),
-        )
-        for stored, identifier, name, created, revoked, routes, targets, tags, scopes, budget in cursor
-    ]
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(json.loads(text))
+    return bytes.fromhex(stored), key

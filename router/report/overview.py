@@ -1,6 +1,5 @@
 """The few numbers that the first page shows, from the same reports that the command line prints."""
 
-import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -8,6 +7,7 @@ from decimal import Decimal
 from msgspec import Struct
 
 from router.budget.budget import Budget
+from router.ledger.connection import Connection
 from router.report.budgets import budgets as budgets_report
 from router.report.chart import Chart, Point, brief, columns, lines
 from router.report.moment import iso
@@ -57,7 +57,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     by_day: Chart
 
 
-def overview(connection: sqlite3.Connection, declared: Sequence[Budget], now_ms: int) -> Overview:
+def overview(connection: Connection, declared: Sequence[Budget], now_ms: int) -> Overview:
     midnight = now_ms - now_ms % _DAY_MS
     since = midnight - (DAYS - 1) * _DAY_MS
     week = spend(connection, "target", since, None)
@@ -77,7 +77,7 @@ def spent(report: Report) -> str:
     return brief(sum(_nano(value) for value in charged))
 
 
-def _thinking(connection: sqlite3.Connection, since_ms: int) -> float | None:
+def _thinking(connection: Connection, since_ms: int) -> float | None:
     reasoning, output = connection.execute(_THINKING, (since_ms,)).fetchone()
     return 100 * reasoning / output if output else None
 
@@ -88,7 +88,7 @@ def _points(report: Report) -> list[Point]:
     return [(str(label or NO_LABEL), _nano(cost) + _nano(recovered)) for label, cost, recovered in charged]
 
 
-def _days(connection: sqlite3.Connection, midnight: int) -> list[Point]:
+def _days(connection: Connection, midnight: int) -> list[Point]:
     """Every day of the chart, also those on which nothing happened."""
     since = midnight - (CHART_DAYS - 1) * _DAY_MS
     known = dict(_points(spend(connection, "day", since, None)))

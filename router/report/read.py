@@ -1,11 +1,10 @@
-"""A report by its name, read from a ledger file. The connection can't write, so a report never locks the gateway."""
+"""A report by its name, read from the ledger. The connection can't write, so a report never locks the gateway."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from router.budget.budget import Budget
 from router.errors import ClientError
-from router.ledger.query import reading
+from router.ledger.ledger import Ledger
 from router.report.budgets import budgets as budgets_report
 from router.report.moment import moment
 from router.report.report import Report
@@ -16,7 +15,7 @@ NAMES = ("spend", "budgets")
 
 
 def read(
-    ledger: Path, name: str, *, by: str = "target", since: str = "", until: str = "", budgets: Sequence[Budget] = ()
+    ledger: Ledger, name: str, *, by: str = "target", since: str = "", until: str = "", budgets: Sequence[Budget] = ()
 ) -> Report:
     """Raises `ClientError`: 404 for an unknown name, 400 for a value that makes no sense, each with its `param`."""
     now = now_ms()
@@ -26,7 +25,7 @@ def read(
     if name not in NAMES:
         message = f"There is no report '{name}'. Known: {', '.join(NAMES)}."
         raise ClientError(404, "not_found", message, param="name")
-    with reading(ledger) as connection:
+    with ledger.reading() as connection:
         if name == "budgets":
             return budgets_report(connection, budgets, now)
         try:

@@ -1,18 +1,19 @@
 """Single requests: the latest ones, and everything that the ledger knows about one."""
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+from router.ledger.connection import Connection
 from router.report.moment import iso
 from router.report.report import Column, Kind, Report, Row, Value
 from router.types.money import usd_from_nano, usd_text
 
 _LATEST = """
     SELECT id, started_ms, route, COALESCE(target, (SELECT target FROM attempts WHERE request_id = id
-            ORDER BY number DESC LIMIT 1)), COALESCE(error, CASE WHEN state = 'settled' THEN status ELSE state END),
+            ORDER BY number DESC LIMIT 1)),
+        COALESCE(error, CASE WHEN state = 'settled' THEN CAST(status AS TEXT) ELSE state END),
         data_class, input_tokens, output_tokens, reasoning_tokens, cost, total_ms
     FROM requests ORDER BY started_ms DESC, id DESC LIMIT ?
 """
@@ -67,14 +68,14 @@ _MONEY = ("cost", "held")
 _TIMES = ("started_ms", "lease_until_ms")
 
 
-def latest(connection: sqlite3.Connection, most: int) -> Report:
+def latest(connection: Connection, most: int) -> Report:
     """The newest requests first. `status` is the client's, an error's code, or the state of what is not settled."""
     found = connection.execute(_LATEST, (most,)).fetchall()
     rows = tuple((*line[:9], _usd(line[9]), line[10]) for line in found)
     return Report(name="requests", title="Latest requests", columns=_LATEST_COLUMNS, rows=rows)
 
 
-def account(connection: sqlite3.Connection, identifier: str) -> Report | None:
+def account(connection: Connection, identifier: str) -> Report | None:
     """A request's own row as facts; None when there is no such request."""
     cursor = connection.execute("SELECT * FROM requests WHERE id = ?", (identifier,))
     line = cursor.fetchone()
@@ -84,7 +85,7 @@ def account(connection: sqlite3.Connection, identifier: str) -> Report | None:
     return _facts("request", "Request", zip(names, line, strict=True))
 
 
-def attempts(connection: sqlite3.Connection, identifier: str) -> Report:
+def attempts(connection: Connection, identifier: str) -> Report:
     found = connection.execute(_ATTEMPTS, (identifier,)).fetchall()
     rows = tuple((*line[:21], _usd(line[21]), *line[22:]) for line in found)
     return Report(name="attempts", title="Attempts", columns=_ATTEMPT_COLUMNS, rows=rows)

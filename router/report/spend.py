@@ -1,11 +1,12 @@
 """What was spent, on what: every nano-USD of the ledger in exactly one row, except where a row is a tag."""
 
-import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
 
+from router.ledger.connection import Connection
 from router.report.report import Column, Kind, Report, Row
 from router.types.money import usd_from_nano
 
@@ -14,7 +15,7 @@ from router.types.money import usd_from_nano
 _BY_REQUEST = """
     SELECT id, started_ms, route, key_id, tags, data_class, task, NULL AS target, NULL AS model,
         (SELECT COUNT(*) FROM attempts WHERE request_id = requests.id) AS attempts,
-        error IS NOT NULL AS failed,
+        CASE WHEN error IS NULL THEN 0 ELSE 1 END AS failed,
         input_tokens, output_tokens, reasoning_tokens,
         (SELECT COUNT(*) FROM attempts WHERE request_id = requests.id AND output_visible > 0
             AND output_reasoning IS NULL) AS unsplit,
@@ -26,15 +27,15 @@ _BY_REQUEST = """
 """
 _BY_ATTEMPT = """
     SELECT id, requests.started_ms, route, key_id, tags, data_class, task, a.target, a.model,
-        number IS NOT NULL AS attempts,
-        CASE WHEN number IS NULL THEN error IS NOT NULL ELSE outcome <> 'ok' END AS failed,
+        CASE WHEN number IS NULL THEN 0 ELSE 1 END AS attempts,
+        CASE WHEN outcome = 'ok' OR number IS NULL AND error IS NULL THEN 0 ELSE 1 END AS failed,
         CASE WHEN number IS NULL THEN input_tokens
             ELSE input_uncached + cache_read + cache_write + cache_write_1h + input_audio END AS input_tokens,
         CASE WHEN number IS NULL THEN output_tokens
             ELSE output_visible + COALESCE(output_reasoning, 0) + output_audio END AS output_tokens,
         CASE WHEN number IS NULL THEN reasoning_tokens ELSE output_reasoning END AS reasoning_tokens,
-        output_visible > 0 AND output_reasoning IS NULL AS unsplit,
-        cost_source = 'unpriced' AS unpriced,
+        CASE WHEN output_visible > 0 AND output_reasoning IS NULL THEN 1 ELSE 0 END AS unsplit,
+        CASE WHEN cost_source = 'unpriced' THEN 1 ELSE 0 END AS unpriced,
         CASE WHEN state IN ('held', 'recovered') THEN 0 ELSE COALESCE(a.cost, requests.cost) END AS charged,
         CASE WHEN state = 'recovered' AND COALESCE(number, 1) = 1 THEN requests.cost ELSE 0 END AS recovered,
         CASE WHEN state = 'held' AND COALESCE(number, 1) = 1 THEN held ELSE 0 END AS reserved
@@ -45,9 +46,8 @@ _SUMS = """COUNT(DISTINCT id), COALESCE(SUM(attempts), 0), COALESCE(SUM(failed),
     SUM(output_tokens), SUM(reasoning_tokens), COALESCE(SUM(unsplit), 0), COALESCE(SUM(unpriced), 0),
     COALESCE(SUM(charged), 0), COALESCE(SUM(recovered), 0), COALESCE(SUM(reserved), 0)"""
 _EVERYTHING = "unit"
-_WITH_KEY = "(SELECT unit.*, COALESCE(keys.name, key_id) AS key FROM unit LEFT JOIN keys ON keys.id = key_id)"
-_WITH_TAG = """(SELECT DISTINCT unit.*, tag.value AS tag
-    FROM unit, json_each('[' || replace(json_quote(tags), ',', '","') || ']') AS tag)"""
+_DAY_S = 86_400
+_WITH_KEY = "(SELECT unit.*, COALESCE(keys.name, key_id) AS key FROM unit LEFT JOIN keys ON keys.id = key_id) AS named"
 
 _COLUMNS = (
     Column("requests", Kind.COUNT),
@@ -80,21 +80,34 @@ _LEGEND = {
 """What a rare column means; said when there is something in it."""
 
 
+def _as_it_is(label: Any) -> list[Any]:
+    return [label]
+
+
+def _tags(label: Any) -> list[Any]:
+    return sorted(set(label.split(",")))
+
+
+def _day(label: Any) -> list[Any]:
+    return [f"{datetime.fromtimestamp(label * _DAY_S, UTC):%Y-%m-%d}"]
+
+
 class _Grouping(Struct, frozen=True):
-    """`label` is a column of `source`, which holds one line a unit and label."""
+    """`label` is an expression over `source`, one line a unit; `labels` are the rows that a value of it counts in."""
 
     unit: str
     label: str
     source: str = _EVERYTHING
     note: str = _PER_REQUEST
+    labels: Callable[[Any], list[Any]] = _as_it_is
 
 
 _BY: Mapping[str, _Grouping] = {
     "model": _Grouping(_BY_ATTEMPT, "model", note=_PER_ATTEMPT),
     "target": _Grouping(_BY_ATTEMPT, "target", note=_PER_ATTEMPT),
     "key": _Grouping(_BY_REQUEST, "key", _WITH_KEY),
-    "tag": _Grouping(_BY_REQUEST, "tag", _WITH_TAG, _PER_TAG),
-    "day": _Grouping(_BY_REQUEST, "date(started_ms / 1000, 'unixepoch')"),
+    "tag": _Grouping(_BY_REQUEST, "tags", note=_PER_TAG, labels=_tags),
+    "day": _Grouping(_BY_REQUEST, "started_ms / 86400000", labels=_day),
     "route": _Grouping(_BY_REQUEST, "route"),
     "class": _Grouping(_BY_REQUEST, "data_class"),
     "task": _Grouping(_BY_REQUEST, "task"),
@@ -104,7 +117,7 @@ BY = tuple(_BY)
 _ALWAYS = (-(2**63), 2**63 - 1)
 
 
-def spend(connection: sqlite3.Connection, by: str, since_ms: int | None, until_ms: int | None) -> Report:
+def spend(connection: Connection, by: str, since_ms: int | None, until_ms: int | None) -> Report:
     """Requests that began in the window, in groups. Raises ValueError for an unknown `by`.
 
     A row whose label is None holds the requests that have none: no tag, no key, or no target asked (yet).
@@ -117,7 +130,8 @@ def spend(connection: sqlite3.Connection, by: str, since_ms: int | None, until_m
         "since": earliest if since_ms is None else since_ms,
         "until": latest if until_ms is None else until_ms,
     }
-    *found, total = connection.execute(_query(grouping), window).fetchall()
+    *lines, total = connection.execute(_query(grouping), window).fetchall()
+    found = _merged(lines, grouping)
     found.sort(key=_by_label if by == "day" else _by_cost)
     return Report(
         name="spend",
@@ -135,9 +149,25 @@ def _query(grouping: _Grouping) -> str:
     """Groups and total in one statement, so that both see the same ledger; the total comes last."""
     return (
         f"WITH unit AS ({grouping.unit})"  # noqa: S608 - constants of this file
-        f" SELECT 0 AS is_total, NULLIF({grouping.label}, '') AS label, {_SUMS} FROM {grouping.source} GROUP BY label"
+        f" SELECT 0 AS is_total, {grouping.label} AS label, {_SUMS} FROM {grouping.source} GROUP BY {grouping.label}"
         f" UNION ALL SELECT 1, NULL, {_SUMS} FROM unit ORDER BY is_total"
     )
+
+
+def _merged(lines: list[tuple[Any, ...]], grouping: _Grouping) -> list[tuple[Any, ...]]:
+    """One line a label; no label and an empty one are the same."""
+    found: dict[Any, tuple[Any, ...]] = {}
+    for is_total, value, *sums in lines:
+        for label in grouping.labels(value):
+            before = found.get(label or None)
+            added = map(_plus, before[2:], sums) if before else sums
+            found[label or None] = (is_total, label or None, *added)
+    return list(found.values())
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    """Unknown counts for nothing beside what is known."""
+    return one if other is None else other if one is None else one + other
 
 
 def _legend(total: tuple[Any, ...]) -> list[str]:
