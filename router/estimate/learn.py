@@ -7,10 +7,8 @@ from msgspec import Struct
 from router.estimate.window import Window
 from router.types.classification import Task
 
-EXTEND = 0.25
+EXTEND = 0.15
 """A stream that has nearly used its hold has it raised by this share of what it has used."""
-NEARLY = 0.9
-"""Share of a hold whose use calls for more."""
 PRIOR_WEIGHT = 2
 """A prior counts like so many observations, and so does the whole target within one kind of work."""
 MOST_CELLS = 2_048
@@ -25,6 +23,8 @@ LONG = 0.9
 """An answer longer than so many others is long, also if it was cut."""
 MILLE = 1_000
 """Ratios are kept in thousandths."""
+SAME = 0.99
+"""Share of streams that have no fewer bytes in a token than they are metered by."""
 BYTES_PER_OUTPUT_TOKEN = 2.0
 """Of a streamed answer, before any was counted."""
 
@@ -115,7 +115,7 @@ class Learned:
         window = self._bytes.get(target)
         if window is None:
             return BYTES_PER_OUTPUT_TOKEN
-        return _weighed(window, window.lower(0.95), int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
+        return _weighed(window, window.lower(SAME), int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
 
     def _blend(self, cell: Cell, prior: int, window: Callable[[_Cell], Window], read: Callable[[Window], int]) -> int:
         """Few observations of a kind of work lean on all work of the target, and few of those on the prior."""

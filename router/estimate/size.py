@@ -11,7 +11,7 @@ from router.types.target import Contract, Target, Wire
 
 LEAST_ANSWER = 256
 """Output tokens below which a cap leaves no room for an answer; unless the client asked for fewer."""
-START = 0.75
+START = 0.4
 """Share of answers that the start hold of a metered stream pays for to the end."""
 SAFE = 0.995
 """Share of answers that a cap must not cut, where nothing can be metered …"""

@@ -6,10 +6,11 @@ from router.types.target import Capability, Target, Wire
 
 BYTES_PER_TOKEN = 4
 """Typical of an answer whose provider does not count it."""
-LETTERS_PER_TOKEN = 5
-"""ASCII letters and blanks of a typical text that make one token."""
-DENSE_PER_TOKEN = 2
-"""Likewise digits, marks and bytes of other scripts."""
+TYPICAL = (17, 73)
+"""Tokens in a hundred bytes of words, and of all else: fitted on 4,500 prompts in prose, code, maths and Chinese with
+OpenAI's o200k. The rest that is left to learn has a standard deviation of 11 %; by bytes alone it is 33 %."""
+MOST = (60, 100)
+"""Likewise, at most: random letters make 0.54 tokens each, and no token is shorter than a byte."""
 TEMPLATE_TOKENS = 64
 """In every bound: chat templates add role markers, and some a system prompt of their own (SmolLM2: 24 tokens)."""
 INPUT_SHARE = 0.99
@@ -28,14 +29,16 @@ FILE_BYTES_PER_TOKEN = 1
 
 def input_rough(target: Target, request: Request) -> int:
     """A plain count: the scale that ratios are learned on."""
-    letters = request.prompt_bytes - request.dense_bytes
-    return 1 + letters // LETTERS_PER_TOKEN + request.dense_bytes // DENSE_PER_TOKEN + media_tokens(target, request)
+    return 1 + _text_tokens(request, *TYPICAL) + media_tokens(target, request)
 
 
 def input_ceiling(target: Target, request: Request) -> int:
-    """A bound for every tokenizer: letters make words of two and more, all else may take a token for each byte."""
-    letters = request.prompt_bytes - request.dense_bytes
-    return letters // 2 + request.dense_bytes + TEMPLATE_TOKENS + media_tokens(target, request)
+    """A bound for every tokenizer in use."""
+    return _text_tokens(request, *MOST) + TEMPLATE_TOKENS + media_tokens(target, request)
+
+
+def _text_tokens(request: Request, words: int, dense: int) -> int:
+    return ((request.prompt_bytes - request.dense_bytes) * words + request.dense_bytes * dense) // 100
 
 
 def media_tokens(target: Target, request: Request) -> int:
@@ -51,7 +54,9 @@ def script(request: Request) -> str:
     tools = "tools" if Capability.TOOLS in request.needs else "text"
     if request.images or request.audio_seconds or request.file_bytes != 0:
         return tools + "+media"
-    return tools + "+wide" if request.wide_bytes * WIDE_SHARE > request.prompt_bytes else tools
+    if request.wide_bytes * WIDE_SHARE > request.prompt_bytes:
+        return tools + "+wide"
+    return tools + "+solid" if request.dense_bytes == request.prompt_bytes else tools
 
 
 def input_bound(target: Target, request: Request, learned: Learned) -> int:

@@ -44,7 +44,7 @@ class Request(Struct, frozen=True, kw_only=True):
     prompt_bytes: int
     """Size of the text that the provider will tokenise, JSON marks included; media are counted apart."""
     dense_bytes: int = 0
-    """Those of them that are neither ASCII letters nor blanks: tokens of digits, marks and most scripts are short."""
+    """Those of them that are not of words in small letters: tokens of digits, marks and most scripts are short."""
     wide_bytes: int = 0
     """Those beyond ASCII."""
     images: int = 0
