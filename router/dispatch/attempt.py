@@ -83,17 +83,12 @@ class Trial:
             first_ms=self._first,
             status=self.status,
             usage=usage,
-            cost=nothing if usage is None else self._charge(usage),
+            cost=nothing if usage is None else self._charge(usage, took),
             finish_reason=finish_reason,
             answered=answered,
             model_served=model_served,
             thinking=self.thinking,
         )
-
-    def _charge(self, usage: Usage) -> Cost:
-        target = self.step.target
-        took_ms = self._elapsed()
-        return charge(target.model.price, usage, at_ms=self._started_ms, took_ms=took_ms, region=target.region)
 
     def _seen(self, usage: Usage, finish_reason: str, outcome: str) -> Seen:
         """What the next estimates for this target go by. Counts that we made up teach nothing."""
