@@ -68,7 +68,7 @@ def budget_exceeded(refused: RefusedAccount, status: int) -> ClientError:
     budget: dict[str, object] = {
         "id": account.budget,
         "scope": account.scope,
-        "value": account.value,
+        "value": account.value or None,
         "unit": unit,
         **{name: amount_json(unit, amount) for name, amount in amounts.items()},
         "resets_at": None if account.resets_at_ms is None else iso(account.resets_at_ms),

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
+import msgspec
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, field_validator
 from pydantic_core import PydanticCustomError
@@ -183,6 +184,19 @@ class Budget(_Part):
             hard=not self.soft,
             targets=targets,
         )
+
+    @property
+    def divided(self) -> bool:
+        """It has a pot for each value of its scope."""
+        return self.scope not in ("all", "request")
+
+    def pot(self, value: str, now_ms: int) -> Account:
+        """The pot of one value of the scope."""
+        return self.account(value, self.span(now_ms), self._targets(value))
+
+    def full(self, now_ms: int) -> Account:
+        """The only pot, or one that stands for all that nothing was booked in yet."""
+        return msgspec.structs.replace(self.account("", self.span(now_ms), frozenset(self.targets)), id=self.id)
 
     def _targets(self, value: str) -> frozenset[str]:
         return frozenset({value}) if self.scope == "target" else frozenset(self.targets)

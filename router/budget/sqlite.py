@@ -32,7 +32,7 @@ _RECOVER = (
 _LOST = "SELECT request_id, account, charged FROM bookings WHERE state = 'lost'"
 _REPORTED = "UPDATE bookings SET state = 'settled' WHERE state = 'lost'"
 _VALUES = (
-    "SELECT DISTINCT substr(budget, ?) FROM budget_windows WHERE budget > ? AND budget < ?"
+    "SELECT DISTINCT substr(budget, ?) FROM budget_windows WHERE budget >= ? AND budget < ?"
     " AND (window_start_ms >= ? OR held != 0)"
 )
 _log = logging.getLogger(__name__)

@@ -1,0 +1,200 @@
+"""`/v1/budgets`: what is left in each pot that binds a key, and parts that it splits off for others to use."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from router.api import split
+from router.api.asgi import read_body
+from router.api.auth import REPORTS
+from router.api.limits import limits
+from router.api.rest import answer
+from router.api.split import wrong
+from router.budget.budget import Charged
+from router.choose import Rules, may_name
+from router.errors import ClientError
+from router.refusals import amount_json, budget_exceeded, store_down
+from router.report.moment import iso
+from router.report.standing import Pot, Standing, every, measured, of_budget, of_child
+from router.types.account import Balance, Child, Refused
+from router.types.clock import now_ms
+from router.types.request import Caller, Limits
+from router.types.store import BudgetStore, StoreUnavailable
+
+
+def routes(rules: Callable[[], Rules], store: BudgetStore, clock: Callable[[], int] = now_ms) -> APIRouter:
+    """`clock` is Unix time in ms."""
+    router = APIRouter()
+    desk = Desk(rules, store, clock)
+
+    @router.get("/v1/budgets")
+    async def listed(request: Request) -> Response:
+        with _answering():
+            found = await desk.listed(request.state.caller, _limits(request))
+        return answer({"object": "list", "data": [as_json(one) for one in found]})
+
+    @router.get("/v1/budgets/{identifier:path}")
+    async def one(request: Request, identifier: str) -> Response:
+        with _answering():
+            found = await desk.one(identifier, request.state.caller, _limits(request))
+        return answer(as_json(found))
+
+    @router.post("/v1/budgets/{identifier:path}/split")
+    async def split_off(request: Request, identifier: str) -> Response:
+        wanted = split.read(await read_body(dict(request.scope["headers"]), request.receive))
+        with _answering():
+            opened = await desk.split(identifier, wanted, request.state.caller, _limits(request))
+        return answer(as_json(opened), 201)
+
+    @router.delete("/v1/budgets/{identifier:path}")
+    async def close(request: Request, identifier: str) -> Response:
+        with _answering():
+            closed = await desk.close(identifier, request.state.caller)
+        return answer(as_json(closed))
+
+    return router
+
+
+class Desk:
+    """What callers may see and do. A key sees the pots that bind it and the children that it or its team made; with
+    the scope `reports` it sees all, but splits and closes no more than before."""
+
+    def __init__(self, rules: Callable[[], Rules], store: BudgetStore, clock: Callable[[], int]) -> None:
+        self._rules, self._store, self._clock = rules, store, clock
+
+    async def listed(self, caller: Caller, said: Limits) -> list[Standing]:
+        if REPORTS in caller.scopes:
+            return await measured(self._store, await every(self._store, self._rules().pots.budgets, self._clock()))
+        own = [of_child(child) for child in await self._store.children() if _owns(caller, child)]
+        return await measured(self._store, [*self._binding(caller, said).values(), *own])
+
+    async def one(self, identifier: str, caller: Caller, said: Limits) -> Standing:
+        pot = await self._own(identifier, caller, said)
+        if pot is None and REPORTS in caller.scopes:
+            pot = await self._any(identifier)
+        if pot is None:
+            raise self._unknown(identifier, caller, said)
+        return (await measured(self._store, [pot]))[0]
+
+    async def split(self, identifier: str, wanted: split.Split, caller: Caller, said: Limits) -> Standing:
+        said = msgspec.structs.replace(said, session=wanted.session) if wanted.session else said
+        pot = await self._own(identifier, caller, said)
+        if pot is None:
+            raise self._unknown(identifier, caller, said)
+        child = split.child_of(pot, wanted, caller, self._clock())
+        opened = await self._store.split(pot.account, child, child.created_ms)
+        if isinstance(opened, Refused):
+            raise budget_exceeded(opened, self._rules().config.budget_status)
+        return Standing(of_child(opened), Balance(0, 0))
+
+    async def close(self, identifier: str, caller: Caller) -> Standing:
+        child = await self._store.child(identifier)
+        if child is None and any(identifier.partition("|")[0] == budget.id for budget in self._rules().pots.budgets):
+            raise wrong("id", f"'{identifier}' is a budget of the policy: only what was split off can be closed.")
+        if child is None or not _owns(caller, child):
+            raise ClientError(404, "not_found", f"This key has split off no budget '{identifier}'.", param="id")
+        closed = await self._store.close(identifier, self._clock())
+        return (await measured(self._store, [of_child(closed or child)]))[0]
+
+    def _binding(self, caller: Caller, said: Limits) -> dict[str, Pot]:
+        """By account id: the pots that a request of this key may be charged to, whichever model it names."""
+        rules, now = self._rules(), self._clock()
+        found: dict[str, Pot] = {}
+        for name, (_, targets) in rules.routes.items():
+            if may_name(rules, caller, name):
+                charged = _charged(name, caller, said, tuple(target.id for target in targets))
+                for budget in rules.pots.binding(charged, frozenset({caller.budget})):
+                    for account in rules.pots.accounts(charged, [budget], now):
+                        found.setdefault(account.id, Pot(account=account, budget=budget))
+        return found
+
+    async def _own(self, identifier: str, caller: Caller, said: Limits) -> Pot | None:
+        """By the id of the pot, or of its budget where that has one pot for this key."""
+        pots = self._binding(caller, said)
+        if identifier in pots:
+            return pots[identifier]
+        of_budget = [pot for pot in pots.values() if pot.account.budget == identifier]
+        if len(of_budget) > 1:
+            raise _several(identifier, of_budget)
+        child = await self._store.child(identifier)
+        if child is not None and _owns(caller, child):
+            return of_child(child)
+        return of_budget[0] if of_budget else None
+
+    async def _any(self, identifier: str) -> Pot | None:
+        """For readers of reports: also the pot of a value that nothing was booked for yet."""
+        now, (name, _, value) = self._clock(), identifier.partition("|")
+        budget = next((budget for budget in self._rules().pots.budgets if budget.id == name), None)
+        if budget is None:
+            child = await self._store.child(identifier)
+            return None if child is None else of_child(child)
+        if value:
+            return Pot(account=budget.pot(value, now), budget=budget) if budget.divided else None
+        pots = await of_budget(self._store, budget, now)
+        if len(pots) > 1:
+            raise _several(identifier, pots)
+        return pots[0]
+
+    def _unknown(self, identifier: str, caller: Caller, said: Limits) -> ClientError:
+        budget = next((budget for budget in self._rules().pots.budgets if budget.id == identifier), None)
+        if budget is not None and budget.scope == "request":
+            return wrong("id", f"'{identifier}' limits each request by itself: nothing is kept for it.")
+        if budget is not None and budget.scope == "session" and not said.session:
+            return wrong("x-lowpass-session", f"'{identifier}' has a pot for each session: send x-lowpass-session.")
+        known = ", ".join(self._binding(caller, said)) or "none"
+        message = f"There is no budget '{identifier}' that binds this key. Known: {known}."
+        return ClientError(404, "not_found", message, param="id")
+
+
+def as_json(standing: Standing) -> dict[str, object]:
+    """One row: amounts are exact JSON numbers, in USD or in tokens."""
+    pot, balance = standing.pot, standing.balance
+    account, child, unit = pot.account, pot.child, pot.account.unit
+    amounts = {"limit": account.limit, "spent": balance.spent, "held": balance.held, "remaining": standing.remaining}
+    return {
+        "id": account.id,
+        "object": "budget",
+        "budget": account.budget,
+        "parent": None if child is None else child.parent,
+        "scope": account.scope,
+        "value": pot.value,
+        "unit": unit,
+        **{name: amount_json(unit, amount) for name, amount in amounts.items()},
+        "window": pot.window,
+        "soft": not account.hard,
+        "resets_at": _time(account.resets_at_ms if child is None else None),
+        "expires_at": _time(account.expires_at_ms),
+        "closed_at": _time(None if child is None else child.closed_ms),
+    }
+
+
+def _time(moment_ms: int | None) -> str | None:
+    return None if moment_ms is None else iso(moment_ms)
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except StoreUnavailable:
+        raise store_down() from None
+
+
+def _limits(request: Request) -> Limits:
+    return limits(request.scope["headers"], None)
+
+
+def _owns(caller: Caller, child: Child) -> bool:
+    return child.key == caller.id or (child.team != "" and child.team == caller.team)
+
+
+def _charged(route: str, caller: Caller, said: Limits, targets: tuple[str, ...]) -> Charged:
+    tags = (*caller.tags, *said.tags)
+    return Charged(request_id="", route=route, caller=caller, session=said.session, tags=tags, targets=targets)
+
+
+def _several(identifier: str, pots: Sequence[Pot]) -> ClientError:
+    known = ", ".join(pot.account.id for pot in pots[:12])
+    return wrong("id", f"'{identifier}' has several pots: name one of {known}{', …' if len(pots) > 12 else ''}.")
