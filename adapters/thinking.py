@@ -1,7 +1,7 @@
 """How much a target is told to think: (its contract, policy's effort, client's effort, token budget) → one control.
 
-The policy's effort wins over the client's, the budget caps both, and `Applied.text` states what came of it: a control
-that can't be met exactly is lowered, never silently dropped.
+The call's own effort is what the request was made to fit with; the policy's stands where it has none. The budget caps
+both, and `Applied.text` states what came of it: a control that can't be met exactly is lowered, never silently dropped.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ ALWAYS_ON = Applied("always_on")
 def applied(call: Call) -> Applied:
     """The thinking control for this attempt, by the target's contract."""
     thinking, budget = call.target.model.thinking, call.thinking_budget
-    effort = call.target.effort or call.effort
+    effort = call.effort or call.target.effort
     asked = effort is not None or budget is not None or thinking.contract is Contract.ALWAYS_ON
     return _CONTRACTS[thinking.contract](thinking, effort, budget) if asked else NOTHING
 

@@ -22,8 +22,8 @@ CASES = [
     # contract, policy, client, budget → said
     (LEVELS, None, None, None, "none"),
     (LEVELS, None, "high", None, "effort=high"),
-    (LEVELS, "low", "high", None, "effort=low"),
-    (LEVELS, "high", "low", None, "effort=high"),
+    (LEVELS, "low", "high", None, "effort=high"),
+    (LEVELS, "high", "low", None, "effort=low"),
     (LEVELS, None, "medium", None, "effort=low"),
     (LEVELS, None, "max", None, "effort=high"),
     (LEVELS, None, "none", None, "off"),
@@ -64,13 +64,13 @@ FIELD = {
 }
 
 
-@pytest.mark.parametrize(("thinking", "policy", "client", "budget", "said"), CASES)
+@pytest.mark.parametrize(("thinking", "policy", "asked", "budget", "said"), CASES)
 def test_what_is_said_to_be_applied(
-    thinking: Thinking, policy: str | None, client: str | None, budget: int | None, said: str
+    thinking: Thinking, policy: str | None, asked: str | None, budget: int | None, said: str
 ) -> None:
     quirks = Quirks(thinking_field=FIELD[thinking.contract])
-    asked = call(thinking=thinking, quirks=quirks, effort=policy, asked_effort=client, thinking_budget=budget)
-    assert ADAPTER.encode(asked).thinking == said
+    made = call(thinking=thinking, quirks=quirks, effort=policy, asked_effort=asked, thinking_budget=budget)
+    assert ADAPTER.encode(made).thinking == said
 
 
 ON_1000 = {"asked_effort": None, "thinking_budget": 1_000}

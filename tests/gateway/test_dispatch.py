@@ -79,6 +79,15 @@ def outcomes(row: dict[str, Any]) -> list[tuple[str, str]]:
     return [(attempt["target"], attempt["outcome"]) for attempt in row["attempts"]]
 
 
+def charged_for_failing(row: dict[str, Any]) -> int:
+    """A provider that fell silent has read the prompt, and will charge for that; others charge nothing for a failure."""
+    first = row["attempts"][0]
+    silent = first["outcome"] == "timeout"
+    assert (first["cost"] > 0) == silent
+    assert first["cost_source"] == ("estimated" if silent else "priced")
+    return int(first["cost"])
+
+
 @pytest.mark.parametrize("name", FALLS_BACK)
 def test_a_failing_target_is_replaced_by_the_next(gateway: Gateway, name: str) -> None:
     answer, request_id = ask(gateway, f"plain/{name}")
@@ -87,8 +96,8 @@ def test_a_failing_target_is_replaced_by_the_next(gateway: Gateway, name: str) -
     row = gateway.row(request_id)
     assert outcomes(row) == [(f"plain-{name}", FALLS_BACK[name]), ("spare", "ok")]
     assert (row["state"], row["target"], row["status"], row["error"]) == ("settled", "spare", 200, None)
-    assert row["cost"] == NORMAL_NANO
-    assert answer.usage.cost == usd(NORMAL_NANO)
+    assert row["cost"] == NORMAL_NANO + charged_for_failing(row)
+    assert answer.usage.cost == usd(row["cost"])
 
 
 @pytest.mark.parametrize("name", STREAM_FALLS_BACK)
@@ -98,8 +107,8 @@ def test_a_target_that_fails_before_its_first_chunk_is_replaced_too(gateway: Gat
     assert headers["x-lowpass-model"] == "spare"
     row = gateway.row(headers["x-lowpass-decision"])
     assert outcomes(row) == [(f"stream-{name}", STREAM_FALLS_BACK[name]), ("spare", "ok")]
-    assert (row["state"], row["status"], row["cost"]) == ("settled", 200, NORMAL_NANO)
-    assert (usage.prompt_tokens, usage.completion_tokens, usage.cost) == (20, 10, usd(NORMAL_NANO))
+    assert (row["state"], row["status"], row["cost"]) == ("settled", 200, NORMAL_NANO + charged_for_failing(row))
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.cost) == (20, 10, usd(row["cost"]))
 
 
 @pytest.mark.parametrize(

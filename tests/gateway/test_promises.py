@@ -64,7 +64,8 @@ def test_a_budget_that_is_too_small_refuses_and_says_which(gateway: Gateway, ups
     assert needed > budget["limit"]
     assert budget == {
         "id": "named",
-        "scope": "lifetime",
+        "scope": "all",
+        "value": "",
         "unit": "usd",
         "limit": 1e-7,
         "spent": 0,
@@ -110,7 +111,7 @@ def test_a_spent_budget_shows_what_was_spent_and_when_it_resets(gateway: Gateway
     assert len(replies) - len(refused) == len(gateway.rows("SELECT 1 FROM requests WHERE route = 'spent' AND cost > 0"))
     (window,) = gateway.rows("SELECT * FROM budget_windows WHERE budget = 'spent'")
     budget = refused[-1].error["budget"]
-    assert (budget["spent"], budget["held"], budget["scope"]) == (usd(window["spent"]), 0, "hour")
+    assert (budget["spent"], budget["held"], budget["scope"]) == (usd(window["spent"]), 0, "all")
     _, resets = window_bounds("hour", window["window_start_ms"])
     assert resets is not None
     assert datetime.fromisoformat(budget["resets_at"]).timestamp() * 1000 == resets
