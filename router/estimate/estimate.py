@@ -60,8 +60,8 @@ def best_rung(target: Target, request: Request, learned: Learned, task: Task, th
     """What would be asked for where money is no object; its lowest where nothing keeps within the cap."""
     asked = target.effort or request.effort or ""
     cap = per_choice(request, thinking_cap)
-    lowest_rung = Rung(asked, lowest(target, learned, task))
-    return next(rungs(target, asked, cap, learned, task), lowest_rung)
+    found = next(rungs(target, asked, cap, learned, task), None)
+    return found or Rung(asked, lowest(target, learned, task))
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:
@@ -102,10 +102,10 @@ def _least(target: Target, request: Request, learned: Learned, task: Task, worst
 def _expected(target: Target, request: Request, rung: Rung, learned: Learned, task: Task) -> tuple[int, int]:
     """(output, the thinking in it) of a choice."""
     most = output_bound(target, request)
-    cell = (target.id, rung.effort, task)
+    kind = learned.kind(target.id, rung.effort, task)
     thought = 0
     if rung.thinks:
-        thought = learned.mean_thinking(cell, card(target.model.thinking, rung.effort) // MEAN_OF_P90)
+        thought = kind.mean_thinking(card(target.model.thinking, rung.effort) // MEAN_OF_P90)
         thought = thought if rung.number is None else min(thought, rung.number)
-    output = min(most, max(thought, learned.mean_output(cell, TYPICAL_ANSWER + thought)))
+    output = min(most, max(thought, kind.mean_output(TYPICAL_ANSWER + thought)))
     return output, min(thought, output)

@@ -1,6 +1,6 @@
 """What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -28,8 +28,8 @@ SAME = 0.99
 BYTES_PER_OUTPUT_TOKEN = 2.0
 """Of a streamed answer, before any was counted."""
 
-Cell = tuple[str, str, Task | None]
-"""(target, effort, task); of all tasks: None."""
+ALL = ""
+"""Stands for all tasks."""
 
 
 class Seen(Struct, frozen=True, kw_only=True):
@@ -59,18 +59,51 @@ class _Cell:
         self.output, self.thinking = Window(), Window()
 
 
+class Kind:
+    """What is known of one kind of work: few observations of it lean on all work of the target, and few of those on
+    the prior. Tokens per choice; `share` of an upper quantile."""
+
+    __slots__ = ("_outputs", "_thoughts")
+
+    def __init__(self, cells: Iterable[_Cell | None]) -> None:
+        known = [cell for cell in cells if cell is not None]
+        self._outputs = [cell.output for cell in known if cell.output]
+        self._thoughts = [cell.thinking for cell in known if cell.thinking]
+
+    def output(self, share: float, prior: int) -> int:
+        """Thinking included."""
+        for window in self._outputs:
+            prior = _weighed(window, window.upper(share), prior)
+        return prior
+
+    def thinking(self, share: float, prior: int) -> int:
+        for window in self._thoughts:
+            prior = _weighed(window, window.upper(share), prior)
+        return prior
+
+    def mean_output(self, prior: int) -> int:
+        for window in self._outputs:
+            prior = _weighed(window, _mean(window), prior)
+        return prior
+
+    def mean_thinking(self, prior: int) -> int:
+        for window in self._thoughts:
+            prior = _weighed(window, _mean(window), prior)
+        return prior
+
+
 class Learned:
     """In memory; `observe` every settled attempt, and at the start the last ones of the ledger, oldest first."""
 
     def __init__(self) -> None:
-        self._cells: dict[Cell, _Cell] = {}
+        self._cells: dict[tuple[str, str, str], _Cell] = {}
         self._inputs: dict[tuple[str, str], Window] = {}
         self._bytes: dict[str, Window] = {}
         self._margins: dict[str, float] = {}
 
     def observe(self, seen: Seen) -> None:
         self._calm(seen.target)
-        for task in (seen.task, None):
+        for task in (ALL, seen.task.value):
             cell = self._cell((seen.target, seen.effort, task))
             _add(cell.output, seen.output, seen.cut)
             _add(cell.thinking, seen.thinking, seen.cut)
@@ -88,18 +121,10 @@ class Learned:
         """Factor on every bound of the target."""
         return self._margins.get(target, 1.0)
 
-    def output(self, cell: Cell, share: float, prior: int) -> int:
-        """Output tokens of a choice, thinking included: an upper quantile."""
-        return self._blend(cell, prior, lambda found: found.output, lambda window: window.upper(share))
-
-    def thinking(self, cell: Cell, share: float, prior: int) -> int:
-        return self._blend(cell, prior, lambda found: found.thinking, lambda window: window.upper(share))
-
-    def mean_output(self, cell: Cell, prior: int) -> int:
-        return self._blend(cell, prior, lambda found: found.output, _mean)
-
-    def mean_thinking(self, cell: Cell, prior: int) -> int:
-        return self._blend(cell, prior, lambda found: found.thinking, _mean)
+    def kind(self, target: str, effort: str, task: Task | None) -> Kind:
+        cells = self._cells
+        widest = cells.get((target, effort, ALL))
+        return Kind((widest,) if task is None else (widest, cells.get((target, effort, task.value))))
 
     def input(self, target: str, script: str, share: float, rough: int, prior: int) -> int:
         """Input tokens: an upper quantile of actual ÷ rough, times `rough`; `prior` tokens where nothing was seen."""
@@ -117,15 +142,7 @@ class Learned:
             return BYTES_PER_OUTPUT_TOKEN
         return _weighed(window, window.lower(SAME), int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
 
-    def _blend(self, cell: Cell, prior: int, window: Callable[[_Cell], Window], read: Callable[[Window], int]) -> int:
-        """Few observations of a kind of work lean on all work of the target, and few of those on the prior."""
-        for key in ((cell[0], cell[1], None), cell):
-            found = self._cells.get(key)
-            if found is not None and len(window(found)):
-                prior = _weighed(window(found), read(window(found)), prior)
-        return prior
-
-    def _cell(self, key: Cell) -> _Cell:
+    def _cell(self, key: tuple[str, str, str]) -> _Cell:
         cell = self._cells.pop(key, None) or _Cell()
         self._cells[key] = cell  # the last one is the one used last
         if len(self._cells) > MOST_CELLS:

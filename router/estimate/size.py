@@ -1,8 +1,10 @@
 """How many tokens a choice may have on one rung of thinking, and what that costs at most."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
-from router.estimate.learn import Learned
+from router.estimate.learn import Kind, Learned
 from router.estimate.thinking import Rung, card
 from router.types.classification import Task
 from router.types.price import Scope, Writes
@@ -42,15 +44,18 @@ class Size(Struct, frozen=True):
 
 
 def size(target: Target, request: Request, rung: Rung, learned: Learned, task: Task) -> Size:
-    most = output_bound(target, request)
+    most, kind = output_bound(target, request), learned.kind(target.id, rung.effort, task)
     metered = target.model.thinking.streamed or not rung.thinks
-    least = min(most, rung.p90 + LEAST_ANSWER)
-    tight = max(least if not metered else 0, min(most, _tight(target, rung, learned, task, metered)))
+    thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
+    margin = learned.margin(target.id)
     whole_thinking = _worst_thinking(target, rung, most)
-    thought = _start_thought(target, rung, learned, task) if metered else whole_thinking
-    if not metered and whole_thinking > tight:
-        thought = tight
-    return Size(most, least, tight, min(thought, whole_thinking), whole_thinking, metered)
+    least = min(most, rung.p90 + LEAST_ANSWER)
+    if not metered:
+        tight = max(least, min(most, int(_safe(kind, rung, thought) * margin)))
+        return Size(most, least, tight, min(tight, whole_thinking), whole_thinking, metered)
+    tight = min(most, int(_start(kind.output, rung, thought) * margin))
+    start = int(_start(kind.thinking, rung, thought) * margin) if rung.thinks else 0
+    return Size(most, least, tight, min(start, whole_thinking), whole_thinking, metered)
 
 
 def output_bound(target: Target, request: Request) -> int:
@@ -68,24 +73,16 @@ def scope(target: Target, request: Request) -> Scope:
     return Scope(service_tier=request.service_tier, region=target.region, writes=writes, media=media)
 
 
-def _tight(target: Target, rung: Rung, learned: Learned, task: Task, metered: bool) -> int:
-    cell, thought = (target.id, rung.effort, task), _card(target, rung)
-    if metered:
-        found = learned.output(cell, START, START_ANSWER + thought // START_THOUGHT)
-    else:
-        prior = SAFE_ANSWER + SAFE_THOUGHT * thought
-        found = int(learned.output(cell, SAFE, prior) * SAFE_MARGIN)
-    if rung.number is not None:
-        found = min(found, rung.number + SAFE_ANSWER)
-    return int(found * learned.margin(target.id))
+def _start(quantile: Callable[[float, int], int], rung: Rung, thought: int) -> int:
+    """Of a metered stream."""
+    found = quantile(START, START_ANSWER + thought // START_THOUGHT)
+    return found if rung.number is None else min(found, rung.number + START_ANSWER)
 
 
-def _start_thought(target: Target, rung: Rung, learned: Learned, task: Task) -> int:
-    if not rung.thinks:
-        return 0
-    prior = START_ANSWER + _card(target, rung) // START_THOUGHT
-    found = learned.thinking((target.id, rung.effort, task), START, prior)
-    return int(found * learned.margin(target.id))
+def _safe(kind: Kind, rung: Rung, thought: int) -> int:
+    """A cap that hardly any answer reaches."""
+    found = int(kind.output(SAFE, SAFE_ANSWER + SAFE_THOUGHT * thought) * SAFE_MARGIN)
+    return found if rung.number is None else min(found, rung.number + SAFE_ANSWER)
 
 
 def _worst_thinking(target: Target, rung: Rung, most: int) -> int:
@@ -94,7 +91,3 @@ def _worst_thinking(target: Target, rung: Rung, most: int) -> int:
         return 0
     exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
     return min(most, rung.number or most) if exact else most
-
-
-def _card(target: Target, rung: Rung) -> int:
-    return card(target.model.thinking, rung.effort) if rung.thinks else 0

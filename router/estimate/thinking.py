@@ -1,6 +1,7 @@
 """What a target can be held to in thinking: the levels of its contract, from the one asked for down to none."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -74,9 +75,10 @@ def fits_thinking(target: Target, tokens: int, learned: Learned) -> bool:
 def p90(target: Target, effort: str, learned: Learned, task: Task | None) -> int:
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
-    return learned.thinking((target.id, effort, task), P90, card(target.model.thinking, effort))
+    return learned.kind(target.id, effort, task).thinking(P90, card(target.model.thinking, effort))
 
 
+@lru_cache
 def level(thinking: Thinking, asked: str) -> str:
     """The model's own word for what is asked for; empty where nothing is, or nothing can be."""
     if not asked or thinking.contract in (Contract.NONE, Contract.ALWAYS_ON):
@@ -90,6 +92,7 @@ def level(thinking: Thinking, asked: str) -> str:
     return levels[at] if levels[at] != "none" else levels[min(at + 1, len(levels) - 1)]
 
 
+@lru_cache
 def card(thinking: Thinking, effort: str) -> int:
     """The catalog's p90 for a level, else the scale's."""
     word = effort or default(thinking)
