@@ -7,6 +7,9 @@ import pytest
 from router.types.classification import Task
 from tests.dashboard.serving import HOSTILE, NOW_MS, serving
 from tests.report.filled import DAY_MS, Happened, Tried, fill, thinking
+from tests.stores import Make, new_ledger, postgres
+
+__all__ = ["gateway", "new_gateway", "new_ledger", "postgres"]
 
 HAPPENED = (
     Happened(
@@ -24,13 +27,13 @@ HAPPENED = (
 
 
 @pytest.fixture(scope="session")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(fill(tmp_path_factory.mktemp("ledger") / "lowpass.db", HAPPENED)) as url:
+def gateway(new_ledger: Make) -> Iterator[str]:
+    with serving(fill(new_ledger(), HAPPENED)) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
-def new_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def new_gateway(new_ledger: Make) -> Iterator[str]:
     """Nobody has asked it anything yet."""
-    with serving(fill(tmp_path_factory.mktemp("ledger") / "lowpass.db", [])) as url:
+    with serving(fill(new_ledger(), [])) as url:
         yield url

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from pathlib import Path
 
 import uvicorn
 
@@ -15,6 +14,7 @@ from router.api.auth import Keyring
 from router.api.rest import rest
 from router.budget.budget import Budget
 from router.config import Config, Sensitivity
+from router.ledger.ledger import Ledger
 from tests.report.filled import target
 
 HOSTILE = '<script>alert("x")</script>'
@@ -33,7 +33,7 @@ ENGINES = [{"name": "smollm2", "model": "local/smollm2", "status": "restarting",
 
 
 @contextmanager
-def serving(ledger: Path) -> Iterator[str]:
+def serving(ledger: Ledger) -> Iterator[str]:
     """Yields the base URL."""
     routers = [
         reports.routes(ledger, lambda: CONFIG),

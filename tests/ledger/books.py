@@ -1,4 +1,4 @@
-"""A journal on a real SQLite file, and what its tables say about the money."""
+"""A journal on a real ledger, and what its tables say about the money."""
 
 import asyncio
 import sqlite3
@@ -8,8 +8,31 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from router.ledger.journal import SqliteJournal
+from router.ledger.ledger import Ledger
+from router.types.journal import Journal
 
 T = TypeVar("T")
+
+
+def with_ledger(ledger: Ledger, work: Callable[[Journal], Awaitable[T]]) -> T:
+    """As `with_journal`, wherever the ledger is."""
+
+    async def run() -> T:
+        journal = ledger.open_journal()
+        try:
+            return await work(journal)
+        finally:
+            await journal.end()
+
+    return asyncio.run(run())
+
+
+def found(ledger: Ledger, query: str, *values: str | int) -> list[dict[str, Any]]:
+    """As `rows`, wherever the ledger is."""
+    with ledger.reading() as connection:
+        cursor = connection.execute(query, values)
+        names = [name for name, *_ in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
 def with_journal(path: Path, work: Callable[[SqliteJournal], Awaitable[T]]) -> T:

@@ -1,168 +1,183 @@
-"""Group commit on a real file: all or nothing, in order, and nothing that was promised is lost."""
+"""Group commit, wherever the ledger is: all or nothing, in order, and nothing that was promised is lost."""
 
 import asyncio
 import logging
-import sqlite3
-from pathlib import Path
 
 import pytest
 
-from router.budget.embedded import EmbeddedBudgets
-from router.ledger import journal as journal_module
-from router.ledger.journal import SqliteJournal
-from router.ledger.migrate import LedgerTooNew, migrate
-from router.types.journal import LedgerUnavailable
-from router.types.reservation import Reservation
-from tests.budget.test_reserve import BUDGETS, START_MS, born
-from tests.ledger.books import rows, windows, with_journal
+from router.ledger.ledger import Ledger
+from router.ledger.migrate import LedgerTooNew
+from router.ledger.write import LEASE_MS, recover, renew
+from router.types.journal import Journal, LedgerUnavailable, Row
+from tests.ledger.books import found, with_ledger
+from tests.report.filled import Happened, Tried, fill
+from tests.stores import Make
 
 FEEDBACK = "INSERT INTO feedback VALUES (?, ?, ?, ?)"
 DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
+RESCORE = "UPDATE feedback SET score = score * ? + 1"
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Path:
-    return tmp_path / "lowpass.db"
+def scores(ledger: Ledger) -> list[float]:
+    return [row["score"] for row in found(ledger, "SELECT score FROM feedback ORDER BY given_ms")]
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test need not wait as long for another process as a gateway does."""
-    monkeypatch.setattr(journal_module, "BUSY_MS", 20)
-    monkeypatch.setattr(journal_module, "RETRY_S", 0.05)
-
-
-def scores(ledger: Path) -> list[float]:
-    return [row["score"] for row in rows(ledger, "SELECT score FROM feedback ORDER BY rowid")]
-
-
-def count(connection: sqlite3.Connection) -> int:
-    (found,) = connection.execute("SELECT count(*) FROM feedback").fetchone()
-    return int(found)
-
-
-async def available(journal: SqliteJournal) -> None:
+async def available(journal: Journal) -> None:
     while not journal.available:  # noqa: ASYNC110 - it is no event, it is read before each request
         await asyncio.sleep(0.02)
 
 
-def test_what_was_queued_together_is_committed_together_and_calls_see_it(ledger: Path) -> None:
-    async def work(journal: SqliteJournal) -> list[int]:
+def test_what_was_queued_together_is_committed_together(ledger: Ledger) -> None:
+    async def work(journal: Journal) -> None:
         for number in range(3):
-            journal.change(FEEDBACK, ("r", 0, number, "client"))
-        first, second = journal.call(count), journal.call(count)
+            journal.change(FEEDBACK, ("r", number, number, "client"))
         assert scores(ledger) == []
         await journal.committed()
         assert scores(ledger) == [0, 1, 2]
-        return [await first, await second]
 
-    assert with_journal(ledger, work) == [3, 3]
+    with_ledger(ledger, work)
 
 
-def test_closing_writes_what_is_queued(ledger: Path) -> None:
-    async def work(journal: SqliteJournal) -> None:
+def test_new_rows_come_first_and_changes_in_their_order(ledger: Ledger) -> None:
+    async def work(journal: Journal) -> None:
+        journal.change(RESCORE, (10,))
+        journal.change(RESCORE, (2,))
+        journal.add(FEEDBACK, ("r", 0, 1, "client"))
+        await journal.committed()
+
+    with_ledger(ledger, work)
+    assert scores(ledger) == [(1 * 10 + 1) * 2 + 1]
+
+
+def test_a_commit_is_waited_for_by_all_that_queued_before_it(ledger: Ledger) -> None:
+    """While a commit is under way the next one gathers; whoever waits finds the rows of both."""
+
+    async def work(journal: Journal) -> list[float]:
+        journal.add(FEEDBACK, ("r", 0, 0, "client"))
+        first = asyncio.ensure_future(journal.committed())
+        await asyncio.sleep(0)
+        journal.add(FEEDBACK, ("r", 1, 1, "client"))
+        await asyncio.wait_for(journal.committed(), 5)
+        assert first.done()
+        return scores(ledger)
+
+    assert with_ledger(ledger, work) == [0, 1]
+
+
+def test_waiting_for_nothing_is_soon_over(ledger: Ledger) -> None:
+    async def work(journal: Journal) -> None:
+        await asyncio.wait_for(journal.committed(), 5)
+
+    with_ledger(ledger, work)
+
+
+def test_more_than_a_transaction_s_worth_is_all_written(ledger: Ledger) -> None:
+    async def work(journal: Journal) -> None:
+        for number in range(5_000):
+            journal.add(FEEDBACK, ("r", number, 1, "client"))
+        journal.change(RESCORE, (0,))
+        await journal.committed()
+        assert journal.available
+        assert set(scores(ledger)) == {1.0}
+        assert len(scores(ledger)) == 5_000
+
+    with_ledger(ledger, work)
+
+
+def test_the_end_writes_what_is_queued(ledger: Ledger) -> None:
+    async def work(journal: Journal) -> None:
         journal.change(FEEDBACK, ("r", 0, 1, "client"))
 
-    with_journal(ledger, work)
+    with_ledger(ledger, work)
     assert scores(ledger) == [1]
 
 
-def test_while_another_process_writes_calls_are_refused_and_rows_wait(ledger: Path) -> None:
-    async def work(journal: SqliteJournal) -> None:
-        with sqlite3.connect(ledger, isolation_level=None) as other:
-            other.execute("BEGIN IMMEDIATE")
-            journal.change(FEEDBACK, ("r", 0, 1, "client"))
-            refused = journal.call(count)
-            with pytest.raises(LedgerUnavailable):
-                await journal.committed()
-            with pytest.raises(LedgerUnavailable):
-                await refused
-            assert not journal.available
-            other.execute("COMMIT")
-        other.close()
-        await available(journal)
-
-    with_journal(ledger, work)
-    assert scores(ledger) == [1]
+POISON: list[tuple[str, Row]] = [
+    (FEEDBACK, ("r", 2**63, 0.5, "client")),
+    (FEEDBACK, ("r", None, 0.5, "client")),
+    (DECISION, ("d", 0, "p", "{}")),
+]
 
 
-@pytest.mark.parametrize(
-    "poison",
-    [(FEEDBACK, ("r", 2**63, 0.5, "client")), (FEEDBACK, ("r", None, 0.5, "client")), (DECISION, ("d", 0, "p", "{}"))],
-)
+@pytest.mark.parametrize("poison", POISON)
+@pytest.mark.parametrize("times", [1, 3])
 def test_a_row_that_can_not_be_written_keeps_no_other_out(
-    ledger: Path, poison: tuple[str, tuple[str | int | float | None, ...]], caplog: pytest.LogCaptureFixture
+    ledger: Ledger, poison: tuple[str, Row], times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work(journal: SqliteJournal) -> None:
+    async def work(journal: Journal) -> None:
         journal.change(DECISION, ("d", 0, "p", "{}"))
         await journal.committed()
         journal.change(FEEDBACK, ("r", 0, 1, "client"))
-        journal.change(*poison)
-        journal.change(FEEDBACK, ("r", 0, 2, "client"))
+        for _ in range(times):
+            journal.change(*poison)
+        journal.change(FEEDBACK, ("r", 1, 2, "client"))
         with pytest.raises(LedgerUnavailable):
             await journal.committed()
         await available(journal)
 
     with caplog.at_level(logging.ERROR):
-        with_journal(ledger, work)
+        with_ledger(ledger, work)
     assert scores(ledger) == [1, 2]
-    assert "a row was dropped" in caplog.text
+    assert caplog.text.count("a row was dropped") == times
 
 
-@pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
-def test_a_reservation_that_nobody_waits_for_any_more_holds_nothing(ledger: Path, moment: str) -> None:
-    async def work(journal: SqliteJournal) -> None:
-        budgets = EmbeddedBudgets(journal)
-        name = born(journal, 1, 500, START_MS)
-        step = budgets.reserve(name, [BUDGETS["small"]], 500, 10, START_MS)
-        waiting: asyncio.Task[object] = asyncio.ensure_future(step)
-        if moment == "after the commit":
-            loop = asyncio.get_running_loop()
-            loop.call_soon(lambda: loop.call_soon(waiting.cancel))
-        await asyncio.sleep(0)
-        if moment == "before the commit":
-            waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
+def test_text_comes_back_as_it_went_in(ledger: Ledger) -> None:
+    texts = ["", "'; DROP TABLE feedback; --", "$1 ? :name %s", "\\", "日本 🙂", '{"a": "\\u0000"}', "\n\t"]
+
+    async def work(journal: Journal) -> None:
+        for number, text in enumerate(texts):
+            journal.add(DECISION, (f"d{number}", number, "p", text))
         await journal.committed()
 
-    with_journal(ledger, work)
-    assert sum(map(sum, windows(ledger).values())) == 0
-    assert rows(ledger, "SELECT * FROM holds") == []
+    with_ledger(ledger, work)
+    assert [row["document"] for row in found(ledger, "SELECT document FROM decisions ORDER BY id")] == texts
 
 
-def test_a_refused_call_does_not_spoil_the_next(ledger: Path) -> None:
-    def broken(connection: sqlite3.Connection) -> None:
-        connection.execute("INSERT INTO feedback VALUES ('r', 0, 9, 'client')")
-        raise ZeroDivisionError
+def test_numbers_come_back_as_they_went_in(ledger: Ledger) -> None:
+    numbers = [2**63 - 1, -(2**63), 0, 1_793_577_600_000]
+    floats = [0.1, 1e-9, 0.30000000000000004, 1.0]
 
-    async def work(journal: SqliteJournal) -> object:
-        with pytest.raises(LedgerUnavailable):
-            await journal.call(broken)
-        await available(journal)
-        return await EmbeddedBudgets(journal).reserve(born(journal, 1, 5, START_MS), [BUDGETS["small"]], 5, 5, START_MS)
+    async def work(journal: Journal) -> None:
+        for number, score in zip(numbers, floats, strict=True):
+            journal.add(FEEDBACK, ("r", number, score, "client"))
+        await journal.committed()
 
-    assert isinstance(with_journal(ledger, work), Reservation)
-    assert scores(ledger) == []
-
-
-def test_the_write_ahead_log_is_emptied(ledger: Path) -> None:
-    async def work(journal: SqliteJournal) -> int:
-        for number in range(200):
-            journal.change(DECISION, (f"d{number}", 0, "p", "x" * 1_000))
-            await journal.committed()
-        journal.checkpoint()
-        return len(rows(ledger, "SELECT * FROM decisions"))
-
-    assert with_journal(ledger, work) == 200
-    assert ledger.stat().st_size > 200_000
+    with_ledger(ledger, work)
+    rows = found(ledger, "SELECT given_ms, score FROM feedback")
+    assert sorted((row["given_ms"], row["score"]) for row in rows) == sorted(zip(numbers, floats, strict=True))
+    (counted,) = found(ledger, "SELECT COUNT(*) AS n, SUM(score) AS s, MAX(given_ms) AS m, NULL AS none FROM feedback")
+    assert [type(value) for value in counted.values()] == [int, float, int, type(None)]
 
 
-def test_migrations_are_applied_once_and_a_newer_ledger_is_left_alone(ledger: Path) -> None:
-    with sqlite3.connect(ledger, isolation_level=None) as connection:
-        newest = migrate(connection)
-        assert migrate(connection) == newest
-        connection.execute(f"PRAGMA user_version = {newest + 1}")
-        with pytest.raises(LedgerTooNew, match="install a newer one"):
-            migrate(connection)
-    connection.close()
+def test_a_request_whose_process_died_is_charged_at_its_hold(ledger: Ledger) -> None:
+    """Its lease ran out; those that are renewed, and those that are settled, stay as they are."""
+    fill(ledger, [Happened(id="dead", ends="held", held=700), Happened(id="done", tried=(Tried("local", 3),))])
+
+    async def work(journal: Journal) -> None:
+        (row,) = found(ledger, "SELECT lease_until_ms FROM requests WHERE id = 'dead'")
+        over = row["lease_until_ms"] + 1
+        journal.change("UPDATE requests SET owner = ?", (journal.owner,))
+        renew(journal, over)
+        recover(journal, over)
+        await journal.committed()
+        assert [row["state"] for row in found(ledger, "SELECT state FROM requests ORDER BY id")] == ["held", "settled"]
+        recover(journal, over + LEASE_MS + 1)
+        await journal.committed()
+
+    with_ledger(ledger, work)
+    rows = {row["id"]: row for row in found(ledger, "SELECT id, state, cost, error FROM requests")}
+    assert rows["dead"] == {"id": "dead", "state": "recovered", "cost": 700, "error": "crashed"}
+    assert (rows["done"]["state"], rows["done"]["cost"]) == ("settled", 3)
+
+
+def test_migrations_are_applied_once_and_a_newer_ledger_is_left_alone(new_ledger: Make) -> None:
+    ledger = new_ledger()
+    newest = ledger.migrate()
+    assert ledger.migrate() == newest
+    with ledger.writing() as connection:
+        if ledger.name.startswith("postgresql"):
+            connection.execute("UPDATE schema_version SET version = version + 1")
+        else:
+            connection.execute(f"PRAGMA user_version = {newest + 1}")
+    with pytest.raises(LedgerTooNew, match="install a newer one"):
+        ledger.migrate()

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Iterable
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from router.decide.explain import explain
-from router.ledger.journal import SqliteJournal
+from router.ledger.ledger import Ledger
 from router.ledger.write import Outcome, birth, record, settle
+from router.types.account import Amount
 from router.types.attempt import Attempt
 from router.types.classification import Classification, Finding, Task
+from router.types.journal import Journal
 from router.types.plan import Candidate, Decision, Dropped, Estimate, Plan
 from router.types.price import Cost, CostSource
 from router.types.request import Caller, Endpoint, Limits, Request
@@ -22,7 +23,10 @@ MONDAY_MS = 1_793_577_600_000
 """2026-11-02T00:00:00Z"""
 DAY_MS = 86_400_000
 _WRITTEN_LATE = "UPDATE requests SET state = 'recovered', cost = held, error = 'crashed' WHERE id = ?"
-_KEY = "INSERT OR REPLACE INTO keys VALUES (?, ?, ?, 0, NULL, '[]', '[]', '[]', '[]', '')"
+_KEY = (
+    "INSERT INTO keys (id, hash, name, created_ms, routes, targets, tags, scopes, budget)"
+    " VALUES (?, ?, ?, 0, '[]', '[]', '[]', '[]', '') ON CONFLICT (id) DO NOTHING"
+)
 
 
 class Tried(Struct, frozen=True):
@@ -59,26 +63,26 @@ def target(name: str, model: str = "house/model") -> Target:
     return Target(id=name, model=card, provider=provider, base_url=provider.base_url)
 
 
-def fill(path: Path, happened: Iterable[Happened]) -> Path:
-    """Writes everything in one transaction; returns the path."""
+def fill(ledger: Ledger, happened: Iterable[Happened]) -> Ledger:
+    """Writes everything in one transaction; returns the ledger."""
 
     async def work() -> None:
-        journal = SqliteJournal(path)
+        journal = ledger.open_journal()
         for one in happened:
             _write(journal, one)
         await journal.committed()
-        journal.close()
+        await journal.end()
 
     asyncio.run(work())
-    return path
+    return ledger
 
 
-def _write(journal: SqliteJournal, one: Happened) -> None:
+def _write(journal: Journal, one: Happened) -> None:
     decided = _decision(one)
     caller = Caller(id=f"id-{one.key}" if one.key else "", name=one.key)
     if one.key:
         journal.add(_KEY, (caller.id, one.key, one.key))
-    birth(journal, _request(one), caller, decided, one.held, one.at_ms)
+    birth(journal, _request(one), caller, decided, Amount(usd=one.held), one.at_ms)
     record(journal, one.id, one.at_ms, decided.policy, msgspec.json.encode(explain(decided)))
     if one.ends == "recovered":
         journal.change(_WRITTEN_LATE, (one.id,))
@@ -89,7 +93,14 @@ def _write(journal: SqliteJournal, one: Happened) -> None:
 def _outcome(one: Happened) -> Outcome:
     attempts = tuple(_attempt(one, tried) for tried in one.tried)
     good = bool(attempts) and attempts[-1].outcome == "ok"
-    return Outcome(200 if good else 502, None if good else "server_error", attempts, one.cost, 250, 40)
+    return Outcome(
+        status=200 if good else 502,
+        error=None if good else "server_error",
+        attempts=attempts,
+        cost=one.cost,
+        total_ms=250,
+        first_ms=40,
+    )
 
 
 def _attempt(one: Happened, tried: Tried) -> Attempt:
@@ -117,7 +128,7 @@ def _request(one: Happened) -> Request:
 def _decision(one: Happened) -> Decision:
     findings = (Finding("email", "pii", 3, 20),) if one.data_class == "pii" else ()
     seen = Classification(data_class=one.data_class, difficulty=0.412, task=one.task, findings=findings)
-    estimate = Estimate(input_tokens=100, output_tokens=200, max_output=1024, cost=1_234, hold=5_678)
+    estimate = Estimate(input_tokens=100, input_bound=400, output_tokens=200, max_output=1024, cost=1_234, hold=5_678)
     asked = dict.fromkeys(tried.target for tried in one.tried)
     steps = tuple(Candidate(target(name), estimate) for name in asked)
     dropped = (Dropped("far", "data_class", "class pii may not leave for CN"),) if findings else ()

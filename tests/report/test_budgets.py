@@ -7,7 +7,7 @@ from pathlib import Path
 from router.budget.budget import Budget
 from router.budget.embedded import EmbeddedBudgets
 from router.ledger.journal import SqliteJournal
-from router.ledger.query import reading
+from router.ledger.ledger import SqliteLedger
 from router.report.budgets import budgets
 from router.report.report import Report
 from router.types.reservation import Reservation
@@ -33,7 +33,7 @@ async def _use(path: Path, wanted: int, cost: int | None) -> None:
 def used(tmp_path: Path, wanted: int, cost: int | None, now_ms: int = MONDAY_MS) -> Report:
     path = tmp_path / "l.db"
     asyncio.run(_use(path, wanted, cost))
-    with reading(path) as connection:
+    with SqliteLedger(path).reading() as connection:
         return budgets(connection, (DAILY, TEAM), now_ms)
 
 

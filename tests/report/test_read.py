@@ -1,4 +1,4 @@
-"""A report by name, from a file."""
+"""A report by name, from the ledger."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -7,23 +7,25 @@ import pytest
 
 from router.budget.budget import Budget
 from router.errors import ClientError
+from router.ledger.ledger import Ledger, SqliteLedger
 from router.report.read import read
 from tests.report.filled import Happened, Tried, fill
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Path:
-    return fill(tmp_path / "l.db", [Happened(id="a", tried=(Tried("local", 3),))])
+def filled(ledger: Ledger) -> Ledger:
+    return fill(ledger, [Happened(id="a", tried=(Tried("local", 3),))])
 
 
-def test_by_name(ledger: Path) -> None:
-    assert read(ledger, "spend", by="model").column("model") == ("house/model",)
+def test_by_name(filled: Ledger) -> None:
+    assert read(filled, "spend", by="model").column("model") == ("house/model",)
     declared = (Budget(id="daily", limit_usd=Decimal(1)),)
-    assert read(ledger, "budgets", budgets=declared).column("id") == ("daily",)
+    assert read(filled, "budgets", budgets=declared).column("id") == ("daily",)
 
 
-def test_reading_needs_no_running_gateway(ledger: Path) -> None:
-    assert [path.name for path in ledger.parent.iterdir()] == ["l.db"]
+def test_reading_needs_no_running_gateway(tmp_path: Path) -> None:
+    ledger = fill(SqliteLedger(tmp_path / "l.db"), [Happened(id="a")])
+    assert [path.name for path in tmp_path.iterdir()] == ["l.db"]
     assert read(ledger, "spend").total("requests") == 1
 
 
@@ -39,8 +41,8 @@ def test_reading_needs_no_running_gateway(ledger: Path) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    ledger: Path, name: str, query: dict[str, str], status: int, param: str, says: str
+    filled: Ledger, name: str, query: dict[str, str], status: int, param: str, says: str
 ) -> None:
     with pytest.raises(ClientError, match=says) as caught:
-        read(ledger, name, **query)  # type: ignore[arg-type]
+        read(filled, name, **query)  # type: ignore[arg-type]
     assert (caught.value.status, caught.value.param) == (status, param)

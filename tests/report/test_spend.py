@@ -2,10 +2,7 @@
 
 import json
 import sqlite3
-from contextlib import closing
 from decimal import Decimal
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -13,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.ledger.query import reading
+from router.ledger.connection import Connection
+from router.ledger.ledger import Ledger
+from router.ledger.postgres.wire import StatementRefused
 from router.report.render import as_json, written
 from router.report.report import Report
 from router.report.spend import BY, spend
@@ -21,6 +20,7 @@ from router.types.classification import Task
 from router.types.money import NANO_PER_USD
 from router.types.usage import Usage
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried, fill, thinking
+from tests.stores import Make
 
 # One of everything: served, retried elsewhere, failed, turned away, in progress, and lost in a crash.
 WEEK = (
@@ -41,8 +41,8 @@ WEEK = (
 )
 
 
-def report(ledger: Path, by: str, since_ms: int | None = None, until_ms: int | None = None) -> Report:
-    with reading(ledger) as connection:
+def report(ledger: Ledger, by: str, since_ms: int | None = None, until_ms: int | None = None) -> Report:
+    with ledger.reading() as connection:
         return spend(connection, by, since_ms, until_ms)
 
 
@@ -57,8 +57,8 @@ def lines(found: Report) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture
-def week(tmp_path: Path) -> Path:
-    return fill(tmp_path / "week.db", WEEK)
+def week(ledger: Ledger) -> Ledger:
+    return fill(ledger, WEEK)
 
 
 # label, requests, attempts, errors, input, output, reasoning, reasoning unknown, unpriced, cost, recovered, held
@@ -108,12 +108,12 @@ def test_every_grouping_has_its_expectation() -> None:
 
 
 @pytest.mark.parametrize("by", BY)
-def test_rows_are_what_one_adds_up_by_hand(week: Path, by: str) -> None:
+def test_rows_are_what_one_adds_up_by_hand(week: Ledger, by: str) -> None:
     assert lines(report(week, by)) == EXPECTED[by]
 
 
 @pytest.mark.parametrize(("by", "errors"), [(by, 3 if by in ("target", "model") else 2) for by in BY])
-def test_the_total_counts_each_request_once(week: Path, by: str, errors: int) -> None:
+def test_the_total_counts_each_request_once(week: Ledger, by: str, errors: int) -> None:
     totals = report(week, by).totals
     assert totals is not None
     assert totals[:9] == ("total", 6, 4, errors, 300, 90, 30, 1, 0)
@@ -121,75 +121,76 @@ def test_the_total_counts_each_request_once(week: Path, by: str, errors: int) ->
 
 
 @pytest.mark.parametrize("by", BY)
-def test_the_window_holds_its_start_and_not_its_end(week: Path, by: str) -> None:
+def test_the_window_holds_its_start_and_not_its_end(week: Ledger, by: str) -> None:
     tuesday = report(week, by, MONDAY_MS + DAY_MS, MONDAY_MS + 2 * DAY_MS)
     assert (tuesday.total("requests"), tuesday.total("cost_usd")) == (2, Decimal("0.000000007"))
 
 
-def test_an_attempt_belongs_to_the_window_of_its_request(tmp_path: Path) -> None:
+def test_an_attempt_belongs_to_the_window_of_its_request(ledger: Ledger) -> None:
     """Else a report by target and one by day would not agree about midnight."""
-    ledger = fill(tmp_path / "l.db", [Happened(id="a", tried=(Tried("local", 5),), at_ms=MONDAY_MS - 1)])
-    with closing(sqlite3.connect(ledger)) as connection, connection:
+    fill(ledger, [Happened(id="a", tried=(Tried("local", 5),), at_ms=MONDAY_MS - 1)])
+    with ledger.writing() as connection:
         connection.execute("UPDATE attempts SET started_ms = ?", (MONDAY_MS,))
     for by in BY:
         assert report(ledger, by, MONDAY_MS).total("requests") == 0
         assert report(ledger, by, None, MONDAY_MS).total("cost_usd") == Decimal("0.000000005")
 
 
-def test_a_request_settled_after_its_recovery_is_charged_once(tmp_path: Path) -> None:
-    """The sweeper took it for dead: it stays charged at its hold, and the late attempts add nothing."""
+def test_a_request_settled_after_its_recovery_is_charged_what_it_cost(ledger: Ledger) -> None:
+    """The sweeper took it for dead."""
     late = Happened(id="a", ends="recovered", held=900, tried=(Tried("mini", 5, None), Tried("local", 20)))
-    ledger = fill(tmp_path / "l.db", [late])
+    fill(ledger, [late])
     for by in BY:
         found = report(ledger, by)
-        assert (nano(found.total("cost_usd")), nano(found.total("recovered_usd"))) == (0, 900)
-        assert sum(map(nano, found.column("recovered_usd"))) == 900
+        assert (nano(found.total("cost_usd")), nano(found.total("recovered_usd"))) == (25, 0)
+        assert sum(map(nano, found.column("cost_usd"))) == 25
 
 
-def test_an_empty_ledger_costs_nothing_and_counts_no_token(tmp_path: Path) -> None:
-    found = report(fill(tmp_path / "l.db", []), "target")
+def test_an_empty_ledger_costs_nothing_and_counts_no_token(ledger: Ledger) -> None:
+    found = report(fill(ledger, []), "target")
     assert found.rows == ()
     assert found.totals == ("total", 0, 0, 0, None, None, None, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("by", BY)
-def test_attempts_without_a_price_are_counted_and_explained(tmp_path: Path, by: str) -> None:
-    ledger = fill(tmp_path / "l.db", [Happened(id="a", tried=(Tried("free", 0, None), Tried("local", 3)))])
+def test_attempts_without_a_price_are_counted_and_explained(ledger: Ledger, by: str) -> None:
+    fill(ledger, [Happened(id="a", tried=(Tried("free", 0, None), Tried("local", 3)))])
     assert "Unpriced" not in report(ledger, by).note
-    with closing(sqlite3.connect(ledger)) as connection, connection:
+    with ledger.writing() as connection:
         connection.execute("UPDATE attempts SET cost_source = 'unpriced' WHERE number = 1")
     found = report(ledger, by)
     assert found.total("unpriced") == sum(n for n in found.column("unpriced") if isinstance(n, int)) == 1
     assert "booked as 0" in found.note
 
 
-def test_a_key_that_was_replaced_under_its_name_is_one_row(tmp_path: Path) -> None:
-    ledger = fill(tmp_path / "l.db", [Happened(id=name, tried=(Tried("local", 3),), key=name) for name in "ab"])
-    with closing(sqlite3.connect(ledger)) as connection, connection:
+def test_a_key_that_was_replaced_under_its_name_is_one_row(ledger: Ledger) -> None:
+    fill(ledger, [Happened(id=name, tried=(Tried("local", 3),), key=name) for name in "ab"])
+    with ledger.writing() as connection:
         connection.execute("UPDATE keys SET name = 'web'")
     assert lines(report(ledger, "key"))[0][:2] == ("web", 2)
 
 
-def test_tags_keep_their_quotes_and_backslashes(tmp_path: Path) -> None:
+def test_tags_keep_their_quotes_and_backslashes(ledger: Ledger) -> None:
     tags = ('say "hi"', "back\\slash", "{}", "日本", "[1]")
-    ledger = fill(tmp_path / "l.db", [Happened(id="a", tried=(Tried("local", 3),), tags=tags)])
+    fill(ledger, [Happened(id="a", tried=(Tried("local", 3),), tags=tags)])
     assert set(report(ledger, "tag").column("tag")) == set(tags)
 
 
 @pytest.mark.parametrize("by", ["", "models", "model; DROP TABLE requests", "BY", "started_ms"])
-def test_an_unknown_grouping_names_the_known_ones(week: Path, by: str) -> None:
+def test_an_unknown_grouping_names_the_known_ones(week: Ledger, by: str) -> None:
     with pytest.raises(ValueError, match="Known: model, target, key, tag, day, route, class, task"):
         report(week, by)
 
 
-def test_a_report_can_not_write(week: Path) -> None:
-    with reading(week) as connection, pytest.raises(sqlite3.OperationalError, match="readonly"):
+def test_a_report_can_not_write(week: Ledger) -> None:
+    refused = pytest.raises((sqlite3.OperationalError, StatementRefused), match=r"(?i)read_?only")
+    with week.reading() as connection, refused:
         connection.execute("DELETE FROM requests")
 
 
-def test_a_report_reads_while_the_gateway_writes(week: Path) -> None:
-    with closing(sqlite3.connect(week, isolation_level=None)) as writing:
-        writing.execute("BEGIN IMMEDIATE")
+def test_a_report_reads_while_the_gateway_writes(week: Ledger) -> None:
+    with week.writing() as writing:
+        writing.execute("BEGIN")
         writing.execute("DELETE FROM requests")
         assert report(week, "day").total("requests") == 6
 
@@ -222,7 +223,7 @@ HAPPENED = st.builds(
 MONEY = {"cost_usd": "settled', 'released", "recovered_usd": "recovered"}
 
 
-def charged(connection: sqlite3.Connection, states: str, since_ms: int) -> int:
+def charged(connection: Connection, states: str, since_ms: int) -> int:
     query = f"SELECT COALESCE(SUM(cost), 0) FROM requests WHERE state IN ('{states}') AND started_ms >= ?"  # noqa: S608
     (found,) = connection.execute(query, (since_ms,)).fetchone()
     return int(found)
@@ -230,9 +231,9 @@ def charged(connection: sqlite3.Connection, states: str, since_ms: int) -> int:
 
 @settings(max_examples=40, deadline=None)
 @given(happened=st.lists(HAPPENED, max_size=12, unique_by=lambda one: one.id), days=st.integers(0, 3))
-def test_every_report_adds_up_to_the_ledger(happened: list[Happened], days: int) -> None:
+def test_every_report_adds_up_to_the_ledger(new_ledger: Make, happened: list[Happened], days: int) -> None:
     since_ms = MONDAY_MS + days * DAY_MS
-    with TemporaryDirectory() as folder, reading(fill(Path(folder) / "l.db", happened)) as connection:
+    with fill(new_ledger(), happened).reading() as connection:
         for by in BY:
             found = spend(connection, by, since_ms, None)
             expected = {name: charged(connection, states, since_ms) for name, states in MONEY.items()}
