@@ -19,7 +19,7 @@ SWITCH = Thinking(contract=C.SWITCH, tokens=(3_000,))
 ALWAYS = Thinking(contract=C.ALWAYS_ON)
 
 CASES = [
-    # contract, policy, client, budget → said
+    # contract, policy, asked, budget → said
     (LEVELS, None, None, None, "none"),
     (LEVELS, None, "high", None, "effort=high"),
     (LEVELS, "low", "high", None, "effort=high"),

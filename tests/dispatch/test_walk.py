@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
@@ -14,14 +14,18 @@ from router.decide.health import FIRST_REST_S, TRIP_AFTER, Health
 from router.dispatch.connection import HIGH_WATER
 from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
+from router.dispatch.purse import Purse
+from router.dispatch.room import Room
 from router.dispatch.walk import Answered, Dispatcher, Opened, Upstream
 from router.errors import UpstreamFailure
 from router.estimate.estimate import estimate
-from router.types.attempt import Attempt
+from router.estimate.fit import Fit
+from router.estimate.learn import Learned
+from router.types.account import Bound
 from router.types.call import Call, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.plan import Candidate, Plan
-from router.types.reservation import Reservation
+from router.types.store import BudgetStore
 from router.types.target import Target, Timeouts, Wire
 from tests import upstream as scripted
 from tests.decide.values import REMOTE, gate, request, target
@@ -56,8 +60,10 @@ def errand(place: Target, *, stream: bool = False, deadline: float | None = None
     fields = {"model": place.model.name, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
     body = {name: msgspec.Raw(json.dumps(value).encode()) for name, value in fields.items()}
     asked = request(body=body, stream=stream, model=place.model.name)
-    plan = Plan(route="auto", strategy="pinned", steps=(Candidate(place, estimate(place, asked)),))
-    return Errand(asked, plan, gate(asked=asked), Reservation("r", 0, ()), deadline)
+    learned = Learned()
+    plan = Plan(route="auto", strategy="pinned", steps=(Candidate(place, estimate(place, asked, learned)),))
+    purse = Purse(cast(BudgetStore, None), learned, Room(), asked, Bound())  # nothing binds: no store is asked
+    return Errand(asked, plan, gate(asked=asked), purse, deadline)
 
 
 def at(base_url: str, name: str = "m", **fields: Any) -> Target:
@@ -78,9 +84,8 @@ def with_transport(work: Callable[[HttpTransport], Awaitable[T]]) -> T:
 
 
 async def outcome(dispatcher: Dispatcher, what: Errand) -> str:
-    attempts: list[Attempt] = []
     try:
-        answer = await dispatcher.walk(what, attempts)
+        answer = await dispatcher.walk(what)
     except UpstreamFailure as error:
         return error.failure.kind
     if isinstance(answer, Opened):
@@ -118,7 +123,7 @@ def test_a_probe_that_crashes_in_our_own_code_is_given_back() -> None:
 
     async def crash(transport: HttpTransport) -> None:
         own = Dispatcher({Wire.OPENAI_COMPATIBLE: Upstream(Crashing(), transport)}, health)
-        await own.walk(errand(at("http://127.0.0.1:9/v1")), [])
+        await own.walk(errand(at("http://127.0.0.1:9/v1")))
 
     with pytest.raises(ZeroDivisionError):
         with_transport(crash)
@@ -188,7 +193,7 @@ def test_kept_connections_are_used_again_and_survive_being_closed(upstream: scri
 def test_a_slow_reader_is_not_the_upstream_s_fault(upstream: scripted.Upstream) -> None:
     """5 MB arrive faster than they are read: reading stops, and the pause counts against nobody."""
     place = at(upstream.base_url("openai"), "huge", timeouts=Timeouts(between=150))
-    call = errand(place, stream=True).call(errand(place).plan.steps[0])
+    call = errand(place, stream=True).call(errand(place).plan.steps[0], Fit())
 
     async def dawdle(transport: HttpTransport) -> int:
         asked = OpenAICompatible().encode(call)
@@ -206,7 +211,7 @@ def test_a_slow_reader_is_not_the_upstream_s_fault(upstream: scripted.Upstream) 
 def test_a_connection_whose_last_bytes_filled_the_buffer_is_read_again() -> None:
     with canned({"large": (200, b"x" * (HIGH_WATER + 1))}) as server:
         place = at(f"{server.url}/large/v1", timeouts=Timeouts(first=2_000))
-        request = OpenAICompatible().encode(errand(place).call(errand(place).plan.steps[0]))
+        request = OpenAICompatible().encode(errand(place).call(errand(place).plan.steps[0], Fit()))
 
         async def read_late(transport: HttpTransport) -> list[int]:
             sizes = []
@@ -224,7 +229,7 @@ def test_a_whole_answer_that_fills_the_buffer_before_it_is_read_arrives() -> Non
     size = 40 * HIGH_WATER
     with canned({"large": (200, b"x" * size)}) as server:
         place = at(f"{server.url}/large/v1", timeouts=Timeouts(first=5_000, between=5_000))
-        request = OpenAICompatible().encode(errand(place).call(errand(place).plan.steps[0]))
+        request = OpenAICompatible().encode(errand(place).call(errand(place).plan.steps[0], Fit()))
 
         async def read_late(transport: HttpTransport) -> int:
             response = await transport.send(place.base_url, request, place.timeouts)
@@ -238,7 +243,7 @@ def test_a_whole_answer_is_priced_from_what_came(upstream: scripted.Upstream) ->
     place = at(upstream.base_url("openai"), "missing-usage")
 
     async def ask(transport: HttpTransport) -> Answered | Opened:
-        return await dispatcher(transport, Health(Clock())).walk(errand(place), [])
+        return await dispatcher(transport, Health(Clock())).walk(errand(place))
 
     answer = with_transport(ask)
     assert isinstance(answer, Answered)
