@@ -58,10 +58,11 @@ def usage(tokens: Tokens) -> Usage:
 
 
 def _units(tools: ServerTools | None, violations: list[str]) -> dict[str, int]:
+    """What it charges for besides tokens: fetching pages is free."""
     if tools is None:
         return {}
-    calls = {"web_search": tools.web_search_requests, "web_fetch": tools.web_fetch_requests}
-    return {unit: count for unit, calls in calls.items() if (count := _count(calls, violations))}
+    searches = _count(tools.web_search_requests, violations)
+    return {"web_search": searches} if searches else {}
 
 
 def _summed(top: Tokens, iterations: list[Tokens], violations: list[str]) -> Tokens:

@@ -51,7 +51,6 @@ class OutputDetails(Struct, frozen=True):
 
 class ServerTools(Struct, frozen=True):
     web_search_requests: Count | None = None
-    web_fetch_requests: Count | None = None
 
 
 class Tokens(Struct, frozen=True):

@@ -1,7 +1,6 @@
-"""Providers and models that lowpass knows, as data: providers.yaml, and one file of models for each id prefix."""
+"""Providers, models and prices that lowpass knows, as data: providers.yaml, and two files for each id prefix."""
 
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,9 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from router.types.money import nano_from_usd
+from adapters.catalog.tables import Loader, read_tables
 from router.types.price import Price
+from router.types.pricelist import priced
 from router.types.target import Capability, Model, Provider, Quirks, Thinking, Wire
 
 _FOLDER = Path(__file__).parent
@@ -34,19 +34,6 @@ class _Thinking(Thinking, frozen=True, kw_only=True, forbid_unknown_fields=True)
     pass
 
 
-class _Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """USD per million tokens."""
-
-    input: Decimal
-    output: Decimal
-    cache_read: Decimal | None = None
-    cache_write: Decimal | None = None
-    cache_write_1h: Decimal | None = None
-    reasoning: Decimal | None = None
-    input_audio: Decimal | None = None
-    output_audio: Decimal | None = None
-
-
 class _Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str = ""
     """What the provider calls it, where that is not the end of the id."""
@@ -54,9 +41,6 @@ class _Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_output: int
     capabilities: frozenset[Capability]
     thinking: _Thinking = _Thinking()
-    price: _Price
-    priced: str = ""
-    """Source and date of the price, where they differ from the file's."""
     licence: str = "proprietary"
     parameters_b: float | None = None
     active_b: float | None = None
@@ -64,15 +48,7 @@ class _Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     provider: str
-    priced: str
     models: dict[str, _Card]
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Numbers with a fraction become Decimals, from their text: money is exact."""
-
-
-_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: Decimal(node.value))
 
 
 class Catalog(Struct, frozen=True):
@@ -80,29 +56,39 @@ class Catalog(Struct, frozen=True):
 
     providers: Mapping[str, Provider]
     models: Mapping[str, tuple[Model, str]]
+    prices: Mapping[str, Mapping[str, Price]]
+    """Every price that a model has had in a catalog, by its version: what old rows of a ledger were charged at."""
 
 
 def read(folder: Path = _FOLDER) -> Catalog:
     """The catalog that ships with lowpass; raises ValueError, naming the file, where data is not of its shape."""
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
     files = sorted((folder / "models").glob("*.yaml"))
+    prices = {identifier: dict(found) for path in files for identifier, found in _prices(folder, path.stem)}
     return Catalog(
         {name: Provider(id=name, **_fields(row)) for name, row in rows.items()},
-        dict(card for path in files for card in _cards(path.stem, _read(path, _File))),
+        dict(card for path in files for card in _cards(path.stem, _read(path, _File), prices)),
+        prices,
     )
 
 
-def _cards(prefix: str, file: _File) -> Iterator[tuple[str, tuple[Model, str]]]:
+def _cards(
+    prefix: str, file: _File, prices: Mapping[str, Mapping[str, Price]]
+) -> Iterator[tuple[str, tuple[Model, str]]]:
     for short, card in file.models.items():
         identifier = f"{prefix}/{short}"
-        yield identifier, (_model(identifier, short, card, file), file.provider)
+        facts = {name: value for name, value in _fields(card).items() if name != "name"}
+        if not prices.get(identifier):
+            raise ValueError(f"prices/{prefix}.yaml: {short} is missing")
+        price = next(iter(prices[identifier].values()))
+        yield identifier, (Model(id=identifier, name=card.name or short, price=price, **facts), file.provider)
 
 
-def _model(identifier: str, short: str, card: _Card, file: _File) -> Model:
-    rates = {name: nano_from_usd(rate) for name, rate in _fields(card.price).items() if rate is not None}
-    price = Price(version=card.priced or file.priced, **rates)
-    facts = {name: value for name, value in _fields(card).items() if name not in ("priced", "name", "price")}
-    return Model(id=identifier, name=card.name or short, price=price, **facts)
+def _prices(folder: Path, prefix: str) -> Iterator[tuple[str, Iterator[tuple[str, Price]]]]:
+    """Each model's tables by version, the one in force first."""
+    path = folder / "prices" / f"{prefix}.yaml"
+    for short, tables in (read_tables(path) if path.exists() else {}).items():
+        yield f"{prefix}/{short}", ((table.version, priced(table.row(), table.version)) for table in tables)
 
 
 def _fields(row: Struct) -> dict[str, Any]:
@@ -111,6 +97,6 @@ def _fields(row: Struct) -> dict[str, Any]:
 
 def _read(path: Path, kind: type[Any]) -> Any:
     try:
-        return msgspec.convert(yaml.load(path.read_text("utf-8"), Loader=_Loader), kind)  # noqa: S506
+        return msgspec.convert(yaml.load(path.read_text("utf-8"), Loader=Loader), kind)  # noqa: S506
     except msgspec.ValidationError as error:
         raise ValueError(f"{path.name}: {error}") from None

@@ -10,6 +10,7 @@ import pytest
 import adapters.catalog
 from adapters.catalog import read
 from adapters.thinking import WORDS
+from router.types.pricelist import RATES
 from router.types.target import Capability, Contract, Model, Provider, Wire
 
 CATALOG = read()
@@ -33,8 +34,9 @@ def test_every_provider_exists() -> None:
 
 def test_ids_are_unique() -> None:
     """YAML keeps the last of two equal keys in silence."""
-    for path in FOLDER.rglob("*.yaml"):
-        keys = re.findall(r"^(?:  )?([a-z0-9][\w.-]*):", path.read_text("utf-8"), re.MULTILINE)
+    for path in (FOLDER / "providers.yaml", *(FOLDER / "models").iterdir(), *(FOLDER / "prices").iterdir()):
+        indent = "" if path.parent.name == "prices" else "(?:  )?"
+        keys = re.findall(rf"^{indent}([a-z0-9][\w.-]*):", path.read_text("utf-8"), re.MULTILINE)
         keys = [key for key in keys if key not in Provider.__struct_fields__]
         assert len(keys) == len(set(keys)), path.name
 
@@ -64,15 +66,41 @@ def test_thinking(model: Model) -> None:
 def test_price(model: Model) -> None:
     price = model.price
     assert price is not None
-    rates = {field: getattr(price, field) for field in price.__struct_fields__ if field != "version"}
+    rates = {field: getattr(price, field) for field in RATES}
     if Capability.CHAT not in model.capabilities:
-        assert rates.pop("output") == 0
+        rates.pop("output")
     stated = [rate for rate in rates.values() if rate is not None]
     assert all(type(rate) is int and rate > 0 for rate in stated)
     assert price.cache_read is None or price.cache_read <= price.input
-    source, _, day = price.version.rpartition(" ")
-    assert source
-    assert date(2025, 11, 21) <= date.fromisoformat(day) <= date(2026, 11, 21)
+    assert all(rate > 0 for rule in price.rules for rate in rule.rates.values())
+    assert all(rule.rates or rule.each or rule.times != (1, 1) for rule in price.rules)
+
+
+@pytest.mark.parametrize("identifier", CATALOG.prices)
+def test_every_table_has_a_source_and_a_date(identifier: str) -> None:
+    versions = list(CATALOG.prices[identifier])
+    assert len(versions) == len(set(versions))
+    for version in versions:
+        source, _, day = version.rpartition(" ")
+        assert source
+        assert date(2025, 11, 21) <= date.fromisoformat(day[:10]) <= date(2026, 11, 21)
+
+
+def test_superseded_prices_stay() -> None:
+    """Rows of older ledgers name them."""
+    shipped = CATALOG.prices["openai/gpt-6.1-sol"]["litellm 1.109.1 and genai-prices 0.2.3 2026-11-21"]
+    assert (shipped.input, shipped.cache_read, shipped.rules) == (2_000_000_000, 100_000_000, ())
+    assert CATALOG.models["openai/gpt-6.1-sol"][0].price != shipped
+
+
+def test_where_a_size_tier_begins_the_context_goes_on() -> None:
+    crossed = {
+        model.id: [rule.above for rule in model.price.rules if rule.above and not rule.service_tier]
+        for model in MODELS
+        if model.price
+    }
+    assert sum(map(bool, crossed.values())) >= 23
+    assert all(CATALOG.models[name][0].context >= above for name, sizes in crossed.items() for above in sizes)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=name)
@@ -104,24 +132,32 @@ def test_a_price_from_yaml_is_exact() -> None:
 
 
 ROW = "x: {wire: openai_compatible, base_url: https://x.example/v1, entity: X"
-CARD = "context: 9, max_output: 9, capabilities: [chat], price: {input: 1, output: 1"
+CARD = "context: 9, max_output: 9, capabilities: [chat]"
+TABLE = "{version: v 2026-11-21, checked: 2026-11-21, rates: {input: 1, output: 1}"
 
 
 @pytest.mark.parametrize(
-    ("providers", "models", "message"),
+    ("providers", "models", "prices", "message"),
     [
-        (ROW + ", quirks: {stream_usages: true}}", "", "providers.yaml: .*stream_usages"),
-        (ROW + ", quirk: {}}", "", "providers.yaml: .*quirk"),
-        (ROW.replace("openai_compatible", "soap") + "}", "", "providers.yaml: .*soap"),
-        (ROW + "}", "{provider: x, priced: p, models: {m: {" + CARD + "}, contxt: 9}}}", "x.yaml: .*contxt"),
-        (ROW + "}", "{provider: x, priced: p, models: {m: {" + CARD + ", cached: 1}}}}", "x.yaml: .*cached"),
-        (ROW + "}", "{provider: x, priced: p, models: {m: {" + CARD + "}, thinking: {level: 1}}}}", "x.yaml: .*level"),
+        (ROW + ", quirks: {stream_usages: true}}", "", "", "providers.yaml: .*stream_usages"),
+        (ROW + ", quirk: {}}", "", "", "providers.yaml: .*quirk"),
+        (ROW.replace("openai_compatible", "soap") + "}", "", "", "providers.yaml: .*soap"),
+        (ROW + "}", CARD + ", contxt: 9", TABLE + "}", "x.yaml: .*contxt"),
+        (ROW + "}", CARD + ", thinking: {level: 1}", TABLE + "}", "x.yaml: .*level"),
+        (ROW + "}", CARD, TABLE.replace("input", "inputs") + "}", "prices/x.yaml: .*inputs"),
+        (ROW + "}", CARD, TABLE + ", rules: [{tier: flex, times: 2}]}", "prices/x.yaml: .*tier"),
+        (ROW + "}", CARD, TABLE + ", rules: [{days: [monday], times: 2}]}", "prices/x.yaml: .*monday"),
+        (ROW + "}", CARD, TABLE + ', rules: [{hours: ["1-2"], times: 2}]}', "prices/x.yaml: .*hours"),
+        (ROW + "}", CARD, "", "prices/x.yaml: m is missing"),
     ],
 )
-def test_misspelt_facts_are_refused(providers: str, models: str, message: str, tmp_path: Path) -> None:
+def test_misspelt_facts_are_refused(providers: str, models: str, prices: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "providers.yaml").write_text(providers)
     (tmp_path / "models").mkdir()
+    (tmp_path / "prices").mkdir()
     if models:
-        (tmp_path / "models" / "x.yaml").write_text(models)
+        (tmp_path / "models" / "x.yaml").write_text("{provider: x, models: {m: {" + models + "}}}")
+    if prices:
+        (tmp_path / "prices" / "x.yaml").write_text("{m: [" + prices + "]}")
     with pytest.raises(ValueError, match=message):
         read(tmp_path)
