@@ -125,6 +125,12 @@ class Server:
         self._create(name, f"{_PREFIX}_tables")
         return self.at(name)
 
+    def empty(self) -> str:
+        """The URL of a new database without any table."""
+        name = f"{_PREFIX}_{next(self._numbers)}"
+        self._create(name, "template1")
+        return self.at(name)
+
     def drop(self, url: str) -> None:
         with closing(self._admin()) as connection:
             connection.execute(f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)".encode())

@@ -1,6 +1,7 @@
 """Both places where a ledger can be, for tests that must not notice which. Fixtures: name them in a conftest."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,10 +32,15 @@ def new_ledger(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture
+def new_sqlite(tmp_path: Path) -> SqliteLedger:
+    return _made(SqliteLedger(tmp_path / "lowpass.db"))
+
+
+@pytest.fixture
 def ledger(new_ledger: Make) -> Ledger:
     return new_ledger()
 
 
-def _made(ledger: Ledger) -> Ledger:
+def _made(ledger: SqliteLedger) -> SqliteLedger:
     ledger.migrate()
     return ledger
