@@ -11,6 +11,7 @@ What the suite takes for granted beyond the port's docstrings:
 - A second `reserve` under the same request id raises `ValueError`, and so does a `split` under an id in use, with a
   limit below 1, or in another unit than its parent's.
 - A child that overran its limit counts in its parent at once with what it spent and holds, since that money is gone.
+- A child that is closed or expired gives holds no more to grow by.
 - `settle` raises `ValueError`, and books nothing, where there are not as many charges as holds.
 - A settlement of a hold that the store does not know is booked once; the next `recover` at the latest logs an error
   that names the request.
@@ -27,6 +28,7 @@ from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS
 from router.types.account import Amount
 from router.types.store import BudgetStore
+from tests.budget.conformance.redis_store import Redis
 from tests.ledger.books import rows
 
 Sums = dict[tuple[str, int], tuple[int, int]]
@@ -134,7 +136,7 @@ class Sqlite:
             await journal.end()
 
 
-MAKERS: tuple[Maker, ...] = (Sqlite(),)
+MAKERS: tuple[Maker, ...] = (Sqlite(), Redis())
 
 
 def maker(name: str) -> Maker:

@@ -1,0 +1,278 @@
+"""Every step of a store, in any order, under clocks that jump: it says what the model says, and nobody overspends."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from contextlib import ExitStack
+from typing import ClassVar, TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from msgspec import structs
+
+from router.budget.window import rolling
+from router.types.account import Account, Amount, Ask, Child, Refused, Reservation
+from tests.budget.conformance.desk import HOUR, NOW, Desk, account, thinking
+from tests.budget.conformance.model import Model
+from tests.budget.conformance.stores import Maker
+
+T = TypeVar("T")
+AMOUNTS = st.integers(0, 1_500)
+JUMPS = (1_000, 40_000, 20 * 60_000, HOUR, 30 * HOUR, -50_000, -HOUR, -30 * HOUR)
+NAMES = ("forever", "hour", "rolling", "thoughts", "soft", "target")
+
+
+def accounts(now: int) -> dict[str, Account]:
+    start, span = now // HOUR * HOUR, rolling(3_600, now)
+    hour = {"window_start_ms": start, "since_ms": start, "resets_at_ms": start + HOUR}
+    sliding = {"window_start_ms": span.start, "since_ms": span.since, "resets_at_ms": span.resets_at}
+    return {
+        "forever": account("forever", 40_000),
+        "hour": account("hour", 3_000, **hour),
+        "rolling": account("rolling", 3_000, **sliding),
+        "thoughts": thinking("thoughts", 2_000, **hour),
+        "soft": account("soft", 500, hard=False, **hour),
+        "target": account("target", 800, targets=frozenset({"a"}), **hour),
+    }
+
+
+@st.composite
+def asks(draw: st.DrawFn) -> Ask:
+    steps = [sorted(draw(st.tuples(AMOUNTS, AMOUNTS, AMOUNTS))) for _ in range(2)]
+    least, tight, whole = zip(*steps, strict=True)
+    return Ask(least=Amount(*least), tight=Amount(*tight), whole=Amount(*whole))
+
+
+class Orders(RuleBasedStateMachine):
+    maker: ClassVar[Maker]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop, self.model = asyncio.new_event_loop(), Model()
+        self.now = self.latest = NOW
+        self.open: dict[str, Reservation] = {}
+        self.ended: dict[str, Reservation] = {}
+        self.orphans: dict[str, Reservation] = {}
+        self.number = 0
+        self.place = ExitStack()
+
+    @initialize()
+    def start(self) -> None:
+        self.where = self.place.enter_context(self.maker.place())
+        self.begin()
+
+    def begin(self) -> None:
+        self.process = self.maker.opened(self.where)
+        self.desk = Desk(self.do(self.process.__aenter__()))
+
+    def kill(self) -> None:
+        self.do(self.process.__aexit__(None, None, None))
+
+    def do(self, step: Awaitable[T]) -> T:
+        async def run() -> T:
+            return await step
+
+        return self.loop.run_until_complete(run())
+
+    def live(self) -> dict[str, Account]:
+        """Accounts of the policy and of the children, as they are now."""
+        return accounts(self.now) | {name: child.account() for name, child in self.model.children.items()}
+
+    def bound(self, names: set[str], child: str | None) -> list[Account]:
+        """A child stands for its ancestors."""
+        known = self.live()
+        if child is None:
+            return [known[name] for name in sorted(names)]
+        made = self.model.children[child]
+        return [known[name] for name in sorted(names - set(made.replaces))] + [made.account()]
+
+    @rule(names=st.sets(st.sampled_from(NAMES), min_size=1), wanted=asks(), data=st.data())
+    def reserve(self, names: set[str], wanted: Ask, data: st.DataObject) -> None:
+        child = data.draw(st.none() | st.sampled_from(sorted(self.model.children))) if self.model.children else None
+        chosen = self.bound(names, child)
+        self.number += 1
+        name = f"request-{self.number}"
+        outcome = self.do(self.desk.reserve(chosen, wanted, self.now, name))
+        short = next((one for one in chosen if self.model.refuses(one, wanted, self.now)), None)
+        if short is not None:
+            found = self.model.balance(short)
+            needed = wanted.least.of(short.unit)
+            assert outcome == Refused(account=short, spent=found.spent, held=found.held, needed=needed)
+            self.do(self.desk.opened.ended(name))
+            return
+        assert isinstance(outcome, Reservation)
+        assert outcome.granted == self.model.granted(chosen, wanted)
+        self.check_holds(outcome, chosen, wanted)
+        self.model.reserved(outcome)
+        self.open[name] = outcome
+
+    def check_holds(self, outcome: Reservation, chosen: Sequence[Account], wanted: Ask) -> None:
+        held = {hold.account: hold.amount for hold in outcome.holds}
+        for one in chosen:
+            whole, least = outcome.granted.of(one.unit), wanted.least.of(one.unit)
+            if one.targets and self.model.left(one) < least and least:
+                assert one.id not in held
+            else:
+                room = self.model.left(one) if one.targets else whole
+                assert held[one.id] == max(0, min(whole, room))
+
+    @precondition(lambda self: self.open)
+    @rule(usd=AMOUNTS, thinking=AMOUNTS, data=st.data())
+    def extend(self, usd: int, thinking: int, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.open)))
+        before, known = self.open[name], self.live()
+        chosen = [known[hold.account] for hold in before.holds]
+        extra = {}
+        for kind, more in (("usd", usd), ("thinking_tokens", thinking)):
+            rooms = [
+                0 if self.model.shut(one, self.now) else self.model.left(_at(one, hold.window_start_ms))
+                for one, hold in zip(chosen, before.holds, strict=True)
+                if one.unit == kind and one.hard
+            ]
+            extra[kind] = max(0, min([more, *rooms]))
+        after = self.do(self.desk.store.extend(before, chosen, Amount(usd, thinking), self.now))
+        granted = before.granted
+        assert after.granted == Amount(granted.usd + extra["usd"], granted.thinking + extra["thinking_tokens"])
+        grown = [hold.amount + extra[hold.unit] for hold in before.holds]
+        assert [hold.amount for hold in after.holds] == grown
+        self.open[name] = after
+        self.model.reserved(after)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def settle(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.open)))
+        self.finish(self.open.pop(name), data)
+
+    @precondition(lambda self: self.orphans)
+    @rule(data=st.data())
+    def settle_what_was_recovered(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.orphans)))
+        self.finish(self.orphans.pop(name), data)
+
+    def finish(self, reservation: Reservation, data: st.DataObject) -> None:
+        charges = [data.draw(st.integers(0, hold.amount) | AMOUNTS) for hold in reservation.holds]
+        self.do(self.desk.settle(reservation, *charges))
+        self.model.charge(reservation.request_id, charges)
+        self.ended[reservation.request_id] = reservation
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data(), charge=AMOUNTS)
+    def settle_again(self, data: st.DataObject, charge: int) -> None:
+        reservation = self.ended[data.draw(st.sampled_from(sorted(self.ended)))]
+        self.do(self.desk.settle(reservation, *[charge] * len(reservation.holds)))
+
+    @rule()
+    def sweep(self) -> None:
+        """By a process that lives: none of its own requests is charged."""
+        assert self.do(self.desk.store.recover(self.now)) == 0
+        self.fold()
+
+    def fold(self) -> None:
+        """What a sweep does to children."""
+        known = self.model.children
+        while True:
+            due = {
+                name
+                for name in known.keys() - self.model.closed
+                if self.model.shut(known[name].account(), self.now) and not self.model.sums(name, 0)[1]
+            }
+            if not due:
+                return
+            self.model.closed |= due
+
+    @rule()
+    def crash(self) -> None:
+        """And another process starts, sees to it, and sees to it again when every lease is over."""
+        self.kill()
+        self.begin()
+        first = self.do(self.desk.store.recover(self.now))
+        self.now = self.do(self.desk.leases_end(self.now))
+        assert first + self.do(self.desk.store.recover(self.now)) == len(self.open)
+        for name, reservation in self.open.items():
+            self.model.charge(name, [hold.amount for hold in reservation.holds])
+            self.orphans[name] = reservation
+        self.open.clear()
+        self.fold()
+
+    @rule(by=st.sampled_from(JUMPS))
+    def jump(self, by: int) -> None:
+        self.now += by
+
+    @rule(data=st.data(), limit=st.integers(1, 1_500), minutes=st.sampled_from((1, 30, 90)) | st.none())
+    def split(self, data: st.DataObject, limit: int, minutes: int | None) -> None:
+        known = self.live()
+        parent = known[data.draw(st.sampled_from(sorted(known)))]
+        name = f"child-{len(self.model.children)}"
+        above = self.model.children.get(parent.id)
+        child = Child(
+            id=name,
+            parent=parent.id,
+            parent_window_ms=parent.window_start_ms,
+            replaces=(*(above.replaces if above is not None else ()), parent.id),
+            unit=parent.unit,
+            limit=limit,
+            created_ms=self.now,
+            expires_at_ms=None if minutes is None else self.now + minutes * 60_000,
+            key="key",
+        )
+        outcome = self.do(self.desk.store.split(parent, child, self.now))
+        outlives = parent.resets_at_ms is not None and (child.expires_at_ms or 2**62) > parent.resets_at_ms
+        if outlives or self.model.shut(parent, self.now) or self.model.left(parent) < limit:
+            found = self.model.balance(parent)
+            assert outcome == Refused(account=parent, spent=found.spent, held=found.held, needed=limit)
+        else:
+            assert outcome == child
+            self.model.children[name] = child
+
+    @precondition(lambda self: self.model.children)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model.children)))
+        outcome = self.do(self.desk.store.close(name, self.now))
+        self.model.closed |= self.model.below(name)
+        assert outcome is not None
+        assert outcome.closed_ms is not None
+
+    @precondition(lambda self: self.number)
+    @invariant()
+    def every_account_is_the_sum_of_its_rows(self) -> None:
+        known = list(self.live().values())
+        assert self.do(self.desk.store.balances(known)) == [self.model.balance(one) for one in known]
+        sums = self.do(self.desk.opened.sums())
+        for window in self.model.windows():
+            assert sums.get(window, (0, 0)) == self.model.sums(*window)
+
+    @invariant()
+    def nothing_is_overspent(self) -> None:
+        """But by charges above their holds. A rolling window is looked at from the latest moment that ever was: from
+        an earlier one it shows what had slid out of it before the rest was spent."""
+        self.latest = max(self.now, self.latest)
+        for one in self.live().values():
+            if one.hard and (one.id != "rolling" or self.now == self.latest):
+                assert self.model.left(one) >= -self.model.overrun(one.id)
+
+    def teardown(self) -> None:
+        self.kill()
+        self.place.close()
+        self.loop.close()
+
+
+def _at(one: Account, window_start_ms: int) -> Account:
+    """In the window that a hold was made in."""
+    if one.since_ms != one.window_start_ms:
+        return one
+    return structs.replace(one, window_start_ms=window_start_ms, since_ms=window_start_ms)
+
+
+def test_any_order_of_steps(maker: Maker) -> None:
+    machine = type("OrdersAt", (Orders,), {"maker": maker})
+    found = settings(max_examples=60, stateful_step_count=40, deadline=None)
+    run_state_machine_as_test(machine, settings=found)
