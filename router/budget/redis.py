@@ -1,0 +1,217 @@
+"""The distributed store: budgets in Redis, for several gateways; each step is one Lua script.
+
+What it confirms is written to the ledger too (`redis_rows`). Needs Redis 6.2 or newer with `appendonly yes`; with
+`appendfsync always` not even a crash of the server loses a booking. A cluster is fine: all keys are of one slot.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from msgspec import structs
+
+from router.budget.link import Argument
+from router.budget.redis_children import SPLIT, RedisChildren
+from router.budget.redis_rebuild import Books
+from router.budget.redis_recover import Recovery
+from router.budget.redis_rows import Rows
+from router.budget.redis_scripts import number, strings
+from router.budget.redis_server import RedisServer
+from router.budget.redis_settle import Settlements
+from router.types.account import Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
+from router.types.journal import Journal
+from router.types.secret import Secret
+from router.types.store import StoreUnavailable
+
+LARGEST = 2**53 - 1
+"""nano-USD or tokens, nine million dollars: Lua counts in doubles."""
+DAY_MS = 86_400_000
+IDLE_SESSION_MS = 35 * DAY_MS
+"""After so long without a booking the pot of a session is dropped: whoever comes back could name a new one as well."""
+
+
+class RedisBudgets:
+    """The `BudgetStore` port. `start` it before use and `stop` it in the end; one event loop.
+
+    `books` is called, in a thread, when the server has no counters: it is new, or lost its data. Settlements that the
+    server can't take now wait here, one for each request that was open, and follow in order when it is back.
+    """
+
+    def __init__(
+        self, url: Secret, journal: Journal, books: Callable[[], Books], lease_ms: int, tag: str = "lowpass"
+    ) -> None:
+        """`tag`: the hash tag of all keys; who shares budgets shares it. Raises `RedisRefused` for a wrong URL."""
+        self._journal, self._lease_ms, owner = journal, lease_ms, journal.owner
+        self._server = RedisServer(url, books, self._resume, lease_ms=lease_ms, tag=tag)
+        self._keys, self._rows = self._server.keys, Rows(journal)
+        self._mine = self._keys.owner(owner)
+        self._children = RedisChildren(self._server, self._rows)
+        self._settlements = Settlements(self._server, self._children, self._rows, owner)
+        self._recovery = Recovery(self._server, self._children, self._rows, owner, lease_ms)
+
+    async def start(self) -> None:
+        """Raises `RedisRefused` where the server will never serve us: wrong password, too old. A server that can't be
+        reached is tried again in the background."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """What can be settled now is settled."""
+        await self.settled()
+        await self._server.stop()
+
+    @property
+    def available(self) -> bool:
+        return self._server.available
+
+    async def reserve(
+        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+    ) -> Reservation | Refused:
+        """Waits for nothing where no account binds. Raises ValueError for a request that has reserved before, and for
+        amounts above `LARGEST`."""
+        if not accounts:
+            return Reservation(request_id, ask.whole)
+        _check(request_id, accounts, ask)
+        if not self._server.available:
+            raise StoreUnavailable("the budget store can't be reached")
+        keys, arguments = self._asked(request_id, accounts, ask, now_ms)
+        try:
+            reply = await self._server.run("reserve", keys, *arguments)
+        except (StoreUnavailable, asyncio.CancelledError):
+            # It was granted all the same, or may be yet.
+            self._settlements.end(request_id, [_hold(one, 0) for one in accounts], [0] * len(accounts), drop=True)
+            raise
+        return self._granted(request_id, accounts, ask, reply)
+
+    def _asked(
+        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+    ) -> tuple[list[str], list[Argument]]:
+        """Keys and arguments of reserve.lua."""
+        least, tight, whole = ask.least, ask.tight, ask.whole
+        keys = [self._keys.requests + request_id, self._mine, self._keys.owners]
+        arguments: list[Argument] = [request_id, self._journal.owner, now_ms, self._lease_ms]
+        arguments += (least.usd, tight.usd, whole.usd, least.thinking, tight.thinking, whole.thinking)
+        for account in accounts:
+            keys += (self._keys.accounts + account.id, self._keys.values + account.budget)
+            arguments += _limits(account, account.window_start_ms, account.since_ms)
+            arguments += (_keep_ms(account), account.value)
+        return keys, arguments
+
+    def _granted(
+        self, request_id: str, accounts: Sequence[Account], ask: Ask, reply: Sequence[object]
+    ) -> Reservation | Refused:
+        how, first, second, *rest = map(number, (*reply, 0, 0))
+        if how == 2:
+            raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
+        if how == 0:
+            account = accounts[first - 1]
+            return Refused(account=account, spent=second, held=rest[0], needed=ask.least.of(account.unit))
+        pairs = zip(accounts, rest, strict=False)
+        holds = tuple(_hold(account, amount) for account, amount in pairs if amount >= 0)
+        reservation = Reservation(request_id, Amount(first, second), holds)
+        self._rows.held(reservation, ask.whole)
+        return reservation
+
+    async def extend(
+        self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
+    ) -> Reservation:
+        """`accounts`: those whose holds are to grow; nothing limits a reservation without holds."""
+        bound = {account.id: account for account in accounts}
+        holds = [hold for hold in reservation.holds if hold.account in bound]
+        if not holds:
+            return _grown(reservation, more, ())
+        keys = [self._keys.requests + reservation.request_id, *(self._keys.accounts + hold.account for hold in holds)]
+        arguments: list[Argument] = [now_ms, more.usd, more.thinking]
+        for hold in holds:
+            account, start = bound[hold.account], hold.window_start_ms
+            calendar = account.since_ms == account.window_start_ms
+            arguments += _limits(account, start, start if calendar else account.since_ms)
+        reply = [number(value) for value in await self._server.run("extend", keys, *arguments)]
+        if not any(reply[1:]):
+            return reservation
+        grown = _grown(reservation, Amount(*reply[1:]), [hold.account for hold in holds])
+        self._rows.extended(grown)
+        return grown
+
+    def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
+        """Raises ValueError for charges that don't match the holds, are negative or above `LARGEST`."""
+        if len(charges) != len(reservation.holds) or not all(0 <= charge <= LARGEST for charge in charges):
+            raise ValueError(f"request {reservation.request_id} needs charges, one a hold, from 0 to {LARGEST}")
+        if reservation.holds:
+            self._settlements.end(reservation.request_id, reservation.holds, charges)
+
+    async def settled(self) -> None:
+        await self._settlements.confirmed()
+        if self._journal.available:
+            with suppress(StoreUnavailable):
+                await self._journal.committed()
+
+    async def recover(self, now_ms: int) -> int:
+        """Leases run by the server's clock."""
+        count = await self._recovery.run()
+        await self._children.close_expired(now_ms)
+        return count
+
+    async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
+        arguments = [at for account in accounts for at in (account.window_start_ms, account.since_ms)]
+        keys = [self._keys.accounts + account.id for account in accounts]
+        found = [number(value) for value in await self._server.run("balances", keys, *arguments)]
+        return [Balance(spent, held) for spent, held in zip(found[::2], found[1::2], strict=True)]
+
+    async def values(self, budget: str, since_ms: int) -> list[str]:
+        return strings(await self._server.ask("ZRANGEBYSCORE", self._keys.values + budget, since_ms, "+inf"))
+
+    async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
+        """Raises ValueError for an id in use, a limit below 1 or above `LARGEST`, or a unit other than the parent's."""
+        if child.limit > LARGEST:
+            raise ValueError(f"a budget in Redis can't be larger than {LARGEST}")
+        return await self._children.split(parent, child, now_ms)
+
+    async def child(self, identifier: str) -> Child | None:
+        return await self._children.child(identifier)
+
+    async def children(self) -> list[Child]:
+        return await self._children.open()
+
+    async def close(self, identifier: str, now_ms: int) -> Child | None:
+        return await self._children.close(identifier, now_ms)
+
+    def _resume(self) -> None:
+        self._recovery.resume()
+        self._settlements.resume()
+
+
+def _check(request_id: str, accounts: Sequence[Account], ask: Ask) -> None:
+    if len(accounts) > 1 and len({account.id for account in accounts}) < len(accounts):
+        raise ValueError(f"request {request_id} would be charged to one account twice")
+    largest = max(ask.whole.usd, ask.whole.thinking, *(account.limit for account in accounts))
+    if largest > LARGEST:
+        raise ValueError(f"budgets in Redis count to {LARGEST}, not to {largest}: lower the limit")
+
+
+def _hold(account: Account, amount: int) -> Hold:
+    return Hold(account.id, account.window_start_ms, account.unit, amount, account.targets)
+
+
+def _limits(account: Account, start: int, since: int) -> tuple[Argument, ...]:
+    """Of one account, as reserve.lua and extend.lua read them."""
+    kind = "soft" if not account.hard else "some" if account.targets else "all"
+    unit = 1 if account.unit is Unit.USD else 2
+    return (account.id, unit, kind, int(account.scope == SPLIT), account.limit, start, since)
+
+
+def _keep_ms(account: Account) -> Argument:
+    """How long an account is kept after a booking: as long as that may count, and a day more. Empty: for ever."""
+    if account.scope == SPLIT:
+        return ""
+    if account.resets_at_ms is not None:
+        return account.resets_at_ms - account.window_start_ms + DAY_MS
+    return IDLE_SESSION_MS if account.scope == "session" else ""
+
+
+def _grown(reservation: Reservation, extra: Amount, accounts: Sequence[str]) -> Reservation:
+    granted = Amount(reservation.granted.usd + extra.usd, reservation.granted.thinking + extra.thinking)
+    holds = tuple(
+        structs.replace(hold, amount=hold.amount + extra.of(hold.unit)) if hold.account in accounts else hold
+        for hold in reservation.holds
+    )
+    return structs.replace(reservation, granted=granted, holds=holds)

@@ -1,0 +1,75 @@
+"""What the distributed store writes into the ledger: one row a request and account, so that the ledger is its audit.
+
+Rows follow what Redis has confirmed: what is not settled there stays `held` here. All may be written twice.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from router.types.account import Amount, Hold, Reservation
+from router.types.journal import Journal
+
+_HOLD = "INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held') ON CONFLICT (request_id, account) DO NOTHING"
+_GRANTED = "UPDATE requests SET held = ?, held_thinking = ? WHERE id = ?"
+_EXTENDED = "UPDATE bookings SET held = ? WHERE request_id = ? AND account = ? AND charged IS NULL"
+_SETTLED = (
+    "INSERT INTO bookings VALUES (?, ?, ?, ?, ?, 'settled') ON CONFLICT (request_id, account)"
+    " DO UPDATE SET charged = excluded.charged, state = 'settled'"
+)
+# Another process may have written the true charge in the meantime.
+_RECOVERED = (
+    "INSERT INTO bookings VALUES (?, ?, ?, ?, ?, 'recovered') ON CONFLICT (request_id, account)"
+    " DO UPDATE SET held = excluded.held, charged = excluded.charged, state = 'recovered'"
+    " WHERE bookings.state = 'held'"
+)
+_CRASHED = (
+    "UPDATE requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
+    " WHERE id = ? AND state = 'held'"
+)
+_FOLLOWED = "UPDATE bookings SET held = ? WHERE request_id = ? AND account = ? AND charged IS NULL"
+_FOLDED = "UPDATE bookings SET charged = ?, state = 'settled' WHERE request_id = ? AND account = ?"
+
+
+class Rows:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def held(self, reservation: Reservation, whole: Amount) -> None:
+        for hold in reservation.holds:
+            self.hold(reservation.request_id, hold.account, hold.window_start_ms, hold.amount)
+        if reservation.granted != whole:
+            self._granted(reservation)
+
+    def hold(self, request_id: str, account: str, window_start_ms: int, amount: int) -> None:
+        self._journal.add(_HOLD, (request_id, account, window_start_ms, amount))
+
+    def extended(self, reservation: Reservation) -> None:
+        for hold in reservation.holds:
+            self._journal.change(_EXTENDED, (hold.amount, reservation.request_id, hold.account))
+        self._granted(reservation)
+
+    def settled(self, request_id: str, holds: Sequence[Hold], charges: Sequence[int]) -> None:
+        for hold, charge in zip(holds, charges, strict=True):
+            row = (request_id, hold.account, hold.window_start_ms, hold.amount, charge)
+            self._journal.change(_SETTLED, row)
+
+    def recovered(self, request_id: str, holds: Iterable[tuple[str, int, int]]) -> None:
+        """`holds`: account, window start, amount."""
+        for account, start, amount in holds:
+            self._journal.change(_RECOVERED, (request_id, account, start, amount, amount))
+        self._journal.change(_CRASHED, (request_id,))
+
+    def followed(self, moved: Sequence[object]) -> None:
+        """Bookings of children in their parents, as the scripts tell them: child, parent, window, held, spent, done."""
+        for at in range(0, len(moved), 6):
+            child, parent, _, held, spent, done = moved[at : at + 6]
+            if done:
+                self._journal.change(_FOLDED, (_number(spent), str(child), str(parent)))
+            else:
+                self._journal.change(_FOLLOWED, (_number(held), str(child), str(parent)))
+
+    def _granted(self, reservation: Reservation) -> None:
+        self._journal.change(_GRANTED, (reservation.granted.usd, reservation.granted.thinking, reservation.request_id))
+
+
+def _number(value: object) -> int:
+    return int(str(value))
