@@ -5,6 +5,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Annotated, Any, Literal, cast
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
@@ -22,7 +23,7 @@ Usd = Annotated[Decimal, Field(gt=0, le=10**9, decimal_places=9)]
 Tokens = Annotated[int, Field(gt=0, le=10**15)]
 Share = Annotated[Decimal, Field(gt=0, le=10, decimal_places=4)]
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]
-WEBHOOK = r"^https?://[^\s/?#]+[^\s#]*$"
+WEBHOOK = r"^https?://[!\"$-.0->@-~][!\"$-~]*$"
 
 
 class _Part(BaseModel):
@@ -117,6 +118,17 @@ class Budget(_Part):
             close = get_close_matches(name, available_timezones(), n=1)
             remedy = f"did you mean '{close[0]}'?" if close else "write one such as Europe/Berlin, or UTC"
             raise _mistake("a time zone of the tz database", remedy) from None
+
+    @field_validator("webhook")
+    @classmethod
+    def _reachable(cls, url: str | None) -> str | None:
+        try:
+            reachable = url is None or (urlsplit(url).hostname and urlsplit(url).port != 0)
+        except ValueError:
+            reachable = False
+        if not reachable:
+            raise _mistake("a web address", "give it a host, and a port from 1 to 65535 or none")
+        return url
 
     @property
     def unit(self) -> Unit:

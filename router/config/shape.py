@@ -48,7 +48,7 @@ _BOUNDS = {
 _PATTERNS = {
     NAME: ("a name", "use letters, digits and . _ : / - only, and start with a letter or a digit"),
     URL: ("a web address", "start it with http:// or https://, without blanks, '?' or '#'"),
-    WEBHOOK: ("a web address", "start it with http:// or https://, without blanks or '#'"),
+    WEBHOOK: ("a web address", "start it with http:// or https://; ASCII, without blanks or '#'"),
     HEADER_NAME: ("the name of an HTTP header", "write it like x-team"),
     HOURS: ("hours of the day", 'write them like "22:30-06:00"'),
     DATE: ("a date", "write it like 2027-01-01"),

@@ -1,0 +1,144 @@
+"""Alerts: each share of a budget's limit that was spent is told once a pot and window, whoever noticed it."""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import msgspec
+from msgspec import Struct
+
+from router.budget.budget import Budget, Rolling
+from router.budget.window import seconds
+from router.types.account import Account, Unit
+from router.types.money import usd_text
+from router.types.store import BudgetStore, StoreUnavailable
+
+MOST_REMEMBERED = 100_000
+"""Windows of which this process knows what was told; the ledger knows it for all."""
+_PARTS = 10_000
+"""A share is stored as a whole number of these: the policy allows four decimals."""
+_log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+Claim = Callable[[str, int, Sequence[int]], Awaitable[Sequence[int]]]
+"""(account, window start in Unix ms, shares in ten-thousandths) → those that nobody has claimed before."""
+
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """What a webhook gets. `limit` and `spent` are in USD or in tokens; times are null where a window has no end."""
+
+    budget: str
+    scope: str
+    value: str | None
+    unit: Unit
+    limit: Decimal | int
+    spent: Decimal | int
+    share: Decimal
+    window_start: datetime | None
+    resets_at: datetime | None
+
+
+class Alerts:
+    """`touch` is called for every charge, `tick` now and then. `send` takes address and body, and returns at once."""
+
+    def __init__(self, store: BudgetStore, claim: Claim, send: Callable[[str, bytes], object]) -> None:
+        self._store, self._claim, self._send = store, claim, send
+        self._watched: dict[str, Budget] = {}
+        self._touched: dict[tuple[str, int], Account] = {}
+        self._told: dict[tuple[str, int], set[int]] = {}
+        self._unseen = False
+
+    def adopt(self, budgets: Iterable[Budget]) -> None:
+        """The policy's budgets; the next tick looks at all of their pots, as a gateway may have died before it did."""
+        self._watched = {budget.id: budget for budget in budgets if budget.alerts}
+        self._unseen = True
+
+    def touch(self, account: Account) -> None:
+        """Something was charged to it."""
+        if account.budget in self._watched:
+            self._touched[account.id, account.window_start_ms] = account
+
+    async def tick(self, now_ms: int) -> None:
+        """Tells what was crossed since the last tick; what can't be looked up now is left for the next one."""
+        touched, self._touched = self._touched, {}
+        try:
+            if self._unseen:
+                touched |= {(one.id, one.window_start_ms): one for one in await self._every(now_ms)}
+                self._unseen = False
+            if touched:
+                await self._look(list(touched.values()), now_ms)
+        except StoreUnavailable:
+            self._touched = touched | self._touched
+
+    async def _every(self, now_ms: int) -> list[Account]:
+        """Every pot of a budget with alerts that has something in it."""
+        found = []
+        for budget in self._watched.values():
+            span = budget.span(now_ms)
+            values = await self._store.values(budget.id, span.since) if budget.divided else [""]
+            found += [budget.pot(value, now_ms) for value in values]
+        return found
+
+    async def _look(self, accounts: Sequence[Account], now_ms: int) -> None:
+        balances = await self._store.balances(accounts)
+        for account, balance in zip(accounts, balances, strict=True):
+            budget = self._watched.get(account.budget)
+            if budget is not None:
+                await self._compare(budget, account, balance.spent, now_ms)
+
+    async def _compare(self, budget: Budget, account: Account, spent: int, now_ms: int) -> None:
+        pot = account.id, _window(budget, account, now_ms)
+        told = self._told.get(pot, set())
+        crossed = [part for part in sorted(map(_part, budget.alerts)) if spent * _PARTS >= part * account.limit]
+        if fresh := [part for part in crossed if part not in told]:
+            claimed = await self._claim(*pot, fresh)
+            self._remember(pot, told | set(crossed))
+            for part in claimed:
+                self._tell(budget, _notice(account, spent, Decimal(part) / _PARTS))
+
+    def _remember(self, pot: tuple[str, int], told: set[int]) -> None:
+        if len(self._told) >= MOST_REMEMBERED:
+            self._told.clear()
+        self._told[pot] = told
+
+    def _tell(self, budget: Budget, notice: Notice) -> None:
+        whose = f" of {notice.scope} {notice.value!r}" if notice.value else ""
+        text = "budget '%s'%s has spent %s of %s %s: %s of its limit"
+        _log.warning(text, notice.budget, whose, notice.spent, notice.limit, notice.unit, notice.share)
+        if budget.webhook is not None:
+            self._send(budget.webhook, _encode(notice))
+
+
+def _part(share: Decimal) -> int:
+    return int(share * _PARTS)
+
+
+def _window(budget: Budget, account: Account, now_ms: int) -> int:
+    """A rolling window moves on all the time: there an alert may come again once a length."""
+    if isinstance(budget.window, Rolling):
+        length_ms = seconds(budget.window.rolling) * 1000
+        return now_ms // length_ms * length_ms
+    return account.window_start_ms
+
+
+def _notice(account: Account, spent: int, share: Decimal) -> Notice:
+    return Notice(
+        budget=account.budget,
+        scope=account.scope,
+        value=account.value or None,
+        unit=account.unit,
+        limit=_amount(account.unit, account.limit),
+        spent=_amount(account.unit, spent),
+        share=share.normalize(),
+        window_start=_moment(account.since_ms or None),
+        resets_at=_moment(account.resets_at_ms),
+    )
+
+
+def _amount(unit: Unit, amount: int) -> Decimal | int:
+    return Decimal(usd_text(amount)) if unit is Unit.USD else amount
+
+
+def _moment(when_ms: int | None) -> datetime | None:
+    return None if when_ms is None else datetime.fromtimestamp(when_ms // 1000, UTC)
