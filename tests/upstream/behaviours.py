@@ -158,6 +158,8 @@ class Behaviour(Struct, frozen=True, kw_only=True):
     """After the first piece of content instead of half-way."""
     slow_first: bool = False
     slow_chunks: bool = False
+    pause_s: float = 0
+    """Between two chunks."""
     keep_alive: KeepAlive = KeepAlive.KEEP
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tests.upstream.anthropic import Anthropic
 from tests.upstream.ask import Ask, Json, Refused
-from tests.upstream.behaviours import BEHAVIOURS, Behaviour, Break, Framing, KeepAlive
+from tests.upstream.behaviours import Behaviour, Break, Framing, KeepAlive
 from tests.upstream.connection import Connection, chunk, head
 from tests.upstream.errors import RETRY_AFTER_S, Fault
 from tests.upstream.flavours import FLAVOURS
@@ -17,6 +17,7 @@ from tests.upstream.openai_chat import OpenAIChat
 from tests.upstream.openai_responses import OpenAIResponses
 from tests.upstream.openai_text import OpenAICompletions, OpenAIEmbeddings, models
 from tests.upstream.recorded import Recorded
+from tests.upstream.spoken import behaviour
 from tests.upstream.sse import Frame, chunks, split
 from tests.upstream.wire import Route, Wire
 
@@ -95,7 +96,7 @@ class Server:
         except msgspec.DecodeError:
             await _refuse(connection, route.wire, Fault("request", "We could not parse the JSON body of your request."))
         else:
-            await self._act(connection, request, Exchange(route.wire, ask, BEHAVIOURS.get(ask.behaviour, _MISSING)))
+            await self._act(connection, request, Exchange(route.wire, ask, behaviour(ask) or _MISSING))
 
     def _route(self, request: Recorded) -> Route | None:
         if request.method != "POST":
@@ -161,6 +162,8 @@ class Server:
         for i, parts in enumerate(chunks(frames, behaviour.framing, wire.newline)):
             if behaviour.slow_chunks or (behaviour.slow_first and i == 0):
                 await asyncio.sleep(self.slow_s)
+            if behaviour.pause_s:
+                await asyncio.sleep(behaviour.pause_s)
             await connection.write(*_off_by_one([chunk(part) for part in parts]))
 
 
