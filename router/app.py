@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from random import random
 
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 
 from adapters import catalog
 from adapters.anthropic import AnthropicAdapter
+from adapters.catalog.compare import Comparison, compare
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
@@ -68,6 +70,11 @@ def load_policy(path: Path, engines: Mapping[str, str]) -> Config:
 def inspect_policy(path: Path) -> tuple[Problem, ...]:
     """Everything that is wrong with a policy file; engines count as running."""
     return problems(path, catalog.read(), os.environ, _unlaunched(path))
+
+
+def compare_prices(days: int) -> Comparison:
+    """The catalog's prices against the price lists that are installed; nothing is downloaded."""
+    return compare(datetime.now(UTC).date(), days)
 
 
 def policy_budgets(path: Path) -> tuple[Budget, ...]:

@@ -48,10 +48,17 @@ def serve(
 
 
 @app.command()
-def check(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
+def check(
+    policy: PolicyOption = None,
+    prices: Annotated[bool, typer.Option("--prices", help="Look at the catalog's prices instead.")] = False,
+    days: Annotated[int, typer.Option(help="With --prices: unconfirmed for longer is stale.", min=0)] = 90,
+    as_json: JsonOption = False,
+) -> None:
     """Read a policy file and list everything that is wrong with it."""
     from router.app import inspect_policy
 
+    if prices:
+        _check_prices(days, as_json)
     path = _settings(policy).policy
     problems = inspect_policy(path)
     if as_json:
@@ -61,6 +68,20 @@ def check(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
             typer.echo(str(problem))
         typer.echo(f"{path}: {len(problems)} to mend" if problems else f"{path}: sound")
     raise typer.Exit(bool(problems))
+
+
+def _check_prices(days: int, as_json: bool) -> NoReturn:
+    """Lists where the catalog and the installed price lists differ; fails where that has no reason."""
+    from router.app import compare_prices
+
+    found = compare_prices(days)
+    if as_json:
+        _echo_json(found)
+    else:
+        for line in (*found.disagreements, *found.stale):
+            typer.echo(str(line))
+        typer.echo(str(found))
+    raise typer.Exit(bool(found.unexplained))
 
 
 @app.command()

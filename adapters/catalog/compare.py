@@ -43,10 +43,18 @@ class Disagreement(Struct, frozen=True):
     why: str
     """Empty: unexplained."""
 
+    def __str__(self) -> str:
+        ours = "nothing" if self.ours is None else f"{self.ours.normalize():f}"
+        theirs = f"{self.theirs.normalize():f}"
+        return f"{self.model}: {self.cell} is {ours}, {theirs} in {self.source}: {self.why or 'UNEXPLAINED'}"
+
 
 class Stale(Struct, frozen=True):
     model: str
     why: str
+
+    def __str__(self) -> str:
+        return f"{self.model}: stale: {self.why}"
 
 
 class Comparison(Struct, frozen=True):
@@ -57,6 +65,12 @@ class Comparison(Struct, frozen=True):
     @property
     def unexplained(self) -> tuple[Disagreement, ...]:
         return tuple(found for found in self.disagreements if not found.why)
+
+    def __str__(self) -> str:
+        if not self.sources:
+            return 'no price list is installed to compare with: pip install "lowpass[prices]" or "lowpass[litellm]"'
+        counts = f"{len(self.disagreements)} disagreements, {len(self.unexplained)} of them unexplained"
+        return f"{counts}; {len(self.stale)} stale (against {' and '.join(self.sources)})"
 
 
 def compare(today: date, stale_days: int = STALE_DAYS) -> Comparison:
