@@ -4,7 +4,7 @@ A model whose price has changed gets a new table before its old ones; one that t
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -59,7 +59,19 @@ def _merged(model: str, sources: Sequence[Source], known: Sequence[Difference]) 
             if cell not in cells or (rule.use == source.name if rule else value > cells[cell]):
                 cells[cell] = value
     cells.setdefault(Cell("", "", 0, "output"), Decimal(0))  # embeddings
-    return cells
+    return _sized(cells) | cells
+
+
+def _sized(cells: Mapping[Cell, Decimal]) -> dict[Cell, Decimal]:
+    """Rates of tiers for sizes that no list gives them for: dearer in proportion to the standard ones."""
+    found = {}
+    standard = {cell: value for cell, value in cells.items() if cell.above and not cell.tier and cell.name in RATES}
+    for tier in {cell.tier for cell in cells if cell.tier}:
+        for cell, value in standard.items():
+            small = cells.get(cell._replace(tier=tier, above=0))
+            if small is not None:
+                found[cell._replace(tier=tier)] = small * value / cells[cell._replace(above=0)]
+    return found
 
 
 def _made(row: Row, version: str, today: date) -> Table:

@@ -78,7 +78,8 @@ def _rules(
         figures = groups[when, tier, above]
         rates = {name: value for name, value in figures.items() if name in RATES}
         each = {name.removeprefix(EACH): value for name, value in figures.items() if name.startswith(EACH)}
-        if not figures or factors.get(tier) is not None:
+        less = max((group[2] for group in groups if group[:2] == (when, tier) and group[2] < above), default=0)
+        if factors.get(tier) is not None or (above and figures == groups.get((when, tier, less))):
             continue
         selector: Row = {"above": above} if above else {}
         selector |= {"service_tier": tier} if tier else {}
