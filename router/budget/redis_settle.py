@@ -31,7 +31,8 @@ class Ending(Struct):
     holds: Sequence[Hold]
     charges: Sequence[int]
     drop: bool
-    tries: int = 0
+    unsure: bool = False
+    """It was sent, and no answer came: it may have been booked."""
     above: Sequence[str] = ()
     """Accounts above those of the holds: where a child is closed or overrun they change too."""
 
@@ -68,7 +69,6 @@ class Settlements:
             self._send(ending)
 
     def _send(self, ending: Ending) -> None:
-        ending.tries += 1
         keys = self._server.keys
         names = (*(hold.account for hold in ending.holds), *ending.above)
         touched = [keys.requests + ending.request_id, keys.owner(self._owner), keys.owners]
@@ -82,6 +82,7 @@ class Settlements:
 
     def _ended(self, ending: Ending, reply: Reply | Exception) -> None:
         if isinstance(reply, StoreUnavailable):
+            ending.unsure = True
             self._wake(None)
             return
         if isinstance(reply, Exception):
@@ -114,7 +115,7 @@ class Settlements:
                 told = (ending.request_id, charge, hold.account)
                 _log.error("request %s was charged %d in %s, where it held nothing", *told)
         # Done before: by this one, whose answer was lost, or by another one, which has written its rows.
-        if how or ending.tries > 1:
+        if how or ending.unsure:
             if not ending.drop:
                 self._rows.settled(ending.request_id, ending.holds, ending.charges)
             self._rows.followed(moved)
