@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import count
@@ -104,9 +104,14 @@ class Server:
         return self._process
 
     def kill(self) -> None:
-        """As a crash would end it. Its sessions end by themselves once they notice."""
+        """As a crash would end it, with all of its sessions."""
+        with closing(self._admin()) as connection:
+            family = [pid for (pid,) in connection.execute("SELECT pid FROM pg_stat_activity").fetchall()]
         self.process.kill()
         self.process.wait()
+        for pid in family:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """The folder goes too."""
