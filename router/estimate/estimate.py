@@ -4,7 +4,7 @@ from router.estimate.bill import Bill, bill
 from router.estimate.learn import Learned
 from router.estimate.price import charge
 from router.estimate.size import LEAST_ANSWER, output_bound, size
-from router.estimate.thinking import Rung, card, lowest, rungs
+from router.estimate.thinking import LEAST_THOUGHT, NUMBERED, Rung, card, lowest, rungs
 from router.estimate.tokens import input_bound, input_rough, input_tokens, script
 from router.types.account import Amount
 from router.types.classification import Task
@@ -90,13 +90,14 @@ def _cost(target: Target, tokens_in: int, tokens_out: int, thinking: int) -> int
 
 
 def _least(target: Target, request: Request, learned: Learned, task: Task, worst: Bill, tight: Amount) -> Amount:
-    thought = lowest(target, learned, task)
-    most = output_bound(target, request)
-    output = min(most, thought + LEAST_ANSWER)
-    thinking = target.model.thinking
-    seen = thinking.contract is Contract.EXACT or thinking.streamed
-    least = worst.amount(output, 0 if thought == 0 else thought if seen else output)
-    return Amount(min(least.usd, tight.usd), min(least.thinking, tight.thinking))
+    thought, thinking = lowest(target, learned, task), target.model.thinking
+    if not thinking.can_stop and thinking.contract in NUMBERED:
+        thought = max(thought, LEAST_THOUGHT)
+    output = min(output_bound(target, request), thought + LEAST_ANSWER)
+    bounded = thought == 0 or thinking.contract is Contract.EXACT or thinking.streamed
+    least = worst.amount(output, thought if bounded else output)
+    # The usual start of a metered stream may be less than what another level, or a capped answer, would need.
+    return least if least.usd <= tight.usd and least.thinking <= tight.thinking else tight
 
 
 def _expected(target: Target, request: Request, rung: Rung, learned: Learned, task: Task) -> tuple[int, int]:

@@ -7,14 +7,11 @@ from msgspec import Struct, structs
 from router.estimate.estimate import bill_of, per_choice
 from router.estimate.learn import Learned
 from router.estimate.size import LEAST_ANSWER, Size, size
-from router.estimate.thinking import NUMBERED, Rung, rungs
+from router.estimate.thinking import LEAST_THOUGHT, NUMBERED, Rung, rungs
 from router.types.account import Amount
 from router.types.plan import Candidate
 from router.types.request import Endpoint, Request
 from router.types.target import Contract
-
-LEAST_THOUGHT = 256
-"""Fewer thinking tokens are not worth asking for; unless the client did."""
 
 
 class Fit(Struct, frozen=True, kw_only=True):
@@ -107,8 +104,10 @@ def _shrunk(step: Candidate, rung: Rung, figures: Size, limits: _Limits) -> Rung
     if not rung.thinks or thinking.contract not in NUMBERED:
         return None
     number = min(rung.number or figures.most, limits.thinking, limits.output - _room(figures))
-    least = max(thinking.minimum, min(LEAST_THOUGHT, rung.number or LEAST_THOUGHT))
-    return Rung(rung.effort, min(rung.p90, number), number) if number >= least else None
+    least = max(thinking.minimum, min(LEAST_THOUGHT, rung.number or LEAST_THOUGHT, figures.most // 2), 1)
+    smaller = Rung(rung.effort, min(rung.p90, number), number)
+    answers = limits.output >= min(figures.most, smaller.p90 + LEAST_ANSWER)
+    return smaller if number >= least and answers else None
 
 
 def _fit(rung: Rung, figures: Size, limits: _Limits, lowered: tuple[str, ...] = ()) -> Fit:

@@ -16,6 +16,8 @@ SCALE = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_57
 """Tokens for words that a card gives no figure for: Google's own translation for Gemini 2.5."""
 MOST = 32_768
 """For words beyond."""
+LEAST_THOUGHT = 256
+"""To fit a budget, no smaller number is asked for; unless the client did."""
 USUAL = "medium"
 """Where a model's own default stands among its levels, as far as anyone knows."""
 NUMBERED = (Contract.EXACT, Contract.TARGET)
@@ -127,7 +129,8 @@ def _words(target: Target, asked: str, learned: Learned, task: Task) -> Iterator
     yield Rung(asked, most)
     if thinking.contract is Contract.LEVEL:
         levels = thinking.levels or WORDS
-        for word in reversed(levels[: position(levels, asked or USUAL)]):
+        above = position(levels, asked) if asked else position(levels, USUAL) + 1
+        for word in reversed(levels[:above]):
             if word != "none":
                 most = min(most, p90(target, word, learned, task))
                 yield Rung(word, most)

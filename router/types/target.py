@@ -74,7 +74,9 @@ class Thinking(Struct, frozen=True, kw_only=True):
     @property
     def can_stop(self) -> bool:
         """Thinking can be switched off."""
-        return self.contract in (Contract.NONE, Contract.SWITCH) or "none" in self.levels
+        if self.contract in (Contract.NONE, Contract.SWITCH):
+            return True
+        return self.contract is not Contract.ALWAYS_ON and "none" in self.levels
 
 
 class Model(Struct, frozen=True, kw_only=True):
