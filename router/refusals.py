@@ -7,6 +7,7 @@ from math import ceil
 import msgspec
 from msgspec import Raw
 
+from router.budget.loops import Kind, Tripped
 from router.errors import TABLE, ClientError
 from router.report.moment import iso
 from router.types.account import Refused as RefusedAccount
@@ -132,6 +133,28 @@ def unknown_budget(name: str, known: Iterable[str]) -> ClientError:
 def store_down() -> ClientError:
     message = "The store of the budgets does not answer, so nothing can be held; no request is sent until it does."
     return ClientError(503, "budgets_unavailable", message, type="api_error")
+
+
+def loop_detected(tripped: Tripped) -> ClientError:
+    """Trying again changes nothing before `until`, and nothing at all where that is null."""
+    money = tripped.kind in (Kind.SPEND_SPIKE, Kind.SESSION_USD)
+    until = None if tripped.until_ms is None else iso(tripped.until_ms)
+    loop: dict[str, object] = {
+        "kind": tripped.kind,
+        "scope": tripped.scope,
+        "subject": tripped.subject,
+        "seen": amount_json(Unit.USD, tripped.seen) if money else tripped.seen,
+        "limit": amount_json(Unit.USD, tripped.limit) if money else tripped.limit,
+        "unit": "usd" if money else "requests",
+        "at": iso(tripped.at_ms),
+        "until": until,
+    }
+    ends = "Begin a new session." if until is None else f"It may go on after {until}."
+    message = f"Stopped {tripped.scope} '{tripped.subject}': {tripped.reason}. {ends}"
+    extra: dict[str, object] = {"loop": loop}
+    if tripped.kind is Kind.SESSION_TURNS:
+        return ClientError(429, "turn_limit", message, type="rate_limit_error", extra=extra, headers=_NO_RETRY)
+    return ClientError(429, "loop_detected", message, type="rate_limit_error", extra=extra, headers=_NO_RETRY)
 
 
 def ledger_down() -> ClientError:

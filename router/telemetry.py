@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from router.budget.loops import Kind
 from router.types.attempt import Attempt
 from router.types.money import NANO_PER_USD
 
@@ -26,6 +27,7 @@ class Telemetry(Collector):
         self.in_flight = 0
         self.health: Mapping[str, str] = {}
         self.policy_errors = 0
+        self.loops: Mapping[str, int] = dict.fromkeys(Kind, 0)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -57,6 +59,8 @@ class Telemetry(Collector):
         yield _gauge("lowpass_in_flight", "Requests being answered.", self.in_flight)
         unhealthy = sum(state in ("open", "half-open") for state in self.health.values())
         yield _gauge("lowpass_open_circuits", "Targets that are not asked after failures.", unhealthy)
+        tripped = {(str(kind),): count for kind, count in self.loops.items()}
+        yield _counter("lowpass_loops_tripped", "Trips of the loop breaker.", ("kind",), tripped)
         yield _counter("lowpass_policy_errors", "Edits of the policy that were refused.", (), {(): self.policy_errors})
 
 

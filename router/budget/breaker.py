@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
-from msgspec import Struct
 
 from router.budget.conversations import Conversations
-from router.budget.fingerprint import Turn, heard_bits, read, said_bits
+from router.budget.fingerprint import Turn, Words, read, words
 from router.budget.incidents import Incidents, holds, resting
 from router.budget.loops import Kind, Loops, Scope, Tripped
 from router.budget.pairs import SUSPECT, Pairs
-from router.budget.streak import Chain, ChainRow, Latest, Subject, SubjectRow
+from router.budget.streak import Asked, Chain, ChainRow, Latest, Subject, SubjectRow
 from router.types.journal import Journal
 from router.types.money import usd_text
 from router.types.request import Caller, Request
@@ -31,26 +30,6 @@ _CHAIN_ROW = msgspec.json.Decoder(ChainRow)
 _SUBJECT_ROW = msgspec.json.Decoder(SubjectRow)
 
 
-class _Asked(Struct):
-    """A request in progress."""
-
-    key: Subject
-    session: Subject | None
-    place: str
-    """Of the session among the sessions."""
-    alone: bool
-    """Nothing else of its session is in progress: only what waits for an answer before it goes on can be a loop."""
-    quiet: bool
-    """Nor anything else of its key."""
-    turn: Turn | None = None
-    chain: Chain | None = None
-    again: bool = False
-    """Its conversation's newest request, sent again after that was answered."""
-    news: bool = True
-    single: bool = False
-    """Without a transcript."""
-
-
 class Breaker:
     """What one process remembers of who repeats what. Call `check`, then `settled`, once a request."""
 
@@ -61,7 +40,7 @@ class Breaker:
         self._talks, self._pairs = Conversations(), Pairs()
         self._sessions: Latest[Subject] = Latest(KEPT)
         self._keys: Latest[Subject] = Latest(KEPT)
-        self._asked: Latest[_Asked] = Latest(IN_PROGRESS)
+        self._asked: Latest[Asked] = Latest(IN_PROGRESS)
         self._changed: dict[str, ChainRow | SubjectRow] = {}
 
     @property
@@ -93,9 +72,10 @@ class Breaker:
             return
         now = self._clock()
         self._spend(asked, caller, cost, now)
-        self._judge(asked, caller, now)
-        if answer and asked.turn is not None:
-            self._talks.answered(asked.turn, answer)
+        if asked.turn is not None:
+            self._judge(asked, asked.turn, caller, now)
+            if answer:
+                self._talks.answered(asked.turn, answer)
 
     # Rows
 
@@ -123,7 +103,7 @@ class Breaker:
 
     # Before a request is served
 
-    def _admit(self, request: Request, caller: Caller) -> _Asked:
+    def _admit(self, request: Request, caller: Caller) -> Asked:
         key, name, session, place = self._keys.get(caller.id), request.limits.session, None, ""
         if key is None:
             key = Subject(caller.name or caller.id or "anonymous")
@@ -132,16 +112,16 @@ class Breaker:
             place = f"{caller.id}|{name}"
             session = self._sessions.get(place) or Subject(name)
             self._sessions.put(place, session)
-        return _Asked(key, session, place, session is None or not session.open, not key.open)
+        return Asked(key, session, place, session is None or not session.open, not key.open)
 
-    def _resting(self, asked: _Asked, now_ms: int) -> Tripped | None:
+    def _resting(self, asked: Asked, now_ms: int) -> Tripped | None:
         for subject in (asked.session, asked.key):
             tripped = None if subject is None else resting(subject.row, now_ms)
             if tripped is not None:
                 return tripped
         return None
 
-    def _worn_out(self, asked: _Asked, now_ms: int) -> Tripped | None:
+    def _worn_out(self, asked: Asked, now_ms: int) -> Tripped | None:
         """The end of a session's life."""
         loops, session = self.loops, asked.session
         if session is None:
@@ -162,21 +142,21 @@ class Breaker:
             self._incidents.tell(tripped)
         return tripped
 
-    def _look(self, asked: _Asked, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
+    def _look(self, asked: Asked, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
         turn = read(request, caller.id)
         if turn is None:
             return None
-        asked.turn, asked.single = turn, turn.previous is None
-        chain, again = self._talks.follow(turn, caller.id)
-        if asked.single or asked.session is not None:
-            asked.news = _news(asked, turn)
-        if chain is not None:
-            asked.chain, asked.again = chain, again and not chain.open
-            return self._chained(asked, chain, turn, caller, now_ms)
+        asked.turn = turn
+        asked.chain, asked.again = self._talks.follow(turn, caller.id)
+        if asked.chain is not None:
+            asked.waited = not asked.chain.open
+            return self._chained(asked, asked.chain, turn, caller, now_ms)
         pair = asked.key.pair
-        return pair if asked.single and not asked.news and holds(pair, now_ms) else None
+        if asked.single and holds(pair, now_ms) and asked.key.memory.knows(words(turn).heard):
+            return pair
+        return None
 
-    def _chained(self, asked: _Asked, chain: Chain, turn: Turn, caller: Caller, now_ms: int) -> Tripped | None:
+    def _chained(self, asked: Asked, chain: Chain, turn: Turn, caller: Caller, now_ms: int) -> Tripped | None:
         row, most = chain.row, self.loops.no_progress
         if row.stale >= SUSPECT:
             self._changed[f"chain|{turn.key}|"] = row
@@ -187,7 +167,7 @@ class Breaker:
         reason = f"{row.stale} turns of one conversation brought nothing new"
         return self._trip_chain(asked, chain, kind, reason, row.stale, most, now_ms)
 
-    def _begin(self, request_id: str, asked: _Asked) -> None:
+    def _begin(self, request_id: str, asked: Asked) -> None:
         self._asked.put(request_id, asked)
         asked.key.open += 1
         asked.key.singles += asked.single
@@ -198,7 +178,7 @@ class Breaker:
 
     # Once it is over
 
-    def _spend(self, asked: _Asked, caller: Caller, cost: int, now_ms: int) -> None:
+    def _spend(self, asked: Asked, caller: Caller, cost: int, now_ms: int) -> None:
         asked.key.row.turns += 1
         self._charge(asked.key, Scope.KEY, cost, now_ms)
         self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
@@ -215,24 +195,36 @@ class Breaker:
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
         row.tripped = self._trip(row, Kind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
 
-    def _judge(self, asked: _Asked, caller: Caller, now_ms: int) -> None:
-        if asked.session is not None and asked.alone:
-            self._judge_session(asked.session, asked.news, now_ms)
-        if asked.chain is not None and asked.again:
-            self._judge_again(asked, asked.chain, now_ms)
-        if asked.single and asked.quiet:
-            asked.key.judge(asked.news)
+    def _judge(self, asked: Asked, turn: Turn, caller: Caller, now_ms: int) -> None:
+        paired = asked.single and asked.quiet
+        if asked.session is None and asked.chain is None and not paired:
+            return
+        found = words(turn)
+        if asked.chain is not None:
+            self._judge_chain(asked, asked.chain, turn, found, now_ms)
+        if asked.session is not None:
+            self._judge_session(asked.session, asked.alone, turn, found, now_ms)
+        if paired:
+            asked.key.wordings.append(hash(found.heard))
+            asked.key.judge(turn, found.heard)
             self._judge_pair(asked.key, caller, now_ms)
 
-    def _judge_session(self, session: Subject, news: bool, now_ms: int) -> None:
-        session.judge(news)
+    def _judge_session(self, session: Subject, alone: bool, turn: Turn, found: Words, now_ms: int) -> None:
+        """Requests that do not wait for each other are no loop."""
+        if not alone:
+            session.row.stale = 0
+            return
+        session.judge(turn, found.heard | found.said)
         row, most = session.row, self.loops.repeats
         if row.stale >= most and row.tripped is None:
             reason = f"{row.stale} requests of the session, one after another, had no new word"
             row.tripped = self._trip(row, Kind.REPEATS, Scope.SESSION, session.name, reason, row.stale, most, now_ms)
 
-    def _judge_again(self, asked: _Asked, chain: Chain, now_ms: int) -> None:
-        chain.again += 1
+    def _judge_chain(self, asked: Asked, chain: Chain, turn: Turn, found: Words, now_ms: int) -> None:
+        if not asked.again:
+            chain.judge(turn, found)
+            return
+        chain.again += asked.waited
         again, most = chain.again, self.loops.repeats
         if again >= most and chain.row.tripped is None:
             reason = f"the same request of a conversation was sent again {again} times, one after another"
@@ -252,7 +244,7 @@ class Breaker:
     # Tripping
 
     def _trip_chain(
-        self, asked: _Asked, chain: Chain, kind: Kind, reason: str, seen: int, limit: int, now_ms: int
+        self, asked: Asked, chain: Chain, kind: Kind, reason: str, seen: int, limit: int, now_ms: int
     ) -> Tripped:
         """A conversation is refused whoever goes on with it, and the session that it belongs to as a whole."""
         row, chain.again = chain.row, 0
@@ -262,7 +254,7 @@ class Breaker:
             asked.session.row.tripped = row.tripped
         return row.tripped
 
-    def _subject(self, asked: _Asked, row: ChainRow) -> tuple[Scope, str]:
+    def _subject(self, asked: Asked, row: ChainRow) -> tuple[Scope, str]:
         if asked.session is not None:
             return Scope.SESSION, asked.session.name
         names = sorted({key.name for name in row.callers if (key := self._keys.get(name)) is not None})
@@ -288,15 +280,3 @@ class Breaker:
 def _leads(row: ChainRow, caller: str, turns: int) -> bool:
     """Nobody is refused for a conversation into which a chance quotation drew him."""
     return len(row.callers) == 1 or 4 * row.callers[caller] >= turns
-
-
-def _news(asked: _Asked, turn: Turn) -> bool:
-    """One new word is enough: the requests of a session or key need not belong together."""
-    words = heard_bits(turn.heard) | said_bits(turn.said)
-    new = 0
-    if asked.session is not None:
-        new |= asked.session.memory.learn(words)
-    if asked.single:
-        new |= asked.key.memory.learn(words)
-        asked.key.wordings.append(hash(words))
-    return turn.media or new != 0

@@ -1,6 +1,6 @@
 """Which conversation a request continues: by its own transcript, or because its prompt is somebody's answer."""
 
-from router.budget.fingerprint import Turn, ends
+from router.budget.fingerprint import Turn, echoes, ends
 from router.budget.streak import Chain, Latest
 
 KEPT = 16_384
@@ -10,8 +10,8 @@ KEPT_FIRST = 32_768
 
 
 class Conversations:
-    """A conversation moves on under the key of its newest turn. What branches off an older one is a new one, and
-    a request that is sent again, however often, is not a further turn: depth counts, not width."""
+    """A conversation goes on from the newest turn of any of its callers. What branches off an older one is a new one,
+    and a request that is sent again, however often, is not a further turn: depth counts, not width."""
 
     def __init__(self) -> None:
         self.chains: Latest[Chain] = Latest(KEPT)
@@ -20,38 +20,34 @@ class Conversations:
 
     def follow(self, turn: Turn, caller: str) -> tuple[Chain | None, bool]:
         """The conversation, if the turn before was seen; and whether this is its newest request, sent again."""
-        quoted = self._quoted(turn)
-        if quoted not in self.chains and self._sent(turn):
-            return self.chains.get(turn.key), True
-        chain = self._before(turn.previous if quoted is None else quoted)
+        chain = self.chains.get(turn.key)
+        if chain is not None and chain.newest == turn.key and chain.size == turn.size:
+            return chain, True
+        chain = self._from(self._quoted(turn)) or self._from(turn.previous)
         if chain is None:
             self._first.put(turn.key, turn.size)
             return None, False
-        chain.advance(turn, caller)
+        self.chains.pop(chain.heads.get(caller, 0), None)
+        chain.move(turn, caller)
         self.chains.put(turn.key, chain)
         return chain, False
 
     def answered(self, turn: Turn, answer: str) -> None:
         """An answer that only repeats its prompt leads nowhere."""
-        found = ends(answer)
-        if found is not None and not set(found) & set(ends(turn.heard) or ()):
-            for end in found:
+        if not echoes(turn, answer):
+            for end in ends(answer) or ():
                 self._answers.put(end, turn.key)
 
     def _quoted(self, turn: Turn) -> int | None:
         """The turn whose answer was heard."""
         for end in (ends(turn.heard) or ()) if self._answers else ():
             found = self._answers.get(end)
-            if found is not None and found != turn.key and (found in self.chains or found in self._first):
+            if found is not None and found != turn.key:
                 return found
         return None
 
-    def _sent(self, turn: Turn) -> bool:
-        chain = self.chains.get(turn.key)
-        return turn.size == (self._first.get(turn.key) if chain is None else chain.size)
-
-    def _before(self, key: int | None) -> Chain | None:
+    def _from(self, key: int | None) -> Chain | None:
         if key is None:
             return None
-        chain = self.chains.pop(key, None)
+        chain = self.chains.get(key)
         return Chain() if chain is None and key in self._first else chain

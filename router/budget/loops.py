@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from router.budget.window import seconds
 from router.types.money import nano_from_usd
@@ -15,7 +16,11 @@ Usd = Annotated[Decimal, Field(gt=0, le=1_000_000_000, decimal_places=9)]
 
 
 def _length(text: str) -> str:
-    seconds(text)
+    try:
+        seconds(text)
+    except ValueError as error:
+        context = {"expected": "a length of time", "remedy": str(error)}
+        raise PydanticCustomError("mistake", "not {expected}", context) from None
     return text
 
 
@@ -49,7 +54,7 @@ class Loops(_Part):
 
     enabled: bool = True
     no_progress: Annotated[int, Field(ge=8)] = Field(
-        30, description="Turns of a conversation, one after another, that bring nothing new."
+        24, description="Turns of a conversation, one after another, that bring nothing new."
     )
     repeats: Annotated[int, Field(ge=8)] = Field(
         80, description="Requests of a session, one after another, without a new word."

@@ -5,15 +5,15 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from router.budget.fingerprint import Turn, heard_bits, said_bits
+from router.budget.fingerprint import Turn, Words
 from router.budget.loops import Spike, Tripped
 
 Held = TypeVar("Held")
 GAIN = 3
 """A turn that brings something new outweighs so many that bring nothing."""
 SHARE = 8
-"""A turn of a conversation is new if one word in so many is."""
-KEPT_BITS = 640
+"""A turn of a conversation is new if one word in so many is; what is new to a half ends every streak."""
+KEPT_BITS = 800
 """A memory forgets its older half when the newer has so many words: about the last 20 turns of a lively talk."""
 LEARNING = 4
 """Turns that a conversation found again after a restart needs before it can be judged: its words were not kept."""
@@ -46,13 +46,16 @@ class Memory:
     def __init__(self) -> None:
         self.recent = self.older = 0
 
-    def learn(self, words: int) -> int:
-        """Those of them that are new."""
+    def share(self, words: int) -> float:
+        """Of the words, those that are new; from then on they are known."""
         new = words & ~(self.recent | self.older)
         self.recent |= words
         if self.recent.bit_count() > KEPT_BITS:
             self.older, self.recent = self.recent, words
-        return new
+        return new.bit_count() / words.bit_count() if new else 0.0
+
+    def knows(self, words: int) -> bool:
+        return not words & ~self.words
 
     @property
     def words(self) -> int:
@@ -72,31 +75,28 @@ class ChainRow(Struct, omit_defaults=True):
 class Chain:
     """One conversation, whoever leads it: each request builds on the one before."""
 
-    __slots__ = ("again", "learning", "memory", "open", "row", "size")
+    __slots__ = ("again", "heads", "learning", "memory", "newest", "open", "row", "size")
 
     def __init__(self, row: ChainRow | None = None) -> None:
         self.row, self.learning = row or ChainRow(), LEARNING if row else 0
-        self.memory, self.size = Memory(), 0
-        self.again, self.open = 0, 0
+        self.memory, self.size, self.newest = Memory(), 0, 0
+        """Bytes and key of its newest turn."""
+        self.heads: dict[str, int] = {}
+        """The newest turn of each caller: where it can go on."""
+        self.again = self.open = 0
         """How often its last request was sent again, one after another; and how many of them are in progress."""
 
-    def advance(self, turn: Turn, caller: str) -> None:
+    def move(self, turn: Turn, caller: str) -> None:
         row = self.row
         row.turns += 1
         row.callers[caller] = row.callers.get(caller, 0) + 1
-        self.size, self.again = turn.size, 0
-        news = self._news(turn)
-        if self.learning:
-            self.learning -= 1
-        elif news:
-            row.stale = max(0, row.stale - GAIN)
-        else:
-            row.stale += 1
+        self.newest, self.size, self.again = turn.key, turn.size, 0
+        self.heads[caller] = turn.key
 
-    def _news(self, turn: Turn) -> bool:
-        parts = (heard_bits(turn.heard), said_bits(turn.said))
-        new = [self.memory.learn(words).bit_count() * SHARE for words in parts]
-        return turn.media or any(count and count >= words.bit_count() for count, words in zip(new, parts, strict=True))
+    def judge(self, turn: Turn, found: Words) -> None:
+        """A turn that was sent: does it bring anything new?"""
+        news = max(self.memory.share(found.heard), self.memory.share(found.said), float(turn.media))
+        self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
 
 
 class SubjectRow(Struct, omit_defaults=True):
@@ -133,14 +133,10 @@ class Subject:
         """Turns taken with the partner; requests without a transcript."""
         self.wordings: deque[int] = deque(maxlen=LOOKED_AT)
 
-    def judge(self, news: bool) -> None:
-        row = self.row
-        if self.learning:
-            self.learning -= 1
-        elif news:
-            row.stale = max(0, row.stale - GAIN)
-        else:
-            row.stale += 1
+    def judge(self, turn: Turn, words: int) -> None:
+        """One new word counts, several end the streak: requests of a session or key need not belong together."""
+        news = max(self.memory.share(words), float(turn.media))
+        self.learning = _count(self.row, 1 if news * SHARE >= 1 else news, self.learning)
 
     def spend(self, cost: int, spike: Spike | None, now_ms: int) -> int | None:
         """The limit that this makes it exceed, if so: only where what is usual is known."""
@@ -161,3 +157,34 @@ class Subject:
         row.peak = max(row.spending, row.peak * faded // MONTH_MS)
         row.windows += row.spending > 0
         row.window, row.spending = window, 0
+
+
+class Asked(Struct):
+    """A request in progress."""
+
+    key: Subject
+    session: Subject | None
+    place: str
+    """Of the session among the sessions."""
+    alone: bool
+    """Nothing else of its session is in progress: only what waits for an answer before it goes on can be a loop."""
+    quiet: bool
+    """Nor anything else of its key."""
+    turn: Turn | None = None
+    chain: Chain | None = None
+    again: bool = False
+    """Its conversation's newest request, sent again."""
+    waited: bool = False
+    """Until that was answered."""
+
+    @property
+    def single(self) -> bool:
+        """Without a transcript."""
+        return self.turn is not None and self.turn.previous is None
+
+
+def _count(row: ChainRow | SubjectRow, news: float, learning: int) -> int:
+    """Lengthens or shortens the streak by the share of news; returns what is left to learn before it may."""
+    if not learning:
+        row.stale = 0 if news >= 0.5 else max(0, row.stale - GAIN) if news else row.stale + 1
+    return max(0, learning - 1)

@@ -87,4 +87,5 @@ def _config(path: Path, digest: str, policy: Policy, targets: dict[str, Target])
         sensitivity=policy.sensitivity,
         budgets=policy.budgets,
         budget_status=policy.budget_status,
+        loops=policy.loops,
     )

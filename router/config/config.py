@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from router.budget.budget import Budget
+from router.budget.loops import Loops
 from router.config.policy import Sensitivity
 from router.decide.strategies import Strategy
 from router.types.target import Model, Provider, Target
@@ -37,3 +38,4 @@ class Config(Struct, frozen=True, kw_only=True):
     sensitivity: Sensitivity
     budgets: tuple[Budget, ...]
     budget_status: Literal[402, 429]
+    loops: Loops = Loops()

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, SecretStr, StringConstraints, Tag
 
 from router.budget.budget import Budget
+from router.budget.loops import Loops
 from router.classify.sensitivity import Detector
 from router.config.price_row import PriceRow
 from router.decide.requirements import Requirements
@@ -36,6 +37,7 @@ class ThinkingRow(Part):
     levels: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
     minimum: int = 0
+    streamed: bool = Field(False, description="A stream shows the thoughts as they come: they can be metered.")
 
 
 class ModelRow(Part):
@@ -109,3 +111,4 @@ class Policy(Part):
         Annotated[Literal["refuse"], Tag("word")] | Annotated[PriceRow, Tag("rates")], Discriminator(_word)
     ] = Field("refuse", description="What a model without a price is charged at; USD per million tokens.")
     budget_status: Literal[402, 429] = 402
+    loops: Loops = Loops()

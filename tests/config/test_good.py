@@ -181,3 +181,15 @@ def test_engines_needed(text: str, names: tuple[str, ...], tmp_path: Path) -> No
 
 def test_engines_needed_of_no_file(tmp_path: Path) -> None:
     assert engines_needed(tmp_path / "none.yaml") == ()
+
+
+def test_loops() -> None:
+    loops = loaded(EVERYTHING).loops
+    assert (loops.no_progress, loops.repeats, loops.session_turns, loops.exempt) == (40, 100, 1000, ("monitor",))
+    assert (loops.session_nano, loops.cool_down_ms) == (25_000_000_000, 1_800_000)
+    assert loops.spike is not None
+    assert (loops.spike.window_ms, loops.spike.factor, loops.spike.floor) == (300_000, 10, 12_500_000_000)
+
+
+def test_loops_are_watched_for_unasked() -> None:
+    assert loaded(DEFAULT).loops.enabled

@@ -1,0 +1,34 @@
+"""What the loop breaker stopped."""
+
+from router.ledger.connection import Connection
+from router.report.report import Column, Kind, Report
+
+_LATEST = """
+    SELECT at_ms, kind, scope, subject, reason, until_ms FROM incidents
+    WHERE at_ms >= ? AND at_ms < ? ORDER BY at_ms DESC, id DESC LIMIT 1000
+"""
+_COLUMNS = (
+    Column("time", Kind.TIME),
+    Column("kind"),
+    Column("scope"),
+    Column("subject"),
+    Column("reason"),
+    Column("until", Kind.TIME),
+)
+_NOTE = "The newest 1,000. The subject was refused until the time stated; without one, for good."
+_EVER_MS = 2**62
+
+
+def incidents(connection: Connection, since_ms: int | None, until_ms: int | None) -> Report:
+    """The newest first."""
+    bounds = (since_ms or 0, _EVER_MS if until_ms is None else until_ms)
+    rows = tuple(tuple(row) for row in connection.execute(_LATEST, bounds).fetchall())
+    return Report(
+        name="incidents",
+        title="Incidents",
+        columns=_COLUMNS,
+        rows=rows,
+        note=_NOTE,
+        since_ms=since_ms,
+        until_ms=until_ms,
+    )
