@@ -41,10 +41,11 @@ class Trial:
         usage = reply.usage or self._estimated(sum(len(raw) for raw in reply.body.values()))
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
-    def streamed(self, decoder: StreamDecoder, outcome: str = "ok", *, stopped: bool = False) -> Attempt:
+    def streamed(self, decoder: StreamDecoder, error: str = "", *, stopped: bool = False) -> Attempt:
         """`stopped`: at the limit of its budget, so the provider did not get to say what it used."""
         usage = self._produced(decoder) if stopped else decoder.usage or self._estimated(decoder.output_chars)
         finish = "length" if stopped else decoder.finish_reason
+        outcome = "ok" if stopped or not error else error
         return self._done(outcome, usage, finish, decoder.model_served, decoder.has_answer)
 
     def failed(self, failure: Failure) -> Attempt:

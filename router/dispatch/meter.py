@@ -1,6 +1,8 @@
 """A stream against what is held for it: the hold grows with the answer, and ends it where it can't."""
 
-from router.dispatch.purse import Purse
+from math import inf
+
+from router.dispatch.purse import ENDLESS, Purse
 from router.estimate.estimate import affordable_output, worst_cost
 from router.estimate.learn import EXTEND
 from router.types.account import Amount
@@ -15,8 +17,8 @@ STEP = 64
 class Meter:
     """Of one attempt. `due` is asked after every part of the stream, so it only compares numbers."""
 
-    def __init__(self, purse: Purse, step: Candidate, request: Request) -> None:
-        self._purse, self._step, self._request = purse, step, request
+    def __init__(self, purse: Purse, step: Candidate, request: Request, cap: int | None) -> None:
+        self._purse, self._step, self._request, self._cap = purse, step, request, cap
         self._bytes = purse.learned.output_bytes(step.target.id)
         self._thought = 0
         self.stopped = False
@@ -40,10 +42,11 @@ class Meter:
         return not self.stopped
 
     def _measure(self) -> None:
-        """Bytes of output, and of thoughts, that what is left pays for."""
-        left = self._purse.left(self._step.target.id)
-        tokens = affordable_output(self._step, self._request, left.usd) * self._request.n
-        self._output, self._thinking = tokens * self._bytes, left.thinking * self._bytes
+        """Bytes of output and of thoughts that what is left pays for; endless where the cap that was sent sees to it."""
+        left, n = self._purse.left(self._step.target.id), self._request.n
+        tokens, cap = affordable_output(self._step, self._request, left.usd), self._cap or ENDLESS
+        self._output = inf if tokens >= cap else tokens * n * self._bytes
+        self._thinking = inf if left.thinking >= cap * n else left.thinking * self._bytes
 
     def _seen(self, decoder: StreamDecoder) -> float:
         """Bytes; where the provider counts along the way, what its tokens would typically be."""

@@ -58,7 +58,7 @@ class Purse:
         if step.target.id in unpaid(self._bound.accounts, self.reservation):
             return None
         found = fit(step, self._request, self.left(step.target.id), self.learned, self._bound.thinking)
-        return self._within_reach(step, found) if found is not None and found.metered and self._usd else found
+        return self._within_reach(step, found) if found is not None and found.metered else found
 
     async def ready(self, step: Candidate) -> Fit | None:
         """As `fit`; a step that needs more than is held, such as a dearer fallback, has more held for it first."""
@@ -86,12 +86,24 @@ class Purse:
 
     def _within_reach(self, step: Candidate, found: Fit) -> Fit:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
-        granted, room = self.reservation.granted, self.reservation.room
-        more = self._capped(Amount(granted.usd + room.usd, ENDLESS)).usd - granted.usd
-        most = affordable_output(step, self._request, self.left(step.target.id).usd + more)
+        left, more = self.left(step.target.id), self._reach()
+        most = affordable_output(step, self._request, left.usd + more.usd)
+        if found.thinks and self._thinking:
+            thoughts = (left.thinking + more.thinking) // self._request.n
+            if step.target.model.thinking.contract is Contract.EXACT:
+                found = structs.replace(found, thinking_budget=min(found.thinking_budget or thoughts, thoughts))
+            else:
+                # Only the cap on all output keeps a thought that is not told its length within bounds.
+                most = min(most, thoughts)
         if most >= (found.max_output or step.estimate.max_output):
             return found
-        return structs.replace(found, max_output=most, metered=more > 0)
+        return structs.replace(found, max_output=most, metered=more.usd + more.thinking > 0)
+
+    def _reach(self) -> Amount:
+        """What might be had beyond what is held."""
+        granted, room = self.reservation.granted, self.reservation.room
+        most = self._capped(Amount(granted.usd + room.usd, granted.thinking + room.thinking))
+        return Amount(most.usd - granted.usd, most.thinking - granted.thinking)
 
     def left(self, target: str) -> Amount:
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""

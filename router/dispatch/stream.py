@@ -49,7 +49,7 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
         failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
     finally:
         opened.response.close()
-        attempt = opened.trial.streamed(decoder, error or "ok", stopped=error == STOPPED)
+        attempt = opened.trial.streamed(decoder, error, stopped=error == STOPPED)
         usage = ending.settle(attempt, error or None)
     await ending.durable()
     broken = error not in ("", STOPPED)

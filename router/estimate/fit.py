@@ -25,6 +25,7 @@ class Fit(Struct, frozen=True, kw_only=True):
     """Thinking tokens per choice to send, where the contract takes a number."""
     lowered: tuple[str, ...] = ()
     """What was changed to fit: "effort", "output"."""
+    thinks: bool = False
     metered: bool = False
     """What is sent may cost more than is granted: the stream must be metered against that and extended."""
 
@@ -84,7 +85,7 @@ def _uncut(
 
 
 def _as_asked(rung: Rung, metered: bool = False) -> Fit:
-    return Fit(effort=rung.effort or None, thinking_budget=rung.number, metered=metered)
+    return Fit(effort=rung.effort or None, thinking_budget=rung.number, thinks=rung.thinks, metered=metered)
 
 
 def _cut(step: Candidate, rung: Rung, figures: Size, limits: _Limits) -> Fit | None:
@@ -118,6 +119,7 @@ def _fit(rung: Rung, figures: Size, limits: _Limits, lowered: tuple[str, ...] = 
         effort=rung.effort or None,
         thinking_budget=rung.number,
         lowered=lowered if cap is None else (*lowered, "output"),
+        thinks=rung.thinks,
         metered=figures.metered and not bounded and limits.output > limits.thinking,
     )
 

@@ -33,9 +33,7 @@ def behaviour(ask: Ask) -> Behaviour | None:
 def _thinking(ask: Ask, tokens: int, deaf: bool) -> int:
     """An exact budget is kept; a switch that is off is off."""
     body = ask.body
-    off = (
-        body.get("reasoning_effort") == "none"
-        or (body.get("chat_template_kwargs") or {}).get("enable_thinking") is False
-    )
+    template = body.get("chat_template_kwargs") or {}
+    off = body.get("reasoning_effort") == "none" or template.get("enable_thinking") is False
     budget = body.get("thinking_token_budget")
     return tokens if deaf else 0 if off else tokens if budget is None else min(tokens, int(budget))

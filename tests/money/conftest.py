@@ -1,0 +1,5 @@
+"""As in tests/gateway: a gateway for each module, under its own `policy(url)`; its books are right after each test."""
+
+from tests.gateway.conftest import gateway, served
+
+__all__ = ["gateway", "served"]
