@@ -8,13 +8,15 @@ import pytest
 
 from tests.architecture import PRODUCT, ROOT, imports, modules
 
-SLOW = ("fastapi", "litellm", "pydantic", "rich", "uvicorn", "xllamacpp")
+SLOW = ("fastapi", "litellm", "psycopg", "pydantic", "redis", "rich", "uvicorn", "xllamacpp")
 """What `lowpass --help` must not wait for."""
+STORES = {"psycopg", "redis"}
+"""What a gateway loads only where its settings name such a server."""
 OFFLINE_IMPORT = """
 import json, sys
-sys.addaudithook(lambda event, _: sys.exit(f"{event} while importing") if event.startswith("socket.") else None)
-import router.cli
-json.dump(sorted({name.partition(".")[0] for name in sys.modules}), sys.stdout)
+sys.addaudithook(lambda event, _: sys.exit(event + " while importing") if event.startswith("socket.") else None)
+import router.{}
+json.dump(sorted(set(name.partition(".")[0] for name in sys.modules)), sys.stdout)
 """
 
 
@@ -26,10 +28,18 @@ def test_contracts() -> None:
 
 
 def test_the_command_line_starts_without_the_gateway() -> None:
-    command = [sys.executable, "-c", OFFLINE_IMPORT]
+    assert not set(SLOW) & _loaded("cli")
+
+
+def test_a_gateway_loads_no_client_of_a_store_that_it_does_not_use() -> None:
+    assert not STORES & _loaded("server")
+
+
+def _loaded(module: str) -> set[str]:
+    command = [sys.executable, "-c", OFFLINE_IMPORT.format(module)]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
-    assert not set(SLOW) & set(json.loads(found.stdout))
+    return set(json.loads(found.stdout))
 
 
 @pytest.mark.parametrize(
