@@ -20,13 +20,13 @@ from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
 from local_serving.engine import EngineState
 from local_serving.spec import known
-from router.api import dashboard, decisions, health, models, reports
+from router.api import budgets, dashboard, decisions, health, models, reports
 from router.api.auth import OPEN, Keyring
 from router.api.disconnect import Visits
 from router.api.hot import HotRoutes
 from router.api.parse import parse
 from router.api.rest import rest
-from router.budget.budget import Budget
+from router.budget.alerts import Alerts
 from router.budget.sqlite import SqliteBudgets
 from router.choose import choose, index
 from router.config import Config, Watcher, engines_needed, load, problems
@@ -34,14 +34,18 @@ from router.decide.explain import Explained, explain
 from router.decide.health import Health
 from router.dispatch.http import HttpTransport
 from router.dispatch.walk import Dispatcher, Upstream
+from router.dispatch.webhook import Webhooks
 from router.errors import ConfigError, Problem
 from router.estimate.learn import Learned
+from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import callers, every
 from router.ledger.ledger import Ledger, ledger_at
 from router.ledger.write import LEASE_MS, recover, renew
 from router.pipeline import Pipeline
+from router.report.budgets import budgets as pots
+from router.report.report import Report
 from router.settings import Settings
 from router.settlement import Books
 from router.telemetry import Telemetry
@@ -77,8 +81,18 @@ def compare_prices(days: int) -> Comparison:
     return compare(datetime.now(UTC).date(), days)
 
 
-def policy_budgets(path: Path) -> tuple[Budget, ...]:
-    return load_policy(path, _unlaunched(path)).budgets
+def budget_report(settings: Settings) -> Report:
+    """As the store has it now, gateway or not. Raises `ConfigError`, `StoreUnavailable`."""
+    declared = load_policy(settings.policy, _unlaunched(settings.policy)).budgets
+
+    async def read() -> Report:
+        journal = SqliteJournal(settings.sqlite)
+        try:
+            return await pots(SqliteBudgets(journal, LEASE_MS), declared, now_ms())
+        finally:
+            await journal.end()
+
+    return asyncio.run(read())
 
 
 def explain_request(path: Path, body: bytes) -> Explained:
@@ -134,7 +148,10 @@ class Gateway:
         self._visits = Visits()
         self._policy_error, self._steady = "", True
         dispatcher = Dispatcher(self._upstreams(), self._health)
-        books = Books(self._journal, self._budgets, self._learned, self._telemetry, lambda account: None)
+        self._webhooks = Webhooks(self._http)
+        self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post)
+        self._alerts.adopt(config.budgets)
+        books = Books(self._journal, self._budgets, self._learned, self._telemetry, self._alerts.touch)
         self._pipeline = Pipeline(config, books, dispatcher, self._health)
         self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest())
 
@@ -154,17 +171,24 @@ class Gateway:
             calls=[
                 models.routes(lambda: self._pipeline.rules, int(time.time())),
                 decisions.routes(self._pipeline, ledger),
+                budgets.routes(lambda: self._pipeline.rules, self._budgets),
             ],
             reports=[
                 health.metrics(self._telemetry),
-                reports.routes(ledger, self._config),
-                dashboard.routes(ledger, self._config, self._health.snapshot, self._engines),
+                reports.routes(ledger, self._pots),
+                dashboard.routes(ledger, self._config, self._health.snapshot, self._engines, self._pots),
             ],
         )
 
     @property
     def ledger_name(self) -> str:
         return self._ledger.name
+
+    async def _claim(self, account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:
+        return await asyncio.to_thread(claim, self._ledger, account, window_start_ms, shares)
+
+    async def _pots(self) -> Report:
+        return await pots(self._budgets, self._config().budgets, now_ms())
 
     def _config(self) -> Config:
         return self._pipeline.rules.config
@@ -198,9 +222,11 @@ class Gateway:
             with suppress(LedgerUnavailable):
                 await asyncio.to_thread(refresh, self._ring, self._ledger, self._settings)
             self._adopt(await asyncio.to_thread(self._watcher.poll))
+            await self._alerts.tick(now_ms())
 
     async def close(self) -> None:
         await self._visits.end()
+        await self._webhooks.close()
         self._http.close()
         self._litellm.close()
         await self._journal.end()
@@ -208,6 +234,7 @@ class Gateway:
     def _adopt(self, change: Config | ConfigError | None) -> None:
         if isinstance(change, Config):
             self._pipeline.adopt(change)
+            self._alerts.adopt(change.budgets)
             self._policy_error = ""
             _log.info("policy %s is in force (%s)", change.path, change.hash)
         elif change is not None:

@@ -112,7 +112,7 @@ def explain(
 
 @app.command()
 def report(
-    name: Annotated[str, typer.Argument(help="spend or budgets.")] = "spend",
+    name: Annotated[str, typer.Argument(help="spend, budgets or incidents.")] = "spend",
     by: Annotated[str, typer.Option(help="model, target, key, tag, day, route, class or task.")] = "target",
     since: Annotated[str, typer.Option(help="A date, a time, or an age such as 7d or 24h.")] = "",
     until: Annotated[str, typer.Option(help="Likewise.")] = "",
@@ -120,21 +120,26 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """What was spent, on what."""
-    from router.app import policy_budgets
+    from router.app import budget_report
     from router.errors import ClientError, ConfigError
     from router.report import read, render
+    from router.types.store import StoreUnavailable
 
     settings = _settings(policy)
     try:
-        budgets = policy_budgets(settings.policy) if name == "budgets" else ()
         with _ledger(settings) as ledger:
             if not ledger.exists():
                 _fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
-            found = read.read(ledger, name, by=by, since=since, until=until, budgets=budgets)
+            if name == "budgets":
+                found = budget_report(settings)
+            else:
+                found = read.read(ledger, name, by=by, since=since, until=until)
     except ClientError as error:
         _fail(error.message)
     except ConfigError as error:
         _problems(error)
+    except StoreUnavailable as error:
+        _fail(f"the store of the budgets does not answer: {error}")
     if as_json:
         typer.echo(render.as_json(found).decode())
     else:
@@ -143,7 +148,7 @@ def report(
 
 @app.command()
 def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
-    """Every budget: limit, spent, held, left, reset."""
+    """Every pot of every budget: limit, spent, held, left, reset."""
     report("budgets", policy=policy, as_json=as_json)
 
 

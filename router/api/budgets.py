@@ -1,7 +1,6 @@
 """`/v1/budgets`: what is left in each pot that binds a key, and parts that it splits off for others to use."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -15,13 +14,13 @@ from router.api.split import wrong
 from router.budget.budget import Charged
 from router.choose import Rules, may_name
 from router.errors import ClientError
-from router.refusals import amount_json, budget_exceeded, store_down
+from router.refusals import amount_json, budget_exceeded
 from router.report.moment import iso
 from router.report.standing import Pot, Standing, every, measured, of_budget, of_child
 from router.types.account import Balance, Child, Refused
 from router.types.clock import now_ms
 from router.types.request import Caller, Limits
-from router.types.store import BudgetStore, StoreUnavailable
+from router.types.store import BudgetStore
 
 
 def routes(rules: Callable[[], Rules], store: BudgetStore, clock: Callable[[], int] = now_ms) -> APIRouter:
@@ -31,27 +30,23 @@ def routes(rules: Callable[[], Rules], store: BudgetStore, clock: Callable[[], i
 
     @router.get("/v1/budgets")
     async def listed(request: Request) -> Response:
-        with _answering():
-            found = await desk.listed(request.state.caller, _limits(request))
+        found = await desk.listed(request.state.caller, _limits(request))
         return answer({"object": "list", "data": [as_json(one) for one in found]})
 
     @router.get("/v1/budgets/{identifier:path}")
     async def one(request: Request, identifier: str) -> Response:
-        with _answering():
-            found = await desk.one(identifier, request.state.caller, _limits(request))
+        found = await desk.one(identifier, request.state.caller, _limits(request))
         return answer(as_json(found))
 
     @router.post("/v1/budgets/{identifier:path}/split")
     async def split_off(request: Request, identifier: str) -> Response:
         wanted = split.read(await read_body(dict(request.scope["headers"]), request.receive))
-        with _answering():
-            opened = await desk.split(identifier, wanted, request.state.caller, _limits(request))
+        opened = await desk.split(identifier, wanted, request.state.caller, _limits(request))
         return answer(as_json(opened), 201)
 
     @router.delete("/v1/budgets/{identifier:path}")
     async def close(request: Request, identifier: str) -> Response:
-        with _answering():
-            closed = await desk.close(identifier, request.state.caller)
+        closed = await desk.close(identifier, request.state.caller)
         return answer(as_json(closed))
 
     return router
@@ -172,14 +167,6 @@ def as_json(standing: Standing) -> dict[str, object]:
 
 def _time(moment_ms: int | None) -> str | None:
     return None if moment_ms is None else iso(moment_ms)
-
-
-@contextmanager
-def _answering() -> Iterator[None]:
-    try:
-        yield
-    except StoreUnavailable:
-        raise store_down() from None
 
 
 def _limits(request: Request) -> Limits:

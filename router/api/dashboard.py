@@ -1,6 +1,7 @@
 """`/dashboard`: server-rendered pages, without scripts and without a request to anywhere else."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from router.report.chart import WIDTH
 from router.report.moment import iso
 from router.report.overview import CHART_DAYS, DAYS, overview, spent
 from router.report.render import words, written
+from router.report.report import Report
 from router.types.clock import now_ms
+from router.types.store import StoreUnavailable
 
 LATEST = 25
 """Requests that the first page lists."""
@@ -37,18 +40,27 @@ def routes(
     policy: Callable[[], Config],
     health: Callable[[], Mapping[str, str]],
     engines: Callable[[], object],
+    budgets: Callable[[], Awaitable[Report]],
     clock: Callable[[], int] = now_ms,
 ) -> APIRouter:
-    """`health` names the state of every target that is not plainly healthy; `clock` is Unix time in ms."""
+    """`health` names the state of every target that is not plainly healthy, `budgets` makes the report of that name;
+    `clock` is Unix time in ms."""
     router = APIRouter()
     render = _renderer()
 
     @router.get("/dashboard")
-    def page() -> Response:
+    async def page() -> Response:
+        try:
+            pots: Report | None = await budgets()
+        except StoreUnavailable:
+            pots = None
+        return await asyncio.to_thread(draw, pots)
+
+    def draw(pots: Report | None) -> Response:
         now, config = clock(), policy()
         with ledger.reading() as connection:
             connection.execute("BEGIN")
-            seen = overview(connection, config.budgets, now)
+            seen = overview(connection, pots, now)
             latest = requests.latest(connection, LATEST)
         return render(
             "dashboard.html",

@@ -9,8 +9,9 @@ from starlette.exceptions import HTTPException
 from router.api.asgi import encode
 from router.api.auth import Keyring
 from router.errors import ClientError
-from router.refusals import ledger_down
+from router.refusals import ledger_down, store_down
 from router.types.journal import LedgerUnavailable
+from router.types.store import StoreUnavailable
 
 
 def rest(
@@ -29,6 +30,7 @@ def rest(
         for router in routers:
             app.include_router(router, dependencies=guard)
     app.add_exception_handler(ClientError, _refused)
+    app.add_exception_handler(StoreUnavailable, _store_down)
     app.add_exception_handler(LedgerUnavailable, _not_read)
     app.add_exception_handler(HTTPException, _not_served)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -47,6 +49,10 @@ def _refused(request: Request, error: Exception) -> Response:
 
 def _not_read(request: Request, error: Exception) -> Response:
     return _refused(request, ledger_down())
+
+
+def _store_down(request: Request, error: Exception) -> Response:
+    return _refused(request, store_down())
 
 
 def _not_served(request: Request, error: Exception) -> Response:

@@ -1,14 +1,11 @@
 """The few numbers that the first page shows, from the same reports that the command line prints."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from msgspec import Struct
 
-from router.budget.budget import Budget
 from router.ledger.connection import Connection
-from router.report.budgets import budgets as budgets_report
 from router.report.chart import Chart, Point, brief, columns, lines
 from router.report.moment import iso
 from router.report.render import NO_LABEL
@@ -41,6 +38,7 @@ class Gauge(Struct, frozen=True):
     remaining: str
     used_percent: float
     reserved_percent: float
+    held_any: bool
     resets_at: str
     spent_up: bool
     """Nothing remains."""
@@ -52,12 +50,14 @@ class Overview(Struct, frozen=True, kw_only=True):
     week: Report
     thinking_percent: float | None
     """Reasoning's share of the output, over the attempts that tell them apart; None when none does."""
-    gauges: tuple[Gauge, ...]
+    gauges: tuple[Gauge, ...] | None
+    """None: unknown, as the store of the budgets does not answer."""
     by_target: Chart
     by_day: Chart
 
 
-def overview(connection: Connection, declared: Sequence[Budget], now_ms: int) -> Overview:
+def overview(connection: Connection, budgets: Report | None, now_ms: int) -> Overview:
+    """`budgets`: None where their store does not answer."""
     midnight = now_ms - now_ms % _DAY_MS
     since = midnight - (DAYS - 1) * _DAY_MS
     week = spend(connection, "target", since, None)
@@ -65,7 +65,7 @@ def overview(connection: Connection, declared: Sequence[Budget], now_ms: int) ->
         today=spend(connection, "target", midnight, None),
         week=week,
         thinking_percent=_thinking(connection, since),
-        gauges=_gauges(budgets_report(connection, declared, now_ms)),
+        gauges=None if budgets is None else _gauges(budgets),
         by_target=lines(_points(week)[:MOST_TARGETS]),
         by_day=columns(_days(connection, midnight)),
     )
@@ -103,22 +103,32 @@ def _gauges(report: Report) -> tuple[Gauge, ...]:
 
 
 def _gauge(row: dict[str, Value]) -> Gauge:
-    limit, spent_nano, held, left = (_nano(row[f"{name}_usd"]) for name in ("limit", "spent", "held", "remaining"))
-    used_percent = min(100.0, 100 * spent_nano / limit)
-    resets_at = row["resets_at"]
+    limit, used, held, left = (_count(row[name]) for name in ("limit", "spent", "held", "remaining"))
+    used_percent = min(100.0, 100 * used / limit)
+    ends_at = row["resets_at"] or row["expires_at"]
     return Gauge(
         id=str(row["id"]),
         binds=str(row["binds"]),
         window=str(row["window"]),
-        spent=brief(spent_nano),
-        held=brief(held),
-        limit=brief(limit),
-        remaining=brief(left),
+        spent=_text(row["spent"]),
+        held=_text(row["held"]),
+        limit=_text(row["limit"]),
+        remaining=_text(row["remaining"]),
         used_percent=used_percent,
         reserved_percent=min(100 - used_percent, 100 * held / limit),
-        resets_at=iso(resets_at) if isinstance(resets_at, int) else "never",
+        held_any=held > 0,
+        resets_at=iso(ends_at) if isinstance(ends_at, int) else "never",
         spent_up=left <= 0,
     )
+
+
+def _count(amount: Value) -> int:
+    """nano-USD, or tokens."""
+    return amount if isinstance(amount, int) else _nano(amount)
+
+
+def _text(amount: Value) -> str:
+    return f"{amount:,} tokens" if isinstance(amount, int) else brief(_nano(amount))
 
 
 def _nano(value: object) -> int:

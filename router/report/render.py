@@ -15,7 +15,7 @@ UNKNOWN = "–"
 NO_LABEL = "(none)"
 _LEAST_PLACES = 2
 """Decimals of an amount, unless exactness needs more."""
-_NUMBERS = (Kind.COUNT, Kind.USD, Kind.MS)
+_NUMBERS = (Kind.COUNT, Kind.USD, Kind.AMOUNT, Kind.MS)
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -101,6 +101,9 @@ def _cells(kind: Kind, values: Sequence[Value]) -> list[str]:
     if kind is Kind.USD:
         places = max([_LEAST_PLACES, *(_places(value) for value in values if isinstance(value, Decimal))])
         return [UNKNOWN if value is None else f"{value:,.{places}f}" for value in values]
+    if kind is Kind.AMOUNT:
+        money = iter(_cells(Kind.USD, [value for value in values if isinstance(value, Decimal)]))
+        return [next(money) if isinstance(value, Decimal) else _cell(kind, value) for value in values]
     return [_cell(kind, value) for value in values]
 
 

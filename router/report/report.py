@@ -18,6 +18,8 @@ class Kind(StrEnum):
     """What a row is about; None where the row gathers what has no such thing."""
     COUNT = "count"
     USD = "usd"
+    AMOUNT = "amount"
+    """USD where it is a Decimal, whole tokens where it is an int: the row's unit tells."""
     MS = "ms"
     TIME = "time"
     """Unix ms; written as a time in UTC."""

@@ -324,4 +324,4 @@ def test_a_store_that_is_gone_is_told_at_once(tmp_path: Path, served: Served) ->
     reply = served.get(key="alice")
     blocker.execute("ROLLBACK")
     blocker.close()
-    assert (reply.status, reply.body["error"]["code"]) == (503, "budgets_unavailable")
+    assert (reply.status, reply.body["error"]["code"]) == (503, "ledger_unavailable")

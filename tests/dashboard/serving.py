@@ -1,20 +1,29 @@
 """The reports' routes behind the real HTTP app, on a port of the loopback."""
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import uvicorn
 
-from router.api import dashboard, reports
+from router.api import budgets, dashboard, reports
 from router.api.auth import Keyring
 from router.api.rest import rest
 from router.budget.budget import Budget
+from router.budget.sqlite import SqliteBudgets
+from router.choose import index
 from router.config import Config, Sensitivity
+from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
+from router.ledger.write import LEASE_MS
+from router.report.budgets import budgets as budgets_report
+from router.report.report import Report
 from tests.report.filled import target
 
 HOSTILE = '<script>alert("x")</script>'
@@ -34,18 +43,31 @@ ENGINES = [{"name": "smollm2", "model": "local/smollm2", "status": "restarting",
 
 @contextmanager
 def serving(ledger: Ledger) -> Iterator[str]:
-    """Yields the base URL."""
-    routers = [
-        reports.routes(ledger, lambda: CONFIG),
-        dashboard.routes(ledger, lambda: CONFIG, lambda: {"mini": "half-open"}, lambda: ENGINES, lambda: NOW_MS),
-    ]
-    app = rest(Keyring({}, open_to_all=True), public=[], calls=[], reports=routers)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", ws="none"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    """Yields the base URL. The budgets have a store of their own, in which nothing is booked yet."""
+    with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(lambda: None, log_config=None, lifespan="off", ws="none"))
+        work = _serve(server, listener, ledger, Path(folder) / "budgets.db")
+        thread = threading.Thread(target=asyncio.run, args=(work,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join()
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket, ledger: Ledger, path: Path) -> None:
+    journal = SqliteJournal(path)
+    store = SqliteBudgets(journal, LEASE_MS)
+
+    async def pots() -> Report:
+        return await budgets_report(store, CONFIG.budgets, NOW_MS)
+
+    routers = [
+        reports.routes(ledger, pots),
+        dashboard.routes(ledger, lambda: CONFIG, lambda: {"mini": "half-open"}, lambda: ENGINES, pots, lambda: NOW_MS),
+        budgets.routes(lambda: index(CONFIG), store, lambda: NOW_MS),
+    ]
+    server.config.app = rest(Keyring({}, open_to_all=True), public=[], calls=[], reports=routers)
+    await server.serve(sockets=[listener])
+    await journal.end()

@@ -1,11 +1,9 @@
 """A report by name, from the ledger."""
 
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from router.budget.budget import Budget
 from router.errors import ClientError
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.report.read import read
@@ -19,8 +17,6 @@ def filled(ledger: Ledger) -> Ledger:
 
 def test_by_name(filled: Ledger) -> None:
     assert read(filled, "spend", by="model").column("model") == ("house/model",)
-    declared = (Budget(id="daily", limit_usd=Decimal(1)),)
-    assert read(filled, "budgets", budgets=declared).column("id") == ("daily",)
 
 
 def test_reading_needs_no_running_gateway(tmp_path: Path) -> None:
@@ -32,7 +28,7 @@ def test_reading_needs_no_running_gateway(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "query", "status", "param", "says"),
     [
-        ("spent", {}, 404, "name", "Known: spend, budgets"),
+        ("spent", {}, 404, "name", "Known: spend, budgets, incidents"),
         ("spend", {"by": "colour"}, 400, "by", "Known: model, target"),
         ("spend", {"since": "soon"}, 400, "since", "24h, 7d"),
         ("spend", {"until": "2026-02-30"}, 400, "until", "24h, 7d"),
@@ -44,5 +40,5 @@ def test_what_makes_no_sense_is_refused(
     filled: Ledger, name: str, query: dict[str, str], status: int, param: str, says: str
 ) -> None:
     with pytest.raises(ClientError, match=says) as caught:
-        read(filled, name, **query)  # type: ignore[arg-type]
+        read(filled, name, **query)
     assert (caught.value.status, caught.value.param) == (status, param)
