@@ -173,6 +173,18 @@ def test_a_child_that_overruns_its_limit_is_seen_by_its_parent_at_once(maker: Ma
     assert at_desk(maker, work) == [(0, 450), (0, 450), (450, 0)]
 
 
+def test_what_a_child_overran_by_is_returned_as_far_as_its_other_requests_spend_less(maker: Maker) -> None:
+    async def work(desk: Desk) -> list[tuple[int, int]]:
+        child = await split(desk, PARENT, 400)
+        first, second = await desk.hold([child], 200), await desk.hold([child], 200)
+        await desk.settle(first, 250)
+        booked = [await desk.balance(PARENT)]
+        await desk.settle(second, 100)
+        return [*booked, await desk.balance(PARENT)]
+
+    assert at_desk(maker, work) == [(0, 450), (0, 400)]
+
+
 def test_a_child_of_a_child(maker: Maker) -> None:
     """What the grandchild keeps is the child's, and through it the parent's."""
 
