@@ -14,7 +14,7 @@ AUDIO_BYTES_PER_SECOND_ELSE = 1_000
 """… and 8 kbit/s in everything that is compressed."""
 BASE64 = (3, 4)
 """Bytes for so many characters."""
-_PLAIN = bytes(range(97, 123)) + b" "
+_SMALL = bytes(range(97, 123))
 _WORDS = 12
 """Words are so long at most, on average: a text with fewer blanks is something else."""
 _ASCII = bytes(range(128))
@@ -45,9 +45,13 @@ class Content(Struct, frozen=True):
 
 def dense(data: bytes) -> int:
     """Bytes that are not of words in small letters: all of them where there are hardly any words, as in base64."""
-    if data.count(b" ") * _WORDS < len(data):
+    blanks = data.count(b" ")
+    if blanks * _WORDS < len(data):
         return len(data)
-    return len(data.translate(None, _PLAIN))
+    others = len(data.translate(None, _SMALL))
+    letters = len(data) - others
+    # A blank is part of the word behind it; before digits it is a token of its own.
+    return others - min(blanks, letters)
 
 
 def wide(data: bytes) -> int:

@@ -148,17 +148,29 @@ def test_a_cap_on_thinking_is_honoured_or_the_target_refused(thinking: Thinking,
 
 ROUTES: dict[str, tuple[Thinking, str | None, int, Fit | None]] = {
     "the effort goes down before the answer is cut": (
-        thinks(Contract.LEVEL), "high", 4_000, Fit(max_output=4_000, effort="low", lowered=("effort", "output"))
+        thinks(Contract.LEVEL),
+        "high",
+        4_000,
+        Fit(max_output=4_000, effort="low", lowered=("effort", "output"), thinks=True),
     ),
     "the effort stays where only the answer has to be shorter": (
-        thinks(Contract.LEVEL), "high", 6_000, Fit(max_output=6_000, effort="high", lowered=("output",))
+        thinks(Contract.LEVEL),
+        "high",
+        6_000,
+        Fit(max_output=6_000, effort="high", lowered=("output",), thinks=True),
     ),
     "the effort goes down to none": (
-        thinks(Contract.LEVEL), "high", 900, Fit(max_output=900, effort="none", lowered=("effort", "output"))
+        thinks(Contract.LEVEL),
+        "high",
+        900,
+        Fit(max_output=900, effort="none", lowered=("effort", "output")),
     ),
     "no answer, no request": (thinks(Contract.LEVEL), "high", LEAST_ANSWER - 1, None),
     "a lower effort that fits is not cut as well": (
-        thinks(Contract.LEVEL, streamed=True), "high", 1_400, Fit(effort="low", lowered=("effort",), metered=True)
+        thinks(Contract.LEVEL, streamed=True),
+        "high",
+        1_400,
+        Fit(effort="low", lowered=("effort",), metered=True, thinks=True),
     ),
     "a switch is turned off": (
         thinks(Contract.SWITCH, levels=("none", "high"), tokens=(0, 5_000)),
@@ -167,14 +179,17 @@ ROUTES: dict[str, tuple[Thinking, str | None, int, Fit | None]] = {
         Fit(effort="none", lowered=("effort",), metered=True),
     ),
     "what always thinks has its answer cut": (
-        thinks(Contract.ALWAYS_ON), None, 6_000, Fit(max_output=6_000, lowered=("output",))
+        thinks(Contract.ALWAYS_ON),
+        None,
+        6_000,
+        Fit(max_output=6_000, lowered=("output",), thinks=True),
     ),
     "or is not asked": (thinks(Contract.ALWAYS_ON), None, 5_000, None),
     "a number goes down": (
         thinks(Contract.EXACT),
         "high",
         2_000,
-        Fit(max_output=2_000, effort="high", thinking_budget=1_744, lowered=("effort", "output")),
+        Fit(max_output=2_000, effort="high", thinking_budget=1_744, lowered=("effort", "output"), thinks=True),
     ),
     "a number below the provider's least turns it off": (
         thinks(Contract.TARGET, minimum=1_024),
@@ -184,7 +199,7 @@ ROUTES: dict[str, tuple[Thinking, str | None, int, Fit | None]] = {
     ),
     "a model that does not think is cut": (Thinking(), "high", 500, Fit(max_output=500, lowered=("output",))),
     "or metered": (Thinking(), "high", 1_100, Fit(metered=True)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ROUTES)
@@ -198,7 +213,9 @@ def test_order(name: str) -> None:
 def test_thinking_tokens_that_are_short_lower_the_effort_too() -> None:
     asked = request(effort="high")
     one = step(thinks(Contract.LEVEL, streamed=True), asked)
-    assert fit(one, asked, Amount(ENDLESS, 800), NEW) == Fit(effort="low", lowered=("effort",), metered=True)
+    assert fit(one, asked, Amount(ENDLESS, 800), NEW) == Fit(
+        effort="low", lowered=("effort",), metered=True, thinks=True
+    )
     assert fit(one, asked, Amount(ENDLESS, 0), NEW) == Fit(effort="none", lowered=("effort",))
 
 
@@ -213,7 +230,7 @@ def test_an_exact_number_makes_the_thinking_it_is_granted_true() -> None:
 def test_the_client_s_own_small_cap_needs_no_more_room() -> None:
     asked = request(effort="high", max_output=50)
     one = step(thinks(Contract.LEVEL), asked)
-    assert fit(one, asked, one.estimate.whole, NEW) == Fit(effort="high")
+    assert fit(one, asked, one.estimate.whole, NEW) == Fit(effort="high", thinks=True)
 
 
 def test_embeddings_fit_or_do_not() -> None:
