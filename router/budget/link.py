@@ -8,6 +8,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable
+from typing import cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
@@ -127,8 +128,7 @@ class Link(asyncio.Protocol):
         self._gone(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101
-        self._transport, self.up = transport, True
+        self._transport, self.up = cast(asyncio.Transport, transport), True
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -1,0 +1,273 @@
+"""What happens while the budget store is gone: the outage rule of each budget.
+
+`fail_closed`: nothing is admitted. `fail_open_within`: this process has taken a part of the account beforehand, a hold
+like that of a request, and goes on spending from that, never more. So the store's own arithmetic keeps the limit,
+however many processes hold a part. When the store is back what was spent is settled against the hold, and a new one is
+taken; one of a process that died is charged in full, as any hold.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from msgspec import Struct, structs
+
+from router.budget.lease import Lease, amount_of, exactly, extra_of, part, room
+from router.types.account import Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
+from router.types.clock import now_ms as clock
+from router.types.ids import new_id
+from router.types.store import BudgetStore, StoreUnavailable
+
+TICK_S = 1.0
+"""How often leases are looked after; a new account's at once."""
+REST_MS = 30_000
+"""No new lease for so long after an account had no room for one: it is given back when it stands in a request's way."""
+IDLE_MS = 600_000
+"""The lease of an account that was not used for so long is given back."""
+
+Within = Callable[[Account], int]
+"""How much of an account a process may take, in its unit; 0 or less: its budget fails closed."""
+_log = logging.getLogger(__name__)
+
+
+class Local(Reservation, frozen=True):
+    """One that the store does not know."""
+
+
+class _Pot(Struct):
+    """An account whose budget may be spent without the store."""
+
+    account: Account
+    used_ms: int
+    lease: Lease | None = None
+    rest_until_ms: int = 0
+
+
+class Leased:
+    """The `BudgetStore` port around another store. `start` it and `stop` it, or call `tick` every second."""
+
+    def __init__(self, store: BudgetStore, within: Within, owner: str) -> None:
+        self._store, self._within, self._owner = store, within, owner
+        self._pots: dict[str, _Pot] = {}
+        self._drained: list[Lease] = []
+        """Given up, but for the requests that are still open on them."""
+        self._local: dict[str, list[tuple[Lease, Hold]]] = {}
+        self._was_gone = False
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def stop(self) -> None:
+        """Gives all leases back, as far as the store can be reached and nothing is open on them."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for pot in self._pots.values():
+            self._drop(pot)
+        with suppress(StoreUnavailable):
+            await self._return(clock())
+        await self._store.settled()
+
+    @property
+    def available(self) -> bool:
+        return self._store.available
+
+    async def reserve(
+        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+    ) -> Reservation | Refused:
+        """As the store's own; without the store from the leases, if there is one of every account with enough left.
+
+        Raises StoreUnavailable otherwise.
+        """
+        for account in accounts:
+            self._seen(account, now_ms)
+        if self._store.available or not accounts:
+            try:
+                return await self._ask_store(request_id, accounts, ask, now_ms)
+            except StoreUnavailable:
+                self._was_gone = True
+        return self._grant(request_id, accounts, ask)
+
+    async def _ask_store(
+        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+    ) -> Reservation | Refused:
+        outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
+        if isinstance(outcome, Refused) and self._give_way(outcome, now_ms):
+            await self._return(now_ms)
+            outcome = await self._store.reserve(request_id, accounts, ask, now_ms)
+        return outcome
+
+    def _seen(self, account: Account, now_ms: int) -> None:
+        pot = self._pots.get(account.id)
+        if pot is not None:
+            pot.account, pot.used_ms = account, now_ms
+        elif self._within(account) > 0:
+            self._pots[account.id] = _Pot(account, now_ms)
+            self._wake.set()
+
+    def _give_way(self, refused: Refused, now_ms: int) -> bool:
+        """A lease must not keep out a request that fits without it."""
+        pot = self._pots.get(refused.account.id)
+        if pot is None or pot.lease is None or refused.left + pot.lease.left < refused.needed:
+            return False
+        pot.rest_until_ms = now_ms + REST_MS
+        self._drop(pot)
+        return True
+
+    def _grant(self, request_id: str, accounts: Sequence[Account], ask: Ask) -> Reservation:
+        leases = [self._lease(account) for account in accounts]
+        granted = Amount(*(room(leases, accounts, ask, unit) for unit in Unit))
+        parts = [
+            (lease, Hold(account.id, account.window_start_ms, account.unit, amount, account.targets))
+            for lease, account in zip(leases, accounts, strict=True)
+            if (amount := part(lease, account, granted, ask)) is not None
+        ]
+        for lease, hold in parts:
+            lease.open += hold.amount
+        self._local[request_id] = parts
+        return Local(request_id, granted, tuple(hold for _, hold in parts))
+
+    def _lease(self, account: Account) -> Lease:
+        pot = self._pots.get(account.id)
+        if pot is None or pot.lease is None or not pot.lease.covers(account):
+            raise StoreUnavailable(f"the budget store is gone, and {account.budget} can't be spent without it")
+        return pot.lease
+
+    async def extend(
+        self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
+    ) -> Reservation:
+        if not isinstance(reservation, Local):
+            return await self._store.extend(reservation, accounts, more, now_ms)
+        growing = {account.id for account in accounts}
+        parts = self._local.get(reservation.request_id, [])
+        extra = Amount(*(extra_of(parts, growing, more.of(unit), unit) for unit in Unit))
+        grown = []
+        for lease, hold in parts:
+            by = extra.of(hold.unit) if hold.account in growing else 0
+            lease.open += by
+            grown.append((lease, structs.replace(hold, amount=hold.amount + by)))
+        self._local[reservation.request_id] = grown
+        granted = Amount(reservation.granted.usd + extra.usd, reservation.granted.thinking + extra.thinking)
+        return Local(reservation.request_id, granted, tuple(hold for _, hold in grown))
+
+    def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
+        if not isinstance(reservation, Local):
+            self._store.settle(reservation, charges)
+            return
+        if len(charges) != len(reservation.holds):
+            raise ValueError(f"request {reservation.request_id} needs charges, one a hold")
+        for (lease, hold), charge in zip(self._local.pop(reservation.request_id, ()), charges, strict=False):
+            lease.open -= hold.amount
+            lease.spent[hold.window_start_ms] = lease.spent.get(hold.window_start_ms, 0) + charge
+
+    async def settled(self) -> None:
+        await self._store.settled()
+
+    async def recover(self, now_ms: int) -> int:
+        return await self._store.recover(now_ms)
+
+    async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
+        return await self._store.balances(accounts)
+
+    async def values(self, budget: str, since_ms: int) -> list[str]:
+        return await self._store.values(budget, since_ms)
+
+    async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
+        return await self._store.split(parent, child, now_ms)
+
+    async def child(self, identifier: str) -> Child | None:
+        return await self._store.child(identifier)
+
+    async def children(self) -> list[Child]:
+        return await self._store.children()
+
+    async def close(self, identifier: str, now_ms: int) -> Child | None:
+        return await self._store.close(identifier, now_ms)
+
+    async def tick(self, now_ms: int) -> None:
+        """Takes, tops up, replaces and returns leases, where the store is there."""
+        if not self._store.available:
+            self._was_gone = True
+            return
+        if self._was_gone:
+            # They may have been recovered meanwhile, and what was spent from them has to be settled.
+            self._was_gone = False
+            for pot in self._pots.values():
+                self._drop(pot)
+        for pot in list(self._pots.values()):
+            self._tidy(pot, now_ms)
+        try:
+            await self._return(now_ms)
+            for pot in list(self._pots.values()):
+                await self._fill(pot, now_ms)
+        except StoreUnavailable:
+            self._was_gone = True
+
+    def _tidy(self, pot: _Pot, now_ms: int) -> None:
+        idle = now_ms - pot.used_ms > IDLE_MS or self._within(pot.account) <= 0
+        if idle or (pot.lease is not None and (pot.lease.spent or pot.lease.ages(pot.account))):
+            self._drop(pot)
+        if idle:
+            del self._pots[pot.account.id]
+
+    def _drop(self, pot: _Pot) -> None:
+        if pot.lease is not None:
+            self._drained.append(pot.lease)
+            pot.lease = None
+
+    async def _return(self, now_ms: int) -> None:
+        """Settles the leases that nothing is open on any more."""
+        for lease in [lease for lease in self._drained if not lease.open]:
+            if lease not in self._drained:
+                continue
+            self._drained.remove(lease)
+            try:
+                await self._book(lease, now_ms)
+            except BaseException:
+                self._drained.append(lease)
+                raise
+            self._store.settle(lease.hold, [lease.spent.get(lease.account.window_start_ms, 0)])
+
+    async def _book(self, lease: Lease, now_ms: int) -> None:
+        """What was spent in later windows is booked there, before the lease is settled: it is never free between."""
+        for window in [window for window in lease.spent if window != lease.account.window_start_ms]:
+            account = structs.replace(lease.account, window_start_ms=window, hard=False, targets=frozenset())
+            amount = lease.spent[window]
+            booked = await self._store.reserve(self._name(account), [account], exactly(account, amount), now_ms)
+            del lease.spent[window]
+            if isinstance(booked, Reservation):
+                self._store.settle(booked, [amount])
+
+    async def _fill(self, pot: _Pot, now_ms: int) -> None:
+        """Up to what its budget allows, less what is still out on leases that are given up."""
+        account = pot.account
+        out = sum(lease.amount for lease in self._drained if lease.account.id == account.id)
+        more = self._within(account) - out - (pot.lease.amount if pot.lease is not None else 0)
+        if more <= 0 or now_ms < pot.rest_until_ms:
+            return
+        before = pot.lease.amount if pot.lease is not None else 0
+        if pot.lease is None:
+            bound = structs.replace(account, targets=frozenset())
+            ask = structs.replace(exactly(account, more), least=amount_of(account, 1))
+            taken = await self._store.reserve(self._name(account), [bound], ask, now_ms)
+            pot.lease = Lease(account, taken) if isinstance(taken, Reservation) else None
+        else:
+            pot.lease.hold = await self._store.extend(pot.lease.hold, [account], amount_of(account, more), now_ms)
+        if pot.lease is None or pot.lease.amount - before < more:
+            pot.rest_until_ms = now_ms + REST_MS
+
+    def _name(self, account: Account) -> str:
+        return f"lease:{self._owner}:{new_id()}:{account.id}"
+
+    async def _watch(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), TICK_S)
+            self._wake.clear()
+            try:
+                await self.tick(clock())
+            except Exception:
+                _log.exception("leases of budgets could not be looked after")
