@@ -14,10 +14,12 @@ from router.types.journal import Journal
 from router.types.money import usd_text
 from router.types.request import Caller, Request
 
-KEPT = 16_384
-"""Sessions, and keys, that are remembered."""
+KEPT = 8_192
+"""Sessions, and keys, that are remembered: about 2 kB each."""
 IN_PROGRESS = 65_536
 """More requests than that are never in progress: what is older was not settled, and is forgotten."""
+SAVED_TURNS = 16
+"""A session is written down every so many turns: most never get there."""
 KEPT_MS = 30 * 86_400_000
 """How long rows of `loops` are worth restoring."""
 
@@ -25,6 +27,8 @@ _KEEP = (
     "INSERT INTO loops (id, changed_ms, document) VALUES (?, ?, ?)"
     " ON CONFLICT (id) DO UPDATE SET changed_ms = excluded.changed_ms, document = excluded.document"
 )
+ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * KEPT}"  # noqa: S608 - a constant
+"""What `restore` reads."""
 _FORGET = "DELETE FROM loops WHERE changed_ms < ?"
 _CHAIN_ROW = msgspec.json.Decoder(ChainRow)
 _SUBJECT_ROW = msgspec.json.Decoder(SubjectRow)
@@ -91,8 +95,8 @@ class Breaker:
         self._journal.change(_FORGET, (self._clock() - KEPT_MS,))
 
     def restore(self, rows: Iterable[tuple[str, str]]) -> None:
-        """`id` and `document` of the table `loops`, the oldest change first. Words are not kept: see `LEARNING`."""
-        for identifier, document in rows:
+        """The result of `ROWS`. Words are not kept: see `LEARNING`."""
+        for identifier, document in reversed(list(rows)):
             kind, key, name = identifier.split("|", 2)
             if kind == "chain":
                 self._talks.chains.put(int(key), Chain(_CHAIN_ROW.decode(document)))
@@ -185,7 +189,8 @@ class Breaker:
         if asked.session is not None:
             asked.session.row.turns += 1
             self._charge(asked.session, Scope.SESSION, cost, now_ms)
-            self._changed[f"session|{asked.place}"] = asked.session.row
+            if asked.session.row.turns % SAVED_TURNS == 0 or self.loops.session_usd is not None:
+                self._changed[f"session|{asked.place}"] = asked.session.row
 
     def _charge(self, subject: Subject, scope: Scope, cost: int, now_ms: int) -> None:
         spike, row = self.loops.spike, subject.row
@@ -205,7 +210,7 @@ class Breaker:
         if asked.session is not None:
             self._judge_session(asked.session, asked.alone, turn, found, now_ms)
         if paired:
-            asked.key.wordings.append(hash(found.heard))
+            asked.key.vary(found.heard)
             asked.key.judge(turn, found.heard)
             self._judge_pair(asked.key, caller, now_ms)
 

@@ -1,6 +1,6 @@
 """Which conversation a request continues: by its own transcript, or because its prompt is somebody's answer."""
 
-from router.budget.fingerprint import Turn, echoes, ends
+from router.budget.fingerprint import Turn, ends, new_ends
 from router.budget.streak import Chain, Latest
 
 KEPT = 16_384
@@ -23,7 +23,7 @@ class Conversations:
         chain = self.chains.get(turn.key)
         if chain is not None and chain.newest == turn.key and chain.size == turn.size:
             return chain, True
-        chain = self._from(self._quoted(turn)) or self._from(turn.previous)
+        chain = self._quoted(turn) or self._from(turn.previous)
         if chain is None:
             self._first.put(turn.key, turn.size)
             return None, False
@@ -33,17 +33,16 @@ class Conversations:
         return chain, False
 
     def answered(self, turn: Turn, answer: str) -> None:
-        """An answer that only repeats its prompt leads nowhere."""
-        if not echoes(turn, answer):
-            for end in ends(answer) or ():
-                self._answers.put(end, turn.key)
+        for end in new_ends(answer, turn.heard) or ():
+            self._answers.put(end, turn.key)
 
-    def _quoted(self, turn: Turn) -> int | None:
-        """The turn whose answer was heard."""
+    def _quoted(self, turn: Turn) -> Chain | None:
+        """The conversation whose newest answer was heard: an answer that many hear makes no turns of one conversation."""
         for end in (ends(turn.heard) or ()) if self._answers else ():
             found = self._answers.get(end)
-            if found is not None and found != turn.key:
-                return found
+            chain = None if found == turn.key else self._from(found)
+            if chain is not None and chain.newest in (0, found):
+                return chain
         return None
 
     def _from(self, key: int | None) -> Chain | None:

@@ -96,17 +96,21 @@ def words(turn: Turn) -> Words:
     return Words(said, _bits(_words(turn.heard, _DIGITS), 0))
 
 
-def echoes(turn: Turn, answer: str) -> bool:
-    """Whether hardly a word of the answer is not in what was heard."""
-    said, heard = _bits(_words(answer, _DIGITS), 0), _bits(_words(turn.heard, _DIGITS), 0)
-    return (said & ~heard).bit_count() * 8 < said.bit_count()
-
-
 def ends(text: str) -> tuple[int, int] | None:
     """Opening and closing words of an answer, or of a prompt that may quote one; None for one too short to tell."""
     found = _words(text, _DIGITS)
-    if len(found) < ENDS:
+    return _ends(found) if len(found) >= ENDS else None
+
+
+def new_ends(answer: str, heard: str) -> tuple[int, int] | None:
+    """Those of an answer; None, too, for one that only repeats what was heard."""
+    found = _words(answer, _DIGITS)
+    if len(found) < ENDS or not {*found[:ENDS], *found[-ENDS:]} - set(_words(heard, _DIGITS)):
         return None
+    return _ends(found)
+
+
+def _ends(found: list[bytes]) -> tuple[int, int]:
     return crc32(b" ".join(found[:ENDS])), crc32(b" ".join(found[-ENDS:])) << 32
 
 

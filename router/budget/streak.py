@@ -1,6 +1,5 @@
 """What the breaker remembers of conversations, and of the sessions and keys that lead them: small, and bounded."""
 
-from collections import deque
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -131,12 +130,15 @@ class Subject:
         """Id of the key with which this one takes turns, and how many requests it had sent by then."""
         self.rounds = self.singles = 0
         """Turns taken with the partner; requests without a transcript."""
-        self.wordings: deque[int] = deque(maxlen=LOOKED_AT)
+        self.wordings: tuple[int, ...] = ()
 
     def judge(self, turn: Turn, words: int) -> None:
         """One new word counts, several end the streak: requests of a session or key need not belong together."""
         news = max(self.memory.share(words), float(turn.media))
         self.learning = _count(self.row, 1 if news * SHARE >= 1 else news, self.learning)
+
+    def vary(self, words: int) -> None:
+        self.wordings = (*self.wordings[1 - LOOKED_AT :], hash(words))
 
     def spend(self, cost: int, spike: Spike | None, now_ms: int) -> int | None:
         """The limit that this makes it exceed, if so: only where what is usual is known."""

@@ -147,6 +147,32 @@ def there_and_back(world: World) -> None:
         world.ask("translator", [user(translated)], answer=text)
 
 
+def one_question_to_thirty(world: World) -> None:
+    """A planner's answer is the prompt of thirty personas, with one key and with many."""
+    for number in range(20):
+        question = prose(world.random, 25)
+        world.ask("planner", [user(prose(world.random, 20))], answer=question)
+        for persona in range(30):
+            key = f"persona-{persona}" if number % 2 else "planner"
+            role = system(f"You are persona {persona}: " + prose(world.random, persona))
+            world.ask(key, [role, user(question)], answer=prose(world.random, 20))
+
+
+def debate(world: World) -> None:
+    """A moderator sums up what five said, in the same session; each keeps a transcript."""
+    transcripts: list[list[Message]] = [[] for _ in range(5)]
+    said = prose(world.random, 20)
+    for _ in range(30):
+        answers = []
+        for number, transcript in enumerate(transcripts):
+            transcript.append(user(said))
+            answers.append(prose(world.random, 30))
+            world.ask(f"debater-{number}", transcript, session="debate", answer=answers[-1])
+            transcript.append(assistant(answers[-1]))
+        said = prose(world.random, 25)
+        world.ask("moderator", [system("Sum up."), user("\n".join(answers))], session="debate", answer=said)
+
+
 def every_turn_eight_times(world: World) -> None:
     messages: list[Message] = [user(prose(world.random, 40))]
     for _ in range(60):
