@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from msgspec import structs
-
 from router.dispatch.cut import closing, finish
 from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
@@ -65,7 +63,7 @@ class Settlement:
         self.translation: Translation | None = None
 
     async def reserve(self, decision: Decision, bound: Bound) -> Plan | Refused:
-        """Holds enough for an answer; returns the steps that it pays for. May be called again after a refusal.
+        """Holds enough for an answer. May be called again, with another decision, after a refusal.
 
         Raises `ClientError` while nothing can be held, or written down.
         """
@@ -77,8 +75,7 @@ class Settlement:
         refused = await self._hold(ask)
         if refused is not None:
             return refused
-        steps = tuple(step for step in plan.steps if self.purse.fit(step) is not None)
-        return structs.replace(plan, steps=steps or plan.steps[:1])
+        return plan
 
     async def refuse(self, refusal: ClientError) -> ClientError:
         """A request that is turned away has its row too."""

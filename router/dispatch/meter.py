@@ -42,7 +42,7 @@ class Meter:
         return not self.stopped
 
     def _measure(self) -> None:
-        """Bytes of output and of thoughts that what is left pays for; endless where the cap that was sent sees to it."""
+        """Bytes of output and of thoughts that what is left pays for; endless where the cap sent sees to it."""
         left, n = self._purse.left(self._step.target.id), self._request.n
         tokens, cap = affordable_output(self._step, self._request, left.usd), self._cap or ENDLESS
         self._output = inf if tokens >= cap else tokens * n * self._bytes

@@ -27,6 +27,7 @@ class Purse:
         self._store, self.learned, self._room = store, learned, room
         self._request, self._bound = request, bound
         self._usd, self._thinking = bound.binds(Unit.USD), bound.binds(Unit.THINKING)
+        self._partial = any(account.targets for account in bound.accounts)
         self.reservation = Reservation(request.id, Amount(ENDLESS, ENDLESS))
         self.attempts: list[Attempt] = []
 
@@ -55,15 +56,18 @@ class Purse:
 
     def fit(self, step: Candidate) -> Fit | None:
         """How `step` may be asked so that what is left pays for it; None if that leaves no room for an answer."""
-        if step.target.id in unpaid(self._bound.accounts, self.reservation):
+        if self._partial and step.target.id in unpaid(self._bound.accounts, self.reservation):
             return None
-        found = fit(step, self._request, self.left(step.target.id), self.learned, self._bound.thinking)
+        left, whole, cap = self.left(step.target.id), step.estimate.whole, self._bound.thinking
+        if cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking:
+            return Fit(effort=step.estimate.effort or None)
+        found = fit(step, self._request, left, self.learned, cap)
         return self._within_reach(step, found) if found is not None and found.metered else found
 
     async def ready(self, step: Candidate) -> Fit | None:
         """As `fit`; a step that needs more than is held, such as a dearer fallback, has more held for it first."""
         found = self.fit(step)
-        if self._bound.accounts and (found is None or found.lowered):
+        if (found is None or found.lowered) and self._bound.accounts:
             left, tight = self.left(step.target.id), step.estimate.tight
             if await self.extend(Amount(max(0, tight.usd - left.usd), max(0, tight.thinking - left.thinking))):
                 found = self.fit(step)

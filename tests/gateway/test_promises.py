@@ -65,7 +65,7 @@ def test_a_budget_that_is_too_small_refuses_and_says_which(gateway: Gateway, ups
     assert budget == {
         "id": "named",
         "scope": "all",
-        "value": "",
+        "value": None,
         "unit": "usd",
         "limit": 1e-7,
         "spent": 0,
