@@ -29,7 +29,7 @@ class Standing(Struct):
     def short_of(self, least: Amount) -> bool:
         """Whoever needs nothing is not refused, not even by an account that is overdrawn."""
         needed = least.of(self.account.unit)
-        return self.account.hard and 0 < needed > self.left
+        return self.account.hard and needed > 0 and self.left < needed
 
     def refusal(self, needed: int) -> Refused:
         return Refused(account=self.account, spent=self.spent, held=self.held, needed=needed)
