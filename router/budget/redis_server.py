@@ -6,6 +6,7 @@ written again from the ledger before anything is admitted.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 
 import hiredis
@@ -105,7 +106,8 @@ class RedisServer:
             return StoreUnavailable(f"the budget store is gone: {reply}")
         if not isinstance(reply, hiredis.ReplyError):
             return reply  # type: ignore[return-value]
-        code = str(reply).split(" ", 1)[0]
+        inner = _INNER.search(str(reply))
+        code = inner[1] if inner is not None else str(reply).split(" ", 1)[0]
         if code in _OURS:
             return RuntimeError(f"a budget script failed: {reply}")
         # Of another time, moved, a replica, full, loading …: whatever it is, the next connection finds out.
@@ -181,6 +183,9 @@ class RedisServer:
 
 
 _OURS = ("ERR", "WRONGTYPE", "NOPERM")
+# Before version 7 the error of a command in a script stands in the text of another one. A script that could not make
+# its first write, for want of memory, a disk or a master, has made none.
+_INNER = re.compile(r": -([A-Z]+) ")
 
 
 def _resolve(future: "asyncio.Future[Reply]", reply: Reply | Exception) -> None:
