@@ -1,62 +1,55 @@
 """The one price function against an independent calculation in exact decimals."""
 
 from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from router.estimate.price import charge
+from router.estimate.price import UNLIMITED, ceiling, charge, output_left
 from router.types.money import NANO_PER_USD, nano_from_usd, usd_from_nano, usd_json, usd_text
-from router.types.price import Cost, CostSource, Price
+from router.types.price import KIN, Cost, CostSource, Price, Rates, Rule, Scope, Window, Writes
 from router.types.usage import Source, Usage
 
 # Rates in nano-USD per million tokens, up to 1,000 USD per million; many are no whole nano-USD per token.
 RATES = st.integers(0, 10**12)
 TOKENS = st.integers(0, 10**9)
-MAYBE = st.none() | RATES
+OPTIONAL = [name for name in Rates.__struct_fields__ if name not in ("input", "output")]
+SOME_RATES = st.fixed_dictionaries({}, optional=dict.fromkeys(OPTIONAL, RATES))
 PRICES = st.builds(
-    Price,
-    input=RATES,
-    output=RATES,
-    cache_read=MAYBE,
-    cache_write=MAYBE,
-    cache_write_1h=MAYBE,
-    reasoning=MAYBE,
-    input_audio=MAYBE,
-    output_audio=MAYBE,
-    version=st.just("v"),
+    lambda input, output, rest: Price(input=input, output=output, version="v", **rest), RATES, RATES, SOME_RATES
 )
-USAGES = st.builds(
-    Usage,
-    input_uncached=TOKENS,
-    cache_read=TOKENS,
-    cache_write=TOKENS,
-    cache_write_1h=TOKENS,
-    input_audio=TOKENS,
-    output_visible=TOKENS,
-    output_reasoning=st.none() | TOKENS,
-    output_audio=TOKENS,
+BUCKETS = {"input_uncached": "input", "output_visible": "output", "output_reasoning": "reasoning"} | {
+    name: name for name in OPTIONAL if name != "reasoning"
+}
+"""Bucket → rate."""
+USAGES = st.builds(lambda buckets: Usage(**buckets), st.fixed_dictionaries({}, optional=dict.fromkeys(BUCKETS, TOKENS)))
+
+MONDAY = 1_795_392_000_000
+"""2026-11-23 00:00 UTC."""
+HOURS = st.builds(
+    Window,
+    start=st.integers(0, 1_439),
+    end=st.integers(0, 1_439),
+    days=st.frozensets(st.integers(1, 7), max_size=3),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]),
 )
-KIN = {
-    "cache_read": ("input",),
-    "cache_write": ("input",),
-    "cache_write_1h": ("cache_write", "input"),
-    "reasoning": ("output",),
-    "input_audio": ("input",),
-    "output_audio": ("output",),
-}
-BUCKETS = {
-    "input": "input_uncached",
-    "cache_read": "cache_read",
-    "cache_write": "cache_write",
-    "cache_write_1h": "cache_write_1h",
-    "input_audio": "input_audio",
-    "output": "output_visible",
-    "reasoning": "output_reasoning",
-    "output_audio": "output_audio",
-}
+MOMENTS = st.integers(MONDAY - 10**9, MONDAY + 10**9)
+RULES = st.builds(
+    Rule,
+    above=st.sampled_from([0, 0, 1_000, 50_000, 200_000]),
+    service_tier=st.sampled_from(["", "", "flex", "priority"]),
+    region=st.sampled_from(["", "", "us", "eu"]),
+    since_ms=st.none() | MOMENTS,
+    until_ms=st.none() | MOMENTS,
+    windows=st.lists(HOURS, max_size=2).map(tuple),
+    rates=st.fixed_dictionaries({}, optional=dict.fromkeys(Rates.__struct_fields__, RATES)),
+    each=st.fixed_dictionaries({}, optional={"web_search": RATES}),
+    times=st.tuples(st.integers(1, 30), st.integers(1, 30)),
+)
+RULED = st.builds(lambda price, rules: replace(price, rules=tuple(rules)), PRICES, st.lists(RULES, max_size=4))
 
 
 def usd_per_token(price: Price, rate: str) -> Decimal:
@@ -68,10 +61,79 @@ def usd_per_token(price: Price, rate: str) -> Decimal:
 @given(PRICES, USAGES)
 def test_a_charge_is_tokens_times_rates_rounded_once(price: Price, usage: Usage) -> None:
     exact = sum(
-        (usd_per_token(price, rate) * (getattr(usage, bucket) or 0) for rate, bucket in BUCKETS.items()), Decimal(0)
+        (usd_per_token(price, rate) * (getattr(usage, bucket) or 0) for bucket, rate in BUCKETS.items()), Decimal(0)
     )
     rounded = (exact * NANO_PER_USD).to_integral_value(ROUND_HALF_UP)
     assert charge(price, usage) == Cost(int(rounded), CostSource.PRICED, "v", own=int(rounded))
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[Usage, int, int, Scope, int, int]:
+    """A usage; bounds on its input and output; what the call asked for; when it was held, and when it began."""
+    sent = draw(st.lists(st.integers(0, 100_000), min_size=10, max_size=10))
+    made = draw(st.lists(st.integers(0, 100_000), min_size=5, max_size=5))
+    names = [name for name in BUCKETS if name.startswith(("input", "cache"))]
+    units = draw(st.fixed_dictionaries({}, optional={"web_search": st.integers(0, 9), "other": st.integers(0, 9)}))
+    asked, place = draw(st.sampled_from(["", "flex", "priority"])), draw(st.sampled_from(["", "us", "eu"]))
+    buckets: dict[str, Any] = dict(zip(names, sent, strict=True))
+    buckets |= zip([name for name in BUCKETS if name not in names], made, strict=True)
+    usage = Usage(
+        **buckets,
+        units=units,
+        service_tier=draw(st.sampled_from(["", asked])),
+        region_served=draw(st.sampled_from(["", place, "elsewhere"])),
+    )
+    within, held = draw(st.integers(0, 2 * 86_400_000)), draw(MOMENTS)
+    began = held + draw(st.integers(0, within))
+    scope = Scope(within_ms=within, service_tier=asked, region=place, units=units)
+    bounds = usage.input_total + draw(st.integers(0, 300_000)), usage.output_total + draw(st.integers(0, 9))
+    return usage, *bounds, scope, held, began
+
+
+@given(RULED, calls())
+def test_no_usage_within_its_bounds_costs_more_than_the_ceiling(
+    price: Price, call: tuple[Usage, int, int, Scope, int, int]
+) -> None:
+    usage, most_in, most_out, scope, held, began = call
+    took = held + scope.within_ms - began
+    cost = charge(price, usage, at_ms=began, took_ms=took, region=scope.region)
+    assert cost.nano <= ceiling(price, most_in, most_out, at_ms=held, scope=scope)
+
+
+@given(RULED, calls(), st.integers(0, 10**13))
+def test_what_is_left_for_output_is_the_most_that_fits(
+    price: Price, call: tuple[Usage, int, int, Scope, int, int], nano: int
+) -> None:
+    _, tokens, _, scope, held, _ = call
+    left = output_left(price, nano, tokens, at_ms=held, scope=scope)
+    assert 0 <= left <= UNLIMITED
+    if left:
+        assert ceiling(price, tokens, left, at_ms=held, scope=scope) <= nano
+    if left < UNLIMITED:
+        assert ceiling(price, tokens, left + 1, at_ms=held, scope=scope) > nano
+
+
+def test_the_ceiling_is_as_narrow_as_what_is_known_of_the_call() -> None:
+    price = Price(
+        input=1_000_000,
+        output=2_000_000,
+        cache_write=3_000_000,
+        cache_write_1h=4_000_000,
+        reasoning=5_000_000,
+        input_audio=60_000_000,
+        output_audio=70_000_000,
+        rules=(Rule(service_tier="priority", times=(2, 1)), Rule(above=100, rates={"input": 9_000_000})),
+        version="v",
+    )
+    plain = Scope(writes=Writes.NONE, media=False)
+    assert ceiling(price, 100, 10, scope=plain) == 100 * 1 + 10 * 5
+    assert ceiling(price, 101, 10, scope=plain) == 101 * 9 + 10 * 5
+    assert ceiling(price, 100, 10, scope=replace(plain, writes=Writes.DEFAULT)) == 100 * 3 + 10 * 5
+    assert ceiling(price, 100, 10, scope=replace(plain, writes=Writes.ANY)) == 100 * 4 + 10 * 5
+    assert ceiling(price, 100, 10, scope=replace(plain, media=True)) == 100 * 60 + 10 * 70
+    assert ceiling(price, 100, 10, scope=replace(plain, service_tier="priority")) == 2 * (100 * 1 + 10 * 5)
+    assert ceiling(price, 0, 0, scope=replace(plain, units={"web_search": 1})) == 50_000_000
+    assert ceiling(None, 1, 1) == 150_000 + 600_000
 
 
 @pytest.mark.parametrize(("rate", "tokens", "nano"), [(1, 499_999, 0), (1, 500_000, 1), (3, 500_000, 2), (1, 1, 0)])
@@ -97,6 +159,7 @@ def test_a_rate_that_the_list_leaves_out_is_never_free() -> None:
         (Price(input=1, output=1, version="v"), Usage(provider_cost=7), CostSource.PROVIDER),
         (None, Usage(provider_cost=7), CostSource.PROVIDER),
         (None, Usage(input_uncached=9), CostSource.UNPRICED),
+        (Price(input=1, output=1, version="v", assumed=True), Usage(), CostSource.UNPRICED),
     ],
 )
 def test_the_row_says_where_its_cost_comes_from(price: Price | None, usage: Usage, source: CostSource) -> None:
@@ -105,7 +168,21 @@ def test_the_row_says_where_its_cost_comes_from(price: Price | None, usage: Usag
 
 def test_the_provider_s_own_figure_wins_even_when_it_is_nothing() -> None:
     price = Price(input=10**9, output=10**9, version="v")
-    assert charge(price, Usage(input_uncached=10**6, provider_cost=0)).nano == 0
+    cost = charge(price, Usage(input_uncached=10**6, provider_cost=0))
+    assert (cost.nano, cost.own) == (0, 10**9)
+
+
+def test_a_model_without_a_price_is_never_free() -> None:
+    """U15: in pieces or whole, an unknown price is the dearest, and a contradiction is marked."""
+    cost = charge(None, Usage(input_uncached=1_000, output_visible=1_000, violations=("x",)))
+    assert (cost.nano, cost.source, cost.flagged) == (750_000_000, CostSource.UNPRICED, True)
+
+
+def test_a_report_that_contradicts_itself_is_flagged() -> None:
+    price = Price(input=1, output=1, version="v", each={"web_search": 1_000_000})
+    assert not charge(price, Usage(units={"web_search": 1})).flagged
+    assert charge(price, Usage(units={"seance": 1})).flagged
+    assert charge(price, Usage(violations=("total is not input plus output",))).flagged
 
 
 @given(st.integers(-(10**18), 10**18))
