@@ -37,7 +37,7 @@ class Conversations:
             self._answers.put(end, turn.key)
 
     def _quoted(self, turn: Turn) -> Chain | None:
-        """The conversation whose newest answer was heard: an answer that many hear makes no turns of one conversation."""
+        """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
         for end in (ends(turn.heard) or ()) if self._answers else ():
             found = self._answers.get(end)
             chain = None if found == turn.key else self._from(found)
