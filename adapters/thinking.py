@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from router.types.call import Call
-from router.types.target import Contract, Thinking
+from router.types.target import EFFORTS, Contract, Thinking
 
-WORDS = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra")
-"""Effort words from least to most, over all providers."""
+WORDS = EFFORTS
 
 SCALE = Thinking(contract=Contract.LEVEL, levels=("low", "medium", "high"), tokens=(1_024, 8_192, 24_576))
 """For models that declare no levels: Google's own translation of effort into tokens for Gemini 2.5."""

@@ -10,6 +10,8 @@ What the data does not have is drawn: bytes per token of an answer, by which a s
 """
 
 import argparse
+import importlib
+import importlib.util
 import os
 import random
 from collections.abc import Iterable, Sequence
@@ -100,8 +102,7 @@ def folder() -> Path | None:
 
 def rows(place: Path, half: int) -> dict[str, list[Row]]:
     """Answers by model, to the prompts of one half (0 or 1)."""
-    from pyarrow import parquet
-
+    parquet = importlib.import_module("pyarrow.parquet")
     texts = parquet.read_table(place / f"{DATA}.prompts.parquet", columns=["prompt_id", "prompt"]).to_pylist()
     prompts = {row["prompt_id"]: row["prompt"] for number, row in enumerate(texts) if number % 2 == half}
     found: dict[str, list[Row]] = {name: [] for name in MODELS}
@@ -241,6 +242,9 @@ def main() -> None:
     place = folder()
     if place is None:
         print(f"skipped: no {DATA}.rows.parquet; set LOWPASS_DATA to the folder that has it")
+        return
+    if importlib.util.find_spec("pyarrow") is None:
+        print("skipped: the data is in parquet files; install pyarrow to read them")
         return
     found = report(rows(place, asked.half), asked.shuffles)
     print(msgspec.json.encode(found).decode() if asked.json else _table(found))

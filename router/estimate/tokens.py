@@ -20,7 +20,12 @@ INPUT_MARGIN = 1.1
 WIDE_SHARE = 8
 """A text counts as one of another script if one byte in so many is beyond ASCII."""
 IMAGE_TOKENS = {Wire.ANTHROPIC: 5_000, Wire.GEMINI: 2_600}
-IMAGE_TOKENS_ELSE = 5_000
+"""At most, of an image of any size. Seen for 12 megapixels: 4,005 at Claude 5.5, 1,101 at Gemini 3 (twice that at its
+finest resolution) …"""
+IMAGE_TOKENS_OF = {"gpt-4o-mini": 48_200}
+"""By the provider's name of the model: it is charged 33 times the tokens of gpt-4o (2,833 and 5,667 for each tile)."""
+IMAGE_TOKENS_ELSE = 16_384
+"""… 14,364 at GPT-6, which scales down no image by default; and what Qwen's vision models take at most."""
 AUDIO_TOKENS_PER_SECOND = 32
 """Gemini's rate, the highest that is published."""
 FILE_BYTES_PER_TOKEN = 1
@@ -45,8 +50,12 @@ def media_tokens(target: Target, request: Request) -> int:
     """At most, of images, recordings and documents; a linked document may fill the context."""
     if request.file_bytes is None:
         return target.model.context
-    images = request.images * IMAGE_TOKENS.get(target.provider.wire, IMAGE_TOKENS_ELSE)
-    return images + request.audio_seconds * AUDIO_TOKENS_PER_SECOND + request.file_bytes // FILE_BYTES_PER_TOKEN
+    each = IMAGE_TOKENS_OF.get(target.model.name) or IMAGE_TOKENS.get(target.provider.wire, IMAGE_TOKENS_ELSE)
+    return (
+        request.images * each
+        + request.audio_seconds * AUDIO_TOKENS_PER_SECOND
+        + request.file_bytes // FILE_BYTES_PER_TOKEN
+    )
 
 
 def script(request: Request) -> str:
