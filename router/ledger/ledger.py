@@ -34,7 +34,7 @@ class Ledger(Protocol):
         ...
 
     def reading(self) -> AbstractContextManager[Connection]:
-        """A connection that can't write; between BEGIN and COMMIT it sees the ledger as of one moment."""
+        """A connection that can't write. After BEGIN it sees the ledger as of one moment; a server's does so anyway."""
         ...
 
     def writing(self) -> AbstractContextManager[Connection]:

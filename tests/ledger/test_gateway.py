@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from router.ledger.ledger import SqliteLedger
 from router.ledger.postgres.ledger import PostgresLedger
 from router.types.secret import Secret
 from tests.gateway.running import Gateway, Reply, ordered, serving, target, until
@@ -93,12 +94,16 @@ def test_a_gateway_that_was_killed_leaves_nothing_held_for_ever(gateway: Gateway
             clients.enter_context(gateway.raw()).sendall(_stream())
         until(lambda: list(states(ledger).values()) == ["held"] * 5)
         gateway.kill()
-    with ledger.writing() as admin:
-        admin.execute("UPDATE requests SET lease_until_ms = 1")
+    budgets = SqliteLedger(gateway.ledger)
+    for place in (ledger, budgets):
+        with place.writing() as admin:
+            admin.execute("UPDATE requests SET lease_until_ms = 1")
     gateway.start()
     until(lambda: set(states(ledger).values()) == {"recovered"}, 5)
     rows = found(ledger, "SELECT cost, held, error FROM requests")
     assert all(row["cost"] == row["held"] > 0 and row["error"] == "crashed" for row in rows)
+    (window,) = until(lambda: found(budgets, "SELECT spent, held FROM budget_windows WHERE held = 0"))
+    assert window["spent"] == sum(row["cost"] for row in rows)
 
 
 def _stream() -> bytes:

@@ -71,8 +71,8 @@ def test_a_reader_sees_the_ledger_as_of_one_moment(postgres: Server) -> None:
         assert reader.execute(count).fetchone() == (0,)
         writer.execute("INSERT INTO decisions VALUES ('d', 0, 'p', '{}')")
         assert reader.execute(count).fetchone() == (0,)
-        reader.execute("COMMIT")
-        assert reader.execute(count).fetchone() == (1,)
+    with ledger.reading() as later:
+        assert later.execute(count).fetchone() == (1,)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from router.types.journal import LedgerUnavailable, Value
 
 ANSWER_S = 10.0
 """How long a statement may take; a server that hangs is left then."""
-_READ_ONLY = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Result:
@@ -36,15 +36,18 @@ class Result:
 
 
 class PostgresConnection:
-    """The `Connection` port. Raises `LedgerUnavailable`, or `StatementRefused` for a wrong statement."""
+    """The `Connection` port. Raises `LedgerUnavailable`, or `StatementRefused` for a wrong statement.
+
+    A reader is one transaction, and so changes nothing in a session that a pooler lends to others next.
+    """
 
     def __init__(self, place: Place, *, read_only: bool = False) -> None:
         self._connection = place.connect()
         self._pgconn: PGconn = self._connection.pgconn
         self._pgconn.nonblocking = 1
-        self.execute(f"SET statement_timeout = {round(ANSWER_S * 1000)}")
         if read_only:
             self.execute(_READ_ONLY)
+            self.execute(f"SET LOCAL statement_timeout = {round(ANSWER_S * 1000)}")
 
     def execute(self, statement: str, values: Sequence[Value] | Mapping[str, Value] = (), /) -> Result:
         text, names = numbered(statement)

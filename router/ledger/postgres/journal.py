@@ -7,6 +7,7 @@ that were answered wait in memory.
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from router.ledger.postgres.pipe import Pipe, WrongRow
@@ -37,6 +38,7 @@ class PostgresJournal:
         """Is being written, or must be written again before anything else."""
         self._waiters: list[asyncio.Future[None]] = []
         self._wanted = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "ledger")
         self._pipe: Pipe | None = Pipe(place.connect(), self._hung_up)
         self._writing = self._loop.create_task(self._write_forever())
 
@@ -65,6 +67,7 @@ class PostgresJournal:
             await asyncio.sleep(0.01)
         self._writing.cancel()
         await asyncio.wait([self._writing])
+        self._thread.shutdown(wait=False)
         if self._pipe is not None:
             self._pipe.close()
         if lost := len(self._queue) + len(self._batch):
@@ -85,8 +88,9 @@ class PostgresJournal:
                     await asyncio.sleep(RETRY_S)
 
     async def _connected(self) -> Pipe:
-        """In a thread, since looking up a host's name blocks."""
-        self._pipe = Pipe(await asyncio.to_thread(self._place.connect), self._hung_up)
+        """In a thread, since looking up a host's name blocks; its own, so that no reader keeps it from that."""
+        connection = await self._loop.run_in_executor(self._thread, self._place.connect)
+        self._pipe = Pipe(connection, self._hung_up)
         return self._pipe
 
     async def _write(self, pipe: Pipe) -> None:

@@ -1,11 +1,11 @@
 """One connection in libpq's pipeline mode: a whole transaction goes out at once, its answers come back together.
 
 Straight on `psycopg.pq`, since a cursor costs 50 µs a statement: https://www.psycopg.org/psycopg3/docs/api/pq.html
+Nothing is left on the server's side when a transaction is over, so a pooler may give the next one another session.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
 
 import psycopg
 from psycopg.pq import ExecStatus
@@ -17,7 +17,11 @@ from router.types.journal import LedgerUnavailable
 
 COMMIT_S = 2.0
 """How long a transaction may take; a server that hangs is left then."""
-_DURABLE = b"SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+_BEGIN = (
+    b"BEGIN",
+    b"SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
+)
+"""What is committed survives a power cut, whatever the server's own setting."""
 _OTHER = -1
 """Place of an answer that belongs to no item."""
 
@@ -40,9 +44,7 @@ class Pipe:
         self._connection, self._pgconn = connection, connection.pgconn
         self._lost = lost
         self._loop = asyncio.get_running_loop()
-        self._names: dict[str, bytes] = {}
-        self._numbers = count(1)
-        self._busy = self._expired = self._durable = False
+        self._busy = self._expired = False
         self._stirred: asyncio.Future[None] = self._loop.create_future()
         self._socket = self._pgconn.socket
         self._pgconn.nonblocking = 1
@@ -70,15 +72,9 @@ class Pipe:
         self._connection.close()
 
     async def _transact(self, items: Sequence[Item]) -> Exception | None:
-        if not self._durable:
-            await self._answers(list(self._plain(_DURABLE)))
-            self._durable = True
-        known = len(self._names)
         place, failure = await self._answers(list(self._sent(items)))
         if failure is None:
             return None
-        for statement in list(self._names)[known:]:
-            del self._names[statement]
         await self._answers(list(self._plain(b"ROLLBACK")))
         if failure.wrong_row and place != _OTHER:
             return WrongRow(place, failure)
@@ -86,17 +82,16 @@ class Pipe:
 
     def _sent(self, items: Sequence[Item]) -> Iterator[int]:
         """Queues the transaction; yields, for every answer that will come, the place of its item."""
-        pgconn, names = self._pgconn, self._names
-        pgconn.send_query_params(b"BEGIN", None)
-        yield _OTHER
+        pgconn, prepared = self._pgconn, ""
+        for command in _BEGIN:
+            pgconn.send_query_params(command, None)
+            yield _OTHER
         for place, (statement, values) in enumerate(items):
-            name = names.get(statement)
-            if name is None:
-                # A new name each time: a statement stays prepared even where its transaction is rolled back.
-                name = names[statement] = b"s%d" % next(self._numbers)
-                pgconn.send_prepare(name, numbered(statement)[0])
+            if statement != prepared:
+                pgconn.send_prepare(b"", numbered(statement)[0])
+                prepared = statement
                 yield _OTHER
-            pgconn.send_query_prepared(name, values)
+            pgconn.send_query_prepared(b"", values)
             yield place
         yield from self._plain(b"COMMIT")
 
