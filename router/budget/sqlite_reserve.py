@@ -8,6 +8,7 @@ from msgspec import structs
 from router.budget.standing import Standing, shut, standing
 from router.types.account import AMPLE, Account, Amount, Ask, Hold, Refused, Reservation, Unit
 
+_NO_LIMIT = 2**100
 _KNOWN = "SELECT 1 FROM bookings WHERE request_id = ? LIMIT 1"
 _HOLD = "INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held')"
 _GRANTED = "UPDATE requests SET held = ?, held_thinking = ? WHERE id = ?"
@@ -28,28 +29,38 @@ def reserve(
         if shut(connection, account, now_ms) or (not account.targets and at.short_of(ask.least)):
             return at.refusal(ask.least.of(account.unit))
         found.append(at)
-    lefts = _lefts(found)
-    granted = Amount(*(_grant(lefts[unit], ask.tight.of(unit), ask.whole.of(unit)) for unit in Unit))
+    usd, thinking = _left(found)
+    granted = Amount(
+        _grant(usd, ask.tight.usd, ask.whole.usd), _grant(thinking, ask.tight.thinking, ask.whole.thinking)
+    )
     holds = tuple(_hold(at, granted) for at in found if not at.short_of(ask.least))
     for hold in holds:
         connection.execute(_HOLD, (request_id, hold.account, hold.window_start_ms, hold.amount))
     if granted != ask.whole:
         connection.execute(_GRANTED, (granted.usd, granted.thinking, request_id))
-    room = Amount(*(max(0, min(lefts[unit], default=0) - granted.of(unit)) for unit in Unit))
-    return Reservation(request_id, granted, holds, room)
+    return Reservation(request_id, granted, holds, Amount(_rest(usd, granted.usd), _rest(thinking, granted.thinking)))
 
 
-def _lefts(found: Iterable[Standing]) -> dict[Unit, list[int]]:
-    """What the accounts that bind every target have left."""
-    binding = [at for at in found if at.account.hard and not at.account.targets]
-    return {unit: [at.left for at in binding if at.account.unit is unit] for unit in Unit}
+def _left(found: Iterable[Standing]) -> tuple[int, int]:
+    """What the accounts that bind every target have left: nano-USD, thinking tokens."""
+    usd = thinking = _NO_LIMIT
+    for at in found:
+        if at.account.targets or not at.account.hard:
+            continue
+        if at.account.unit is Unit.USD:
+            usd = min(usd, at.left)
+        else:
+            thinking = min(thinking, at.left)
+    return usd, thinking
 
 
-def _grant(lefts: Sequence[int], tight: int, whole: int) -> int:
-    """See `Ask`; it was made sure that the least of what is left is enough."""
-    if not lefts or min(lefts) >= AMPLE * whole:
-        return whole
-    return max(0, min(tight, *lefts))
+def _grant(left: int, tight: int, whole: int) -> int:
+    """See `Ask`; it was made sure that what is left is enough."""
+    return whole if left >= AMPLE * whole else max(0, min(tight, left))
+
+
+def _rest(left: int, granted: int) -> int:
+    return max(0, left - granted) if left < _NO_LIMIT else 0
 
 
 def _hold(at: Standing, granted: Amount) -> Hold:

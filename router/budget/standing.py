@@ -21,10 +21,7 @@ class Standing(Struct):
     account: Account
     spent: int
     held: int
-
-    @property
-    def left(self) -> int:
-        return self.account.limit - self.spent - self.held
+    left: int
 
     def short_of(self, least: Amount) -> bool:
         """Whoever needs nothing is not refused, not even by an account that is overdrawn."""
@@ -41,7 +38,8 @@ def standing(connection: sqlite3.Connection, account: Account, window_start_ms: 
         found = connection.execute(_WINDOW, (account.id, window_start_ms)).fetchone()
     else:
         found = connection.execute(_ROLLING, (account.id, account.since_ms)).fetchone()
-    return Standing(account, 0, 0) if found is None else Standing(account, found[0], found[1])
+    spent, held = found or (0, 0)
+    return Standing(account, spent, held, account.limit - spent - held)
 
 
 def shut(connection: sqlite3.Connection, account: Account, now_ms: int) -> bool:
