@@ -21,8 +21,11 @@ from router.refusals import unknown_model
 from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
 from router.types.plan import Decision
-from router.types.request import Caller, Request
+from router.types.request import NO_LIMITS, Caller, Request
 from router.types.target import Target
+
+_UNBOUND = Bound()
+_NONE: frozenset[str] = frozenset()
 
 
 class Rules(Struct, frozen=True):
@@ -70,7 +73,9 @@ def choose(
 def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, child: Child | None) -> Bound:
     """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
     and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
-    now, limits = now_ms(), request.limits
+    limits, requirements = request.limits, rules.config.sensitivity.classes[decision.classification.data_class]
+    if not rules.pots.budgets and child is None and limits is NO_LIMITS and requirements.thinking_cap is None:
+        return _UNBOUND
     charged = Charged(
         request_id=request.id,
         route=decision.plan.route,
@@ -80,10 +85,9 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
         targets=tuple(step.target.id for step in decision.plan.steps),
     )
     binds = rules.pots.binding(charged, named(rules, request, caller))
-    accounts = rules.pots.accounts(charged, binds, now)
+    accounts = rules.pots.accounts(charged, binds, now_ms())
     if child is not None:
         accounts = [account for account in accounts if account.id not in child.replaces] + [child.account()]
-    requirements = rules.config.sensitivity.classes[decision.classification.data_class]
     thinking = (limits.thinking_budget, requirements.thinking_cap, *(budget.thinking_cap for budget in binds))
     return Bound(
         accounts=tuple(accounts),
@@ -94,7 +98,8 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
 
 def named(rules: Rules, request: Request, caller: Caller) -> frozenset[str]:
     """The budgets of the policy that key and header name."""
-    return frozenset({caller.budget, request.limits.budget}) & frozenset(budget.id for budget in rules.pots.budgets)
+    names = {caller.budget, request.limits.budget} - {""}
+    return frozenset(budget.id for budget in rules.pots.budgets if budget.id in names) if names else _NONE
 
 
 def downgrade(rules: Rules, budget_id: str) -> str:

@@ -29,6 +29,8 @@ from router.usage_json import usage_json
 CLIENT_CLOSED = 499
 """Status of a request whose client left, as nginx logs it; nobody receives it."""
 
+_UNBOUND = Bound()
+
 
 class Books:
     """Where money and rows are kept, and what is learned from them."""
@@ -57,8 +59,8 @@ class Settlement:
     def __init__(self, books: Books, request: Request, caller: Caller) -> None:
         self._books, self._request, self._caller = books, request, caller
         self._started, self._open, self._born = clock_ms(), True, False
-        self._route, self._bound = "", Bound()
-        self.purse = self._purse(Bound())
+        self._route, self._bound = "", _UNBOUND
+        self.purse = Purse(books.store, books.learned, books.room, request, _UNBOUND)
         self.lowered: tuple[str, ...] = ()
         self.translation: Translation | None = None
 
@@ -67,7 +69,9 @@ class Settlement:
 
         Raises `ClientError` while nothing can be held, or written down.
         """
-        self._bound, self.purse, plan = bound, self._purse(bound), decision.plan
+        books, plan = self._books, decision.plan
+        if bound != _UNBOUND:
+            self._bound, self.purse = bound, Purse(books.store, books.learned, books.room, self._request, bound)
         ask = self.purse.ask(plan.steps)
         self._birth(decision, ask.whole)
         if not self.purse.bound:
@@ -87,10 +91,6 @@ class Settlement:
         """Before anything was held."""
         self._birth(decision, Amount())
         return await self.refuse(refusal)
-
-    def _purse(self, bound: Bound) -> Purse:
-        books = self._books
-        return Purse(books.store, books.learned, books.room, self._request, bound)
 
     def _birth(self, decision: Decision, held: Amount) -> None:
         """The row is there before anything is held: a crash in between leaves nothing that nobody knows of."""

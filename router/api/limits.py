@@ -7,18 +7,17 @@ from typing import Any
 from router.api.shape import Metadata
 from router.errors import ClientError
 from router.types.money import nano_from_usd
-from router.types.request import Limits
+from router.types.request import NO_LIMITS, Limits
 
 PREFIX = b"x-lowpass-"
 _LONGEST = 256
-NONE = Limits()
 
 
 def limits(headers: Iterable[tuple[bytes, bytes]], metadata: Metadata | None) -> Limits:
     """Headers win over metadata."""
     given = [(name, value) for name, value in headers if name.startswith(PREFIX)]
     if not given and metadata is None:
-        return NONE
+        return NO_LIMITS
     values = _twins(metadata)
     for name, value in given:
         field, read = _HEADERS.get(name[len(PREFIX) :], _UNKNOWN)

@@ -26,14 +26,12 @@ class Purse:
     def __init__(self, store: BudgetStore, learned: Learned, room: Room, request: Request, bound: Bound) -> None:
         self._store, self.learned, self._room = store, learned, room
         self._request, self._bound = request, bound
-        self._usd, self._thinking = bound.binds(Unit.USD), bound.binds(Unit.THINKING)
-        self._partial = any(account.targets for account in bound.accounts)
+        self.bound = bool(bound.accounts or bound.caps)
+        self._usd = self.bound and bound.binds(Unit.USD)
+        self._thinking = self.bound and bound.binds(Unit.THINKING)
+        self._partial = self.bound and any(account.targets for account in bound.accounts)
         self.reservation = Reservation(request.id, Amount(ENDLESS, ENDLESS))
         self.attempts: list[Attempt] = []
-
-    @property
-    def bound(self) -> bool:
-        return bool(self._bound.accounts or self._bound.caps)
 
     def ask(self, steps: Sequence[Candidate]) -> Ask:
         """Enough for the first step, or at least for the cheapest, and no more than the caps allow."""
@@ -118,6 +116,8 @@ class Purse:
 
     def charges(self) -> list[int]:
         """What each hold of the reservation is charged, in its own unit."""
+        if not self.reservation.holds:
+            return []
         return [
             sum(
                 attempt.cost.nano if hold.unit is Unit.USD else thought(attempt)
@@ -135,6 +135,8 @@ class Purse:
         return await self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
 
     def _capped(self, amount: Amount) -> Amount:
+        if not self._bound.caps:
+            return amount
         limits = {cap.unit: cap.limit for cap in sorted(self._bound.caps, key=_limit, reverse=True)}
         usd, thinking = limits.get(Unit.USD, ENDLESS), limits.get(Unit.THINKING, ENDLESS)
         return Amount(min(amount.usd, usd), min(amount.thinking, thinking))

@@ -28,6 +28,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     explain: bool = False
 
 
+NO_LIMITS = Limits()
+
+
 class Request(Struct, frozen=True, kw_only=True):
     """One request. `body` keeps every top-level field as the bytes the client sent; nothing unknown is lost."""
 
@@ -68,7 +71,7 @@ class Request(Struct, frozen=True, kw_only=True):
     """Of so many completions the provider picks, and charges all."""
     max_output: int | None = None
     effort: str | None = None
-    limits: Limits = Limits()
+    limits: Limits = NO_LIMITS
 
     @property
     def choices(self) -> int:
