@@ -45,6 +45,7 @@ from router.ledger.ledger import Ledger, ledger_at
 from router.ledger.write import LEASE_MS, recover, renew
 from router.pipeline import Pipeline
 from router.report.budgets import budgets as pots
+from router.report.recompute import Recomputed, recompute
 from router.report.report import Report
 from router.settings import Settings
 from router.settlement import Books
@@ -79,6 +80,11 @@ def inspect_policy(path: Path) -> tuple[Problem, ...]:
 def compare_prices(days: int) -> Comparison:
     """The catalog's prices against the price lists that are installed; nothing is downloaded."""
     return compare(datetime.now(UTC).date(), days)
+
+
+def recompute_ledger(ledger: Ledger) -> Recomputed:
+    """Every attempt of a ledger at the price that it was charged at."""
+    return recompute(ledger, catalog.read().prices)
 
 
 def budget_report(settings: Settings) -> Report:

@@ -58,7 +58,7 @@ def check(
     from router.app import inspect_policy
 
     if prices:
-        _check_prices(days, as_json)
+        _check_prices(_settings(policy), days, as_json)
     path = _settings(policy).policy
     problems = inspect_policy(path)
     if as_json:
@@ -70,18 +70,20 @@ def check(
     raise typer.Exit(bool(problems))
 
 
-def _check_prices(days: int, as_json: bool) -> NoReturn:
-    """Lists where the catalog and the installed price lists differ; fails where that has no reason."""
-    from router.app import compare_prices
+def _check_prices(settings: "Settings", days: int, as_json: bool) -> NoReturn:
+    """Lists where the catalog and the installed price lists differ, and prices the ledger's attempts again; fails where
+    a difference has no reason."""
+    from router.app import compare_prices, recompute_ledger
 
     found = compare_prices(days)
+    with _ledger(settings) as ledger:
+        again = recompute_ledger(ledger) if ledger.exists() else None
     if as_json:
-        _echo_json(found)
+        _echo_json({"prices": found, "ledger": again})
     else:
-        for line in (*found.disagreements, *found.stale):
-            typer.echo(str(line))
-        typer.echo(str(found))
-    raise typer.Exit(bool(found.unexplained))
+        lines = [*found.disagreements, *found.stale, found, *([*again.changed, again] if again else ())]
+        typer.echo("\n".join(map(str, lines)))
+    raise typer.Exit(bool(found.unexplained or (again and again.changed)))
 
 
 @app.command()

@@ -1,5 +1,7 @@
 """The row of an attempt: every count and every circumstance that its price depends on."""
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import structs
 
@@ -84,7 +86,7 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[str | i
     )
 
 
-def usage_of(row: dict[str, str | int | None]) -> Usage:
+def usage_of(row: Mapping[str, str | int | None]) -> Usage:
     """The usage in a row's columns, by their names: what its price was made of."""
     counts = {name: row[name] for name in BUCKETS if row[name] is not None}
     written = {"units": row["units"] or "{}", "violations": row["violations"] or "[]"}
