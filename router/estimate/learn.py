@@ -8,7 +8,7 @@ from router.estimate.window import Window
 from router.types.classification import Task
 
 EXTEND = 0.15
-"""A stream that has nearly used its hold has it raised by this share of what it has used."""
+"""A stream that has used up its hold has it raised to so much more than what it has used."""
 PRIOR_WEIGHT = 2
 """A prior counts like so many observations, and so does the whole target within one kind of work."""
 MOST_CELLS = 2_048
@@ -77,6 +77,9 @@ class Kind:
         return prior
 
     def thinking(self, share: float, prior: int) -> int:
+        """At most the output, where the provider does not tell them apart."""
+        if self._outputs and not self._thoughts:
+            return min(prior, self.output(share, prior))
         for window in self._thoughts:
             prior = _weighed(window, window.upper(share), prior)
         return prior

@@ -19,6 +19,7 @@ INPUT_MARGIN = 1.1
 """… which is widened by this factor, for a text unlike the last ones."""
 WIDE_SHARE = 8
 """A text counts as one of another script if one byte in so many is beyond ASCII."""
+MEDIA = "+media"
 IMAGE_TOKENS = {Wire.ANTHROPIC: 5_000, Wire.GEMINI: 2_600}
 """At most, of an image of any size. Seen for 12 megapixels: 4,005 at Claude 5.5, 1,101 at Gemini 3 (twice that at its
 finest resolution) …"""
@@ -62,7 +63,7 @@ def script(request: Request) -> str:
     """The kind of input that shares a ratio of tokens to bytes."""
     tools = "tools" if Capability.TOOLS in request.needs else "text"
     if request.images or request.audio_seconds or request.file_bytes != 0:
-        return tools + "+media"
+        return tools + MEDIA
     if request.wide_bytes * WIDE_SHARE > request.prompt_bytes:
         return tools + "+wide"
     return tools + "+solid" if request.dense_bytes == request.prompt_bytes else tools
@@ -70,9 +71,12 @@ def script(request: Request) -> str:
 
 def input_bound(target: Target, request: Request, learned: Learned) -> int:
     """Never more than the context: a longer prompt is refused, not charged."""
-    rough, ceiling = input_rough(target, request), input_ceiling(target, request)
-    likely = learned.input(target.id, script(request), INPUT_SHARE, int(rough * INPUT_MARGIN), ceiling)
-    bound = int(min(likely + TEMPLATE_TOKENS, ceiling) * learned.margin(target.id))
+    likely = ceiling = input_ceiling(target, request)
+    kind = script(request)
+    if not kind.endswith(MEDIA):  # small images say nothing of the next one
+        rough = int(input_rough(target, request) * INPUT_MARGIN)
+        likely = learned.input(target.id, kind, INPUT_SHARE, rough, ceiling) + TEMPLATE_TOKENS
+    bound = int(min(likely, ceiling) * learned.margin(target.id))
     return min(bound, max(target.model.context, TEMPLATE_TOKENS) * request.prompts)
 
 

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from router.estimate.estimate import estimate
 from router.estimate.learn import EXTEND, MOST_CELLS, MOST_MARGIN, Learned, Seen
+from router.estimate.thinking import fits_thinking
 from router.estimate.window import SIZE, Window
 from router.types.classification import Task
 from router.types.plan import Estimate
-from router.types.target import Target
+from router.types.target import Contract, Target, Thinking
 from tests.decide.values import request, target
 
 PLACE = target(max_output=100_000)
@@ -131,6 +132,23 @@ def test_counted_prompts_tighten_the_bound_and_dearer_ones_widen_it() -> None:
     assert estimate(place, asked, learned).input_tokens == pytest.approx(9_000, rel=0.02)
     count(15_000)
     assert 15_000 < bound() < 15_000 * 1.2
+
+
+def test_small_images_do_not_make_the_next_one_small() -> None:
+    learned, place, asked = Learned(), target(context=10**6), request(images=1)
+    cold = estimate(place, asked, learned)
+    for _ in range(SIZE):
+        learned.observe(Seen(target=place.id, script=cold.script, input=100, expected_input=cold.input_rough))
+    warm = estimate(place, asked, learned)
+    assert warm.input_bound == cold.input_bound
+    assert warm.input_tokens < cold.input_tokens / 10
+
+
+def test_thinking_that_is_not_told_apart_is_at_most_the_output() -> None:
+    place = target(thinking=Thinking(contract=Contract.ALWAYS_ON, levels=("high",), tokens=(24_576,)))
+    learned = taught(*[1_000] * 100)
+    assert fits_thinking(place, 2_000, learned)
+    assert not fits_thinking(place, 900, learned)
 
 
 def test_a_stream_is_metered_by_the_fewest_bytes_that_a_token_had() -> None:
