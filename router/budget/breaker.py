@@ -210,8 +210,7 @@ class Breaker:
         if asked.session is not None:
             self._judge_session(asked.session, asked.alone, turn, found, now_ms)
         if paired:
-            asked.key.vary(found.heard)
-            asked.key.judge(turn, found.heard)
+            asked.key.hear(turn, found.heard)
             self._judge_pair(asked.key, caller, now_ms)
 
     def _judge_session(self, session: Subject, alone: bool, turn: Turn, found: Words, now_ms: int) -> None:

@@ -7,7 +7,8 @@ from router.budget.streak import Latest, Subject
 SUSPECT = 8
 """Requests without news from which a key is suspected to answer somebody."""
 WORDINGS = 4
-"""A monitor says the same again and again; two who talk have more than three ways to say it."""
+"""A monitor says the same again and again, and a batch has a template; two who talk have more than three ways to begin,
+and to end."""
 
 
 class Pairs:
@@ -41,7 +42,11 @@ class Pairs:
 
 def _alike(one: Subject, other: Subject) -> bool:
     """Both vary their words, and at least half of the one's words are the other's."""
-    if min(len(set(one.wordings)), len(set(other.wordings))) < WORDINGS:
-        return False
     mine, theirs = one.memory.words, other.memory.words
-    return 2 * (mine & theirs).bit_count() >= min(mine.bit_count(), theirs.bit_count())
+    shared = 2 * (mine & theirs).bit_count() >= min(mine.bit_count(), theirs.bit_count())
+    return shared and _varies(one) and _varies(other)
+
+
+def _varies(subject: Subject) -> bool:
+    begins, ends = ({wording[place] for wording in subject.wordings} for place in (0, 1))
+    return min(len(begins), len(ends)) >= WORDINGS

@@ -4,7 +4,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from router.budget.fingerprint import Turn, Words
+from router.budget.fingerprint import Turn, Words, ends
 from router.budget.loops import Spike, Tripped
 
 Held = TypeVar("Held")
@@ -54,7 +54,8 @@ class Memory:
         return new.bit_count() / words.bit_count() if new else 0.0
 
     def knows(self, words: int) -> bool:
-        return not words & ~self.words
+        """All of them but for a few."""
+        return (words & ~self.words).bit_count() * SHARE < words.bit_count()
 
     @property
     def words(self) -> int:
@@ -130,15 +131,20 @@ class Subject:
         """Id of the key with which this one takes turns, and how many requests it had sent by then."""
         self.rounds = self.singles = 0
         """Turns taken with the partner; requests without a transcript."""
-        self.wordings: tuple[int, ...] = ()
+        self.wordings: tuple[tuple[int, int], ...] = ()
+        """How its latest prompts without news begin and end."""
 
     def judge(self, turn: Turn, words: int) -> None:
-        """One new word counts, several end the streak: requests of a session or key need not belong together."""
+        """One new word counts, several end the streak: requests of a session need not belong together."""
         news = max(self.memory.share(words), float(turn.media))
         self.learning = _count(self.row, 1 if news * SHARE >= 1 else news, self.learning)
 
-    def vary(self, words: int) -> None:
-        self.wordings = (*self.wordings[1 - LOOKED_AT :], hash(words))
+    def hear(self, turn: Turn, words: int) -> None:
+        """A single prompt of a key: news is what it is in a conversation."""
+        news = max(self.memory.share(words), float(turn.media))
+        self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
+        if self.row.stale:
+            self.wordings = (*self.wordings[1 - LOOKED_AT :], ends(turn.heard) or (words, words))
 
     def spend(self, cost: int, spike: Spike | None, now_ms: int) -> int | None:
         """The limit that this makes it exceed, if so: only where what is usual is known."""

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,6 @@ from router.budget.loops import Kind, Loops, Scope, Spike, Tripped
 from router.ledger.journal import SqliteJournal
 from router.refusals import loop_detected
 from router.report.incidents import incidents
-from router.telemetry import Telemetry
 from tests.budget.loops import batches, endless, talks
 from tests.budget.loops.words import prose, small_talk
 from tests.budget.loops.world import MINUTE, Message, Stopped, World, assistant, user
@@ -50,7 +50,7 @@ def test_what_is_sound_passes(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("case", endless.ALL, ids=lambda case: case.__name__)
 def test_what_goes_in_a_circle_trips(case: Case, seed: int, tmp_path: Path) -> None:
-    """Long before nine days are over: within a third, with answers known within a sixth; others within 85 requests."""
+    """Long before nine days are over: in a quarter, with answers known in a sixth; fast ones within 85 requests."""
     world, tripped = played(tmp_path, case, seed)
     assert tripped is not None
     slow = case.__name__.startswith("nine_days")
@@ -61,7 +61,7 @@ def test_what_goes_in_a_circle_trips(case: Case, seed: int, tmp_path: Path) -> N
         endless.nine_days_of_three,
     )
     others = case is endless.nine_days_unknown_answers_among_others
-    assert world.requests <= (WHOLE // 6 if known else 4 * WHOLE // 3 if others else WHOLE // 3 if slow else 85)
+    assert world.requests <= (WHOLE // 6 if known else WHOLE if others else WHOLE // 4 if slow else 85)
 
 
 KINDS: list[tuple[Case, Kind, Scope, str]] = [
@@ -230,9 +230,7 @@ def test_trips_are_rows_of_a_report_and_counted(tmp_path: Path) -> None:
         )
         assert incidents(connection, tripped.at_ms + 1, None).rows == ()
     connection.close()
-    telemetry = Telemetry()
-    telemetry.loops = world.breaker.trips
-    assert b'lowpass_loops_tripped_total{kind="ping_pong"} 1.0' in telemetry.page()
+    assert {kind: count for kind, count in world.breaker.trips.items() if count} == {"ping_pong": 1}
 
 
 def test_a_session_that_is_over_is_one_incident(tmp_path: Path) -> None:
@@ -256,26 +254,43 @@ def test_the_client_hears_what_when_and_for_how_long(tmp_path: Path) -> None:
     assert (loop_detected(over).status, loop_detected(over).code) == (429, "turn_limit")
 
 
-def test_a_loop_trips_through_restarts(tmp_path: Path) -> None:
-    """The gateway is restarted every fifteen messages."""
+def restarting(world: World, path: Path, every: int) -> None:
+    """The gateway of that world is restarted after every so many requests."""
+    ask = world.ask
 
+    def asking(*values: Any, **named: Any) -> None:
+        if world.requests % every == 0:
+            world.breaker.save()
+            world.journal._flush()  # type: ignore[attr-defined]
+            world.breaker = Breaker(world.loops, world.clock, world.journal)
+            world.breaker.restore((row["id"], row["document"]) for row in rows(path, ROWS))
+        ask(*values, **named)
+
+    world.ask = asking  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("case", "every"),
+    [
+        (endless.stuck_tool, 15),
+        (endless.same_request_in_a_session, 40),
+        (endless.nine_days_unknown_answers, 70),
+        (endless.sudden_spending, 500),
+    ],
+)
+def test_a_loop_trips_through_restarts(case: Case, every: int, tmp_path: Path) -> None:
     def work(world: World) -> None:
-        path, ask = tmp_path / "lowpass.db", world.ask
-        asked = 0
+        restarting(world, tmp_path / "lowpass.db", every)
+        stop(world, case)
 
-        def restarting(*values: object, **named: object) -> None:
-            nonlocal asked
-            asked += 1
-            if asked % 15 == 0:
-                world.breaker.save()
-                world.journal._flush()  # type: ignore[attr-defined]
-                world.breaker = Breaker(world.loops, world.clock, world.journal)
-                world.breaker.restore((row["id"], row["document"]) for row in rows(path, ROWS))
-            ask(*values, **named)  # type: ignore[arg-type]
+    in_world(tmp_path, work)
 
-        world.ask = restarting  # type: ignore[method-assign]
-        stop(world, endless.stuck_tool)
-        assert asked < 100
+
+@pytest.mark.parametrize("case", [batches.two_monitors, batches.batch_with_two_keys_in_turn, talks.patient_poll])
+def test_what_is_sound_passes_through_restarts(case: Case, tmp_path: Path) -> None:
+    def work(world: World) -> None:
+        restarting(world, tmp_path / "lowpass.db", 60)
+        case(world)
 
     in_world(tmp_path, work)
 

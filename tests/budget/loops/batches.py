@@ -27,6 +27,17 @@ def batch_with_two_keys_in_turn(world: World) -> None:
         world.ask(("one", "two")[number % 2], [user(TEMPLATE.format(prose(world.random, world.random.randint(6, 30))))])
 
 
+def queries_with_two_keys_in_turn(world: World) -> None:
+    for number in range(2_000):
+        world.ask(("one", "two")[number % 2], [user(prose(world.random, world.random.randint(3, 9)))])
+
+
+def short_template_with_two_keys_in_turn(world: World) -> None:
+    for number in range(2_000):
+        review = prose(world.random, world.random.randint(5, 40))
+        world.ask(("one", "two")[number % 2], [user(f"Review: {review} Was the author pleased?")])
+
+
 def batch_with_examples(world: World, session: str = "") -> None:
     shots = [system("Classify.")]
     for _ in range(12):
