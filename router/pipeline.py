@@ -68,7 +68,7 @@ class Pipeline:
             child = await self._books.store.child(name)
         except StoreUnavailable:
             raise store_down() from None
-        if child is None or not _may_use(caller, child):
+        if child is None or not child.open_at(now_ms()) or not _may_use(caller, child):
             raise unknown_budget(name, [budget.id for budget in rules.config.budgets])
         return child
 

@@ -48,7 +48,7 @@ def read(body: bytes) -> Split:
 def child_of(pot: Pot, wanted: Split, caller: Caller, now: int) -> Child:
     """As it is asked for; what the parent has left is not known here. Raises a 400 `ClientError`."""
     account, above = pot.account, pot.child.replaces if pot.child is not None else ()
-    if pot.child is not None and (pot.child.closed_ms is not None or (account.expires_at_ms or now + 1) <= now):
+    if pot.child is not None and not pot.child.open_at(now):
         raise wrong("id", f"'{account.id}' is closed: nothing can be split off any more.")
     return Child(
         id=new_id(),

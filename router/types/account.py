@@ -157,6 +157,10 @@ class Child(Struct, frozen=True, kw_only=True):
     team: str = ""
     closed_ms: int | None = None
 
+    def open_at(self, now_ms: int) -> bool:
+        """It takes new requests."""
+        return self.closed_ms is None and (self.expires_at_ms is None or self.expires_at_ms > now_ms)
+
     def account(self) -> Account:
         return Account(
             id=self.id,

@@ -1,0 +1,121 @@
+"""Budgets as users meet them: with the official client, on the command line, and in their own web server."""
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import openai
+import pytest
+
+from tests.budget.hook import Hook, listening
+from tests.gateway.running import MESSAGES, Gateway, ordered, serving, target, until
+from tests.upstream import Upstream
+
+NORMAL_USD = Decimal("0.00004")
+"""20 tokens in and 10 out at 1 and 2 USD per million."""
+
+
+@pytest.fixture(scope="module")
+def hook() -> Iterator[Hook]:
+    with listening() as hook:
+        yield hook
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream, hook: Hook) -> Iterator[Gateway]:
+    policy = {
+        "version": 1,
+        "targets": {"plain": target(upstream_server.url, "normal")},
+        "routes": {name: ordered("plain") for name in ("auto", "watched")},
+        "budgets": [
+            {"id": "everyone", "limit_usd": 5, "window": "week", "timezone": "Asia/Kathmandu"},
+            {"id": "per/session", "limit_usd": 1, "scope": "session"},
+            {
+                "id": "watched",
+                "limit_usd": float(NORMAL_USD * 4),
+                "soft": True,
+                "routes": ["watched"],
+                "alerts": [0.5, 1],
+                "webhook": hook.url,
+            },
+        ],
+    }
+    with serving(tmp_path_factory.mktemp("budgets"), policy) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def gateway(served: Gateway, upstream: Upstream) -> Iterator[Gateway]:
+    yield served
+    served.check_books()
+
+
+def pot(client: openai.OpenAI, identifier: str, **headers: str) -> dict[str, Any]:
+    raw = client.get(f"/budgets/{identifier}", cast_to=openai.BaseModel, options={"headers": headers})
+    return raw.model_dump()
+
+
+def exact(gateway: Gateway, path: str) -> Any:
+    return json.loads(gateway.get(path).body, parse_float=Decimal)
+
+
+def test_the_official_client_spends_reads_splits_and_closes(gateway: Gateway) -> None:
+    client = gateway.client()
+    session = {"x-lowpass-session": "task 1"}
+    before = pot(client, "everyone")["spent"]
+    child = client.post(
+        "/budgets/per%2Fsession/split",
+        body={"limit_usd": 0.25, "session": "task 1"},
+        cast_to=openai.BaseModel,
+    ).model_dump()
+    assert (child["limit"], child["parent"]) == (0.25, "per/session|task 1")
+    client.chat.completions.create(
+        model="auto", messages=MESSAGES, extra_headers=session | {"x-lowpass-budget": child["id"]}
+    )
+    assert pot(client, child["id"])["spent"] == float(NORMAL_USD)
+    parent = pot(client, "per%2Fsession", **session)
+    assert (parent["spent"], parent["held"]) == (0, 0.25)
+    assert pot(client, "everyone")["spent"] == pytest.approx(before + float(NORMAL_USD))
+    closed = client.delete(f"/budgets/{child['id']}", cast_to=openai.BaseModel).model_dump()
+    assert closed["closed_at"] is not None
+    parent = pot(client, "per%2Fsession", **session)
+    assert (parent["spent"], parent["held"]) == (float(NORMAL_USD), 0)
+    with pytest.raises(openai.BadRequestError, match="no budget"):
+        client.chat.completions.create(
+            model="auto", messages=MESSAGES, extra_headers=session | {"x-lowpass-budget": child["id"]}
+        )
+
+
+def test_a_split_that_does_not_fit_is_a_402_that_the_client_does_not_repeat(gateway: Gateway) -> None:
+    client = gateway.client().with_options(max_retries=3)
+    with pytest.raises(openai.APIStatusError) as refused:
+        client.post("/budgets/everyone/split", body={"limit_usd": 6}, cast_to=object)
+    assert (refused.value.status_code, refused.value.code) == (402, "budget_exceeded")
+
+
+def test_command_line_report_and_endpoint_have_the_same_numbers(gateway: Gateway) -> None:
+    gateway.chat("auto", headers={"x-lowpass-session": "task 2"})
+    status, output = gateway.lowpass("budgets", "--json", "--policy", str(gateway.policy))
+    assert status == 0, output
+    shared = ("id", "scope", "value", "unit", "limit", "spent", "held", "remaining", "window", "resets_at")
+    printed = [[row[name] for name in shared] for row in json.loads(output, parse_float=Decimal)["rows"]]
+    for path, rows in (("/v1/budgets", "data"), ("/v1/reports/budgets", "rows")):
+        assert [[row[name] for name in shared] for row in exact(gateway, path)[rows]] == printed
+    assert "per/session|task 2" in [row[0] for row in printed]
+    status, output = gateway.lowpass("report", "budgets", "--policy", str(gateway.policy))
+    assert status == 0, output
+    assert "per/session|task 2" in output
+    assert "task 2" in gateway.get("/dashboard").body.decode()
+
+
+def test_alerts_reach_the_log_and_the_webhook_once(gateway: Gateway, hook: Hook) -> None:
+    for _ in range(6):
+        assert gateway.chat("watched").status == 200
+    until(lambda: len(hook.got) >= 2)
+    gateway.chat("watched")
+    assert sorted(body["share"] for _, body in hook.got) == [Decimal("0.5"), 1]
+    assert {(body["budget"], body["unit"]) for _, body in hook.got} == {("watched", "usd")}
+    log = gateway.log.read_text()
+    assert log.count("budget 'watched' has spent") == 2
+    assert "t0ken" not in log
