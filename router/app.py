@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,6 @@ from adapters.catalog.compare import Comparison, compare
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
-from local_serving.engine import EngineState
 from local_serving.spec import known
 from router.api import budgets, dashboard, decisions, health, models, reports
 from router.api.auth import OPEN, Keyring
@@ -49,12 +48,12 @@ from router.report.recompute import Recomputed, recompute
 from router.report.report import Report
 from router.settings import Settings
 from router.settlement import Books
-from router.telemetry import Telemetry
 from router.types.clock import now_ms
 from router.types.ids import new_id
 from router.types.journal import LedgerUnavailable
 from router.types.request import Endpoint
 from router.types.target import Wire
+from router.workers import Crew
 
 TICK_S = 1.0
 """How often the policy file and the keys are looked at."""
@@ -63,7 +62,6 @@ RECOVER_EVERY = 10
 
 _NOWHERE = "http://127.0.0.1:9/v1"
 """Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
-Engines = Callable[[], Sequence[EngineState]]
 _log = logging.getLogger("lowpass")
 
 
@@ -140,15 +138,15 @@ def refresh(ring: Keyring, ledger: Ledger, settings: Settings) -> None:
 class Gateway:
     """Everything that one process runs; make it inside the event loop. `app` is the ASGI application."""
 
-    def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, engines: Engines) -> None:
-        self._settings, self._watcher, self._ring, self._engines = settings, watcher, ring, engines
+    def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, crew: Crew) -> None:
+        self._settings, self._watcher, self._ring, self._crew = settings, watcher, ring, crew
         self._ledger = ledger_of(settings)
         self._rows = self._ledger.open_journal()
         self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite)
         self._journal = self._rows if self._rows is self._local else Doubled(self._rows, self._local)
         self._budgets = SqliteBudgets(self._local, LEASE_MS)
         self._learned = Learned()
-        self._telemetry = Telemetry()
+        self._telemetry = crew.telemetry
         self._health = Health(time.monotonic)
         self._http, self._litellm = HttpTransport(), LitellmTransport()
         self._visits = Visits()
@@ -180,9 +178,9 @@ class Gateway:
                 budgets.routes(lambda: self._pipeline.rules, self._budgets),
             ],
             reports=[
-                health.metrics(self._telemetry),
+                health.metrics(self._crew.values),
                 reports.routes(ledger, self._pots),
-                dashboard.routes(ledger, self._config, self._health.snapshot, self._engines, self._pots),
+                dashboard.routes(ledger, self._config, self._health.snapshot, lambda: self._crew.engines, self._pots),
             ],
         )
 
@@ -201,7 +199,7 @@ class Gateway:
 
     def state(self) -> dict[str, object]:
         """What `/health/ready` says."""
-        engines = self._engines()
+        engines = self._crew.engines
         unhealthy = self._health.snapshot()
         ready = all(engine.status == "ready" for engine in engines)
         return {

@@ -7,6 +7,7 @@ from router.settings import Settings
 def banner(settings: Settings, url: str, ring: Keyring, ledger: str) -> str:
     access = "open to everybody on this machine: no key exists" if ring.open_to_all else "a key is needed"
     key, header = ("unused", "") if ring.open_to_all else ("lp-…", " -H 'authorization: Bearer lp-…'")
+    workers = f"\n  workers    {settings.workers} processes behind this address" if settings.workers > 1 else ""
     return f"""
 lowpass answers at {url}  ({access})
 
@@ -20,5 +21,5 @@ lowpass answers at {url}  ({access})
 
   dashboard  {url}/dashboard
   policy     {settings.policy}  (edits are picked up; `lowpass check` reads it over)
-  ledger     {ledger}  (`lowpass report spend --by target`)
+  ledger     {ledger}  (`lowpass report spend --by target`){workers}
 """

@@ -34,13 +34,14 @@ def serve(
     policy: PolicyOption = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on; else LOWPASS_HOST or 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option(help="0 picks a free one.", min=0, max=65_535)] = None,
+    workers: Annotated[str | None, typer.Option(metavar="N", help="Processes; else LOWPASS_WORKERS or 1.")] = None,
 ) -> None:
     """Start the gateway and the local engines that its policy needs."""
     from router.errors import ConfigError
     from router.server import StartError, run
 
     try:
-        run(_settings(policy, host, port))
+        run(_settings(policy, host, port, workers))
     except StartError as error:
         _fail(str(error))
     except ConfigError as error:
@@ -237,11 +238,13 @@ def _writing() -> Iterator["Connection"]:
             yield connection
 
 
-def _settings(policy: Path | None, host: str | None = None, port: int | None = None) -> "Settings":
+def _settings(
+    policy: Path | None, host: str | None = None, port: int | None = None, workers: str | None = None
+) -> "Settings":
     from router.settings import SettingError, read
 
     try:
-        return read(os.environ, policy=policy, host=host, port=port)
+        return read(os.environ, policy=policy, host=host, port=port, workers=workers)
     except SettingError as error:
         _fail(str(error))
 

@@ -1,4 +1,4 @@
-"""One gateway process: its socket, its local engines, its event loop, its end."""
+"""The processes of a gateway: their socket, local engines, event loops, and their end."""
 
 import asyncio
 import gc
@@ -7,9 +7,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
+import msgspec
 import uvicorn
 import uvloop
 
@@ -17,13 +19,17 @@ from local_serving.spec import EngineError, read
 from local_serving.supervisor import Supervisor
 from router.app import Gateway, keyring, load_policy
 from router.banner import banner
-from router.config import Watcher, engines_needed
+from router.config import Config, Watcher, engines_needed
+from router.errors import ConfigError
 from router.ledger.migrate import LedgerTooNew
 from router.settings import SettingError, Settings, unread
+from router.settings import read as settings_of
 from router.types.journal import LedgerUnavailable
+from router.workers import Post, Worker, WorkerError, Workers
 
 DRAIN_S = 10
 """How long requests in progress may take to finish after Ctrl-C."""
+_REASONS = (EngineError, LedgerTooNew, LedgerUnavailable, SettingError, WorkerError)
 _log = logging.getLogger("lowpass")
 
 
@@ -33,14 +39,22 @@ class StartError(Exception):
 
 def run(settings: Settings) -> None:
     """Serves until a signal ends it. Raises `StartError` or `ConfigError`; nothing is left running then."""
-    _quiet_collector()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _prepare("%(name)s")
     for name in unread(os.environ):
         _log.warning("%s is set, but this version does not read it", name)
     try:
         uvloop.run(_serve(settings))
-    except (EngineError, LedgerTooNew, LedgerUnavailable, SettingError) as error:
+    except _REASONS as error:
         raise StartError(str(error)) from None
+
+
+def work(post: Post) -> None:
+    """The process of one of the `Workers`: serves until the first process says or is at its end, or a signal comes."""
+    _prepare(f"%(name)s worker {post.number}")
+    try:
+        uvloop.run(_work(post))
+    except (ConfigError, *_REASONS) as error:
+        sys.exit(f"lowpass worker {post.number}: {error}")
 
 
 async def _serve(settings: Settings) -> None:
@@ -53,53 +67,106 @@ async def _serve(settings: Settings) -> None:
     specs = {name: read(name) for name in engines_needed(settings.policy)}
     supervisor = Supervisor(specs.values(), settings.logs)
     engines = {name: supervisor.endpoints[spec.name] for name, spec in specs.items()}
-    watcher = Watcher(settings.policy, lambda path: load_policy(path, engines))
-    config = load_policy(settings.policy, engines)
+    watcher, config = _policy(settings, engines)
     with _listen(settings) as listener:
+        post = Post(listener.fileno(), str(settings.policy), settings.host, engines)
+        workers = Workers(settings.workers, post, lambda: supervisor.states)
         try:
             supervisor.launch()
-            gateway = Gateway(settings, watcher, config, ring, lambda: supervisor.states)
-            try:
-                await _run(gateway, listener, supervisor, banner(settings, _url(listener), ring, gateway.ledger_name))
-            finally:
-                await gateway.close()
+            workers.launch()
+            gateway = Gateway(settings, watcher, config, ring, workers)
+            greeting = banner(settings, _url(listener), ring, gateway.ledger_name)
+            await _lead(gateway, listener, supervisor, workers, greeting)
         finally:
+            await workers.stop(DRAIN_S)
             await supervisor.stop()
 
 
-async def _run(gateway: Gateway, listener: socket.socket, supervisor: Supervisor, greeting: str) -> None:
-    server = _Server(_uvicorn(gateway))
-    _on_signal(server.stop)
-    ticking = asyncio.ensure_future(gateway.tick_forever())
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
+async def _lead(
+    gateway: Gateway, listener: socket.socket, supervisor: Supervisor, workers: Workers, greeting: str
+) -> None:
+    """The first process: its end is the end of all."""
+
+    def drain(at_once: bool) -> None:
+        server.drain(at_once)
+        workers.drain(at_once)
+
+    async def greet() -> None:
         for name in supervisor.endpoints:
             await supervisor.ready(name)
+        await workers.ready()
         sys.stdout.write(greeting)
         sys.stdout.flush()
-        done, _ = await asyncio.wait([serving, ticking], return_when=asyncio.FIRST_COMPLETED)
+
+    server = _Server(_uvicorn(gateway))
+    _on_signals(drain)
+    await _run(gateway, server, listener, greet)
+
+
+async def _work(post: Post) -> None:
+    worker = Worker(socket.socket(fileno=post.channel))
+    settings = settings_of(os.environ, policy=Path(post.policy), host=post.host)
+    watcher, config = _policy(settings, post.engines)
+    gateway = Gateway(settings, watcher, config, keyring(settings), worker)
+    server = _Server(_uvicorn(gateway))
+
+    async def report() -> None:
+        await server.listens.wait()
+        worker.ready(server.drain)
+
+    _on_signals(server.drain)
+    with socket.socket(fileno=post.listener) as listener:
+        await _run(gateway, server, listener, report)
+
+
+async def _run(
+    gateway: Gateway, server: "_Server", listener: socket.socket, opened: Callable[[], Coroutine[None, None, None]]
+) -> None:
+    """Serves until `server` drains. `opened` runs beside it: what is to be awaited and told at the start."""
+    opening = asyncio.ensure_future(opened())
+    life = [asyncio.ensure_future(gateway.tick_forever()), asyncio.ensure_future(server.serve(sockets=[listener]))]
+    try:
+        await asyncio.wait([opening, *life], return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            opening.result()
+        done, _ = await asyncio.wait(life, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
-        server.stop()
-        ticking.cancel()
-        await asyncio.wait([serving, ticking])
+        server.drain(False)
+        life[0].cancel()
+        opening.cancel()
+        await asyncio.wait([opening, *life])
+        await gateway.close()
 
 
 class _Server(uvicorn.Server):
     """Leaves the signals to us: uvicorn raises them again when it is done, and then the engines would outlive us."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    def stop(self) -> None:
-        """Requests in progress may end by themselves, until `DRAIN_S` have passed or a second call comes."""
-        if self.should_exit:
-            self.force_exit = True
-        else:
-            self.should_exit = True
-            asyncio.get_running_loop().call_later(DRAIN_S, self.stop)
+    def drain(self, at_once: bool) -> None:
+        """Requests in progress may end by themselves, until `DRAIN_S` have passed or another call says `at_once`."""
+        if not self.should_exit:
+            asyncio.get_running_loop().call_later(DRAIN_S, self.drain, True)
+        self.should_exit = True
+        self.force_exit = self.force_exit or at_once
+
+
+def _policy(settings: Settings, engines: Mapping[str, str]) -> tuple[Watcher, Config]:
+    """The watcher comes first: then no edit falls between the two."""
+    watcher = Watcher(settings.policy, lambda path: load_policy(path, engines))
+    return watcher, load_policy(settings.policy, engines)
 
 
 def _uvicorn(gateway: Gateway) -> uvicorn.Config:
@@ -117,15 +184,18 @@ def _uvicorn(gateway: Gateway) -> uvicorn.Config:
     )
 
 
-def _quiet_collector() -> None:
-    """A request leaves no cycles behind: looking for them after every 700 allocations is 2 % of its time."""
+def _prepare(name: str) -> None:
+    """`name` of the process in the log. A request leaves no cycles behind: looking for them is 2 % of its time."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s {name}: %(message)s")
 
 
-def _on_signal(stop: Callable[[], None]) -> None:
+def _on_signals(drain: Callable[[bool], None]) -> None:
+    """The second signal does not wait."""
+    at_once = iter([False])
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+        asyncio.get_running_loop().add_signal_handler(number, lambda: drain(next(at_once, True)))
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -145,3 +215,7 @@ def _listen(settings: Settings) -> socket.socket:
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+if __name__ == "__main__":
+    work(msgspec.json.decode(sys.argv[1], type=Post))

@@ -10,8 +10,18 @@ from router.types.secret import Secret
 
 SHIPPED_POLICY = Path(__file__).parents[1] / "policies" / "default.yaml"
 NAMES = frozenset(
-    {"LOWPASS_HOME", "LOWPASS_HOST", "LOWPASS_PORT", "LOWPASS_POLICY", "LOWPASS_DATABASE_URL", "LOWPASS_REDIS_URL"}
+    {
+        "LOWPASS_HOME",
+        "LOWPASS_HOST",
+        "LOWPASS_PORT",
+        "LOWPASS_WORKERS",
+        "LOWPASS_POLICY",
+        "LOWPASS_DATABASE_URL",
+        "LOWPASS_REDIS_URL",
+    }
 )
+MOST_WORKERS = 64
+"""More than the cores of most machines; each needs about 100 MB."""
 
 
 class Settings(Struct, frozen=True):
@@ -25,6 +35,8 @@ class Settings(Struct, frozen=True):
     """Where the ledger is; None: in `sqlite`."""
     redis_url: Secret | None = None
     """Where the budgets are; None: in `sqlite`."""
+    workers: int = 1
+    """Processes that serve, the first one included."""
 
     @property
     def sqlite(self) -> Path:
@@ -47,7 +59,12 @@ class SettingError(Exception):
 
 
 def read(
-    environ: Mapping[str, str], *, policy: Path | None = None, host: str | None = None, port: int | None = None
+    environ: Mapping[str, str],
+    *,
+    policy: Path | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    workers: str | None = None,
 ) -> Settings:
     """Raises `SettingError`. Makes the home folder."""
     home = Path(environ.get("LOWPASS_HOME") or "~/.lowpass").expanduser()
@@ -64,6 +81,7 @@ def read(
         policy=policy or Path(environ.get("LOWPASS_POLICY") or SHIPPED_POLICY),
         database_url=_secret(environ, "LOWPASS_DATABASE_URL"),
         redis_url=_secret(environ, "LOWPASS_REDIS_URL"),
+        workers=_workers(workers if workers is not None else environ.get("LOWPASS_WORKERS") or "1"),
     )
 
 
@@ -79,4 +97,12 @@ def _secret(environ: Mapping[str, str], name: str) -> Secret | None:
 def _port(text: str) -> int:
     if not text.isdigit() or int(text) > 65_535:
         raise SettingError(f"LOWPASS_PORT={text} is not a port: give a number from 0 to 65535")
+    return int(text)
+
+
+def _workers(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= MOST_WORKERS:
+        raise SettingError(
+            f"{text} is not a number of workers: give --workers or LOWPASS_WORKERS a number from 1 to {MOST_WORKERS}"
+        )
     return int(text)

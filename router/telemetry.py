@@ -1,9 +1,9 @@
 """Every metric name, in one place. Counters are plain integers; Prometheus reads them when it asks."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -12,10 +12,36 @@ from router.budget.loops import Kind
 from router.types.attempt import Attempt
 from router.types.money import NANO_PER_USD
 
-Labels = TypeVar("Labels", bound=tuple[str, ...])
+Values = Mapping[str, Mapping[tuple[str, ...], float]]
+"""Metric → values of its labels → number; from one process, or from all together."""
 
 
-class Telemetry(Collector):
+class _Shape(Struct, frozen=True):
+    """`together` makes the number of all processes from theirs."""
+
+    help_text: str
+    labels: tuple[str, ...] = ()
+    family: type[CounterMetricFamily | GaugeMetricFamily] = CounterMetricFamily
+    together: Callable[[Iterable[float]], float] = sum
+
+
+_SHAPES = {
+    "lowpass_requests": _Shape("Requests answered.", ("route", "status")),
+    "lowpass_attempts": _Shape("Calls of a target.", ("target", "outcome")),
+    "lowpass_tokens": _Shape("Tokens; output includes reasoning.", ("target", "direction")),
+    "lowpass_cost_usd": _Shape("Charged, in USD.", ("target",)),
+    "lowpass_attempt_seconds": _Shape("Time spent waiting for a target.", ("target",)),
+    "lowpass_in_flight": _Shape("Requests being answered.", family=GaugeMetricFamily),
+    # Processes notice the same outage and the same edit, each for itself.
+    "lowpass_open_circuits": _Shape(
+        "Targets that are not asked after failures.", family=GaugeMetricFamily, together=max
+    ),
+    "lowpass_loops_tripped": _Shape("Trips of the loop breaker.", ("kind",)),
+    "lowpass_policy_errors": _Shape("Edits of the policy that were refused.", together=max),
+}
+
+
+class Telemetry:
     """Cardinality is bounded by the policy: labels are routes, targets and closed sets, never text of a request."""
 
     def __init__(self) -> None:
@@ -28,8 +54,6 @@ class Telemetry(Collector):
         self.health: Mapping[str, str] = {}
         self.policy_errors = 0
         self.loops: Mapping[str, int] = dict.fromkeys(Kind, 0)
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
 
     def settled(self, route: str, status: int, attempts: list[Attempt]) -> None:
         self.requests[route, status] += 1
@@ -44,32 +68,54 @@ class Telemetry(Collector):
                 if attempt.usage.output_reasoning is not None:
                     self.tokens[name, "reasoning"] += attempt.usage.output_reasoning
 
-    def page(self) -> bytes:
-        return generate_latest(self._registry)
+    def values(self) -> Values:
+        """In the event loop: it is one moment's."""
+        unhealthy = sum(state in ("open", "half-open") for state in self.health.values())
+        return {
+            "lowpass_requests": {(route, str(status)): count for (route, status), count in self.requests.items()},
+            "lowpass_attempts": {(target, str(outcome)): count for (target, outcome), count in self.attempts.items()},
+            "lowpass_tokens": {(target, way): count for (target, way), count in self.tokens.items()},
+            "lowpass_cost_usd": {(target,): nano / NANO_PER_USD for target, nano in self.cost.items()},
+            "lowpass_attempt_seconds": {(target,): ms / 1000 for target, ms in self.milliseconds.items()},
+            "lowpass_in_flight": {(): self.in_flight},
+            "lowpass_open_circuits": {(): unhealthy},
+            "lowpass_loops_tripped": {(str(kind),): count for kind, count in self.loops.items()},
+            "lowpass_policy_errors": {(): self.policy_errors},
+        }
+
+
+def together(parts: Iterable[Values]) -> Values:
+    """What several processes have counted, as one."""
+    found: defaultdict[str, defaultdict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
+    for values in parts:
+        for name, numbers in values.items():
+            for labels, number in numbers.items():
+                found[name][labels].append(number)
+    return {
+        name: {labels: _SHAPES[name].together(several) for labels, several in numbers.items()}
+        for name, numbers in found.items()
+    }
+
+
+def counters(values: Values) -> Values:
+    """What stays of a process that is gone."""
+    return {name: numbers for name, numbers in values.items() if _SHAPES[name].family is CounterMetricFamily}
+
+
+def page(values: Values) -> bytes:
+    """In Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(values))
+    return generate_latest(registry)
+
+
+class _Families(Collector):
+    def __init__(self, values: Values) -> None:
+        self._values = values
 
     def collect(self) -> Iterator[Metric]:
-        answered = {(route, str(status)): count for (route, status), count in self.requests.items()}
-        yield _counter("lowpass_requests", "Requests answered.", ("route", "status"), answered)
-        yield _counter("lowpass_attempts", "Calls of a target.", ("target", "outcome"), self.attempts)
-        yield _counter("lowpass_tokens", "Tokens; output includes reasoning.", ("target", "direction"), self.tokens)
-        dollars = {(target,): nano / NANO_PER_USD for target, nano in self.cost.items()}
-        yield _counter("lowpass_cost_usd", "Charged, in USD.", ("target",), dollars)
-        seconds = {(target,): ms / 1000 for target, ms in self.milliseconds.items()}
-        yield _counter("lowpass_attempt_seconds", "Time spent waiting for a target.", ("target",), seconds)
-        yield _gauge("lowpass_in_flight", "Requests being answered.", self.in_flight)
-        unhealthy = sum(state in ("open", "half-open") for state in self.health.values())
-        yield _gauge("lowpass_open_circuits", "Targets that are not asked after failures.", unhealthy)
-        tripped = {(str(kind),): count for kind, count in self.loops.items()}
-        yield _counter("lowpass_loops_tripped", "Trips of the loop breaker.", ("kind",), tripped)
-        yield _counter("lowpass_policy_errors", "Edits of the policy that were refused.", (), {(): self.policy_errors})
-
-
-def _counter(name: str, help_text: str, labels: tuple[str, ...], values: Mapping[Labels, float]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, help_text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
-
-
-def _gauge(name: str, help_text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, help_text, value=value)
+        for name, shape in _SHAPES.items():
+            family = shape.family(name, shape.help_text, labels=shape.labels)
+            for labels, number in self._values.get(name, {}).items():
+                family.add_metric(labels, number)
+            yield family

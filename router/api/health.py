@@ -1,11 +1,11 @@
 """Is it alive, is it ready, what has it counted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import APIRouter, Response
 
 from router.api.rest import answer
-from router.telemetry import Telemetry
+from router.telemetry import Values, page
 
 
 def routes(state: Callable[[], Mapping[str, object]]) -> APIRouter:
@@ -24,11 +24,11 @@ def routes(state: Callable[[], Mapping[str, object]]) -> APIRouter:
     return router
 
 
-def metrics(telemetry: Telemetry) -> APIRouter:
+def metrics(values: Callable[[], Awaitable[Values]]) -> APIRouter:
     router = APIRouter()
 
     @router.get("/metrics")
-    def page() -> Response:
-        return Response(telemetry.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    async def counted() -> Response:
+        return Response(page(await values()), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
