@@ -79,7 +79,13 @@ class Desk:
         if pot is None:
             raise self._unknown(identifier, caller, said)
         child = split.child_of(pot, wanted, caller, self._clock())
-        opened = await self._store.split(pot.account, child, child.created_ms)
+        if child.limit > pot.account.limit:
+            (balance,) = await self._store.balances([pot.account])
+            opened: Child | Refused = Refused(
+                account=pot.account, spent=balance.spent, held=balance.held, needed=child.limit
+            )
+        else:
+            opened = await self._store.split(pot.account, child, child.created_ms)
         if isinstance(opened, Refused):
             raise budget_exceeded(opened, self._rules().config.budget_status)
         return Standing(of_child(opened), Balance(0, 0))

@@ -217,6 +217,12 @@ def test_more_than_is_left_is_refused_as_a_request_would_be(served: Served) -> N
     assert served.split("per-key", "alice", {"limit_usd": 3}).status == 201
 
 
+def test_more_than_the_whole_budget_is_refused_however_much_it_is(served: Served) -> None:
+    reply = served.split("per-key", "alice", {"limit_usd": 1_000_000_000})
+    assert (reply.status, reply.body["error"]["budget"]["needed"]) == (402, 1_000_000_000)
+    assert reply.headers["x-should-retry"] == "false"
+
+
 def test_while_requests_in_progress_stand_in_the_way_another_try_may_help(served: Served) -> None:
     served.hold("r", [PER_KEY.pot("alice", START_MS)], Amount(7 * USD))
     reply = served.split("per-key", "alice", {"limit_usd": 3.5})
