@@ -9,7 +9,7 @@ from typing import Protocol
 from router.ledger.connection import Connection
 from router.ledger.journal import SqliteJournal, connect
 from router.ledger.migrate import migrate
-from router.types.journal import Journal
+from router.types.journal import Journal, LedgerUnavailable
 from router.types.secret import Secret
 
 
@@ -51,6 +51,15 @@ def ledger_at(path: Path, url: Secret | None) -> Ledger:
     return PostgresLedger(url)
 
 
+_UNUSABLE = frozenset(
+    {
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN),
+        *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
+    }
+)
+"""Kinds of errors that blame the file, or who else uses it, and no statement."""
+
+
 class SqliteLedger:
     """The `Ledger` port over one file."""
 
@@ -65,7 +74,7 @@ class SqliteLedger:
         return self.path.exists()
 
     def migrate(self) -> int:
-        with closing(connect(self.path)) as connection:
+        with self.writing() as connection:
             return migrate(connection)
 
     def open_journal(self) -> SqliteJournal:
@@ -73,10 +82,21 @@ class SqliteLedger:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        address = f"{self.path.absolute().as_uri()}?mode=ro"
+        with self._usable(), closing(sqlite3.connect(address, uri=True)) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        with closing(connect(self.path)) as connection:
+        with self._usable(), closing(connect(self.path)) as connection:
             yield connection
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            # The low byte is the kind: https://www.sqlite.org/rescode.html#primary_result_codes
+            if error.sqlite_errorcode & 0xFF not in _UNUSABLE:
+                raise
+            raise LedgerUnavailable(f"{self.path} can't be used: {error}") from None

@@ -8,6 +8,7 @@ import pytest
 
 from router.ledger import journal as journal_module
 from router.ledger.journal import SqliteJournal
+from router.ledger.ledger import SqliteLedger
 from router.types.journal import LedgerUnavailable
 from tests.ledger.books import rows, with_journal
 
@@ -99,3 +100,23 @@ def test_the_write_ahead_log_is_emptied(ledger: Path) -> None:
 
     assert with_journal(ledger, work) == 200
     assert ledger.stat().st_size > 200_000
+
+
+def test_a_file_that_can_not_be_used_is_told_from_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "broken.db").write_bytes(b"no database at all" * 100)
+    for name in ("none.db", "broken.db"):
+        with pytest.raises(LedgerUnavailable, match=name), SqliteLedger(tmp_path / name).reading() as connection:
+            connection.execute("SELECT 1 FROM requests")
+    sound = SqliteLedger(tmp_path / "sound.db")
+    sound.migrate()
+    with pytest.raises(sqlite3.OperationalError, match="no such table"), sound.reading() as connection:
+        connection.execute("SELECT 1 FROM nowhere")
+
+
+def test_a_file_that_another_process_keeps_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "lowpass.db")
+    ledger.migrate()
+    with ledger.writing() as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerUnavailable, match="locked"), ledger.writing() as connection:
+            connection.execute("DELETE FROM feedback")
