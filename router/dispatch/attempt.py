@@ -62,7 +62,8 @@ class Trial:
 
     def _produced(self, decoder: StreamDecoder) -> Usage:
         """The larger of what the provider has counted so far and of what we have seen."""
-        seen, counted = self._estimated(decoder.output_chars), decoder.usage
+        tokens = decoder.output_chars / self._learned.output_bytes(self.step.target.id)
+        seen, counted = self._estimated(int(tokens * BYTES_PER_TOKEN)), decoder.usage
         return seen if counted is None or counted.output_total < seen.output_total else counted
 
     def _estimated(self, output_bytes: int) -> Usage:

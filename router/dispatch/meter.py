@@ -12,6 +12,8 @@ from router.types.request import Request
 
 STEP = 64
 """Tokens by which a hold grows at least."""
+SLACK = 8
+"""Tokens that may come in one part of a stream: so much before its end is a hold used up."""
 
 
 class Meter:
@@ -28,14 +30,14 @@ class Meter:
         """The stream has used up what is held for it, as far as can be seen."""
         if not decoder.has_answer:
             self._thought = decoder.output_chars
-        return self._seen(decoder) >= self._output or self._thought >= self._thinking
+        return self._seen(decoder) >= self._output or self._thoughts(decoder) >= self._thinking
 
     async def extend(self, decoder: StreamDecoder) -> bool:
         """Holds more; False: nothing is left, and the stream must end now."""
         tokens = int(self._seen(decoder) / self._bytes * (1 + EXTEND)) + STEP
         left = self._purse.left(self._step.target.id)
         usd = worst_cost(self._step, self._request, tokens) - left.usd
-        thinking = int(self._thought / self._bytes * (1 + EXTEND)) + STEP - left.thinking
+        thinking = int(self._thoughts(decoder) / self._bytes * (1 + EXTEND)) + STEP - left.thinking
         await self._purse.extend(Amount(max(0, usd), max(0, thinking)))
         self._measure()
         self.stopped = self.due(decoder)
@@ -45,8 +47,12 @@ class Meter:
         """Bytes of output and of thoughts that what is left pays for; endless where the cap sent sees to it."""
         left, n = self._purse.left(self._step.target.id), self._request.n
         tokens, cap = affordable_output(self._step, self._request, left.usd), self._cap or ENDLESS
-        self._output = inf if tokens >= cap else tokens * n * self._bytes
+        self._output = inf if tokens >= cap else (tokens * n - SLACK) * self._bytes
         self._thinking = inf if left.thinking >= cap * n else left.thinking * self._bytes
+
+    def _thoughts(self, decoder: StreamDecoder) -> float:
+        counted = (decoder.usage.output_reasoning or 0) * self._bytes if decoder.usage is not None else 0
+        return max(self._thought, counted)
 
     def _seen(self, decoder: StreamDecoder) -> float:
         """Bytes; where the provider counts along the way, what its tokens would typically be."""

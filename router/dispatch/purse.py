@@ -158,8 +158,9 @@ def _ask(steps: Sequence[Candidate], request: Request) -> Ask:
     first = steps[0].estimate
     least = Amount(min(step.estimate.least.usd for step in steps), min(step.estimate.least.thinking for step in steps))
     tight = _greater(first.tight, least)
-    # A stream is metered as it comes: it needs no more than that.
-    return Ask(least=least, tight=tight, whole=tight if request.stream else _greater(first.whole, tight))
+    # A stream that is metered as it comes needs no more than that.
+    metered = request.stream and first.metered
+    return Ask(least=least, tight=tight, whole=tight if metered else _greater(first.whole, tight))
 
 
 def _greater(one: Amount, other: Amount) -> Amount:
