@@ -9,15 +9,14 @@ def usage_json(endpoint: Endpoint, usage: Usage, cost: int) -> bytes:
     """`cost` in nano-USD: what the whole request cost, failed attempts included."""
     tokens_in, tokens_out = usage.input_total, usage.output_total
     reasoning = b"null" if usage.output_reasoning is None else b"%d" % usage.output_reasoning
-    written = usage.cache_write + usage.cache_write_1h
     if endpoint is Endpoint.EMBEDDINGS:
         return b'{"prompt_tokens":%d,"total_tokens":%d,"cost":%b}' % (tokens_in, tokens_in, usd_json(cost))
     return _FORMS[endpoint is Endpoint.RESPONSES] % (
         tokens_in,
         tokens_out,
         tokens_in + tokens_out,
-        usage.cache_read,
-        written,
+        usage.cached,
+        usage.written,
         usage.input_audio,
         reasoning,
         usage.output_audio,

@@ -26,6 +26,11 @@ BUCKETS = (
     "output_video",
 )
 """Columns named as the fields of `Usage` that they hold."""
+_INPUT = [name for name in BUCKETS[1:] if name.startswith(("input", "cache"))]
+_OUTPUT = [name for name in BUCKETS if name.startswith("output") and name != "output_visible"]
+INPUT_TOKENS = " + ".join(("input_uncached", *(f"COALESCE({name}, 0)" for name in _INPUT)))
+OUTPUT_TOKENS = " + ".join(("output_visible", *(f"COALESCE({name}, 0)" for name in _OUTPUT)))
+"""All of an attempt's tokens, in SQL; NULL where its usage is not known."""
 _COLUMNS = (
     "request_id",
     "number",

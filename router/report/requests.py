@@ -33,8 +33,10 @@ _LATEST_COLUMNS = (
 _ATTEMPTS = """
     SELECT number, target, model, provider, outcome, upstream_status, finish_reason,
         CASE answered WHEN 1 THEN 'yes' ELSE 'no' END, thinking, started_ms, first_ms, total_ms,
-        input_uncached, cache_read, cache_write + cache_write_1h, input_audio, output_visible,
-        output_reasoning, output_audio, usage_source, violations, cost, cost_source, price_version
+        input_uncached, cache_read + COALESCE(cache_read_explicit, 0) + COALESCE(cache_read_audio, 0),
+        cache_write + cache_write_1h + COALESCE(cache_write_12h, 0), input_audio, input_image, input_video,
+        output_visible, output_reasoning, output_audio, output_image, units, service_tier, usage_source, violations,
+        cost, cost_source, CASE WHEN own_cost <> cost THEN own_cost END, price_version
     FROM attempts WHERE request_id = ? ORDER BY number
 """
 _ATTEMPT_COLUMNS = (
@@ -54,13 +56,19 @@ _ATTEMPT_COLUMNS = (
     Column("cache_read", Kind.COUNT, rare=True),
     Column("cache_write", Kind.COUNT, rare=True),
     Column("input_audio", Kind.COUNT, rare=True),
+    Column("input_image", Kind.COUNT, rare=True),
+    Column("input_video", Kind.COUNT, rare=True),
     Column("output_visible", Kind.COUNT),
     Column("output_reasoning", Kind.COUNT),
     Column("output_audio", Kind.COUNT, rare=True),
+    Column("output_image", Kind.COUNT, rare=True),
+    Column("units", rare=True),
+    Column("service_tier", rare=True),
     Column("usage", rare=True),
     Column("violations", rare=True),
     Column("cost_usd", Kind.USD),
     Column("cost_is"),
+    Column("our_price_usd", Kind.USD, rare=True),
     Column("price"),
 )
 _FACT_COLUMNS = (Column("what"), Column("value"))
@@ -87,7 +95,8 @@ def account(connection: Connection, identifier: str) -> Report | None:
 
 def attempts(connection: Connection, identifier: str) -> Report:
     found = connection.execute(_ATTEMPTS, (identifier,)).fetchall()
-    rows = tuple((*line[:21], _usd(line[21]), *line[22:]) for line in found)
+    money = [column.kind is Kind.USD for column in _ATTEMPT_COLUMNS]
+    rows = tuple(tuple(_usd(value) if usd else value for usd, value in zip(money, line, strict=True)) for line in found)
     return Report(name="attempts", title="Attempts", columns=_ATTEMPT_COLUMNS, rows=rows)
 
 

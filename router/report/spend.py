@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from router.ledger.attempt_row import INPUT_TOKENS, OUTPUT_TOKENS
 from router.ledger.connection import Connection
 from router.report.report import Column, Kind, Report, Row
 from router.types.money import usd_from_nano
@@ -25,14 +26,14 @@ _BY_REQUEST = """
         CASE WHEN state = 'held' THEN held ELSE 0 END AS reserved
     FROM requests WHERE started_ms >= :since AND started_ms < :until
 """
-_BY_ATTEMPT = """
+_BY_ATTEMPT = f"""
     SELECT id, requests.started_ms, route, key_id, tags, data_class, task, a.target, a.model,
         CASE WHEN number IS NULL THEN 0 ELSE 1 END AS attempts,
         CASE WHEN outcome = 'ok' OR number IS NULL AND error IS NULL THEN 0 ELSE 1 END AS failed,
         CASE WHEN number IS NULL THEN input_tokens
-            ELSE input_uncached + cache_read + cache_write + cache_write_1h + input_audio END AS input_tokens,
+            ELSE {INPUT_TOKENS} END AS input_tokens,
         CASE WHEN number IS NULL THEN output_tokens
-            ELSE output_visible + COALESCE(output_reasoning, 0) + output_audio END AS output_tokens,
+            ELSE {OUTPUT_TOKENS} END AS output_tokens,
         CASE WHEN number IS NULL THEN reasoning_tokens ELSE output_reasoning END AS reasoning_tokens,
         CASE WHEN output_visible > 0 AND output_reasoning IS NULL THEN 1 ELSE 0 END AS unsplit,
         CASE WHEN cost_source = 'unpriced' THEN 1 ELSE 0 END AS unpriced,
@@ -41,7 +42,7 @@ _BY_ATTEMPT = """
         CASE WHEN state = 'held' AND COALESCE(number, 1) = 1 THEN held ELSE 0 END AS reserved
     FROM requests LEFT JOIN attempts AS a ON request_id = id
     WHERE requests.started_ms >= :since AND requests.started_ms < :until
-"""
+"""  # noqa: S608 - names of columns
 _SUMS = """COUNT(DISTINCT id), COALESCE(SUM(attempts), 0), COALESCE(SUM(failed), 0), SUM(input_tokens),
     SUM(output_tokens), SUM(reasoning_tokens), COALESCE(SUM(unsplit), 0), COALESCE(SUM(unpriced), 0),
     COALESCE(SUM(charged), 0), COALESCE(SUM(recovered), 0), COALESCE(SUM(reserved), 0)"""
@@ -73,7 +74,7 @@ _PER_ATTEMPT = (
 _PER_TAG = _PER_REQUEST + " A request with several tags counts in each of their rows, and once in the total."
 _LEGEND = {
     "reasoning_unknown": "Reasoning unknown: attempts whose provider does not tell reasoning from other output.",
-    "unpriced": "Unpriced: attempts at a target without a price, booked as 0.",
+    "unpriced": "Unpriced: attempts at a target without a price, charged at the policy's worst case.",
     "recovered_usd": "Recovered: charged at the hold because the gateway died meanwhile.",
     "held_usd": "Held: kept back, not spent yet.",
 }
