@@ -26,7 +26,8 @@ from router.api.hot import HotRoutes
 from router.api.parse import parse
 from router.api.rest import rest
 from router.budget.alerts import Alerts
-from router.budget.sqlite import SqliteBudgets
+from router.budget.breaker import ROWS, Breaker
+from router.budget.budget import Budget
 from router.choose import choose, index
 from router.config import Config, Watcher, engines_needed, load, problems
 from router.decide.explain import Explained, explain
@@ -41,17 +42,19 @@ from router.ledger.doubled import Doubled
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import callers, every
 from router.ledger.ledger import Ledger, ledger_at
-from router.ledger.write import LEASE_MS, recover, renew
+from router.ledger.write import recover, renew
 from router.pipeline import Pipeline
 from router.report.budgets import budgets as pots
 from router.report.recompute import Recomputed, recompute
 from router.report.report import Report
 from router.settings import Settings
 from router.settlement import Books
+from router.stores import Stores, learned_from
 from router.types.clock import now_ms
 from router.types.ids import new_id
 from router.types.journal import LedgerUnavailable
 from router.types.request import Endpoint
+from router.types.store import StoreUnavailable
 from router.types.target import Wire
 from router.workers import Crew
 
@@ -59,6 +62,8 @@ TICK_S = 1.0
 """How often the policy file and the keys are looked at."""
 RECOVER_EVERY = 10
 """Ticks between two looks at leases: ours are renewed, those of processes that died are charged."""
+FORGET_EVERY = 86_400
+"""Ticks between two clearings of what is too old to tell of loops."""
 
 _NOWHERE = "http://127.0.0.1:9/v1"
 """Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
@@ -91,9 +96,12 @@ def budget_report(settings: Settings) -> Report:
 
     async def read() -> Report:
         journal = SqliteJournal(settings.sqlite)
+        stores = Stores(settings.redis_url, journal, journal, ledger_of(settings), lambda: declared)
         try:
-            return await pots(SqliteBudgets(journal, LEASE_MS), declared, now_ms())
+            await stores.start()
+            return await pots(stores.store, declared, now_ms())
         finally:
+            await stores.stop()
             await journal.end()
 
     return asyncio.run(read())
@@ -144,8 +152,9 @@ class Gateway:
         self._rows = self._ledger.open_journal()
         self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite)
         self._journal = self._rows if self._rows is self._local else Doubled(self._rows, self._local)
-        self._budgets = SqliteBudgets(self._local, LEASE_MS)
-        self._learned = Learned()
+        self._stores = Stores(settings.redis_url, self._journal, self._local, self._ledger, self._declared)
+        self._budgets = self._stores.store
+        self._breaker = Breaker(config.loops, now_ms, self._journal)
         self._telemetry = crew.telemetry
         self._health = Health(time.monotonic)
         self._http, self._litellm = HttpTransport(), LitellmTransport()
@@ -155,9 +164,21 @@ class Gateway:
         self._webhooks = Webhooks(self._http)
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post)
         self._alerts.adopt(config.budgets)
-        books = Books(self._journal, self._budgets, self._learned, self._telemetry, self._alerts.touch)
+        books = Books(
+            self._journal, self._budgets, learned_from(self._ledger), self._telemetry, self._alerts.touch, self._breaker
+        )
         self._pipeline = Pipeline(config, books, dispatcher, self._health)
         self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest())
+
+    async def start(self) -> None:
+        """Before the first request. Raises `RedisRefused` and `LedgerUnavailable`."""
+        with self._ledger.reading() as connection:
+            self._breaker.restore(connection.execute(ROWS).fetchall())
+        self._telemetry.loops = self._breaker.trips
+        await self._stores.start()
+
+    def _declared(self) -> Sequence[Budget]:
+        return self._config().budgets
 
     def _upstreams(self) -> Mapping[Wire, Upstream]:
         return {
@@ -226,6 +247,9 @@ class Gateway:
             with suppress(LedgerUnavailable):
                 await asyncio.to_thread(refresh, self._ring, self._ledger, self._settings)
             self._adopt(await asyncio.to_thread(self._watcher.poll))
+            self._breaker.save()
+            if tick % FORGET_EVERY == 0:
+                self._breaker.forget()
             await self._alerts.tick(now_ms())
 
     async def close(self) -> None:
@@ -233,12 +257,15 @@ class Gateway:
         await self._webhooks.close()
         self._http.close()
         self._litellm.close()
+        self._breaker.save()
+        await self._stores.stop()
         await self._journal.end()
 
     def _adopt(self, change: Config | ConfigError | None) -> None:
         if isinstance(change, Config):
             self._pipeline.adopt(change)
             self._alerts.adopt(change.budgets)
+            self._breaker.loops = change.loops
             self._policy_error = ""
             _log.info("policy %s is in force (%s)", change.path, change.hash)
         elif change is not None:
@@ -251,7 +278,7 @@ class Gateway:
             self._recover_rows()
         try:
             recovered = await self._budgets.recover(now_ms())
-        except LedgerUnavailable:
+        except StoreUnavailable:
             return
         if recovered:
             _log.warning("%d requests of a gateway that died were charged at their hold", recovered)

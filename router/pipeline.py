@@ -10,11 +10,12 @@ from router.decide.explain import encode, explain
 from router.decide.health import Health
 from router.dispatch.cut import STOPPED
 from router.dispatch.errand import Errand
+from router.dispatch.fold import said
 from router.dispatch.stream import CLIENT_GONE, forward
 from router.dispatch.walk import Answered, Dispatcher, Opened
 from router.errors import ClientError, UpstreamFailure
 from router.ledger.write import record
-from router.refusals import budget_exceeded, no_target, store_down, unknown_budget, upstream_failed
+from router.refusals import budget_exceeded, loop_detected, no_target, store_down, unknown_budget, upstream_failed
 from router.settlement import CLIENT_CLOSED, Books, Settlement
 from router.types.account import Child, Refused
 from router.types.clock import clock_ms, now_ms
@@ -77,11 +78,13 @@ class Pipeline:
     ) -> tuple[Decision, Gate, Plan]:
         """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
         decision, gate = self._choose(rules, request, caller)
+        looped = self._books.breaker.check(request, caller, now_ms())
+        if looped is not None:
+            raise await self._turn_away(settlement, decision, loop_detected(looped))
         tried = {decision.plan.route}
         while True:
             if not decision.plan.steps:
-                self._record(decision)
-                raise await settlement.turn_away(decision, _unserved(request, decision, self.health))
+                raise await self._turn_away(settlement, decision, _unserved(request, decision, self.health))
             bound = binding(rules, request, caller, decision, child)
             paid = await settlement.reserve(decision, bound)
             if not isinstance(paid, Refused):
@@ -94,6 +97,10 @@ class Pipeline:
             tried.add(other)
             settlement.lowered = ("route",)
             decision, gate = self._choose(rules, request, caller, other)
+
+    async def _turn_away(self, settlement: Settlement, decision: Decision, refusal: ClientError) -> ClientError:
+        self._record(decision)
+        return await settlement.turn_away(decision, refusal)
 
     async def _dispatch(self, errand: Errand, settlement: Settlement) -> Answered | Opened:
         try:
@@ -137,6 +144,7 @@ class Pipeline:
     async def _whole(self, decision: Decision, errand: Errand, settlement: Settlement, answer: Answered) -> Served:
         settlement.purse.attempts.append(answer.attempt)
         settlement.lowered += answer.lowered
+        settlement.answer = said(answer.reply.body)
         cost = settlement.close(200, STOPPED if answer.stopped else None)
         await self._books.durable()
         return Served(

@@ -75,6 +75,7 @@ async def _serve(settings: Settings) -> None:
             supervisor.launch()
             workers.launch()
             gateway = Gateway(settings, watcher, config, ring, workers)
+            await gateway.start()
             greeting = banner(settings, _url(listener), ring, gateway.ledger_name)
             await _lead(gateway, listener, supervisor, workers, greeting)
         finally:
@@ -108,6 +109,7 @@ async def _work(post: Post) -> None:
     settings = settings_of(os.environ, policy=Path(post.policy), host=post.host)
     watcher, config = _policy(settings, post.engines)
     gateway = Gateway(settings, watcher, config, keyring(settings), worker)
+    await gateway.start()
     server = _Server(_uvicorn(gateway))
 
     async def report() -> None:

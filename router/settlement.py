@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from router.budget.breaker import Breaker
 from router.dispatch.cut import closing, finish
 from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
@@ -42,9 +43,10 @@ class Books:
         learned: Learned,
         telemetry: Telemetry,
         touch: Callable[[Account], object],
+        breaker: Breaker,
     ) -> None:
         self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
-        self.touch, self.room = touch, Room()
+        self.touch, self.breaker, self.room = touch, breaker, Room()
         """`touch` hears of every account that is charged."""
 
     async def durable(self) -> None:
@@ -63,6 +65,8 @@ class Settlement:
         self.purse = Purse(books.store, books.learned, books.room, request, _UNBOUND)
         self.lowered: tuple[str, ...] = ()
         self.translation: Translation | None = None
+        self.answer: str | None = None
+        """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
 
     async def reserve(self, decision: Decision, bound: Bound) -> Plan | Refused:
         """Holds enough for an answer. May be called again, with another decision, after a refusal.
@@ -104,7 +108,7 @@ class Settlement:
     def _unheld(self, plan: Plan) -> Plan:
         """No budget binds: there is nothing to hold and nothing to wait for."""
         if not self._books.journal.available:
-            raise ledger_down()
+            raise self._down(ledger_down())
         return plan
 
     async def _hold(self, ask: Ask) -> Refused | None:
@@ -140,6 +144,8 @@ class Settlement:
                     books.touch(account)
             settle(books.journal, self._request.id, self._outcome(status, error, cost, purse.overrun(charges)))
             books.telemetry.settled(self._route, status, purse.attempts)
+            sent = bool(purse.attempts)
+            books.breaker.settled(self._request, self._caller, cost=cost, sent=sent, answer=self.answer)
             if purse.overrun(charges):
                 books.learned.overrun(purse.attempts[-1].target.id)
         return cost

@@ -1,9 +1,10 @@
 """The events of a stream → the one answer that a client which did not ask for a stream gets."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from router.types.request import Endpoint
 
@@ -45,6 +46,24 @@ class Fold:
             merge(self._choices.setdefault(choice["index"], {}), choice)
         event.pop("usage", None)
         self._fields |= event
+
+
+class _Message(Struct, frozen=True):
+    content: Any = None
+
+
+class _Choice(Struct, frozen=True):
+    message: _Message = _Message()
+
+
+_CHOICES = msgspec.json.Decoder(list[_Choice])
+
+
+def said(body: Mapping[str, Raw]) -> str | None:
+    """The text of a whole chat answer; None where it has none."""
+    choices = _CHOICES.decode(body["choices"]) if "choices" in body else []
+    content = choices[0].message.content if choices else None
+    return content if isinstance(content, str) else None
 
 
 def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:

@@ -1,7 +1,53 @@
 """Single look-ups by id. Each opens its own connection, so that it can run on any thread."""
 
+from msgspec import Struct
+
 from router.ledger.ledger import Ledger
 from router.types.clock import now_ms
+
+Spent = tuple[str, int, int]
+"""Account, start of its window (Unix ms), what was charged there."""
+Held = tuple[str, str, int, int]
+"""Request, account, start of its window, what is held and not charged yet."""
+
+_SPENT = (
+    "SELECT account, window_start_ms, CAST(SUM(charged) AS BIGINT) FROM bookings WHERE charged IS NOT NULL"
+    " GROUP BY account, window_start_ms"
+)
+_HELD = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
+_LATEST = (
+    "SELECT a.target, a.thinking, r.task, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
+    " a.output_reasoning, a.output_audio FROM attempts AS a JOIN requests AS r ON r.id = a.request_id"
+    " WHERE a.usage_source = 'reported' AND a.violations = '' ORDER BY a.request_id DESC LIMIT ?"
+)
+
+
+class Finished(Struct, frozen=True):
+    """An attempt that told what it used. Tokens over all choices."""
+
+    target: str
+    thinking: str
+    task: str
+    outcome: str
+    finish_reason: str
+    input: int
+    visible: int
+    reasoning: int | None
+    audio: int
+
+
+def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
+    """Everything that accounts were ever charged, and hold, as of one moment."""
+    with ledger.reading() as connection:
+        connection.execute("BEGIN")
+        return connection.execute(_SPENT).fetchall(), connection.execute(_HELD).fetchall()
+
+
+def finished(ledger: Ledger, most: int) -> list[Finished]:
+    """The latest attempts, the oldest of them first."""
+    with ledger.reading() as connection:
+        rows = connection.execute(_LATEST, (most,)).fetchall()
+    return [Finished(*row) for row in reversed(rows)]
 
 
 def decision(ledger: Ledger, identifier: str) -> bytes | None:

@@ -1,0 +1,92 @@
+"""Which store keeps the budgets of this process, and what it begins with."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from router.budget.budget import Budget, FailOpenWithin
+from router.budget.leased import Leased
+from router.budget.sqlite import SqliteBudgets
+from router.estimate.learn import Learned, Seen
+from router.ledger import query
+from router.ledger.ledger import Ledger
+from router.ledger.write import LEASE_MS
+from router.types.account import Account
+from router.types.classification import Task
+from router.types.journal import Journal, LocalJournal
+from router.types.money import nano_from_usd
+from router.types.secret import Secret
+from router.types.store import BudgetStore
+
+if TYPE_CHECKING:
+    from router.budget.redis_rebuild import Books
+
+LEARNED_FROM = 4_096
+"""Attempts of the ledger that a new process learns from: tens of milliseconds."""
+
+
+class Stores:
+    """The store, with its beginning and its end; in Redis where `url` says so, else beside the ledger's own rows."""
+
+    def __init__(
+        self,
+        url: Secret | None,
+        rows: Journal,
+        local: LocalJournal,
+        ledger: Ledger,
+        budgets: Callable[[], Sequence[Budget]],
+    ) -> None:
+        self._url, self._rows, self._ledger, self._budgets = url, rows, ledger, budgets
+        self.store: BudgetStore = SqliteBudgets(local, LEASE_MS) if url is None else self._distributed(url)
+
+    def _distributed(self, url: Secret) -> BudgetStore:
+        from router.budget.redis import RedisBudgets
+
+        self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS)
+        self._leased = Leased(self._redis, self._within, self._rows.owner)
+        return self._leased
+
+    async def start(self) -> None:
+        """Raises `RedisRefused` where the server will never serve us."""
+        if self._url is not None:
+            await self._redis.start()
+            await self._leased.start()
+
+    async def stop(self) -> None:
+        """What can be settled now is settled."""
+        if self._url is not None:
+            await self._leased.stop()
+            await self._redis.stop()
+
+    def _books(self) -> "Books":
+        from router.budget.redis_rebuild import Books
+
+        spent, held = query.booked(self._ledger)
+        return Books(spent, held)
+
+    def _within(self, account: Account) -> int:
+        """What this process may spend of an account while the store is gone."""
+        rules = {budget.id: budget.outage for budget in self._budgets()}
+        outage = rules.get(account.budget)
+        return nano_from_usd(outage.fail_open_within_usd) if isinstance(outage, FailOpenWithin) else 0
+
+
+def learned_from(ledger: Ledger) -> Learned:
+    """What the latest attempts of the ledger teach."""
+    learned = Learned()
+    for one in query.finished(ledger, LEARNED_FROM):
+        learned.observe(
+            Seen(
+                target=one.target,
+                effort=_effort(one.thinking),
+                task=Task(one.task),
+                output=one.visible + (one.reasoning or 0) + one.audio,
+                thinking=one.reasoning,
+                cut=one.outcome != "ok" or one.finish_reason == "length",
+            )
+        )
+    return learned
+
+
+def _effort(applied: str) -> str:
+    """The level in an attempt's `thinking`; empty where none was asked for."""
+    return "none" if applied == "off" else applied.removeprefix("effort=") if applied.startswith("effort=") else ""
