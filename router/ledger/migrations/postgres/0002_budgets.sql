@@ -1,4 +1,5 @@
--- The columns of ../sqlite/0002_budgets.sql. Budgets are not kept here, so their tables stay empty and have no triggers.
+-- The columns of ../sqlite/0002_budgets.sql. Sums are kept where the budgets are, so there are no triggers; bookings are
+-- their audit.
 
 ALTER TABLE requests ADD COLUMN held_thinking BIGINT NOT NULL DEFAULT 0;
 -- charged thinking tokens, as `cost` is the charged money

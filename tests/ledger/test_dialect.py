@@ -1,0 +1,48 @@
+"""Statements that may meet either database are understood by PostgreSQL; SQLite meets them in all other tests."""
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+from psycopg.pq import ExecStatus
+
+import router.budget
+import router.ledger
+import router.report
+from router.ledger.postgres.place import Place
+from router.ledger.postgres.wire import numbered
+from router.report import spend
+from router.types.secret import Secret
+from tests.postgres import Server
+
+LOCAL = ("journal", "migrate", "postgres", "embedded", "standing", "sqlite", "sqlite_children", "sqlite_reserve")
+"""Modules that speak to one database only."""
+VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
+
+
+def statements() -> Iterator[tuple[str, str]]:
+    """Module-level texts, with the place that they are named by."""
+    for package in (router.budget, router.ledger, router.report):
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            if found.name.rpartition(".")[2] not in LOCAL:
+                for name, value in vars(import_module(found.name)).items():
+                    if isinstance(value, str) and value.lstrip().startswith(VERBS):
+                        yield f"{found.name}.{name}", value
+    for by in spend.BY:
+        yield f"spend by {by}", spend._query(spend._BY[by])
+
+
+@pytest.mark.parametrize(("place", "statement"), [pytest.param(*found, id=found[0]) for found in statements()])
+def test_postgres_understands(place: str, statement: str, postgres: Server, shared: list[str]) -> None:
+    if not shared:
+        shared.append(postgres.database())
+    with Place(Secret(shared[0])).connect() as connection:
+        answer = connection.pgconn.prepare(b"", numbered(statement)[0])
+        assert answer.status == ExecStatus.COMMAND_OK, answer.error_message.decode()
+
+
+@pytest.fixture(scope="module")
+def shared() -> list[str]:
+    """The URL of one database for all statements."""
+    return []
