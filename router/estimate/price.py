@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from operator import attrgetter
 
-from router.estimate.terms import Terms, cases, terms
+from router.estimate.terms import Terms, cases, terms, timed
 from router.types.money import UNITS_PER_RATE
 from router.types.price import DEAREST_UNIT, KIN, WORST_CASE, Cost, CostSource, Price, Rates, Scope, Writes
 from router.types.usage import Source, Usage
@@ -46,7 +46,7 @@ def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 
     """
     price = price or WORST_CASE
     own = _own(price, usage, at_ms, region)
-    if took_ms and price.rules:
+    if took_ms and price.rules and timed(price):
         own = max(own, _own(price, usage, at_ms + took_ms, region))
     if usage.provider_cost is not None:
         nano, source = usage.provider_cost, CostSource.PROVIDER

@@ -48,22 +48,38 @@ def cases(price: Price, size: int, scope: Scope, at_ms: int) -> Iterator[Terms]:
     if not price.rules:
         yield Terms(price, price.each)
         return
-    sizes = {size, *(rule.above for rule in price.rules if rule.above <= size)}
     tiers, regions = {"", scope.service_tier}, {"", scope.region}
-    moments = _moments(price.rules, at_ms, at_ms + scope.within_ms)
-    for case in product(sizes, tiers, regions, moments):
+    possible = [
+        rule
+        for rule in price.rules
+        if rule.service_tier in tiers and (not rule.above or rule.above < size) and _covers(rule, scope.region)
+    ]
+    if not possible:
+        yield Terms(price, price.each)
+        return
+    sizes = {size, *(rule.above for rule in possible)}
+    for case in product(sizes, tiers, regions, _moments(possible, at_ms, at_ms + scope.within_ms)):
         yield terms(price, *case)
 
 
 def _matches(rule: Rule, size: int, tier: str, region: str, at_ms: int) -> bool:
     return (
-        (not rule.above or size > rule.above)
-        and (not rule.service_tier or rule.service_tier == tier)
-        and (not rule.region or rule.region == region or region.startswith(rule.region + "-"))
+        (not rule.service_tier or rule.service_tier == tier)
+        and (not rule.above or size > rule.above)
+        and _covers(rule, region)
         and (rule.since_ms is None or at_ms >= rule.since_ms)
         and (rule.until_ms is None or at_ms < rule.until_ms)
         and (not rule.windows or any(_open(window, at_ms) for window in rule.windows))
     )
+
+
+def _covers(rule: Rule, region: str) -> bool:
+    return not rule.region or rule.region == region or region.startswith(rule.region + "-")
+
+
+def timed(price: Price) -> bool:
+    """It depends on when a call is made."""
+    return any(rule.windows or rule.since_ms is not None or rule.until_ms is not None for rule in price.rules)
 
 
 def _replaced(price: Rates, changed: Mapping[str, int], rates: Mapping[str, int]) -> dict[str, int]:

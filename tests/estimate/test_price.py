@@ -132,6 +132,7 @@ def test_the_ceiling_is_as_narrow_as_what_is_known_of_the_call() -> None:
     assert ceiling(price, 100, 10, scope=replace(plain, writes=Writes.ANY)) == 100 * 4 + 10 * 5
     assert ceiling(price, 100, 10, scope=replace(plain, media=True)) == 100 * 60 + 10 * 70
     assert ceiling(price, 100, 10, scope=replace(plain, service_tier="priority")) == 2 * (100 * 1 + 10 * 5)
+    assert ceiling(price, 0, 10, scope=replace(plain, service_tier="priority")) == 2 * 10 * 5
     assert ceiling(price, 0, 0, scope=replace(plain, units={"web_search": 1})) == 50_000_000
     assert ceiling(None, 1, 1) == 150_000 + 600_000
 
