@@ -208,3 +208,30 @@ def test_money_as_text(nano: int, text: str) -> None:
 )
 def test_dollars_are_rounded_half_up(usd: str, nano: int) -> None:
     assert nano_from_usd(Decimal(usd)) == nano
+
+
+CHEAP_NIGHT = Rule(windows=(Window(start=0, end=60),), times=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("rule", "minutes", "nano"),
+    [
+        # the off-peak hour ends at 01:00
+        (CHEAP_NIGHT, 61, 100),
+        (CHEAP_NIGHT, 59, 50),
+        (Rule(windows=(Window(start=90, end=120),), times=(3, 1)), 59, 100),
+        (Rule(windows=(Window(start=90, end=120),), times=(3, 1)), 91, 300),
+        (Rule(since_ms=MONDAY + 5_400_000, rates={"input": 4_000_000}), 59, 100),
+        (Rule(since_ms=MONDAY + 5_400_000, rates={"input": 4_000_000}), 91, 400),
+        (Rule(until_ms=MONDAY + 5_400_000, times=(1, 2)), 59, 50),
+        (Rule(until_ms=MONDAY + 5_400_000, times=(1, 2)), 91, 100),
+        # 03:00 in Berlin is 02:00 UTC
+        (Rule(windows=(Window(start=180, end=240, zone="Europe/Berlin"),), times=(3, 1)), 119, 100),
+        (Rule(windows=(Window(start=180, end=240, zone="Europe/Berlin"),), times=(3, 1)), 121, 300),
+    ],
+)
+def test_a_hold_looks_ahead_to_the_end_of_the_call(rule: Rule, minutes: int, nano: int) -> None:
+    """100 tokens, held at midnight UTC, by a call that may take so many minutes."""
+    price = Price(input=1_000_000, output=1_000_000, rules=(rule,), version="v")
+    scope = Scope(within_ms=minutes * 60_000, writes=Writes.NONE, media=False)
+    assert ceiling(price, 100, 0, at_ms=MONDAY, scope=scope) == nano
