@@ -44,10 +44,13 @@ class Workers:
             self._telling = asyncio.ensure_future(self._tell_engines())
 
     async def ready(self) -> None:
-        """Waits until all serve. Raises `WorkerError`."""
+        """Waits until all serve and know of the engines what is known now. Raises `WorkerError`."""
         for seat in self._seats:
             if failure := await seat.opened:
                 raise WorkerError(f"worker {seat.number} does not start ({failure}); what it said of it is above")
+            seat.send(Engines(self.engines))
+        # Messages are read in their order: who has answered this one knows the one before.
+        await self.values()
 
     async def values(self) -> Values:
         await asyncio.gather(*(seat.count() for seat in self._seats))

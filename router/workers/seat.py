@@ -76,8 +76,8 @@ class Seat:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def send(self, message: ToWorker) -> None:
-        """To the worker that serves; without one, to nobody."""
-        if self._writer is not None and self._serving_since is not None:
+        """To the worker; without one, to nobody."""
+        if self._writer is not None:
             self._writer.write(frame(message))
 
     async def count(self) -> None:
@@ -107,6 +107,7 @@ class Seat:
             process, reader = await self._spawn()
         except OSError as error:
             return f"can't run {sys.executable}: {error.strerror}", 0.0
+        self.send(Engines(self._crew.engines))
         overdue = self._loop.call_later(START_LIMIT_S, self._kill_late)
         async for message in to_first(reader):
             if isinstance(message, Ready):
@@ -156,7 +157,6 @@ class Seat:
     def _serves(self, pid: int) -> None:
         self._serving_since = self._loop.time()
         _log.info("worker %d serves, pid %d", self.number, pid)
-        self.send(Engines(self._crew.engines))
         if not self.opened.done():
             self.opened.set_result("")
 
