@@ -1,7 +1,6 @@
 """lowpass's own answers when a request can't be served, in OpenAI's envelope, each with its remedy."""
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from math import ceil
 
 import msgspec
@@ -10,13 +9,11 @@ from msgspec import Raw
 from router.budget.loops import Kind, Tripped
 from router.errors import TABLE, ClientError
 from router.report.moment import iso
-from router.types.account import Refused as RefusedAccount
-from router.types.account import Unit
+from router.types.account import Refused, Unit
 from router.types.attempt import Attempt
 from router.types.failure import Failure
 from router.types.money import usd_json, usd_text
 from router.types.plan import Plan
-from router.types.reservation import Refused
 
 _NO_RETRY = (("x-should-retry", "false"),)
 _AGAIN_SOON = (("x-should-retry", "true"), ("retry-after", "1"))
@@ -47,22 +44,7 @@ def no_target(plan: Plan, data_class: str, rest_s: Callable[[str], float]) -> Cl
     )
 
 
-def over_budget(refused: Refused, needed: int, status: int) -> ClientError:
-    resets_at = refused.resets_at_ms and datetime.fromtimestamp(refused.resets_at_ms / 1000, UTC).isoformat()
-    amounts = {"limit": refused.limit, "spent": refused.spent, "held": refused.held, "needed": needed}
-    budget: dict[str, object] = {name: Raw(usd_json(nano)) for name, nano in amounts.items()}
-    budget |= {"id": refused.budget, "scope": refused.scope, "unit": "usd", "resets_at": resets_at}
-    message = (
-        f"Budget '{refused.budget}' has ${usd_text(refused.limit - refused.spent - refused.held)} left of"
-        f" ${usd_text(refused.limit)}; this request needs at least ${usd_text(needed)}."
-        " Lower max_completion_tokens, wait for the reset, or raise the limit in the policy."
-    )
-    return ClientError(
-        status, "budget_exceeded", message, type="budget_exceeded", extra={"budget": budget}, headers=_NO_RETRY
-    )
-
-
-def budget_exceeded(refused: RefusedAccount, status: int) -> ClientError:
+def budget_exceeded(refused: Refused, status: int) -> ClientError:
     """Told to wait a second only where requests in progress stand in the way."""
     account, unit, left = refused.account, refused.account.unit, max(0, refused.left)
     amounts = {"limit": account.limit, "spent": refused.spent, "held": refused.held, "needed": refused.needed}
@@ -93,7 +75,7 @@ def _amount(unit: Unit, amount: int) -> str:
     return f"${usd_text(amount)}" if unit is Unit.USD else f"{amount} thinking tokens"
 
 
-def _remedy(refused: RefusedAccount) -> str:
+def _remedy(refused: Refused) -> str:
     if refused.passing:
         return "Requests in progress hold the rest: try again once they are done."
     less = "max_completion_tokens" if refused.account.unit is Unit.USD else "reasoning_effort"

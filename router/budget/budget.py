@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
-from router.budget.window import LIFETIME, Calendar, Span, calendar, rolling, seconds
+from router.budget.window import LIFETIME, Span, calendar, rolling, seconds
 from router.types.account import Account, Unit
 from router.types.money import nano_from_usd
 from router.types.request import Caller
@@ -235,9 +235,3 @@ def _value(scope: Scope, charged: Charged) -> str:
 
 def _among(wanted: tuple[str, ...], value: str) -> bool:
     return not wanted or value in wanted
-
-
-def window_bounds(window: str, now_ms: int) -> tuple[int, int | None]:
-    """Start of the UTC window that holds `now_ms`, and of the next one (None: never); Unix ms."""
-    span = LIFETIME if window == "lifetime" else calendar(cast("Calendar", window), ZoneInfo("UTC"), now_ms)
-    return span.start, span.resets_at

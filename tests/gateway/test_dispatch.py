@@ -80,7 +80,7 @@ def outcomes(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def charged_for_failing(row: dict[str, Any]) -> int:
-    """A provider that fell silent has read the prompt, and will charge for that; others charge nothing for a failure."""
+    """A provider that fell silent has read the prompt and charges for that; others charge nothing for a failure."""
     first = row["attempts"][0]
     silent = first["outcome"] == "timeout"
     assert (first["cost"] > 0) == silent

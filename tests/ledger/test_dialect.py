@@ -16,7 +16,7 @@ from router.report import spend
 from router.types.secret import Secret
 from tests.postgres import Server
 
-LOCAL = ("journal", "migrate", "postgres", "embedded", "standing", "sqlite", "sqlite_children", "sqlite_reserve")
+LOCAL = ("journal", "migrate", "postgres", "standing", "sqlite", "sqlite_children", "sqlite_reserve")
 """Modules that speak to one database only."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
 

@@ -33,3 +33,8 @@ CREATE TABLE children (
     team TEXT NOT NULL,
     closed_ms BIGINT
 );
+
+-- `bookings` took its place.
+DROP TABLE holds;
+
+DROP TABLE holds;

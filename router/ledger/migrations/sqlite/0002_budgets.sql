@@ -45,7 +45,7 @@ CREATE INDEX children_open ON children (expires_at_ms) WHERE closed_ms IS NULL;
 INSERT INTO bookings SELECT request_id, budget, window_start_ms, amount, NULL, 'held' FROM holds;
 INSERT INTO bookings
     SELECT 'opening-' || window_start_ms, budget, window_start_ms, 0, spent, 'settled' FROM budget_windows WHERE spent != 0;
-DELETE FROM holds;
+DROP TABLE holds;
 
 -- A rolling window counts every open hold, and has many buckets.
 CREATE INDEX budget_windows_held ON budget_windows (budget) WHERE held != 0;
