@@ -151,7 +151,8 @@ class Gateway:
         self._ledger = ledger_of(settings)
         self._rows = self._ledger.open_journal()
         self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite)
-        self._journal = self._rows if self._rows is self._local else Doubled(self._rows, self._local)
+        apart = self._rows is not self._local and settings.redis_url is None
+        self._journal = Doubled(self._rows, self._local) if apart else self._rows
         self._stores = Stores(settings.redis_url, self._journal, self._local, self._ledger, self._declared)
         self._budgets = self._stores.store
         self._breaker = Breaker(config.loops, now_ms, self._journal)

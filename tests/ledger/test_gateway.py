@@ -14,6 +14,7 @@ import pytest
 from router.ledger.ledger import SqliteLedger
 from router.ledger.postgres.ledger import PostgresLedger
 from router.types.secret import Secret
+from tests.budget.redis_process import RedisProcess
 from tests.gateway.running import Gateway, Reply, ordered, serving, target, until
 from tests.ledger.books import found
 from tests.postgres import Server
@@ -109,6 +110,22 @@ def test_a_gateway_that_was_killed_leaves_nothing_held_for_ever(gateway: Gateway
 def _stream() -> bytes:
     body = json.dumps({"model": "streams", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}).encode()
     return b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+
+def test_with_budgets_in_redis_nothing_of_a_request_stays_on_the_machine(
+    tmp_path: Path, upstream: Upstream, postgres: Server
+) -> None:
+    with RedisProcess() as redis:
+        urls = {SETTING: postgres.empty(), "LOWPASS_REDIS_URL": redis.url.reveal()}
+        with serving(tmp_path, policy(upstream.url), urls) as gateway:
+            reply = gateway.chat("auto")
+            assert reply.status == 200
+            ledger = ledger_of(gateway)
+            (row,) = found(ledger, "SELECT id, state, cost FROM requests")
+            assert (row["id"], row["state"]) == (reply.headers["x-request-id"], "settled")
+            booked = "SELECT request_id, charged FROM bookings WHERE state = 'settled'"
+            assert until(lambda: found(ledger, booked)) == [{"request_id": row["id"], "charged": row["cost"]}]
+            assert gateway.rows("SELECT id FROM requests") == []
 
 
 @pytest.mark.parametrize(
