@@ -27,7 +27,7 @@ IDLE_MS = 600_000
 """The lease of an account that was not used for so long is given back."""
 
 Within = Callable[[Account], int]
-"""How much of an account a process may take, in its unit; 0 or less: its budget fails closed."""
+"""How much of an account a process may take, in its unit, as its budget says; 0 or less: that fails closed."""
 _log = logging.getLogger(__name__)
 
 
@@ -50,6 +50,8 @@ class Leased:
     def __init__(self, store: BudgetStore, within: Within, owner: str) -> None:
         self._store, self._within, self._owner = store, within, owner
         self._pots: dict[str, _Pot] = {}
+        self._closed: set[str] = set()
+        """Budgets that fail closed, as of the last tick."""
         self._drained: list[Lease] = []
         """Given up, but for the requests that are still open on them."""
         self._local: dict[str, list[tuple[Lease, Hold]]] = {}
@@ -104,9 +106,12 @@ class Leased:
         pot = self._pots.get(account.id)
         if pot is not None:
             pot.account, pot.used_ms = account, now_ms
-        elif self._within(account) > 0:
-            self._pots[account.id] = _Pot(account, now_ms)
-            self._wake.set()
+        elif account.budget not in self._closed:
+            if self._within(account) > 0:
+                self._pots[account.id] = _Pot(account, now_ms)
+                self._wake.set()
+            else:
+                self._closed.add(account.budget)
 
     def _give_way(self, refused: Refused, now_ms: int) -> bool:
         """A lease must not keep out a request that fits without it."""
@@ -189,6 +194,7 @@ class Leased:
 
     async def tick(self, now_ms: int) -> None:
         """Takes, tops up, replaces and returns leases, where the store is there."""
+        self._closed.clear()
         if not self._store.available:
             self._was_gone = True
             return

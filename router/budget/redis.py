@@ -33,8 +33,9 @@ IDLE_SESSION_MS = 35 * DAY_MS
 class RedisBudgets:
     """The `BudgetStore` port. `start` it before use and `stop` it in the end; one event loop.
 
-    `books` is called, in a thread, when the server has no counters: it is new, or lost its data. Settlements that the
-    server can't take now wait here, one for each request that was open, and follow in order when it is back.
+    `books` is called, in a thread, when the server has no counters: it is new, or lost its data; it raises
+    StoreUnavailable where the ledger can't be read. Settlements that the server can't take now wait here, one for each
+    request that was open, and follow in order when it is back.
     """
 
     def __init__(
@@ -45,6 +46,8 @@ class RedisBudgets:
         self._server = RedisServer(url, books, self._resume, lease_ms=lease_ms, tag=tag)
         self._keys, self._rows = self._server.keys, Rows(journal)
         self._mine = self._keys.owner(owner)
+        self._bare: set[str] = set()
+        """Open requests that are known to Redis and hold nothing: accounts for some targets had left them out."""
         self._children = RedisChildren(self._server, self._rows)
         self._settlements = Settlements(self._server, self._children, self._rows, owner)
         self._recovery = Recovery(self._server, self._children, self._rows, owner, lease_ms)
@@ -108,6 +111,8 @@ class RedisBudgets:
         pairs = zip(accounts, rest, strict=False)
         holds = tuple(_hold(account, amount) for account, amount in pairs if amount >= 0)
         reservation = Reservation(request_id, Amount(first, second), holds)
+        if not holds:
+            self._bare.add(request_id)
         self._rows.held(reservation, ask.whole)
         return reservation
 
@@ -136,7 +141,8 @@ class RedisBudgets:
         """Raises ValueError for charges that don't match the holds, are negative or above `LARGEST`."""
         if len(charges) != len(reservation.holds) or not all(0 <= charge <= LARGEST for charge in charges):
             raise ValueError(f"request {reservation.request_id} needs charges, one a hold, from 0 to {LARGEST}")
-        if reservation.holds:
+        if reservation.holds or reservation.request_id in self._bare:
+            self._bare.discard(reservation.request_id)
             self._settlements.end(reservation.request_id, reservation.holds, charges)
 
     async def settled(self) -> None:
@@ -170,7 +176,7 @@ class RedisBudgets:
         return await self._children.child(identifier)
 
     async def children(self) -> list[Child]:
-        return await self._children.open()
+        return await self._children.still_open()
 
     async def close(self, identifier: str, now_ms: int) -> Child | None:
         return await self._children.close(identifier, now_ms)

@@ -44,11 +44,15 @@ class RedisChildren:
 
     async def child(self, identifier: str) -> Child | None:
         document = await self._server.ask("GET", self._keys.document(identifier))
-        return None if document is None else msgspec.json.decode(str(document), type=Child)
+        return None if document is None else _read(document)
 
-    async def open(self) -> list[Child]:
-        found = [await self.child(identifier) for identifier in strings(await self._identifiers())]
-        return sorted((child for child in found if child is not None), key=lambda child: (child.created_ms, child.id))
+    async def still_open(self) -> list[Child]:
+        identifiers = strings(await self._server.ask("SMEMBERS", self._keys.children))
+        if not identifiers:
+            return []
+        documents = await self._server.ask("MGET", *map(self._keys.document, identifiers))
+        found = [_read(document) for document in strings(documents)]
+        return sorted(found, key=lambda child: (child.created_ms, child.id))
 
     async def ancestors(self, identifier: str) -> list[str]:
         """Accounts above a child, from its parent up; those above anything else are none."""
@@ -63,24 +67,21 @@ class RedisChildren:
             child = await self.child(identifier)
             if child is None or child.closed_ms is not None:
                 return child
-            if await self._fold([*_below(child, await self.open()), child], now_ms):
+            if await self._fold([*_below(child, await self.still_open()), child], now_ms):
                 return await self.child(identifier)
         raise RuntimeError(f"budget {identifier} could not be closed: new ones are split off all the time")
 
     async def close_expired(self, now_ms: int) -> None:
         """Deepest first: a child that has an open one of its own holds something."""
-        still = await self.open()
+        still = await self.still_open()
         ends = {child.id for child in still if child.expires_at_ms is not None and child.expires_at_ms <= now_ms}
         for child in [child for top in _tops(still) for child in (*_below(top, still), top) if child.id in ends]:
             held = await self._server.ask("HGET", self._keys.accounts + child.id, "h:0")
             if held in (None, "0"):
                 await self._fold([child], now_ms)
 
-    async def _identifiers(self) -> object:
-        return await self._server.ask("SMEMBERS", self._keys.children)
-
     async def _fold(self, children: Sequence[Child], now_ms: int) -> bool:
-        """Those below come first, the last one is above all. False: somebody has split off another one in the meantime."""
+        """Those below come first, the last is above all. False: another one has been split off in the meantime."""
         keys, arguments = [self._keys.children], [CLOSED_MS, len(children)]
         above = await self.ancestors(children[-1].id)
         below: list[Argument] = []
@@ -92,6 +93,10 @@ class RedisChildren:
         if reply[0]:
             self._rows.followed(reply[1:])
         return bool(reply[0])
+
+
+def _read(document: object) -> Child:
+    return msgspec.json.decode(str(document), type=Child)
 
 
 def _below(child: Child, among: Sequence[Child]) -> list[Child]:

