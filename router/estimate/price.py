@@ -33,8 +33,6 @@ _WRITES = {
 }
 _MEDIA_IN = ("input_audio", "input_image", "input_video", "cache_read_audio")
 _OUT, _MEDIA_OUT = ("output", "reasoning"), ("output_audio", "output_image", "output_video")
-
-
 _WIDEST = Scope()
 
 
