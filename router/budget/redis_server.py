@@ -93,10 +93,13 @@ class RedisServer:
         return await future
 
     async def ask(self, *command: Argument) -> object:
-        """One plain command. Raises `StoreUnavailable`."""
+        """One plain command. Raises `StoreUnavailable`, and RuntimeError as `call` does."""
         if self._link is None:
             raise StoreUnavailable("the budget store can't be reached")
-        reply = self._judge(await answer(self._link, *command))
+        try:
+            reply = self._judge(await self._link.ask(*command))
+        except LinkDown as error:
+            raise StoreUnavailable(f"the budget store is gone: {error}") from None
         if isinstance(reply, Exception):
             raise reply
         return reply

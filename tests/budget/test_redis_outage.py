@@ -60,6 +60,27 @@ async def _is(store: RedisBudgets, expected: Balance) -> bool:
     return await balance(store) == expected
 
 
+def test_no_call_hangs_on_a_paused_server() -> None:
+    async def work(gateways: Gateways) -> list[object]:
+        async with gateways.opened() as store:
+            kept = await hold(store, 500)
+            gateways.server.pause()
+            calls = (
+                reserve(store, 1),
+                store.extend(kept, [POT], Amount(1), NOW),
+                store.recover(NOW),
+                store.balances([POT]),
+                store.values("pot", 0),
+                store.child("child"),
+                store.children(),
+                store.close("child", NOW),
+            )
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            return [type(one) for one in outcomes]
+
+    assert set(at_gateways(work)) == {StoreUnavailable}
+
+
 def test_what_is_asked_of_a_server_that_is_gone_is_refused_and_what_is_settled_waits() -> None:
     async def work(gateways: Gateways) -> list[object]:
         async with gateways.opened() as store:
