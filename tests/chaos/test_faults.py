@@ -18,6 +18,7 @@ from tests.gateway.canned import canned
 from tests.gateway.running import CHAT, Gateway, Reply, ordered, serving, target, until
 from tests.upstream import Upstream
 
+NANO = 1_000_000_000
 PARALLEL = 200
 ANSWER = {
     "id": "c",
@@ -71,13 +72,15 @@ def test_two_hundred_at_once_are_answered_once_each(tmp_path: Path, upstream: Up
 
 
 def test_a_budget_is_not_overspent_by_a_crowd(tmp_path: Path, upstream: Upstream) -> None:
-    """A cent, requests that may cost 2 tenths of a cent each, and a hundred of them at the same moment."""
-    with serving(tmp_path, policy(upstream.url, 0.01)) as gateway:
+    """A fifth of a cent, and a hundred requests at once that may cost as much each, but turn out to cost a fiftieth."""
+    with serving(tmp_path, policy(upstream.url, 0.002)) as gateway:
         with ThreadPoolExecutor(100) as crowd:
             replies = list(crowd.map(lambda _: gateway.chat("streams"), range(100)))
         assert set(reply.status for reply in replies) == {200, 402}
         spent = max(spent for spent, _ in both_windows(gateway))
-        assert spent <= 10_000_000
+        assert spent <= 2_000_000
+        least = min(reply.error["budget"]["needed"] for reply in replies if reply.status == 402)
+        assert spent + least * NANO > 2_000_000, "there was room for one more"
         assert both_windows(gateway) == {sums(gateway)}
 
 
