@@ -35,6 +35,7 @@ class Server:
         self.url = os.environ.get(_SETTING, "")
         self.mine = not self.url
         self._numbers, self._made = count(1), False
+        self._names: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
 
     @cached_property
@@ -114,11 +115,15 @@ class Server:
                 os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """The folder goes too."""
+        """Nothing of the tests is left: the folder goes, or else each database."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(20)
             shutil.rmtree(self.folder)
+        elif not self.mine:
+            with closing(self._admin()) as connection:
+                for name in self._names:
+                    connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
     def database(self) -> str:
         """The URL of a new, empty database, made from one that has the tables already."""
@@ -136,16 +141,13 @@ class Server:
         self._create(name, "template1")
         return self.at(name)
 
-    def drop(self, url: str) -> None:
-        with closing(self._admin()) as connection:
-            connection.execute(f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)".encode())
-
     def at(self, database: str) -> str:
         return urlunsplit(urlsplit(self.url)._replace(path=f"/{database}"))
 
     def _create(self, name: str, template: str) -> None:
         with closing(self._admin()) as connection:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
+        self._names.append(name)
 
     def _admin(self) -> psycopg.Connection:
         return psycopg.connect(self.url, autocommit=True, connect_timeout=5)

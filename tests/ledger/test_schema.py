@@ -2,6 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.migrate import POSTGRES, SQLITE, newest
 from router.ledger.postgres.ledger import PostgresLedger
@@ -62,6 +64,8 @@ def test_gateways_that_start_at_once_make_the_tables_once(postgres: Server) -> N
 
 
 def test_a_role_that_may_not_create_tables_can_use_those_that_are_there(postgres: Server) -> None:
+    if not postgres.mine:
+        pytest.skip("the server of LOWPASS_TEST_DATABASE_URL has roles of its own")
     url = postgres.database()
     ledger = PostgresLedger(Secret(url))
     with ledger.writing() as admin:
