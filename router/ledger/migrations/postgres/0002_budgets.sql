@@ -36,5 +36,3 @@ CREATE TABLE children (
 
 -- `bookings` took its place.
 DROP TABLE holds;
-
-DROP TABLE holds;
