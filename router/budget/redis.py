@@ -110,7 +110,8 @@ class RedisBudgets:
             return Refused(account=account, spent=second, held=rest[0], needed=ask.least.of(account.unit))
         pairs = zip(accounts, rest, strict=False)
         holds = tuple(_hold(account, amount) for account, amount in pairs if amount >= 0)
-        reservation = Reservation(request_id, Amount(first, second), holds)
+        room = Amount(*rest[len(accounts) : len(accounts) + 2])
+        reservation = Reservation(request_id, Amount(first, second), holds, room)
         if not holds:
             self._bare.add(request_id)
         self._rows.held(reservation, ask.whole)

@@ -2,7 +2,7 @@
 -- KEYS: epoch, request, the owner's requests, owners; then for each account: itself, its budget's values.
 -- ARGV: epoch, request id, owner, now, lease; least, tight and whole of usd, then of thinking tokens; then for each
 -- account: id, unit (1 usd, 2 thinking), kind (all, some, soft), split (1 or 0), limit, window start, since, keep ms, value.
--- Reply: {1, usd, thinking, held in each account or -1}; {0, account, spent, held}; {2} for a request seen before.
+-- Reply: {1, usd, thinking, held in each account or -1, room for more usd and thinking}; {0, account, spent, held}; {2} for a request seen before.
 if strange() then return EPOCH end
 if redis.call('EXISTS', KEYS[2]) == 1 then return {2} end
 
@@ -62,6 +62,8 @@ for _, account in ipairs(accounts) do
   end
   reply[#reply + 1] = amount
 end
+
+for unit = 1, 2 do reply[#reply + 1] = math.max(0, (room[unit] or 0) - grant[unit]) end
 
 redis.call('HSET', KEYS[2], unpack(record))
 redis.call('SADD', KEYS[3], ARGV[2])

@@ -211,3 +211,24 @@ def test_a_request_that_is_cancelled_while_it_reserves_holds_nothing(maker: Make
     ends, balance = at_desk(maker, work)
     assert any(ends)
     assert balance == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("accounts", "room"),
+    [
+        pytest.param([account("p", 1_000)], (800, 0), id="what is left beyond the hold"),
+        pytest.param([account("p", 1_000), account("q", 500)], (300, 0), id="of the narrowest"),
+        pytest.param([account("p", 150)], (0, 0), id="nothing"),
+        pytest.param([account("p", 1_000 * AMPLE)], (1_000 * AMPLE - 1_000, 0), id="beyond the whole"),
+        pytest.param([account("p", 1_000), thinking("t", 50)], (800, 30), id="each unit for itself"),
+        pytest.param([account("s", 1, hard=False)], (0, 0), id="a soft one has none to tell of"),
+        pytest.param([account("p", 1_000), account("a", 300, **ONLY_A)], (800, 0), id="a target's is its own"),
+    ],
+)
+def test_how_much_more_could_be_had(maker: Maker, accounts: list[Account], room: tuple[int, int]) -> None:
+    async def case(desk: Desk) -> None:
+        granted = await desk.reserve(accounts, BOTH)
+        assert isinstance(granted, Reservation)
+        assert (granted.room.usd, granted.room.thinking) == room
+
+    at_desk(maker, case)
