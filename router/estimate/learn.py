@@ -1,6 +1,7 @@
 """What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -25,9 +26,14 @@ MILLE = 1_000
 """Ratios are kept in thousandths."""
 SAME = 0.99
 """Share of streams that have no fewer bytes in a token than they are metered by."""
+NEWS = 32
+"""What follows from the observations is worked out again once one in so many of them is new."""
+MOST_RECALLED = 256
+"""Remembered conclusions of a target: they hang on the client's words too."""
 BYTES_PER_OUTPUT_TOKEN = 2.0
 """Of a streamed answer, before any was counted."""
 
+T = TypeVar("T")
 ALL = ""
 """Stands for all tasks."""
 
@@ -52,6 +58,17 @@ class Seen(Struct, frozen=True, kw_only=True):
     """By a cap, the budget, a fault or the client: the answer would have been at least so long."""
 
 
+class Ratio(NamedTuple):
+    """Actual ÷ rough input tokens, in thousandths, of so many requests: an upper quantile, and the mean."""
+
+    upper: int = 0
+    mean: int = 0
+    seen: int = 0
+
+
+_UNSEEN = Ratio()
+
+
 class _Cell:
     __slots__ = ("output", "thinking")
 
@@ -73,7 +90,7 @@ class Kind:
     def output(self, share: float, prior: int) -> int:
         """Thinking included."""
         for window in self._outputs:
-            prior = _weighed(window, window.upper(share), prior)
+            prior = leaning(window.upper(share), len(window), prior)
         return prior
 
     def thinking(self, share: float, prior: int) -> int:
@@ -81,17 +98,17 @@ class Kind:
         if self._outputs and not self._thoughts:
             return min(prior, self.output(share, prior))
         for window in self._thoughts:
-            prior = _weighed(window, window.upper(share), prior)
+            prior = leaning(window.upper(share), len(window), prior)
         return prior
 
     def mean_output(self, prior: int) -> int:
         for window in self._outputs:
-            prior = _weighed(window, _mean(window), prior)
+            prior = leaning(_mean(window), len(window), prior)
         return prior
 
     def mean_thinking(self, prior: int) -> int:
         for window in self._thoughts:
-            prior = _weighed(window, _mean(window), prior)
+            prior = leaning(_mean(window), len(window), prior)
         return prior
 
 
@@ -103,13 +120,17 @@ class Learned:
         self._inputs: dict[tuple[str, str], Window] = {}
         self._bytes: dict[str, Window] = {}
         self._margins: dict[str, float] = {}
+        self._recalled: dict[str, dict[Hashable, Any]] = {}
+        self._news: dict[str, int] = {}
 
     def observe(self, seen: Seen) -> None:
-        self._calm(seen.target)
-        for task in (ALL, seen.task.value):
+        if self._margins:
+            self._calm(seen.target)
+        for task in (ALL, seen.task):
             cell = self._cell((seen.target, seen.effort, task))
             _add(cell.output, seen.output, seen.cut)
             _add(cell.thinking, seen.thinking, seen.cut)
+        self._hear(seen.target, len(cell.output))
         if seen.input is not None and seen.expected_input > 0:
             ratio = seen.input * MILLE // seen.expected_input
             self._inputs.setdefault((seen.target, seen.script), Window()).add(ratio)
@@ -127,23 +148,40 @@ class Learned:
     def kind(self, target: str, effort: str, task: Task | None) -> Kind:
         cells = self._cells
         widest = cells.get((target, effort, ALL))
-        return Kind((widest,) if task is None else (widest, cells.get((target, effort, task.value))))
+        return Kind((widest,) if task is None else (widest, cells.get((target, effort, task))))
 
-    def input(self, target: str, script: str, share: float, rough: int, prior: int) -> int:
-        """Input tokens: an upper quantile of actual ÷ rough, times `rough`; `prior` tokens where nothing was seen."""
-        window = self._inputs.get((target, script))
-        return prior if window is None else _weighed(window, window.upper(share) * rough // MILLE, prior)
+    def recall(self, target: str, key: Hashable, conclude: Callable[[], T]) -> T:
+        """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""
+        known = self._recalled.setdefault(target, {})
+        found: T | None = known.get(key)
+        if found is None:
+            if len(known) >= MOST_RECALLED:
+                known.clear()
+            found = known[key] = conclude()
+        return found
 
-    def mean_input(self, target: str, script: str, rough: int) -> int:
-        window = self._inputs.get((target, script))
-        return rough if window is None else _weighed(window, _mean(window) * rough // MILLE, rough)
+    def input(self, target: str, script: str, share: float) -> Ratio:
+        """Of the prompts of that script."""
+        return self.recall(target, (script, share), lambda: self._ratio((target, script), share))
 
     def output_bytes(self, target: str) -> float:
         """How few bytes of a stream may be one token of it."""
         window = self._bytes.get(target)
         if window is None:
             return BYTES_PER_OUTPUT_TOKEN
-        return _weighed(window, window.lower(SAME), int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
+        return leaning(window.lower(SAME), len(window), int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
+
+    def _ratio(self, key: tuple[str, str], share: float) -> Ratio:
+        window = self._inputs.get(key)
+        return _UNSEEN if window is None else Ratio(window.upper(share), _mean(window), len(window))
+
+    def _hear(self, target: str, known: int) -> None:
+        """One more observation of a kind of work of which `known` are remembered."""
+        news = self._news.get(target, 0) + 1
+        if news * NEWS >= known:
+            self._recalled.pop(target, None)
+            news = 0
+        self._news[target] = news
 
     def _cell(self, key: tuple[str, str, str]) -> _Cell:
         cell = self._cells.pop(key, None) or _Cell()
@@ -162,8 +200,8 @@ def _mean(window: Window) -> int:
     return window.sum // len(window)
 
 
-def _weighed(window: Window, value: int, prior: int) -> int:
-    count = len(window)
+def leaning(value: int, count: int, prior: int) -> int:
+    """What `count` observations say, leaning on the prior."""
     return (value * count + prior * PRIOR_WEIGHT) // (count + PRIOR_WEIGHT)
 
 

@@ -77,7 +77,10 @@ def fits_thinking(target: Target, tokens: int, learned: Learned) -> bool:
 def p90(target: Target, effort: str, learned: Learned, task: Task | None) -> int:
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
-    return learned.kind(target.id, effort, task).thinking(P90, card(target.model.thinking, effort))
+    prior = card(target.model.thinking, effort)
+    return learned.recall(
+        target.id, (effort, task, prior), lambda: learned.kind(target.id, effort, task).thinking(P90, prior)
+    )
 
 
 @lru_cache

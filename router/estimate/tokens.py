@@ -1,6 +1,8 @@
 """How many tokens a prompt may take, before anyone has counted them: first by rule, then by learned ratios."""
 
-from router.estimate.learn import Learned
+from typing import NamedTuple
+
+from router.estimate.learn import MILLE, Learned, leaning
 from router.types.request import Request
 from router.types.target import Capability, Target, Wire
 
@@ -33,18 +35,31 @@ FILE_BYTES_PER_TOKEN = 1
 """A document's text is compressed, and some providers add an image of each page."""
 
 
-def input_rough(target: Target, request: Request) -> int:
+class Prompt(NamedTuple):
+    """Input tokens of a request at a target."""
+
+    script: str
+    """The kind of input that shares a ratio of tokens to bytes."""
+    rough: int
     """A plain count: the scale that ratios are learned on."""
-    return 1 + _text_tokens(request, *TYPICAL) + media_tokens(target, request)
+    tokens: int
+    """Expected."""
+    bound: int
+    """At most. Never more than the context: a longer prompt is refused, not charged."""
 
 
-def input_ceiling(target: Target, request: Request) -> int:
-    """A bound for every tokenizer in use."""
-    return _text_tokens(request, *MOST) + TEMPLATE_TOKENS + media_tokens(target, request)
-
-
-def _text_tokens(request: Request, words: int, dense: int) -> int:
-    return ((request.prompt_bytes - request.dense_bytes) * words + request.dense_bytes * dense) // 100
+def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
+    dense, context = request.dense_bytes, target.model.context
+    words, kind = request.prompt_bytes - dense, script(request)
+    media = media_tokens(target, request) if kind.endswith(MEDIA) else 0
+    rough = 1 + (words * TYPICAL[0] + dense * TYPICAL[1]) // 100 + media
+    likely = ceiling = (words * MOST[0] + dense * MOST[1]) // 100 + TEMPLATE_TOKENS + media
+    ratio = learned.input(target.id, kind, INPUT_SHARE)
+    if not media:  # small images say nothing of the next one
+        likely = leaning(ratio.upper * int(rough * INPUT_MARGIN) // MILLE, ratio.seen, ceiling) + TEMPLATE_TOKENS
+    bound = int(min(likely, ceiling) * learned.margin(target.id))
+    tokens = leaning(ratio.mean * rough // MILLE, ratio.seen, rough)
+    return Prompt(kind, rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
 
 
 def media_tokens(target: Target, request: Request) -> int:
@@ -60,26 +75,9 @@ def media_tokens(target: Target, request: Request) -> int:
 
 
 def script(request: Request) -> str:
-    """The kind of input that shares a ratio of tokens to bytes."""
     tools = "tools" if Capability.TOOLS in request.needs else "text"
     if request.images or request.audio_seconds or request.file_bytes != 0:
         return tools + MEDIA
     if request.wide_bytes * WIDE_SHARE > request.prompt_bytes:
         return tools + "+wide"
     return tools + "+solid" if request.dense_bytes == request.prompt_bytes else tools
-
-
-def input_bound(target: Target, request: Request, learned: Learned) -> int:
-    """Never more than the context: a longer prompt is refused, not charged."""
-    likely = ceiling = input_ceiling(target, request)
-    kind = script(request)
-    if not kind.endswith(MEDIA):  # small images say nothing of the next one
-        rough = int(input_rough(target, request) * INPUT_MARGIN)
-        likely = learned.input(target.id, kind, INPUT_SHARE, rough, ceiling) + TEMPLATE_TOKENS
-    bound = int(min(likely, ceiling) * learned.margin(target.id))
-    return min(bound, max(target.model.context, TEMPLATE_TOKENS) * request.prompts)
-
-
-def input_tokens(target: Target, request: Request, learned: Learned) -> int:
-    rough = input_rough(target, request)
-    return min(learned.mean_input(target.id, script(request), rough), target.model.context)

@@ -60,7 +60,7 @@ class ThinkingField(StrEnum):
     NONE = "none"
 
 
-class Thinking(Struct, frozen=True, kw_only=True):
+class Thinking(Struct, frozen=True, kw_only=True, cache_hash=True):
     """A model's thinking contract. `levels` go from least to most; `tokens` gives a typical p90 for each level."""
 
     contract: Contract = Contract.NONE

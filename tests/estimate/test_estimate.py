@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.estimate.estimate import TYPICAL_ANSWER, affordable_output, estimate, worst_cost
+from router.estimate.estimate import affordable_output, estimate, worst_cost
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
-from router.estimate.size import LEAST_ANSWER
+from router.estimate.size import LEAST_ANSWER, TYPICAL_ANSWER
 from router.estimate.thinking import SCALE, fits_thinking
 from router.types.account import Amount
 from router.types.plan import Candidate

@@ -17,7 +17,7 @@ from local_serving.supervisor import Supervisor
 from router.api.parse import parse
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
-from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, IMAGE_TOKENS, TEMPLATE_TOKENS, input_bound
+from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, IMAGE_TOKENS, TEMPLATE_TOKENS, prompt
 from router.types.request import Endpoint, Request
 from router.types.target import Wire
 from tests.decide.values import REMOTE, target
@@ -84,7 +84,8 @@ def chat(content: Any, **fields: Any) -> Request:
 
 
 def bound(asked: Request, wire: Wire = Wire.OPENAI_COMPATIBLE) -> int:
-    return input_bound(target(context=10**6, provider=msgspec.structs.replace(REMOTE, wire=wire)), asked, NEW)
+    place = target(context=10**6, provider=msgspec.structs.replace(REMOTE, wire=wire))
+    return prompt(place, asked, NEW).bound
 
 
 def test_the_bound_holds_for_a_real_tokenizer_and_any_script(counted: dict[str, int]) -> None:
@@ -101,7 +102,7 @@ def test_prose_is_not_held_many_times_over(counted: dict[str, int]) -> None:
 
 
 def test_the_bound_is_never_more_than_the_context() -> None:
-    assert input_bound(target(context=1_000), chat("1" * 50_000), NEW) == 1_000
+    assert prompt(target(context=1_000), chat("1" * 50_000), NEW).bound == 1_000
 
 
 def test_tools_and_the_schema_of_the_answer_are_counted() -> None:
@@ -175,7 +176,7 @@ def test_completions_are_counted_for_every_prompt(fields: dict[str, Any], choice
 
 def test_a_batch_of_texts_may_exceed_the_context_of_one() -> None:
     asked = requests(Endpoint.EMBEDDINGS, input=["1234567890" * 5] * 20)
-    assert input_bound(target(context=100), asked, NEW) > 1_000
+    assert prompt(target(context=100), asked, NEW).bound > 1_000
 
 
 def test_marks_for_a_cache_are_seen_wherever_they_stand() -> None:
