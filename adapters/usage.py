@@ -5,7 +5,7 @@ What a report contradicts is kept in its larger reading and named in `violations
 
 from msgspec import structs
 
-from adapters.usage_report import Count, Report, counts, merge, read
+from adapters.usage_report import Count, Report, counts, merge, negative, read
 from router.types.usage import Source, Usage
 
 __all__ = ["Count", "Report", "canonical", "every_choice", "merge", "read"]
@@ -14,7 +14,7 @@ __all__ = ["Count", "Report", "canonical", "every_choice", "merge", "read"]
 def canonical(report: Report) -> Usage:
     """Disjoint buckets; see the module's own words for contradictions."""
     violations: list[str] = []
-    if min(counts(report).values(), default=0) < 0:
+    if negative(report):
         report = _without_negatives(report, violations)
     prompt, completion, source = _totals(report)
     uncached, cached, written = _input(report, prompt, violations)
@@ -46,9 +46,9 @@ def canonical(report: Report) -> Usage:
 
 
 def _without_negatives(report: Report, violations: list[str]) -> Report:
-    negative = [name for name, count in counts(report).items() if count < 0]
-    violations += [f"{name} is negative" for name in negative]
-    return structs.replace(report, **dict.fromkeys(negative))
+    wrong = [name for name, count in counts(report).items() if count < 0]
+    violations += [f"{name} is negative" for name in wrong]
+    return structs.replace(report, **dict.fromkeys(wrong))
 
 
 def every_choice(usage: Usage, n: int) -> Usage:
@@ -101,6 +101,8 @@ def _media(report: Report, uncached: int) -> tuple[int, int, int]:
 
 
 def _units(report: Report) -> dict[str, int]:
+    if not (report.searches or report.sources):
+        return {}
     said = {"web_search": report.searches, "search_source": report.sources}
     return {unit: count for unit, count in said.items() if count}
 

@@ -109,8 +109,6 @@ class Report(Struct, frozen=True, kw_only=True):
     total: int | None = None
     cached: int | None = None
     missed: int | None = None
-    explicit: bool = False
-    """What was cached comes from a cache that the request asked for."""
     written: int | None = None
     written_1h: int | None = None
     written_12h: int | None = None
@@ -124,10 +122,13 @@ class Report(Struct, frozen=True, kw_only=True):
     searches: int | None = None
     sources: int | None = None
     cost: int | None = None
+    explicit: bool = False
+    """What was cached comes from a cache that the request asked for."""
     service_tier: str = ""
     """Empty for the standard one."""
 
 
+_COUNTED = Report.__struct_fields__[:-2]
 _DECODER = msgspec.json.Decoder(_Wire)
 _NO_INPUT, _NO_OUTPUT = _InputDetails(), _OutputDetails()
 
@@ -180,9 +181,14 @@ def merge(a: Report | None, b: Report | None) -> Report | None:
     return Report(**{name: _maximum(getattr(a, name), getattr(b, name)) for name in Report.__struct_fields__})
 
 
+def negative(report: Report) -> bool:
+    """Whether something is counted as less than nothing."""
+    return min(filter(None, structs.astuple(report)[: len(_COUNTED)]), default=0) < 0
+
+
 def counts(report: Report) -> Mapping[str, int]:
     """What is counted, without what was not said."""
-    return {name: value for name, value in structs.asdict(report).items() if type(value) is int}
+    return {name: value for name in _COUNTED if (value := getattr(report, name)) is not None}
 
 
 def _cost(wire: _Wire) -> int | None:

@@ -191,7 +191,8 @@ def _request(
     choices = 1 if fields.n is None else fields.n
     if not 1 <= choices <= MOST_CHOICES:
         raise _bad(f"n must be from 1 to {MOST_CHOICES}.", "n")
-    caches = "cache_control" in body or _CACHE in prompt
+    # One character is found many times faster than several.
+    caches = "cache_control" in body or (b"_" in prompt and _CACHE in prompt)
     return Request(
         id=request_id,
         endpoint=endpoint,

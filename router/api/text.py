@@ -45,13 +45,12 @@ class Content(Struct, frozen=True):
 
 def dense(data: bytes) -> int:
     """Bytes that are not of words in small letters: all of them where there are hardly any words, as in base64."""
-    blanks = data.count(b" ")
+    others = data.translate(None, _SMALL)
+    blanks = others.count(b" ")
     if blanks * _WORDS < len(data):
         return len(data)
-    others = len(data.translate(None, _SMALL))
-    letters = len(data) - others
     # A blank is part of the word behind it; before digits it is a token of its own.
-    return others - min(blanks, letters)
+    return len(others) - min(blanks, len(data) - len(others))
 
 
 def wide(data: bytes) -> int:

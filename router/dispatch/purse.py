@@ -18,6 +18,7 @@ from router.types.target import Contract
 
 ENDLESS = 2**62
 """Stands for no limit, in nano-USD and in tokens."""
+_ENDLESS = Amount(ENDLESS, ENDLESS)
 
 
 class Purse:
@@ -30,13 +31,15 @@ class Purse:
         self._usd = self.bound and bound.binds(Unit.USD)
         self._thinking = self.bound and bound.binds(Unit.THINKING)
         self._partial = self.bound and any(account.targets for account in bound.accounts)
-        self.reservation = Reservation(request.id, Amount(ENDLESS, ENDLESS))
+        self.reservation = Reservation(request.id, _ENDLESS)
         self.attempts: list[Attempt] = []
 
     def ask(self, steps: Sequence[Candidate]) -> Ask:
         """Enough for the first step, or at least for the cheapest, and no more than the caps allow."""
-        ask = _ask(steps, self._request)
-        return Ask(least=ask.least, tight=self._capped(ask.tight), whole=self._capped(ask.whole))
+        first = steps[0].estimate
+        # A stream that is metered as it comes needs no more than its start.
+        whole = first.tight if self._request.stream and first.metered else first.whole
+        return Ask(least=_least(steps), tight=self._capped(first.tight), whole=self._capped(whole))
 
     async def open(self, ask: Ask, patience_ms: float) -> Refused | None:
         """Raises `StoreUnavailable`. Where only requests in progress stand in the way it waits for them so long."""
@@ -44,7 +47,7 @@ class Purse:
             if cap.limit < ask.least.of(cap.unit):
                 return Refused(account=cap, spent=0, held=0, needed=ask.least.of(cap.unit))
         if not self._bound.accounts:
-            self.reservation = structs.replace(self.reservation, granted=self._capped(Amount(ENDLESS, ENDLESS)))
+            self.reservation = structs.replace(self.reservation, granted=self._capped(_ENDLESS))
             return None
         granted = await self._room.until_there_is(lambda: self._reserve(ask), patience_ms)
         if isinstance(granted, Refused):
@@ -56,7 +59,10 @@ class Purse:
         """How `step` may be asked so that what is left pays for it; None if that leaves no room for an answer."""
         if self._partial and step.target.id in unpaid(self._bound.accounts, self.reservation):
             return None
-        left, whole, cap = self.left(step.target.id), step.estimate.whole, self._bound.thinking
+        cap = self._bound.thinking
+        if cap is None and not self.bound:
+            return Fit(effort=step.estimate.effort or None)
+        left, whole = self.left(step.target.id), step.estimate.whole
         if cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking:
             return Fit(effort=step.estimate.effort or None)
         found = fit(step, self._request, left, self.learned, cap)
@@ -129,7 +135,8 @@ class Purse:
 
     def overrun(self, charges: Sequence[int]) -> bool:
         """More was charged than was held."""
-        return any(charge > hold.amount for charge, hold in zip(charges, self.reservation.holds, strict=True))
+        holds = self.reservation.holds
+        return bool(holds) and any(charge > hold.amount for charge, hold in zip(charges, holds, strict=True))
 
     async def _reserve(self, ask: Ask) -> Reservation | Refused:
         return await self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
@@ -153,18 +160,11 @@ def thought(attempt: Attempt) -> int:
     return 0 if off else usage.output_total
 
 
-def _ask(steps: Sequence[Candidate], request: Request) -> Ask:
-    """Enough for the first step; a dearer one that is fallen back to has more held for it then."""
-    first = steps[0].estimate
-    least = Amount(min(step.estimate.least.usd for step in steps), min(step.estimate.least.thinking for step in steps))
-    tight = _greater(first.tight, least)
-    # A stream that is metered as it comes needs no more than that.
-    metered = request.stream and first.metered
-    return Ask(least=least, tight=tight, whole=tight if metered else _greater(first.whole, tight))
-
-
-def _greater(one: Amount, other: Amount) -> Amount:
-    return Amount(max(one.usd, other.usd), max(one.thinking, other.thinking))
+def _least(steps: Sequence[Candidate]) -> Amount:
+    """For the cheapest; a dearer one that is fallen back to has more held for it then."""
+    if len(steps) == 1:
+        return steps[0].estimate.least
+    return Amount(min(step.estimate.least.usd for step in steps), min(step.estimate.least.thinking for step in steps))
 
 
 def _limit(cap: Account) -> int:

@@ -62,8 +62,9 @@ class Usage(Struct, frozen=True, kw_only=True):
 
     @property
     def input_total(self) -> int:
-        heard = self.input_audio + self.input_image + self.input_video
-        return self.input_uncached + self.cached + self.written + heard
+        read = self.cache_read + self.cache_read_explicit + self.cache_read_audio
+        written = self.cache_write + self.cache_write_1h + self.cache_write_12h
+        return self.input_uncached + read + written + self.input_audio + self.input_image + self.input_video
 
     @property
     def output_total(self) -> int:
