@@ -26,8 +26,8 @@ from router.api.hot import HotRoutes
 from router.api.parse import parse
 from router.api.rest import rest
 from router.budget.alerts import Alerts
-from router.budget.breaker import ROWS, Breaker
 from router.budget.budget import Budget
+from router.budget.loops.breaker import ROWS, Breaker
 from router.choose import choose, index
 from router.config import Config, Watcher, engines_needed, load, problems
 from router.decide.explain import Explained, explain

@@ -6,7 +6,7 @@ from math import ceil
 import msgspec
 from msgspec import Raw
 
-from router.budget.loops import Kind, Tripped
+from router.budget.loops.loops import Kind, Tripped
 from router.errors import TABLE, ClientError
 from router.report.moment import iso
 from router.types.account import Refused, Unit

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from router.budget.breaker import Breaker
+from router.budget.loops.breaker import Breaker
 from router.dispatch.cut import closing, finish
 from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room

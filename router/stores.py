@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from router.budget.budget import Budget, FailOpenWithin
-from router.budget.leased import Leased
+from router.budget.outage.leased import Leased
 from router.budget.sqlite import SqliteBudgets
 from router.estimate.learn import Learned, Seen
 from router.ledger import query
@@ -18,7 +18,7 @@ from router.types.secret import Secret
 from router.types.store import BudgetStore
 
 if TYPE_CHECKING:
-    from router.budget.redis_rebuild import Books
+    from router.budget.redis.rebuild import Books
 
 LEARNED_FROM = 4_096
 """Attempts of the ledger that a new process learns from: tens of milliseconds."""
@@ -58,7 +58,7 @@ class Stores:
             await self._redis.stop()
 
     def _books(self) -> "Books":
-        from router.budget.redis_rebuild import Books
+        from router.budget.redis.rebuild import Books
 
         spent, held = query.booked(self._ledger)
         return Books(spent, held)

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from router.budget.loops import Kind
+from router.budget.loops.loops import Kind
 from router.types.attempt import Attempt
 from router.types.money import NANO_PER_USD
 

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from router.budget.budget import Budget
-from router.budget.loops import Loops
+from router.budget.loops.loops import Loops
 from router.config.policy import Sensitivity
 from router.decide.strategies import Strategy
 from router.types.target import Model, Provider, Target

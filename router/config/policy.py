@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, SecretStr, StringConstraints, Tag
 
 from router.budget.budget import Budget
-from router.budget.loops import Loops
+from router.budget.loops.loops import Loops
 from router.classify.sensitivity import Detector
 from router.config.price_row import PriceRow
 from router.decide.requirements import Requirements

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from router.budget.breaker import ROWS, Breaker
-from router.budget.loops import Kind, Loops, Scope, Spike, Tripped
+from router.budget.loops.breaker import ROWS, Breaker
+from router.budget.loops.loops import Kind, Loops, Scope, Spike, Tripped
 from router.ledger.journal import SqliteJournal
 from router.refusals import loop_detected
 from router.report.incidents import incidents

@@ -11,7 +11,7 @@ import pytest
 import redis
 import uvloop
 
-from router.budget.redis import IDLE_SESSION_MS, RedisBudgets
+from router.budget.redis.store import IDLE_SESSION_MS, RedisBudgets
 from router.budget.window import rolling
 from router.ledger.write import LEASE_MS
 from router.types.account import Account, Amount, Balance, Child, Reservation, Unit

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from router.budget.leased import Leased, Local
+from router.budget.outage.leased import Leased, Local
 from router.budget.redis import RedisBudgets
 from router.budget.window import rolling
 from router.ledger.write import LEASE_MS

@@ -16,16 +16,16 @@ from router.report import spend
 from router.types.secret import Secret
 from tests.postgres import Server
 
-LOCAL = ("journal", "migrate", "postgres", "standing", "sqlite", "sqlite_children", "sqlite_reserve")
-"""Modules that speak to one database only."""
+LOCAL = {"journal", "migrate", "postgres", "sqlite"}
+"""Modules and packages that speak to one database only."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
 
 
 def statements() -> Iterator[tuple[str, str]]:
     """Module-level texts, with the place that they are named by."""
     for package in (router.budget, router.ledger, router.report):
-        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            if found.name.rpartition(".")[2] not in LOCAL:
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not LOCAL & set(found.name.split(".")):
                 for name, value in vars(import_module(found.name)).items():
                     if isinstance(value, str) and value.lstrip().startswith(VERBS):
                         yield f"{found.name}.{name}", value

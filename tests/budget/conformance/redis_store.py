@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import redis
 
 from router.budget.redis import RedisBudgets
-from router.budget.redis_rebuild import Books
+from router.budget.redis.rebuild import Books
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS
 from router.types.account import Amount

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from router.budget.breaker import Breaker
-from router.budget.loops import Loops, Tripped
+from router.budget.loops.breaker import Breaker
+from router.budget.loops.loops import Loops, Tripped
 from router.types.ids import new_id
 from router.types.journal import Journal
 from router.types.request import Caller, Endpoint, Limits, Request

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from msgspec import structs
 
-from router.budget.standing import Standing, shut, standing
+from router.budget.sqlite.standing import Standing, shut, standing
 from router.types.account import AMPLE, Account, Amount, Ask, Hold, Refused, Reservation, Unit
 
 _NO_LIMIT = 2**100

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from router.budget.streak import Latest, Subject
+from router.budget.loops.streak import Latest, Subject
 
 SUSPECT = 8
 """Requests without news from which a key is suspected to answer somebody."""

@@ -1,7 +1,7 @@
 """A trip of the breaker: how long it lasts, and the row that shows it."""
 
-from router.budget.loops import Kind, Scope, Tripped
-from router.budget.streak import ChainRow, SubjectRow
+from router.budget.loops.loops import Kind, Scope, Tripped
+from router.budget.loops.streak import ChainRow, SubjectRow
 from router.types.ids import new_id
 from router.types.journal import Journal
 

@@ -4,7 +4,7 @@ from importlib.resources import files
 
 import hiredis
 
-from router.budget.link import Argument, Link
+from router.budget.redis.link import Argument, Link
 from router.types.store import StoreUnavailable
 
 NAMES = ("reserve", "extend", "settle", "balances", "lease", "split", "close", "rebuild")
@@ -14,7 +14,7 @@ class Script:
     """One Lua script of this package, behind the functions that all of them share."""
 
     def __init__(self, name: str) -> None:
-        folder = files("router.budget").joinpath("lua")
+        folder = files("router.budget.redis").joinpath("lua")
         self.source = folder.joinpath("pot.lua").read_text() + folder.joinpath(f"{name}.lua").read_text()
         self.digest = ""
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from router.budget.link import Argument
-from router.budget.redis_children import RedisChildren
-from router.budget.redis_rows import Rows
-from router.budget.redis_scripts import number
-from router.budget.redis_server import RedisServer, Reply
+from router.budget.redis.children import RedisChildren
+from router.budget.redis.link import Argument
+from router.budget.redis.rows import Rows
+from router.budget.redis.scripts import number
+from router.budget.redis.server import RedisServer, Reply
 from router.types.account import Hold
 from router.types.store import StoreUnavailable
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from msgspec import Struct, structs
 
-from router.budget.lease import Lease, amount_of, exactly, extra_of, part, room
+from router.budget.outage.lease import Lease, amount_of, exactly, extra_of, part, room
 from router.types.account import Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
 from router.types.clock import now_ms as clock
 from router.types.ids import new_id

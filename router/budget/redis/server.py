@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 import hiredis
 
-from router.budget.link import Argument, Link, LinkDown, RedisRefused, address, connect
-from router.budget.redis_rebuild import Books, rebuild
-from router.budget.redis_scripts import NAMES, Keys, Script, answer, text
+from router.budget.redis.link import Argument, Link, LinkDown, RedisRefused, address, connect
+from router.budget.redis.rebuild import Books, rebuild
+from router.budget.redis.scripts import NAMES, Keys, Script, answer, text
 from router.types.secret import Secret
 from router.types.store import StoreUnavailable
 

@@ -9,8 +9,9 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 
-from router.budget import sqlite_children, sqlite_reserve
-from router.budget.standing import standing
+from router.budget.sqlite import children as split_off
+from router.budget.sqlite import reserve as steps
+from router.budget.sqlite.standing import standing
 from router.types.account import Account, Amount, Ask, Balance, Child, Refused, Reservation
 from router.types.journal import LocalJournal
 from router.types.store import StoreUnavailable
@@ -60,9 +61,7 @@ class SqliteBudgets:
             return Reservation(request_id, ask.whole)
         if len(accounts) > 1 and len({account.id for account in accounts}) < len(accounts):
             raise ValueError(f"request {request_id} would be charged to one account twice")
-        step = self._journal.call(
-            lambda connection: sqlite_reserve.reserve(connection, request_id, accounts, ask, now_ms)
-        )
+        step = self._journal.call(lambda connection: steps.reserve(connection, request_id, accounts, ask, now_ms))
         try:
             granted = await step
         except asyncio.CancelledError:
@@ -84,10 +83,8 @@ class SqliteBudgets:
         """`accounts`: those whose holds are to grow; nothing limits a reservation without holds."""
         bound = {account.id: account for account in accounts}
         if not any(hold.account in bound for hold in reservation.holds):
-            return sqlite_reserve.grown(reservation, more, bound)
-        return await self._journal.call(
-            lambda connection: sqlite_reserve.extend(connection, reservation, bound, more, now_ms)
-        )
+            return steps.grown(reservation, more, bound)
+        return await self._journal.call(lambda connection: steps.extend(connection, reservation, bound, more, now_ms))
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
         """Raises ValueError where there are not as many charges as holds."""
@@ -125,19 +122,19 @@ class SqliteBudgets:
         """Raises ValueError for an id in use, a limit below 1, or a unit other than the parent's."""
         if child.limit < 1 or child.unit is not parent.unit:
             raise ValueError(f"a budget split off {parent.id} needs a limit of 1 or more, in {parent.unit}")
-        opened = await self._journal.call(lambda connection: sqlite_children.split(connection, parent, child, now_ms))
+        opened = await self._journal.call(lambda connection: split_off.split(connection, parent, child, now_ms))
         if opened is None:
             raise ValueError(f"the id {child.id} is in use: an id is for one budget only")
         return opened
 
     async def child(self, identifier: str) -> Child | None:
-        return await self._journal.call(lambda connection: sqlite_children.find(connection, identifier))
+        return await self._journal.call(lambda connection: split_off.find(connection, identifier))
 
     async def children(self) -> list[Child]:
-        return await self._journal.call(sqlite_children.still_open)
+        return await self._journal.call(split_off.still_open)
 
     async def close(self, identifier: str, now_ms: int) -> Child | None:
-        return await self._journal.call(lambda connection: sqlite_children.close(connection, identifier, now_ms))
+        return await self._journal.call(lambda connection: split_off.close(connection, identifier, now_ms))
 
 
 def _recover(
@@ -146,7 +143,7 @@ def _recover(
     connection.execute(_RENEW, lease)
     connection.execute(_CHARGE_DEAD, (now_ms,))
     recovered = connection.execute(_RECOVER, (now_ms,)).rowcount
-    sqlite_children.close_expired(connection, now_ms)
+    split_off.close_expired(connection, now_ms)
     lost = connection.execute(_LOST).fetchall()
     connection.execute(_REPORTED)
     return recovered, lost

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from router.budget.conversations import Conversations
-from router.budget.fingerprint import Turn, Words, read, words
-from router.budget.incidents import Incidents, holds, resting
-from router.budget.loops import Kind, Loops, Scope, Tripped
-from router.budget.pairs import SUSPECT, Pairs
-from router.budget.streak import Asked, Chain, ChainRow, Latest, Subject, SubjectRow
+from router.budget.loops.conversations import Conversations
+from router.budget.loops.fingerprint import Turn, Words, read, words
+from router.budget.loops.incidents import Incidents, holds, resting
+from router.budget.loops.loops import Kind, Loops, Scope, Tripped
+from router.budget.loops.pairs import SUSPECT, Pairs
+from router.budget.loops.streak import Asked, Chain, ChainRow, Latest, Subject, SubjectRow
 from router.types.journal import Journal
 from router.types.money import usd_text
 from router.types.request import Caller, Request

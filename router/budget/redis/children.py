@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import structs
 
-from router.budget.link import Argument
-from router.budget.redis_rows import Rows
-from router.budget.redis_scripts import number, strings
-from router.budget.redis_server import RedisServer
+from router.budget.redis.link import Argument
+from router.budget.redis.rows import Rows
+from router.budget.redis.scripts import number, strings
+from router.budget.redis.server import RedisServer
 from router.types.account import Account, Child, Refused
 
 SPLIT = "split"

@@ -7,7 +7,7 @@ import sqlite3
 
 import msgspec
 
-from router.budget.standing import shut, standing
+from router.budget.sqlite.standing import shut, standing
 from router.types.account import Account, Child, Refused, Unit
 
 _KNOWN = "SELECT 1 FROM bookings WHERE request_id = ? LIMIT 1"

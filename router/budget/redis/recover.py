@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
-from router.budget.link import Argument
-from router.budget.redis_children import RedisChildren
-from router.budget.redis_rows import Rows
-from router.budget.redis_scripts import strings
-from router.budget.redis_server import RedisServer, Reply
-from router.budget.redis_settle import DONE, NEEDS
+from router.budget.redis.children import RedisChildren
+from router.budget.redis.link import Argument
+from router.budget.redis.rows import Rows
+from router.budget.redis.scripts import strings
+from router.budget.redis.server import RedisServer, Reply
+from router.budget.redis.settle import DONE, NEEDS
 
 RECOVERED_MS = 86_400_000
 """How long a hold that was recovered can still be corrected to the true charge."""

@@ -1,6 +1,6 @@
 """The distributed store: budgets in Redis, for several gateways; each step is one Lua script.
 
-What it confirms is written to the ledger too (`redis_rows`). Needs Redis 6.2 or newer with `appendonly yes`; with
+What it confirms is written to the ledger too (`rows.py`). Needs Redis 6.2 or newer with `appendonly yes`; with
 `appendfsync always` not even a crash of the server loses a booking. A cluster is fine: all keys are of one slot.
 """
 
@@ -10,14 +10,14 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from router.budget.link import Argument
-from router.budget.redis_children import SPLIT, RedisChildren
-from router.budget.redis_rebuild import Books
-from router.budget.redis_recover import Recovery
-from router.budget.redis_rows import Rows
-from router.budget.redis_scripts import number, strings
-from router.budget.redis_server import RedisServer
-from router.budget.redis_settle import Settlements
+from router.budget.redis.children import SPLIT, RedisChildren
+from router.budget.redis.link import Argument
+from router.budget.redis.rebuild import Books
+from router.budget.redis.recover import Recovery
+from router.budget.redis.rows import Rows
+from router.budget.redis.scripts import number, strings
+from router.budget.redis.server import RedisServer
+from router.budget.redis.settle import Settlements
 from router.types.account import Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
 from router.types.journal import Journal
 from router.types.secret import Secret

@@ -4,8 +4,8 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from router.budget.fingerprint import Turn, Words, ends
-from router.budget.loops import Spike, Tripped
+from router.budget.loops.fingerprint import Turn, Words, ends
+from router.budget.loops.loops import Spike, Tripped
 
 Held = TypeVar("Held")
 GAIN = 3

@@ -1,7 +1,7 @@
 """Which conversation a request continues: by its own transcript, or because its prompt is somebody's answer."""
 
-from router.budget.fingerprint import Turn, ends, new_ends
-from router.budget.streak import Chain, Latest
+from router.budget.loops.fingerprint import Turn, ends, new_ends
+from router.budget.loops.streak import Chain, Latest
 
 KEPT = 16_384
 """Conversations of two turns or more that are remembered; the one that was silent for longest is forgotten."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
-from router.budget.link import Argument, Link
-from router.budget.redis_scripts import Keys, answer
+from router.budget.redis.link import Argument, Link
+from router.budget.redis.scripts import Keys, answer
 from router.types.ids import new_id
 
 REBUILD_S = 20.0

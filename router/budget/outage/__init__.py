@@ -1,0 +1,1 @@
+"""What budgets allow while their store is gone."""
