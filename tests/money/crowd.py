@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 from collections.abc import Mapping, Sequence
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from typing import Any, cast
 
 from msgspec import Struct
@@ -70,5 +70,9 @@ def _reply(data: bytes) -> Reply:
     if not data:
         return Reply(0, {}, b"")
     response = HTTPResponse(cast(Any, _Wire(data)))
-    response.begin()
-    return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+    try:
+        response.begin()
+        body = response.read()
+    except HTTPException:
+        return Reply(0, {}, b"")
+    return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
