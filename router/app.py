@@ -172,11 +172,15 @@ class Gateway:
         self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest())
 
     async def start(self) -> None:
-        """Before the first request. Raises `RedisRefused` and `LedgerUnavailable`."""
-        with self._ledger.reading() as connection:
-            self._breaker.restore(connection.execute(ROWS).fetchall())
-        self._telemetry.loops = self._breaker.trips
-        await self._stores.start()
+        """Before the first request. Raises `SettingError` and `LedgerUnavailable`; then it is closed."""
+        try:
+            with self._ledger.reading() as connection:
+                self._breaker.restore(connection.execute(ROWS).fetchall())
+            self._telemetry.loops = self._breaker.trips
+            await self._stores.start()
+        except BaseException:
+            await self.close()
+            raise
 
     def _declared(self) -> Sequence[Budget]:
         return self._config().budgets
@@ -275,7 +279,7 @@ class Gateway:
             _log.error("the edited policy is not used; the one before stays in force:\n%s", change)
 
     async def _recover(self) -> None:
-        if self._rows is not self._local:
+        if self._rows is not self._local or self._settings.redis_url is not None:
             self._recover_rows()
         try:
             recovered = await self._budgets.recover(now_ms())

@@ -148,6 +148,7 @@ class Settlement:
             books.breaker.settled(self._request, self._caller, cost=cost, sent=sent, answer=self.answer)
             if purse.overrun(charges):
                 books.learned.overrun(purse.attempts[-1].target.id)
+                books.telemetry.overruns += 1
         return cost
 
     def _outcome(self, status: int, error: str | None, cost: int, overrun: bool) -> Outcome:

@@ -10,6 +10,7 @@ from router.estimate.learn import Learned, Seen
 from router.ledger import query
 from router.ledger.ledger import Ledger
 from router.ledger.write import LEASE_MS
+from router.settings import SettingError
 from router.types.account import Account
 from router.types.classification import Task
 from router.types.journal import Journal, LocalJournal
@@ -39,17 +40,26 @@ class Stores:
         self.store: BudgetStore = SqliteBudgets(local, LEASE_MS) if url is None else self._distributed(url)
 
     def _distributed(self, url: Secret) -> BudgetStore:
-        from router.budget.redis import RedisBudgets
+        from router.budget.redis import RedisBudgets, RedisRefused
 
-        self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS)
+        try:
+            self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS)
+        except RedisRefused as error:
+            raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
         self._leased = Leased(self._redis, self._within, self._rows.owner)
         return self._leased
 
     async def start(self) -> None:
-        """Raises `RedisRefused` where the server will never serve us."""
-        if self._url is not None:
+        """Raises `SettingError` where the server will never serve us."""
+        if self._url is None:
+            return
+        from router.budget.redis import RedisRefused
+
+        try:
             await self._redis.start()
-            await self._leased.start()
+        except RedisRefused as error:
+            raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
+        await self._leased.start()
 
     async def stop(self) -> None:
         """What can be settled now is settled."""

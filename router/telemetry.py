@@ -30,6 +30,10 @@ _SHAPES = {
     "lowpass_attempts": _Shape("Calls of a target.", ("target", "outcome")),
     "lowpass_tokens": _Shape("Tokens; output includes reasoning.", ("target", "direction")),
     "lowpass_cost_usd": _Shape("Charged, in USD.", ("target",)),
+    "lowpass_own_cost_usd": _Shape(
+        "What our own prices make of it: differs where a provider states its charge.", ("target",)
+    ),
+    "lowpass_overruns": _Shape("Requests that were charged more than was held for them."),
     "lowpass_attempt_seconds": _Shape("Time spent waiting for a target.", ("target",)),
     "lowpass_in_flight": _Shape("Requests being answered.", family=GaugeMetricFamily),
     # Processes notice the same outage and the same edit, each for itself.
@@ -48,6 +52,8 @@ class Telemetry:
         self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.attempts: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.cost: defaultdict[str, int] = defaultdict(int)
+        self.own_cost: defaultdict[str, int] = defaultdict(int)
+        self.overruns = 0
         self.tokens: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.milliseconds: defaultdict[str, int] = defaultdict(int)
         self.in_flight = 0
@@ -61,6 +67,7 @@ class Telemetry:
             name = attempt.target.id
             self.attempts[name, attempt.outcome] += 1
             self.cost[name] += attempt.cost.nano
+            self.own_cost[name] += attempt.cost.nano if attempt.cost.own is None else attempt.cost.own
             self.milliseconds[name] += attempt.total_ms
             if attempt.usage is not None:
                 self.tokens[name, "input"] += attempt.usage.input_total
@@ -76,6 +83,8 @@ class Telemetry:
             "lowpass_attempts": {(target, str(outcome)): count for (target, outcome), count in self.attempts.items()},
             "lowpass_tokens": {(target, way): count for (target, way), count in self.tokens.items()},
             "lowpass_cost_usd": {(target,): nano / NANO_PER_USD for target, nano in self.cost.items()},
+            "lowpass_own_cost_usd": {(target,): nano / NANO_PER_USD for target, nano in self.own_cost.items()},
+            "lowpass_overruns": {(): self.overruns},
             "lowpass_attempt_seconds": {(target,): ms / 1000 for target, ms in self.milliseconds.items()},
             "lowpass_in_flight": {(): self.in_flight},
             "lowpass_open_circuits": {(): unhealthy},

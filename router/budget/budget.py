@@ -19,7 +19,8 @@ from router.types.money import nano_from_usd
 from router.types.request import Caller
 
 Scope = Literal["all", "organisation", "team", "key", "session", "request", "route", "tag", "target"]
-Usd = Annotated[Decimal, Field(gt=0, le=10**9, decimal_places=9)]
+Usd = Annotated[Decimal, Field(gt=0, le=9_000_000, decimal_places=9)]
+"""Redis counts nano-USD in doubles, which are whole up to 2**53: nine million dollars."""
 Tokens = Annotated[int, Field(gt=0, le=10**15)]
 Share = Annotated[Decimal, Field(gt=0, le=10, decimal_places=4)]
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=128)]

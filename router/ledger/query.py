@@ -12,8 +12,10 @@ Held = tuple[str, str, int, int]
 
 _SPENT = (
     "SELECT account, window_start_ms, CAST(SUM(charged) AS BIGINT) FROM bookings WHERE charged IS NOT NULL"
-    " GROUP BY account, window_start_ms"
+    " AND (window_start_ms = 0 OR window_start_ms >= ?) GROUP BY account, window_start_ms"
 )
+LONGEST_WINDOW_MS = 400 * 86_400_000
+"""A year and more; what counts for ever is booked at 0."""
 _HELD = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
 _LATEST = (
     "SELECT a.target, a.thinking, r.task, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
@@ -37,10 +39,12 @@ class Finished(Struct, frozen=True):
 
 
 def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
-    """Everything that accounts were ever charged, and hold, as of one moment."""
+    """What accounts were charged in windows that may still count, and what they hold, as of one moment."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        return connection.execute(_SPENT).fetchall(), connection.execute(_HELD).fetchall()
+        return connection.execute(_SPENT, (now_ms() - LONGEST_WINDOW_MS,)).fetchall(), connection.execute(
+            _HELD
+        ).fetchall()
 
 
 def finished(ledger: Ledger, most: int) -> list[Finished]:
