@@ -11,6 +11,7 @@ from router.types.call import Call, Reply, StreamDecoder
 from router.types.failure import ErrorKind, Failure
 from router.types.plan import Candidate
 from router.types.price import Cost, CostSource
+from router.types.target import Target
 from router.types.usage import Source, Usage
 
 
@@ -76,7 +77,6 @@ class Trial:
         target, took = self.step.target, self._elapsed()
         if usage is not None:
             self._learned.observe(self._seen(usage, finish_reason, outcome))
-        nothing = Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
         return Attempt(
             target=target,
             outcome=outcome,
@@ -85,7 +85,7 @@ class Trial:
             first_ms=self._first,
             status=self.status,
             usage=usage,
-            cost=nothing if usage is None else self._charge(usage, took),
+            cost=_nothing(target) if usage is None else self._charge(usage, took),
             finish_reason=finish_reason,
             answered=answered,
             model_served=model_served,
@@ -115,3 +115,7 @@ class Trial:
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)
+
+
+def _nothing(target: Target) -> Cost:
+    return Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")

@@ -1,14 +1,13 @@
 """Target × request → Estimate."""
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from router.estimate.bill import Bill, bill
 from router.estimate.learn import Learned
 from router.estimate.price import charge
-from router.estimate.size import LEAST_ANSWER, size
+from router.estimate.size import LEAST_ANSWER, Usual, size, usual
 from router.estimate.thinking import LEAST_THOUGHT, NUMBERED, Rung, lowest, rungs
 from router.estimate.tokens import prompt
-from router.types.account import Amount
 from router.types.classification import Task
 from router.types.plan import Candidate, Estimate
 from router.types.request import Request
@@ -26,12 +25,16 @@ def estimate(
 ) -> Estimate:
     """Pure. `thinking_cap`: over all choices, of class and budgets; the header's holds anyway. `at_ms`: Unix."""
     outlook = _outlook(target, request, learned, task, per_choice(request, thinking_cap))
-    figures, choices = size(target, request, outlook.rung, learned, task), request.choices
+    figures, choices = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id)), request.choices
     sent = prompt(target, request, learned)
     output, thinking = figures.output * choices, figures.thinking * choices
     worst = bill(target, request, sent.bound, at_ms)
     whole = worst.amount(figures.most, figures.whole_thinking)
     tight = worst.amount(figures.tight, figures.tight_thinking)
+    answer = min(figures.most, outlook.lowest + LEAST_ANSWER)
+    least = worst.amount(answer, outlook.lowest if outlook.bounded else answer)
+    # The usual start of a metered stream may be less than what another level, or a capped answer, would need.
+    least = least if least.usd <= tight.usd and least.thinking <= tight.thinking else tight
     return Estimate(
         input_tokens=sent.tokens,
         input_bound=sent.bound,
@@ -41,7 +44,7 @@ def estimate(
         max_output=figures.most,
         cost=_cost(target, sent.tokens, output, thinking),
         hold=whole.usd,
-        least=_least(target, outlook.lowest, figures.most, worst, tight),
+        least=least,
         tight=tight,
         whole=whole,
         effort=outlook.rung.effort,
@@ -52,22 +55,30 @@ def estimate(
     )
 
 
-class _Outlook(NamedTuple):
-    """What would be asked for where money is no object, its lowest where nothing keeps within the cap; and the least
-    thinking, in tokens per choice, that the target can be held to."""
+class _Outlook(Struct, frozen=True):
+    """What a target does with a kind of request."""
 
     rung: Rung
+    """What would be asked for where money is no object; its lowest where nothing keeps within the cap."""
+    usual: Usual
     lowest: int
+    """Thinking tokens per choice that leave room to think at all, and that the target can be held to."""
+    bounded: bool
+    """It keeps to them, whatever the cap on its output."""
 
 
 def _outlook(target: Target, request: Request, learned: Learned, task: Task, cap: int | None) -> _Outlook:
-    asked = target.effort or request.effort or ""
+    asked, thinking = target.effort or request.effort or "", target.model.thinking
 
     def conclude() -> _Outlook:
         least = lowest(target, learned, task)
-        return _Outlook(next(rungs(target, asked, cap, learned, task), None) or Rung(asked, least), least)
+        rung = next(rungs(target, asked, cap, learned, task), None) or Rung(asked, least)
+        if not thinking.can_stop and thinking.contract in NUMBERED:
+            least = max(least, LEAST_THOUGHT)
+        bounded = least == 0 or thinking.contract is Contract.EXACT or thinking.streamed
+        return _Outlook(rung, usual(target, rung, learned, task), least, bounded)
 
-    return learned.recall(target.id, (target.model.thinking, asked, cap, task), conclude)
+    return learned.recall(target.id, (thinking, asked, cap, task), conclude)
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:
@@ -95,14 +106,3 @@ def bill_of(step: Candidate, request: Request) -> Bill:
 def _cost(target: Target, tokens_in: int, tokens_out: int, thinking: int) -> int:
     usage = Usage(input_uncached=tokens_in, output_visible=tokens_out - thinking, output_reasoning=thinking)
     return charge(target.model.price, usage).nano
-
-
-def _least(target: Target, lowest: int, most: int, worst: Bill, tight: Amount) -> Amount:
-    thinking = target.model.thinking
-    if not thinking.can_stop and thinking.contract in NUMBERED:
-        lowest = max(lowest, LEAST_THOUGHT)
-    output = min(most, lowest + LEAST_ANSWER)
-    bounded = lowest == 0 or thinking.contract is Contract.EXACT or thinking.streamed
-    least = worst.amount(output, lowest if bounded else output)
-    # The usual start of a metered stream may be less than what another level, or a capped answer, would need.
-    return least if least.usd <= tight.usd and least.thinking <= tight.thinking else tight

@@ -6,7 +6,7 @@ from msgspec import Struct, structs
 
 from router.estimate.estimate import bill_of, per_choice
 from router.estimate.learn import Learned
-from router.estimate.size import LEAST_ANSWER, Size, size
+from router.estimate.size import LEAST_ANSWER, Size, size, usual
 from router.estimate.thinking import LEAST_THOUGHT, NUMBERED, Rung, rungs
 from router.types.account import Amount
 from router.types.plan import Candidate
@@ -40,7 +40,7 @@ def fit(
     effort = step.estimate.effort
     cap = per_choice(request, thinking_cap)
     for rung in rungs(target, target.effort or request.effort or "", cap, learned, task):
-        figures = size(target, request, rung, learned, task)
+        figures = size(target, request, rung, usual(target, rung, learned, task), learned.margin(target.id))
         limits = _limits(step, request, granted, rung, figures)
         found = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
         if found is not None:

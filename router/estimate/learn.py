@@ -34,6 +34,7 @@ BYTES_PER_OUTPUT_TOKEN = 2.0
 """Of a streamed answer, before any was counted."""
 
 T = TypeVar("T")
+K = TypeVar("K")
 ALL = ""
 """Stands for all tasks."""
 
@@ -128,14 +129,16 @@ class Learned:
             self._calm(seen.target)
         for task in (ALL, seen.task):
             cell = self._cell((seen.target, seen.effort, task))
-            _add(cell.output, seen.output, seen.cut)
-            _add(cell.thinking, seen.thinking, seen.cut)
+            if seen.output is not None:
+                _add(cell.output, seen.output, seen.cut)
+            if seen.thinking is not None:
+                _add(cell.thinking, seen.thinking, seen.cut)
         self._hear(seen.target, len(cell.output))
         if seen.input is not None and seen.expected_input > 0:
             ratio = seen.input * MILLE // seen.expected_input
-            self._inputs.setdefault((seen.target, seen.script), Window()).add(ratio)
+            _window(self._inputs, (seen.target, seen.script)).add(ratio)
         if seen.output_bytes and seen.output:
-            self._bytes.setdefault(seen.target, Window()).add(seen.output_bytes * MILLE // seen.output)
+            _window(self._bytes, seen.target).add(seen.output_bytes * MILLE // seen.output)
 
     def overrun(self, target: str) -> None:
         """An attempt cost more than was held: its target's bounds are widened for a while."""
@@ -196,6 +199,13 @@ class Learned:
             self._margins[target] = 1 + (margin - 1) * CALM
 
 
+def _window(windows: dict[K, Window], key: K) -> Window:
+    found = windows.get(key)
+    if found is None:
+        found = windows[key] = Window()
+    return found
+
+
 def _mean(window: Window) -> int:
     return window.sum // len(window)
 
@@ -205,7 +215,7 @@ def leaning(value: int, count: int, prior: int) -> int:
     return (value * count + prior * PRIOR_WEIGHT) // (count + PRIOR_WEIGHT)
 
 
-def _add(window: Window, value: int | None, cut: bool) -> None:
+def _add(window: Window, value: int, cut: bool) -> None:
     """Of an answer that was cut only a length that is long even so says something."""
-    if value is not None and not (cut and len(window) and value < window.upper(LONG)):
+    if not (cut and len(window) and value < window.upper(LONG)):
         window.add(value)

@@ -52,7 +52,7 @@ def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 
         nano, source = own, CostSource.UNPRICED
     else:
         nano, source = own, CostSource.PRICED if usage.source is Source.REPORTED else CostSource.ESTIMATED
-    flagged = bool(usage.violations) or any(name not in price.each for name in usage.units)
+    flagged = bool(usage.violations or (usage.units and not usage.units.keys() <= price.each.keys()))
     return Cost(nano, source, price.version, own, flagged)
 
 

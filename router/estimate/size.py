@@ -61,9 +61,9 @@ class Usual(Struct, frozen=True):
     tight_thinking: int
 
 
-def size(target: Target, request: Request, rung: Rung, learned: Learned, task: Task) -> Size:
-    most, margin = output_bound(target, request), learned.margin(target.id)
-    known, whole_thinking = usual(target, rung, learned, task), _worst_thinking(target, rung, most)
+def size(target: Target, request: Request, rung: Rung, known: Usual, margin: float) -> Size:
+    most = output_bound(target, request)
+    whole_thinking = _worst_thinking(target, rung, most)
     metered = target.model.thinking.streamed or not rung.thinks
     least, tight = min(most, rung.p90 + LEAST_ANSWER), min(most, int(known.tight * margin))
     tight = tight if metered else max(least, tight)

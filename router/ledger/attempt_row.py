@@ -82,7 +82,7 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[str | i
         attempt.first_ms,
         *(_NO_USAGE if usage is None else _usage(usage)),
         (usage.region_served if usage else "") or target.region,
-        _json(usage.violations) if usage else "",
+        _json(usage.violations) if usage and usage.violations else "",
         cost.nano,
         cost.source.value,
         cost.own,
@@ -103,7 +103,7 @@ def usage_of(row: Mapping[str, str | int | None]) -> Usage:
 def _usage(usage: Usage) -> tuple[str | int | None, ...]:
     return (
         *structs.astuple(usage)[: len(BUCKETS)],
-        _json(usage.units),
+        _json(usage.units) if usage.units else "",
         usage.source.value,
         usage.reasoning_source.value,
         usage.service_tier,
@@ -111,4 +111,4 @@ def _usage(usage: Usage) -> tuple[str | int | None, ...]:
 
 
 def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode() if value else ""
+    return msgspec.json.encode(value).decode()
