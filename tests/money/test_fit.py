@@ -156,7 +156,7 @@ def said(upstream: Upstream) -> tuple[object, object, object]:
     return body.get("reasoning_effort"), body.get("thinking_token_budget"), switch.get("enable_thinking")
 
 
-CAPS = {
+CAPS: dict[str, dict[str, Any]] = {
     # Contract → cap → what is said, and the header; None: it is refused.
     "exact": {"700": ((None, 700, True), "budget=700"), "0": ((None, None, False), "off")},
     "level": {"700": (("low", None, None), "effort=low"), "100": (("none", None, None), "off")},
