@@ -88,11 +88,11 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
     accounts = rules.pots.accounts(charged, binds, now_ms())
     if child is not None:
         accounts = [account for account in accounts if account.id not in child.replaces] + [child.account()]
-    thinking = (limits.thinking_budget, requirements.thinking_cap, *(budget.thinking_cap for budget in binds))
+    thinking = [limits.thinking_budget, requirements.thinking_cap, *[budget.thinking_cap for budget in binds]]
     return Bound(
         accounts=tuple(accounts),
-        caps=(*_asked(request), *(_cap(budget) for budget in binds if budget.caps(charged))),
-        thinking=min((cap for cap in thinking if cap is not None), default=None),
+        caps=(*_asked(request), *[_cap(budget) for budget in binds if budget.caps(charged)]),
+        thinking=min([cap for cap in thinking if cap is not None], default=None),
     )
 
 

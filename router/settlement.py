@@ -137,16 +137,17 @@ class Settlement:
         if self._open:
             self._open = False
             charges = purse.charges()
+            overrun = purse.overrun(charges)
             if purse.reservation.holds:
                 books.store.settle(purse.reservation, charges)
                 books.room.wake()
                 for account in self._bound.accounts:
                     books.touch(account)
-            settle(books.journal, self._request.id, self._outcome(status, error, cost, purse.overrun(charges)))
+            settle(books.journal, self._request.id, self._outcome(status, error, cost, overrun))
             books.telemetry.settled(self._route, status, purse.attempts)
             sent = bool(purse.attempts)
             books.breaker.settled(self._request, self._caller, cost=cost, sent=sent, answer=self.answer)
-            if purse.overrun(charges):
+            if overrun:
                 books.learned.overrun(purse.attempts[-1].target.id)
                 books.telemetry.overruns += 1
         return cost

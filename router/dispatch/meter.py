@@ -28,8 +28,11 @@ class Meter:
 
     def due(self, decoder: StreamDecoder) -> bool:
         """The stream has used up what is held for it, as far as can be seen."""
+        seen = decoder.output_chars
         if not decoder.has_answer:
-            self._thought = decoder.output_chars
+            self._thought = seen
+        if decoder.usage is None:
+            return seen >= self._output or self._thought >= self._thinking
         return self._seen(decoder) >= self._output or self._thoughts(decoder) >= self._thinking
 
     async def extend(self, decoder: StreamDecoder) -> bool:
