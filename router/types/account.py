@@ -78,8 +78,9 @@ class Ask(Struct, frozen=True, kw_only=True):
     whole: Amount
 
 
-AMPLE = 20
-"""An account with room for so many whole holds is not short: a hold that is too large keeps nobody out."""
+AMPLE = 100
+"""An account with room for so many whole holds is not short: one that is too large, by at most a hundredth of what is
+left, keeps nobody out, and spares the answer the metering."""
 
 
 class Hold(Struct, frozen=True):

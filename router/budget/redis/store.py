@@ -130,7 +130,8 @@ class RedisBudgets:
         for hold in holds:
             account, start = bound[hold.account], hold.window_start_ms
             calendar = account.since_ms == account.window_start_ms
-            arguments += _limits(account, start, start if calendar else account.since_ms)
+            # One ms earlier counts the same windows, and is never the start of this one, as in a calendar window.
+            arguments += _limits(account, start, start if calendar else account.since_ms - 1)
         reply = [number(value) for value in await self._server.run("extend", keys, *arguments)]
         if not any(reply[1:]):
             return reservation

@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from router.budget.window import rolling
-from router.types.account import Account, Refused, Reservation
+from router.types.account import Account, Amount, Refused, Reservation
 from tests.budget.conformance.desk import HOUR, NOW, Desk, account, at_desk, exactly
 from tests.budget.conformance.stores import Maker
 
@@ -98,6 +98,18 @@ def test_a_rolling_hold_grows_by_what_is_left_now(maker: Maker) -> None:
         return grown.granted.usd, await desk.balance(last_hour(later))
 
     assert at_desk(maker, work) == (500, (500, 500))
+
+
+def test_a_rolling_hold_that_is_as_old_as_its_window_grows_beside_older_ones(maker: Maker) -> None:
+    """Its window begins just where the account counts from now: that makes it no calendar window."""
+    second = NOON + 60_000
+
+    async def work(desk: Desk) -> Reservation:
+        await desk.hold([last_hour(NOON)], 500, NOON)
+        held = await desk.hold([last_hour(second)], 200, second)
+        return await desk.store.extend(held, [last_hour(second + HOUR)], Amount(usd=1_000), second + HOUR)
+
+    assert at_desk(maker, work).granted.usd == 500
 
 
 def test_what_a_fast_clock_booked_ahead_counts_in_a_rolling_window(maker: Maker) -> None:
