@@ -84,6 +84,13 @@ def test_the_database_is_the_one_that_the_gateway_is_told_of() -> None:
     assert url == f"postgresql://{user}:{password}@postgres:5432/{database}"
 
 
+def test_the_store_of_the_budgets_forgets_nothing() -> None:
+    """Neither in a power cut nor for want of memory."""
+    _, *options = SERVICES["redis"]["command"]
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    assert given == {"--appendonly": "yes", "--appendfsync": "always", "--maxmemory-policy": "noeviction"}
+
+
 def test_the_engine_uses_the_gpu_and_drains_before_it_is_killed() -> None:
     (device,) = VLLM["deploy"]["resources"]["reservations"]["devices"]
     assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
