@@ -128,8 +128,11 @@ class Refused(Struct, frozen=True, kw_only=True):
 
     @property
     def passing(self) -> bool:
-        """Only requests in progress stand in the way: once they are settled there may be room."""
-        return self.account.limit - self.spent >= self.needed
+        """Only requests in progress stand in the way: once they are settled there may be room.
+
+        An account that is refused with enough left was closed.
+        """
+        return self.left < self.needed <= self.account.limit - self.spent
 
 
 class Balance(Struct, frozen=True):
