@@ -13,7 +13,7 @@ from router.app import load_policy
 from tests.docs import ROOT, blocks, page
 from tests.docs.gateway import environment, serving
 
-PAGES = ("README.md", "docs/api.md", "docs/settings.md")
+PAGES = ("README.md", "docs/api.md", "docs/budgets.md", "docs/settings.md")
 ADDRESS = "http://127.0.0.1:4100"
 """Where the pages say that the gateway is."""
 ELSEWHERE = re.compile(r"^make ", re.MULTILINE)
@@ -41,9 +41,10 @@ def _run(language: str, code: str, environ: dict[str, str], folder: Path) -> Non
     assert '"error":' not in done.stdout, f"{code}\n{done.stdout}"
 
 
-def test_the_policy_of_the_readme_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["README.md", "docs/budgets.md"])
+def test_policies_are_sound(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-readme")
-    policies = blocks(page("README.md"), "yaml")
+    policies = blocks(page(name), "yaml")
     assert policies
     for number, policy in enumerate(policies):
         path = tmp_path / f"{number}.yaml"
