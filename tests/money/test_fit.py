@@ -12,11 +12,12 @@ from tests.upstream import Upstream
 LEAST = 256
 """Tokens of output below which a cap leaves no room for an answer."""
 LEVELS = {"contract": "level", "levels": ["none", "low", "high"], "tokens": [0, 300, 3_000]}
+ALWAYS = {"contract": "always_on", "levels": ["on"], "tokens": [300]}
 THINKERS: Mapping[str, dict[str, Any]] = {
     "exact": {"contract": "exact", "levels": ["none", "low", "high"], "tokens": [0, 300, 3_000]},
     "level": LEVELS,
     "switch": {"contract": "switch", "levels": ["on"], "tokens": [300]},
-    "always": {"contract": "always_on", "levels": ["on"], "tokens": [300]},
+    "always": ALWAYS,
     "none": {"contract": "none"},
 }
 USES = ("narrow", "told", "mind", "capped")
@@ -42,6 +43,7 @@ def policy(url: str) -> dict[str, Any]:
     targets = {
         "plain": target(url, "say-40", **wide),
         "dear": target(url, "say-40", price={"input": 100, "output": 10_000}, max_output=5_000),
+        "silent": target(url, "say-20-think-300", flavour="mistral", provider="mistral", thinking=ALWAYS, **wide),
         "free": local(url, "say-40", price={"input": 0, "output": 0}),
         **{f"{use}-{name}": thinker(url, use, name) for use in USES for name in THINKERS},
         **{f"high-{tokens}": thinker(url, f"high-{tokens}", "level") for tokens, *_ in LOWERED},
@@ -53,6 +55,7 @@ def policy(url: str) -> dict[str, Any]:
         "richer": ordered("dear"),
         "poor": ordered("plain"),
         "gratis": ordered("free"),
+        "untold": ordered("silent"),
         **{f"mind/{name}": ordered(f"mind-{name}") for name in THINKERS},
         **{f"capped/{name}": ordered(f"capped-{name}") for name in THINKERS},
     }
@@ -62,6 +65,7 @@ def policy(url: str) -> dict[str, Any]:
         for name, goal in downgrades.items()
     ]
     budgets.append({"id": "poor", "limit_usd": 0.000001, "window": "lifetime", "routes": ["poor"]})
+    budgets.append({"id": "untold", "limit_thinking_tokens": 1_500, "window": "lifetime", "routes": ["untold"]})
     for name in THINKERS:
         mind = {"limit_thinking_tokens": 1_500, "window": "lifetime", "routes": [f"mind/{name}"]}
         capped = {"limit_usd": 100, "window": "lifetime", "routes": [f"capped/{name}"], "thinking_cap": 200}
@@ -236,3 +240,12 @@ def test_a_budget_of_thinking_tokens_by_contract(gateway: Gateway, upstream: Ups
         assert (last.status, last.headers["x-lowpass-thinking"], thought[-1]) == (200, "off", 0)
         assert "effort" in last.headers["x-lowpass-lowered"]
         assert text(last)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thoughts_that_a_provider_does_not_count_apart_are_all_it_said(gateway: Gateway, stream: bool) -> None:
+    before = pot(gateway, "untold")["spent"]
+    row = row_of(gateway, gateway.chat("untold", stream=stream))
+    assert (row["reasoning_tokens"], row["thinking"]) == (None, 320)
+    budget = pot(gateway, "untold")
+    assert (budget["spent"], budget["held"]) == (before + 320, 0)
