@@ -1,63 +1,72 @@
 """A stream against what is held for it: the hold grows with the answer, and ends it where it can't."""
 
-from math import inf
+from math import ceil, inf
 
 from router.dispatch.purse import ENDLESS, Purse
 from router.estimate.estimate import affordable_output, worst_cost
+from router.estimate.fit import Fit
 from router.estimate.learn import EXTEND
 from router.types.account import Amount
 from router.types.call import StreamDecoder
 from router.types.plan import Candidate
 from router.types.request import Request
+from router.types.target import Contract
+from router.types.usage import Usage
 
-STEP = 64
+STEP = 8
 """Tokens by which a hold grows at least."""
-SLACK = 8
-"""Tokens that may come in one part of a stream: so much before its end is a hold used up."""
 
 
 class Meter:
     """Of one attempt. `due` is asked after every part of the stream, so it only compares numbers."""
 
-    def __init__(self, purse: Purse, step: Candidate, request: Request, cap: int | None) -> None:
-        self._purse, self._step, self._request, self._cap = purse, step, request, cap
+    def __init__(self, purse: Purse, step: Candidate, request: Request, fit: Fit) -> None:
+        self._purse, self._candidate, self._request = purse, step, request
+        exact = step.target.model.thinking.contract is Contract.EXACT
+        self._cap = fit.max_output or ENDLESS
+        self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._bytes = purse.learned.output_bytes(step.target.id)
-        self._thought = 0
+        self._last = self._part = self._thought = 0
         self.stopped = False
         self._measure()
 
     def due(self, decoder: StreamDecoder) -> bool:
-        """The stream has used up what is held for it, as far as can be seen."""
+        """One more part as large as the largest so far might use up what is held, as far as can be seen."""
         seen = decoder.output_chars
+        self._part, self._last = max(self._part, seen - self._last), seen
         if not decoder.has_answer:
             self._thought = seen
-        if decoder.usage is None:
-            return seen >= self._output or self._thought >= self._thinking
-        return self._seen(decoder) >= self._output or self._thoughts(decoder) >= self._thinking
+        thoughts, output = (self._thought, seen) if decoder.usage is None else self._counted(decoder.usage, seen)
+        ahead = min(self._part, self._step(output) / 2)
+        return output + ahead >= self._output or thoughts + ahead >= self._thinking
 
     async def extend(self, decoder: StreamDecoder) -> bool:
         """Holds more; False: nothing is left, and the stream must end now."""
-        tokens = int(self._seen(decoder) / self._bytes * (1 + EXTEND)) + STEP
-        left = self._purse.left(self._step.target.id)
-        usd = worst_cost(self._step, self._request, tokens) - left.usd
-        thinking = int(self._thoughts(decoder) / self._bytes * (1 + EXTEND)) + STEP - left.thinking
-        await self._purse.extend(Amount(max(0, usd), max(0, thinking)))
+        usage, seen = decoder.usage, decoder.output_chars
+        thoughts, output = (self._thought, seen) if usage is None else self._counted(usage, seen)
+        left = self._purse.left(self._candidate.target.id)
+        usd = worst_cost(self._candidate, self._request, self._tokens(output)) - left.usd
+        await self._purse.extend(Amount(max(0, usd), max(0, self._tokens(thoughts) - left.thinking)))
         self._measure()
         self.stopped = self.due(decoder)
         return not self.stopped
 
+    def _counted(self, usage: Usage, seen: float) -> tuple[float, float]:
+        """Bytes of thoughts and of output, where the provider counts along the way: what its tokens typically have."""
+        thoughts = (usage.output_reasoning or 0) * self._bytes
+        return max(self._thought, thoughts), max(seen, usage.output_total * self._bytes)
+
+    def _step(self, seen: float) -> float:
+        """Bytes by which a hold grows."""
+        return seen * EXTEND + STEP * self._bytes
+
+    def _tokens(self, seen: float) -> int:
+        """To hold for what was seen and one step more."""
+        return ceil((seen + self._step(seen)) / self._bytes)
+
     def _measure(self) -> None:
-        """Bytes of output and of thoughts that what is left pays for; endless where the cap sent sees to it."""
-        left, n = self._purse.left(self._step.target.id), self._request.n
-        tokens, cap = affordable_output(self._step, self._request, left.usd), self._cap or ENDLESS
-        self._output = inf if tokens >= cap else (tokens * n - SLACK) * self._bytes
-        self._thinking = inf if left.thinking >= cap * n else left.thinking * self._bytes
-
-    def _thoughts(self, decoder: StreamDecoder) -> float:
-        counted = (decoder.usage.output_reasoning or 0) * self._bytes if decoder.usage is not None else 0
-        return max(self._thought, counted)
-
-    def _seen(self, decoder: StreamDecoder) -> float:
-        """Bytes; where the provider counts along the way, what its tokens would typically be."""
-        counted = decoder.usage.output_total * self._bytes if decoder.usage is not None else 0
-        return max(decoder.output_chars, counted)
+        """Bytes of output and of thoughts that what is left pays for; endless where what was sent sees to it."""
+        left, n = self._purse.left(self._candidate.target.id), self._request.n
+        tokens = affordable_output(self._candidate, self._request, left.usd)
+        self._output = inf if tokens >= self._cap else tokens * n * self._bytes
+        self._thinking = inf if left.thinking >= self._thought_cap * n else left.thinking * self._bytes

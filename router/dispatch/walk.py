@@ -104,9 +104,7 @@ class Dispatcher:
             attempts.append(trial.failed(failure))
             raise UpstreamFailure(failure)
         try:
-            return await self._exchange(
-                trial, errand, Meter(purse, step, errand.request, fit.max_output) if fit.metered else None
-            )
+            return await self._exchange(trial, errand, Meter(purse, step, errand.request, fit) if fit.metered else None)
         except UpstreamFailure as error:
             failure = without_key(error.failure, target)
             attempts.append(trial.failed(failure))

@@ -17,6 +17,8 @@ PRICE = {"input": 1, "output": 100}
 TOKEN = 100_000
 THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streamed": True}
 
+EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
+
 
 def policy(url: str) -> dict[str, Any]:
     wide = {"price": PRICE, "max_output": 20_000}
@@ -25,6 +27,7 @@ def policy(url: str) -> dict[str, Any]:
         "talker": target(url, "say-600-ms-1", **wide),
         "warmed": target(url, "say-3000", **wide),
         "thinker": local(url, "say-20-think-3000-ms-1", thinking=THINKS, **wide),
+        "exact": local(url, "say-20-think-3000-ms-1", thinking=EXACT, **wide),
         "brief": target(url, "say-40", **wide),
     }
     budgets = [
@@ -33,6 +36,7 @@ def policy(url: str) -> dict[str, Any]:
         {"id": "shared", "limit_usd": 0.5, "window": "lifetime", "routes": ["shared"]},
         {"id": "whole", "limit_usd": 0.12, "window": "lifetime", "routes": ["whole"]},
         {"id": "thought", "limit_usd": 0.15, "window": "lifetime", "routes": ["thought"]},
+        {"id": "exactly", "limit_thinking_tokens": 1_500, "window": "lifetime", "routes": ["exactly"]},
         {"id": "mind", "limit_thinking_tokens": 1_500, "window": "lifetime", "routes": ["mind"]},
     ]
     routes = {
@@ -42,6 +46,7 @@ def policy(url: str) -> dict[str, Any]:
         "whole": ordered("talker"),
         "thought": ordered("thinker"),
         "mind": ordered("thinker"),
+        "exactly": ordered("exact"),
         "short": ordered("brief"),
     }
     return {"version": 1, "targets": targets, "routes": routes, "budgets": budgets}
@@ -64,7 +69,7 @@ def test_a_long_answer_has_more_held_for_it_while_it_comes(gateway: Gateway) -> 
     row = gateway.only("rich")
     assert row["cost"] == 3_000 * TOKEN + 20 * 1_000
     assert (row["overrun"], row["error"]) == (0, None)
-    assert row["cost"] <= row["held"] <= 3 * row["cost"]
+    assert row["cost"] <= row["held"] <= 3 * row["cost"], "two bytes a token are assumed at first, and it has five"
 
 
 def test_a_stream_ends_where_its_budget_does(gateway: Gateway, upstream: Upstream) -> None:
@@ -119,6 +124,17 @@ def test_a_stream_ends_in_mid_thought(gateway: Gateway, upstream: Upstream, rout
     assert (attempt["answered"], attempt["finish_reason"]) == (0, "length")
     limit = 0.15 * NANO if route == "thought" else 1_500
     assert 0 < spent(gateway, route) <= limit
+
+
+def test_a_model_that_keeps_to_a_number_is_told_it_and_answers(gateway: Gateway, upstream: Upstream) -> None:
+    """No thought is cut: it ends by itself where the thinking budget does, and the answer follows."""
+    chunks = streamed(gateway, "exactly", reasoning_effort="high")
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    sent = int(str(upstream.last.json["thinking_token_budget"]))
+    assert 500 < sent <= 1_500
+    row = gateway.only("exactly")
+    assert (row["thinking"], row["attempts"][0]["answered"], row["overrun"]) == (sent, 1, 0)
+    assert row["attempts"][0]["thinking"] == f"budget={sent}"
 
 
 def test_the_reason_is_told_and_the_upstream_is_let_go(gateway: Gateway, upstream: Upstream) -> None:
