@@ -43,7 +43,7 @@ def policy(url: str) -> dict[str, Any]:
         "known": target(url, "say-400-ms-2@known", price=PRICE, max_output=5_000),
         **{
             f"thinks-{name}": (local if thinking.get("streamed") else target)(
-                url, "say-20-think-300", price=PRICE, thinking=thinking, max_output=5_000
+                url, "say-20-think-300-ms-1", price=PRICE, thinking=thinking, max_output=5_000
             )
             for name, thinking in THINKERS.items()
         },
@@ -60,7 +60,7 @@ def policy(url: str) -> dict[str, Any]:
     routes |= {"fresh": ordered("plain"), "kills": ordered("paced")}
     limits = {name: small for name in KINDS} | {"grows": 0.5, "leavers": 0.5, "kills": 0.3}
     limits["late-leavers"] = (20 * IN + 410 * OUT) / NANO
-    limits["fits"] = (40 * COST + 1_100 * OUT) / NANO
+    limits["fits"] = (24 * COST + 1_100 * OUT) / NANO
     budgets: list[dict[str, Any]] = [
         {"id": name, "limit_usd": round(limit, 9), "window": "lifetime", "routes": [name]}
         for name, limit in limits.items()
@@ -105,14 +105,11 @@ def test_streams_that_grow_share_what_is_there(gateway: Gateway, stream: bool) -
 
 
 KNOWN = [name for name in THINKERS if name != "unasked"]
-UNASKED = pytest.mark.xfail(
-    strict=True, reason="where the usual word is `none`, a model that is told nothing is taken not to think"
-)
 
 
-@pytest.mark.parametrize("contract", [*KNOWN, pytest.param("unasked", marks=UNASKED)])
+@pytest.mark.parametrize("contract", KNOWN)
 def test_thinking_tokens_are_never_overspent(gateway: Gateway, contract: str) -> None:
-    wishes = [Wish(f"mind/{contract}", {"stream": number % 2 == 0}) for number in range(100)]
+    wishes = [Wish(f"mind/{contract}", {"stream": number % 4 != 0}) for number in range(100)]
     replies = crowd(gateway, wishes)
     served, _ = served_and_refused(replies)
     assert served > 0
@@ -122,12 +119,20 @@ def test_thinking_tokens_are_never_overspent(gateway: Gateway, contract: str) ->
     assert thought == [{"spent": budget["spent"]}]
 
 
+@pytest.mark.xfail(strict=True, reason="where the usual word is `none`, a model told nothing is taken not to think")
+def test_a_model_that_is_told_nothing_may_think_all_the_same(gateway: Gateway) -> None:
+    """Its levels are none and high; nobody asks for either, and it thinks, before anything was learned of it."""
+    crowd(gateway, [Wish("mind/unasked", {"stream": True})] * 20)
+    budget = pot(gateway, "mind%2Funasked")
+    assert budget["spent"] <= budget["limit"]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_nobody_is_refused_who_would_have_fitted(tmp_path: Path, upstream: Upstream, stream: bool) -> None:
     """Room for the true costs of all and one hold more: while others hold too much, requests wait for them."""
     with serving(tmp_path, policy(upstream.url)) as gateway:
-        replies = crowd(gateway, [Wish("fits", {"stream": stream})] * 40)
-        assert served_and_refused(replies) == (40, 0)
+        replies = crowd(gateway, [Wish("fits", {"stream": stream})] * 24)
+        assert served_and_refused(replies) == (24, 0)
         budget = pot(gateway, "fits")
         assert (budget["spent"] <= budget["limit"], budget["held"]) == (True, 0)
         gateway.check_books()
