@@ -132,9 +132,9 @@ def _module(name: str, on: frozenset[int]) -> subprocess.Popen[bytes]:
 
 
 @contextmanager
-def upstream(on: frozenset[int]) -> Iterator[int]:
-    """The scripted upstream in a process of its own; yields its port."""
-    with _module("bench.upstream", on) as child:
+def upstream(on: frozenset[int], module: str = "bench.upstream") -> Iterator[int]:
+    """A scripted upstream in a process of its own; yields its port."""
+    with _module(module, on) as child:
         assert child.stdout
         try:
             yield int(child.stdout.readline())

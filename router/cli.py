@@ -20,6 +20,8 @@ app = typer.Typer(
 )
 keys = typer.Typer(no_args_is_help=True, help="API keys: stored as a hash, shown once.")
 app.add_typer(keys, name="keys")
+bench = typer.Typer(no_args_is_help=True, help="Measurements on this machine; they need a checkout.")
+app.add_typer(bench, name="bench")
 
 PolicyOption = Annotated[Path | None, typer.Option("--policy", help="Policy file; else LOWPASS_POLICY.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
@@ -215,6 +217,27 @@ def keys_revoke(name: Annotated[str, typer.Argument(help="Name or id.")]) -> Non
         except LookupError as error:
             _fail(str(error.args[0]))
     typer.echo(f"revoked '{key.name}' ({key.id})")
+
+
+@bench.command("budgets")
+def bench_budgets(
+    quick: Annotated[bool, typer.Option("--quick", help="Less of everything: a minute instead of several.")] = False,
+    only: Annotated[str, typer.Option(help="Some of overshoot,crowds,kills,holds,cost.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Overshoot, refusals, crashes and cost of budgets, with real processes and stores."""
+    try:
+        from bench.budgets.run import PARTS, LoadError, measure, render
+    except ImportError as error:
+        _fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
+    parts = only.split(",") if only else PARTS
+    if unknown := ", ".join(part for part in parts if part not in PARTS):
+        _fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
+    try:
+        found = measure(parts, quick)
+    except LoadError as error:
+        _fail(str(error))
+    _echo_json(found) if as_json else typer.echo(render(found), nl=False)
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Budgets under load and under kills, with real processes, SQLite and Redis: `lowpass bench budgets`."""
