@@ -1,11 +1,11 @@
 """One attempt at one target: what is sent, what is learned, what it costs."""
 
 from collections.abc import Callable
+from math import ceil
 
 from router.estimate.fit import Fit
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
-from router.estimate.tokens import BYTES_PER_TOKEN
 from router.types.attempt import Attempt
 from router.types.call import Call, Reply, StreamDecoder
 from router.types.failure import ErrorKind, Failure
@@ -63,12 +63,13 @@ class Trial:
 
     def _produced(self, decoder: StreamDecoder) -> Usage:
         """The larger of what the provider has counted so far and of what we have seen."""
-        tokens = decoder.output_chars / self._learned.output_bytes(self.step.target.id)
-        seen, counted = self._estimated(int(tokens * BYTES_PER_TOKEN)), decoder.usage
+        seen, counted = self._estimated(decoder.output_chars), decoder.usage
         return seen if counted is None or counted.output_total < seen.output_total else counted
 
     def _estimated(self, output_bytes: int) -> Usage:
-        output = -(-output_bytes // BYTES_PER_TOKEN)
+        output = ceil(output_bytes / self._learned.mean_output_bytes(self.step.target.id))
+        if self.call.max_output is not None:
+            output = min(output, self.call.max_output * self.call.n)
         return Usage(input_uncached=self.step.estimate.input_tokens, output_visible=output, source=Source.ESTIMATED)
 
     def _done(

@@ -49,7 +49,9 @@ class Purse:
         if not self._bound.accounts:
             self.reservation = structs.replace(self.reservation, granted=self._capped(_ENDLESS))
             return None
-        granted = await self._room.until_there_is(lambda: self._reserve(ask), patience_ms)
+        granted = await self._reserve(ask)
+        if isinstance(granted, Refused) and (granted := await self._knowing_what_is_lent(granted)).passing:
+            granted = await self._room.until_there_is(lambda: self._reserve(ask), patience_ms)
         if isinstance(granted, Refused):
             return granted
         self.reservation = granted
@@ -140,6 +142,11 @@ class Purse:
 
     async def _reserve(self, ask: Ask) -> Reservation | Refused:
         return await self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
+
+    async def _knowing_what_is_lent(self, refused: Refused) -> Refused:
+        children = await self._store.children()
+        lent = sum(child.limit for child in children if child.parent == refused.account.id)
+        return structs.replace(refused, lent=lent)
 
     def _capped(self, amount: Amount) -> Amount:
         if not self._bound.caps:

@@ -31,10 +31,8 @@ def estimate(
     worst = bill(target, request, sent.bound, at_ms)
     whole = worst.amount(figures.most, figures.whole_thinking)
     tight = worst.amount(figures.tight, figures.tight_thinking)
-    answer = min(figures.most, outlook.lowest + LEAST_ANSWER)
-    least = worst.amount(answer, outlook.lowest if outlook.bounded else answer)
-    # The usual start of a metered stream may be less than what another level, or a capped answer, would need.
-    least = least if least.usd <= tight.usd and least.thinking <= tight.thinking else tight
+    answer = min(figures.most, outlook.lowest + LEAST_ANSWER, outlook.lowest + outlook.usual.long)
+    least = worst.amount(answer, min(outlook.lowest, answer) if outlook.bounded else answer)
     return Estimate(
         input_tokens=sent.tokens,
         input_bound=sent.bound,

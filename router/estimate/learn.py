@@ -30,6 +30,8 @@ NEWS = 32
 """What follows from the observations is worked out again once one in so many of them is new."""
 MOST_RECALLED = 256
 """Remembered conclusions of a target: they hang on the client's words too."""
+MEAN_OUTPUT_BYTES = 4
+"""Of a token of English, before any was counted."""
 BYTES_PER_OUTPUT_TOKEN = 2.0
 """Of a streamed answer, before any was counted."""
 
@@ -173,6 +175,15 @@ class Learned:
         if window is None:
             return BYTES_PER_OUTPUT_TOKEN
         return leaning(window.lower(SAME), len(window), int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
+
+    def mean_output_bytes(self, target: str) -> float:
+        """How many bytes of a stream are one token of it, all in all."""
+        window = self._bytes.get(target)
+        return (
+            MEAN_OUTPUT_BYTES
+            if window is None
+            else leaning(_mean(window), len(window), MEAN_OUTPUT_BYTES * MILLE) / MILLE
+        )
 
     def _ratio(self, key: tuple[str, str], share: float) -> Ratio:
         window = self._inputs.get(key)

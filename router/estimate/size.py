@@ -19,6 +19,8 @@ LEAST_ANSWER = 256
 """Output tokens below which a cap leaves no room for an answer; unless the client asked for fewer."""
 START = 0.4
 """Share of answers that the start hold of a metered stream pays for to the end."""
+LONG = 0.95
+"""Share of answers for which there must be room, where they are known to be short."""
 SAFE = 0.995
 """Share of answers that a cap must not cut, where nothing can be metered …"""
 SAFE_MARGIN = 1.25
@@ -59,6 +61,8 @@ class Usual(Struct, frozen=True):
     """Expected, like `output`."""
     tight: int
     tight_thinking: int
+    long: int
+    """What hardly any answer exceeds."""
 
 
 def size(target: Target, request: Request, rung: Rung, known: Usual, margin: float) -> Size:
@@ -80,15 +84,16 @@ def usual(target: Target, rung: Rung, learned: Learned, task: Task) -> Usual:
 
 
 def _usual(target: Target, rung: Rung, kind: Kind) -> Usual:
+    thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
+    long = kind.output(LONG, START_ANSWER + thought)
     if not rung.thinks:
-        return Usual(kind.mean_output(TYPICAL_ANSWER), 0, _start(kind.output, rung, 0), 0)
-    thought = card(target.model.thinking, rung.effort)
+        return Usual(kind.mean_output(TYPICAL_ANSWER), 0, _start(kind.output, rung, 0), 0, long)
     thinking = kind.mean_thinking(thought // MEAN_OF_P90)
     thinking = thinking if rung.number is None else min(thinking, rung.number)
     output = max(thinking, kind.mean_output(TYPICAL_ANSWER + thinking))
     if target.model.thinking.streamed:
-        return Usual(output, thinking, _start(kind.output, rung, thought), _start(kind.thinking, rung, thought))
-    return Usual(output, thinking, _safe(kind, rung, thought), 0)
+        return Usual(output, thinking, _start(kind.output, rung, thought), _start(kind.thinking, rung, thought), long)
+    return Usual(output, thinking, _safe(kind, rung, thought), 0, long)
 
 
 def output_bound(target: Target, request: Request) -> int:

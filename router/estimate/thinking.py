@@ -106,11 +106,11 @@ def card(thinking: Thinking, effort: str) -> int:
 
 
 def default(thinking: Thinking) -> str:
-    """The level that stands for the model's own default."""
+    """The level that stands for the model's own default: that it thinks."""
     if thinking.contract in (Contract.SWITCH, Contract.ALWAYS_ON):
         return thinking.levels[-1] if thinking.levels else WORDS[-1]
-    levels = thinking.levels or WORDS
-    return levels[position(levels, USUAL)]
+    levels = tuple(level for level in thinking.levels or WORDS if level != "none")
+    return levels[position(levels, USUAL)] if levels else "none"
 
 
 def position(levels: tuple[str, ...], word: str) -> int:

@@ -66,7 +66,7 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """What a request wants held: least ≤ tight ≤ whole, unit by unit.
+    """What a request wants held, unit by unit; least and tight are at most whole.
 
     `whole` is the worst case of what would be sent. It is granted where there is ample room for it (`AMPLE` times
     that much); else `tight`, an upper quantile that is extended while the answer streams; else what is left, if that
@@ -121,6 +121,8 @@ class Refused(Struct, frozen=True, kw_only=True):
     spent: int
     held: int
     needed: int
+    lent: int = 0
+    """The part of `held` that was split off: nobody knows when it comes back."""
 
     @property
     def left(self) -> int:
@@ -132,7 +134,7 @@ class Refused(Struct, frozen=True, kw_only=True):
 
         An account that is refused with enough left was closed.
         """
-        return self.left < self.needed <= self.account.limit - self.spent
+        return self.left < self.needed <= self.account.limit - self.spent - self.lent
 
 
 class Balance(Struct, frozen=True):

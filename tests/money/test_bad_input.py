@@ -129,7 +129,6 @@ def test_splits_closes_and_requests_that_race_share_what_is_there(gateway: Gatew
     assert {reply.status for reply in replies} == {200}
 
 
-@pytest.mark.xfail(strict=True, reason="what is split off is taken for requests in progress: it is waited for")
 def test_what_is_split_off_is_not_waited_for(gateway: Gateway) -> None:
     """It comes back when its owner closes it, in a month perhaps: trying again in a second is no use."""
     child = split(gateway, "lent", 0.5)
