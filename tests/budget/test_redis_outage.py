@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from router.budget.redis.store import LARGEST, RedisBudgets
 from router.budget.redis.link import RedisRefused, address
+from router.budget.redis.store import LARGEST, RedisBudgets
 from router.types.account import Amount, Balance, Refused, Reservation
 from router.types.secret import Secret
 from router.types.store import StoreUnavailable
