@@ -1,6 +1,6 @@
 """Steps 3 to 5, pure: policy, request, health of the targets → a decision. `lowpass explain` calls it too."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -70,11 +70,11 @@ def choose(
     return Decision(id=request.id, requested=request.model, policy=config.hash, classification=seen, plan=chosen), gate
 
 
-def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, child: Child | None) -> Bound:
+def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child]) -> Bound:
     """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
     and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
     limits, requirements = request.limits, rules.config.sensitivity.classes[decision.classification.data_class]
-    if not rules.pots.budgets and child is None and limits is NO_LIMITS and requirements.thinking_cap is None:
+    if not (rules.pots.budgets or children) and limits is NO_LIMITS and requirements.thinking_cap is None:
         return _UNBOUND
     charged = Charged(
         request_id=request.id,
@@ -86,8 +86,10 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
     )
     binds = rules.pots.binding(charged, named(rules, request, caller))
     accounts = rules.pots.accounts(charged, binds, now_ms())
-    if child is not None:
-        accounts = [account for account in accounts if account.id not in child.replaces] + [child.account()]
+    if children:
+        replaced = {account for child in children for account in child.replaces}
+        accounts += [child.account() for child in children]
+        accounts = [account for account in accounts if account.id not in replaced]
     thinking = [limits.thinking_budget, requirements.thinking_cap, *[budget.thinking_cap for budget in binds]]
     return Bound(
         accounts=tuple(accounts),

@@ -1,6 +1,7 @@
 """The nine steps of a request, in order."""
 
 import asyncio
+from collections.abc import Sequence
 from random import random
 
 from router.choose import Rules, binding, choose, downgrade, index, named
@@ -19,6 +20,7 @@ from router.refusals import budget_exceeded, loop_detected, no_target, store_dow
 from router.settlement import CLIENT_CLOSED, Books, Settlement
 from router.types.account import Child, Refused
 from router.types.clock import clock_ms, now_ms
+from router.types.failure import ErrorKind
 from router.types.plan import Decision, Plan
 from router.types.request import Caller, Request
 from router.types.served import Served, Translation
@@ -48,8 +50,8 @@ class Pipeline:
     async def serve(self, request: Request, caller: Caller, translation: Translation | None = None) -> Served:
         """Raises `ClientError`, with the answer for the client, when no target gives one."""
         rules, settlement = self.rules, Settlement(self._books, request, caller)
-        child = await self._child(rules, request, caller)
-        decision, gate, plan = await self._pay(rules, request, caller, settlement, child)
+        children = await self._children(rules, request, caller)
+        decision, gate, plan = await self._pay(rules, request, caller, settlement, children)
         errand = Errand(request, plan, gate, settlement.purse, _deadline(request))
         answer = await self._dispatch(errand, settlement)
         if isinstance(answer, Opened):
@@ -60,11 +62,12 @@ class Pipeline:
         draw = random()  # noqa: S311 - a share of traffic
         return choose(rules, request, caller, self.health, self._books.learned, draw, route)
 
-    async def _child(self, rules: Rules, request: Request, caller: Caller) -> Child | None:
-        """The budget that was split off for this request, where it names one. Raises `ClientError`."""
-        name = request.limits.budget or caller.budget
-        if not name or name in named(rules, request, caller):
-            return None
+    async def _children(self, rules: Rules, request: Request, caller: Caller) -> list[Child]:
+        """The budgets that were split off, of those that request and key name. Raises `ClientError`."""
+        names = {request.limits.budget, caller.budget} - {""} - named(rules, request, caller)
+        return [await self._child(rules, caller, name) for name in sorted(names)]
+
+    async def _child(self, rules: Rules, caller: Caller, name: str) -> Child:
         try:
             child = await self._books.store.child(name)
         except StoreUnavailable:
@@ -74,7 +77,7 @@ class Pipeline:
         return child
 
     async def _pay(
-        self, rules: Rules, request: Request, caller: Caller, settlement: Settlement, child: Child | None
+        self, rules: Rules, request: Request, caller: Caller, settlement: Settlement, children: Sequence[Child]
     ) -> tuple[Decision, Gate, Plan]:
         """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
         decision, gate = self._choose(rules, request, caller)
@@ -85,7 +88,7 @@ class Pipeline:
         while True:
             if not decision.plan.steps:
                 raise await self._turn_away(settlement, decision, _unserved(request, decision, self.health))
-            bound = binding(rules, request, caller, decision, child)
+            bound = binding(rules, request, caller, decision, children)
             paid = await settlement.reserve(decision, bound)
             if not isinstance(paid, Refused):
                 self._record(decision)
@@ -107,6 +110,8 @@ class Pipeline:
             return await self._dispatcher.walk(errand)
         except UpstreamFailure as error:
             refusal = upstream_failed(error.failure, settlement.purse.attempts)
+            if error.failure.kind is ErrorKind.BUDGET:
+                refusal.status = self.rules.config.budget_status
             settlement.close(refusal.status, error.failure.kind)
             await self._books.durable()
             raise refusal from None

@@ -58,7 +58,9 @@ class Trial:
         return self._done(failure.kind, self._estimated(0) if silent else None)
 
     def abandoned(self) -> Attempt:
-        """The client left before the first output: what the upstream had read by then is charged as estimated."""
+        """The client left before it had anything: what the upstream had read and written by then is charged."""
+        if self.decoder is not None:
+            return self.streamed(self.decoder, "client_gone")
         return self._done("client_gone", self._estimated(0) if self.sent else None)
 
     def _produced(self, decoder: StreamDecoder) -> Usage:

@@ -18,6 +18,8 @@ from router.types.target import Contract
 
 ENDLESS = 2**62
 """Stands for no limit, in nano-USD and in tokens."""
+LENT_PATIENCE_MS = 1_000
+"""How long a request waits for what was split off: it may come back at once, or in a month."""
 _ENDLESS = Amount(ENDLESS, ENDLESS)
 
 
@@ -50,10 +52,12 @@ class Purse:
             self.reservation = structs.replace(self.reservation, granted=self._capped(_ENDLESS))
             return None
         granted = await self._reserve(ask)
-        if isinstance(granted, Refused) and (granted := await self._knowing_what_is_lent(granted)).passing:
+        if isinstance(granted, Refused) and granted.passing:
+            lent = not (await self._knowing_what_is_lent(granted)).passing
+            patience_ms = min(patience_ms, LENT_PATIENCE_MS) if lent else patience_ms
             granted = await self._room.until_there_is(lambda: self._reserve(ask), patience_ms)
         if isinstance(granted, Refused):
-            return granted
+            return await self._knowing_what_is_lent(granted) if granted.passing else granted
         self.reservation = granted
         return None
 

@@ -1,4 +1,8 @@
-"""Makes a request fit what is granted: less thinking first, then a shorter answer; never one without room to answer."""
+"""Makes a request fit what is granted: a shorter answer, less thinking, or both; never one without room to answer.
+
+An answer is capped before the effort is lowered, as long as the usual thinking (p90) and a short answer fit: a cap that
+hardly any answer reaches costs nothing, less thinking costs quality.
+"""
 
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ from router.estimate.learn import MILLE, Learned, leaning
 from router.types.request import Request
 from router.types.target import Capability, Target, Wire
 
-BYTES_PER_TOKEN = 4
-"""Typical of an answer whose provider does not count it."""
 TYPICAL = (17, 73)
 """Tokens in a hundred bytes of words, and of all else: fitted on 4,500 prompts in prose, code, maths and Chinese with
 OpenAI's o200k. The rest that is left to learn has a standard deviation of 11 %; by bytes alone it is 33 %."""
