@@ -31,6 +31,7 @@ def policy(url: str) -> dict[str, Any]:
             "outage": {"fail_open_within_usd": 0.2},
         },
     ]
+    budgets.append({"id": "watched", "limit_usd": 0.001, "window": "lifetime", "routes": ["open"], "soft": True})
     routes = {"race": ordered("slow"), "closed": ordered("short"), "open": ordered("short")}
     return {"version": 1, "targets": targets, "routes": routes, "budgets": budgets}
 
@@ -98,7 +99,9 @@ def test_while_the_server_is_paused_each_rule_holds_and_nothing_hangs(
         redis.resume()
     until(lambda: left.chat("closed").status == 200)
     answered = 1 + granted.count(200)
-    until(lambda: round(budget(right, "open")["spent"] * NANO) == answered * (100 * TOKEN + 20_000))
+    charged = answered * (100 * TOKEN + 20_000)
+    until(lambda: round(budget(right, "open")["spent"] * NANO) == charged)
+    until(lambda: round(budget(right, "watched")["spent"] * NANO) == charged)
 
 
 def test_a_server_that_comes_back_without_its_data_is_told_by_the_ledger(tmp_path: Path, upstream: Upstream) -> None:

@@ -55,6 +55,10 @@ class Leased:
         self._drained: list[Lease] = []
         """Given up, but for the requests that are still open on them."""
         self._local: dict[str, list[tuple[Lease, Hold]]] = {}
+        self._soft: dict[str, list[Account]] = {}
+        """Of local reservations: a soft account refuses nothing, so it needs no lease."""
+        self._owed: list[tuple[Account, int]] = []
+        """What soft accounts are to be charged once the store is back."""
         self._was_gone = False
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -123,17 +127,20 @@ class Leased:
         return True
 
     def _grant(self, request_id: str, accounts: Sequence[Account], ask: Ask) -> Reservation:
-        leases = [self._lease(account) for account in accounts]
-        granted = Amount(*(room(leases, accounts, ask, unit) for unit in Unit))
+        hard = [account for account in accounts if account.hard]
+        leases = [self._lease(account) for account in hard]
+        granted = Amount(*(room(leases, hard, ask, unit) for unit in Unit))
         parts = [
-            (lease, Hold(account.id, account.window_start_ms, account.unit, amount, account.targets))
-            for lease, account in zip(leases, accounts, strict=True)
+            (lease, _hold(account, amount))
+            for lease, account in zip(leases, hard, strict=True)
             if (amount := part(lease, account, granted, ask)) is not None
         ]
         for lease, hold in parts:
             lease.open += hold.amount
         self._local[request_id] = parts
-        return Local(request_id, granted, tuple(hold for _, hold in parts))
+        self._soft[request_id] = [account for account in accounts if not account.hard]
+        soft = (_hold(account, granted.of(account.unit)) for account in self._soft[request_id])
+        return Local(request_id, granted, (*(hold for _, hold in parts), *soft))
 
     def _lease(self, account: Account) -> Lease:
         pot = self._pots.get(account.id)
@@ -156,7 +163,8 @@ class Leased:
             grown.append((lease, structs.replace(hold, amount=hold.amount + by)))
         self._local[reservation.request_id] = grown
         granted = Amount(reservation.granted.usd + extra.usd, reservation.granted.thinking + extra.thinking)
-        return Local(reservation.request_id, granted, tuple(hold for _, hold in grown))
+        soft = (_hold(account, granted.of(account.unit)) for account in self._soft[reservation.request_id])
+        return Local(reservation.request_id, granted, (*(hold for _, hold in grown), *soft))
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
         if not isinstance(reservation, Local):
@@ -164,9 +172,12 @@ class Leased:
             return
         if len(charges) != len(reservation.holds):
             raise ValueError(f"request {reservation.request_id} needs charges, one a hold")
-        for (lease, hold), charge in zip(self._local.pop(reservation.request_id, ()), charges, strict=False):
+        parts = self._local.pop(reservation.request_id, [])
+        for (lease, hold), charge in zip(parts, charges, strict=False):
             lease.open -= hold.amount
             lease.spent[hold.window_start_ms] = lease.spent.get(hold.window_start_ms, 0) + charge
+        soft = self._soft.pop(reservation.request_id, [])
+        self._owed += zip(soft, charges[len(parts) :], strict=False)
 
     async def settled(self) -> None:
         await self._store.settled()
@@ -225,7 +236,10 @@ class Leased:
             pot.lease = None
 
     async def _return(self, now_ms: int) -> None:
-        """Settles the leases that nothing is open on any more."""
+        """Settles the leases that nothing is open on any more, and books what soft accounts were charged meanwhile."""
+        while self._owed:
+            await self._charge(*self._owed[-1], now_ms)
+            self._owed.pop()
         for lease in [lease for lease in self._drained if not lease.open]:
             if lease not in self._drained:
                 continue
@@ -240,12 +254,15 @@ class Leased:
     async def _book(self, lease: Lease, now_ms: int) -> None:
         """What was spent in later windows is booked there, before the lease is settled: it is never free between."""
         for window in [window for window in lease.spent if window != lease.account.window_start_ms]:
-            account = structs.replace(lease.account, window_start_ms=window, hard=False, targets=frozenset())
-            amount = lease.spent[window]
-            booked = await self._store.reserve(self._name(account), [account], exactly(account, amount), now_ms)
+            await self._charge(structs.replace(lease.account, window_start_ms=window), lease.spent[window], now_ms)
             del lease.spent[window]
-            if isinstance(booked, Reservation):
-                self._store.settle(booked, [amount])
+
+    async def _charge(self, account: Account, amount: int, now_ms: int) -> None:
+        """Booked in full, whatever is left."""
+        account = structs.replace(account, hard=False, targets=frozenset())
+        booked = await self._store.reserve(self._name(account), [account], exactly(account, amount), now_ms)
+        if isinstance(booked, Reservation):
+            self._store.settle(booked, [amount])
 
     async def _fill(self, pot: _Pot, now_ms: int) -> None:
         """Up to what its budget allows, less what is still out on leases that are given up."""
@@ -277,3 +294,7 @@ class Leased:
                 await self.tick(clock())
             except Exception:
                 _log.exception("leases of budgets could not be looked after")
+
+
+def _hold(account: Account, amount: int) -> Hold:
+    return Hold(account.id, account.window_start_ms, account.unit, amount, account.targets)
