@@ -126,7 +126,7 @@ def test_splits_closes_and_requests_that_race_share_what_is_there(gateway: Gatew
         spent = sum(helped) + sum(row_of(gateway, reply)["cost"] for reply in replies)
     end = pot(gateway, "races")
     assert (end["spent"], end["held"]) == (usd(spent), 0)
-    assert {reply.status for reply in replies} == {200}
+    assert {200} <= {reply.status for reply in replies} <= {200, 402}, "what is split off is waited for a second"
 
 
 def test_what_is_split_off_is_not_waited_for(gateway: Gateway) -> None:
