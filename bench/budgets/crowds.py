@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 from bench.budgets.load import Answer, Ask, at_once, in_turns, others
 from bench.budgets.policy import CHILDREN, PRIME
 from bench.budgets.site import Pot, Site, until
+from bench.load import LoadError
 
 LANES = 32
 PRIMING = 60
@@ -22,6 +23,8 @@ class Crowd(Struct, frozen=True):
     processes: int
     requests: int
     answered: int
+    shortened: int
+    """Of the answered: ended before their end, by a cap or where the budget ended."""
     refused: int
     others: dict[str, int]
     """By status, where it was neither; of streams that the client cut there are some."""
@@ -104,6 +107,8 @@ class Crowds:
         until(lambda: self._site.open_requests() == 0, 10)
         right = self._site.books_right()
         pots = self._site.pots()
+        if missing := [budget for budget in budgets if budget not in pots]:
+            raise LoadError(f"{name}: nothing was booked in {missing[0]}; answers by status: {others(answers)}")
         bound = [pots[budget] for budget in budgets]
         return Crowd(
             name=name,
@@ -111,6 +116,7 @@ class Crowds:
             processes=self._processes,
             requests=len(answers),
             answered=sum(one.answered for one in answers),
+            shortened=sum(one.answered and one.shortened for one in answers),
             refused=sum(one.refused for one in answers),
             others=others(answers),
             limit=sum(pot.limit for pot in bound),

@@ -66,7 +66,12 @@ class Answer(Struct, frozen=True):
 
     @property
     def refused(self) -> bool:
-        return self.status == 402
+        """By a budget that it names."""
+        return self.status == 402 and b'"budget":{' in self.body
+
+    @property
+    def shortened(self) -> bool:
+        return b'"finish_reason":"length"' in self.body
 
     @property
     def cost(self) -> int | None:

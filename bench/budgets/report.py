@@ -56,13 +56,13 @@ def render(report: Report) -> str:
 
 
 def _crowds(crowds: Sequence[Crowd]) -> str:
-    title = ["crowd", "store", "processes", "requests", "answered", "refused", "other"]
+    title = ["crowd", "store", "processes", "requests", "answered", "shortened", "refused", "other"]
     title += ("spent ÷ limit", "overshoot", "false refusals", "books")
     return _table(title, map(_crowd, crowds))
 
 
 def _crowd(one: Crowd) -> tuple[object, ...]:
-    counts = (one.requests, one.answered, one.refused, sum(one.others.values()))
+    counts = (one.requests, one.answered, one.shortened, one.refused, sum(one.others.values()))
     share = f"{one.spent / one.limit:.1%}"
     return (
         one.name,

@@ -29,7 +29,9 @@ _POLL_S = 0.02
 _GREETING = b"lowpass answers at"
 """The last that a gateway says before it serves, with all of its workers."""
 _BOOKED = "SELECT request_id, account, charged, held FROM bookings"
-_OPEN = "SELECT count(*) FROM bookings WHERE charged IS NULL AND request_id IN (SELECT id FROM requests)"
+_OPEN = (
+    "SELECT count(DISTINCT request_id) FROM bookings WHERE charged IS NULL AND request_id IN (SELECT id FROM requests)"
+)
 
 
 class Pot(Struct, frozen=True):
