@@ -187,6 +187,7 @@ def test_what_is_over_goes_away_by_itself() -> None:
             assert isinstance(granted, Reservation)
             store.settle(granted, [5] * 4)
             await store.settled()
+            await store.recover(NOW)
             await asyncio.sleep(1.1)
             with gateways.server.client() as client:
                 return {str(key).partition(":")[2]: int(str(client.pttl(key))) for key in client.scan_iter()}

@@ -1,7 +1,7 @@
 """Leases in Redis: a process renews one key; what a process that stopped renewing still holds is charged."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from router.budget.redis.children import RedisChildren
 from router.budget.redis.link import Argument
@@ -9,11 +9,13 @@ from router.budget.redis.rows import Rows
 from router.budget.redis.scripts import strings
 from router.budget.redis.server import RedisServer, Reply
 from router.budget.redis.settle import DONE, NEEDS
+from router.types.account import Hold, Unit
 
 RECOVERED_MS = 86_400_000
 """How long a hold that was recovered can still be corrected to the true charge."""
 
 _Held = list[tuple[str, int, int]]
+"""Account, window start, amount."""
 
 
 class Recovery:
@@ -43,7 +45,13 @@ class Recovery:
         return count
 
     async def _charge(self, owner: str, request_id: str) -> bool:
-        held = await self._held(request_id)
+        fields = strings(await self._server.ask("HGETALL", self._server.keys.requests + request_id))
+        request = dict(zip(fields[::2], fields[1::2], strict=True))
+        if "s" in request:
+            self._rows.settled(request_id, *_settled(request))
+            await self._server.ask("SREM", self._server.keys.owner(owner), request_id)
+            return False
+        held = _held(request)
         reply = await self._settle(owner, request_id, held, ())
         if reply[0] == NEEDS:
             above = await self._children.ancestors(str(reply[1]))
@@ -54,16 +62,6 @@ class Recovery:
         self._rows.followed(reply[1:])
         return True
 
-    async def _held(self, request_id: str) -> _Held:
-        """Account, window start, amount."""
-        fields = strings(await self._server.ask("HGETALL", self._server.keys.requests + request_id))
-        found = []
-        for name, amount in zip(fields[::2], fields[1::2], strict=True):
-            start, bar, account = name.partition("|")
-            if bar:
-                found.append((account, int(start), int(amount)))
-        return found
-
     async def _settle(self, owner: str, request_id: str, held: _Held, above: Sequence[str]) -> Reply:
         keys = self._server.keys
         touched = [keys.requests + request_id, keys.owner(owner), keys.owners]
@@ -72,3 +70,24 @@ class Recovery:
         for booking in held:
             arguments += booking
         return await self._server.run("settle", touched, *arguments, *above)
+
+
+def _held(request: Mapping[str, str]) -> _Held:
+    found = []
+    for name, amount in request.items():
+        start, bar, account = name.partition("|")
+        if bar:
+            found.append((account, int(start), int(amount)))
+    return found
+
+
+def _settled(request: Mapping[str, str]) -> tuple[list[Hold], list[int]]:
+    """What settle.lua noted of a request whose owner died before it wrote the rows."""
+    holds, charges = [], []
+    for name, amounts in request.items():
+        if name.startswith("c|"):
+            _, start, account = name.split("|", 2)
+            held, charged = amounts.split("|")
+            holds.append(Hold(account, int(start), Unit.USD, int(held)))
+            charges.append(int(charged))
+    return holds, charges

@@ -46,6 +46,13 @@ class Settlements:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._climbing: set[asyncio.Task[None]] = set()
         self._number = 0
+        self._written: list[str] = []
+        """Requests whose rows are queued: this process answers for them until the ledger has them."""
+
+    def written(self) -> list[str]:
+        """Since the last time."""
+        written, self._written = self._written, []
+        return written
 
     def end(self, request_id: str, holds: Sequence[Hold], charges: Sequence[int], *, drop: bool = False) -> None:
         """A second end of the same request, while the first is on its way, is none."""
@@ -119,6 +126,8 @@ class Settlements:
             if not ending.drop:
                 self._rows.settled(ending.request_id, ending.holds, ending.charges)
             self._rows.followed(moved)
+        if not ending.drop:
+            self._written.append(ending.request_id)
 
     def _wake(self, upto: int | None) -> None:
         """Those who wait for endings before this one; None: all, as the server is gone."""

@@ -60,6 +60,8 @@ class RedisBudgets:
     async def stop(self) -> None:
         """What can be settled now is settled."""
         await self.settled()
+        with suppress(StoreUnavailable):
+            await self._let_go()
         await self._server.stop()
 
     @property
@@ -155,9 +157,16 @@ class RedisBudgets:
 
     async def recover(self, now_ms: int) -> int:
         """Leases run by the server's clock."""
+        await self._let_go()
         count = await self._recovery.run()
         await self._children.close_expired(now_ms)
         return count
+
+    async def _let_go(self) -> None:
+        """Of settled requests whose rows the ledger has by now; until then whoever buries this process writes them."""
+        if written := self._settlements.written():
+            await self._journal.committed()
+            await self._server.ask("SREM", self._mine, *written)
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         arguments = [at for account in accounts for at in (account.window_start_ms, account.since_ms)]

@@ -52,13 +52,20 @@ for i = 1, count do
   if up then follow(id, keys, reply, request.s and keys[string.match(up, '^%d+|(.*)$')]) end
 end
 
-redis.call('SREM', KEYS[3], ARGV[3])
+-- A settled request stays its owner's until its rows are in the ledger: should the owner die before, whoever recovers
+-- it writes them, from c|<window start>|<account> = <held>|<charged>.
+if mode ~= 'settle' then redis.call('SREM', KEYS[3], ARGV[3]) end
 if mode == 'recover' then
   redis.call('HDEL', KEYS[2], 'o')
   redis.call('HSET', KEYS[2], 'r', 1)
 elseif not request.s then
   redis.call('DEL', KEYS[2])
   redis.call('HSET', KEYS[2], 's', 1)
+  if mode == 'settle' then redis.call('SADD', KEYS[3], ARGV[3]) end
+  for i = 1, count do
+    local id, start, charge = ARGV[4 + 3 * i], ARGV[5 + 3 * i], ARGV[6 + 3 * i]
+    redis.call('HSET', KEYS[2], 'c|' .. start .. '|' .. id, (request[start .. '|' .. id] or 0) .. '|' .. charge)
+  end
 end
 if not request.s then redis.call('PEXPIRE', KEYS[2], ARGV[5]) end
 return reply
