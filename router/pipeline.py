@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from random import random
 
 from router.choose import Rules, binding, choose, downgrade, index, named
@@ -111,7 +112,7 @@ class Pipeline:
         except UpstreamFailure as error:
             refusal = upstream_failed(error.failure, settlement.purse.attempts)
             if error.failure.kind is ErrorKind.BUDGET:
-                refusal.status = self.rules.config.budget_status
+                refusal = await self._short(errand, settlement, refusal)
             settlement.close(refusal.status, error.failure.kind)
             await self._books.durable()
             raise refusal from None
@@ -125,6 +126,17 @@ class Pipeline:
         except Exception:
             settlement.close(500, "internal_error")
             raise
+
+    async def _short(self, errand: Errand, settlement: Settlement, failed: ClientError) -> ClientError:
+        """What was held fits no target: the client hears of the budget, and of the attempts that used it up."""
+        refused = None
+        with suppress(StoreUnavailable):
+            refused = await settlement.purse.shortage(errand.plan.steps)
+        if refused is None:
+            return failed
+        refusal = budget_exceeded(refused, self.rules.config.budget_status)
+        refusal.extra |= failed.extra
+        return refusal
 
     def _stream(
         self,

@@ -98,6 +98,20 @@ class Purse:
         grew, self.reservation = grown.granted != held, grown
         return grew
 
+    async def shortage(self, steps: Sequence[Candidate]) -> Refused | None:
+        """The limit that has least left, where no step fits any more; None: it was a cap on thinking, no budget.
+
+        Raises `StoreUnavailable`.
+        """
+        least, hard = _least(steps), [account for account in self._bound.accounts if account.hard]
+        balances = await self._store.balances(hard) if hard else []
+        found = [
+            Refused(account=account, spent=balance.spent, held=balance.held, needed=least.of(account.unit))
+            for account, balance in zip(hard, balances, strict=True)
+        ]
+        found += [Refused(account=cap, spent=0, held=0, needed=least.of(cap.unit)) for cap in self._bound.caps]
+        return min(found, key=lambda refused: refused.left - refused.needed, default=None)
+
     def _within_reach(self, step: Candidate, found: Fit) -> Fit:
         """A metered stream is never asked for more than all of the budgets together could pay for."""
         left, more = self.left(step.target.id), self._reach()

@@ -38,10 +38,12 @@ def policy(url: str) -> dict[str, Any]:
         "always-first": ordered("always", "plain"),
         "small-first": ordered("small", "plain"),
         "tagged": ordered("plain"),
+        "placed": ordered("plain"),
     }
     budgets = [
         {"id": "tight", "limit_usd": 0.001, "window": "day", "routes": ["tight"]},
         {"id": "spent", "limit_usd": 0.00015, "window": "hour", "routes": ["spent"]},
+        {"id": "place", "limit_usd": 0.0000001, "scope": "target", "window": "lifetime", "routes": ["placed"]},
         {"id": "named", "limit_usd": 0.0000001, "window": "lifetime", "routes": ["tagged"], "tags": ["capped"]},
     ]
     return {"version": 1, "targets": targets, "routes": routes, "budgets": budgets}
@@ -76,6 +78,15 @@ def test_a_budget_that_is_too_small_refuses_and_says_which(gateway: Gateway, ups
     row = gateway.row(reply.headers["x-request-id"])
     assert (row["state"], row["status"], row["error"], row["cost"]) == ("released", 402, "budget_exceeded", 0)
     assert gateway.chat("tagged").status == 200
+
+
+def test_a_budget_of_the_only_target_says_so_too(gateway: Gateway, upstream: Upstream) -> None:
+    reply = gateway.chat("placed")
+    budget = reply.error["budget"]
+    assert (reply.status, reply.error["code"], reply.error["kind"]) == (402, "budget_exceeded", "budget")
+    assert (budget["id"], budget["scope"], budget["value"], budget["spent"]) == ("place", "target", "plain", 0)
+    assert budget["needed"] > budget["limit"]
+    assert upstream.requests == []
 
 
 def test_the_official_client_does_not_try_a_spent_budget_again(gateway: Gateway, upstream: Upstream) -> None:
