@@ -73,7 +73,7 @@ class Pipeline:
             child = await self._books.store.child(name)
         except StoreUnavailable:
             raise store_down() from None
-        if child is None or not child.open_at(now_ms()) or not _may_use(caller, child):
+        if child is None or not child.open_at(now_ms()) or not child.usable_by(caller):
             raise unknown_budget(name, [budget.id for budget in rules.config.budgets])
         return child
 
@@ -178,11 +178,6 @@ class Pipeline:
     def _record(self, decision: Decision) -> None:
         document = encode(explain(decision))
         record(self._books.journal, decision.id, now_ms(), decision.policy, document)
-
-
-def _may_use(caller: Caller, child: Child) -> bool:
-    """A budget that was split off is for the key that did it, and for its team."""
-    return caller.id == child.key or bool(child.team and caller.team == child.team)
 
 
 def _unserved(request: Request, decision: Decision, health: Health) -> ClientError:

@@ -182,11 +182,10 @@ class Settlement:
         return self.translation.feed(events) if self.translation is not None else events
 
     def closing(self, opened: Opened, usage: bytes) -> bytes:
-        stopped = opened.meter is not None and opened.meter.stopped
         if self.translation is not None:
-            last = self.translation.feed(finish(opened.first, opened.trial.call)) if stopped else b""
+            last = self.translation.feed(finish(opened.first, opened.trial.call)) if opened.stopped else b""
             return last + self.translation.final(usage)
-        return closing(opened.first, opened.trial.call, usage) if stopped else opened.decoder.final(usage)
+        return closing(opened.first, opened.trial.call, usage) if opened.stopped else opened.decoder.final(usage)
 
     def broken(self, failure: Failure) -> bytes:
         if self.translation is not None:

@@ -75,8 +75,7 @@ class Stores:
 
     def _within(self, account: Account) -> int:
         """What this process may spend of an account while the store is gone."""
-        rules = {budget.id: budget.outage for budget in self._budgets()}
-        outage = rules.get(account.budget)
+        outage = next((budget.outage for budget in self._budgets() if budget.id == account.budget), None)
         return nano_from_usd(outage.fail_open_within_usd) if isinstance(outage, FailOpenWithin) else 0
 
 

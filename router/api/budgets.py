@@ -62,7 +62,7 @@ class Desk:
     async def listed(self, caller: Caller, said: Limits) -> list[Standing]:
         if REPORTS in caller.scopes:
             return await measured(self._store, await every(self._store, self._rules().pots.budgets, self._clock()))
-        own = [of_child(child) for child in await self._store.children() if _owns(caller, child)]
+        own = [of_child(child) for child in await self._store.children() if child.usable_by(caller)]
         return await measured(self._store, [*self._binding(caller, said).values(), *own])
 
     async def one(self, identifier: str, caller: Caller, said: Limits) -> Standing:
@@ -94,7 +94,7 @@ class Desk:
         child = await self._store.child(identifier)
         if child is None and any(identifier.partition("|")[0] == budget.id for budget in self._rules().pots.budgets):
             raise wrong("id", f"'{identifier}' is a budget of the policy: only what was split off can be closed.")
-        if child is None or not _owns(caller, child):
+        if child is None or not child.usable_by(caller):
             raise ClientError(404, "not_found", f"This key has split off no budget '{identifier}'.", param="id")
         closed = await self._store.close(identifier, self._clock())
         return (await measured(self._store, [of_child(closed or child)]))[0]
@@ -120,7 +120,7 @@ class Desk:
         if len(of_budget) > 1:
             raise _several(identifier, of_budget)
         child = await self._store.child(identifier)
-        if child is not None and _owns(caller, child):
+        if child is not None and child.usable_by(caller):
             return of_child(child)
         return of_budget[0] if of_budget else None
 
@@ -177,10 +177,6 @@ def _time(moment_ms: int | None) -> str | None:
 
 def _limits(request: Request) -> Limits:
     return limits(request.scope["headers"], None)
-
-
-def _owns(caller: Caller, child: Child) -> bool:
-    return child.key == caller.id or (child.team != "" and child.team == caller.team)
 
 
 def _charged(route: str, caller: Caller, said: Limits, targets: tuple[str, ...]) -> Charged:

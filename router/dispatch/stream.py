@@ -43,8 +43,7 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
         async for events in metered(opened):
             if events:
                 yield ending.render(events)
-        stopped = opened.meter is not None and opened.meter.stopped
-        error = STOPPED if stopped else "" if decoder.finished else _CUT.kind
+        error = STOPPED if opened.stopped else "" if decoder.finished else _CUT.kind
     except UpstreamFailure as upstream:
         failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
     finally:

@@ -58,6 +58,11 @@ class Opened(Struct, frozen=True):
     meter: Meter | None
 
     @property
+    def stopped(self) -> bool:
+        """It ended where its budget did."""
+        return self.meter is not None and self.meter.stopped
+
+    @property
     def lowered(self) -> tuple[str, ...]:
         return self.trial.fit.lowered
 
@@ -171,7 +176,7 @@ class Dispatcher:
         fold = Fold(trial.call.endpoint)
         async for events in metered(opened):
             fold.feed(events)
-        stopped = opened.meter is not None and opened.meter.stopped
+        stopped = opened.stopped
         if not (decoder.finished or stopped):
             raise UpstreamFailure(Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer."))
         opened.response.close()

@@ -4,6 +4,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from router.types.request import Caller
+
 
 class Unit(StrEnum):
     """What a budget counts."""
@@ -166,6 +168,10 @@ class Child(Struct, frozen=True, kw_only=True):
     def open_at(self, now_ms: int) -> bool:
         """It takes new requests."""
         return self.closed_ms is None and (self.expires_at_ms is None or self.expires_at_ms > now_ms)
+
+    def usable_by(self, caller: Caller) -> bool:
+        """It is for the key that split it off, and for that key's team."""
+        return caller.id == self.key or bool(self.team and caller.team == self.team)
 
     def account(self) -> Account:
         return Account(
