@@ -179,21 +179,23 @@ def _kill_under_load(gateway: Gateway, server: Server) -> None:
     crowd = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
     for thread in crowd:
         thread.start()
-    until(lambda: len(replies) > 100)
-    server.kill()
-    until(lambda: any(reply.status == 503 for reply in replies))
-    until(lambda: gateway.chat("auto").status == 503)
-    down = gateway.chat("auto")
-    assert down.error["code"] == "ledger_unavailable"
-    assert gateway.get("/health/live").status == 200
-    for path in ("/v1/reports/spend", "/dashboard", f"/v1/decisions/{replies[0].headers['x-request-id']}"):
-        refused = gateway.get(path)
-        assert (refused.status, refused.error["code"]) == (503, "ledger_unavailable")
-    server.start()
-    until(lambda: gateway.chat("auto").status == 200, 10)
-    stop.set()
-    for thread in crowd:
-        thread.join(10)
+    try:
+        until(lambda: len(replies) > 100)
+        server.kill()
+        until(lambda: any(reply.status == 503 for reply in replies))
+        until(lambda: gateway.chat("auto").status == 503)
+        down = gateway.chat("auto")
+        assert down.error["code"] == "ledger_unavailable"
+        assert gateway.get("/health/live").status == 200
+        for path in ("/v1/reports/spend", "/dashboard", f"/v1/decisions/{replies[0].headers['x-request-id']}"):
+            refused = gateway.get(path)
+            assert (refused.status, refused.error["code"]) == (503, "ledger_unavailable")
+        server.start()
+        until(lambda: gateway.chat("auto").status == 200, 20)
+    finally:
+        stop.set()
+        for thread in crowd:
+            thread.join(10)
     assert set(Counter(reply.status for reply in replies)) == {200, 503}
     assert slowest[0] < 8
     answered = {reply.headers["x-request-id"] for reply in replies if reply.status == 200}

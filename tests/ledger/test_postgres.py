@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ from router.ledger.postgres import pipe as pipe_module
 from router.ledger.postgres import queue as queue_module
 from router.ledger.postgres.journal import PostgresJournal
 from router.ledger.postgres.ledger import PostgresLedger
+from router.ledger.postgres.pipe import Pipe
+from router.ledger.postgres.queue import Item
 from router.types.journal import Journal, LedgerUnavailable
 from router.types.secret import Secret
 from tests.ledger.books import found, with_ledger
@@ -190,6 +192,30 @@ def test_what_waits_is_bounded(
         with_ledger(ledger, work)
     assert scores(ledger) == list(range(10))
     assert "15 rows found no room" in caplog.text
+
+
+def test_a_crowd_that_is_refused_meanwhile_keeps_no_ledger_from_its_return(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refusal is a row, so that another one waits whenever a transaction is over."""
+    ledger, commit = at(server.database()), Pipe.commit
+
+    async def work(journal: Journal) -> None:
+        async def crowded(pipe: Pipe, items: Sequence[Item]) -> None:
+            await commit(pipe, items)
+            if not journal.available:
+                journal.add(FEEDBACK, ("r", len(items), 1, "client"))
+
+        monkeypatch.setattr(Pipe, "commit", crowded)
+        server.kill()
+        journal.add(FEEDBACK, ("r", 0, 1, "client"))
+        await asyncio.wait_for(lost(journal), 5)
+        await asyncio.to_thread(server.start)
+        await asyncio.wait_for(available(journal), 10)
+        await journal.committed()
+
+    with_ledger(ledger, work)
+    assert len(scores(ledger)) == 2
 
 
 def test_a_journal_is_a_journal_from_its_first_moment(postgres: Server) -> None:

@@ -20,8 +20,8 @@ RETRY_S = 0.5
 """How long after a failure the server is tried again."""
 END_S = 5.0
 """How long the end of a gateway waits for rows to be written."""
-LARGEST_COMMIT = 2_000
-"""Statements of one transaction: what gathered during an outage is written in several."""
+LARGEST_COMMIT = 500
+"""Statements of one transaction: what gathered during an outage is written in several, each well within its time."""
 _log = logging.getLogger(__name__)
 
 
@@ -122,7 +122,8 @@ class PostgresJournal:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        if not self.available and not self._queue:
+        # Requests that are refused add rows meanwhile: an empty queue may never come.
+        if not self.available and len(self._queue) < LARGEST_COMMIT:
             self.available = True
             dropped, self._queue.dropped = self._queue.dropped, 0
             _log.warning("the ledger can be written again; %d rows found no room meanwhile", dropped)
