@@ -28,7 +28,7 @@ from router.api.rest import rest
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget
 from router.budget.loops.breaker import ROWS, Breaker
-from router.choose import choose, index
+from router.choose import check, choose, index
 from router.config import Config, Watcher, engines_needed, load, problems
 from router.decide.explain import Explained, explain
 from router.decide.health import Health
@@ -112,7 +112,9 @@ def explain_request(path: Path, body: bytes) -> Explained:
     rules = index(load_policy(path, _unlaunched(path)))
     request = parse(Endpoint.CHAT, new_id(), body, ())
     draw = random()  # noqa: S311 - a share of traffic
-    decision, _ = choose(rules, request, OPEN, Health(time.monotonic), Learned(), draw)
+    check(rules, request, OPEN)
+    screened = rules.screen.alone(request, OPEN)
+    decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), Learned(), draw)
     return explain(decision)
 
 
@@ -168,7 +170,7 @@ class Gateway:
         books = Books(
             self._journal, self._budgets, learned_from(self._ledger), self._telemetry, self._alerts.touch, self._breaker
         )
-        self._pipeline = Pipeline(config, books, dispatcher, self._health)
+        self._pipeline = Pipeline(config, books, self._stores.sessions, dispatcher, self._health)
         self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest())
 
     async def start(self) -> None:

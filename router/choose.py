@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from router.budget.budget import Budget, Charged, Downgrade
 from router.budget.pots import Pots
-from router.classify.classify import Classifier
 from router.config.config import Config, Route
 from router.decide.eligible import Gate
 from router.decide.health import Health
@@ -18,6 +17,7 @@ from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
 from router.estimate.thinking import fits_thinking
 from router.refusals import unknown_model
+from router.screen import Screen, Screened
 from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
 from router.types.plan import Decision
@@ -32,8 +32,7 @@ class Rules(Struct, frozen=True):
     """A config, indexed once for all its requests."""
 
     config: Config
-    ranks: Mapping[str, int]
-    classifier: Classifier
+    screen: Screen
     pots: Pots
     routes: Mapping[str, tuple[Route, tuple[Target, ...]]]
     """By the `model` that a client sends: routes, and every target by its own id as a route that pins it."""
@@ -46,26 +45,26 @@ def index(config: Config) -> Rules:
         for name, route in (dict(config.routes) | pins).items()
     }
     sensitivity = config.sensitivity
-    ranks = {name: rank for rank, name in enumerate(sensitivity.classes)}
-    classifier = Classifier(sensitivity.detectors, ranks, sensitivity.default)
-    return Rules(config, ranks, classifier, Pots(config.budgets), routes)
+    return Rules(config, Screen(sensitivity, sensitivity.ranks()), Pots(config.budgets), routes)
 
 
 def choose(
-    rules: Rules, request: Request, caller: Caller, health: Health, learned: Learned, draw: float, model: str = ""
+    rules: Rules,
+    request: Request,
+    caller: Caller,
+    screened: Screened,
+    health: Health,
+    learned: Learned,
+    draw: float,
+    model: str = "",
 ) -> tuple[Decision, Gate]:
-    """Raises `ClientError` for names that the policy does not know or the key may not use.
-
-    `model`: a route that the policy sends the request to in place of the one that it names.
-    """
+    """Of a request that `check` let pass. `model`: a route that the policy sends it to in place of the one it names."""
     config = rules.config
     route, targets = rules.routes[model] if model else _route(rules, request.model, caller)
-    _check_class(rules, request.limits.data_class)
-    seen = rules.classifier.classify(request)
-    requirements = config.sensitivity.classes[seen.data_class]
+    seen, now = screened.classification, now_ms()
     within = partial(fits_thinking, learned=learned)
-    gate = Gate(request, caller, seen, requirements, health.resting, within)
-    estimates = partial(estimate, learned=learned, task=seen.task, at_ms=now_ms())
+    gate = Gate(request, caller, seen, rules.screen.guard, screened.redacted, now, health.resting, within)
+    estimates = partial(estimate, learned=learned, task=seen.task, at_ms=now)
     chosen = plan(route.name, route.strategy, targets, gate, estimates, draw)
     return Decision(id=request.id, requested=request.model, policy=config.hash, classification=seen, plan=chosen), gate
 
@@ -73,7 +72,7 @@ def choose(
 def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child]) -> Bound:
     """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
     and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
-    limits, requirements = request.limits, rules.config.sensitivity.classes[decision.classification.data_class]
+    limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
     if not (rules.pots.budgets or children) and limits is NO_LIMITS and requirements.thinking_cap is None:
         return _UNBOUND
     charged = Charged(
@@ -134,7 +133,10 @@ def may_name(rules: Rules, caller: Caller, name: str) -> bool:
     return name in caller.targets or not (caller.targets or caller.routes)
 
 
-def _check_class(rules: Rules, name: str) -> None:
-    if name and name not in rules.ranks:
-        message = f"Unknown data class '{name}'. The policy declares: {', '.join(rules.ranks)}."
+def check(rules: Rules, request: Request, caller: Caller) -> None:
+    """Raises `ClientError` for names that the policy does not know or the key may not use."""
+    _route(rules, request.model, caller)
+    name = request.limits.data_class
+    if name and name not in rules.screen.ranks:
+        message = f"Unknown data class '{name}'. The policy declares: {', '.join(rules.screen.ranks)}."
         raise ClientError(400, "invalid_request_error", message, param="x-lowpass-data-class")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from random import random
 
-from router.choose import Rules, binding, choose, downgrade, index, named
+from router.choose import Rules, binding, check, choose, downgrade, index, named
 from router.config.config import Config
 from router.decide.eligible import Gate
 from router.decide.explain import encode, explain
@@ -18,6 +18,7 @@ from router.dispatch.walk import Answered, Dispatcher, Opened
 from router.errors import ClientError, UpstreamFailure
 from router.ledger.write import record
 from router.refusals import budget_exceeded, loop_detected, no_target, store_down, unknown_budget, upstream_failed
+from router.screen import Screened
 from router.settlement import CLIENT_CLOSED, Books, Settlement
 from router.types.account import Child, Refused
 from router.types.clock import clock_ms, now_ms
@@ -25,6 +26,7 @@ from router.types.failure import ErrorKind
 from router.types.plan import Decision, Plan
 from router.types.request import Caller, Request
 from router.types.served import Served, Translation
+from router.types.session import SessionStore
 from router.types.store import StoreUnavailable
 from router.types.usage import Usage
 from router.usage_json import usage_json
@@ -33,17 +35,20 @@ from router.usage_json import usage_json
 class Pipeline:
     """Steps 1, 2 and 8 are the HTTP edge's (`router.api`). `adopt` swaps the whole policy between two requests."""
 
-    def __init__(self, config: Config, books: Books, dispatcher: Dispatcher, health: Health) -> None:
+    def __init__(
+        self, config: Config, books: Books, sessions: SessionStore, dispatcher: Dispatcher, health: Health
+    ) -> None:
         self.rules: Rules = index(config)
         self.health = health
-        self._books, self._dispatcher = books, dispatcher
+        self._books, self._sessions, self._dispatcher = books, sessions, dispatcher
 
     def adopt(self, config: Config) -> None:
         self.rules = index(config)
 
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides, and keeps the decision, without calling anyone."""
-        decision, _ = self._choose(self.rules, request, caller)
+        screened = await self._screen(self.rules, request, caller)
+        decision, _ = self._choose(self.rules, request, caller, screened)
         self._record(decision)
         await self._books.durable()
         return decision
@@ -59,9 +64,15 @@ class Pipeline:
             return self._stream(decision, errand, settlement, answer, translation)
         return await self._whole(decision, errand, settlement, answer)
 
-    def _choose(self, rules: Rules, request: Request, caller: Caller, route: str = "") -> tuple[Decision, Gate]:
+    async def _screen(self, rules: Rules, request: Request, caller: Caller) -> Screened:
+        check(rules, request, caller)
+        return await rules.screen.look(request, caller, self._sessions)
+
+    def _choose(
+        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
+    ) -> tuple[Decision, Gate]:
         draw = random()  # noqa: S311 - a share of traffic
-        return choose(rules, request, caller, self.health, self._books.learned, draw, route)
+        return choose(rules, request, caller, screened, self.health, self._books.learned, draw, route)
 
     async def _children(self, rules: Rules, request: Request, caller: Caller) -> list[Child]:
         """The budgets that were split off, of those that request and key name. Raises `ClientError`."""
@@ -81,7 +92,8 @@ class Pipeline:
         self, rules: Rules, request: Request, caller: Caller, settlement: Settlement, children: Sequence[Child]
     ) -> tuple[Decision, Gate, Plan]:
         """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
-        decision, gate = self._choose(rules, request, caller)
+        screened = await self._screen(rules, request, caller)
+        decision, gate = self._choose(rules, request, caller, screened)
         looped = self._books.breaker.check(request, caller, now_ms())
         if looped is not None:
             raise await self._turn_away(settlement, decision, loop_detected(looped))
@@ -100,7 +112,7 @@ class Pipeline:
                 raise await settlement.refuse(budget_exceeded(paid, rules.config.budget_status))
             tried.add(other)
             settlement.lowered = ("route",)
-            decision, gate = self._choose(rules, request, caller, other)
+            decision, gate = self._choose(rules, request, caller, screened, other)
 
     async def _turn_away(self, settlement: Settlement, decision: Decision, refusal: ClientError) -> ClientError:
         self._record(decision)

@@ -16,6 +16,7 @@ from router.types.classification import Task
 from router.types.journal import Journal, LocalJournal
 from router.types.money import nano_from_usd
 from router.types.secret import Secret
+from router.types.session import CLEAN, SessionStore, Taint
 from router.types.store import BudgetStore
 
 if TYPE_CHECKING:
@@ -23,6 +24,20 @@ if TYPE_CHECKING:
 
 LEARNED_FROM = 4_096
 """Attempts of the ledger that a new process learns from: tens of milliseconds."""
+
+
+class MemorySessions:
+    """Of one process."""
+
+    def __init__(self) -> None:
+        self._taints: dict[str, Taint] = {}
+
+    async def taint(self, session: str) -> Taint:
+        return self._taints.get(session, CLEAN)
+
+    async def add(self, session: str, taint: Taint) -> None:
+        before = await self.taint(session)
+        self._taints[session] = Taint(before.firm | taint.firm, before.found | taint.found)
 
 
 class Stores:
@@ -37,6 +52,7 @@ class Stores:
         budgets: Callable[[], Sequence[Budget]],
     ) -> None:
         self._url, self._rows, self._ledger, self._budgets = url, rows, ledger, budgets
+        self.sessions: SessionStore = MemorySessions()
         self.store: BudgetStore = SqliteBudgets(local, LEASE_MS) if url is None else self._distributed(url)
 
     def _distributed(self, url: Secret) -> BudgetStore:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from adapters.catalog.tables import Loader, read_tables
 from router.types.price import Price
 from router.types.pricelist import priced
-from router.types.target import Capability, Model, Provider, Quirks, Thinking, Wire
+from router.types.target import Capability, Licence, Model, Provider, Quirks, Thinking, Wire
 
 _FOLDER = Path(__file__).parent
 
@@ -80,6 +80,7 @@ def _cards(
         facts = {name: value for name, value in _fields(card).items() if name != "name"}
         if not prices.get(identifier):
             raise ValueError(f"prices/{prefix}.yaml: {short} is missing")
+        facts["licence"] = Licence(id=card.licence)
         price = next(iter(prices[identifier].values()))
         yield identifier, (Model(id=identifier, name=card.name or short, price=price, **facts), file.provider)
 

@@ -11,7 +11,7 @@ from router.api.responses import to_chat
 from router.api.shape import Chat, Completion, Embedding, Fields, Responses
 from router.api.text import NO_MEDIA, Content, Media, dense, messages, others, strings, wide
 from router.errors import ClientError
-from router.types.request import Endpoint, Request
+from router.types.request import Endpoint, Passage, Request
 from router.types.target import Capability
 
 MOST_CHOICES = 128
@@ -33,7 +33,7 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
         data.decode()
         body = _BODY.decode(data)
         if endpoint is Endpoint.RESPONSES:
-            return _responses(request_id, body, headers)
+            return msgspec.structs.replace(_responses(request_id, body, headers), raw=data)
         fields = _SHAPES[endpoint].decode(data)
     except msgspec.ValidationError as error:
         raise _wrong_type(error) from None
@@ -42,7 +42,7 @@ def parse(endpoint: Endpoint, request_id: str, data: bytes, headers: Iterable[tu
     except RecursionError:
         raise _bad("The body is nested too deeply.", None) from None
     request: Request = _READERS[endpoint](request_id, body, fields, headers)
-    return request
+    return msgspec.structs.replace(request, raw=data)
 
 
 def _bad(message: str, param: str | None) -> ClientError:
@@ -78,7 +78,7 @@ def _chat(
         body,
         fields,
         headers,
-        text="\n".join(content.texts + others(body, "messages")),
+        passages=content.passages + others(body, "messages"),
         prompt=_prompt(body, fields, content, needs),
         media=content.media,
         needs=needs,
@@ -102,16 +102,16 @@ def _native(
 ) -> Request:
     """A request that only a provider's own Responses endpoint can serve: built-in tools, stored prompts, grammars."""
     fields = _SHAPES[Endpoint.RESPONSES].decode(msgspec.json.encode(body))
-    texts = [text for raw in body.values() for text in strings(raw) if not text.startswith("data:")]
-    text = "\n".join(texts)
+    found = [passage for name, raw in body.items() for passage in strings(raw, (name,))]
+    passages = [passage for passage in found if not passage.text.startswith("data:")]
     request = _request(
         Endpoint.RESPONSES,
         request_id,
         body,
         fields,
         headers,
-        text=text,
-        prompt=text.encode(),
+        passages=passages,
+        prompt=_text(passages),
         media=_native_media(body),
         needs=_NATIVE,
         max_output=_tokens(fields.max_output_tokens, "max_output_tokens"),
@@ -151,7 +151,6 @@ def _plain(
     needs: frozenset[Capability],
     max_output: int | None,
 ) -> Request:
-    texts = [prompt] if isinstance(prompt, str) else [item for item in prompt or () if isinstance(item, str)]
     read = "input" if endpoint is Endpoint.EMBEDDINGS else "prompt"
     request = _request(
         endpoint,
@@ -159,7 +158,7 @@ def _plain(
         body,
         fields,
         headers,
-        text="\n".join(texts + others(body, read)),
+        passages=[*_prompts(prompt, read), *others(body, read)],
         prompt=bytes(body[read]),
         media=NO_MEDIA,
         needs=needs,
@@ -172,6 +171,12 @@ def _plain(
     return msgspec.structs.replace(request, prompts=len(prompt) if several and prompt else 1, best_of=best_of)
 
 
+def _prompts(prompt: str | list[Any] | None, read: str) -> list[Passage]:
+    if isinstance(prompt, str):
+        return [Passage((read,), prompt)]
+    return [Passage((read, number), one) for number, one in enumerate(prompt or ()) if isinstance(one, str)]
+
+
 def _request(
     endpoint: Endpoint,
     request_id: str,
@@ -179,7 +184,7 @@ def _request(
     fields: Fields,
     headers: Iterable[tuple[bytes, bytes]],
     *,
-    text: str,
+    passages: list[Passage],
     prompt: bytes,
     media: Media,
     needs: frozenset[Capability],
@@ -198,7 +203,7 @@ def _request(
         endpoint=endpoint,
         model=fields.model,
         body=body,
-        text=text,
+        passages=tuple(passages),
         prompt_bytes=len(prompt),
         dense_bytes=dense(prompt),
         wide_bytes=wide(prompt),
@@ -220,10 +225,14 @@ def _request(
 
 def _prompt(body: dict[str, Raw], fields: Chat, content: Content, needs: frozenset[Capability]) -> bytes:
     """What is made into tokens: messages without their media, tools, and the schema of the answer."""
-    text = bytes(fields.messages) if content.media is NO_MEDIA else "\n".join(content.texts).encode()
+    text = bytes(fields.messages) if content.media is NO_MEDIA else _text(content.passages)
     if needs is _PLAIN_CHAT:
         return text
     return b"".join((text, *(bytes(body[name]) for name in _SCHEMAS if name in body)))
+
+
+def _text(passages: list[Passage]) -> bytes:
+    return "\n".join(passage.text for passage in passages).encode()
 
 
 def _native_media(body: dict[str, Raw]) -> Media:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from router.api.shape import LooseMessage, LoosePart, Message, Part, Source
+from router.types.request import Passage, Path
 
 AUDIO_BYTES_PER_SECOND = {"wav": 8_000}
 """The fewest that a recording has: telephone quality in WAV …"""
@@ -35,10 +36,10 @@ NO_MEDIA = Media()
 
 
 class Content(Struct, frozen=True):
-    """`count` of messages; `texts` decoded from JSON; `kinds` of content parts; what is beside the texts."""
+    """`count` of messages; `passages` decoded from JSON; `kinds` of content parts; what is beside the texts."""
 
     count: int
-    texts: list[str]
+    passages: list[Passage]
     kinds: frozenset[str]
     media: Media = NO_MEDIA
 
@@ -67,57 +68,73 @@ def messages(raw: Raw) -> Content:
         loose = _LOOSE.decode(raw)
         parts = [part for message in loose if isinstance(message.content, list) for part in message.content]
         kinds = frozenset(part.type for part in parts)
-        texts = [text for text in strings(raw) if not text.startswith("data:")]
-        return Content(len(loose), texts, kinds, _loose_media(raw, parts))
+        passages = [one for one in strings(raw, ("messages",)) if not one.text.startswith("data:")]
+        return Content(len(loose), passages, kinds, _loose_media(raw, parts))
 
 
-def others(body: Mapping[str, Raw], read: str) -> list[str]:
+def others(body: Mapping[str, Raw], read: str) -> list[Passage]:
     """The strings of all fields but `read` and the model: tools, schemas, metadata, whatever the client added."""
     return [
-        text
+        passage
         for name, raw in body.items()
         if name not in ("model", read) and memoryview(raw)[0] in _TEXTUAL
-        for text in strings(raw)
+        for passage in strings(raw, (name,))
     ]
 
 
-def strings(raw: Raw) -> Iterator[str]:
-    """Every string in a JSON value, keys included."""
-    waiting: list[Any] = [msgspec.json.decode(raw)]
+def strings(raw: Raw, path: Path = ()) -> Iterator[Passage]:
+    """Every string in a JSON value, keys included; a key's passage ends with the key itself."""
+    waiting: list[tuple[Path, Any]] = [(path, msgspec.json.decode(raw))]
     while waiting:
-        value = waiting.pop()
+        place, value = waiting.pop()
         if isinstance(value, str):
-            yield value
+            yield Passage(place, value)
         elif isinstance(value, dict):
-            yield from value
-            waiting += value.values()
+            yield from (Passage((*place, key), key) for key in value)
+            waiting += [((*place, key), item) for key, item in value.items()]
         elif isinstance(value, list):
-            waiting += value
+            waiting += [((*place, number), item) for number, item in enumerate(value)]
 
 
 def _read(known: list[Message]) -> Content:
-    texts: list[str] = []
+    passages: list[Passage] = []
     parts: list[Part] = []
-    for message in known:
+    for number, message in enumerate(known):
         if isinstance(message.content, str):
-            texts.append(message.content)
+            passages.append(Passage(("messages", number, "content"), message.content, message.role))
         elif message.content:
             parts += message.content
-            for part in message.content:
-                _add(part, texts)
-        texts += [text for text in (message.name, message.refusal, message.tool_call_id) if text]
-        for call in message.tool_calls or ():
-            texts += (call.function.name, call.function.arguments)
-    return Content(len(known), texts, frozenset(part.type for part in parts), _media(parts) if parts else NO_MEDIA)
+            for place, part in enumerate(message.content):
+                passages += _of_part(("messages", number, "content", place), part, message.role)
+        passages += _of_message(("messages", number), message)
+    kinds = frozenset(part.type for part in parts)
+    return Content(len(known), passages, kinds, _media(parts) if parts else NO_MEDIA)
 
 
-def _add(part: Part, texts: list[str]) -> None:
-    """Collects a part's texts: what is inline is none."""
-    media = [one for one in (part.image_url, part.input_audio, part.file) if one is not None]
-    links = [one if isinstance(one, str) else one.url for one in media]
-    names = [one.filename for one in media if isinstance(one, Source)]
-    texts += [text for text in (part.text, part.refusal, *names) if text]
-    texts += [link for link in links if link and not link.startswith("data:")]
+def _of_message(path: Path, message: Message) -> Iterator[Passage]:
+    """What it says beside its content."""
+    for name in ("name", "refusal", "tool_call_id"):
+        if text := getattr(message, name):
+            yield Passage((*path, name), text, message.role)
+    for number, call in enumerate(message.tool_calls or ()):
+        place = (*path, "tool_calls", number)
+        yield Passage((*place, "id"), call.id, message.role)
+        yield Passage((*place, "function", "name"), call.function.name, message.role)
+        yield Passage((*place, "function", "arguments"), call.function.arguments, message.role)
+
+
+def _of_part(path: Path, part: Part, role: str) -> Iterator[Passage]:
+    """A part's texts: what is inline is none."""
+    for name in ("text", "refusal"):
+        if text := getattr(part, name):
+            yield Passage((*path, name), text, role)
+    for name in ("image_url", "input_audio", "file"):
+        one = getattr(part, name)
+        if isinstance(one, Source):
+            yield Passage((*path, name, "filename"), one.filename, role)
+        link = one.url if isinstance(one, Source) else one or ""
+        if link and not link.startswith("data:"):
+            yield Passage((*path, name, "url") if isinstance(one, Source) else (*path, name), link, role)
 
 
 def _media(parts: list[Part]) -> Media:
@@ -133,7 +150,8 @@ def _media(parts: list[Part]) -> Media:
 def _loose_media(raw: Raw, parts: list[LoosePart]) -> Media:
     """Of parts whose form is not known: images by their kind, all else that is inline by its size."""
     kinds = [part.type for part in parts]
-    inline = [text for text in strings(raw) if text.startswith("data:") and not text.startswith("data:image")]
+    found = [passage.text for passage in strings(raw)]
+    inline = [text for text in found if text.startswith("data:") and not text.startswith("data:image")]
     images = sum("image" in kind for kind in kinds)
     linked = not inline and any(kind.rpartition("_")[0] in _LINKED or kind in _LINKED for kind in kinds)
     size = None if linked else sum(map(_decoded, inline))

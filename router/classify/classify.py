@@ -1,72 +1,81 @@
-"""Request → Classification: the join of everything that was seen, with the strictest class when a detector fails."""
+"""Request → Classification: the join of everything that was seen, and every class there is when a detector fails."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
-from typing import Any, Protocol
 
-import re2
-
+from router.classify.detector import SURE, Detects, Hit
 from router.classify.difficulty import difficulty
+from router.classify.scanner import Scanner
 from router.classify.task import task
-from router.types.classification import Classification, Finding
+from router.classify.views import View, body_views, views
+from router.types.classification import Cause, Classification, Finding
 from router.types.request import Request
 
-MOST_FINDINGS = 100
-"""Kept of one detector; all of them have its class, so more would only make the decision longer."""
+MOST_FINDINGS = 1_000
+"""Kept of one request; what lies beyond is counted, and its class binds."""
 _log = logging.getLogger(__name__)
 
 
-class Detects(Protocol):
-    """What every detector of `router.classify.sensitivity` offers."""
-
-    @property
-    def pattern(self) -> str:
-        """RE2 syntax; a text without a match has no findings."""
-        ...
-
-    def scan(self, text: str) -> Iterable[Finding]: ...
-
-
 class Classifier:
-    """`ranks` orders the policy's classes, strictest highest; built once a policy."""
+    """`ranks` orders the policy's classes, the most sensitive highest; built once a policy."""
 
-    def __init__(self, detectors: Sequence[Detects], ranks: Mapping[str, int], default: str) -> None:
-        self._detectors, self._ranks, self._default = detectors, ranks, default
-        self._prefilter = _prefilter(detectors)
+    def __init__(self, detectors: Sequence[Detects], ranks: Mapping[str, int]) -> None:
+        self._detectors, self._ranks = detectors, ranks
+        self._scanner = Scanner(detectors)
 
-    def classify(self, request: Request) -> Classification:
-        """The caller's header can only raise the class."""
-        findings, seen = self._seen(request.text)
-        if request.limits.data_class:
-            seen.append(request.limits.data_class)
+    def classify(self, request: Request, floor: Iterable[Cause]) -> Classification:
+        """`floor`: what the request has whatever is found in it: the default, its key's minimum, its header."""
+        findings, causes = self._seen(request)
+        causes = (*floor, *causes)
+        classes = frozenset(cause.data_class for cause in causes)
         return Classification(
-            data_class=max(seen, key=self._ranks.__getitem__) if len(seen) > 1 else seen[0],
+            data_class=max(classes, key=self._ranks.__getitem__),
+            classes=classes,
+            causes=causes,
             difficulty=difficulty(request),
             task=task(request),
             findings=findings,
         )
 
-    def _seen(self, text: str) -> tuple[tuple[Finding, ...], list[str]]:
+    def scan(self, body: bytes) -> frozenset[str]:
+        """Classes of what is found in the bytes of a body. May raise."""
+        return frozenset(finding.data_class for finding in self._conclude(self._find(body_views(body))))
+
+    def _seen(self, request: Request) -> tuple[tuple[Finding, ...], tuple[Cause, ...]]:
         try:
-            findings = self._scan(text)
+            findings = self._conclude(self._find(views(request.passages, request.raw)))
         except Exception as error:  # whatever breaks a detector, nothing may leave because of it
-            _log.error("a detector failed (%s): the request is given the strictest class", type(error).__name__)
-            return (), [max(self._ranks, key=self._ranks.__getitem__)]
-        return findings, [self._default, *(finding.data_class for finding in findings)]
+            _log.error("a detector failed (%s): the request is given every class", type(error).__name__)
+            return (), tuple(Cause(name, "detector_failed") for name in self._ranks)
+        counted = Counter((finding.data_class, finding.detector) for finding in findings)
+        causes = tuple(Cause(name, by, count) for (name, by), count in counted.items())
+        return tuple(findings[:MOST_FINDINGS]), causes
 
-    def _scan(self, text: str) -> tuple[Finding, ...]:
-        """One pass over the text finds out which detectors have anything to look at: for most texts none."""
-        hits = self._prefilter.Match(text) if self._prefilter is not None else None
-        detectors = (self._detectors[index] for index in hits or ())
-        return tuple(finding for one in detectors for finding in islice(one.scan(text), MOST_FINDINGS))
+    def _find(self, looks: Iterable[View]) -> list[Finding]:
+        found: dict[Finding, None] = {}
+        for view in looks:
+            for hit in self._scanner.scan(view.text):
+                if hit.score >= SURE:
+                    found[_finding(hit, view)] = None
+        return list(found)
+
+    def _conclude(self, found: list[Finding]) -> list[Finding]:
+        """Several detectors may be of one kind."""
+        if not found:
+            return found
+        concluded: list[Finding] = []
+        for one in self._detectors:
+            prefix = f"{one.kind}."
+            own = [
+                finding
+                for finding in found
+                if finding.data_class == one.data_class and finding.detector.startswith(prefix)
+            ]
+            concluded += one.conclude(own, found) if own else ()
+        return concluded
 
 
-def _prefilter(detectors: Sequence[Detects]) -> Any:
-    if not detectors:
-        return None
-    patterns = re2.Set.SearchSet()
-    for detector in detectors:
-        patterns.Add(detector.pattern)
-    patterns.Compile()
-    return patterns
+def _finding(hit: Hit, view: View) -> Finding:
+    place = view.locate(hit.start, hit.end)
+    return Finding(hit.form, hit.data_class, *place)

@@ -14,6 +14,6 @@ def task(request: Request) -> Task:
         return Task.TOOL_USE
     if Capability.JSON_SCHEMA in request.needs:
         return Task.EXTRACTION
-    text = request.text
     # One character is found many times faster than three.
-    return Task.CODE if "`" in text and _CODE_FENCE in text else Task.CHAT
+    fenced = any("`" in passage.text and _CODE_FENCE in passage.text for passage in request.passages)
+    return Task.CODE if fenced else Task.CHAT

@@ -6,6 +6,7 @@ from router.config.budgets import check_budgets
 from router.config.policy import Policy
 from router.config.references import check_twice, report_unknown
 from router.config.source import Loc, Source, pairs
+from router.types.clock import now_ms
 from router.types.target import Target
 
 
@@ -35,7 +36,7 @@ def check_meaning(source: Source, policy: Policy, names: Names) -> None:
 def check_requirements(source: Source, policy: Policy, targets: Mapping[str, Target]) -> None:
     """Only once every target could be built: a class that no target may serve is refused wholesale."""
     for name, requirements in policy.sensitivity.classes.items():
-        reasons = [requirements.refusal(target) for target in targets.values()]
+        reasons = [requirements.refusal(target, now_ms(), redacted=True) for target in targets.values()]
         if reasons and all(reasons):
             what = f"every request of class {name} would be refused: no target meets its requirements"
             remedy = f"add a target that does, or relax them ({reasons[0]})"

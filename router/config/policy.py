@@ -97,6 +97,11 @@ class Sensitivity(Part):
     classes: dict[Name, Requirements] = {"internal": Requirements()}
     detectors: tuple[Detector, ...] = ()
 
+    def ranks(self) -> dict[str, int]:
+        """Each class's place in the order, the most sensitive highest; by the file's order where none is given."""
+        places = {name: row.rank for name, row in self.classes.items()}
+        return {name: number if place is None else place for number, (name, place) in enumerate(places.items())}
+
 
 class Policy(Part):
     """A policy file of lowpass. Every key has a default so that a file with mistakes can be judged part by part."""

@@ -10,7 +10,7 @@ from router.config.shape import did_you_mean
 from router.config.source import Loc, Source
 from router.types.price import Price
 from router.types.secret import Secret
-from router.types.target import Capability, Contract, Model, Provider, Target, Thinking, Timeouts
+from router.types.target import Capability, Contract, Licence, Model, Provider, Target, Thinking, Timeouts
 
 _SERVED = frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDINGS})
 
@@ -84,7 +84,7 @@ class TargetBuilder:
             capabilities=frozenset(row.capabilities),
             thinking=_thinking(row),
             price=row.price.price(self._version) if row.price else self._worst,
-            licence=row.licence,
+            licence=Licence(id=row.licence),
             parameters_b=row.parameters_b,
             active_b=row.active_b,
         )

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from router.decide.requirements import Requirements
 from router.types.classification import Classification
+from router.types.guard import Guard
 from router.types.plan import Dropped
+from router.types.redacted import Redacted
 from router.types.request import Caller, Request
 from router.types.target import Capability, Target
 
@@ -17,7 +18,10 @@ class Gate(Struct, frozen=True):
     request: Request
     caller: Caller
     classification: Classification
-    requirements: Requirements
+    guard: Guard
+    redacted: Redacted | None
+    """The request with placeholders, where the policy lets a class of it be redacted."""
+    now_ms: int
     resting: Callable[[str], float]
     """Seconds for which a target's circuit stays open."""
     thinks_within: Callable[[Target, int], bool]
@@ -33,9 +37,16 @@ def refusal(target: Target, gate: Gate) -> Dropped | None:
     return None
 
 
-def forbidden(target: Target, gate: Gate) -> str:
-    """Why the request's class or region keeps it from `target`: the part of the filter that the door repeats."""
-    return _data_class(target, gate) or _region(target, gate)
+def must_redact(target: Target, gate: Gate) -> bool:
+    """`target` may not see the request as it is."""
+    return bool(_as_it_is(target, gate))
+
+
+def narrowed(target: Target, region: str) -> str:
+    """Why the caller's own wish for a region keeps a request from `target`."""
+    if not region or target.local or target.region == region:
+        return ""
+    return f"the caller narrowed the region to {region}; this target is in {target.region or 'no stated region'}"
 
 
 def _key(target: Target, gate: Gate) -> str:
@@ -44,15 +55,18 @@ def _key(target: Target, gate: Gate) -> str:
 
 
 def _data_class(target: Target, gate: Gate) -> str:
-    detail = gate.requirements.refusal(target)
+    detail = _as_it_is(target, gate)
+    if detail and gate.redacted is not None:
+        detail = gate.guard.refusal(target, gate.redacted.classes, gate.now_ms, redacted=True)
     return f"{detail} ({gate.classification.data_class})" if detail else ""
 
 
+def _as_it_is(target: Target, gate: Gate) -> str:
+    return gate.guard.refusal(target, gate.classification.classes, gate.now_ms, redacted=False)
+
+
 def _region(target: Target, gate: Gate) -> str:
-    wanted = gate.request.limits.region
-    if not wanted or target.local or target.region == wanted:
-        return ""
-    return f"the caller narrowed the region to {wanted}; this target is in {target.region or 'no stated region'}"
+    return narrowed(target, gate.request.limits.region)
 
 
 def _capability(target: Target, gate: Gate) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from router.decide.eligible import Gate, refusal
+from router.decide.eligible import Gate, must_redact, refusal
 from router.types.plan import Candidate, Dropped, Estimate, Plan
 from router.types.request import Request
 from router.types.target import Target
@@ -32,7 +32,8 @@ def plan(
     for target in targets:
         reason = refusal(target, gate)
         if reason is None:
-            candidates.append(Candidate(target, estimate(target, gate.request)))
+            redacted = gate.redacted is not None and must_redact(target, gate)
+            candidates.append(Candidate(target, estimate(target, gate.request), redacted))
         else:
             dropped.append(reason)
     steps = strategy.order(tuple(candidates), draw)

@@ -1,22 +1,81 @@
-"""What a sensitivity class demands of the place that its requests go to."""
+"""What a sensitivity class demands of the place that its requests go to, and of what may be sent there."""
 
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.types.target import Target
+
+T = TypeVar("T")
+
+
+class Redact(StrEnum):
+    """When findings are replaced by placeholders before a request leaves."""
+
+    NEVER = "never"
+    NEEDED = "needed"
+    """For targets that may not see the class otherwise."""
+    REMOTE = "remote"
+    """For every target that is not local."""
+
+
+class Use(StrEnum):
+    """What a model's licence may have to permit."""
+
+    COMMERCIAL = "commercial"
+    TRAIN_ON_OUTPUTS = "train_on_outputs"
+
+
+class LicenceDemands(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    uses: tuple[Use, ...] = ()
+    users: Annotated[int, Field(gt=0)] | None = Field(None, description="Monthly active users of the product.")
+
+    def joined(self, other: "LicenceDemands") -> "LicenceDemands":
+        users = max((count for count in (self.users, other.users) if count is not None), default=None)
+        return LicenceDemands(uses=_all(self.uses, other.uses), users=users)
 
 
 class Requirements(BaseModel):
     """Every given demand must hold. Regions are the policy's own words (a target's `region`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    rank: int | None = Field(None, description="Place in the order; all classes have one, or the file's order counts.")
+    block: bool = Field(False, description="Refused, wherever it would go.")
     local_only: bool = False
     regions: tuple[str, ...] = ()
     jurisdictions_not: tuple[str, ...] = ()
+    providers: tuple[str, ...] = Field((), description="Only these, and local targets.")
+    training: Literal["never"] | None = Field(None, description="The provider must not train on inputs.")
+    retention_days_max: Annotated[int, Field(ge=0)] | None = None
+    baa: bool = Field(False, description="A business associate agreement must cover the target.")
+    licence: LicenceDemands = LicenceDemands()
+    redact: Redact = Redact.NEVER
+    redacted_to: str | None = Field(None, description="The class that is left once findings are replaced.")
     thinking_cap: Annotated[int, Field(ge=0)] | None = Field(None, description="Thinking tokens of each request.")
 
-    def refusal(self, target: Target) -> str:
+    def joined(self, other: "Requirements") -> "Requirements":
+        """What both demand. Names that one list leaves to choose from are those that both have."""
+        return Requirements(
+            block=self.block or other.block,
+            local_only=self.local_only or other.local_only or self._excludes(other),
+            regions=_both(self.regions, other.regions),
+            jurisdictions_not=_all(self.jurisdictions_not, other.jurisdictions_not),
+            providers=_both(self.providers, other.providers),
+            training=self.training or other.training,
+            retention_days_max=_least(self.retention_days_max, other.retention_days_max),
+            baa=self.baa or other.baa,
+            licence=self.licence.joined(other.licence),
+            redact=max(self.redact, other.redact, key=tuple(Redact).index),
+            thinking_cap=_least(self.thinking_cap, other.thinking_cap),
+        )
+
+    def _excludes(self, other: "Requirements") -> bool:
+        """No place but a local one is on both lists."""
+        return _apart(self.regions, other.regions) or _apart(self.providers, other.providers)
+
+    def refusal(self, target: Target, now_ms: int, *, redacted: bool) -> str:
         """Why `target` does not meet these demands, in one sentence; empty when it does."""
         if target.local:
             return ""
@@ -27,3 +86,25 @@ class Requirements(BaseModel):
         if self.jurisdictions_not and target.provider.jurisdiction in ("", *self.jurisdictions_not):
             return f"its jurisdiction {target.provider.jurisdiction or 'is not stated and'} may be excluded"
         return ""
+
+    @property
+    def private(self) -> bool:
+        """The provider must neither keep nor train on it."""
+        return self.training == "never" or self.retention_days_max == 0
+
+
+def _both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """An empty list leaves everything."""
+    return tuple(name for name in one if name in other) if one and other else one or other
+
+
+def _apart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    return bool(one and other) and not set(one) & set(other)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _all(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys((*one, *other)))

@@ -14,7 +14,7 @@ LEAST_TIME_MS = 10
 
 
 class Errand(Struct, frozen=True):
-    """`gate` is asked again at the door for every single attempt."""
+    """`gate` is asked again at the door for every single attempt. `request` is the client's own."""
 
     request: Request
     plan: Plan
@@ -24,8 +24,7 @@ class Errand(Struct, frozen=True):
     """On the dispatcher's clock, in ms."""
 
     def call(self, step: Candidate, fit: Fit) -> Call:
-        request = self.request
-        translated = self.translated(step)
+        request, translated = self.sent(step), self.translated(step)
         return Call(
             target=step.target,
             endpoint=Endpoint.CHAT if translated else request.endpoint,
@@ -38,7 +37,18 @@ class Errand(Struct, frozen=True):
             max_output=fit.max_output,
             effort=fit.effort,
             thinking_budget=fit.thinking_budget,
+            private=self.gate.guard.private(self.classes(step)),
         )
+
+    def sent(self, step: Candidate) -> Request:
+        """What this target may see."""
+        redacted = self.gate.redacted
+        return redacted.request if step.redacted and redacted is not None else self.request
+
+    def classes(self, step: Candidate) -> frozenset[str]:
+        """Of what this target may see."""
+        redacted = self.gate.redacted
+        return redacted.classes if step.redacted and redacted is not None else self.gate.classification.classes
 
     def late(self, now: float) -> bool:
         """No time is left in which another answer could arrive."""

@@ -6,7 +6,7 @@ from random import random
 
 from msgspec import Struct, structs
 
-from router.decide.eligible import forbidden
+from router.decide.eligible import narrowed
 from router.decide.health import Health
 from router.dispatch.attempt import Trial
 from router.dispatch.cut import closing
@@ -126,7 +126,9 @@ class Dispatcher:
 
     async def _exchange(self, trial: Trial, errand: Errand, meter: Meter | None) -> Answered | Opened:
         step, call = trial.step, trial.call
-        reason = forbidden(step.target, errand.gate)
+        reason = errand.gate.guard.refusal(
+            step.target, errand.classes(step), now_ms(), redacted=step.redacted
+        ) or narrowed(step.target, errand.request.limits.region)
         if reason:
             message = f"{step.target.id}: {reason}."
             raise ClientError(403, "no_eligible_target", message, type="permission_error")

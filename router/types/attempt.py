@@ -24,3 +24,9 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """There was something for the client, not only thoughts."""
     model_served: str = ""
     thinking: str = "none"
+    data_class: str = ""
+    """Of what was sent."""
+    redacted: bool = False
+    region: str = ""
+    """Where it was served: verified where the provider says so, else as the target states."""
+    region_verified: bool = False

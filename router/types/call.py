@@ -28,6 +28,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """Upper bound on output tokens to send, or None to leave the client's own."""
     effort: str | None = None
     thinking_budget: int | None = None
+    private: bool = False
+    """What it holds must neither be kept nor trained on: said to the provider wherever its wire has a word for it."""
 
 
 class UpstreamRequest(Struct, frozen=True):
@@ -81,6 +83,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     has_answer: bool = True
     """Visible text, a refusal, a tool call or an embedding is there."""
     model_served: str = ""
+    region_served: str = ""
+    """Where the provider says that it was processed; empty where it says nothing."""
 
 
 class StreamDecoder(Protocol):
@@ -98,6 +102,7 @@ class StreamDecoder(Protocol):
     finished: bool = False
     """The upstream ended its stream in its own regular way; False at the end of the bytes means that it was cut."""
     model_served: str = ""
+    region_served: str = ""
     output_chars: int = 0
     """Characters of output seen (visible and thinking), for an estimate where usage is missing."""
 

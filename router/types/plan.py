@@ -46,6 +46,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
 class Candidate(Struct, frozen=True):
     target: Target
     estimate: Estimate
+    redacted: bool = False
+    """It may see the request with placeholders only."""
 
 
 class Dropped(Struct, frozen=True):

@@ -14,6 +14,29 @@ class Endpoint(StrEnum):
     EMBEDDINGS = "embeddings"
 
 
+Path = tuple[str | int, ...]
+"""Keys and indexes from the body down to a value: ("messages", 0, "content")."""
+
+
+class Passage(Struct, frozen=True):
+    """One text of a request. `role` is that of its message, empty elsewhere."""
+
+    path: Path
+    text: str
+    role: str = ""
+
+
+class Modality(StrEnum):
+    """What nobody here can read: it is given the class that the policy has for it."""
+
+    IMAGE = "image"
+    AUDIO = "audio"
+    FILE = "file"
+    """A document in a form that isn't text, or one that is linked or stored elsewhere."""
+    TOKENS = "tokens"
+    """Text as numbers of a tokenizer."""
+
+
 class Limits(Struct, frozen=True, kw_only=True):
     """What the caller asked for beyond OpenAI's fields (`x-lowpass-*` headers or their `metadata` twins)."""
 
@@ -42,8 +65,11 @@ class Request(Struct, frozen=True, kw_only=True):
     """A Responses request as Chat Completions; None where it can't be said that way."""
     unsaid: tuple[str, str | None] | None = None
     """Why it can't, and the `param` at fault."""
-    text: str
-    """Everything that would be sent, for the classifiers: messages, tool schemas, arguments."""
+    raw: bytes = b""
+    """The whole body as the client sent it."""
+    passages: tuple[Passage, ...] = ()
+    """Every string that would be sent, decoded from JSON: messages, tool schemas, arguments, names of files."""
+    unscannable: frozenset[Modality] = frozenset()
     prompt_bytes: int
     """Size of the text that the provider will tokenise, JSON marks included; media are counted apart."""
     dense_bytes: int = 0
@@ -74,6 +100,11 @@ class Request(Struct, frozen=True, kw_only=True):
     limits: Limits = NO_LIMITS
 
     @property
+    def text(self) -> str:
+        """All passages, a line each."""
+        return "\n".join(passage.text for passage in self.passages)
+
+    @property
     def choices(self) -> int:
         """Answers that are generated and charged."""
         return max(self.n, self.best_of) * self.prompts
@@ -90,4 +121,6 @@ class Caller(Struct, frozen=True, kw_only=True):
     targets: frozenset[str] = frozenset()
     tags: tuple[str, ...] = ()
     budget: str = ""
+    min_class: str = ""
+    """The least class of everything that it sends."""
     scopes: frozenset[str] = frozenset()

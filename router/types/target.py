@@ -79,6 +79,34 @@ class Thinking(Struct, frozen=True, kw_only=True, cache_hash=True):
         return self.contract is not Contract.ALWAYS_ON and "none" in self.levels
 
 
+class Licence(Struct, frozen=True, kw_only=True):
+    """What a model's licence permits. None: not known, which permits nothing that a policy asks for."""
+
+    id: str
+    commercial: bool | None = None
+    train_on_outputs: bool | None = None
+    """Outputs may be used to train or steer other models."""
+    users_max: int | None = None
+    """Monthly active users of the product up to which it holds; None: no limit (where the rest is known)."""
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What a provider promises about the data that it is sent. None and "" mean: not stated, so not promised."""
+
+    training: bool | None = None
+    """It may train on inputs."""
+    retention_days: int | None = None
+    """How long inputs and outputs are kept, abuse logs included."""
+    baa: bool = False
+    """A business associate agreement (45 CFR 164.504(e)) covers it."""
+    verify: str = ""
+    """Where its answers state the region: "usage.NAME" (the adapter reads it) or "header:NAME"."""
+    evidence: str = ""
+    """The contract or the page that says all this."""
+    expires_ms: int | None = None
+    """From then on the evidence proves nothing, and the target serves nobody (Unix ms)."""
+
+
 class Model(Struct, frozen=True, kw_only=True):
     """A catalog card. Sizes in billions of parameters, lengths in tokens."""
 
@@ -90,7 +118,7 @@ class Model(Struct, frozen=True, kw_only=True):
     capabilities: frozenset[Capability]
     thinking: Thinking = Thinking()
     price: Price | None = None
-    licence: str = "proprietary"
+    licence: Licence = Licence(id="proprietary")
     parameters_b: float | None = None
     active_b: float | None = None
 
@@ -122,6 +150,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     entity: str = ""
     jurisdiction: str = ""
     local: bool = False
+    terms: Terms = Terms()
+    """Of its standard offer; a target may have better ones by contract."""
     quirks: Quirks = Quirks()
 
 
@@ -145,6 +175,7 @@ class Target(Struct, frozen=True, kw_only=True):
     effort: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
     region: str = ""
+    terms: Terms = Terms()
     timeouts: Timeouts = Timeouts()
     retries: int = 1
 

@@ -1,7 +1,7 @@
 """Request → class, task and difficulty; a detector that breaks makes the class stricter, never laxer."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.classify.classify import MOST_FINDINGS, Classifier
+from router.classify.detector import Form, Span
 from router.classify.sensitivity import Identifiers, Secrets
-from router.types.classification import Finding, Task
-from router.types.request import Endpoint, Limits
+from router.types.classification import Cause, Classification, Finding, Task
+from router.types.request import Endpoint, Request
 from router.types.target import Capability
 from tests.decide.values import request
 
@@ -22,8 +23,9 @@ KEY = "AKIA" + "IOSFODNN7EXAMPLE"
 CLASSES = st.sampled_from(sorted(RANKS))
 
 
-def classifier(*detectors: Any) -> Classifier:
-    return Classifier(detectors or (IDENTIFIERS, SECRETS), RANKS, "internal")
+def classified(asked: Request, *detectors: Any, floor: tuple[str, ...] = ("internal",)) -> Classification:
+    causes = [Cause(name, "default") for name in floor]
+    return Classifier(detectors or (IDENTIFIERS, SECRETS), RANKS).classify(asked, causes)
 
 
 @pytest.mark.parametrize(
@@ -39,61 +41,78 @@ def classifier(*detectors: Any) -> Classifier:
     ],
 )
 def test_the_class_is_the_strictest_of_all_that_was_seen(text: str, header: str, expected: str) -> None:
-    seen = classifier().classify(request(text=text, limits=Limits(data_class=header)))
-    assert seen.data_class == expected
+    floor = ("internal", header) if header else ("internal",)
+    assert classified(request(text=text), floor=floor).data_class == expected
 
 
 @settings(deadline=None)
 @given(st.text(), CLASSES | st.just(""), CLASSES)
 def test_nothing_lowers_a_class(text: str, header: str, default: str) -> None:
-    plain = Classifier((IDENTIFIERS, SECRETS), RANKS, default).classify(request(text=text))
-    raised = Classifier((IDENTIFIERS, SECRETS), RANKS, default).classify(
-        request(text=text, limits=Limits(data_class=header))
-    )
+    plain = classified(request(text=text), floor=(default,))
+    raised = classified(request(text=text), floor=(default, header) if header else (default,))
+    assert plain.classes <= raised.classes
     assert RANKS[raised.data_class] == max(RANKS[plain.data_class], RANKS.get(header, 0))
     assert RANKS[plain.data_class] >= RANKS[default]
 
 
 def test_findings_say_where_but_never_what() -> None:
-    seen = classifier().classify(request(text=f"x {KEY}"))
-    assert seen.findings == (Finding("secrets", "secret", 2, 2 + len(KEY)),)
+    seen = classified(request(text=f"x {KEY}"))
+    (finding,) = seen.findings
+    assert (finding.data_class, finding.path) == ("secret", ("messages", 0, "content"))
+    assert (finding.start, finding.end) == (2, 2 + len(KEY))
     assert KEY not in repr(seen)
 
 
 class Broken:
-    pattern = "x"
+    kind, data_class = "broken", "public"
 
-    def scan(self, text: str) -> Iterator[Finding]:
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return (Form("x", "x", self.confirm),)
+
+    def confirm(self, text: str, start: int, end: int) -> Iterator[Span]:
         raise ValueError(text)
+
+    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+        return own
 
 
 class BreaksLate(Broken):
-    def scan(self, text: str) -> Iterator[Finding]:
-        yield Finding("late", "public", 0, 1)
+    def confirm(self, text: str, start: int, end: int) -> Iterator[Span]:
+        yield Span(0, 1)
         raise RecursionError(text)
 
 
-@pytest.mark.parametrize("broken", [Broken(), BreaksLate()])
-def test_a_detector_that_raises_gives_the_strictest_class(broken: Broken, caplog: pytest.LogCaptureFixture) -> None:
+class BreaksLast(Broken):
+    def confirm(self, text: str, start: int, end: int) -> Iterator[Span]:
+        yield Span(0, 1)
+
+    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+        raise KeyError(own)
+
+
+@pytest.mark.parametrize("broken", [Broken(), BreaksLate(), BreaksLast()])
+def test_a_detector_that_raises_gives_every_class(broken: Broken, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        seen = classifier(broken).classify(request(text="x canary"))
-    assert (seen.data_class, seen.findings) == ("secret", ())
-    assert "strictest" in caplog.text
+        seen = classified(request(text="x canary"), broken)
+    assert (seen.data_class, seen.classes, seen.findings) == ("secret", frozenset(RANKS), ())
+    assert "every class" in caplog.text
     assert "canary" not in caplog.text
 
 
 def test_a_broken_detector_harms_no_text_that_it_need_not_read() -> None:
-    assert classifier(Broken()).classify(request(text="hello")).data_class == "internal"
+    assert classified(request(text="hello"), Broken()).data_class == "internal"
 
 
 def test_without_detectors_everything_has_the_default_class() -> None:
-    assert Classifier((), RANKS, "internal").classify(request(text=KEY)).data_class == "internal"
+    assert Classifier((), RANKS).classify(request(text=KEY), [Cause("internal", "default")]).data_class == "internal"
 
 
 def test_a_thousand_findings_do_not_make_a_thousand_rows() -> None:
-    seen = classifier().classify(request(text="a@b.io " * 1_000 + KEY))
+    seen = classified(request(text="a@b.io " * 2 * MOST_FINDINGS + KEY))
     assert seen.data_class == "secret"
-    assert [finding.detector for finding in seen.findings].count("identifiers.email") == MOST_FINDINGS
+    assert len(seen.findings) == MOST_FINDINGS
+    assert len(seen.causes) == 3
 
 
 @pytest.mark.parametrize(
@@ -107,13 +126,13 @@ def test_a_thousand_findings_do_not_make_a_thousand_rows() -> None:
     ],
 )
 def test_the_task_follows_from_the_shape(fields: dict[str, Any], task: Task) -> None:
-    assert classifier().classify(request(**fields)).task is task
+    assert classified(request(**fields)).task is task
 
 
 @settings(deadline=None)
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.sets(st.sampled_from(sorted(Capability))))
 def test_difficulty_grows_with_length_and_demands(shorter: int, longer: int, needs: set[Capability]) -> None:
     shorter, longer = sorted((shorter, longer))
-    easy = classifier().classify(request(prompt_bytes=shorter)).difficulty
-    hard = classifier().classify(request(prompt_bytes=longer, needs=frozenset(needs))).difficulty
+    easy = classified(request(prompt_bytes=shorter)).difficulty
+    hard = classified(request(prompt_bytes=longer, needs=frozenset(needs))).difficulty
     assert 0 <= easy <= hard <= 1

@@ -6,13 +6,15 @@ from typing import Any
 import msgspec
 
 from router.decide.eligible import Gate
+from router.decide.guard import ClassGuard
 from router.decide.requirements import Requirements
 from router.estimate.learn import Learned
 from router.estimate.thinking import fits_thinking
 from router.types.classification import Classification, Task
 from router.types.plan import Candidate, Estimate
 from router.types.price import Price
-from router.types.request import Caller, Endpoint, Request
+from router.types.redacted import Redacted
+from router.types.request import Caller, Endpoint, Passage, Request
 from router.types.target import Capability, Model, Provider, Target, Wire
 
 PRICE = Price(input=1_000_000_000, output=2_000_000_000, version="test")
@@ -32,10 +34,10 @@ def request(**fields: Any) -> Request:
         "endpoint": Endpoint.CHAT,
         "model": "auto",
         "body": {},
-        "text": "",
         "prompt_bytes": 40,
     }
-    return Request(**(plain | fields))
+    text = fields.pop("text", "")
+    return Request(**(plain | {"passages": (Passage(("messages", 0, "content"), text, "user"),)} | fields))
 
 
 def _within(target: Target, tokens: int) -> bool:
@@ -47,10 +49,12 @@ def gate(
     asked: Request | None = None,
     caller: Caller | None = None,
     requirements: Requirements | None = None,
+    redacted: Redacted | None = None,
     resting: Callable[[str], float] = lambda target: 0.0,
 ) -> Gate:
-    seen = Classification(data_class="internal", difficulty=0.1, task=Task.CHAT)
-    return Gate(asked or request(), caller or Caller(), seen, requirements or Requirements(), resting, _within)
+    seen = Classification(data_class="internal", classes=frozenset({"internal"}), difficulty=0.1, task=Task.CHAT)
+    guard = ClassGuard({"internal": requirements or Requirements(), "open": Requirements()}, lambda body: frozenset())
+    return Gate(asked or request(), caller or Caller(), seen, guard, redacted, 0, resting, _within)
 
 
 def candidate(name: str, cost: int = 0) -> Candidate:

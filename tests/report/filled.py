@@ -120,13 +120,13 @@ def _attempt(one: Happened, tried: Tried) -> Attempt:
 
 def _request(one: Happened) -> Request:
     limits = Limits(tags=one.tags)
-    return Request(
-        id=one.id, endpoint=Endpoint.CHAT, model=one.route, body={}, text="", prompt_bytes=400, limits=limits
-    )
+    return Request(id=one.id, endpoint=Endpoint.CHAT, model=one.route, body={}, prompt_bytes=400, limits=limits)
 
 
 def _decision(one: Happened) -> Decision:
-    findings = (Finding("email", "pii", 3, 20),) if one.data_class == "pii" else ()
+    findings = (
+        (Finding("identifiers.email", "pii", ("messages", 0, "content"), 3, 20),) if one.data_class == "pii" else ()
+    )
     seen = Classification(data_class=one.data_class, difficulty=0.412, task=one.task, findings=findings)
     estimate = Estimate(input_tokens=100, input_bound=400, output_tokens=200, max_output=1024, cost=1_234, hold=5_678)
     asked = dict.fromkeys(tried.target for tried in one.tried)

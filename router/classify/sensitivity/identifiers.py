@@ -1,20 +1,20 @@
 """Persons and accounts: e-mail, payment card (Luhn), IBAN (ISO 13616 mod 97), US social security number."""
 
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import re2
 from pydantic import BaseModel, ConfigDict, Field
 
+from router.classify.detector import Form, Span
 from router.types.classification import Finding
 
 _EMAIL = r"[0-9A-Za-z._%+-]+@[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*\.[A-Za-z]{2,}"
 _SSN = r"\b[0-8]\d{2}-\d{2}-\d{4}\b"
 _IBAN = r"\b[A-Z]{2}\d{2}(?: ?[0-9A-Z]{4}){2,7}(?: ?[0-9A-Z]{1,3})?\b"
 _DIGITS = r"\b\d(?:[ -]?\d){11,}\b"
-_FIND_EMAIL, _FIND_SSN, _FIND_IBAN, _FIND_DIGITS = map(re2.compile, (_EMAIL, _SSN, _IBAN, _DIGITS))
-_FIND_COUNTRY, _FIND_GROUP = re2.compile(r"\b[A-Z]{2}\d{2}"), re2.compile(r"\d+")
+_FIND_IBAN, _FIND_GROUP = re2.compile(_IBAN), re2.compile(r"\d+")
 _IBAN_REACH = 44
 """Characters that decide whether an IBAN starts here: the longest match of its form, and one more for its end."""
 _SHORTEST_IBAN = 15
@@ -34,50 +34,45 @@ class Identifiers(BaseModel):
     data_class: str = Field(alias="class")
 
     @property
-    def pattern(self) -> str:
-        return "|".join((_EMAIL, _SSN, _IBAN, _DIGITS))
+    def forms(self) -> tuple[Form, ...]:
+        return (
+            Form("email", _EMAIL),
+            Form("ssn", _SSN, _ssn),
+            Form("iban", r"\b[A-Z]{2}\d{2}", _iban),
+            Form("card", _DIGITS, _card),
+        )
 
-    def scan(self, text: str) -> Iterator[Finding]:
-        """Each form on its own: what only looks like one must not hide another beside it."""
-        for name, spans in _FORMS.items():
-            for start, end in spans(text):
-                yield Finding(f"{self.kind}.{name}", self.data_class, start, end)
-
-
-def _emails(text: str) -> Iterator[tuple[int, int]]:
-    return (match.span() for match in _FIND_EMAIL.finditer(text))
+    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+        return own
 
 
-def _ssns(text: str) -> Iterator[tuple[int, int]]:
-    for match in _FIND_SSN.finditer(text):
-        area, group, serial = match.group().split("-")
-        if area not in ("000", "666") and group != "00" and serial != "0000":
-            yield match.span()
+def _ssn(text: str, start: int, end: int) -> Iterator[Span]:
+    area, group, serial = text[start:end].split("-")
+    if area not in ("000", "666") and group != "00" and serial != "0000":
+        yield Span(start, end)
 
 
-def _ibans(text: str) -> Iterator[tuple[int, int]]:
-    for country in _FIND_COUNTRY.finditer(text):
-        start = country.start()
-        match = _FIND_IBAN.match(text[start : start + _IBAN_REACH])
-        parts = match.group().split(" ") if match else []
-        while sum(map(len, parts)) >= _SHORTEST_IBAN:
-            if _mod_97("".join(parts)):
-                yield start, start + len(" ".join(parts))
-                break
-            parts.pop()  # the last word may be the text's, not the account's
+def _iban(text: str, start: int, end: int) -> Iterator[Span]:
+    match = _FIND_IBAN.match(text[start : start + _IBAN_REACH])
+    parts = match.group().split(" ") if match else []
+    while sum(map(len, parts)) >= _SHORTEST_IBAN:
+        if _mod_97("".join(parts)):
+            yield Span(start, start + len(" ".join(parts)))
+            return
+        parts.pop()  # the last word may be the text's, not the account's
 
 
-def _cards(text: str) -> Iterator[tuple[int, int]]:
-    for run in _FIND_DIGITS.finditer(text):
-        offset, groups = run.start(), [group.span() for group in _FIND_GROUP.finditer(run.group())]
-        sizes = tuple(end - start for start, end in groups)
-        if sum(sizes) in _CARD_DIGITS and _luhn(run.group()):
-            yield run.span()
-            continue
-        for first, last in _printed(sizes):
-            start, end = offset + groups[first][0], offset + groups[last][1]
-            if _luhn(text[start:end]):
-                yield start, end
+def _card(text: str, start: int, end: int) -> Iterator[Span]:
+    run = text[start:end]
+    groups = [group.span() for group in _FIND_GROUP.finditer(run)]
+    sizes = tuple(last - first for first, last in groups)
+    if sum(sizes) in _CARD_DIGITS and _luhn(run):
+        yield Span(start, end)
+        return
+    for first, last in _printed(sizes):
+        begin, until = groups[first][0], groups[last][1]
+        if _luhn(run[begin:until]):
+            yield Span(start + begin, start + until)
 
 
 def _printed(sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
@@ -100,6 +95,3 @@ def _luhn(card: str) -> bool:
 
 def _mod_97(iban: str) -> bool:
     return int("".join(map(_LETTER_VALUES.__getitem__, iban[4:] + iban[:4]))) % 97 == 1
-
-
-_FORMS = {"email": _emails, "ssn": _ssns, "iban": _ibans, "card": _cards}

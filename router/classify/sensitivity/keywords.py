@@ -1,12 +1,12 @@
 """The operator's own words: project names, markings, customer names."""
 
-from collections.abc import Iterator
-from functools import cached_property
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import re2
 from pydantic import BaseModel, ConfigDict, Field
 
+from router.classify.detector import Form
 from router.types.classification import Finding
 
 
@@ -19,16 +19,11 @@ class Keywords(BaseModel):
     words: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
 
     @property
-    def pattern(self) -> str:
-        return "(?i)" + "|".join(map(_whole, self.words))
+    def forms(self) -> tuple[Form, ...]:
+        return (Form("word", "(?i)" + "|".join(map(_whole, self.words))),)
 
-    @cached_property
-    def _compiled(self) -> Any:
-        return re2.compile(self.pattern)
-
-    def scan(self, text: str) -> Iterator[Finding]:
-        for match in self._compiled.finditer(text):
-            yield Finding(self.kind, self.data_class, *match.span())
+    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+        return own
 
 
 def _whole(word: str) -> str:

@@ -48,7 +48,6 @@ class World:
             endpoint=endpoint,
             model="auto",
             body={"messages": raw},
-            text="",
             prompt_bytes=len(raw),
             limits=limits,
         )
