@@ -1,4 +1,4 @@
-"""Providers, models and prices that lowpass knows, as data: providers.yaml, and two files for each id prefix."""
+"""What lowpass knows, as data: providers.yaml, licences.yaml; models and prices, a file of each for an id prefix."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,13 +11,17 @@ from msgspec import Struct
 from adapters.catalog.tables import Loader, read_tables
 from router.types.price import Price
 from router.types.pricelist import priced
-from router.types.target import Capability, Licence, Model, Provider, Quirks, Thinking, Wire
+from router.types.target import Capability, Licence, Model, Provider, Quirks, Terms, Thinking, Wire
 
 _FOLDER = Path(__file__).parent
 
 
 class _Quirks(Quirks, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A misspelt quirk must not be a quirk without effect."""
+
+
+class _Terms(Terms, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A misspelt promise must not be one that everybody makes."""
 
 
 class _Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +31,16 @@ class _Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     entity: str = ""
     jurisdiction: str = ""
     local: bool = False
+    terms: _Terms = _Terms()
     quirks: _Quirks = _Quirks()
+
+
+class _Licence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    commercial: bool | None = None
+    train_on_outputs: bool | None = None
+    users_max: int | None = None
+    source: str
+    """Where that was read, and when."""
 
 
 class _Thinking(Thinking, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,20 +54,23 @@ class _Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_output: int
     capabilities: frozenset[Capability]
     thinking: _Thinking = _Thinking()
-    licence: str = "proprietary"
+    licence: str = ""
     parameters_b: float | None = None
     active_b: float | None = None
 
 
 class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     provider: str
+    licence: str = "proprietary"
+    """Of the cards that name none."""
     models: dict[str, _Card]
 
 
 class Catalog(Struct, frozen=True):
-    """All providers by id; all models by id, each with the id of the provider that serves it."""
+    """All providers and licences by id; all models by id, each with the id of the provider that serves it."""
 
     providers: Mapping[str, Provider]
+    licences: Mapping[str, Licence]
     models: Mapping[str, tuple[Model, str]]
     prices: Mapping[str, Mapping[str, Price]]
     """Every price that a model has had in a catalog, by its version: what old rows of a ledger were charged at."""
@@ -63,24 +79,26 @@ class Catalog(Struct, frozen=True):
 def read(folder: Path = _FOLDER) -> Catalog:
     """The catalog that ships with lowpass; raises ValueError, naming the file, where data is not of its shape."""
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
+    licences = {name: _licence(name, row) for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()}
     files = sorted((folder / "models").glob("*.yaml"))
     prices = {identifier: dict(found) for path in files for identifier, found in _prices(folder, path.stem)}
     return Catalog(
         {name: Provider(id=name, **_fields(row)) for name, row in rows.items()},
-        dict(card for path in files for card in _cards(path.stem, _read(path, _File), prices)),
+        licences,
+        dict(card for path in files for card in _cards(path.stem, _read(path, _File), prices, licences)),
         prices,
     )
 
 
 def _cards(
-    prefix: str, file: _File, prices: Mapping[str, Mapping[str, Price]]
+    prefix: str, file: _File, prices: Mapping[str, Mapping[str, Price]], licences: Mapping[str, Licence]
 ) -> Iterator[tuple[str, tuple[Model, str]]]:
     for short, card in file.models.items():
         identifier = f"{prefix}/{short}"
         facts = {name: value for name, value in _fields(card).items() if name != "name"}
         if not prices.get(identifier):
             raise ValueError(f"prices/{prefix}.yaml: {short} is missing")
-        facts["licence"] = Licence(id=card.licence)
+        facts["licence"] = licences.get(licence := card.licence or file.licence, Licence(id=licence))
         price = next(iter(prices[identifier].values()))
         yield identifier, (Model(id=identifier, name=card.name or short, price=price, **facts), file.provider)
 
@@ -90,6 +108,10 @@ def _prices(folder: Path, prefix: str) -> Iterator[tuple[str, Iterator[tuple[str
     path = folder / "prices" / f"{prefix}.yaml"
     for short, tables in (read_tables(path) if path.exists() else {}).items():
         yield f"{prefix}/{short}", ((table.version, priced(table.row(), table.version)) for table in tables)
+
+
+def _licence(identifier: str, row: _Licence) -> Licence:
+    return Licence(id=identifier, **{name: value for name, value in _fields(row).items() if name != "source"})
 
 
 def _fields(row: Struct) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from router.config.config import Catalog, Config, Route
-from router.config.meaning import Names, check_meaning, check_requirements
+from router.config.meaning import Names, check_meaning
 from router.config.policy import Policy
+from router.config.sensitivity import check_served
 from router.config.shape import read_policy
 from router.config.source import Source
 from router.config.syntax import parse, read_bytes
@@ -63,14 +64,14 @@ def _examine(
     names = Names(source)
     policy = read_policy(source.root, source, environ)
     digest = hashlib.sha256(data).hexdigest()[:16]
-    check_meaning(source, policy, names)
+    check_meaning(source, policy, catalog, names)
     version = f"policy {digest}"
     worst = None if policy.unpriced == "refuse" else policy.unpriced.price(version, assumed=True)
     builder = TargetBuilder(source, catalog, engines, worst=worst, price_version=version)
     built = {name: builder.build(name, row) for name, row in policy.targets.items()}
     targets = {name: target for name, target in built.items() if target is not None}
     if len(targets) == len(names.targets) and not source.unset and not _damaged(source):
-        check_requirements(source, policy, targets)
+        check_served(source, policy.sensitivity, targets)
     return _config(path, digest, policy, targets)
 
 

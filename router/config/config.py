@@ -9,7 +9,7 @@ from router.budget.budget import Budget
 from router.budget.loops.loops import Loops
 from router.config.policy import Sensitivity
 from router.decide.strategies import Strategy
-from router.types.target import Model, Provider, Target
+from router.types.target import Licence, Model, Provider, Target
 
 
 class Catalog(Protocol):
@@ -17,6 +17,8 @@ class Catalog(Protocol):
 
     @property
     def providers(self) -> Mapping[str, Provider]: ...
+    @property
+    def licences(self) -> Mapping[str, Licence]: ...
     @property
     def models(self) -> Mapping[str, tuple[Model, str]]:
         """Model id → the card, and the id of the provider that serves it."""

@@ -1,21 +1,23 @@
-"""The shape of a policy file. What its names mean is checked in meaning.py."""
+"""The shape of a policy file. What its names mean is checked in meaning.py and sensitivity.py."""
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, SecretStr, StringConstraints, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, SecretStr, StringConstraints, Tag, field_validator
 
 from router.budget.budget import Budget
 from router.budget.loops.loops import Loops
 from router.classify.sensitivity import Detector
-from router.config.price_row import PriceRow
+from router.config.price_row import Date, PriceRow
 from router.decide.requirements import Requirements
 from router.decide.strategies import Strategy
+from router.types.request import Modality
 from router.types.target import Capability, Contract
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
 URL = r"^https?://[^\s/?#]+[^\s?#]*$"
 HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 HEADER_VALUE = r"^[\x20-\x7e]*$"
+VERIFY = r"^(usage\.[A-Za-z0-9_]+|header:[A-Za-z0-9-]+)$"
 
 Name = Annotated[str, StringConstraints(pattern=NAME, max_length=128)]
 """Travels in headers, URLs and reports."""
@@ -62,6 +64,19 @@ class TimeoutsRow(Part):
     total_ms: Milliseconds | None = None
 
 
+class TermsRow(Part):
+    """What its provider promises here and not to everybody. What is left out is as in the catalog."""
+
+    training: bool | None = Field(None, description="The provider may train on inputs.")
+    retention_days: int | None = Field(None, ge=0, description="How long inputs are kept, abuse logs included.")
+    baa: bool | None = Field(None, description="A business associate agreement covers it.")
+    evidence: str | None = Field(None, min_length=1, description="The contract or page that says so.")
+    expires: Date | None = Field(None, description="From this day on (UTC) the target serves nobody.")
+    verify: Annotated[str, StringConstraints(pattern=VERIFY)] | None = Field(
+        None, description='Where an answer states its region: "usage.NAME" or "header:NAME".'
+    )
+
+
 def _form(value: object) -> str:
     return "card" if isinstance(value, str) else "inline"
 
@@ -81,6 +96,7 @@ class TargetRow(Part):
     base_url: Url | None = None
     api_key: SecretStr | None = Field(None, description='A reference: "${OPENAI_API_KEY}".')
     region: str = Field("", description="Where the data is processed, in the words that classes use.")
+    terms: TermsRow = TermsRow()
     headers: dict[HeaderName, HeaderValue] = {}
     timeouts: TimeoutsRow = TimeoutsRow()
     retries: int = Field(1, ge=0, le=10, description="Further tries at this target.")
@@ -90,17 +106,43 @@ class RouteRow(Part):
     strategy: Strategy
 
 
+class Unscannable(Part):
+    """The class of what nobody here can read; the default class where none is named."""
+
+    image: str | None = None
+    audio: str | None = None
+    file: str | None = Field(None, description="Documents that aren't text, or are linked or stored elsewhere.")
+    tokens: str | None = Field(None, description="Text as numbers of a tokenizer.")
+
+
 class Sensitivity(Part):
-    """`classes` from least to most sensitive; unlabelled requests have class `default`."""
+    """Unlabelled requests have class `default`, and every other has it as well."""
 
     default: str = "internal"
-    classes: dict[Name, Requirements] = {"internal": Requirements()}
+    classes: dict[Name, Requirements] = Field(
+        {"internal": Requirements()}, description="By rank, or else from least to most sensitive."
+    )
     detectors: tuple[Detector, ...] = ()
+    unscannable: Unscannable = Unscannable()
+
+    @field_validator("classes")
+    @classmethod
+    def _in_order(cls, classes: dict[str, Requirements]) -> dict[str, Requirements]:
+        """The file's order where no rank is given, or the same one twice."""
+        return dict(sorted(classes.items(), key=lambda item: item[1].rank or 0))
 
     def ranks(self) -> dict[str, int]:
-        """Each class's place in the order, the most sensitive highest; by the file's order where none is given."""
-        places = {name: row.rank for name, row in self.classes.items()}
-        return {name: number if place is None else place for number, (name, place) in enumerate(places.items())}
+        """Each class's place in the order, the most sensitive highest; no two have the same."""
+        return {name: place for place, name in enumerate(self.classes)}
+
+    def unread(self, modality: Modality) -> str:
+        """The class of what can't be looked into."""
+        return getattr(self.unscannable, modality) or self.default
+
+    def redacted_to(self, name: str) -> str:
+        """What is left of a class once its findings are replaced: by default the default, which is not above it."""
+        ranks = self.ranks()
+        return self.classes[name].redacted_to or min(name, self.default, key=ranks.__getitem__)
 
 
 class Policy(Part):

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from router.types.price import Price
 from router.types.pricelist import DATE, HOURS, RATES, priced
@@ -14,7 +14,17 @@ Rate = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
 """USD per million tokens, or for one of a unit."""
 Hours = Annotated[str, StringConstraints(pattern=HOURS)]
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-Date = Annotated[str, StringConstraints(pattern=DATE)]
+
+
+def _in_the_calendar(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"the calendar has no {text}: write a day like 2027-01-01") from None
+    return text
+
+
+Date = Annotated[str, StringConstraints(pattern=DATE), AfterValidator(_in_the_calendar)]
 _EFFECTS = frozenset({*RATES, "each", "times"})
 
 
@@ -52,15 +62,6 @@ class PriceRule(_Rates):
     input: Rate | None = None
     output: Rate | None = None
     times: Annotated[Decimal, Field(gt=0, le=1000)] | None = Field(None, description="Scales every token rate.")
-
-    @field_validator("since", "until")
-    @classmethod
-    def _in_the_calendar(cls, text: str | None) -> str | None:
-        try:
-            date.fromisoformat(text or "2027-01-01")
-        except ValueError:
-            raise ValueError(f"the calendar has no {text}: write a day like 2027-01-01") from None
-        return text
 
     @field_validator("zone")
     @classmethod

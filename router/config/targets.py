@@ -8,6 +8,7 @@ from router.config.config import Catalog
 from router.config.policy import ModelRow, TargetRow, TimeoutsRow
 from router.config.shape import did_you_mean
 from router.config.source import Loc, Source
+from router.config.terms import terms
 from router.types.price import Price
 from router.types.secret import Secret
 from router.types.target import Capability, Contract, Licence, Model, Provider, Target, Thinking, Timeouts
@@ -45,6 +46,7 @@ class TargetBuilder:
             effort=row.effort,
             headers=dict(row.headers),
             region=row.region,
+            terms=terms(self._source, (*loc, "terms"), row.terms, provider),
             timeouts=_timeouts(row.timeouts),
             retries=row.retries,
         )
@@ -84,7 +86,7 @@ class TargetBuilder:
             capabilities=frozenset(row.capabilities),
             thinking=_thinking(row),
             price=row.price.price(self._version) if row.price else self._worst,
-            licence=Licence(id=row.licence),
+            licence=self._catalog.licences.get(row.licence, Licence(id=row.licence)),
             parameters_b=row.parameters_b,
             active_b=row.active_b,
         )

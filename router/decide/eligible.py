@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from router.decide.demands import expired
 from router.types.classification import Classification
 from router.types.guard import Guard
 from router.types.plan import Dropped
@@ -54,11 +55,16 @@ def _key(target: Target, gate: Gate) -> str:
     return "the key may not use it" if allowed and target.id not in allowed else ""
 
 
+def _evidence(target: Target, gate: Gate) -> str:
+    return expired(target, gate.now_ms)
+
+
 def _data_class(target: Target, gate: Gate) -> str:
     detail = _as_it_is(target, gate)
-    if detail and gate.redacted is not None:
-        detail = gate.guard.refusal(target, gate.redacted.classes, gate.now_ms, redacted=True)
-    return f"{detail} ({gate.classification.data_class})" if detail else ""
+    if not detail or gate.redacted is None:
+        return detail
+    detail = gate.guard.refusal(target, gate.redacted.classes, gate.now_ms, redacted=True)
+    return f"{detail}, even redacted" if detail else ""
 
 
 def _as_it_is(target: Target, gate: Gate) -> str:
@@ -100,6 +106,7 @@ def _health(target: Target, gate: Gate) -> str:
 
 _CHECKS: tuple[tuple[str, Callable[[Target, Gate], str]], ...] = (
     ("not_allowed", _key),
+    ("evidence_expired", _evidence),
     ("data_class", _data_class),
     ("region", _region),
     ("capability", _capability),

@@ -3,11 +3,29 @@
 from enum import StrEnum
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from router.types.target import Target
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 T = TypeVar("T")
+Word = Annotated[str, Field(min_length=1)]
+
+
+_CODES = (
+    "AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ "
+    "CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO "
+    "FR GA GB GD GE GF GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE "
+    "JM JO JP KE KG KH KI KM KN KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML MM MN MO "
+    "MP MQ MR MS MT MU MV MW MX MY MZ NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW "
+    "PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM "
+    "TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW"
+)
+COUNTRIES = frozenset(_CODES.split())
+"""ISO 3166-1 alpha-2. A code that nobody has would exclude nobody."""
+
+
+def _country(code: str) -> str:
+    if code not in COUNTRIES:
+        raise ValueError("there is no such country code: write two capital letters as in ISO 3166, e.g. CN or GB")
+    return code
 
 
 class Redact(StrEnum):
@@ -44,9 +62,9 @@ class Requirements(BaseModel):
     rank: int | None = Field(None, description="Place in the order; all classes have one, or the file's order counts.")
     block: bool = Field(False, description="Refused, wherever it would go.")
     local_only: bool = False
-    regions: tuple[str, ...] = ()
-    jurisdictions_not: tuple[str, ...] = ()
-    providers: tuple[str, ...] = Field((), description="Only these, and local targets.")
+    regions: tuple[Word, ...] = ()
+    jurisdictions_not: tuple[Annotated[str, AfterValidator(_country)], ...] = ()
+    providers: tuple[Word, ...] = Field((), description="Only these, and local targets.")
     training: Literal["never"] | None = Field(None, description="The provider must not train on inputs.")
     retention_days_max: Annotated[int, Field(ge=0)] | None = None
     baa: bool = Field(False, description="A business associate agreement must cover the target.")
@@ -75,22 +93,10 @@ class Requirements(BaseModel):
         """No place but a local one is on both lists."""
         return _apart(self.regions, other.regions) or _apart(self.providers, other.providers)
 
-    def refusal(self, target: Target, now_ms: int, *, redacted: bool) -> str:
-        """Why `target` does not meet these demands, in one sentence; empty when it does."""
-        if target.local:
-            return ""
-        if self.local_only:
-            return "only local targets may see this class"
-        if self.regions and target.region not in self.regions:
-            return f"its region {target.region or 'is not stated and'} is not one of {', '.join(self.regions)}"
-        if self.jurisdictions_not and target.provider.jurisdiction in ("", *self.jurisdictions_not):
-            return f"its jurisdiction {target.provider.jurisdiction or 'is not stated and'} may be excluded"
-        return ""
-
     @property
     def private(self) -> bool:
         """The provider must neither keep nor train on it."""
-        return self.training == "never" or self.retention_days_max == 0
+        return self.training == "never" or self.retention_days_max is not None or self.baa
 
 
 def _both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:

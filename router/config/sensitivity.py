@@ -1,0 +1,155 @@
+"""What the classes of a policy demand: nothing unknown, nothing contradictory, nothing that no target meets."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from router.config.config import Catalog
+from router.config.policy import Policy, Sensitivity
+from router.config.references import report_unknown
+from router.config.source import Loc, Source
+from router.decide.guard import ClassGuard
+from router.decide.requirements import Redact, Requirements
+from router.types.clock import now_ms
+from router.types.target import Target
+
+_AT: Loc = ("sensitivity",)
+_PLACE = ("providers", "jurisdictions_not", "regions", "training", "retention_days_max", "baa")
+"""Demands on those who are not local."""
+Found = tuple[str, str, str]
+"""The key at fault, what is wrong, the remedy."""
+
+
+def check_sensitivity(source: Source, policy: Policy, catalog: Catalog, names: Sequence[str]) -> None:
+    """`names` are those of all classes that the file declares, those with mistakes included."""
+    sensitivity = policy.sensitivity
+    if sensitivity.default not in names:
+        _report_default(source, sensitivity.default, names)
+    for loc, name in _references(sensitivity):
+        if name not in names:
+            report_unknown(source, loc, "class", name, names)
+    _check_ranks(source, sensitivity)
+    for name, row in sensitivity.classes.items():
+        for provider in dict.fromkeys(row.providers):
+            if provider not in catalog.providers:
+                report_unknown(source, _at(name, "providers"), "provider", provider, catalog.providers)
+        for key, what, remedy in _mistakes(source, sensitivity, name, row, catalog):
+            source.report(source.key(_at(name, key)), what, remedy)
+
+
+def check_served(source: Source, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
+    """Only once every target could be built: a class that no target may serve is refused wholesale."""
+    if sensitivity.default not in sensitivity.classes:
+        return
+    guard = ClassGuard(sensitivity.classes, lambda body: frozenset())
+    everybody = _refusals(guard, sensitivity, sensitivity.default, sensitivity.default, targets)
+    for name, row in sensitivity.classes.items():
+        beside = name if everybody else sensitivity.default
+        reasons = _refusals(guard, sensitivity, name, beside, targets)
+        if reasons and not row.block:
+            what = f"every request of class {name} would be refused: no target meets its requirements"
+            source.report(source.key(_at(name)), what, f"add a target that does, or relax them ({'; '.join(reasons)})")
+
+
+def _refusals(
+    guard: ClassGuard, sensitivity: Sensitivity, name: str, beside: str, targets: Mapping[str, Target]
+) -> list[str]:
+    """Why each target refuses a class, as it is and redacted, `beside` another one; none where one of them does not."""
+    now, row, told = now_ms(), sensitivity.classes[name], []
+    left = sensitivity.redacted_to(name) if row.redact is not Redact.NEVER else name
+    for target in targets.values():
+        reason = guard.refusal(target, frozenset({name, beside}), now, redacted=False)
+        if reason and row.redact is not Redact.NEVER and left in sensitivity.classes:
+            reason = guard.refusal(target, frozenset({left, beside}), now, redacted=True)
+        if not reason:
+            return []
+        told.append(f"{target.id}: {reason}")
+    return told
+
+
+def _at(*parts: str) -> Loc:
+    return (*_AT, "classes", *parts)
+
+
+def _references(sensitivity: Sensitivity) -> Iterator[tuple[Loc, str]]:
+    """Every place that names a class."""
+    for index, detector in enumerate(sensitivity.detectors):
+        yield (*_AT, "detectors", index, "class"), detector.data_class
+    for modality, name in sensitivity.unscannable:
+        if name is not None:
+            yield (*_AT, "unscannable", modality), name
+    for name, row in sensitivity.classes.items():
+        if row.redacted_to is not None:
+            yield _at(name, "redacted_to"), row.redacted_to
+
+
+def _report_default(source: Source, default: str, names: Sequence[str]) -> None:
+    loc: Loc = (*_AT, "default")
+    if source.walk(loc)[0] == loc:
+        report_unknown(source, loc, "class", default, names)
+    else:
+        what = f"the default class '{default}' is not among the classes"
+        source.report(source.key((*_AT, "classes")), what, f"add it, or set default: {names[0]}")
+
+
+def _check_ranks(source: Source, sensitivity: Sensitivity) -> None:
+    without = [name for name, row in sensitivity.classes.items() if row.rank is None]
+    if len(without) == len(sensitivity.classes):
+        return
+    for name in without:
+        if _at(name, "rank") not in source.dropped:
+            what = f"class {name} has no rank, but others have"
+            source.report(source.key(_at(name)), what, "give each class a rank, or none: then the file's order counts")
+
+
+def _mistakes(
+    source: Source, sensitivity: Sensitivity, name: str, row: Requirements, catalog: Catalog
+) -> Iterator[Found]:
+    given = [key for key in _PLACE if key in row.model_fields_set]
+    for key in ("regions", "jurisdictions_not", "providers"):
+        if key in given and not getattr(row, key):
+            yield key, f"an empty list of {key} limits nothing", f"remove {key}, or name some"
+    if row.block:
+        if name == sensitivity.default:
+            yield "block", "the default class is blocked: every request would be refused", "remove block"
+        yield from _idle([*given, *_beside_block(row)], "block refuses its requests wherever they would go", "block")
+    elif row.local_only:
+        yield from _idle(given, "local_only leaves no provider to demand it of", "local_only")
+    else:
+        yield from _excluded(row, catalog)
+    yield from _wrong_redaction(source, sensitivity, name, row)
+
+
+def _beside_block(row: Requirements) -> list[str]:
+    return [key for key in ("local_only", "licence", "redact", "thinking_cap") if key in row.model_fields_set]
+
+
+def _idle(keys: Iterable[str], why: str, stronger: str) -> Iterator[Found]:
+    for key in keys:
+        yield key, f"{key} can never take effect: {why}", f"remove {key}, or {stronger}"
+
+
+def _excluded(row: Requirements, catalog: Catalog) -> Iterator[Found]:
+    known = [catalog.providers[name] for name in row.providers if name in catalog.providers]
+    law = {one.id: one.jurisdiction for one in known if not one.local}
+    excluded = ("", *row.jurisdictions_not)
+    if row.jurisdictions_not and law and len(known) == len(row.providers) and all(x in excluded for x in law.values()):
+        told = ", ".join(f"{name} {where or 'not stated'}" for name, where in law.items())
+        what = f"jurisdictions_not excludes every provider that is listed ({told})"
+        yield "jurisdictions_not", what, "list a provider under another law, or write local_only: true"
+
+
+def _wrong_redaction(source: Source, sensitivity: Sensitivity, name: str, row: Requirements) -> Iterator[Found]:
+    left = row.redacted_to
+    if left is None:
+        return
+    if row.redact is Redact.NEVER and _at(name, "redact") not in source.dropped:
+        yield "redacted_to", "nothing of it is ever redacted", "add redact: needed, or remove redacted_to"
+    if left == name:
+        yield "redacted_to", "redaction would leave it the class that it has", "name a lower class"
+    elif left in sensitivity.classes and not _lower(sensitivity, left, name):
+        yield "redacted_to", f"class {left} is not lower than {name}", "name a lower class, or change their order"
+
+
+def _lower(sensitivity: Sensitivity, one: str, other: str) -> bool:
+    ranks = {name: row.rank for name, row in sensitivity.classes.items()}
+    places = sensitivity.ranks()
+    return places[one] < places[other] and (ranks[one] is None or ranks[one] != ranks[other])
