@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -170,15 +170,17 @@ def keys_create(
     budget: Annotated[str, typer.Option(help="A budget of the policy that binds it.")] = "",
     team: Annotated[str, typer.Option(help="The team whose budgets bind it.")] = "",
     organisation: Annotated[str, typer.Option(help="Likewise.")] = "",
+    min_class: Annotated[str, typer.Option(help="A class that binds everything it sends.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Make a key. Without --route and --target it may use everything."""
     from router.ledger import keys as store
 
-    lists = {"routes": route or (), "targets": target or (), "tags": tag or (), "scopes": scope or ()}
+    given: dict[str, Any] = {"routes": route or (), "targets": target or (), "tags": tag or (), "scopes": scope or ()}
+    given |= {"budget": budget, "team": team, "organisation": organisation, "min_class": min_class}
     with _writing() as connection:
         try:
-            key, secret = store.create(connection, name, budget=budget, team=team, organisation=organisation, **lists)
+            key, secret = store.create(connection, name, **given)
         except ValueError as error:
             _fail(str(error))
     if as_json:
@@ -202,8 +204,8 @@ def keys_list(as_json: JsonOption = False) -> None:
         state = "revoked" if key.revoked_ms is not None else "in force"
         may = ", ".join((*key.routes, *key.targets)) or "everything"
         whose = " of ".join(filter(None, (key.team, key.organisation))) or "-"
-        scopes = ", ".join(key.scopes) or "-"
-        typer.echo(f"{key.id}  {key.name:<20}  {state}  may use {may}  scopes {scopes}  team {whose}")
+        rest = f"scopes {', '.join(key.scopes) or '-'}  team {whose}  at least {key.min_class or '-'}"
+        typer.echo(f"{key.id}  {key.name:<20}  {state}  may use {may}  {rest}")
 
 
 @keys.command("revoke")

@@ -1,4 +1,4 @@
-"""Which store keeps the budgets of this process, and what it begins with."""
+"""Which stores keep the budgets and sessions of this process, and what it begins with."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -10,13 +10,14 @@ from router.estimate.learn import Learned, Seen
 from router.ledger import query
 from router.ledger.ledger import Ledger
 from router.ledger.write import LEASE_MS
+from router.sessions.sqlite import SqliteSessions
 from router.settings import SettingError
 from router.types.account import Account
 from router.types.classification import Task
 from router.types.journal import Journal, LocalJournal
 from router.types.money import nano_from_usd
 from router.types.secret import Secret
-from router.types.session import CLEAN, SessionStore, Taint
+from router.types.session import SessionStore
 from router.types.store import BudgetStore
 
 if TYPE_CHECKING:
@@ -26,22 +27,8 @@ LEARNED_FROM = 4_096
 """Attempts of the ledger that a new process learns from: tens of milliseconds."""
 
 
-class MemorySessions:
-    """Of one process."""
-
-    def __init__(self) -> None:
-        self._taints: dict[str, Taint] = {}
-
-    async def taint(self, session: str) -> Taint:
-        return self._taints.get(session, CLEAN)
-
-    async def add(self, session: str, taint: Taint) -> None:
-        before = await self.taint(session)
-        self._taints[session] = Taint(before.firm | taint.firm, before.found | taint.found)
-
-
 class Stores:
-    """The store, with its beginning and its end; in Redis where `url` says so, else beside the ledger's own rows."""
+    """The stores, with their beginning and end; in Redis where `url` says so, else beside the ledger's own rows."""
 
     def __init__(
         self,
@@ -52,8 +39,8 @@ class Stores:
         budgets: Callable[[], Sequence[Budget]],
     ) -> None:
         self._url, self._rows, self._ledger, self._budgets = url, rows, ledger, budgets
-        self.sessions: SessionStore = MemorySessions()
         self.store: BudgetStore = SqliteBudgets(local, LEASE_MS) if url is None else self._distributed(url)
+        self.sessions: SessionStore = SqliteSessions(local) if url is None else self._sessions_there()
 
     def _distributed(self, url: Secret) -> BudgetStore:
         from router.budget.redis import RedisBudgets, RedisRefused
@@ -64,6 +51,14 @@ class Stores:
             raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
         self._leased = Leased(self._redis, self._within, self._rows.owner)
         return self._leased
+
+    def _sessions_there(self) -> SessionStore:
+        from router.sessions.redis import RedisSessions
+
+        server = self._redis.server
+        sessions = RedisSessions(server, server.keys.sessions, self._rows)
+        server.tell(sessions.resume)
+        return sessions
 
     async def start(self) -> None:
         """Raises `SettingError` where the server will never serve us."""
@@ -85,9 +80,10 @@ class Stores:
 
     def _books(self) -> "Books":
         from router.budget.redis.rebuild import Books
+        from router.sessions.redis import hashes
 
         spent, held = query.booked(self._ledger)
-        return Books(spent, held)
+        return Books(spent, held, hashes(query.taints(self._ledger)))
 
     def _within(self, account: Account) -> int:
         """What this process may spend of an account while the store is gone."""

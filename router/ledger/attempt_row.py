@@ -1,6 +1,6 @@
 """The row of an attempt: every count and every circumstance that its price depends on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import structs
@@ -58,6 +58,9 @@ _COLUMNS = (
     "own_cost",
     "price_version",
     "flagged",
+    "classes",
+    "redacted",
+    "region_source",
 )
 INSERT = f"INSERT INTO attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
 _NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")
@@ -81,14 +84,22 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[str | i
         attempt.total_ms,
         attempt.first_ms,
         *(_NO_USAGE if usage is None else _usage(usage)),
-        (usage.region_served if usage else "") or target.region,
+        attempt.region or (usage.region_served if usage else "") or target.region,
         _json(usage.violations) if usage and usage.violations else "",
         cost.nano,
         cost.source.value,
         cost.own,
         cost.price_version,
         int(cost.flagged),
+        joined(attempt.classes),
+        int(attempt.redacted),
+        _region_source(attempt),
     )
+
+
+def joined(classes: Iterable[str]) -> str:
+    """Classes as a column holds them; their names have no commas."""
+    return ",".join(sorted(classes))
 
 
 def usage_of(row: Mapping[str, str | int | None]) -> Usage:
@@ -98,6 +109,12 @@ def usage_of(row: Mapping[str, str | int | None]) -> Usage:
     named = {name: msgspec.json.decode(str(text)) for name, text in written.items()}
     said = {"source": row["usage_source"], "service_tier": row["service_tier"], "region_served": row["region"]}
     return msgspec.convert(counts | named | said, Usage)
+
+
+def _region_source(attempt: Attempt) -> str:
+    if attempt.region_verified:
+        return "verified" if attempt.region == attempt.target.region else "mismatch"
+    return "asserted" if attempt.target.region else ""
 
 
 def _usage(usage: Usage) -> tuple[str | int | None, ...]:

@@ -58,6 +58,12 @@ class SqliteJournal:
         self._changes.append((statement, row))
         self._schedule()
 
+    def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return operation(self._connection)
+        except sqlite3.Error as error:
+            raise LedgerUnavailable(f"the ledger could not be read: {error}") from None
+
     def call(self, operation: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
         if len(self._changes) > LARGEST_QUEUE:

@@ -16,8 +16,10 @@ PREFIX = "lp-"
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
 _LENGTH = 43
 """54 symbols: 247 bits, so a plain SHA-256 is as good as a slow hash."""
-_COLUMNS = "hash, id, name, created_ms, revoked_ms, routes, targets, tags, scopes, budget, team, organisation"
-_CREATE = f"INSERT INTO keys ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - likewise
+_COLUMNS = (
+    "hash, id, name, created_ms, revoked_ms, routes, targets, tags, scopes, budget, team, organisation, min_class"
+)
+_CREATE = f"INSERT INTO keys ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - likewise
 _EVERY = f"SELECT {_COLUMNS} FROM keys ORDER BY id"  # noqa: S608 - a constant of this file
 
 
@@ -35,6 +37,8 @@ class Key(Struct, frozen=True, kw_only=True):
     budget: str
     team: str
     organisation: str
+    min_class: str
+    """The least class of what it sends; empty: the policy's default."""
 
     def caller(self) -> Caller:
         return Caller(
@@ -46,6 +50,7 @@ class Key(Struct, frozen=True, kw_only=True):
             targets=frozenset(self.targets),
             tags=self.tags,
             budget=self.budget,
+            min_class=self.min_class,
             scopes=frozenset(self.scopes),
         )
 
@@ -65,15 +70,17 @@ def create(
     budget: str = "",
     team: str = "",
     organisation: str = "",
+    min_class: str = "",
 ) -> tuple[Key, str]:
     """Returns the key and its secret, which is not kept anywhere. Raises ValueError for a name in use."""
     if any(key.name == name and key.revoked_ms is None for key in every(connection)):
         raise ValueError(f"there is a key named '{name}' already: revoke it first, or choose another name")
     secret = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
     lists = [json.dumps(list(values)) for values in (routes, targets, tags, scopes)]
-    row = (digest(secret.encode()).hex(), new_id(), name, now_ms(), None, *lists, budget, team, organisation)
+    identifier, plain = new_id(), (budget, team, organisation, min_class)
+    row = (digest(secret.encode()).hex(), identifier, name, now_ms(), None, *lists, *plain)
     connection.execute(_CREATE, row)
-    return next(key for key in every(connection) if key.id == row[1]), secret
+    return next(key for key in every(connection) if key.id == identifier), secret
 
 
 def every(connection: Connection) -> list[Key]:
@@ -101,7 +108,7 @@ def _rows(connection: Connection) -> list[tuple[bytes, Key]]:
 def _row(
     stored: str, identifier: str, name: str, created_ms: int, revoked_ms: int | None, *rest: str
 ) -> tuple[bytes, Key]:
-    *lists, budget, team, organisation = rest
+    *lists, budget, team, organisation, min_class = rest
     routes, targets, tags, scopes = (tuple(json.loads(text)) for text in lists)
     key = Key(
         id=identifier,
@@ -115,5 +122,6 @@ def _row(
         budget=budget,
         team=team,
         organisation=organisation,
+        min_class=min_class,
     )
     return bytes.fromhex(stored), key

@@ -17,6 +17,7 @@ _SPENT = (
 LONGEST_WINDOW_MS = 400 * 86_400_000
 """A year and more; what counts for ever is booked at 0."""
 _HELD = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
+_TAINTS = "SELECT session, data_class, firm FROM taints"
 _LATEST = (
     "SELECT a.target, a.thinking, r.task, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
     " a.output_reasoning, a.output_audio FROM attempts AS a JOIN requests AS r ON r.id = a.request_id"
@@ -45,6 +46,12 @@ def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
         return connection.execute(_SPENT, (now_ms() - LONGEST_WINDOW_MS,)).fetchall(), connection.execute(
             _HELD
         ).fetchall()
+
+
+def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
+    """What sessions have seen: session, class, and whether it is firm."""
+    with ledger.reading() as connection:
+        return connection.execute(_TAINTS).fetchall()
 
 
 def finished(ledger: Ledger, most: int) -> list[Finished]:

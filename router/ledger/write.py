@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from router.ledger.attempt_row import INSERT, attempt_row
+from router.ledger.attempt_row import INSERT, attempt_row, joined
 from router.types.account import Amount
 from router.types.attempt import Attempt
 from router.types.journal import Journal
@@ -17,8 +17,8 @@ LEASE_MS = 30_000
 
 _BIRTH = (
     "INSERT INTO requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"
-    " route, stream, key_id, session, tags, data_class, task, difficulty)"
-    " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " route, stream, key_id, session, tags, data_class, classes, policy, task, difficulty)"
+    " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _REROUTE = "UPDATE requests SET route = ?, held = ?, held_thinking = ? WHERE id = ?"
 _SETTLE = (
@@ -78,6 +78,8 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
             limits.session,
             tags,
             seen.data_class,
+            joined(seen.classes),
+            decision.policy,
             seen.task.value,
             seen.difficulty,
         ),

@@ -24,9 +24,10 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """There was something for the client, not only thoughts."""
     model_served: str = ""
     thinking: str = "none"
-    data_class: str = ""
-    """Of what was sent."""
+    classes: frozenset[str] = frozenset()
+    """Of what was sent: all that bound. Empty: not known."""
     redacted: bool = False
     region: str = ""
     """Where it was served: verified where the provider says so, else as the target states."""
     region_verified: bool = False
+    """The provider says so; that it is not the target's region is an incident."""

@@ -49,6 +49,13 @@ class Journal(Protocol):
 class LocalJournal(Journal, Protocol):
     """A journal over a file of this machine, whose transactions can hold decisions."""
 
+    def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """A step that writes nothing, at once; it sees what is committed, by whichever process.
+
+        Raises `LedgerUnavailable`.
+        """
+        ...
+
     def call(self, operation: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
         """Queue a read-and-write step; it sees all rows and changes of its commit and is atomic with the commit."""
         ...

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -29,12 +29,15 @@ class Books(Struct, frozen=True):
     """Account, window start (Unix ms), sum of what was charged."""
     held: Iterable[tuple[str, str, int, int]]
     """Request, account, window start, amount: what is not charged yet."""
+    sessions: Mapping[str, Iterable[str]] = {}
+    """The fields of each session's hash: what it has seen."""
 
 
 async def rebuild(link: Link, keys: Keys, script: str, books: Callable[[], Books], lease_ms: int) -> None:
     """`script`: the digest of rebuild.lua. Of several processes one does it. Raises what `answer` raises."""
     patience, link.patience_s = link.patience_s, REBUILD_S
-    accounts, requests = _fields(await asyncio.to_thread(books))
+    known = await asyncio.to_thread(books)
+    accounts, requests = _fields(known)
     if accounts:
         told = (len(accounts), len(requests))
         _log.warning("Redis has lost its budgets: %d accounts, %d open requests come from the ledger", *told)
@@ -42,6 +45,7 @@ async def rebuild(link: Link, keys: Keys, script: str, books: Callable[[], Books
         await _own(link, keys, requests, lease_ms)
     hashes = [(keys.accounts + name, _keep(fields), fields) for name, fields in accounts.items()]
     hashes += [(keys.requests + name, "", fields) for name, fields in requests.items()]
+    hashes += [(keys.sessions + name, "", dict.fromkeys(fields, 1)) for name, fields in known.sessions.items()]
     me, epoch = new_id(), new_id()
     for part, last in _parts(hashes):
         arguments: list[Argument] = [me, int(REBUILD_S * 1000), epoch if last else ""]

@@ -1,4 +1,4 @@
-"""Keys, scripts and replies of the budgets in Redis."""
+"""Keys, scripts and replies of the budgets in Redis, and of the sessions beside them."""
 
 from importlib.resources import files
 
@@ -7,7 +7,7 @@ import hiredis
 from router.budget.redis.link import Argument, Link
 from router.types.store import StoreUnavailable
 
-NAMES = ("reserve", "extend", "settle", "balances", "lease", "split", "close", "rebuild")
+NAMES = ("reserve", "extend", "settle", "balances", "lease", "split", "close", "rebuild", "seen", "taint")
 
 
 class Script:
@@ -27,6 +27,7 @@ class Keys:
         self.epoch, self.owners, self.children = self.of("epoch"), self.of("owners"), self.of("children")
         self.lock, self.probe = self.of("rebuild"), self.of("probe")
         self.accounts, self.requests, self.values = self.of("a:"), self.of("r:"), self.of("v:")
+        self.sessions = self.of("s:")
 
     def of(self, name: str) -> str:
         return self._prefix + name

@@ -42,7 +42,7 @@ class RedisServer:
         self._scripts = {name: Script(name) for name in NAMES}
         self.interruptions = 0
         self._address = address(url)
-        self._books, self._came, self._lease_ms = books, came, lease_ms
+        self._books, self._came, self._lease_ms = books, [came], lease_ms
         self._link: Link | None = None
         self._epoch = ""
         self._mending: asyncio.Task[None] | None = None
@@ -52,6 +52,10 @@ class RedisServer:
     @property
     def available(self) -> bool:
         return self._link is not None
+
+    def tell(self, came: Callable[[], None]) -> None:
+        """`came` too is called each time when the server is there (again)."""
+        self._came.append(came)
 
     async def start(self) -> None:
         """Raises `RedisRefused`. Where the server can't be reached, returns all the same, and goes on trying."""
@@ -161,7 +165,8 @@ class RedisServer:
             raise LinkDown("the connection broke")
         self._link, self._complaint = link, ""
         _log.info("budgets are kept by Redis at %s", self._address)
-        self._came()
+        for hears in self._came:
+            hears()
 
     async def _agree(self, link: Link) -> str:
         """The epoch of the counters that are there; where there are none, of those that are written now."""

@@ -65,6 +65,11 @@ class RedisBudgets:
         await self._server.stop()
 
     @property
+    def server(self) -> RedisServer:
+        """For what is kept beside the budgets, and is lost and rebuilt with them."""
+        return self._server
+
+    @property
     def available(self) -> bool:
         return self._server.available
 

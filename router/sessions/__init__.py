@@ -1,0 +1,1 @@
+"""What sessions have seen: it sticks to them. Kept where the budgets are."""

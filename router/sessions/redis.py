@@ -1,0 +1,84 @@
+"""Sessions in Redis, for several gateways; beside the budgets, and rebuilt with them from the ledger's rows."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from router.sessions.rows import TAINT, Mark, joined, marks
+from router.types.journal import Journal
+from router.types.session import CLEAN, Taint
+from router.types.store import StoreUnavailable
+
+
+class Server(Protocol):
+    """Runs a script on data of our time, or raises `StoreUnavailable` within a bounded time."""
+
+    async def run(self, name: str, keys: Sequence[str], *arguments: str | int | bytes) -> list[object]: ...
+
+
+class RedisSessions:
+    """The `SessionStore` port. A session is a hash whose fields are its marks; it never expires.
+
+    In Redis and in the ledger grows one entry for each session and class above the default; in memory only those that
+    Redis could not take, until it is back (`resume`).
+    """
+
+    def __init__(self, server: Server, prefix: str, journal: Journal) -> None:
+        """`prefix`: of the keys; all are of one slot."""
+        self._server, self._prefix, self._journal = server, prefix, journal
+        self._owed: dict[str, set[str]] = {}
+        self._paying: asyncio.Task[None] | None = None
+
+    async def taint(self, session: str) -> Taint:
+        reply = await self._server.run("seen", [self._prefix + session])
+        found = {*map(str, reply), *self._owed.get(session, ())}
+        return joined(map(_mark, found)) if found else CLEAN
+
+    async def add(self, session: str, taint: Taint) -> None:
+        """Into the ledger first: whoever rebuilds a server that lost its data then finds it there."""
+        fields = self._owed.setdefault(session, set())
+        for mark in marks(taint):
+            fields.add(_field(mark))
+            self._journal.add(TAINT, (session, *mark))
+        try:
+            await self._journal.committed()
+        finally:
+            await self._pay(session)
+
+    def resume(self) -> None:
+        """The server is there again: it is given what it could not take."""
+        if self._owed and (self._paying is None or self._paying.done()):
+            self._paying = asyncio.get_running_loop().create_task(self._pay_all())
+
+    async def _pay_all(self) -> None:
+        for session in list(self._owed):
+            try:
+                await self._pay(session)
+            except StoreUnavailable:
+                return
+
+    async def _pay(self, session: str) -> None:
+        sent = frozenset(self._owed.get(session, ()))
+        await self._server.run("taint", [self._prefix + session], *sent)
+        left = self._owed.get(session, set()) - sent
+        if left:
+            self._owed[session] = left
+        else:
+            self._owed.pop(session, None)
+
+
+def hashes(taints: Iterable[tuple[str, str, int]]) -> Mapping[str, list[str]]:
+    """The fields of each session's hash, from rows of the ledger: session, class, firm."""
+    found: dict[str, list[str]] = {}
+    for session, name, firm in taints:
+        found.setdefault(session, []).append(_field((name, firm)))
+    return found
+
+
+def _field(mark: Mark) -> str:
+    name, firm = mark
+    return f"{firm}{name}"
+
+
+def _mark(field: str) -> Mark:
+    return field[1:], int(field[0])
