@@ -32,8 +32,9 @@ from router.choose import check, choose, index
 from router.config import Config, Watcher, engines_needed, load, problems
 from router.decide.explain import Explained, explain
 from router.decide.health import Health
+from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
-from router.dispatch.walk import Dispatcher, Upstream
+from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ConfigError, Problem
 from router.estimate.learn import Learned
@@ -50,6 +51,7 @@ from router.report.report import Report
 from router.settings import Settings
 from router.settlement import Books
 from router.stores import Stores, learned_from
+from router.types.call import Adapter, Transport
 from router.types.clock import now_ms
 from router.types.ids import new_id
 from router.types.journal import LedgerUnavailable
@@ -65,6 +67,12 @@ RECOVER_EVERY = 10
 FORGET_EVERY = 86_400
 """Ticks between two clearings of what is too old to tell of loops."""
 
+_ADAPTERS: Mapping[Wire, Adapter] = {
+    Wire.OPENAI_COMPATIBLE: OpenAICompatible(),
+    Wire.ANTHROPIC: AnthropicAdapter(),
+    Wire.GEMINI: GeminiAdapter(),
+    Wire.LITELLM: LitellmAdapter(),
+}
 _NOWHERE = "http://127.0.0.1:9/v1"
 """Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
 _log = logging.getLogger("lowpass")
@@ -163,14 +171,16 @@ class Gateway:
         self._http, self._litellm = HttpTransport(), LitellmTransport()
         self._visits = Visits()
         self._policy_error, self._steady = "", True
-        dispatcher = Dispatcher(self._upstreams(), self._health)
-        self._webhooks = Webhooks(self._http)
-        self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post)
+        self._door = Door(self._transports())
+        dispatcher = Dispatcher(_ADAPTERS, self._door, self._health)
+        self._webhooks = Webhooks(self._door)
+        self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._door.withheld)
         self._alerts.adopt(config.budgets)
         books = Books(
             self._journal, self._budgets, learned_from(self._ledger), self._telemetry, self._alerts.touch, self._breaker
         )
         self._pipeline = Pipeline(config, books, self._stores.sessions, dispatcher, self._health)
+        self._open_door()
         self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest())
 
     async def start(self) -> None:
@@ -187,13 +197,15 @@ class Gateway:
     def _declared(self) -> Sequence[Budget]:
         return self._config().budgets
 
-    def _upstreams(self) -> Mapping[Wire, Upstream]:
-        return {
-            Wire.OPENAI_COMPATIBLE: Upstream(OpenAICompatible(), self._http),
-            Wire.ANTHROPIC: Upstream(AnthropicAdapter(), self._http),
-            Wire.GEMINI: Upstream(GeminiAdapter(), self._http),
-            Wire.LITELLM: Upstream(LitellmAdapter(), self._litellm),
-        }
+    def _transports(self) -> Mapping[Wire, Transport]:
+        """For the door, and for nobody else."""
+        by_http = dict.fromkeys((Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC, Wire.GEMINI), self._http)
+        return {**by_http, Wire.LITELLM: self._litellm}
+
+    def _open_door(self) -> None:
+        """Webhooks stand under the policy in force; a request goes under the one that it was decided by."""
+        rules = self._pipeline.rules
+        self._door.adopt(rules.screen.guard, frozenset(one.webhook for one in rules.config.budgets if one.webhook))
 
     def _rest(self) -> FastAPI:
         ledger = self._ledger
@@ -271,6 +283,8 @@ class Gateway:
     def _adopt(self, change: Config | ConfigError | None) -> None:
         if isinstance(change, Config):
             self._pipeline.adopt(change)
+            self._open_door()
+            self._health.pardon()
             self._alerts.adopt(change.budgets)
             self._breaker.loops = change.loops
             self._policy_error = ""

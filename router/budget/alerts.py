@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from router.budget.budget import Budget, Rolling
 from router.budget.window import seconds
@@ -37,13 +37,24 @@ class Notice(Struct, frozen=True, kw_only=True):
     share: Decimal
     window_start: datetime | None
     resets_at: datetime | None
+    withheld: tuple[str, ...] | UnsetType = UNSET
+    """Classes of what was found in `value`, which is therefore not told."""
 
 
 class Alerts:
-    """`touch` is called for every charge, `tick` now and then. `send` takes address and body, and returns at once."""
+    """`touch` is called for every charge, `tick` now and then. `send` takes address and body, and returns at once.
 
-    def __init__(self, store: BudgetStore, claim: Claim, send: Callable[[str, bytes], object]) -> None:
-        self._store, self._claim, self._send = store, claim, send
+    `withheld` gives the classes for which a text may not be told to strangers.
+    """
+
+    def __init__(
+        self,
+        store: BudgetStore,
+        claim: Claim,
+        send: Callable[[str, bytes], object],
+        withheld: Callable[[bytes], Iterable[str]],
+    ) -> None:
+        self._store, self._claim, self._send, self._withheld = store, claim, send, withheld
         self._watched: dict[str, Budget] = {}
         self._touched: dict[tuple[str, int], Account] = {}
         self._told: dict[tuple[str, int], set[int]] = {}
@@ -103,11 +114,17 @@ class Alerts:
         self._told[pot] = told
 
     def _tell(self, budget: Budget, notice: Notice) -> None:
+        notice = self._discreet(notice)
         whose = f" of {notice.scope} {notice.value!r}" if notice.value else ""
         text = "budget '%s'%s has spent %s of %s %s: %s of its limit"
         _log.warning(text, notice.budget, whose, notice.spent, notice.limit, notice.unit, notice.share)
         if budget.webhook is not None:
             self._send(budget.webhook, _encode(notice))
+
+    def _discreet(self, notice: Notice) -> Notice:
+        """A session may be named after a person: `value` is the only word here that is not the operator's own."""
+        found = tuple(sorted(self._withheld(notice.value.encode()))) if notice.value else ()
+        return structs.replace(notice, value=None, withheld=found) if found else notice
 
 
 def _part(share: Decimal) -> int:

@@ -6,6 +6,9 @@ TRIP_AFTER = 5
 """Failures in a row that open the circuit."""
 FIRST_REST_S = 5.0
 LONGEST_REST_S = 120.0
+MISPLACED = "region mismatch"
+SUSPENSION_S = 3_600.0
+"""How long nobody asks a target whose provider says that it served another region than it was asked for."""
 
 
 class _Circuit:
@@ -21,15 +24,17 @@ class Health:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._circuits: dict[str, _Circuit] = {}
+        self._suspended: dict[str, float] = {}
+        """By target, until when. An answer that arrives does not end it."""
 
     def resting(self, target: str) -> float:
         """Seconds until `target` may be asked again; 0 when it may be now (then possibly as a probe)."""
-        circuit = self._circuits.get(target)
+        circuit, suspended_s = self._circuits.get(target), self._suspension(target)
         if circuit is None:
-            return 0.0
+            return suspended_s
         if circuit.probing:
-            return circuit.rest_s
-        return max(0.0, circuit.resting_until - self._clock())
+            return max(circuit.rest_s, suspended_s)
+        return max(0.0, circuit.resting_until - self._clock(), suspended_s)
 
     def admit(self, target: str) -> bool:
         """Claims the right to ask `target`; on a half-open circuit only one caller at a time gets it."""
@@ -64,9 +69,23 @@ class Health:
         if circuit is not None:
             circuit.probing = False
 
+    def suspend(self, target: str) -> None:
+        """It was served in another region than the one that the policy counts on."""
+        self._suspended[target] = self._clock() + SUSPENSION_S
+
+    def pardon(self) -> None:
+        """Another policy is in force: it may have been put right."""
+        self._suspended.clear()
+
     def snapshot(self) -> dict[str, str]:
-        """Every target that is not plainly healthy: "open", "half-open", "resting" (its own wish) or "failing"."""
-        return {target: self._state(target, circuit) for target, circuit in self._circuits.items()}
+        """Every target that is not plainly healthy: "open", "half-open", "resting" (its own wish), "failing", or
+        "region mismatch"."""
+        states = {target: self._state(target, circuit) for target, circuit in self._circuits.items()}
+        return states | {target: MISPLACED for target in self._suspended if self._suspension(target)}
+
+    def _suspension(self, target: str) -> float:
+        """Seconds left of it."""
+        return max(0.0, self._suspended[target] - self._clock()) if target in self._suspended else 0.0
 
     def _state(self, target: str, circuit: _Circuit) -> str:
         if circuit.failures < TRIP_AFTER:

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from math import ceil
 
+from router.dispatch.region import in_headers, misplaced, placed
 from router.estimate.fit import Fit
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
 from router.types.attempt import Attempt
-from router.types.call import Call, Reply, StreamDecoder
+from router.types.call import Call, Reply, StreamDecoder, UpstreamResponse
 from router.types.failure import ErrorKind, Failure
 from router.types.plan import Candidate
 from router.types.price import Cost, CostSource
@@ -16,17 +17,33 @@ from router.types.usage import Source, Usage
 
 
 class Trial:
-    """Collects what is learned while an attempt runs; `done` freezes it. `clock` gives ms since any start."""
+    """Collects what is learned while an attempt runs; `done` freezes it. `clock` gives ms since any start.
+
+    `suspend` is told of a target whose answer was served elsewhere than the target states, as soon as that is known.
+    """
 
     def __init__(
-        self, step: Candidate, fit: Fit, call: Call, learned: Learned, now_ms: int, clock: Callable[[], float]
+        self,
+        step: Candidate,
+        fit: Fit,
+        call: Call,
+        learned: Learned,
+        now_ms: int,
+        clock: Callable[[], float],
+        suspend: Callable[[str], object],
+        redacted: bool = False,
     ) -> None:
-        self.step, self.fit, self.call, self._learned = step, fit, call, learned
+        self.step, self.fit, self.call, self._learned, self._suspend = step, fit, call, learned, suspend
+        self.redacted = redacted
         self.thinking = "none"
         self.status: int | None = None
         self.sent = False
         self.decoder: StreamDecoder | None = None
         """Of a stream: what has come so far."""
+        self.classes: frozenset[str] = frozenset()
+        """Of what was sent."""
+        self._stated = ""
+        """The region, as the provider states it."""
         self._started_ms, self._clock, self._start = now_ms, clock, clock()
         self._first: int | None = None
 
@@ -38,12 +55,34 @@ class Trial:
     def first_ms(self) -> int | None:
         return self._first
 
+    def leaves(self, classes: frozenset[str]) -> None:
+        """The first byte is about to be sent: from now on it may be charged. `classes`: of what is sent."""
+        self.sent, self.classes = True, classes
+
+    def opened(self, response: UpstreamResponse) -> None:
+        """Status and headers are here."""
+        self.status = response.status
+        if stated := in_headers(self.step.target, response):
+            self._locate(stated)
+
+    def locate(self, stated: str) -> None:
+        """`stated`: the region that the answer itself names; empty where it names none, or none yet."""
+        if stated and self.step.target.terms.verify.startswith("usage."):
+            self._locate(stated)
+
+    def _locate(self, stated: str) -> None:
+        self._stated = stated
+        if misplaced(self.step.target, stated):
+            self._suspend(self.step.target.id)
+
     def answered(self, reply: Reply) -> Attempt:
+        self.locate(reply.region_served)
         usage = reply.usage or self._estimated(sum(len(raw) for raw in reply.body.values()))
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "", *, stopped: bool = False) -> Attempt:
         """`stopped`: at the limit of its budget, so the provider did not get to say what it used."""
+        self.locate(decoder.region_served)
         usage = self._produced(decoder) if stopped else decoder.usage or self._estimated(decoder.output_chars)
         finish = "length" if stopped else decoder.finish_reason
         outcome = "ok" if stopped or not error else error
@@ -78,6 +117,7 @@ class Trial:
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
     ) -> Attempt:
         target, took = self.step.target, self._elapsed()
+        region, verified = placed(target, self._stated)
         if usage is not None:
             self._learned.observe(self._seen(usage, finish_reason, outcome))
         return Attempt(
@@ -93,6 +133,10 @@ class Trial:
             answered=answered,
             model_served=model_served,
             thinking=self.thinking,
+            classes=self.classes,
+            redacted=self.redacted and self.sent,
+            region=region,
+            region_verified=verified,
         )
 
     def _seen(self, usage: Usage, finish_reason: str, outcome: str) -> Seen:

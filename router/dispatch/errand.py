@@ -3,10 +3,12 @@
 from msgspec import Struct
 
 from router.decide.eligible import Gate
+from router.dispatch.door import Parcel
 from router.dispatch.purse import Purse
 from router.estimate.fit import Fit
-from router.types.call import Call
+from router.types.call import Call, UpstreamRequest
 from router.types.plan import Candidate, Plan
+from router.types.redacted import Redacted
 from router.types.request import Endpoint, Request
 
 LEAST_TIME_MS = 10
@@ -40,15 +42,30 @@ class Errand(Struct, frozen=True):
             private=self.gate.guard.private(self.classes(step)),
         )
 
+    def parcel(self, step: Candidate, request: UpstreamRequest) -> Parcel:
+        """`request` with everything that the door judges it by."""
+        return Parcel(
+            guard=self.gate.guard,
+            target=step.target,
+            request=request,
+            classes=self.classes(step),
+            redacted=self.redacted(step) is not None,
+            region=self.request.limits.region,
+        )
+
+    def redacted(self, step: Candidate) -> Redacted | None:
+        """What this target sees in place of the request; None: the request itself."""
+        return self.gate.redacted if step.redacted else None
+
     def sent(self, step: Candidate) -> Request:
         """What this target may see."""
-        redacted = self.gate.redacted
-        return redacted.request if step.redacted and redacted is not None else self.request
+        redacted = self.redacted(step)
+        return self.request if redacted is None else redacted.request
 
     def classes(self, step: Candidate) -> frozenset[str]:
         """Of what this target may see."""
-        redacted = self.gate.redacted
-        return redacted.classes if step.redacted and redacted is not None else self.gate.classification.classes
+        redacted = self.redacted(step)
+        return self.gate.classification.classes if redacted is None else redacted.classes
 
     def late(self, now: float) -> bool:
         """No time is left in which another answer could arrive."""

@@ -6,16 +6,16 @@ from random import random
 
 from msgspec import Struct, structs
 
-from router.decide.eligible import narrowed
 from router.decide.health import Health
 from router.dispatch.attempt import Trial
 from router.dispatch.cut import closing
+from router.dispatch.door import Door, KeptIn
 from router.dispatch.errand import Errand
 from router.dispatch.fold import Fold
 from router.dispatch.meter import Meter
-from router.errors import TABLE, ClientError, UpstreamFailure
+from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt
-from router.types.call import Adapter, Reply, StreamDecoder, Transport, UpstreamResponse
+from router.types.call import Adapter, Reply, StreamDecoder, UpstreamResponse
 from router.types.clock import clock_ms, now_ms
 from router.types.failure import ErrorKind, Failure
 from router.types.plan import Candidate
@@ -28,13 +28,6 @@ SHORTEST_SECRET = 12
 """A key of fewer characters is a word, such as the "EMPTY" that local engines are given."""
 PAUSE_WITH_FALLBACK_S = 0.5
 """A longer wait than this is not worth it while another target stands ready."""
-
-
-class Upstream(Struct, frozen=True):
-    """How one wire is spoken and carried."""
-
-    adapter: Adapter
-    transport: Transport
 
 
 class Answered(Struct, frozen=True):
@@ -68,22 +61,31 @@ class Opened(Struct, frozen=True):
 
 
 class Dispatcher:
-    """Carries errands out."""
+    """Carries errands out: speaks every wire, and sends through the door."""
 
-    def __init__(self, upstreams: Mapping[Wire, Upstream], health: Health) -> None:
-        self._upstreams, self.health = upstreams, health
+    def __init__(self, adapters: Mapping[Wire, Adapter], door: Door, health: Health) -> None:
+        self._adapters, self._door, self.health = adapters, door, health
 
     async def walk(self, errand: Errand) -> Answered | Opened:
-        """The first answer to be had; every failed attempt is appended to the purse's, also when it raises."""
-        failure = Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask.")
+        """The first answer to be had; every failed attempt is appended to the purse's, also when it raises.
+
+        Raises `UpstreamFailure`; `KeptIn` where the door let nothing out.
+        """
+        failure, kept_in = None, None
         for step, fallback in _with_fallback(errand.plan.steps):
-            answer = await self._ask(step, errand, fallback)
+            try:
+                answer = await self._ask(step, errand, fallback)
+            except KeptIn as refusal:
+                kept_in = kept_in or refusal
+                continue
             if not isinstance(answer, Failure):
                 return answer
             failure = answer
             if not TABLE[failure.kind].fall_back or errand.late(clock_ms()):
                 break
-        raise UpstreamFailure(failure)
+        if kept_in is not None and failure is None:
+            raise kept_in
+        raise UpstreamFailure(failure or Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask."))
 
     async def _ask(self, step: Candidate, errand: Errand, fallback: bool) -> Answered | Opened | Failure:
         """One target, with its retries."""
@@ -103,7 +105,10 @@ class Dispatcher:
         fit = await purse.ready(step)
         if fit is None:
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
-        trial, attempts = Trial(step, fit, errand.call(step, fit), purse.learned, now_ms(), clock_ms), purse.attempts
+        call, suspend = errand.call(step, fit), self.health.suspend
+        redacted = errand.redacted(step) is not None
+        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, suspend, redacted)
+        attempts = purse.attempts
         if not self.health.admit(target.id):
             failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")
             attempts.append(trial.failed(failure))
@@ -125,19 +130,13 @@ class Dispatcher:
             raise
 
     async def _exchange(self, trial: Trial, errand: Errand, meter: Meter | None) -> Answered | Opened:
-        step, call = trial.step, trial.call
-        reason = errand.gate.guard.refusal(
-            step.target, errand.classes(step), now_ms(), redacted=step.redacted
-        ) or narrowed(step.target, errand.request.limits.region)
-        if reason:
-            message = f"{step.target.id}: {reason}."
-            raise ClientError(403, "no_eligible_target", message, type="permission_error")
-        upstream = self._upstreams[step.target.provider.wire]
-        request = upstream.adapter.encode(call)
-        trial.thinking, trial.sent = request.thinking, True
-        response = await upstream.transport.send(step.target.base_url, request, _timeouts(step.target, errand.deadline))
+        adapter = self._adapters[trial.step.target.provider.wire]
+        parcel = errand.parcel(trial.step, adapter.encode(trial.call))
+        trial.thinking = parcel.request.thinking
+        response = await self._door.send(parcel, _timeouts(parcel.target, errand.deadline), trial.leaves)
+        trial.opened(response)
         try:
-            opened = await self._receive(trial, upstream.adapter, response, meter)
+            opened = await self._receive(trial, adapter, response, meter)
             return opened if errand.request.stream or isinstance(opened, Answered) else await self._gather(opened)
         except BaseException:
             response.close()
@@ -146,7 +145,7 @@ class Dispatcher:
     async def _receive(
         self, trial: Trial, adapter: Adapter, response: UpstreamResponse, meter: Meter | None
     ) -> Answered | Opened:
-        call, trial.status = trial.call, response.status
+        call = trial.call
         if not 200 <= response.status < 300:
             raise UpstreamFailure(adapter.failure(response.status, response.headers, await response.read()))
         if call.stream:
@@ -165,6 +164,7 @@ class Dispatcher:
             trial.first_byte()
             first = decoder.feed(data)
             if first:
+                trial.locate(decoder.region_served)
                 self.health.succeeded(trial.step.target.id)
                 return Opened(trial, response, decoder, first, trial.step, meter)
         if not decoder.finished:

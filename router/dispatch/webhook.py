@@ -4,8 +4,9 @@ import asyncio
 import logging
 from urllib.parse import urlsplit
 
+from router.dispatch.door import Door, KeptIn
 from router.errors import UpstreamFailure
-from router.types.call import Transport, UpstreamRequest
+from router.types.call import UpstreamRequest
 from router.types.target import Timeouts
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0)
@@ -20,8 +21,8 @@ _log = logging.getLogger(__name__)
 class Webhooks:
     """Use inside one running event loop. The log names the host only: an address may hold a secret."""
 
-    def __init__(self, transport: Transport, waits_s: tuple[float, ...] = WAITS_S) -> None:
-        self._transport, self._waits_s = transport, waits_s
+    def __init__(self, door: Door, waits_s: tuple[float, ...] = WAITS_S) -> None:
+        self._door, self._waits_s = door, waits_s
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -55,13 +56,12 @@ class Webhooks:
 
     async def _try(self, url: str, body: bytes) -> str:
         """What went wrong; empty for a 2xx."""
-        parts = urlsplit(url)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        request = UpstreamRequest("POST", path, _HEADERS, body)
         try:
-            response = await self._transport.send(f"{parts.scheme}://{parts.netloc}", request, _TIMEOUTS)
+            response = await self._door.post(url, UpstreamRequest("POST", "", _HEADERS, body), _TIMEOUTS)
         except UpstreamFailure as failure:
             return f"failed ({failure.failure.kind})"
+        except KeptIn:
+            return "may not have it"
         except Exception as error:  # whatever it is, it must not end the gateway's own work
             return f"failed ({type(error).__name__})"
         response.close()

@@ -13,16 +13,28 @@ import pytest
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget, Rolling
 from router.budget.sqlite import SqliteBudgets
+from router.decide.guard import ClassGuard
+from router.decide.requirements import Requirements
+from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
 from router.dispatch.webhook import Webhooks
 from router.ledger.alerts import claim
 from router.ledger.ledger import SqliteLedger
 from router.ledger.write import LEASE_MS
 from router.types.account import Account, Amount, Ask, Refused
+from router.types.target import Wire
 from tests.budget.hook import SECRET, Hook, listening
 from tests.budget.serving import DAY_MS, START_MS
 
 WAITS_S = (0.01, 0.02, 0.03)
+CLASSES = {"internal": Requirements(), "odd": Requirements(), "pii": Requirements(training="never")}
+
+
+def _scan(body: bytes) -> frozenset[str]:
+    return frozenset(name for name, word in (("pii", b"@"), ("odd", b"odd")) if word in body)
+
+
+GUARD = ClassGuard(CLASSES, _scan)
 
 
 @pytest.fixture
@@ -39,12 +51,14 @@ class Gateway:
         self.journal = ledger.open_journal()
         self.store = SqliteBudgets(self.journal, LEASE_MS)
         self.transport = HttpTransport()
-        self.webhooks = Webhooks(self.transport, WAITS_S)
+        self.door = Door({Wire.OPENAI_COMPATIBLE: self.transport})
+        self.door.adopt(GUARD, frozenset(budget.webhook for budget in budgets if budget.webhook))
+        self.webhooks = Webhooks(self.door, WAITS_S)
 
         async def claimed(account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:
             return await asyncio.to_thread(claim, ledger, account, window_start_ms, shares)
 
-        self.alerts = Alerts(self.store, claimed, self.webhooks.post)
+        self.alerts = Alerts(self.store, claimed, self.webhooks.post, self.door.withheld)
         self.alerts.adopt(budgets)
         self.spent = 0
 
@@ -120,6 +134,40 @@ def test_each_share_is_told_once_with_what_the_rule_saw(
     assert lines[0] == "budget 'b' of key 'alice' has spent 5 of 10 usd: 0.5 of its limit"
     assert len(lines) == 3
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("session", "told", "withheld"),
+    [("odd-1", "odd-1", None), ("ann@example.com", None, ["pii"]), ("odd@example.com", None, ["pii"])],
+)
+def test_a_session_named_after_a_person_is_not_named(
+    tmp_path: Path, hook: Hook, caplog: pytest.LogCaptureFixture, session: str, told: str | None, withheld: object
+) -> None:
+    """The alert comes all the same, and the log says no more than it does. A class that demands nothing is told."""
+    watched = budget(hook, scope="session")
+
+    async def work(gateway: Gateway) -> None:
+        await gateway.spend(watched.pot(session, START_MS), Amount(6 * USD))
+        await gateway.alerts.tick(START_MS)
+        await until(lambda: hook.got)
+
+    during(tmp_path / "l.db", [watched], work)
+    (_, body), *_ = hook.got
+    assert (body["value"], body.get("withheld"), body["spent"]) == (told, withheld, 6)
+    assert (session in caplog.text) == (told == session)
+
+
+def test_nothing_is_posted_to_an_address_that_the_policy_no_longer_has(tmp_path: Path, hook: Hook) -> None:
+    watched = budget(hook)
+
+    async def work(gateway: Gateway) -> None:
+        gateway.door.adopt(GUARD, frozenset())
+        await gateway.spend(watched.pot("", START_MS), Amount(9 * USD))
+        await gateway.alerts.tick(START_MS)
+        await until(lambda: not gateway.webhooks.pending)
+
+    during(tmp_path / "l.db", [watched], work)
+    assert hook.got == []
 
 
 def test_one_large_charge_crosses_several_shares_at_once(tmp_path: Path, hook: Hook) -> None:

@@ -12,17 +12,18 @@ from msgspec.structs import replace
 from adapters.openai_compatible import OpenAICompatible
 from router.decide.health import FIRST_REST_S, TRIP_AFTER, Health
 from router.dispatch.connection import HIGH_WATER
+from router.dispatch.door import Door
 from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
 from router.dispatch.purse import Purse
 from router.dispatch.room import Room
-from router.dispatch.walk import Answered, Dispatcher, Opened, Upstream
+from router.dispatch.walk import Answered, Dispatcher, Opened
 from router.errors import UpstreamFailure
 from router.estimate.estimate import estimate
 from router.estimate.fit import Fit
 from router.estimate.learn import Learned
 from router.types.account import Bound
-from router.types.call import Call, UpstreamRequest
+from router.types.call import Adapter, Call, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.plan import Candidate, Plan
 from router.types.store import BudgetStore
@@ -93,8 +94,9 @@ async def outcome(dispatcher: Dispatcher, what: Errand) -> str:
     return "ok"
 
 
-def dispatcher(transport: HttpTransport, health: Health) -> Dispatcher:
-    return Dispatcher({Wire.OPENAI_COMPATIBLE: Upstream(OpenAICompatible(), transport)}, health)
+def dispatcher(transport: HttpTransport, health: Health, adapter: Adapter | None = None) -> Dispatcher:
+    door = Door({Wire.OPENAI_COMPATIBLE: transport})
+    return Dispatcher({Wire.OPENAI_COMPATIBLE: adapter or OpenAICompatible()}, door, health)
 
 
 def tripped(clock: Clock) -> Health:
@@ -122,8 +124,7 @@ def test_a_probe_that_crashes_in_our_own_code_is_given_back() -> None:
     health = tripped(clock)
 
     async def crash(transport: HttpTransport) -> None:
-        own = Dispatcher({Wire.OPENAI_COMPATIBLE: Upstream(Crashing(), transport)}, health)
-        await own.walk(errand(at("http://127.0.0.1:9/v1")))
+        await dispatcher(transport, health, Crashing()).walk(errand(at("http://127.0.0.1:9/v1")))
 
     with pytest.raises(ZeroDivisionError):
         with_transport(crash)

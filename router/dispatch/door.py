@@ -1,0 +1,123 @@
+"""The one door: every byte that leaves for an upstream or a webhook is judged here, whatever path led to it.
+
+It alone holds transports. Retry, fallback and webhook are alike to it, and so is whatever else may come to send: no
+path has a privilege, so none has to be named.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from router.decide.eligible import narrowed
+from router.errors import ClientError
+from router.types.call import Transport, UpstreamRequest, UpstreamResponse
+from router.types.clock import now_ms
+from router.types.guard import Guard
+from router.types.target import Model, Provider, Target, Timeouts, Wire
+
+LARGE = 262_144
+"""Bytes of a body from which on it is scanned in a thread: 15 ms of work at the 6 ms that 100 kB may take."""
+_NOTHING: frozenset[str] = frozenset()
+_log = logging.getLogger(__name__)
+
+
+class Parcel(Struct, frozen=True):
+    """What is about to be sent. `guard` is of the policy under which that was decided."""
+
+    guard: Guard
+    target: Target
+    request: UpstreamRequest
+    classes: frozenset[str]
+    """What is known of it."""
+    redacted: bool = False
+    """Findings were replaced in it."""
+    region: str = ""
+    """The caller's own wish."""
+
+    def __repr__(self) -> str:
+        return f"Parcel({self.target.id})"
+
+
+class KeptIn(ClientError):
+    """Nothing was sent: it may not go there. Says class and rule, never what was found."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(403, "no_eligible_target", f"{place}: {reason}.", type="permission_error")
+
+
+class Door:
+    """Carries what may leave. Webhooks stand under the policy that was adopted last."""
+
+    def __init__(self, transports: Mapping[Wire, Transport]) -> None:
+        self._transports = transports
+        self._guard: Guard | None = None
+        self._webhooks: frozenset[str] = frozenset()
+
+    def adopt(self, guard: Guard, webhooks: frozenset[str]) -> None:
+        """`webhooks`: every address that the policy declares."""
+        self._guard, self._webhooks = guard, webhooks
+
+    async def send(
+        self, parcel: Parcel, timeouts: Timeouts, leaves: Callable[[frozenset[str]], object]
+    ) -> UpstreamResponse:
+        """`leaves` is told the classes of what is sent, just before it is.
+
+        Raises `KeptIn`, and `UpstreamFailure` for everything that goes wrong on the way.
+        """
+        unseen = await self._judge(parcel)
+        leaves(parcel.classes | unseen)
+        target = parcel.target
+        return await self._transports[target.provider.wire].send(target.base_url, parcel.request, timeouts)
+
+    async def post(self, url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
+        """To a webhook; `request` has everything but its path. Raises as `send` does."""
+        if url not in self._webhooks or self.withheld(request.body):
+            raise KeptIn("a webhook", "the policy does not declare it, or what it would be told is sensitive")
+        parts = urlsplit(url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        told = UpstreamRequest(request.method, path, request.headers, request.body)
+        return await self._transports[_HOOK.provider.wire].send(f"{parts.scheme}://{parts.netloc}", told, timeouts)
+
+    def withheld(self, text: bytes) -> frozenset[str]:
+        """Classes of what `text` holds that keep it from a place of which nothing is known."""
+        if self._guard is None:
+            return frozenset({"unknown"})
+        guard, now = self._guard, now_ms()
+        found = guard.unseen(text, _NOTHING)
+        return frozenset(name for name in found if guard.refusal(_HOOK, frozenset({name}), now, redacted=False))
+
+    async def _judge(self, parcel: Parcel) -> frozenset[str]:
+        """Classes that only the bytes have shown. The last look is at the moment of sending: a scan takes time."""
+        unseen = await self._unseen(parcel)
+        reason = self._refusal(parcel, unseen)
+        if reason:
+            _log.warning("kept in at the door: %s: %s", parcel.target.id, reason)
+            raise KeptIn(parcel.target.id, reason)
+        return unseen
+
+    def _refusal(self, parcel: Parcel, unseen: frozenset[str]) -> str:
+        """`unseen` was found in the bytes themselves: whatever was replaced in them, that was not."""
+        guard, target, now = parcel.guard, parcel.target, now_ms()
+        return (
+            guard.refusal(target, parcel.classes | unseen, now, redacted=parcel.redacted)
+            or (guard.refusal(target, unseen, now, redacted=False) if unseen else "")
+            or narrowed(target, parcel.region)
+        )
+
+    async def _unseen(self, parcel: Parcel) -> frozenset[str]:
+        body = parcel.request.body
+        if len(body) < LARGE:
+            return parcel.guard.unseen(body, parcel.classes)
+        return await asyncio.to_thread(parcel.guard.unseen, body, parcel.classes)
+
+
+_HOOK = Target(
+    id="webhook",
+    model=Model(id="webhook", name="webhook", context=0, max_output=0, capabilities=frozenset()),
+    provider=Provider(id="webhook", wire=Wire.OPENAI_COMPATIBLE, base_url=""),
+    base_url="",
+)
+"""A webhook as a place: nobody has promised anything of it. It is reached as OpenAI's wire is, by plain HTTP."""
