@@ -1,0 +1,1 @@
+"""How well the detectors see, by sets that they were not made on: `lowpass bench sensitivity`."""
