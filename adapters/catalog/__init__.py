@@ -83,7 +83,7 @@ def read(folder: Path = _FOLDER) -> Catalog:
     files = sorted((folder / "models").glob("*.yaml"))
     prices = {identifier: dict(found) for path in files for identifier, found in _prices(folder, path.stem)}
     return Catalog(
-        {name: Provider(id=name, **_fields(row)) for name, row in rows.items()},
+        {name: _provider(name, row) for name, row in rows.items()},
         licences,
         dict(card for path in files for card in _cards(path.stem, _read(path, _File), prices, licences)),
         prices,
@@ -108,6 +108,10 @@ def _prices(folder: Path, prefix: str) -> Iterator[tuple[str, Iterator[tuple[str
     path = folder / "prices" / f"{prefix}.yaml"
     for short, tables in (read_tables(path) if path.exists() else {}).items():
         yield f"{prefix}/{short}", ((table.version, priced(table.row(), table.version)) for table in tables)
+
+
+def _provider(identifier: str, row: _Provider) -> Provider:
+    return Provider(id=identifier, **(_fields(row) | {"terms": Terms(**_fields(row.terms))}))
 
 
 def _licence(identifier: str, row: _Licence) -> Licence:

@@ -11,7 +11,7 @@ import adapters.catalog
 from adapters.catalog import read
 from adapters.thinking import WORDS
 from router.types.pricelist import RATES
-from router.types.target import Capability, Contract, Model, Provider, Wire
+from router.types.target import Capability, Contract, Licence, Model, Provider, Terms, Wire
 
 CATALOG = read()
 FOLDER = Path(adapters.catalog.__file__).parent
@@ -34,9 +34,14 @@ def test_every_provider_exists() -> None:
 
 def test_ids_are_unique() -> None:
     """YAML keeps the last of two equal keys in silence."""
-    for path in (FOLDER / "providers.yaml", *(FOLDER / "models").iterdir(), *(FOLDER / "prices").iterdir()):
+    for path in (
+        FOLDER / "providers.yaml",
+        FOLDER / "licences.yaml",
+        *(FOLDER / "models").iterdir(),
+        *(FOLDER / "prices").iterdir(),
+    ):
         indent = "" if path.parent.name == "prices" else "(?:  )?"
-        keys = re.findall(rf"^{indent}([a-z0-9][\w.-]*):", path.read_text("utf-8"), re.MULTILINE)
+        keys = re.findall(rf"^{indent}([A-Za-z0-9][\w.-]*):", path.read_text("utf-8"), re.MULTILINE)
         keys = [key for key in keys if key not in Provider.__struct_fields__]
         assert len(keys) == len(set(keys)), path.name
 
@@ -48,7 +53,7 @@ def test_card(model: Model) -> None:
     assert model.capabilities & {Capability.CHAT, Capability.EMBEDDINGS}
     assert Capability.RESPONSES not in model.capabilities, "stated by the provider's quirks"
     assert (model.max_output > 0) == (Capability.CHAT in model.capabilities)
-    assert model.licence
+    assert model.licence.id
     assert (model.parameters_b or 0) >= (model.active_b or 0) >= 0
 
 
@@ -113,6 +118,49 @@ def test_provider(provider: Provider) -> None:
     assert re.fullmatch(r"|[A-Z][A-Z0-9_]+", provider.key_env)
 
 
+@pytest.mark.parametrize("provider", PROVIDERS, ids=name)
+def test_a_promise_names_its_evidence_and_its_day(provider: Provider) -> None:
+    """What is promised at all; nothing is, of those who run here."""
+    terms = provider.terms
+    promised = terms.training is False or terms.retention_days is not None
+    assert bool(terms.evidence) == promised
+    assert not promised or re.search(r"as of 20\d\d-\d\d", terms.evidence)
+    assert not (provider.local and terms != Terms())
+    assert not terms.baa, "an agreement that the operator signs"
+
+
+def test_facts_that_decide() -> None:
+    """Read with the providers' own pages at hand; what no page states for every account stays unstated."""
+    terms = {provider.id: provider.terms for provider in PROVIDERS}
+    assert (terms["openai"].training, terms["openai"].retention_days) == (False, 30)
+    assert (terms["anthropic"].training, terms["anthropic"].retention_days) == (False, 730)
+    assert terms["anthropic"].verify == "usage.inference_geo"
+    unstated = {"xai", "openrouter", "deepseek", "moonshot", "minimax", "dashscope", "gemini", "mistral"}
+    assert all(terms[provider] == Terms() for provider in unstated)
+
+
+def test_licences() -> None:
+    assert {licence.id for licence in CATALOG.licences.values()} == set(CATALOG.licences)
+    assert {model.licence.id for model in MODELS} - set(CATALOG.licences) == {"proprietary", "unknown"}
+    assert all(
+        model.licence == CATALOG.licences.get(model.licence.id, Licence(id=model.licence.id)) for model in MODELS
+    )
+    permits = CATALOG.licences
+    assert (permits["MIT"].commercial, permits["MIT"].train_on_outputs, permits["MIT"].users_max) == (True, True, None)
+    assert permits["Llama-3.3-Community"].users_max == 700_000_000
+    assert permits["OpenAI-Services-Agreement"].train_on_outputs is False
+    assert CATALOG.models["anthropic/claude-haiku-4-5"][0].licence == permits["Anthropic-Commercial-Terms"]
+
+
+@pytest.mark.parametrize("row", ["{MIT: {comercial: true, source: x}}", "{MIT: {commercial: true}}"])
+def test_a_licence_is_spelt_right_and_has_a_source(row: str, tmp_path: Path) -> None:
+    (tmp_path / "providers.yaml").write_text("{}")
+    (tmp_path / "licences.yaml").write_text(row)
+    (tmp_path / "models").mkdir()
+    with pytest.raises(ValueError, match=r"licences\.yaml: .*(comercial|source)"):
+        read(tmp_path)
+
+
 def test_what_the_local_engine_promises() -> None:
     model, provider = CATALOG.models["local/smollm2-135m-instruct"]
     quirks = CATALOG.providers[provider].quirks
@@ -141,6 +189,7 @@ TABLE = "{version: v 2026-11-21, checked: 2026-11-21, rates: {input: 1, output: 
     [
         (ROW + ", quirks: {stream_usages: true}}", "", "", "providers.yaml: .*stream_usages"),
         (ROW + ", quirk: {}}", "", "", "providers.yaml: .*quirk"),
+        (ROW + ", terms: {trains: false}}", "", "", "providers.yaml: .*trains"),
         (ROW.replace("openai_compatible", "soap") + "}", "", "", "providers.yaml: .*soap"),
         (ROW + "}", CARD + ", contxt: 9", TABLE + "}", "x.yaml: .*contxt"),
         (ROW + "}", CARD + ", thinking: {level: 1}", TABLE + "}", "x.yaml: .*level"),
@@ -153,6 +202,7 @@ TABLE = "{version: v 2026-11-21, checked: 2026-11-21, rates: {input: 1, output: 
 )
 def test_misspelt_facts_are_refused(providers: str, models: str, prices: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "providers.yaml").write_text(providers)
+    (tmp_path / "licences.yaml").write_text("{MIT: {source: x}}")
     (tmp_path / "models").mkdir()
     (tmp_path / "prices").mkdir()
     if models:
