@@ -36,6 +36,8 @@ PATHS = {
 """Below a base URL that ends in the API's version, as the official client wants it."""
 
 _OBJECTS = {Endpoint.CHAT: "chat.completion", Endpoint.COMPLETIONS: "text_completion", Endpoint.EMBEDDINGS: "list"}
+_STORING = (Endpoint.CHAT, Endpoint.RESPONSES)
+"""Where `store` is a field; others refuse it."""
 _TRUE, _FALSE = Raw(b"true"), Raw(b"false")
 
 
@@ -51,6 +53,7 @@ class OpenAICompatible:
         body["model"] = _raw(call.target.model.name)
         if quirks.grammar_tools and call.endpoint is Endpoint.CHAT:
             body = with_grammar(body)
+        _keep_private(call, body)
         if call.endpoint is Endpoint.EMBEDDINGS:
             return _request(call, body, "none")
         _stream(call, body)
@@ -96,6 +99,16 @@ def _request(call: Call, body: dict[str, Raw], thinking: str) -> UpstreamRequest
     headers |= {name.lower(): value for name, value in call.target.headers.items()}
     path, sent = PATHS[call.endpoint], msgspec.json.encode(body)
     return UpstreamRequest("POST", path, tuple(headers.items()), sent, thinking, call.request_id)
+
+
+def _keep_private(call: Call, body: dict[str, Raw]) -> None:
+    """Says that nothing may be kept or trained on, in the provider's own words, whatever the client says of it."""
+    if not call.private:
+        return
+    body.pop("prompt_cache_retention", None)  # the long one is kept in storage for a day
+    for name, value in call.target.provider.quirks.private.items():
+        if name != "store" or call.endpoint in _STORING:
+            body[name] = _raw({**members(body.get(name)), **value} if isinstance(value, dict) else value)
 
 
 def _stream(call: Call, body: dict[str, Raw]) -> None:

@@ -21,14 +21,16 @@ def decode(call: Call, body: bytes) -> Reply:
     except UNREADABLE:
         raise UpstreamFailure(malformed("The provider's answer is not a message.")) from None
     answer, counts = _answer(message), tokens(message.usage)
+    used = usage(counts) if counts else None
     finish = FINISH.get(message.stop_reason or "", "stop")
     choice = {"index": 0, "message": answer, "logprobs": None, "finish_reason": finish}
     return Reply(
         body=completion(call, message.id or answer_id(call), [choice]),
-        usage=usage(counts) if counts else None,
+        usage=used,
         finish_reason=finish,
         has_answer=bool(answer["content"] or answer["refusal"] or answer.get("tool_calls")),
         model_served=message.model,
+        region_served=used.region_served if used else "",
     )
 
 

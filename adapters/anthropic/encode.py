@@ -9,8 +9,9 @@ from adapters.anthropic.schema import closed
 from adapters.chat import Chat, Json, ToolChoice, extras, filled, native, parse, without
 from adapters.thinking import Applied, applied
 from router.types.call import Call, UpstreamRequest
-from router.types.target import Contract
+from router.types.target import Contract, Target
 
+VERIFY = "usage.inference_geo"
 VERSION = "2023-06-01"
 """Later versions refuse sampling parameters even from models that know them."""
 
@@ -28,6 +29,8 @@ def encode(call: Call) -> UpstreamRequest:
     refuses = call.target.provider.quirks.refuses
     chat = parse(call.body, refuses)
     own = extras(call.body, refuses)
+    if call.target.region:
+        own.pop("inference_geo", None)  # where it is processed is the policy's to say
     max_tokens = call.max_output or chat.max_output or call.target.model.max_output
     control = _fitted(applied(call), max_tokens, forced=chat.choice is not None and chat.choice.mode == "required")
     thinking = _thinking(control) or native(own, "thinking")
@@ -49,10 +52,17 @@ def encode(call: Call) -> UpstreamRequest:
         ),
         **_sampling(chat, call.target.model.thinking.contract, thinking),
         **_tools(chat),
+        **_geo(call.target),
     }
     return UpstreamRequest(
         "POST", "/v1/messages", _headers(call), msgspec.json.encode(body), _stated(control, thinking)
     )
+
+
+def _geo(target: Target) -> Json:
+    """Asks for the region, where the answer then states it (`usage.inference_geo`): "us" or "global", in 2026."""
+    asks = target.region and target.terms.verify == VERIFY
+    return {"inference_geo": target.region.lower()} if asks else {}
 
 
 def _headers(call: Call) -> tuple[tuple[str, str], ...]:

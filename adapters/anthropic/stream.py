@@ -100,6 +100,7 @@ class AnthropicStream(StreamDecoder):
         if counts := tokens(event.usage):
             self._asked = None
             self._tokens = latest(self._tokens, counts)
+            self._locate()
             self.usage = usage(self._tokens)
         reason, details = event.delta.stop_reason, event.delta.stop_details
         if reason is None:
@@ -134,7 +135,12 @@ class AnthropicStream(StreamDecoder):
         """The input is counted from here on; the output is a placeholder, the thinking unknown."""
         if counts is not None:
             self._tokens = counts
+            self._locate()
             self._asked = usage(msgspec.structs.replace(counts, output_tokens_details=None))
+
+    def _locate(self) -> None:
+        """The last word counts."""
+        self.region_served = usage(self._tokens).region_served or self.region_served
 
     def _estimated(self, asked: Usage) -> Usage:
         seen = max(self.output_chars // CHARS_PER_TOKEN, asked.output_visible)

@@ -1,6 +1,7 @@
 """What can serve a request: a model of a provider at an effort, with everything needed to judge and reach it."""
 
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -136,6 +137,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """Tools are not enforced: the adapter asks for them through a JSON schema."""
     responses: bool = False
     """Has `/v1/responses` of its own."""
+    private: dict[str, Any] = field(default_factory=dict)
+    """Request fields that forbid the provider to keep or train on a request; an object joins the client's own."""
     refuses: tuple[str, ...] = ()
     """Request fields that the provider answers with an error; dropped. `messages.NAME` is a field of each message."""
 
