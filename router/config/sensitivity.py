@@ -14,6 +14,8 @@ from router.types.target import Target
 _AT: Loc = ("sensitivity",)
 _PLACE = ("providers", "jurisdictions_not", "regions", "training", "retention_days_max", "baa")
 """Demands on those who are not local."""
+_OTHER = ("local_only", "licence", "redact", "thinking_cap")
+_UNDEMANDING = Requirements()
 Found = tuple[str, str, str]
 """The key at fault, what is wrong, the remedy."""
 
@@ -103,28 +105,24 @@ def _check_ranks(source: Source, sensitivity: Sensitivity) -> None:
 def _mistakes(
     source: Source, sensitivity: Sensitivity, name: str, row: Requirements, catalog: Catalog
 ) -> Iterator[Found]:
-    given = [key for key in _PLACE if key in row.model_fields_set]
     for key in ("regions", "jurisdictions_not", "providers"):
-        if key in given and not getattr(row, key):
+        if key in row.model_fields_set and not getattr(row, key):
             yield key, f"an empty list of {key} limits nothing", f"remove {key}, or name some"
     if row.block:
         if name == sensitivity.default:
             yield "block", "the default class is blocked: every request would be refused", "remove block"
-        yield from _idle([*given, *_beside_block(row)], "block refuses its requests wherever they would go", "block")
+        yield from _idle(row, (*_PLACE, *_OTHER), "block refuses its requests wherever they would go", "block")
     elif row.local_only:
-        yield from _idle(given, "local_only leaves no provider to demand it of", "local_only")
+        yield from _idle(row, _PLACE, "local_only leaves no provider to demand it of", "local_only")
     else:
         yield from _excluded(row, catalog)
     yield from _wrong_redaction(source, sensitivity, name, row)
 
 
-def _beside_block(row: Requirements) -> list[str]:
-    return [key for key in ("local_only", "licence", "redact", "thinking_cap") if key in row.model_fields_set]
-
-
-def _idle(keys: Iterable[str], why: str, stronger: str) -> Iterator[Found]:
+def _idle(row: Requirements, keys: Iterable[str], why: str, stronger: str) -> Iterator[Found]:
     for key in keys:
-        yield key, f"{key} can never take effect: {why}", f"remove {key}, or {stronger}"
+        if getattr(row, key) != getattr(_UNDEMANDING, key):
+            yield key, f"{key} can never take effect: {why}", f"remove {key}, or {stronger}"
 
 
 def _excluded(row: Requirements, catalog: Catalog) -> Iterator[Found]:
