@@ -77,7 +77,7 @@ class Telemetry:
 
     def values(self) -> Values:
         """In the event loop: it is one moment's."""
-        unhealthy = sum(state in ("open", "half-open") for state in self.health.values())
+        unhealthy = sum(state in ("open", "half-open", "region mismatch") for state in self.health.values())
         return {
             "lowpass_requests": {(route, str(status)): count for (route, status), count in self.requests.items()},
             "lowpass_attempts": {(target, str(outcome)): count for (target, outcome), count in self.attempts.items()},

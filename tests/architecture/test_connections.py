@@ -1,0 +1,195 @@
+"""Who may open a connection, and why. Whatever is not in the table reaches others through the door only."""
+
+import ast
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from tests.architecture import PRODUCT, imports, modules
+
+CLIENTS = frozenset(
+    [
+        *("aiohttp", "anthropic", "asyncpg", "boto3", "botocore", "ftplib", "google", "grpc", "h2", "hiredis", "http"),
+        *("httpcore", "httptools", "httpx", "huggingface_hub", "litellm", "mistralai", "openai", "paramiko"),
+        *(
+            "psycopg",
+            "psycopg_pool",
+            "pycurl",
+            "pyreqwest",
+            "redis",
+            "requests",
+            "smtplib",
+            "socket",
+            "ssl",
+            "telnetlib",
+        ),
+        *("urllib3", "websocket", "websockets", "xmlrpc", "zmq"),
+    ]
+)
+"""Packages that talk to other machines, or to any."""
+CLIENT_MODULES = frozenset({"urllib.request", "asyncio.streams", "multiprocessing.connection"})
+OPENERS = frozenset(
+    [
+        *("create_connection", "create_datagram_endpoint", "create_unix_connection", "open_connection"),
+        *("open_unix_connection", "sock_connect", "sock_sendto", "start_tls", "urlopen", "urlretrieve"),
+    ]
+)
+"""Functions that do, on whatever object."""
+
+# File → why, and exactly what of the above it uses.
+OPEN: dict[str, tuple[str, set[str]]] = {
+    "router/dispatch/http.py": ("the door's transport", {"create_connection", "ssl"}),
+    "router/dispatch/connection.py": ("the door's transport: reads what came back", {"httptools"}),
+    "adapters/litellm.py": ("the door's transport for wires that LiteLLM speaks", {"litellm"}),
+    "router/budget/redis/link.py": (
+        "the operator's Redis: counters, leases and names of sessions",
+        {"create_connection", "create_unix_connection", "hiredis", "ssl"},
+    ),
+    "router/budget/redis/scripts.py": ("reads Redis' answers; opens nothing", {"hiredis"}),
+    "router/budget/redis/server.py": ("reads Redis' answers; opens nothing", {"hiredis"}),
+    "router/ledger/postgres/place.py": ("the operator's PostgreSQL: the ledger, which holds no text", {"psycopg"}),
+    "router/ledger/postgres/connection.py": ("statements to that PostgreSQL; opens nothing", {"psycopg"}),
+    "router/ledger/postgres/pipe.py": ("statements to that PostgreSQL; opens nothing", {"psycopg"}),
+    "router/ledger/postgres/wire.py": ("values for that PostgreSQL; opens nothing", {"psycopg"}),
+    "router/server.py": ("listens, and hands its socket to workers", {"socket"}),
+    "router/workers/messages.py": ("a worker and its first process, over a socket pair", {"socket"}),
+    "router/workers/worker.py": ("a worker and its first process, over a socket pair", {"socket"}),
+    "router/workers/seat.py": (
+        "a worker and its first process, over a socket pair",
+        {"open_unix_connection", "socket"},
+    ),
+    "local_serving/llamacpp.py": ("looks for a free port of loopback", {"socket"}),
+    "local_serving/engine.py": ("health of engines that this machine runs, on loopback", {"open_connection", "socket"}),
+}
+TRANSPORTS = frozenset({"HttpTransport", "LitellmTransport"})
+ROOT = "router/app.py"
+
+Modules = Iterable[tuple[str, ast.Module]]
+
+
+def uses(tree: ast.Module) -> Iterator[str]:
+    """Everything in a module that could reach another machine."""
+    for name in imports(tree):
+        top = name.partition(".")[0]
+        if top in CLIENTS:
+            yield top
+        yield from (module for module in CLIENT_MODULES if name == module or name.startswith(f"{module}."))
+        if name.rpartition(".")[2] in OPENERS:
+            yield name.rpartition(".")[2]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in OPENERS:
+            yield node.attr
+
+
+def connecting(parsed: Modules) -> dict[str, set[str]]:
+    return {place: found for place, tree in parsed if (found := set(uses(tree)))}
+
+
+def test_only_the_named_files_open_connections_and_only_so() -> None:
+    assert connecting(modules(*PRODUCT)) == {place: names for place, (_, names) in OPEN.items()}
+
+
+@pytest.mark.parametrize("place", OPEN)
+def test_every_entry_is_needed_and_has_its_reason(place: str) -> None:
+    """A table without it fails."""
+    reason, names = OPEN[place]
+    assert reason
+    assert connecting(modules(place))[place] == names
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import socket",
+        "import urllib.request",
+        "from urllib import request",
+        "from http import client",
+        "import http.client as web",
+        "from asyncio import open_connection",
+        "async def f():\n    await asyncio.open_connection('h', 1)",
+        "def f(loop):\n    return loop.create_connection(P, 'h', 1)",
+        "def f():\n    import httpx",
+        "from psycopg import AsyncConnection",
+    ],
+)
+def test_a_new_way_out_is_noticed(line: str) -> None:
+    assert connecting([("router/new.py", ast.parse(line))])
+
+
+def test_the_door_alone_is_given_transports() -> None:
+    """They are made in the composition root, and there they are handed over, and closed."""
+    assert handlers(modules(*PRODUCT)) == {ROOT}
+    (tree,) = (tree for _, tree in modules(ROOT))
+    assert handed(tree) == {"Door", "close"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Webhooks(self._http)",
+        "self.other = self._http",
+        "self._http.send('http://h', request, timeouts)",
+        "Dispatcher(self._transports())",
+        "made = HttpTransport()",
+    ],
+)
+def test_a_transport_for_anybody_else_is_noticed(line: str) -> None:
+    (tree,) = (tree for _, tree in modules(ROOT))
+    (gateway,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Gateway")
+    gateway.body.append(ast.parse(f"def mutant(self):\n    {line}").body[0])
+    assert handed(tree) != {"Door", "close"}
+
+
+def test_nobody_else_names_the_port_that_transports_implement() -> None:
+    named = {place for place, tree in modules("router") for name in imports(tree) if name.endswith("call.Transport")}
+    assert named == {ROOT, "router/dispatch/door.py"}
+
+
+def handlers(parsed: Modules) -> set[str]:
+    """Files that make or import a transport."""
+    return {
+        place
+        for place, tree in parsed
+        if any(name.rpartition(".")[2] in TRANSPORTS for name in imports(tree)) or _makes(tree)
+    }
+
+
+def handed(tree: ast.Module) -> set[str]:
+    """What happens to transports in the composition root: to whom they go, and what is called on them."""
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    kept = {target.attr for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in _kept(node)}
+    outcomes: set[str] = set()
+    for call in _makes(tree):
+        owner = parents[call] if not isinstance(parents[call], ast.Tuple) else parents[parents[call]]
+        if not (isinstance(owner, ast.Assign) and _kept(owner)):
+            outcomes.add("elsewhere")
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)):
+            continue
+        parent = parents[node]
+        if node.attr in kept and not _within(node, "_transports", parents):
+            outcomes.add(parent.attr if isinstance(parent, ast.Attribute) else "elsewhere")
+        elif node.attr == "_transports":
+            taker = parents[parent]
+            outcomes.add(ast.unparse(taker.func) if isinstance(taker, ast.Call) else "elsewhere")
+    return outcomes
+
+
+def _makes(tree: ast.Module) -> list[ast.Call]:
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [call for call in calls if ast.unparse(call.func).rpartition(".")[2] in TRANSPORTS]
+
+
+def _kept(assign: ast.Assign) -> list[ast.Attribute]:
+    """The attributes of `self` that an assignment keeps transports in."""
+    made = any(isinstance(node, ast.Call) and node in _makes(ast.Module([assign], [])) for node in ast.walk(assign))
+    targets = [node for target in assign.targets for node in ast.walk(target) if isinstance(node, ast.Attribute)]
+    return targets if made else []
+
+
+def _within(node: ast.AST, function: str, parents: dict[ast.AST, ast.AST]) -> bool:
+    while node in parents:
+        node = parents[node]
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return True
+    return False
