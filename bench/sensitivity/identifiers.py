@@ -111,20 +111,21 @@ def figures(seen: Sequence[Seen], goals: bool = True, kinds: Sequence[str] = IDE
 def misses(seen: Iterable[Seen]) -> Iterator[Miss]:
     for one in seen:
         for planted in one.text.planted:
-            if planted.kind in MAKERS and not any(_is(finding, planted.kind, one, planted.start, planted.end) for finding in one.findings):
+            if planted.kind in MAKERS and not any(covers(finding, planted.kind, planted.start, planted.end) for finding in one.findings):
                 yield Miss(planted.kind, planted.notation, one.text.source)
 
 
 def _hits(seen: Seen, kind: str) -> list[bool]:
     """Of each value of the kind: was it found?"""
     return [
-        any(_is(finding, kind, seen, planted.start, planted.end) for finding in seen.findings)
+        any(covers(finding, kind, planted.start, planted.end) for finding in seen.findings)
         for planted in seen.text.planted
         if planted.kind == kind
     ]
 
 
-def _is(finding: Finding, kind: str, seen: Seen, start: int, end: int) -> bool:
+def covers(finding: Finding, kind: str, start: int, end: int) -> bool:
+    """Whether it says this kind, and lies on these characters of the message."""
     return is_kind(finding, kind) and finding.path == CONTENT and finding.start < end and start < finding.end
 
 
@@ -135,7 +136,7 @@ def _found(seen: Iterable[Seen], kind: str) -> tuple[int, int]:
         for finding in one.findings:
             if is_kind(finding, kind):
                 lies = any(
-                    planted.kind == kind and _is(finding, kind, one, planted.start, planted.end)
+                    planted.kind == kind and covers(finding, kind, planted.start, planted.end)
                     for planted in one.text.planted
                 )
                 right, wrong = right + lies, wrong + (not lies)

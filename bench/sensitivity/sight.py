@@ -63,7 +63,7 @@ def sight(kinds: Collection[str]) -> Sight:
         else:
             rows.append(row)
     found = _sensitivity(rows)
-    return Sight(Screen(found, found.ranks()), tuple(row["kind"] for row in rows), absent)
+    return Sight(Screen(found), tuple(row["kind"] for row in rows), absent)
 
 
 def fast() -> Sight:
