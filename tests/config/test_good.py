@@ -4,11 +4,13 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from router.config import engines_needed, load
 from router.types.price import Price, Rule, Window
+from router.types.request import Modality
 from router.types.secret import Secret
-from router.types.target import Capability, Contract, Thinking, Timeouts
+from router.types.target import Capability, Contract, Licence, Terms, Thinking, Timeouts
 from tests.config import CATALOG, ENGINES, ENVIRON, FOLDER, loaded, told
 
 EVERYTHING = FOLDER / "good" / "everything.yaml"
@@ -108,7 +110,6 @@ def test_routes_classes_and_budgets() -> None:
         "split": ("mini", "own"),
         "fixed": ("own",),
     }
-    assert list(config.sensitivity.classes) == ["internal", "pii", "eu", "secret"]
     assert config.sensitivity.classes["pii"].jurisdictions_not == ("CN", "NO")
     assert [detector.data_class for detector in config.sensitivity.detectors] == ["secret", "pii", "eu"]
     assert [(budget.id, budget.unit, budget.limit, budget.window_name) for budget in config.budgets] == [
@@ -121,6 +122,58 @@ def test_routes_classes_and_budgets() -> None:
         ("each", "usd", 100_000_000, "request"),
     ]
     assert config.budget_status == 429
+
+
+def test_classes_stand_by_rank_and_equals_by_the_file_s_order() -> None:
+    sensitivity = loaded(EVERYTHING).sensitivity
+    assert list(sensitivity.classes) == ["internal", "pii", "eu", "distil", "secret", "never"]
+    assert sensitivity.ranks() == {"internal": 0, "pii": 1, "eu": 2, "distil": 3, "secret": 4, "never": 5}
+
+
+def test_classes_without_ranks_stand_as_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(SMALL + "sensitivity: {default: zoo, classes: {zoo: {}, ape: {}, yak: {}}}\n")
+    assert list(loaded(path).sensitivity.classes) == ["zoo", "ape", "yak"]
+
+
+def test_what_nobody_can_read_has_the_class_that_is_named_for_it_or_the_default(tmp_path: Path) -> None:
+    sensitivity = loaded(EVERYTHING).sensitivity
+    assert [sensitivity.unread(one) for one in Modality] == ["pii", "secret", "pii", "eu"]
+    path = tmp_path / "policy.yaml"
+    path.write_text(SMALL + "sensitivity: {default: b, classes: {a: {}, b: {}, c: {}}, unscannable: {audio: c}}\n")
+    sensitivity = loaded(path).sensitivity
+    assert [sensitivity.unread(one) for one in Modality] == ["b", "c", "b", "b"]
+
+
+def test_redaction_leaves_the_class_that_is_named_or_the_default_but_never_a_higher_one(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    classes = "a: {redact: remote}, b: {}, c: {redact: needed}, d: {redact: needed, redacted_to: a}"
+    path.write_text(SMALL + "sensitivity: {default: b, classes: {" + classes + "}}\n")
+    sensitivity = loaded(path).sensitivity
+    assert {name: sensitivity.redacted_to(name) for name in "abcd"} == {"a": "a", "b": "b", "c": "b", "d": "a"}
+
+
+def test_terms_of_a_target_stand_before_those_of_the_catalog_one_by_one() -> None:
+    targets = loaded(EVERYTHING).targets
+    standard = CATALOG.providers["openai"].terms
+    assert targets["mini"].terms == Terms(
+        training=standard.training,
+        retention_days=0,
+        baa=True,
+        verify="header:x-region",
+        evidence="contract X-12",
+        expires_ms=4_070_908_800_000,
+    )
+    assert targets["lax"].terms == structs.replace(standard, training=True)
+    assert targets["local"].terms == Terms()
+
+
+def test_an_inline_model_s_licence_is_looked_up(tmp_path: Path) -> None:
+    targets = loaded(EVERYTHING).targets
+    assert targets["own"].model.licence == CATALOG.licences["Apache-2.0"]
+    path = tmp_path / "policy.yaml"
+    path.write_text(EVERYTHING.read_text("utf-8").replace("Apache-2.0", "Home-Made-1"))
+    assert loaded(path).targets["own"].model.licence == Licence(id="Home-Made-1")
 
 
 def test_a_target_without_a_price_is_charged_the_policy_s_worst_case(tmp_path: Path) -> None:
