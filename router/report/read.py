@@ -2,13 +2,14 @@
 
 from router.errors import ClientError
 from router.ledger.ledger import Ledger
+from router.report.egress import egress
 from router.report.incidents import incidents
 from router.report.moment import moment
 from router.report.report import Report
 from router.report.spend import spend
 from router.types.clock import now_ms
 
-NAMES = ("spend", "budgets", "incidents")
+NAMES = ("spend", "budgets", "egress", "incidents")
 
 
 def read(ledger: Ledger, name: str, *, by: str = "target", since: str = "", until: str = "") -> Report:
@@ -26,6 +27,9 @@ def read(ledger: Ledger, name: str, *, by: str = "target", since: str = "", unti
     with ledger.reading() as connection:
         if name == "incidents":
             return incidents(connection, since_ms, until_ms)
+        if name == "egress":
+            connection.execute("BEGIN")
+            return egress(connection, since_ms, until_ms)
         try:
             return spend(connection, by, since_ms, until_ms)
         except ValueError as error:

@@ -55,12 +55,17 @@ def table(report: Report) -> RenderableType:
         )
     for row in text.rows:
         drawn.add_row(*map(Text, row))
-    return Group(drawn, Text(report.note, style="dim")) if report.note else drawn
+    note = (Text(report.note, style="dim"),) if report.note else ()
+    return Group(drawn, *note, *map(table, report.below))
 
 
 def as_json(report: Report) -> bytes:
     """Amounts are JSON numbers, exact to the last digit; times are UTC."""
-    document = {
+    return msgspec.json.encode(_document(report))
+
+
+def _document(report: Report) -> dict[str, object]:
+    return {
         "object": "report",
         "name": report.name,
         "title": report.title,
@@ -70,8 +75,9 @@ def as_json(report: Report) -> bytes:
         "rows": [as_object(report.columns, row) for row in report.rows],
         "totals": as_object(report.columns, report.totals) if report.totals else None,
         "note": report.note,
+        "sound": report.sound,
+        "below": [_document(one) for one in report.below],
     }
-    return msgspec.json.encode(document)
 
 
 def as_object(columns: Sequence[Column], row: Row) -> dict[str, object]:

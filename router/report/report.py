@@ -45,6 +45,10 @@ class Report(Struct, frozen=True, kw_only=True):
     note: str = ""
     since_ms: int | None = None
     until_ms: int | None = None
+    sound: bool = True
+    """What it set out to prove holds."""
+    below: tuple["Report", ...] = ()
+    """Further tables that belong to it."""
 
     def column(self, name: str) -> tuple[Value, ...]:
         """One value a row. Raises StopIteration for a name that this report lacks."""

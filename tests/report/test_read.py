@@ -28,7 +28,7 @@ def test_reading_needs_no_running_gateway(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "query", "status", "param", "says"),
     [
-        ("spent", {}, 404, "name", "Known: spend, budgets, incidents"),
+        ("spent", {}, 404, "name", "Known: spend, budgets, egress, incidents"),
         ("spend", {"by": "colour"}, 400, "by", "Known: model, target"),
         ("spend", {"since": "soon"}, 400, "since", "24h, 7d"),
         ("spend", {"until": "2026-02-30"}, 400, "until", "24h, 7d"),

@@ -1,0 +1,94 @@
+"""What a policy demanded, and of whom, as a document that outlives it: so that what was sent can be judged again."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from router.decide.guard import ClassGuard
+from router.decide.requirements import Requirements
+from router.types.target import Licence, Model, Provider, Target, Terms, Wire
+
+DIGITS = 16
+"""Of the SHA-256 in hex: 64 bits tell apart all policies that anybody will ever have."""
+
+
+class InForce(Struct, frozen=True):
+    """`hash` is of `document`, so it names the policy file together with what the catalog says of its targets."""
+
+    hash: str
+    document: bytes
+
+
+class Past(Struct, frozen=True):
+    """A document read again. `guard` is the same that stood at the door; it can't look into what was sent."""
+
+    classes: Mapping[str, Requirements]
+    targets: Mapping[str, Target]
+    guard: ClassGuard
+
+
+class _Place(Struct, frozen=True, kw_only=True):
+    local: bool
+    provider: str
+    entity: str
+    jurisdiction: str
+    region: str
+    terms: Terms
+    licence: Licence
+
+
+class _Document(Struct, frozen=True):
+    """`file` is the hash of the policy file."""
+
+    file: str
+    classes: dict[str, dict[str, Any]]
+    targets: dict[str, _Place]
+
+
+def in_force(file: str, classes: Mapping[str, Requirements], targets: Mapping[str, Target]) -> InForce:
+    """Holds no key, no header, no URL. The same policy gives the same document in every process."""
+    demands = {name: one.model_dump(mode="json", exclude_defaults=True) for name, one in classes.items()}
+    places = {name: _place(target) for name, target in targets.items()}
+    document = msgspec.json.encode(_Document(file, demands, places))
+    return InForce(sha256(document).hexdigest()[:DIGITS], document)
+
+
+def read(document: bytes) -> Past:
+    """Raises ValueError for a document that this lowpass can't read."""
+    found = msgspec.json.decode(document, type=_Document)
+    classes = {name: Requirements.model_validate(one, strict=False) for name, one in found.classes.items()}
+    targets = {name: _target(name, place) for name, place in found.targets.items()}
+    return Past(classes, targets, ClassGuard(classes, _blind))
+
+
+def _place(target: Target) -> _Place:
+    provider = target.provider
+    return _Place(
+        local=target.local,
+        provider=provider.id,
+        entity=provider.entity,
+        jurisdiction=provider.jurisdiction,
+        region=target.region,
+        terms=target.terms,
+        licence=target.model.licence,
+    )
+
+
+def _target(name: str, place: _Place) -> Target:
+    model = Model(id="", name="", context=0, max_output=0, capabilities=frozenset(), licence=place.licence)
+    provider = Provider(
+        id=place.provider,
+        wire=Wire.OPENAI_COMPATIBLE,
+        base_url="",
+        entity=place.entity,
+        jurisdiction=place.jurisdiction,
+        local=place.local,
+    )
+    return Target(id=name, model=model, provider=provider, base_url="", region=place.region, terms=place.terms)
+
+
+def _blind(_: bytes) -> frozenset[str]:
+    raise ValueError("what was sent is not kept")
