@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from bench.sensitivity.figures import Figure, share
+from bench.sensitivity.harmless import written
 from bench.sensitivity.identifiers import Miss, Seen, covers
 from bench.sensitivity.sentences import Text, filled
 from bench.sensitivity.split import Split, chance, half
@@ -20,6 +21,18 @@ def texts(split: Split, each: int) -> Iterator[Text]:
         for number in range(each):
             place = number % len(places)
             yield _text(places[place], secret, secret.make(draw), f"place {place}")
+
+
+def clean(split: Split, count: int) -> Iterator[Text]:
+    """Without any: seven in ten about keys and passwords or full of what looks like some, the rest harmless."""
+    near = count * 7 // 10
+    yield from written(split, "clean", near)
+    yield from written(split, "harmless", count - near)
+
+
+def clean_figures(seen: Sequence[Seen], goals: bool = True) -> Iterator[Figure]:
+    hit = sum(any(one.detector.startswith("secrets.") for one in text.findings) for text in seen)
+    yield share("secrets", "clean texts", "hits", hit, len(seen), 0.0 if goals else None, at_least=False)
 
 
 def _text(place: str, secret: Secret, value: str, source: str) -> Text:
