@@ -29,6 +29,7 @@ from router.budget.alerts import Alerts
 from router.budget.budget import Budget
 from router.budget.loops.breaker import ROWS, Breaker
 from router.choose import check, choose, index
+from router.classify.deep.process import Reader
 from router.config import Config, Watcher, engines_needed, load, problems
 from router.decide.explain import Explained, explain
 from router.decide.health import Health
@@ -48,6 +49,7 @@ from router.pipeline import Pipeline
 from router.report.budgets import budgets as pots
 from router.report.recompute import Recomputed, recompute
 from router.report.report import Report
+from router.screen import Screen, Screened, Sources
 from router.settings import Settings
 from router.settlement import Books
 from router.stores import Stores, learned_from
@@ -55,7 +57,7 @@ from router.types.call import Adapter, Transport
 from router.types.clock import now_ms
 from router.types.ids import new_id
 from router.types.journal import LedgerUnavailable
-from router.types.request import Endpoint
+from router.types.request import Endpoint, Request
 from router.types.store import StoreUnavailable
 from router.types.target import Wire
 from router.workers import Crew
@@ -121,9 +123,18 @@ def explain_request(path: Path, body: bytes) -> Explained:
     request = parse(Endpoint.CHAT, new_id(), body, ())
     draw = random()  # noqa: S311 - a share of traffic
     check(rules, request, OPEN)
-    screened = rules.screen.alone(request, OPEN)
+    screened = asyncio.run(_screened(rules.screen, request))
     decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), Learned(), draw)
     return explain(decision)
+
+
+async def _screened(screen: Screen, request: Request) -> Screened:
+    """As in a session of its own."""
+    reader = Reader()
+    try:
+        return screen.alone(request, OPEN, read=await screen.read(request, reader))
+    finally:
+        await reader.close()
 
 
 def _unlaunched(path: Path) -> dict[str, str]:
@@ -169,6 +180,7 @@ class Gateway:
         self._telemetry = crew.telemetry
         self._health = Health(time.monotonic)
         self._http, self._litellm = HttpTransport(), LitellmTransport()
+        self._reader = Reader()
         self._visits = Visits()
         self._policy_error, self._steady = "", True
         self._door = Door(self._transports())
@@ -179,7 +191,7 @@ class Gateway:
         books = Books(
             self._journal, self._budgets, learned_from(self._ledger), self._telemetry, self._alerts.touch, self._breaker
         )
-        self._pipeline = Pipeline(config, books, self._stores.sessions, dispatcher, self._health)
+        self._pipeline = Pipeline(config, books, Sources(self._stores.sessions, self._reader), dispatcher, self._health)
         self._open_door()
         self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest())
 
@@ -190,9 +202,15 @@ class Gateway:
                 self._breaker.restore(connection.execute(ROWS).fetchall())
             self._telemetry.loops = self._breaker.trips
             await self._stores.start()
+            await self._warm()
         except BaseException:
             await self.close()
             raise
+
+    async def _warm(self) -> None:
+        """The first request should not wait for a model."""
+        if self._pipeline.rules.screen.deep:
+            await self._reader.warm()
 
     def _declared(self) -> Sequence[Budget]:
         return self._config().budgets
@@ -274,6 +292,7 @@ class Gateway:
     async def close(self) -> None:
         await self._visits.end()
         await self._webhooks.close()
+        await self._reader.close()
         self._http.close()
         self._litellm.close()
         self._breaker.save()

@@ -45,7 +45,7 @@ def index(config: Config) -> Rules:
         for name, route in (dict(config.routes) | pins).items()
     }
     sensitivity = config.sensitivity
-    return Rules(config, Screen(sensitivity, sensitivity.ranks()), Pots(config.budgets), routes)
+    return Rules(config, Screen(sensitivity), Pots(config.budgets), routes)
 
 
 def choose(

@@ -18,7 +18,7 @@ from router.dispatch.walk import Answered, Dispatcher, Opened
 from router.errors import ClientError, UpstreamFailure
 from router.ledger.write import record
 from router.refusals import budget_exceeded, loop_detected, no_target, store_down, unknown_budget, upstream_failed
-from router.screen import Screened
+from router.screen import Screened, Sources
 from router.settlement import CLIENT_CLOSED, Books, Settlement
 from router.types.account import Child, Refused
 from router.types.clock import clock_ms, now_ms
@@ -26,7 +26,6 @@ from router.types.failure import ErrorKind
 from router.types.plan import Decision, Plan
 from router.types.request import Caller, Request
 from router.types.served import Served, Translation
-from router.types.session import SessionStore
 from router.types.store import StoreUnavailable
 from router.types.usage import Usage
 from router.usage_json import usage_json
@@ -35,12 +34,10 @@ from router.usage_json import usage_json
 class Pipeline:
     """Steps 1, 2 and 8 are the HTTP edge's (`router.api`). `adopt` swaps the whole policy between two requests."""
 
-    def __init__(
-        self, config: Config, books: Books, sessions: SessionStore, dispatcher: Dispatcher, health: Health
-    ) -> None:
+    def __init__(self, config: Config, books: Books, sources: Sources, dispatcher: Dispatcher, health: Health) -> None:
         self.rules: Rules = index(config)
         self.health = health
-        self._books, self._sessions, self._dispatcher = books, sessions, dispatcher
+        self._books, self._sources, self._dispatcher = books, sources, dispatcher
 
     def adopt(self, config: Config) -> None:
         self.rules = index(config)
@@ -66,7 +63,7 @@ class Pipeline:
 
     async def _screen(self, rules: Rules, request: Request, caller: Caller) -> Screened:
         check(rules, request, caller)
-        return await rules.screen.look(request, caller, self._sessions)
+        return await rules.screen.look(request, caller, self._sources)
 
     def _choose(
         self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""

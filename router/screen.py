@@ -1,17 +1,34 @@
 """Step 3: what a request holds, what its session has seen, and what it looks like without its findings."""
 
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from router.classify.classify import Classifier
+from router.classify.deep.names import Names
+from router.classify.deep.process import Reader, Unread
 from router.config.policy import Sensitivity
 from router.decide.guard import ClassGuard
-from router.types.classification import Cause, Classification
+from router.types.classification import Cause, Classification, Finding
 from router.types.redacted import Redacted
 from router.types.request import Caller, Request
 from router.types.session import CLEAN, SessionStore, Taint, session_key
 from router.types.store import StoreUnavailable
+
+LARGE = 131_072
+"""Bytes from which a body is looked at beside the event loop: some ms of work."""
+_KNOWN = ("default", "key", "session")
+"""Causes that hold for the next request of a session anyway."""
+_log = logging.getLogger(__name__)
+
+
+class Sources(Struct, frozen=True):
+    """What outlives a policy."""
+
+    sessions: SessionStore
+    reader: Reader
 
 
 class Screened(Struct, frozen=True):
@@ -24,31 +41,61 @@ class Screened(Struct, frozen=True):
 class Screen:
     """One policy's."""
 
-    def __init__(self, sensitivity: Sensitivity, ranks: dict[str, int]) -> None:
-        self._sensitivity, self.ranks = sensitivity, ranks
-        self.classifier = Classifier(sensitivity.detectors, ranks)
+    def __init__(self, sensitivity: Sensitivity) -> None:
+        self._sensitivity, self.ranks = sensitivity, sensitivity.ranks()
+        self.classifier = Classifier(sensitivity.detectors, self.ranks)
         self.guard = ClassGuard(sensitivity.classes, self.classifier.scan)
+        self._names = [one for one in sensitivity.detectors if isinstance(one, Names)]
 
-    async def look(self, request: Request, caller: Caller, sessions: SessionStore) -> Screened:
+    @property
+    def deep(self) -> bool:
+        """The policy asks for names: a reader is needed."""
+        return bool(self._names)
+
+    async def look(self, request: Request, caller: Caller, sources: Sources) -> Screened:
         """What the session has seen binds this request, and what this one holds binds the next."""
+        read = await self.read(request, sources.reader) if self._names else ()
         name = request.limits.session
         if not name:
-            return self.alone(request, caller)
+            return await self._look(request, caller, CLEAN, read)
         key = session_key(caller.id, name)
         try:
-            before = await sessions.taint(key)
-            screened = self.alone(request, caller, before)
+            before = await sources.sessions.taint(key)
+            screened = await self._look(request, caller, before, read)
             after = self._taint(screened.classification)
             if after.firm - before.firm or after.found - before.found:
-                await sessions.add(key, after)
+                await sources.sessions.add(key, after)
         except StoreUnavailable:
-            return self.alone(request, caller, Taint(firm=frozenset(self.ranks)))
+            return await self._look(request, caller, Taint(firm=frozenset(self.ranks)), read)
         return screened
 
-    def alone(self, request: Request, caller: Caller, before: Taint = CLEAN) -> Screened:
-        """Without its session's store. Pure."""
-        floor = (*self._floor(request, caller), *_causes(before.firm), *_causes(before.found))
-        return Screened(self.classifier.classify(request, floor))
+    async def read(self, request: Request, reader: Reader) -> Sequence[Finding] | None:
+        """What the deep tier finds; None where it could not look."""
+        passages, found = request.passages, list[Finding]()
+        try:
+            for names in self._names:
+                unread = names.unread(passages)
+                if unread is None:
+                    named = await reader.read([passage.text for passage in passages], names.timeout_ms)
+                    found += names.findings(passages, named)
+                else:
+                    found.append(unread)
+        except Unread as error:
+            _log.error("%s: the request is given every class", error)
+            return None
+        return found
+
+    async def _look(self, request: Request, caller: Caller, before: Taint, read: Sequence[Finding] | None) -> Screened:
+        if len(request.raw) < LARGE:
+            return self.alone(request, caller, before, read)
+        return await asyncio.to_thread(self.alone, request, caller, before, read)
+
+    def alone(
+        self, request: Request, caller: Caller, before: Taint = CLEAN, read: Sequence[Finding] | None = ()
+    ) -> Screened:
+        """Without asking anybody. Pure. `read`: what the deep tier has found."""
+        floor = (*self._floor(request, caller), *_session(before.firm), *self._unread(read))
+        return Screened(self.classifier.classify(request, (*floor, *_session(before.found)), read or ()))
 
     def _floor(self, request: Request, caller: Caller) -> Iterable[Cause]:
         """What holds whatever is found. A name that the policy does not know is every class."""
@@ -56,15 +103,24 @@ class Screen:
         for name, by in ((caller.min_class, "key"), (request.limits.data_class, "header")):
             for known in (name,) if name in self.ranks else self.ranks if name else ():
                 yield Cause(known, by)
+        for modality in sorted(request.unscannable):
+            yield Cause(self._sensitivity.unread(modality), f"unscannable.{modality}")
+
+    def _unread(self, read: Sequence[Finding] | None) -> Iterable[Cause]:
+        return () if read is not None else (Cause(name, "detector_failed") for name in self.ranks)
 
     def _taint(self, seen: Classification) -> Taint:
-        default = {self._sensitivity.default}
-        firm = frozenset(cause.data_class for cause in seen.causes if cause.by in _FIRM)
-        return Taint(firm - default, seen.classes - firm - default)
+        """What this request adds to its session."""
+        default = self._sensitivity.default
+        new = [cause for cause in seen.causes if cause.by not in _KNOWN and cause.data_class != default]
+        firm = frozenset(cause.data_class for cause in new if _firm(cause))
+        return Taint(firm, frozenset(cause.data_class for cause in new) - firm)
 
 
-_FIRM = ("header", "detector_failed")
+def _firm(cause: Cause) -> bool:
+    """No redaction takes it away."""
+    return cause.by in ("header", "detector_failed") or cause.by.startswith("unscannable")
 
 
-def _causes(classes: Iterable[str]) -> Iterable[Cause]:
+def _session(classes: Iterable[str]) -> Iterable[Cause]:
     return (Cause(name, "session") for name in sorted(classes))

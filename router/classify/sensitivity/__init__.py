@@ -4,10 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from router.classify.deep.names import Names
 from router.classify.sensitivity.identifiers import Identifiers
 from router.classify.sensitivity.keywords import Keywords
 from router.classify.sensitivity.secrets import Secrets
 
-Detector = Annotated[Secrets | Identifiers | Keywords, Field(discriminator="kind")]
+Detector = Annotated[Secrets | Identifiers | Keywords | Names, Field(discriminator="kind")]
 
-__all__ = ["Detector", "Identifiers", "Keywords", "Secrets"]
+__all__ = ["Detector", "Identifiers", "Keywords", "Names", "Secrets"]
