@@ -7,14 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.classify.scanner import Scanner
-from router.classify.sensitivity import Identifiers, Keywords, Secrets
+from router.classify.sensitivity import Identifiers
 
 IDENTIFIERS = Identifiers.model_validate({"kind": "identifiers", "class": "pii"})
-SECRETS = Secrets.model_validate({"kind": "secrets", "class": "secret"})
-KEYWORDS = Keywords.model_validate(
-    {"kind": "keywords", "class": "internal", "words": ["Project Atlas", "C++", "Übung", "(draft)", "a.b"]}
-)
-DETECTORS: tuple[Identifiers | Secrets | Keywords, ...] = (IDENTIFIERS, SECRETS, KEYWORDS)
 
 
 def found(detector: Any, text: str) -> list[tuple[str, str]]:
@@ -71,87 +66,13 @@ def test_what_only_looks_like_a_person_is_not_found(text: str) -> None:
     assert found(IDENTIFIERS, text) == []
 
 
-# Made up, and put together here so that no scanner takes this file for a leak.
-KEYS = {
-    "aws": "AKIA" + "IOSFODNN7EXAMPLE",
-    "aws session": "ASIA" + "IOSFODNN7EXAMPLE",
-    "github": "ghp_" + "a1B2" * 9,
-    "github fine-grained": "github_pat_" + "a1B2_" * 12,
-    "gitlab": "glpat-" + "a1B2-" * 4,
-    "openai": "sk-" + "a1B2" * 8,
-    "openai project": "sk-proj-" + "a1B2" * 8,
-    "openrouter": "sk-or-v1-" + "a1b2" * 8,
-    "anthropic": "sk-ant-" + "api03-" + "a1B2" * 5,
-    "lowpass": "lp-" + "a1B2" * 10,
-    "google": "AIza" + "a1B2-" * 7,
-    "slack": "xoxb-" + "1234567890-abc",
-    "stripe": "sk_live_" + "a1B2" * 5,
-    "npm": "npm_" + "a1B2" * 9,
-    "pypi": "pypi-" + "a1B2_" * 10,
-    "hugging face": "hf_" + "a1B2" * 8,
-    "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9" + ".eyJ" + "zdWIiOiIxMjM0NTY3" + "." + "a1B2_" * 4,
-    "private key": "-----BEGIN " + "RSA PRIVATE KEY-----",
-    "openssh key": "-----BEGIN " + "OPENSSH PRIVATE KEY-----",
-    "plain private key": "-----BEGIN " + "PRIVATE KEY-----",
-    "postgres": "postgres://" + "app:s3cret@db.internal:5432/app",
-    "mongodb": "mongodb+srv://" + "app:s3cret@cluster.example.net/x",
-}
-NO_KEYS = [
-    "AKIA is the prefix of an access key",
-    "sk-learn",
-    "skeleton-key",
-    "-----BEGIN CERTIFICATE-----",
-    "-----BEGIN PUBLIC KEY-----",
-    "postgres://localhost:5432/app",
-    "hf_hub_download",
-    "lp-solver",
-    "npm_config_registry",
-    "eyJ alone",
-]
-
-
-@pytest.mark.parametrize("name", KEYS)
-@pytest.mark.parametrize("around", ["{}", "the key is {}.", "x={}\n", '{{"token": "{}"}}', "prefix{}"])
-def test_keys_are_found_in_any_surroundings(name: str, around: str) -> None:
-    ((kind, value), *_) = found(SECRETS, around.format(KEYS[name]))
-    assert kind == "secrets.key"
-    assert value.startswith(KEYS[name][:8])
-
-
-@pytest.mark.parametrize("text", NO_KEYS)
-def test_what_only_looks_like_a_key_is_not_found(text: str) -> None:
-    assert found(SECRETS, text) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("about Project Atlas.", "Project Atlas"),
-        ("PROJECT ATLAS", "PROJECT ATLAS"),
-        ("written in C++ today", "C++"),
-        ("die Übung beginnt", "Übung"),
-        ("Übung", "Übung"),
-        ("see (draft) here", "(draft)"),
-        ("a.b", "a.b"),
-    ],
-)
-def test_words_are_found_whatever_they_are_made_of(text: str, word: str) -> None:
-    assert found(KEYWORDS, text) == [("keywords.word", word)]
-
-
-@pytest.mark.parametrize("text", ["Project Atlases", "myProject Atlas", "a-b", "axb", "draft", "C+", ""])
-def test_parts_of_words_are_not_found(text: str) -> None:
-    assert found(KEYWORDS, text) == []
-
-
-PIECES = [*PERSONS, *NOBODY, *KEYS.values(), *NO_KEYS, "Project Atlas", "C++", " ", "\n", "ü", "😀", "4111", "-", "@"]
+PIECES = [*PERSONS, *NOBODY, " ", "\n", "ü", "😀", "4111", "-", "@"]
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=6).map("".join)
 
 
 @settings(deadline=None)
 @given(TEXTS)
 def test_findings_lie_inside_the_text(text: str) -> None:
-    for detector in DETECTORS:
-        for hit in Scanner([detector]).scan(text):
-            assert 0 <= hit.start < hit.end <= len(text)
-            assert hit.data_class == detector.data_class
+    for hit in Scanner([IDENTIFIERS]).scan(text):
+        assert 0 <= hit.start < hit.end <= len(text)
+        assert hit.data_class == "pii"

@@ -11,7 +11,7 @@ from router.types.classification import Finding
 
 
 class Keywords(BaseModel):
-    """Whole words, any case."""
+    """Whole words, any case, across the ends of lines."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
     kind: Literal["keywords"]
@@ -20,7 +20,8 @@ class Keywords(BaseModel):
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        return (Form("word", "(?i)" + "|".join(map(_whole, self.words))),)
+        """Of words that begin alike the longest is found: it comes first, and its neighbours share their beginnings."""
+        return (Form("word", "(?i)" + "|".join(map(_whole, sorted(self.words, reverse=True)))),)
 
     def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
         return own
@@ -28,7 +29,8 @@ class Keywords(BaseModel):
 
 def _whole(word: str) -> str:
     """RE2's word boundary knows ASCII only: beside any other character it would never match, so there is none."""
-    return _edge(word[0]) + str(re2.escape(word)) + _edge(word[-1])
+    parts = r"\s+".join(str(re2.escape(part)) for part in word.split()) or str(re2.escape(word))
+    return _edge(word[0]) + parts + _edge(word[-1])
 
 
 def _edge(character: str) -> str:

@@ -1,0 +1,115 @@
+"""`password = …`, `"api_key": "…"`, `<token>…</token>`: a value under a name that promises a secret."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import re2
+
+from router.classify.detector import Span
+from router.classify.sensitivity.plausible import jumbled, password, patchy, token
+
+_NAMES = {
+    "password": r"passw(?:or)?d|passphrase|passcode|pwd|\bpass|_pass|kennwort|passwort|mot[ _]de[ _]passe|contraseña",
+    "secret": r"secret|api[ _.-]?key|credentials?|(?:access|auth|account|private|secret|signing|encryption|master"
+    r"|shared|service|client)[ _.-]?key",
+    "token": r"token|authorization|\bauth|_auth",
+}
+_SUFFIX = r"(?:[_.-](?:prod(?:uction)?|dev|staging|live|test|default|value|base64|b64|old|new|[0-9]))?"
+PATTERN = (
+    rf"(?i)(?:{'|'.join(_NAMES.values())}){_SUFFIX}"
+    r"""(?:(?:["'`\])\\*]*[ \t]*(?::=|=>|[:=]|>|\bis:?[ \t])|[ \t])[ \t]*[^\s]|["']?[ \t]*,[ \t]*["'])"""
+)
+_REACH = 512
+"""Characters of a value that are looked at."""
+_PARTS = re2.compile(
+    rf"(?i)(?:{'|'.join(f'(?P<{name}>{words})' for name, words in _NAMES.items())}){_SUFFIX}"
+    r"""["'`\])\\*]*(?P<gap>[ \t]*)(?P<mark>:=|=>|[:=]|>|is:?|,|)(?P<after>[ \t]*)"""
+)
+_LEAST = {"secret": 12, "token": 16}
+"""Characters; shorter ones under these names are seldom secrets."""
+_CALL = re2.compile(r"[A-Za-z_$][\w.]*[(\[].*[)\]]")
+_QUOTED = re2.compile(r"""(?:[bBrRuUfF]|@|\$)?\\*(["'`])""")
+_ANNOTATED = re2.compile(r"""[A-Za-z_][\w.]*(?:\[[\w., |]*\])?(?: ?\| ?\w+| ?\?)* ?= ?(["'])""")
+_EXPRESSION = re2.compile(r"[A-Za-z_$@][\w$]*(?:[.(\[:?]|->|\+\+).*|[({\[].*|[!&*][A-Za-z].*|[A-Za-z_]\w*[,;)]*")
+_LITERAL_END = re2.compile(r"""[\s"'`,;)<>\]}&|\\]""")
+_BLANK_OR_QUOTE = re2.compile(r"""[\s"'`]""")
+_LINE_START = re2.compile(r"(?:export[ \t]+|set[ \t]+|env[ \t]+|ARG[ \t]+|ENV[ \t]+|-e[ \t]+|[ \t>#-])*[\w.\"'-]*")
+_LINE_REACH = 80
+"""Characters before a name that say whether it begins its line."""
+
+
+class _Place(NamedTuple):
+    """How a value stands behind its name."""
+
+    named: str
+    literal: bool
+    """Nothing but a value can stand here: an option of a command, an element, a connection string, a sentence."""
+    line: bool
+    """The line is its name and its value: of an environment, of a configuration."""
+    tight: bool
+    """No blank before a value that follows an equals sign."""
+    environment: bool
+
+
+def confirm(text: str, start: int, end: int) -> Iterator[Span]:
+    match = _PARTS.fullmatch(text[start : end - 1])
+    if match is None:
+        return
+    mark = match["mark"]
+    before = text[max(0, start - _LINE_REACH) : start].rpartition("\n")[2]
+    option = before.rpartition(" ")[2].startswith("-")
+    if (not mark and not option) or before.endswith((":", "::")) or "::" in before.rpartition(" ")[2]:
+        return  # a word of a sentence, a part of a resource's name
+    line = mark in (":", "=") and _LINE_START.fullmatch(before) is not None
+    tight = not match["gap"] and not (match["after"] and mark == "=")
+    place = _Place(
+        named=next(name for name in _NAMES if match[name]),
+        literal=option or mark in ("is", "is:", ">") or (mark == "=" and before.rstrip().endswith(";")),
+        line=line,
+        tight=line and tight,
+        environment=line and tight and mark == "=" and text[start : start + 3].isupper(),
+    )
+    ahead = text[end - 1 : end - 1 + _REACH]
+    yield from (Span(end - 1 + first, end - 1 + last) for first, last in _values(ahead, place, mark))
+
+
+def _values(ahead: str, place: _Place, mark: str) -> Iterator[tuple[int, int]]:
+    annotated = _ANNOTATED.match(ahead) if mark == ":" else None
+    opening = _QUOTED.match(ahead, annotated.start(1) if annotated is not None else 0)
+    if opening is not None:
+        first = opening.end()
+        value = ahead[first : _closed(ahead, first, opening[1])].rstrip("\\")
+        sound = "\n" not in value and _secret(value, place)
+    else:
+        first, value = 0, _bare(ahead, place)
+        sound = _sound(value, ahead[len(value) :], place, mark)
+    if sound:
+        yield first, first + len(value)
+
+
+def _closed(ahead: str, first: int, quote: str) -> int:
+    end = ahead.find(quote, first)
+    return end if end >= 0 else len(ahead)
+
+
+def _bare(ahead: str, place: _Place) -> str:
+    """Up to the end of the line where an environment or a configuration gives it, else up to the next mark."""
+    end = (_BLANK_OR_QUOTE if place.line else _LITERAL_END).search(ahead)
+    return ahead[: end.start()] if end is not None else ahead
+
+
+def _sound(value: str, behind: str, place: _Place, mark: str) -> bool:
+    """Without quotes it may as well be an expression of a program."""
+    if mark == ">" and not behind.startswith("</"):
+        return False
+    if place.environment:
+        return not _CALL.fullmatch(value) and _secret(value, place)
+    if place.literal or (place.tight and value.isalnum() and not value.isalpha()) or not _EXPRESSION.fullmatch(value):
+        return _secret(value, place)
+    return value.isalnum() and (patchy(value) or (len(value) >= 20 and jumbled(value))) and _secret(value, place)
+
+
+def _secret(value: str, place: _Place) -> bool:
+    if place.named == "password":
+        return password(value, bare_words=place.environment)
+    return token(value, _LEAST[place.named])
