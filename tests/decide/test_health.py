@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from router.decide.health import FIRST_REST_S, LONGEST_REST_S, TRIP_AFTER, Health
+from router.decide.health import FIRST_REST_S, LONGEST_REST_S, SUSPENSION_S, TRIP_AFTER, Health
 
 
 class Clock:
@@ -128,3 +128,21 @@ def test_the_longer_of_retry_after_and_the_own_rest_counts(health: Health) -> No
     trip(health, TRIP_AFTER - 1)
     health.failed("t", trips=True, retry_after_s=4 * FIRST_REST_S)
     assert health.resting("t") == 4 * FIRST_REST_S
+
+
+def test_a_suspension_outlives_answers_and_failures_and_ends_with_its_hour_or_the_policy(
+    health: Health, clock: Clock
+) -> None:
+    health.suspend("t")
+    health.succeeded("t")
+    health.failed("t", trips=True)
+    assert health.resting("t") == SUSPENSION_S
+    assert not health.admit("t")
+    assert health.snapshot() == {"t": "region mismatch"}
+    assert health.resting("u") == 0
+    clock.now += SUSPENSION_S
+    assert health.admit("t")
+    assert health.snapshot() == {"t": "failing"}
+    health.suspend("t")
+    health.pardon()
+    assert health.admit("t")

@@ -1,48 +1,26 @@
 """The loop that talks to upstreams, with the real transport and wire: probes, deadlines and connections."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
 
-import msgspec
 import pytest
-from msgspec.structs import replace
 
 from adapters.openai_compatible import OpenAICompatible
 from router.decide.health import FIRST_REST_S, TRIP_AFTER, Health
 from router.dispatch.connection import HIGH_WATER
-from router.dispatch.door import Door
 from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
-from router.dispatch.purse import Purse
-from router.dispatch.room import Room
 from router.dispatch.walk import Answered, Dispatcher, Opened
 from router.errors import UpstreamFailure
-from router.estimate.estimate import estimate
 from router.estimate.fit import Fit
-from router.estimate.learn import Learned
-from router.types.account import Bound
-from router.types.call import Adapter, Call, UpstreamRequest
+from router.types.call import Call, UpstreamRequest
 from router.types.clock import clock_ms
-from router.types.plan import Candidate, Plan
-from router.types.store import BudgetStore
-from router.types.target import Target, Timeouts, Wire
+from router.types.target import Timeouts
 from tests import upstream as scripted
-from tests.decide.values import REMOTE, gate, request, target
+from tests.dispatch.values import ANSWER, asking, at, dispatcher, errand, with_transport
 from tests.gateway.canned import PAUSE, canned
 from tests.gateway.running import until
 
-T = TypeVar("T")
-ANSWER = json.dumps(
-    {
-        "id": "c",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
-    }
-).encode()
+STREAM = asking(stream=True)
 
 
 class Clock:
@@ -57,33 +35,6 @@ class Crashing(OpenAICompatible):
         raise ZeroDivisionError
 
 
-def errand(place: Target, *, stream: bool = False, deadline: float | None = None) -> Errand:
-    fields = {"model": place.model.name, "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
-    body = {name: msgspec.Raw(json.dumps(value).encode()) for name, value in fields.items()}
-    asked = request(body=body, stream=stream, model=place.model.name)
-    learned = Learned()
-    plan = Plan(route="auto", strategy="pinned", steps=(Candidate(place, estimate(place, asked, learned)),))
-    purse = Purse(cast(BudgetStore, None), learned, Room(), asked, Bound())  # nothing binds: no store is asked
-    return Errand(asked, plan, gate(asked=asked), purse, deadline)
-
-
-def at(base_url: str, name: str = "m", **fields: Any) -> Target:
-    place = target("t", provider=replace(REMOTE, base_url=base_url))
-    return replace(place, model=replace(place.model, name=name), **{"retries": 0, **fields})
-
-
-def with_transport(work: Callable[[HttpTransport], Awaitable[T]]) -> T:
-    async def run() -> T:
-        transport = HttpTransport()
-        try:
-            return await work(transport)
-        finally:
-            transport.close()
-            await asyncio.sleep(0)
-
-    return asyncio.run(run())
-
-
 async def outcome(dispatcher: Dispatcher, what: Errand) -> str:
     try:
         answer = await dispatcher.walk(what)
@@ -92,11 +43,6 @@ async def outcome(dispatcher: Dispatcher, what: Errand) -> str:
     if isinstance(answer, Opened):
         answer.response.close()
     return "ok"
-
-
-def dispatcher(transport: HttpTransport, health: Health, adapter: Adapter | None = None) -> Dispatcher:
-    door = Door({Wire.OPENAI_COMPATIBLE: transport})
-    return Dispatcher({Wire.OPENAI_COMPATIBLE: adapter or OpenAICompatible()}, door, health)
 
 
 def tripped(clock: Clock) -> Health:
@@ -136,7 +82,7 @@ def test_a_stream_without_any_event_closes_the_circuit_too() -> None:
         clock = Clock()
         health = tripped(clock)
         place = at(f"{server.url}/m/v1")
-        assert with_transport(lambda t: outcome(dispatcher(t, health), errand(place, stream=True))) == "ok"
+        assert with_transport(lambda t: outcome(dispatcher(t, health), errand(place, asked=STREAM))) == "ok"
     assert health.snapshot() == {}
 
 
@@ -194,7 +140,7 @@ def test_kept_connections_are_used_again_and_survive_being_closed(upstream: scri
 def test_a_slow_reader_is_not_the_upstream_s_fault(upstream: scripted.Upstream) -> None:
     """5 MB arrive faster than they are read: reading stops, and the pause counts against nobody."""
     place = at(upstream.base_url("openai"), "huge", timeouts=Timeouts(between=150))
-    call = errand(place, stream=True).call(errand(place).plan.steps[0], Fit())
+    call = errand(place, asked=STREAM).call(errand(place).plan.steps[0], Fit())
 
     async def dawdle(transport: HttpTransport) -> int:
         asked = OpenAICompatible().encode(call)

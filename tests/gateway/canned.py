@@ -1,7 +1,7 @@
 """An upstream that says exactly what a test puts into its mouth, for answers that no real provider should give."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -17,9 +17,9 @@ class Canned(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, headers: Mapping[str, str]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers, self.asked = answers, list[str]()
+        self.answers, self.headers, self.asked = answers, headers, list[str]()
 
     @property
     def url(self) -> str:
@@ -39,6 +39,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "text/event-stream" if body.startswith(b"data:") else "application/json")
         self.send_header("content-length", str(sum(map(len, pieces))))
+        for header in self.server.headers.items():
+            self.send_header(*header)
         self.end_headers()
         for number, piece in enumerate(pieces):
             time.sleep(PAUSE_S if number else 0)
@@ -49,8 +51,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def canned(answers: Answers) -> Iterator[Canned]:
-    server = Canned(answers)
+def canned(answers: Answers, headers: Mapping[str, str] | None = None) -> Iterator[Canned]:
+    server = Canned(answers, headers or {})
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
