@@ -69,7 +69,7 @@ def _licensed_users(demands: Requirements, target: Target) -> Objection | None:
 
 
 def _local(demands: Requirements, target: Target) -> Objection | None:
-    return Objection("it is not local", "may go to local targets only") if demands.local_only else None
+    return Objection("it is not local", "may not leave") if demands.local_only else None
 
 
 def _provider(demands: Requirements, target: Target) -> Objection | None:

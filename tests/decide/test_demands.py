@@ -35,7 +35,7 @@ NEVER = {"training": "never"}
 REFUSED: dict[str, tuple[dict[str, Any], Target, str]] = {
     "blocked": ({"block": True}, place(), "class pii may not be sent anywhere"),
     "blocked at home": ({"block": True}, place(LOCAL), "class pii may not be sent anywhere"),
-    "local only": ({"local_only": True}, place(), "it is not local, and class pii may go to local targets only"),
+    "local only": ({"local_only": True}, place(), "it is not local, and class pii may not leave"),
     "another provider": (
         {"providers": ("a", "b")},
         place(),
@@ -204,7 +204,7 @@ def test_redacted_is_what_counts_where_the_whole_may_not_go() -> None:
     assert not must_redact(place(LOCAL), gate(requirements=strict, redacted=form))
     dropped = refusal(place(), gate(requirements=strict, redacted=Redacted(asked, frozenset({"internal"}), {})))
     assert dropped is not None
-    assert dropped.detail == "it is not local, and class internal may go to local targets only, even redacted"
+    assert dropped.detail == "it is not local, and class internal may not leave, even redacted"
 
 
 WORDS = st.sampled_from(["", "eu", "us"])
