@@ -49,7 +49,7 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
     part, scale = hits / of, 1 + Z**2 / of
     middle = part + Z**2 / (2 * of)
     wide = Z * sqrt(part * (1 - part) / of + Z**2 / (4 * of**2))
-    return max(0.0, (middle - wide) / scale), min(1.0, (middle + wide) / scale)
+    return (middle - wide) / scale if hits else 0.0, (middle + wide) / scale if hits < of else 1.0
 
 
 def _judged(figure: Figure) -> Figure:

@@ -38,8 +38,11 @@ def written(split: Split, name: str, count: int) -> Iterator[Text]:
     for number in range(count):
         heading = headings[number % len(headings)]
         chosen = draw.choices(half(found[heading], split), k=draw.randrange(1, 4))
-        pieces = [filled(block, scraps.fill(draw), heading).text for block in chosen]
-        yield Text("\n".join(pieces), (), source=heading)
+        yield Text("\n".join(fill_block(block, draw) for block in chosen), (), source=heading)
+
+
+def fill_block(block: str, draw: Random) -> str:
+    return filled(block, scraps.fill(draw), "").text
 
 
 def _own(split: Split, count: int) -> Iterator[Text]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from bench.sensitivity.figures import Figure, share
 from bench.sensitivity.forms import IDENTIFIER_KINDS, is_kind
 from bench.sensitivity.sentences import IDENTIFIERS, Gaps, Text, filled, presidio, templates
-from bench.sensitivity.sight import CONTENT, Sight, findings, said
+from bench.sensitivity.sight import CONTENT, Sight, said
 from bench.sensitivity.split import Split, chance, half
 from bench.sensitivity.texts import blocks
 from bench.sensitivity.values import Maker, Value, ids
@@ -91,7 +91,7 @@ def _enough(found: Iterator[Text], kind: str, count: int) -> Iterator[Text]:
 
 
 def look(seeing: Sight, every: Iterable[Text]) -> list[Seen]:
-    return [Seen(text, findings(seeing, said(text.text))) for text in every]
+    return [Seen(text, seeing.findings(said(text.text))) for text in every]
 
 
 def figures(seen: Sequence[Seen], goals: bool = True, kinds: Sequence[str] = IDENTIFIER_KINDS) -> Iterator[Figure]:
