@@ -5,19 +5,20 @@ import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from router.api.auth import OPEN
 from router.api.parse import parse
 from router.choose import choose, index
-from router.config import load
+from router.config import Sensitivity, load
 from router.decide.health import Health
 from router.estimate.learn import Learned
 from router.types.plan import Decision, Dropped
 from router.types.request import Endpoint
 from tests.config import CATALOG, ENGINES, FOLDER, told
-from tests.docs import page
+from tests.docs import page, rows
 
 EXAMPLES = FOLDER.parents[1] / "policies" / "examples"
 ENVIRON = {provider.key_env: "key" for provider in CATALOG.providers.values() if provider.key_env}
@@ -39,7 +40,7 @@ def _rows() -> list[Row]:
         (name, line) for name, text in SECTIONS.items() for line in re.findall(r"^\| (.+) \|$", text, re.MULTILINE)
     ]
     cells = [(name, *(cell.strip() for cell in line.split(" | "))) for name, line in found]
-    return [(name, *rest) for name, *rest in cells if rest[0] != "request"]  # type: ignore[misc]
+    return [(name, *rest) for name, *rest in cells if rest[0] != "request"]
 
 
 def decide(path: Path, request: str) -> Decision:
@@ -98,3 +99,9 @@ def test_a_remote_target_added_to_an_air_gapped_policy_is_never_asked(tmp_path: 
 def test_it_says_which_variables_it_wants(path: Path) -> None:
     """Nothing else is wrong with it before the keys are there."""
     assert all("the environment variable" in line or "needs an API key" in line for line in told(path))
+
+
+def test_every_detector_is_in_the_page() -> None:
+    schema: dict[str, Any] = Sensitivity.model_json_schema()
+    kinds = schema["properties"]["detectors"]["items"]["discriminator"]["mapping"]
+    assert {row["kind"] for row in rows(page("docs/sensitivity.md"), "kind", "finds")} == set(kinds)
