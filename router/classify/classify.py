@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from router.classify.detector import SURE, Detects, Hit
+from router.classify.detector import SURE, Detects
 from router.classify.difficulty import difficulty
 from router.classify.scanner import Scanner
 from router.classify.task import task
@@ -12,6 +12,7 @@ from router.classify.views import View, body_views, views
 from router.types.classification import Cause, Classification, Finding
 from router.types.request import Request
 
+_MOST_COMPARED = 1_000
 _log = logging.getLogger(__name__)
 
 
@@ -55,10 +56,16 @@ class Classifier:
 
     def _find(self, looks: Iterable[View]) -> list[Finding]:
         found: dict[Finding, None] = {}
+        values: dict[str, set[str]] = {}
         for view in looks:
             for hit in self._scanner.scan(view.text):
-                if hit.score >= SURE:
-                    found[_finding(hit, view)] = None
+                place = view.locate(hit.start, hit.end) if hit.score >= SURE else None
+                if place is None:
+                    continue
+                value, known = view.text[hit.start : hit.end], values.setdefault(hit.form, set())
+                if place.exact or not _among(value, known):
+                    found[Finding(hit.form, hit.data_class, *place)] = None
+                known.add(value)
         return list(found)
 
     def _conclude(self, found: list[Finding]) -> list[Finding]:
@@ -77,6 +84,6 @@ class Classifier:
         return concluded
 
 
-def _finding(hit: Hit, view: View) -> Finding:
-    place = view.locate(hit.start, hit.end)
-    return Finding(hit.form, hit.data_class, *place)
+def _among(value: str, known: set[str]) -> bool:
+    """Nothing new, as with what was joined to it ("mail to" + "a@b.io"). Where too many are known, all is new."""
+    return value in known or (len(known) <= _MOST_COMPARED and any(one in value for one in known))

@@ -1,0 +1,65 @@
+"""Characters written as others: percent signs, HTML, backslashes, quoted-printable."""
+
+import html
+import re  # one literal begins each pattern, and nothing in them can match in two ways: faster here than RE2's calls
+from collections.abc import Callable, Iterator
+
+from router.classify.views.rewritten import Piece
+
+_HEX = "[0-9A-Fa-f]"
+_PERCENT = re.compile(rf"%[2-7]{_HEX}|%0[9AaDd]|(?:%[89A-Fa-f]{_HEX})+|%u{_HEX}{{4}}")
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[Xx][0-9A-Fa-f]{1,6}|[A-Za-z][0-9A-Za-z]{1,31}(?=;));?")
+_BACKSLASH = re.compile(
+    rf"\\(?:\\+|u{_HEX}{{4}}(?:\\+u[Dd][C-Fc-f]{_HEX}{{2}})?|u\{{{_HEX}{{1,6}}\}}|U{_HEX}{{8}}|x{_HEX}{{2}}|[0-3][0-7]{{2}}|.)"
+)
+_QUOTED = re.compile(r"=(?:40|\r?\n|[2-7][0-9A-F](?:=[2-7][0-9A-F])+)")
+_NAMED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "0": "\0"}
+"""Escapes of JSON and of most languages; before any other character the backslash is left out."""
+_MOST = 0x10FFFF
+
+
+def escapes(text: str) -> Iterator[Piece]:
+    for mark, pattern, meaning in _KINDS:
+        if mark in text:
+            for match in pattern.finditer(text):
+                yield Piece(match.start(), match.end(), meaning(match.group()))
+
+
+def _percent(found: str) -> str:
+    if found[1] == "u":
+        return chr(int(found[2:], 16))
+    return bytes.fromhex(found.replace("%", "")).decode("utf-8", "replace")
+
+
+def _backslash(found: str) -> str:
+    kind = found[1]
+    if kind == "\\":
+        return "\\"  # however many: each level of quoting doubles them
+    if kind in "uU" and len(found) > 2:
+        return _unicode(found)
+    if kind == "x" and len(found) > 2:
+        return chr(int(found[2:], 16))
+    if len(found) == 4:
+        return chr(int(found[1:], 8))
+    return _NAMED.get(kind, kind)
+
+
+def _unicode(found: str) -> str:
+    """One character, or the two halves of one beyond 16 bits."""
+    first, _, second = found[2:].strip("{}").partition("\\")
+    units = [int(one, 16) for one in (first, second.lstrip("\\u")) if one]
+    if len(units) == 2:
+        return b"".join(unit.to_bytes(2, "big") for unit in units).decode("utf-16-be", "replace")
+    return chr(min(units[0], _MOST))
+
+
+def _quoted(found: str) -> str:
+    return bytes.fromhex(found.replace("=", "")).decode("ascii") if found[1] not in "\r\n" else ""
+
+
+_KINDS: tuple[tuple[str, "re.Pattern[str]", Callable[[str], str]], ...] = (
+    ("%", _PERCENT, _percent),
+    ("&", _ENTITY, html.unescape),
+    ("\\", _BACKSLASH, _backslash),
+    ("=", _QUOTED, _quoted),
+)

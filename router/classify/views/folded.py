@@ -1,0 +1,44 @@
+"""Characters that are read as others, as those others; what is not seen is left out."""
+
+import re  # classes of characters only: nothing to go back for
+from collections.abc import Iterable, Iterator
+
+import re2
+
+from router.classify.views.lookalikes import BESIDE_ASCII, PLAIN, UNSEEN
+from router.classify.views.rewritten import Piece
+
+_TABLE = BESIDE_ASCII | PLAIN | dict.fromkeys(UNSEEN, "")
+
+
+def folds(text: str) -> Iterator[Piece]:
+    """Where something stands that is never prose, and words that mix ASCII with its lookalikes."""
+    if text.isascii():
+        return
+    for word in _ODD.finditer(text):
+        for match in _ONE_KIND.finditer(text, *word.span()):
+            found = match.group()
+            yield Piece(*match.span(), found.translate(_TABLE))
+
+
+def _set(codes: Iterable[int]) -> str:
+    """The inside of a class of characters: ranges."""
+    parts: list[str] = []
+    ordered = sorted(codes)
+    first = last = ordered[0]
+    for code in (*ordered[1:], -1):
+        if code != last + 1:
+            parts.append(chr(first) if first == last else f"{chr(first)}-{chr(last)}")
+            first = code
+        last = code
+    return "".join(parts)
+
+
+_BESIDE = _set(BESIDE_ASCII.keys() | UNSEEN)
+_ASCII = "0-9A-Za-z@._%+"
+_WORD = f"[{_ASCII}{_BESIDE}]*"
+_ODD = re2.compile(f"[{_set(PLAIN)}]+|{_WORD}(?:[{_ASCII}][{_BESIDE}]|[{_BESIDE}][{_ASCII}]){_WORD}")
+_ONE_KIND = re.compile(
+    f"[{_set(code for code, to in _TABLE.items() if len(to) == 1)}]+|[{_set(UNSEEN)}]+"
+    f"|[{_set(code for code, to in _TABLE.items() if len(to) > 1)}]"
+)

@@ -1,0 +1,117 @@
+"""Characters that are read as others, and some that are not seen: facts of the Unicode Character Database.
+
+Letters are the commonest of UTS #39's confusables; the rest is what NFKC and the decimal digits say.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+_LETTERS = {
+    "A": "0410 0391 1D00 13AA",
+    "B": "0412 0392 0299 13F4",
+    "C": "0421 03F9 1D04 13DF",
+    "D": "1D05 13A0",
+    "E": "0415 0395 1D07 13AC",
+    "F": "03DC A730",
+    "G": "050C 0262 13C0",
+    "H": "041D 0397 029C 13BB",
+    "I": "0406 0399 04C0 026A",
+    "J": "0408 037F 1D0A 13AB",
+    "K": "041A 039A 1D0B 13E6",
+    "L": "029F 053C 13DE",
+    "M": "041C 039C 1D0D 13B7",
+    "N": "039D 0274",
+    "O": "041E 039F 0555 1D0F",
+    "P": "0420 03A1 1D18 13E2",
+    "Q": "051A",
+    "R": "0280 13A1",
+    "S": "0405 054F A731 13DA",
+    "T": "0422 03A4 1D1B 13A2",
+    "U": "054D 1D1C",
+    "V": "0474 1D20 13D9",
+    "W": "051C 1D21 13B3",
+    "X": "0425 03A7",
+    "Y": "0423 03A5 04AE 028F",
+    "Z": "0396 1D22 13C3",
+    "a": "0430 03B1 0251",
+    "b": "044C 042C 13CF",
+    "c": "0441 03F2",
+    "d": "0501 13E7",
+    "e": "0435 0451 04BD",
+    "g": "0261 0581 018D",
+    "h": "04BB 0570",
+    "i": "0456 03B9 0131 0269 04CF",
+    "j": "0458 03F3",
+    "k": "043A 03BA",
+    "m": "043C",
+    "n": "0578 043F 03B7",
+    "o": "043E 03BF 0585 03C3",
+    "p": "0440 03C1",
+    "q": "051B 0566",
+    "r": "0433",
+    "s": "0455",
+    "t": "0442 03C4",
+    "u": "03C5 057D",
+    "v": "0475 03BD",
+    "w": "051D 0461 03C9",
+    "x": "0445 03C7",
+    "y": "0443 03B3 04AF",
+    "z": "",
+    "3": "0417 04E0",
+    "-": "2010 2011 2012 2013 2014 2015 2043 2212",
+    ".": "3002 FF61 0701 06D4",
+    " ": "00A0 1680 2000 2001 2002 2003 2004 2005 2006 2007 2008 2009 200A 202F 205F 3000",
+}
+"""Only beside what is ASCII: by themselves they are prose."""
+_DIGIT_ZEROS = (
+    "0660 06F0 07C0 0966 09E6 0A66 0AE6 0B66 0BE6 0C66 0CE6 0D66 0DE6 0E50 0ED0 0F20 1040 1090 17E0 1810 1946 "
+    "19D0 1A80 1A90 1B50 1BB0 1C40 1C50 A620 A8D0 A900 A9D0 A9F0 AA50 ABF0 104A0 10D30 11066 110F0 11136 "
+    "111D0 112F0 11450 114D0 11650 116C0 11730 118E0 11950 11C50 11D50 11DA0 16A60 16AC0 16B50 1E140 1E2F0 "
+    "1E950"
+)
+"""First of the ten decimal digits of each script (general category Nd)."""
+_COMPATIBLE = (
+    *(range(0xB2, 0xBA), range(0x2070, 0x209D), range(0x2100, 0x2190), range(0x2460, 0x24FF), range(0x3371, 0x3400)),
+    *(range(0xFB00, 0xFB07), range(0xFE50, 0xFE70), range(0xFF04, 0xFF08), range(0xFF0A, 0xFF0C)),
+    *(range(0xFF0D, 0xFF1A), range(0xFF1D, 0xFF1E), range(0xFF20, 0xFF5F), range(0x1D400, 0x1D800)),
+    *(range(0x1F100, 0x1F170), range(0x1FBF0, 0x1FBFA)),
+)
+"""Where letters, digits and marks stand whose NFKC is ASCII; of full-width marks those that no prose needs."""
+_INVISIBLE = (
+    *((0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180E)),
+    *((0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x2800, 0x2800), (0x3164, 0x3164), (0xFE00, 0xFE0F)),
+    *((0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF9, 0xFFFB), (0xE0001, 0xE0001), (0xE007F, 0xE007F)),
+    (0xE0100, 0xE01EF),
+)
+_COMBINING = ((0x300, 0x36F), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF), (0x20D0, 0x20F0), (0xFE20, 0xFE2F))
+_TAGS = range(0xE0020, 0xE007F)
+"""ASCII once more, invisible: models read it."""
+
+
+def _letters() -> Iterator[tuple[int, str]]:
+    for letter, codes in _LETTERS.items():
+        yield from ((int(code, 16), letter) for code in codes.split())
+
+
+def _plain() -> Iterator[tuple[int, str]]:
+    """What is no prose wherever it stands."""
+    for code in (code for block in _COMPATIBLE for code in block):
+        text = unicodedata.normalize("NFKC", chr(code))
+        if text != chr(code) and text.isascii():
+            yield code, text
+    for zero in _DIGIT_ZEROS.split():
+        yield from ((int(zero, 16) + digit, str(digit)) for digit in range(10))
+    # Dingbats of digits have a value, but no compatible character.
+    yield from ((first + digit, str(digit + 1)) for first in (0x2776, 0x2780, 0x278A) for digit in range(9))
+    yield from ((code, chr(code - _TAGS.start + 0x20)) for code in _TAGS)
+
+
+def _all(ranges: Iterable[tuple[int, int]]) -> list[int]:
+    return [code for first, last in ranges for code in range(first, last + 1)]
+
+
+PLAIN = dict(_plain())
+"""Code point → ASCII."""
+BESIDE_ASCII = dict(_letters())
+UNSEEN = frozenset(_all(_INVISIBLE) + _all(_COMBINING))
+"""Invisible characters and combining marks."""
