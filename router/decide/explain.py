@@ -1,13 +1,34 @@
 """A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secret."""
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
-from router.types.classification import Classification
+from router.types.classification import Cause, Classification, Finding, Task
 from router.types.money import usd_json
 from router.types.plan import Candidate, Decision, Dropped
+from router.types.request import Path
 
 encode = msgspec.json.encode
+
+OTHER = "*"
+"""Stands in a path for a name that is not one of the API's own: what clients name things may be what was found."""
+_WORDS = (
+    "arguments audio content data description detail developer file file_data file_id filename format function"
+    " functions grammar id image_url input input_audio instructions items json_schema messages metadata model name"
+    " parameters parts prediction prompt properties reasoning reasoning_content refusal response_format role schema"
+    " stop suffix text thinking title tool_call_id tool_calls tool_choice tools type url user value"
+)
+_NAMES = frozenset(_WORDS.split())
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """A `Classification` without places: rows keep the causes, which count what was found."""
+
+    data_class: str
+    classes: tuple[str, ...]
+    causes: tuple[Cause, ...]
+    task: Task
+    difficulty: float
 
 
 class Considered(Struct, frozen=True):
@@ -16,6 +37,8 @@ class Considered(Struct, frozen=True):
     target: str
     model: str
     effort: str | None
+    redacted: bool
+    """It would see placeholders in the place of what was found."""
     cost_usd: Raw
     hold_usd: Raw
     input_tokens: int
@@ -31,10 +54,16 @@ class Explained(Struct, frozen=True, kw_only=True):
     route: str
     strategy: str
     policy: str
-    classification: Classification
+    classification: Seen
     chosen: str | None
     considered: tuple[Considered, ...]
     dropped: tuple[Dropped, ...]
+
+
+class Examined(Explained, frozen=True, kw_only=True):
+    """With the place of each finding: for who has the request anyway. Never kept."""
+
+    findings: tuple[Finding, ...]
 
 
 def explain(decision: Decision) -> Explained:
@@ -45,11 +74,30 @@ def explain(decision: Decision) -> Explained:
         route=plan.route,
         strategy=plan.strategy,
         policy=decision.policy,
-        classification=decision.classification,
+        classification=_seen(decision.classification),
         chosen=plan.steps[0].target.id if plan.steps else None,
         considered=tuple(map(_considered, plan.steps)),
         dropped=plan.dropped,
     )
+
+
+def examine(decision: Decision) -> Examined:
+    findings = (structs.replace(one, path=_known(one.path)) for one in decision.classification.findings)
+    return Examined(**structs.asdict(explain(decision)), findings=tuple(findings))
+
+
+def _seen(seen: Classification) -> Seen:
+    return Seen(
+        data_class=seen.data_class,
+        classes=tuple(sorted(seen.classes)),
+        causes=seen.causes,
+        task=seen.task,
+        difficulty=seen.difficulty,
+    )
+
+
+def _known(path: Path) -> Path:
+    return tuple(part if isinstance(part, int) or part in _NAMES else OTHER for part in path)
 
 
 def _considered(candidate: Candidate) -> Considered:
@@ -58,6 +106,7 @@ def _considered(candidate: Candidate) -> Considered:
         target.id,
         target.model.id,
         target.effort,
+        candidate.redacted,
         Raw(usd_json(estimate.cost)),
         Raw(usd_json(estimate.hold)),
         estimate.input_tokens,

@@ -1,37 +1,77 @@
-"""A decision as a table for people."""
+"""A decision as tables for people."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from router.decide.explain import Explained
+from router.decide.explain import Examined
+from router.types.request import Path
+
+MOST_FINDINGS = 100
+"""Shown; the causes count all."""
 
 
-def table(explained: Explained) -> RenderableType:
-    seen = explained.classification
-    hits = ", ".join(f"{hit.detector} at {hit.start}–{hit.end}" for hit in seen.findings) or "nothing found"
+def table(examined: Examined) -> RenderableType:
+    seen = examined.classification
+    others = ", ".join(name for name in seen.classes if name != seen.data_class)
+    classes = f"class {seen.data_class}{f' (and {others})' if others else ''}"
     head = Text(
-        f"route {explained.route} ({explained.strategy}), class {seen.data_class} ({hits}),"
-        f" task {seen.task}, difficulty {seen.difficulty:.2f}"
+        f"route {examined.route} ({examined.strategy}), {classes}, task {seen.task}, difficulty {seen.difficulty:.2f}"
     )
-    return Group(head, _considered(explained), *([_dropped(explained)] if explained.dropped else []))
+    parts = (
+        _causes(examined),
+        *([_findings(examined)] if examined.findings else []),
+        _considered(examined),
+        *([_dropped(examined)] if examined.dropped else []),
+    )
+    return Group(head, *parts)
 
 
-def _considered(explained: Explained) -> Table:
-    rows = Table(title="would be asked, in this order", title_justify="left")
-    rows.add_column("target", overflow="fold")
-    for name in ("expected $", "at most $", "tokens in", "out", "out at most"):
-        rows.add_column(name, justify="right", no_wrap=True)
-    for one in explained.considered:
-        money = (bytes(one.cost_usd).decode(), bytes(one.hold_usd).decode())
-        tokens = map(str, (one.input_tokens, one.output_tokens, one.max_output))
-        effort = f" at effort {one.effort}" if one.effort else ""
-        rows.add_row(f"{one.target} ({one.model}{effort})", *money, *tokens)
+def where(path: Path) -> str:
+    """messages[0].content; an empty path is the body itself."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".") or "the body"
+
+
+def _causes(examined: Examined) -> Table:
+    rows = Table("class", "because of", title="why it has its classes", title_justify="left")
+    rows.add_column("times", justify="right")
+    for cause in examined.classification.causes:
+        rows.add_row(Text(cause.data_class), Text(cause.by), str(cause.count))
     return rows
 
 
-def _dropped(explained: Explained) -> Table:
+def _findings(examined: Examined) -> Table:
+    """Where, never what."""
+    rows = Table("detector", "class", "where", title="what was found", title_justify="left")
+    rows.add_column("characters", justify="right", no_wrap=True)
+    rows.add_column("")
+    for one in examined.findings[:MOST_FINDINGS]:
+        place = (Text(where(one.path)), f"{one.start}–{one.end}", "" if one.exact else "hidden")
+        rows.add_row(Text(one.detector), Text(one.data_class), *place)
+    left = len(examined.findings) - MOST_FINDINGS
+    if left > 0:
+        rows.add_row(f"and {left} more", "", "", "", "")
+    return rows
+
+
+def _considered(examined: Examined) -> Table:
+    rows = Table(title="would be asked, in this order", title_justify="left")
+    rows.add_column("target", overflow="fold")
+    rows.add_column("sees")
+    for name in ("expected $", "at most $", "tokens in", "out", "out at most"):
+        rows.add_column(name, justify="right", no_wrap=True)
+    for one in examined.considered:
+        money = (bytes(one.cost_usd).decode(), bytes(one.hold_usd).decode())
+        tokens = map(str, (one.input_tokens, one.output_tokens, one.max_output))
+        effort = f" at effort {one.effort}" if one.effort else ""
+        sees = "placeholders" if one.redacted else "all of it"
+        rows.add_row(f"{one.target} ({one.model}{effort})", sees, *money, *tokens)
+    return rows
+
+
+def _dropped(examined: Examined) -> Table:
     rows = Table("target", "reason", "detail", title="not allowed or not able", title_justify="left")
-    for one in explained.dropped:
+    for one in examined.dropped:
         rows.add_row(one.target, one.reason, one.detail)
     return rows
