@@ -31,7 +31,7 @@ from router.budget.loops.breaker import ROWS, Breaker
 from router.choose import check, choose, index
 from router.classify.deep.process import Reader
 from router.config import Config, Watcher, engines_needed, load, problems
-from router.decide.explain import Explained, explain
+from router.decide.explain import Examined, examine
 from router.decide.health import Health
 from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
@@ -41,6 +41,7 @@ from router.errors import ConfigError, Problem
 from router.estimate.learn import Learned
 from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
+from router.ledger.instance import instance_secret
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import callers, every
 from router.ledger.ledger import Ledger, ledger_at
@@ -58,6 +59,7 @@ from router.types.clock import now_ms
 from router.types.ids import new_id
 from router.types.journal import LedgerUnavailable
 from router.types.request import Endpoint, Request
+from router.types.secret import Secret
 from router.types.store import StoreUnavailable
 from router.types.target import Wire
 from router.workers import Crew
@@ -117,15 +119,15 @@ def budget_report(settings: Settings) -> Report:
     return asyncio.run(read())
 
 
-def explain_request(path: Path, body: bytes) -> Explained:
+def explain_request(path: Path, body: bytes) -> Examined:
     """Steps 3–5 on one chat request, with every target in good health. Raises `ClientError` and `ConfigError`."""
-    rules = index(load_policy(path, _unlaunched(path)))
+    rules = index(load_policy(path, _unlaunched(path)), Secret(new_id()))
     request = parse(Endpoint.CHAT, new_id(), body, ())
     draw = random()  # noqa: S311 - a share of traffic
     check(rules, request, OPEN)
     screened = asyncio.run(_screened(rules.screen, request))
     decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), Learned(), draw)
-    return explain(decision)
+    return examine(decision)
 
 
 async def _screened(screen: Screen, request: Request) -> Screened:
@@ -191,7 +193,13 @@ class Gateway:
         books = Books(
             self._journal, self._budgets, learned_from(self._ledger), self._telemetry, self._alerts.touch, self._breaker
         )
-        self._pipeline = Pipeline(config, books, Sources(self._stores.sessions, self._reader), dispatcher, self._health)
+        self._pipeline = Pipeline(
+            config,
+            books,
+            Sources(self._stores.sessions, self._reader, instance_secret(self._ledger)),
+            dispatcher,
+            self._health,
+        )
         self._open_door()
         self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest())
 
@@ -275,6 +283,7 @@ class Gateway:
         while True:
             if tick % RECOVER_EVERY == 0:
                 await self._recover()
+            self._ring.review(self._config().sensitivity.classes)
             await asyncio.sleep(TICK_S)
             tick += 1
             self._telemetry.in_flight = len(self._visits)

@@ -22,6 +22,7 @@ from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
 from router.types.plan import Decision
 from router.types.request import NO_LIMITS, Caller, Request
+from router.types.secret import Secret
 from router.types.target import Target
 
 _UNBOUND = Bound()
@@ -38,14 +39,14 @@ class Rules(Struct, frozen=True):
     """By the `model` that a client sends: routes, and every target by its own id as a route that pins it."""
 
 
-def index(config: Config) -> Rules:
+def index(config: Config, secret: Secret) -> Rules:
     pins = {name: Route(name, Pinned(kind="pinned", target=name)) for name in config.targets}
     routes = {
         name: (route, tuple(config.targets[target] for target in route.strategy.names()))
         for name, route in (dict(config.routes) | pins).items()
     }
     sensitivity = config.sensitivity
-    return Rules(config, Screen(sensitivity), Pots(config.budgets), routes)
+    return Rules(config, Screen(sensitivity, secret), Pots(config.budgets), routes)
 
 
 def choose(

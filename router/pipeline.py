@@ -35,12 +35,12 @@ class Pipeline:
     """Steps 1, 2 and 8 are the HTTP edge's (`router.api`). `adopt` swaps the whole policy between two requests."""
 
     def __init__(self, config: Config, books: Books, sources: Sources, dispatcher: Dispatcher, health: Health) -> None:
-        self.rules: Rules = index(config)
+        self.rules: Rules = index(config, sources.secret)
         self.health = health
         self._books, self._sources, self._dispatcher = books, sources, dispatcher
 
     def adopt(self, config: Config) -> None:
-        self.rules = index(config)
+        self.rules = index(config, self._sources.secret)
 
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides, and keeps the decision, without calling anyone."""

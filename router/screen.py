@@ -1,6 +1,8 @@
 """Step 3: what a request holds, what its session has seen, and what it looks like without its findings."""
 
 import asyncio
+import hashlib
+import hmac
 import logging
 from collections.abc import Iterable, Sequence
 
@@ -11,9 +13,12 @@ from router.classify.deep.names import Names
 from router.classify.deep.process import Reader, Unread
 from router.config.policy import Sensitivity
 from router.decide.guard import ClassGuard
+from router.decide.requirements import Redact
+from router.redact.redact import redact
 from router.types.classification import Cause, Classification, Finding
 from router.types.redacted import Redacted
 from router.types.request import Caller, Request
+from router.types.secret import Secret
 from router.types.session import CLEAN, SessionStore, Taint, session_key
 from router.types.store import StoreUnavailable
 
@@ -29,6 +34,7 @@ class Sources(Struct, frozen=True):
 
     sessions: SessionStore
     reader: Reader
+    secret: Secret
 
 
 class Screened(Struct, frozen=True):
@@ -39,12 +45,14 @@ class Screened(Struct, frozen=True):
 
 
 class Screen:
-    """One policy's."""
+    """One policy's. `secret` makes placeholders that nobody else can tie to their values."""
 
-    def __init__(self, sensitivity: Sensitivity) -> None:
-        self._sensitivity, self.ranks = sensitivity, sensitivity.ranks()
+    def __init__(self, sensitivity: Sensitivity, secret: Secret) -> None:
+        self._sensitivity, self._secret = sensitivity, secret.reveal().encode()
+        self.ranks = sensitivity.ranks()
         self.classifier = Classifier(sensitivity.detectors, self.ranks)
         self.guard = ClassGuard(sensitivity.classes, self.classifier.scan)
+        self._redactable = {name for name, row in sensitivity.classes.items() if row.redact is not Redact.NEVER}
         self._names = [one for one in sensitivity.detectors if isinstance(one, Names)]
 
     @property
@@ -95,7 +103,36 @@ class Screen:
     ) -> Screened:
         """Without asking anybody. Pure. `read`: what the deep tier has found."""
         floor = (*self._floor(request, caller), *_session(before.firm), *self._unread(read))
-        return Screened(self.classifier.classify(request, (*floor, *_session(before.found)), read or ()))
+        seen = self.classifier.classify(request, (*floor, *_session(before.found)), read or ())
+        names = seen.classes & self._redactable
+        if not names:
+            return Screened(seen)
+        kept = [finding for finding in read or () if finding.data_class not in names or not finding.exact]
+        floor = (*floor, *_session(before.found - names), *self._left(names))
+        return Screened(seen, self._redacted(request, caller, seen.findings, names, floor, kept))
+
+    def _redacted(
+        self,
+        request: Request,
+        caller: Caller,
+        found: Sequence[Finding],
+        names: frozenset[str],
+        floor: Iterable[Cause],
+        kept: Sequence[Finding],
+    ) -> Redacted:
+        """Looked at again as it then is: what could not be replaced keeps its class."""
+        key = self._key(request, caller)
+        bare, values = redact(request, [finding for finding in found if finding.data_class in names], key)
+        return Redacted(bare, self.classifier.classify(bare, floor, kept).classes, values)
+
+    def _left(self, names: Iterable[str]) -> Iterable[Cause]:
+        return (Cause(self._sensitivity.redacted_to(name), "redacted") for name in sorted(names))
+
+    def _key(self, request: Request, caller: Caller) -> bytes:
+        """The same in every turn of a session; without one, in this request only."""
+        session = request.limits.session
+        scope = session_key(caller.id, session) if session else request.id
+        return hmac.digest(self._secret, scope.encode(), hashlib.sha256)
 
     def _floor(self, request: Request, caller: Caller) -> Iterable[Cause]:
         """What holds whatever is found. A name that the policy does not know is every class."""

@@ -29,6 +29,7 @@ from router.ledger.keys import digest
 from router.ledger.write import LEASE_MS
 from router.types.account import Account, Amount, Ask, Refused, Reservation
 from router.types.request import Caller
+from router.types.secret import Secret
 from tests.report.filled import target
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ class Served:
     def __init__(self, ledger: Path, policy: Config, callers: list[Caller]) -> None:
         self._ready, self.now, self.url = threading.Event(), START_MS, ""
         self._ring = Keyring({digest(one.name.encode()): one for one in callers}, open_to_all=not callers)
-        self._ledger, self.rules = ledger, index(policy)
+        self._ledger, self.rules = ledger, index(policy, Secret("test"))
         self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
     async def _serve(self) -> None:

@@ -15,8 +15,9 @@ from router.choose import choose, index
 from router.config import Sensitivity, load
 from router.decide.health import Health
 from router.estimate.learn import Learned
-from router.types.plan import Decision, Dropped
+from router.types.plan import Candidate, Decision, Dropped
 from router.types.request import Endpoint
+from router.types.secret import Secret
 from tests.config import CATALOG, ENGINES, FOLDER, told
 from tests.docs import page, rows
 
@@ -49,7 +50,7 @@ def decide(path: Path, request: str) -> Decision:
     content: object = words.strip('"').replace("{key}", AWS_KEY)
     headers = ((b"x-lowpass-data-class", header.encode()),) if header else ()
     body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": content}]}).encode()
-    rules = index(load(path, CATALOG, ENVIRON, ENGINES))
+    rules = index(load(path, CATALOG, ENVIRON, ENGINES), Secret("test"))
     asked = parse(Endpoint.CHAT, "r", body, headers)
     screened = rules.screen.alone(asked, OPEN)
     return choose(rules, asked, OPEN, screened, Health(time.monotonic), Learned(), 0.5)[0]
@@ -57,6 +58,10 @@ def decide(path: Path, request: str) -> Decision:
 
 def _names(words: object) -> str:
     return ", ".join(f"`{word}`" for word in words)  # type: ignore[attr-defined]
+
+
+def _asked(steps: Iterable[Candidate]) -> str:
+    return ", ".join(f"`{step.target.id}`{' redacted' if step.redacted else ''}" for step in steps)
 
 
 def _reasons(dropped: Iterable[Dropped]) -> str:
@@ -79,7 +84,7 @@ def test_who_may_see_which_request(row: Row) -> None:
     seen, plan = decision.classification, decision.plan
     assert seen.data_class == classes.split(", ")[-1].strip("`")
     assert _names(sorted(seen.classes)) == _names(sorted(re.findall(r"`(\w+)`", classes)))
-    assert (_names(step.target.id for step in plan.steps) or "nobody") == asked
+    assert (_asked(plan.steps) or "nobody") == asked
     assert (_reasons(plan.dropped) or "—") == refused
     assert {one.reason for one in plan.dropped} <= {"data_class"}
 

@@ -24,6 +24,7 @@ from router.ledger.ledger import Ledger
 from router.ledger.write import LEASE_MS
 from router.report.budgets import budgets as budgets_report
 from router.report.report import Report
+from router.types.secret import Secret
 from tests.report.filled import target
 
 HOSTILE = '<script>alert("x")</script>'
@@ -66,7 +67,7 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, ledger: Ledger
     routers = [
         reports.routes(ledger, pots),
         dashboard.routes(ledger, lambda: CONFIG, lambda: {"mini": "half-open"}, lambda: ENGINES, pots, lambda: NOW_MS),
-        budgets.routes(lambda: index(CONFIG), store, lambda: NOW_MS),
+        budgets.routes(lambda: index(CONFIG, Secret("test")), store, lambda: NOW_MS),
     ]
     server.config.app = rest(Keyring({}, open_to_all=True), public=[], calls=[], reports=routers)
     await server.serve(sockets=[listener])
