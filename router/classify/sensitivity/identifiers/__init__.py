@@ -1,0 +1,135 @@
+"""Persons and accounts: what a state, a bank, an insurer, a network or an address gives to one of them."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from router.classify.detector import Form
+from router.classify.sensitivity.identifiers import (
+    accounts,
+    cards,
+    documents,
+    health,
+    mail,
+    network,
+    phones,
+    places,
+)
+from router.classify.sensitivity.identifiers.national import (
+    americas,
+    elsewhere,
+    europe_middle,
+    europe_west,
+    north,
+)
+from router.types.classification import Finding
+
+FormName = Literal[
+    # payment
+    "card",
+    "card_code",
+    "card_track",
+    "iban",
+    "bic",
+    "routing_number",
+    "bank_account",
+    # reaching a person
+    "email",
+    "phone",
+    "address",
+    "birth_date",
+    # network
+    "ip",
+    "mac",
+    # health
+    "dea",
+    "health_record",
+    "insurance",
+    "kvnr",
+    "mbi",
+    "medicare",
+    "nhs",
+    "npi",
+    # documents
+    "driving_licence",
+    "passport",
+    # national numbers of the Americas
+    "cpf",
+    "cuit",
+    "curp",
+    "itin",
+    "rut",
+    "sin",
+    "ssn",
+    # of Europe
+    "ahv",
+    "be_national",
+    "bsn",
+    "cnp",
+    "codice_fiscale",
+    "cpr",
+    "de_social_security",
+    "de_tax_id",
+    "dni",
+    "egn",
+    "fodselsnummer",
+    "hetu",
+    "isikukood",
+    "nie",
+    "nif",
+    "nino",
+    "nir",
+    "oib",
+    "personnummer",
+    "pesel",
+    "pps",
+    "rodne_cislo",
+    "svnr",
+    # of Asia, Australia and Africa
+    "aadhaar",
+    "my_number",
+    "nric",
+    "pan",
+    "resident_id",
+    "rrn",
+    "tckn",
+    "teudat_zehut",
+    "tfn",
+    "za_id",
+]
+FORMS: tuple[Form, ...] = (
+    *cards.FORMS,
+    *accounts.FORMS,
+    *mail.FORMS,
+    *phones.FORMS,
+    *places.FORMS,
+    *network.FORMS,
+    *health.FORMS,
+    *documents.FORMS,
+    *americas.FORMS,
+    *europe_west.FORMS,
+    *europe_middle.FORMS,
+    *north.FORMS,
+    *elsewhere.FORMS,
+)
+"""Several forms may share a name: a number as it is printed, and the same beside a word."""
+
+
+class Identifiers(BaseModel):
+    """`only` those, or all but those `without`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    kind: Literal["identifiers"]
+    data_class: str = Field(alias="class")
+    only: tuple[FormName, ...] = ()
+    without: tuple[FormName, ...] = ()
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return tuple(
+            form for form in FORMS if form.name in (self.only or (form.name,)) and form.name not in self.without
+        )
+
+    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+        return own

@@ -1,0 +1,81 @@
+"""Payment cards: issuer's range (ISO/IEC 7812), length, Luhn; what is stored on and printed beside them."""
+
+from collections.abc import Iterator
+
+import re2
+
+from router.classify.detector import Form, Span
+from router.classify.sensitivity.identifiers.surroundings import (
+    GAP,
+    NEAR,
+    alone,
+    beside,
+    compact,
+    shaped,
+    trimmed,
+    whole,
+)
+
+_SHAPES = (
+    r"[1-9]\d{11,18}",
+    rf"[2-9]\d{{3}}(?:{GAP}\d{{4}}){{3}}(?:{GAP}\d{{1,3}})?",
+    rf"[2-9]\d{{3}}{GAP}\d{{4}}{GAP}\d{{4}}",
+    rf"[35-6]\d{{3}}{GAP}\d{{6}}{GAP}\d{{4,5}}",
+    rf"[2-9](?:{GAP}\d){{11,18}}",
+)
+"""In one piece, in fours, as American Express and Diners print it, digit by digit."""
+_ISSUERS = re2.compile(
+    r"4(?:\d{12}|\d{15}|\d{18})"  # Visa
+    r"|5[1-5]\d{14}|222[1-9]\d{12}|22[3-9]\d{13}|2[3-6]\d{14}|27[01]\d{13}|2720\d{12}"  # Mastercard
+    r"|3[47]\d{13}"  # American Express
+    r"|(?:6011|64[4-9]\d|65\d\d)\d{12,15}"  # Discover
+    r"|3(?:0[0-59]\d|[689]\d\d)\d{10,15}"  # Diners Club
+    r"|35(?:2[89]|[3-8]\d)\d{12,15}|(?:2131|1800)\d{11}"  # JCB
+    r"|(?:62|81)\d{14,17}"  # UnionPay
+    r"|(?:50|5[6-8]|6[0-9])\d{10,17}"  # Maestro, RuPay, Elo, Verve
+    r"|220[0-4]\d{12,15}|9792\d{12}|8699\d{11}"  # Mir, Troy, Voyager
+)
+_DOUBLED = str.maketrans("0123456789", "0246813579")
+
+
+def luhn(digits: str) -> bool:
+    plain, doubled = digits[-1::-2], digits[-2::-2].translate(_DOUBLED)
+    total = sum(plain.encode()) + sum(doubled.encode()) - ord("0") * len(digits)
+    return total > 0 and total % 10 == 0
+
+
+def _is_card(digits: str) -> bool:
+    return luhn(digits) and _ISSUERS.fullmatch(digits) is not None and len(set(digits)) > 1
+
+
+def _card(text: str, start: int, end: int) -> Iterator[Span]:
+    """Groups after the card's may be the text's: "… 1111 123"."""
+    start, end = trimmed(text, start, end)
+    if not alone(text, start, end):
+        return
+    for last in (end, *_shorter(text, start, end)):
+        if _is_card(compact(text[start:last])):
+            yield Span(start, last)
+            return
+
+
+def _shorter(text: str, start: int, end: int) -> Iterator[int]:
+    for last in range(end - 1, start, -1):
+        if not text[last].isdigit():
+            yield last
+
+
+def _track(number: str) -> bool:
+    return luhn(number.lstrip("%Bb;").partition("^")[0].partition("=")[0])
+
+
+FORMS = (
+    Form("card", whole("|".join(_SHAPES)), _card),
+    Form("card_track", r"%[Bb]\d{12,19}\^[^^\n]{2,26}\^\d{7}|;\d{12,19}=\d{7}", shaped(_track)),
+    beside(
+        "card_code",
+        r"cvv2? | cvc2? | cvn | card (?:security|verification) (?:code|value|number)",
+        r"\d{3,4}",
+        reach=NEAR,
+    ),
+)

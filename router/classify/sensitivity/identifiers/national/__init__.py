@@ -1,0 +1,1 @@
+"""Numbers that a state gives to a person, by region."""

@@ -1,0 +1,48 @@
+"""Britain, Ireland, France, Belgium, the Netherlands, Spain, Portugal, Italy."""
+
+from stdnum.be import nn
+from stdnum.es import dni, nie
+from stdnum.fr import nir
+from stdnum.ie import pps
+from stdnum.it import codicefiscale
+from stdnum.nl import bsn
+from stdnum.pt import nif
+
+from router.classify.detector import Form
+from router.classify.sensitivity.identifiers.surroundings import GAP, beside, shaped, whole
+
+_DAY = r"(?:0[1-9]|[12]\d|3[01])"
+_NINO = rf"\d{{2}}{GAP}?\d{{2}}{GAP}?\d{{2}}{GAP}?"
+
+
+def _nino(number: str) -> bool:
+    """HMRC: prefixes that are never given."""
+    return number[:2].upper() not in ("BG", "GB", "NK", "KN", "TN", "NT", "ZZ")
+
+
+FORMS = (
+    Form("nino", whole(rf"(?i)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]{GAP}?{_NINO}[A-D]"), shaped(_nino)),
+    beside("nino", "nino | national insurance | ni (?:number|no)", rf"(?i)[A-Z]{{2}}{GAP}?{_NINO}[A-Z]"),
+    Form("pps", whole(r"\d{7}[A-Wa-w][A-IWa-iw]?"), shaped(pps.is_valid)),
+    Form(
+        "nir",
+        whole(rf"[1-478]{GAP}?\d{{2}}{GAP}?\d{{2}}{GAP}?(?:\d{{2}}|2[ABab]){GAP}?\d{{3}}{GAP}?\d{{3}}{GAP}?\d{{2}}"),
+        shaped(nir.is_valid),
+    ),
+    Form(
+        "be_national",
+        whole(rf"\d\d[. ]?(?:[024][1-9]|[135][0-2])[. ]?{_DAY}[- ]?\d{{3}}[. ]?\d{{2}}"),
+        shaped(nn.is_valid),
+    ),
+    beside(
+        "bsn", "bsn | burgerservicenummer | sofi-?nummer | citizen service", rf"\d(?:{GAP}?\d){{7,8}}", bsn.is_valid
+    ),
+    Form("dni", whole(r"(?i)\d{8}[ -]?[A-HJ-NP-TV-Z]|\d{2}\.\d{3}\.\d{3}-?[A-HJ-NP-TV-Z]"), shaped(dni.is_valid)),
+    Form("nie", whole(r"(?i)[XYZ][ -]?\d{7}[ -]?[A-HJ-NP-TV-Z]"), shaped(nie.is_valid)),
+    beside("nif", "nif | contribuinte | identificação fiscal", rf"\d{{3}}{GAP}?\d{{3}}{GAP}?\d{{3}}", nif.is_valid),
+    Form(
+        "codice_fiscale",
+        whole(r"(?i)[A-Z]{3} ?[A-Z]{3} ?[0-9L-NP-V]{2}[A-EHLMPR-T][0-9L-NP-V]{2} ?[A-Z][0-9L-NP-V]{3} ?[A-Z]"),
+        shaped(codicefiscale.is_valid),
+    ),
+)

@@ -1,0 +1,56 @@
+"""Addresses of machines.
+
+An address that names one machine in the world points to whoever uses it. Loopback, private, link-local, multicast and
+reserved ones are the same everywhere, and a number of a version looks like one: neither counts. Those set aside for
+documentation count, since whoever writes them means an address of the other kind.
+"""
+
+import ipaddress
+from collections.abc import Iterator
+
+import re2
+
+from router.classify.detector import Form, Span
+from router.classify.sensitivity.identifiers.surroundings import shaped, trimmed, whole
+
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_V6 = r"(?i)(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[23][0-9a-f]{3}:(?:[0-9a-f]{0,4}:){1,6}[0-9a-f]{0,4}"
+_VERSION = re2.compile(r"(?i)(?:\bv|\bversions?|\brelease|\bbuild|\brev|[0-9a-z]-|[=~<>^]=?|@)[\s:]*$")
+_BEFORE = 12
+_DOCUMENTS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")))
+_HEX = frozenset("0123456789abcdefABCDEF")
+
+
+def _v4(text: str, start: int, end: int) -> Iterator[Span]:
+    start, end = trimmed(text, start, end)
+    if _alone(text, start, end) and not _VERSION.search(text[max(0, start - _BEFORE) : start]):
+        yield from _names(text, start, end)
+
+
+def _alone(text: str, start: int, end: int) -> bool:
+    """What follows may be a port or a range, but not one more number."""
+    return text[start - 1 : start] != "." and not (text[end : end + 1] == "." and text[end + 1 : end + 2].isalnum())
+
+
+def _v6(text: str, start: int, end: int) -> Iterator[Span]:
+    start, end = trimmed(text, start, end)
+    before = text[max(0, start - 2) : start]
+    if not (before[-1:] == ":" and before[0] in _HEX) and text[end : end + 1] != ":":
+        yield from _names(text, start, end)
+
+
+def _names(text: str, start: int, end: int) -> Iterator[Span]:
+    try:
+        address = ipaddress.ip_address(text[start:end])
+    except ValueError:
+        return
+    documents = any(address in network for network in _DOCUMENTS if network.version == address.version)
+    if documents or (address.is_global and not address.is_multicast):
+        yield Span(start, end)
+
+
+FORMS = (
+    Form("ip", whole(rf"{_OCTET}(?:\.{_OCTET}){{3}}"), _v4),
+    Form("ip", whole(_V6), _v6),
+    Form("mac", whole(r"(?i)[0-9a-f]{2}(?:(?::[0-9a-f]{2}){5}|(?:-[0-9a-f]{2}){5})"), shaped()),
+)

@@ -1,0 +1,122 @@
+"""Telephone numbers: international, as nations print them, or beside a word. Numbering plans are not asked: many numbers
+that people write are in none."""
+
+from collections.abc import Iterator
+
+import re2
+from stdnum import isbn
+
+from router.classify.detector import Form, Span
+from router.classify.sensitivity.identifiers.cards import luhn
+from router.classify.sensitivity.identifiers.surroundings import FAR, beside, compact
+
+_DASH = r"\x{2010}-\x{2013}-"
+_SPACE = r"\x{a0}\x{202f} "
+_GAP = rf"[{_SPACE}{_DASH}.]"
+_EXTENSION = rf"(?:[{_SPACE},;]{{0,2}}(?i:x|ext\.?|extension|#)[{_SPACE}]?\d{{1,6}})?"
+_INTERNATIONAL = rf"\+[{_SPACE}]?\(?[1-9](?:[{_SPACE}{_DASH}./()]{{0,3}}\d){{6,16}}{_EXTENSION}"
+_DIALLED = rf"\b00[1-9]\d{{0,2}}(?:{_GAP}\(?\d{{1,6}}\)?){{2,5}}{_EXTENSION}"
+_AMERICAN = (
+    rf"(?:\b1{_GAP}?)?(?:\(\d{{3}}\)[{_SPACE}{_DASH}]?\d{{3}}{_GAP}?|\b\d{{3}}[{_DASH}]\d{{3}}[{_DASH}]"
+    rf"|\b[2-9]\d{{2}}[{_SPACE}]\d{{3}}[{_SPACE}{_DASH}]|\b[1-9]\d{{2}}\.\d{{3}}[.{_DASH}])\d{{4}}{_EXTENSION}"
+)
+_TRUNK = rf"\b0[1-9]\d{{0,4}}(?:[{_SPACE}{_DASH}./]\d{{2,8}}){{1,5}}{_EXTENSION}"
+_BRACKETED = (
+    rf"\(0\d{{1,5}}\)[{_SPACE}{_DASH}/]{{0,2}}\d{{2,8}}(?:{_GAP}\d{{2,6}}){{0,4}}{_EXTENSION}"
+    rf"|\(\d{{2}}\)[{_SPACE}]?9?\d{{4}}[{_DASH}]\d{{4}}"
+)
+_PLAIN = r"\b0[1-9]\d{8,9}\b"
+_NUMBER = rf"\(?\d(?:[{_SPACE}{_DASH}./()]{{0,2}}\d){{6,14}}{_EXTENSION}"
+_DATE = re2.compile(r"^(?:[0-3]?\d[./-][01]?\d[./-](?:19|20)?\d\d|(?:19|20)\d\d[./-][01]?\d[./-][0-3]?\d)(?:\D|$)")
+_NOT_TELEPHONE = re2.compile(
+    r"(?i)(?:\b|_)(?:isbn|issn|ean|upc|gtin|sku|skus|asin|part|item|model|serial|s/n|order|invoice|ref|reference|ticket|case"
+    r"|tracking|shipment|parcel|batch|lot|build|version|product|article|id|no\.?|nr\.?|number|ssn|sin|date)"
+    r"[\s:#=.\"'-]*(?:is|was)?[\s:#=.\"']*$"
+)
+_BEFORE = 24
+_SSN_SHAPES = ((3, 2, 4), (3, 3, 3))
+"""Of other numbers of nine digits, and of parts."""
+_DIGITS = re2.compile(r"\d+")
+_FEWEST, _MOST = 7, 17
+_FEWEST_WITHOUT_WORD = 9
+
+
+def _international(text: str, start: int, end: int) -> Iterator[Span]:
+    number = text[start:end]
+    decimal = number.count(".") == 1 and compact(number.replace(".", "")) == number.replace(".", "").lstrip("+")
+    if not (_inside(text, start, end) or decimal) and _digits(number) >= _FEWEST_WITHOUT_WORD:
+        yield Span(start, end)
+
+
+def _national(text: str, start: int, end: int) -> Iterator[Span]:
+    number = text[start:end]
+    if _inside(text, start, end) or _is_date(number) or _named_otherwise(text, start):
+        return
+    if _digits(number) >= _FEWEST_WITHOUT_WORD and _groups(number) not in _SSN_SHAPES:
+        yield Span(start, end)
+
+
+def _plain(text: str, start: int, end: int) -> Iterator[Span]:
+    if not isbn.is_valid(text[start:end]):
+        yield from _national(text, start, end)
+
+
+def _said(number: str) -> bool:
+    """Beside a word."""
+    return not (_is_date(number) or (len(number) in (15, 16) and luhn(number)))
+
+
+def _said_weakly(number: str) -> bool:
+    """ "Call" and "reach" stand beside many numbers: this one has a telephone's length, and is not round."""
+    return _said(number) and len(number) in (10, 11) and not number.endswith("000")
+
+
+def _digits(number: str) -> int:
+    """Without the extension."""
+    return sum(_groups(number))
+
+
+def _groups(number: str) -> tuple[int, ...]:
+    plain = re2.split(r"(?i)x|e|#", number)[0]
+    return tuple(len(group) for group in _DIGITS.findall(plain))
+
+
+def _is_date(number: str) -> bool:
+    return _DATE.search(number) is not None
+
+
+def _named_otherwise(text: str, start: int) -> bool:
+    return _NOT_TELEPHONE.search(text[max(0, start - _BEFORE) : start]) is not None
+
+
+def _inside(text: str, start: int, end: int) -> bool:
+    """Digits go on, with or without a gap."""
+    before, after = text[max(0, start - 2) : start], text[end : end + 2]
+    goes_on = after[:1].isalnum() or ((after[:1] in tuple("-./") or after[:1] == " ") and after[1:].isdigit())
+    return (
+        goes_on
+        or before[-1:].isalnum()
+        or before[-1:] in ("_", "-", ".", "/")
+        or (before[-1:] == " " and before[:1].isdigit())
+    )
+
+
+_WORDS = (
+    "(?:tele)?phones? | tel\\.? | mobile | cell ?(?:phone)? | fax | telefone? | telefono | teléfono | téléphone | telefoon | telefon"
+    " | telefonnummer | rufnummer | handy | handynummer | mobil | móvil | celular | cellulare | portable | mobiel | tlf\\.?"
+    " | whatsapp | hotline | voicemail | pager | 電話 | 电话 | 手机 | 전화 | телефон"
+)
+_WEAK_WORDS = (
+    "call | calling | reach | contact | dial | ring | text | sms | my number | (?:his|her|new|their|our|your) number"
+)
+
+FORMS = (
+    Form("phone", _INTERNATIONAL, _international),
+    Form("phone", _DIALLED, _national),
+    Form("phone", _AMERICAN, _national),
+    Form("phone", _TRUNK, _national),
+    Form("phone", _BRACKETED, _national),
+    Form("phone", _PLAIN, _plain),
+    beside("phone", _WORDS, _NUMBER, _said, FAR),
+    beside("phone", _WEAK_WORDS, r"\d{10,11}", _said_weakly, FAR),
+)

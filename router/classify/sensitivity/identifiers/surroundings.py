@@ -1,0 +1,98 @@
+"""What stands around a number: whether it is a number of its own, and which words are near it."""
+
+import string
+from collections.abc import Callable, Iterator
+
+import re2
+
+from router.classify.detector import Confirm, Form, Span
+
+EDGE = r"(?:\b|_)"
+"""RE2's word boundary, and beside an underscore, which it counts as a letter."""
+GAP = r"[ \x{a0}\x{2007}\x{202f}\x{2010}-\x{2013}.-]"
+"""What is printed between groups of digits."""
+_GAPS = " \u00a0\u2007\u202f\u2010\u2011\u2012\u2013-./()_"
+_NO_GAPS = str.maketrans("", "", _GAPS)
+_HEX = frozenset(string.hexdigits)
+_ALNUM = frozenset(string.ascii_letters + string.digits)
+_LONGEST = 40
+"""Characters of a number that begins within reach."""
+_BEFORE = 24
+"""Characters in which a number may stand before its word: "123456789 (SSN)"."""
+NEAR, FAR = 24, 60
+"""Characters after a word in which a number may begin: without a checksum, with one."""
+
+Valid = Callable[[str], bool]
+"""Of a number without its gaps."""
+
+
+def whole(pattern: str) -> str:
+    return f"{EDGE}(?:{pattern}){EDGE}"
+
+
+def always(number: str) -> bool:
+    return True
+
+
+def compact(number: str) -> str:
+    return number.translate(_NO_GAPS)
+
+
+def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Without the underscores that EDGE took."""
+    return start + (text[start] == "_"), end - (text[end - 1] == "_")
+
+
+def alone(text: str, start: int, end: int) -> bool:
+    """Not a part of a longer word or number: a decimal, an UUID, a version."""
+    return not (_goes_on_before(text, start) or _goes_on_after(text, end))
+
+
+def _goes_on_before(text: str, start: int) -> bool:
+    before, farther = text[start - 1 : start], text[max(0, start - 5) : max(0, start - 1)]
+    if before == "-":
+        return farther[-1:].isdigit() or (len(farther) == 4 and _HEX.issuperset(farther))
+    return before in _ALNUM or (before == "." and farther[-1:].isdigit())
+
+
+def _goes_on_after(text: str, end: int) -> bool:
+    after = text[end : end + 1]
+    return after in _ALNUM or (after in (".", "-") and text[end + 1 : end + 2].isdigit())
+
+
+def shaped(valid: Valid = always, score: float = 1.0) -> Confirm:
+    """What matched is the thing if it is valid, and not a part of something longer."""
+
+    def confirm(text: str, start: int, end: int) -> Iterator[Span]:
+        start, end = trimmed(text, start, end)
+        if alone(text, start, end) and valid(compact(text[start:end])):
+            yield Span(start, end, score)
+
+    return confirm
+
+
+def near(number: str, valid: Valid, reach: int) -> Confirm:
+    """What matched is a word: the numbers after it, or one right before it."""
+    pattern = re2.compile(whole(number))
+
+    def within(text: str, first: int, last: int) -> Iterator[Span]:
+        for match in pattern.finditer(text[first : last + _LONGEST]):
+            start, end = trimmed(text, first + match.start(), first + match.end())
+            if start < last and alone(text, start, end) and valid(compact(text[start:end])):
+                yield Span(start, end)
+
+    def confirm(text: str, start: int, end: int) -> Iterator[Span]:
+        after = tuple(within(text, end, end + reach))
+        yield from after or within(text, max(0, start - _BEFORE), start)
+
+    return confirm
+
+
+def beside(name: str, words: str, number: str, valid: Valid = always, reach: int = FAR) -> Form:
+    """A number that is known by a word near it. `words`: patterns in any language, " | " between them."""
+    return Form(name, "(?i)(?:" + "|".join(map(_whole, words.split(" | "))) + ")", near(number, valid, reach))
+
+
+def _whole(word: str) -> str:
+    """RE2's word boundary knows ASCII only."""
+    return (EDGE if word[0].isascii() else "") + word + (EDGE if word[-1].isascii() else "")
