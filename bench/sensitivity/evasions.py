@@ -5,7 +5,7 @@ import html
 import json
 import unicodedata
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -51,7 +51,11 @@ def _whole(write: Callable[[str, Random], str]) -> Hide:
 
 
 def _zero_width(value: str, draw: Random) -> str:
-    return "".join(one + (draw.choice(_INVISIBLE) if draw.random() < 0.4 else "") for one in value[:-1]) + "\u200b" + value[-1]
+    return (
+        "".join(one + (draw.choice(_INVISIBLE) if draw.random() < 0.4 else "") for one in value[:-1])
+        + "\u200b"
+        + value[-1]
+    )
 
 
 _INVISIBLE = ("\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad")
@@ -164,8 +168,6 @@ def _placed(build: Callable[[str], Body]) -> Hide:
     return lambda text, planted, draw: build(text.text)
 
 
-_ASKED: Body = said("go on")
-_TOOL = {"type": "object", "properties": {"q": {"type": "string"}}}
 EVASIONS: dict[str, Hide] = {
     "zero-width characters": _value(_zero_width),
     "full-width characters": _value(_full_width),
@@ -182,29 +184,52 @@ EVASIONS: dict[str, Hide] = {
     "split over parts": _parts,
     "split over messages": _messages,
 }
+_ASKED = said("go on")
+
+
+def _system(text: str) -> Body:
+    return {"messages": [*said(text, "system")["messages"], *_ASKED["messages"]]}
+
+
+def _result(text: str) -> Body:
+    answer = {"role": "tool", "tool_call_id": "call_1", "content": text}
+    return {"messages": [*_call("{}")["messages"][:2], answer]}
+
+
+def _description(text: str) -> Body:
+    schema = {"type": "object", "properties": {"q": {"type": "string"}}}
+    function = {"name": "find", "description": text, "parameters": schema}
+    return _ASKED | {"tools": [{"type": "function", "function": function}]}
+
+
+def _schema(text: str) -> Body:
+    schema = {"name": "answer", "schema": {"type": "object", "description": text}}
+    return _ASKED | {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def _part(part: Body) -> Body:
+    return {"messages": [{"role": "user", "content": [part]}]}
+
+
+def _file_name(text: str) -> Body:
+    return _part({"type": "file", "file": {"filename": text, "file_data": "data:application/pdf;base64,JVBERi0xLjcK"}})
+
+
+def _link(text: str) -> Body:
+    return _part({"type": "image_url", "image_url": {"url": f"https://example.org/a.png?q={urllib.parse.quote(text)}"}})
+
+
 PLACES: dict[str, Hide] = {
-    "system message": _placed(lambda text: {"messages": [*said(text, "system")["messages"], *_ASKED["messages"]]}),
-    "tool result": _placed(
-        lambda text: {"messages": [*_call("{}")["messages"][:2], {"role": "tool", "tool_call_id": "call_1", "content": text}]}
-    ),
-    "tool description": _placed(
-        lambda text: _ASKED | {"tools": [{"type": "function", "function": {"name": "f", "description": text, "parameters": _TOOL}}]}
-    ),
-    "answer's schema": _placed(
-        lambda text: _ASKED
-        | {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object", "description": text}}}}
-    ),
-    "file name": _placed(
-        lambda text: {"messages": [{"role": "user", "content": [
-            {"type": "file", "file": {"filename": text, "file_data": "data:application/pdf;base64,JVBERi0xLjcK"}}]}]}
-    ),
-    "link's query": _placed(
-        lambda text: {"messages": [{"role": "user", "content": [
-            {"type": "image_url", "image_url": {"url": "https://example.org/a.png?q=" + urllib.parse.quote(text)}}]}]}
-    ),
+    "system message": _placed(_system),
+    "tool result": _placed(_result),
+    "tool description": _placed(_description),
+    "answer's schema": _placed(_schema),
+    "file name": _placed(_file_name),
+    "link's query": _placed(_link),
     "metadata": _placed(lambda text: _ASKED | {"metadata": {"note": text}}),
     "unknown field": _placed(lambda text: _ASKED | {"x_memory": [{"facts": [text]}]}),
-}  # fmt: skip
+}
+"""Other places than a user's message: nothing is hidden, but has to be looked at."""
 
 
 def sample(split: Split, each: int, secrets: int) -> list[Text]:

@@ -34,7 +34,18 @@ def share(
     value = hits / of if of else 0.0
     low, high = wilson(hits, of)
     return _judged(
-        Figure(part=part, name=name, what=what, value=value, hits=hits, of=of, low=low, high=high, goal=goal, at_least=at_least)
+        Figure(
+            part=part,
+            name=name,
+            what=what,
+            value=value,
+            hits=hits,
+            of=of,
+            low=low,
+            high=high,
+            goal=goal,
+            at_least=at_least,
+        )
     )
 
 

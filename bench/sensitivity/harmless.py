@@ -18,7 +18,10 @@ OWN = 0.15
 """Share of texts that are this project's own."""
 _ROOT = Path(__file__).parents[2]
 _OWN = (
-    *(f"docs/{name}.md" for name in ("architecture", "benchmarks", "budgets", "errors", "metrics", "prices", "thinking")),
+    *(
+        f"docs/{name}.md"
+        for name in ("architecture", "benchmarks", "budgets", "errors", "metrics", "prices", "thinking")
+    ),
     *("router/budget", "router/dispatch", "router/estimate", "router/ledger", "router/report", "local_serving"),
 )
 """Pages and code that have no reason to show an identifier: none about detectors."""
@@ -70,4 +73,6 @@ def _shuffled(pieces: list[str], draw: Random) -> list[str]:
 
 def figures(seen: Sequence[Seen], goals: bool = True) -> Iterator[Figure]:
     hit = sum(any(is_identifier(finding) for finding in one.findings) for one in seen)
-    yield share("harmless", "texts with an identifier", "hits", hit, len(seen), HIT_RATE if goals else None, at_least=False)
+    yield share(
+        "harmless", "texts with an identifier", "hits", hit, len(seen), HIT_RATE if goals else None, at_least=False
+    )

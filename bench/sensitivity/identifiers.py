@@ -111,7 +111,9 @@ def figures(seen: Sequence[Seen], goals: bool = True, kinds: Sequence[str] = IDE
 def misses(seen: Iterable[Seen]) -> Iterator[Miss]:
     for one in seen:
         for planted in one.text.planted:
-            if planted.kind in MAKERS and not any(covers(finding, planted.kind, planted.start, planted.end) for finding in one.findings):
+            if planted.kind in MAKERS and not any(
+                covers(finding, planted.kind, planted.start, planted.end) for finding in one.findings
+            ):
                 yield Miss(planted.kind, planted.notation, one.text.source)
 
 

@@ -1,4 +1,4 @@
-"""Persons, places and organisations, with the deep tier: presidio-evaluator's sentences, filled with people of the set."""
+"""Persons, places and organisations, with the deep tier: presidio-evaluator's sentences and people."""
 
 import asyncio
 from collections.abc import Iterator, Sequence

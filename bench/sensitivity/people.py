@@ -51,7 +51,9 @@ def people(split: Split) -> tuple[Person, ...]:
 
 @cache
 def companies(split: Split) -> tuple[str, ...]:
-    return tuple(row["organization"] for row in _rows("companies_and_organizations.csv", "\t")[split is Split.TEST :: 2])
+    return tuple(
+        row["organization"] for row in _rows("companies_and_organizations.csv", "\t")[split is Split.TEST :: 2]
+    )
 
 
 @cache

@@ -15,10 +15,52 @@ from bench.sensitivity.values.draw import HEX, digits, mask, word
 _SIZED = re.compile(r"([dhbu])(\d+)")
 _BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _WORDS = (
-    "alpha batch cache delta edge frame graph hash index join kernel layer merge node offset parse queue route shard "
-    "table union vector window yield zone buffer cursor driver engine filter handle invoice journal ledger matrix "
-    "number order packet quota record sample token unit value worker"
-).split()
+    "alpha",
+    "batch",
+    "cache",
+    "delta",
+    "edge",
+    "frame",
+    "graph",
+    "hash",
+    "index",
+    "join",
+    "kernel",
+    "layer",
+    "merge",
+    "node",
+    "offset",
+    "parse",
+    "queue",
+    "route",
+    "shard",
+    "table",
+    "union",
+    "vector",
+    "window",
+    "yield",
+    "zone",
+    "buffer",
+    "cursor",
+    "driver",
+    "engine",
+    "filter",
+    "handle",
+    "invoice",
+    "journal",
+    "ledger",
+    "matrix",
+    "number",
+    "order",
+    "packet",
+    "quota",
+    "record",
+    "sample",
+    "token",
+    "unit",
+    "value",
+    "worker",
+)
 
 
 def fill(draw: Random) -> Callable[[str], tuple[str, Value]]:
@@ -65,8 +107,14 @@ def _png(draw: Random) -> str:
     """A small picture of noise, as a data URL."""
     side = draw.randrange(6, 20)
     rows = b"".join(b"\0" + draw.randbytes(side * 3) for _ in range(side))
-    parts = ((b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    chunks = (struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts)
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    )
+    chunks = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
+    )
     return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunks)).decode()
 
 

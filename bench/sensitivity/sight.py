@@ -12,6 +12,7 @@ from router.config.policy import Sensitivity
 from router.screen import Screen
 from router.types.classification import Finding
 from router.types.request import Caller, Endpoint, Request
+from router.types.secret import Secret
 
 CLASSES = ("internal", "pii", "phi", "pci", "source_code", "secret", "export")
 DEEP = ("names", "local_llm", "second_opinion")
@@ -70,7 +71,7 @@ def sight(kinds: Collection[str]) -> Sight:
         else:
             rows.append(row)
     found = _sensitivity(rows)
-    return Sight(Screen(found), tuple(row["kind"] for row in rows), absent)
+    return Sight(Screen(found, Secret("bench")), tuple(row["kind"] for row in rows), absent)
 
 
 def fast() -> Sight:
@@ -79,7 +80,7 @@ def fast() -> Sight:
 
 
 def _sensitivity(rows: Sequence[dict[str, Any]]) -> Sensitivity:
-    return Sensitivity.model_validate({"classes": dict.fromkeys(CLASSES, {}), "detectors": rows})
+    return Sensitivity.model_validate({"classes": {name: {} for name in CLASSES}, "detectors": rows})
 
 
 def request(body: dict[str, Any]) -> Request:

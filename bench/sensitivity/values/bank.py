@@ -62,7 +62,7 @@ def _spanish(draw: Random) -> str:
 
 
 def _eleven(number: str) -> int:
-    left = 11 - sum(int(one) * 2**place for place, one in enumerate(number)) % 11
+    left: int = 11 - sum(int(one) * pow(2, place) for place, one in enumerate(number)) % 11
     return {10: 1, 11: 0}.get(left, left)
 
 

@@ -104,7 +104,9 @@ def it_cf(draw: Random) -> Value:
     start = f"{name}{born:%y}{'ABCDEHLMPRST'[born.month - 1]}{day:02}{draw.choice('ABCDEFGHIL')}{digits(draw, 3)}"
     number = start + italian_letter(start)
     spaced = grouped(number, (3, 3, 5, 4, 1), " ")
-    how, text = draw.choice((("plain", number), ("plain", number), ("plain", number), ("spaces", spaced), ("lower", number.lower())))
+    how, text = draw.choice(
+        (("plain", number), ("plain", number), ("plain", number), ("spaces", spaced), ("lower", number.lower()))
+    )
     return Value(text, how)
 
 
@@ -112,7 +114,9 @@ def in_aadhaar(draw: Random) -> Value:
     """Eleven digits, the first from 2, and Verhoeff's check digit."""
     eleven = draw.choice("23456789") + digits(draw, 10)
     check = next(one for one in string.digits if _verhoeff(eleven + one) == 0)
-    return _written(draw, eleven + check, ("spaces", (4,), " "), ("spaces", (4,), " "), ("plain", (12,), ""), ("dashes", (4,), "-"))
+    return _written(
+        draw, eleven + check, ("spaces", (4,), " "), ("spaces", (4,), " "), ("plain", (12,), ""), ("dashes", (4,), "-")
+    )
 
 
 def _dihedral(one: int, two: int) -> int:
@@ -136,13 +140,22 @@ def nl_bsn(draw: Random) -> Value:
     """Weights 9 to 2 and -1, by 11."""
     weights = (9, 8, 7, 6, 5, 4, 3, 2, -1)
     number = until(lambda: draw.choice("123456789") + digits(draw, 8), lambda one: _weighed(one, weights) % 11 == 0)
-    return _written(draw, number, ("plain", (9,), ""), ("plain", (9,), ""), ("dots", (4, 2, 3), "."), ("spaces", (3,), " "))
+    return _written(
+        draw, number, ("plain", (9,), ""), ("plain", (9,), ""), ("dots", (4, 2, 3), "."), ("spaces", (3,), " ")
+    )
 
 
 def ca_sin(draw: Random) -> Value:
     """Luhn; 0 and 8 are never given out as first digits."""
     eight = draw.choice("1234567") + digits(draw, 7)
-    return _written(draw, eight + luhn(eight), ("spaces", (3,), " "), ("spaces", (3,), " "), ("dashes", (3,), "-"), ("plain", (9,), ""))
+    return _written(
+        draw,
+        eight + luhn(eight),
+        ("spaces", (3,), " "),
+        ("spaces", (3,), " "),
+        ("dashes", (3,), "-"),
+        ("plain", (9,), ""),
+    )
 
 
 def pl_pesel(draw: Random) -> Value:

@@ -7,7 +7,21 @@ from random import Random
 from bench.sensitivity.values import Value
 from bench.sensitivity.values.draw import digits, word
 
-_FIRST = ("anna", "john", "maria", "li", "noah", "sofia", "mehmet", "priya", "olu", "jean-luc", "o.connor", "kasia", "h")
+_FIRST = (
+    "anna",
+    "john",
+    "maria",
+    "li",
+    "noah",
+    "sofia",
+    "mehmet",
+    "priya",
+    "olu",
+    "jean-luc",
+    "o.connor",
+    "kasia",
+    "h",
+)
 _LAST = ("smith", "garcia", "mueller", "okafor", "tanaka", "rossi", "kowalska", "nguyen", "van.dijk", "lund", "petit")
 _DOMAINS = (
     "gmail.com", "outlook.com", "web.de", "yahoo.co.uk", "proton.me", "acme-corp.io", "mail.uni-koeln.de", "free.fr",
