@@ -109,22 +109,19 @@ def explain(
         _fail(f"{request}: {error.message}")
     except ConfigError as error:
         _problems(error)
-    if as_json:
-        _echo_json(explained)
-    else:
-        _print(table(explained))
+    _echo_json(explained) if as_json else _print(table(explained))
 
 
 @app.command()
 def report(
-    name: Annotated[str, typer.Argument(help="spend, budgets or incidents.")] = "spend",
+    name: Annotated[str, typer.Argument(help="spend, budgets, egress or incidents.")] = "spend",
     by: Annotated[str, typer.Option(help="model, target, key, tag, day, route, class or task.")] = "target",
     since: Annotated[str, typer.Option(help="A date, a time, or an age such as 7d or 24h.")] = "",
     until: Annotated[str, typer.Option(help="Likewise.")] = "",
     policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What was spent, on what."""
+    """What was spent, on what; where it went; what is left. Fails where something broke the policy."""
     from router.app import budget_report
     from router.errors import ClientError, ConfigError
     from router.report import read, render
@@ -149,6 +146,7 @@ def report(
         typer.echo(render.as_json(found).decode())
     else:
         _print(render.table(found))
+    raise typer.Exit(not found.sound)
 
 
 @app.command()
@@ -240,6 +238,31 @@ def bench_budgets(
     except LoadError as error:
         _fail(str(error))
     _echo_json(found) if as_json else typer.echo(render(found), nl=False)
+
+
+@bench.command("sensitivity")
+def bench_sensitivity(
+    quick: Annotated[bool, typer.Option("--quick", help="Less of everything: seconds instead of minutes.")] = False,
+    only: Annotated[str, typer.Option(help="Some of identifiers,secrets,evasions,names,speed,adverse,classes.")] = "",
+    dev: Annotated[bool, typer.Option("--dev", help="The half that may be looked at, with kinds of misses.")] = False,
+    must: Annotated[bool, typer.Option("--check", help="Exit status 1 if a goal is missed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What the detectors see, and what they wrongly see, in sets that they were not made on."""
+    try:
+        from bench.sensitivity.run import PARTS, SetsMissing, Split, measure, render
+    except ImportError as error:
+        _fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
+    parts = only.split(",") if only else PARTS
+    if unknown := ", ".join(part for part in parts if part not in PARTS):
+        _fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
+    try:
+        found = measure(parts, quick, Split.DEV if dev else Split.TEST)
+    except SetsMissing as error:
+        _fail(str(error))
+    _echo_json(found) if as_json else typer.echo(render(found), nl=False)
+    if must and found.failed:
+        raise typer.Exit(1)
 
 
 @contextmanager
