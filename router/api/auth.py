@@ -1,8 +1,9 @@
 """Step 2: key → Caller."""
 
 import binascii
+import logging
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from router.errors import ClientError
 from router.ledger.keys import digest
@@ -10,6 +11,7 @@ from router.types.request import Caller
 
 REPORTS = "reports"
 """Scope that opens reports, dashboard, budgets and metrics."""
+_log = logging.getLogger("lowpass")
 OPEN = Caller(scopes=frozenset({REPORTS}))
 """Everybody, on a loopback gateway for which no key was ever made."""
 
@@ -19,6 +21,7 @@ class Keyring:
 
     def __init__(self, callers: Mapping[bytes, Caller], *, open_to_all: bool) -> None:
         self.callers, self.open_to_all = callers, open_to_all
+        self._told: set[tuple[str, str]] = set()
 
     def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Raises a 401 `ClientError`; neither it nor any log ever holds the key that was sent."""
@@ -39,6 +42,14 @@ class Keyring:
             message = "This key may not see reports: `lowpass keys create NAME --scope reports` makes one that may."
             raise ClientError(403, "missing_scope", message, type="permission_error")
         return caller
+
+    def review(self, classes: Container[str]) -> None:
+        """Logs, once each, the keys whose least class is not one of the policy's."""
+        for caller in self.callers.values():
+            name = caller.min_class
+            if name and name not in classes and (caller.id, name) not in self._told:
+                self._told.add((caller.id, name))
+                _log.warning("key '%s' names class %s, which the policy lacks: it is bound by all", caller.name, name)
 
 
 _CHALLENGE = (("www-authenticate", 'Basic realm="lowpass", charset="UTF-8"'),)
