@@ -7,9 +7,10 @@ from pydantic import Field
 from router.classify.deep.names import Names
 from router.classify.sensitivity.identifiers import Identifiers
 from router.classify.sensitivity.keywords import Keywords
+from router.classify.sensitivity.markings import Markings
 from router.classify.sensitivity.patterns import Patterns
 from router.classify.sensitivity.secrets import Secrets
 
-Detector = Annotated[Secrets | Identifiers | Keywords | Patterns | Names, Field(discriminator="kind")]
+Detector = Annotated[Secrets | Identifiers | Keywords | Patterns | Markings | Names, Field(discriminator="kind")]
 
-__all__ = ["Detector", "Identifiers", "Keywords", "Names", "Patterns", "Secrets"]
+__all__ = ["Detector", "Identifiers", "Keywords", "Markings", "Names", "Patterns", "Secrets"]
