@@ -7,11 +7,12 @@ import msgspec
 from msgspec import Raw
 
 from router.api.limits import limits
+from router.api.readable import Readable
 from router.api.responses import to_chat
 from router.api.shape import Chat, Completion, Embedding, Fields, Responses
-from router.api.text import NO_MEDIA, Content, Media, dense, messages, others, strings, wide
+from router.api.text import NO_MEDIA, Content, Media, dense, items, messages, others, wide
 from router.errors import ClientError
-from router.types.request import Endpoint, Passage, Request
+from router.types.request import Endpoint, Modality, Passage, Request
 from router.types.target import Capability
 
 MOST_CHOICES = 128
@@ -71,6 +72,8 @@ def _chat(
     if content.count == 0:
         raise _bad("Send at least one message.", "messages")
     needs = _needs(fields, content.kinds)
+    prompt = _prompt(body, fields, content, needs)
+    others(body, "messages", content.read)
     cap = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
     return _request(
         endpoint,
@@ -78,8 +81,8 @@ def _chat(
         body,
         fields,
         headers,
-        passages=content.passages + others(body, "messages"),
-        prompt=_prompt(body, fields, content, needs),
+        read=content.read,
+        prompt=prompt,
         media=content.media,
         needs=needs,
         max_output=_tokens(cap, "max_completion_tokens"),
@@ -102,16 +105,20 @@ def _native(
 ) -> Request:
     """A request that only a provider's own Responses endpoint can serve: built-in tools, stored prompts, grammars."""
     fields = _SHAPES[Endpoint.RESPONSES].decode(msgspec.json.encode(body))
-    found = [passage for name, raw in body.items() for passage in strings(raw, (name,))]
-    passages = [passage for passage in found if not passage.text.startswith("data:")]
+    read = Readable()
+    if "input" in body:
+        items(body["input"], read)
+    others(body, "input", read)
+    if body.get("prompt", _NULL) != _NULL:
+        read.unscannable.add(Modality.FILE)
     request = _request(
         Endpoint.RESPONSES,
         request_id,
         body,
         fields,
         headers,
-        passages=passages,
-        prompt=_text(passages),
+        read=read,
+        prompt=_text(read.passages),
         media=_native_media(body),
         needs=_NATIVE,
         max_output=_tokens(fields.max_output_tokens, "max_output_tokens"),
@@ -151,15 +158,18 @@ def _plain(
     needs: frozenset[Capability],
     max_output: int | None,
 ) -> Request:
-    read = "input" if endpoint is Endpoint.EMBEDDINGS else "prompt"
+    name = "input" if endpoint is Endpoint.EMBEDDINGS else "prompt"
+    read = Readable()
+    _prompts(prompt, name, read)
+    others(body, name, read)
     request = _request(
         endpoint,
         request_id,
         body,
         fields,
         headers,
-        passages=[*_prompts(prompt, read), *others(body, read)],
-        prompt=bytes(body[read]),
+        read=read,
+        prompt=bytes(body[name]),
         media=NO_MEDIA,
         needs=needs,
         max_output=max_output,
@@ -171,10 +181,15 @@ def _plain(
     return msgspec.structs.replace(request, prompts=len(prompt) if several and prompt else 1, best_of=best_of)
 
 
-def _prompts(prompt: str | list[Any] | None, read: str) -> list[Passage]:
+def _prompts(prompt: str | list[Any] | None, name: str, read: Readable) -> None:
     if isinstance(prompt, str):
-        return [Passage((read,), prompt)]
-    return [Passage((read, number), one) for number, one in enumerate(prompt or ()) if isinstance(one, str)]
+        read.passages.append(Passage((name,), prompt))
+        return
+    for number, one in enumerate(prompt or ()):
+        if isinstance(one, str):
+            read.passages.append(Passage((name, number), one))
+        else:
+            read.unscannable.add(Modality.TOKENS)
 
 
 def _request(
@@ -184,7 +199,7 @@ def _request(
     fields: Fields,
     headers: Iterable[tuple[bytes, bytes]],
     *,
-    passages: list[Passage],
+    read: Readable,
     prompt: bytes,
     media: Media,
     needs: frozenset[Capability],
@@ -203,7 +218,8 @@ def _request(
         endpoint=endpoint,
         model=fields.model,
         body=body,
-        passages=tuple(passages),
+        passages=tuple(read.all),
+        unscannable=frozenset(read.unscannable) if read.unscannable else _ALL_READ,
         prompt_bytes=len(prompt),
         dense_bytes=dense(prompt),
         wide_bytes=wide(prompt),
@@ -225,7 +241,7 @@ def _request(
 
 def _prompt(body: dict[str, Raw], fields: Chat, content: Content, needs: frozenset[Capability]) -> bytes:
     """What is made into tokens: messages without their media, tools, and the schema of the answer."""
-    text = bytes(fields.messages) if content.media is NO_MEDIA else _text(content.passages)
+    text = bytes(fields.messages) if content.media is NO_MEDIA else _text(content.read.passages)
     if needs is _PLAIN_CHAT:
         return text
     return b"".join((text, *(bytes(body[name]) for name in _SCHEMAS if name in body)))
@@ -266,6 +282,8 @@ def _needs(fields: Chat, kinds: frozenset[str]) -> frozenset[Capability]:
 
 _CACHE, _LONG = b"cache_control", b"1h"
 """Anthropic's marks, which OpenRouter and LiteLLM take over: what they stand on is written to a cache."""
+_NULL = Raw(b"null")
+_ALL_READ: frozenset[Modality] = frozenset()
 _SCHEMAS = ("tools", "functions", "response_format")
 _STORED = ("previous_response_id", "conversation", "prompt")
 _NATIVE = frozenset({Capability.CHAT, Capability.RESPONSES})

@@ -4,9 +4,10 @@ from msgspec import Raw, Struct
 
 
 class Source(Struct, frozen=True, forbid_unknown_fields=True):
-    """An image, a file or a sound, by URL or inline."""
+    """An image, a file or a sound, by URL, stored at the provider, or inline."""
 
     url: str = ""
+    file_id: str = ""
     detail: str | None = None
     file_data: str = ""
     filename: str = ""

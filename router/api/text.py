@@ -1,13 +1,14 @@
 """Everything in a body that would leave as text: what the classifiers look at."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
+from router.api.readable import Readable, of_fields, of_messages
 from router.api.shape import LooseMessage, LoosePart, Message, Part, Source
-from router.types.request import Passage, Path
+from router.classify.views import strings
+from router.types.request import Modality, Passage, Path
 
 AUDIO_BYTES_PER_SECOND = {"wav": 8_000}
 """The fewest that a recording has: telephone quality in WAV …"""
@@ -36,10 +37,10 @@ NO_MEDIA = Media()
 
 
 class Content(Struct, frozen=True):
-    """`count` of messages; `passages` decoded from JSON; `kinds` of content parts; what is beside the texts."""
+    """`count` of messages; `read`: their texts; `kinds` of content parts; what is beside the texts."""
 
     count: int
-    passages: list[Passage]
+    read: Readable
     kinds: frozenset[str]
     media: Media = NO_MEDIA
 
@@ -68,50 +69,44 @@ def messages(raw: Raw) -> Content:
         loose = _LOOSE.decode(raw)
         parts = [part for message in loose if isinstance(message.content, list) for part in message.content]
         kinds = frozenset(part.type for part in parts)
-        passages = [one for one in strings(raw, ("messages",)) if not one.text.startswith("data:")]
-        return Content(len(loose), passages, kinds, _loose_media(raw, parts))
+        found = list(strings(msgspec.json.decode(raw), ("messages",)))
+        read = Readable()
+        of_messages(found, read)
+        return Content(len(loose), read, kinds, _loose_media(found, parts))
 
 
-def others(body: Mapping[str, Raw], read: str) -> list[Passage]:
-    """The strings of all fields but `read` and the model: tools, schemas, metadata, whatever the client added."""
-    return [
-        passage
-        for name, raw in body.items()
-        if name not in ("model", read) and memoryview(raw)[0] in _TEXTUAL
-        for passage in strings(raw, (name,))
-    ]
+def others(body: Mapping[str, Raw], skipped: str, read: Readable) -> None:
+    """The strings of all fields but `skipped` and the model: tools, schemas, metadata, whatever the client added."""
+    for name, raw in body.items():
+        if name not in ("model", skipped) and memoryview(raw)[0] in _TEXTUAL:
+            of_fields(strings(msgspec.json.decode(raw), (name,)), read)
+    for name in body.keys() & _STORED.keys():
+        if bytes(body[name]) not in _ABSENT:
+            read.unscannable.add(_STORED[name])
 
 
-def strings(raw: Raw, path: Path = ()) -> Iterator[Passage]:
-    """Every string in a JSON value, keys included; a key's passage ends with the key itself."""
-    waiting: list[tuple[Path, Any]] = [(path, msgspec.json.decode(raw))]
-    while waiting:
-        place, value = waiting.pop()
-        if isinstance(value, str):
-            yield Passage(place, value)
-        elif isinstance(value, dict):
-            yield from (Passage((*place, key), key) for key in value)
-            waiting += [((*place, key), item) for key, item in value.items()]
-        elif isinstance(value, list):
-            waiting += [((*place, number), item) for number, item in enumerate(value)]
+def items(raw: Raw, read: Readable) -> None:
+    """The strings of a Responses input."""
+    of_messages(list(strings(msgspec.json.decode(raw), ("input",))), read)
 
 
 def _read(known: list[Message]) -> Content:
-    passages: list[Passage] = []
+    read = Readable()
     parts: list[Part] = []
     for number, message in enumerate(known):
         if isinstance(message.content, str):
-            passages.append(Passage(("messages", number, "content"), message.content, message.role))
+            read.passages.append(Passage(("messages", number, "content"), message.content, message.role))
         elif message.content:
             parts += message.content
             for place, part in enumerate(message.content):
-                passages += _of_part(("messages", number, "content", place), part, message.role)
-        passages += _of_message(("messages", number), message)
+                _part(("messages", number, "content", place), part, message.role, read)
+        if message.name or message.refusal or message.tool_calls or message.tool_call_id:
+            read.passages += _beside(("messages", number), message)
     kinds = frozenset(part.type for part in parts)
-    return Content(len(known), passages, kinds, _media(parts) if parts else NO_MEDIA)
+    return Content(len(known), read, kinds, _media(parts) if parts else NO_MEDIA)
 
 
-def _of_message(path: Path, message: Message) -> Iterator[Passage]:
+def _beside(path: Path, message: Message) -> Iterator[Passage]:
     """What it says beside its content."""
     for name in ("name", "refusal", "tool_call_id"):
         if text := getattr(message, name):
@@ -123,18 +118,38 @@ def _of_message(path: Path, message: Message) -> Iterator[Passage]:
         yield Passage((*place, "function", "arguments"), call.function.arguments, message.role)
 
 
-def _of_part(path: Path, part: Part, role: str) -> Iterator[Passage]:
-    """A part's texts: what is inline is none."""
+def _part(path: Path, part: Part, role: str, read: Readable) -> None:
     for name in ("text", "refusal"):
         if text := getattr(part, name):
-            yield Passage((*path, name), text, role)
-    for name in ("image_url", "input_audio", "file"):
+            read.passages.append(Passage((*path, name), text, role))
+    for name, modality in _SOURCES:
         one = getattr(part, name)
-        if isinstance(one, Source):
-            yield Passage((*path, name, "filename"), one.filename, role)
-        link = one.url if isinstance(one, Source) else one or ""
-        if link and not link.startswith("data:"):
-            yield Passage((*path, name, "url") if isinstance(one, Source) else (*path, name), link, role)
+        if isinstance(one, str):
+            _link((*path, name), one, role, modality, read)
+        elif one is not None:
+            _source((*path, name), one, role, modality, read)
+
+
+def _source(path: Path, source: Source, role: str, modality: Modality, read: Readable) -> None:
+    if source.filename:
+        read.passages.append(Passage((*path, "filename"), source.filename, role))
+    for name, payload in (("file_data", source.file_data), ("data", source.data)):
+        if payload:
+            read.payload((*path, name), payload, role, modality)
+    if source.url:
+        _link((*path, "url"), source.url, role, modality, read)
+    if source.file_id:
+        read.passages.append(Passage((*path, "file_id"), source.file_id, role))
+        read.unscannable.add(modality)
+
+
+def _link(path: Path, link: str, role: str, modality: Modality, read: Readable) -> None:
+    """An address, of what is elsewhere; or all of it, as a data URL."""
+    if link.startswith("data:"):
+        read.payload(path, link, role, modality, least=len(link) + 1)
+    else:
+        read.passages.append(Passage(path, link, role))
+        read.unscannable.add(modality)
 
 
 def _media(parts: list[Part]) -> Media:
@@ -147,17 +162,24 @@ def _media(parts: list[Part]) -> Media:
     return Media(images, sum(map(_seconds, sounds)), sum(sizes) if all(sizes) else None)
 
 
-def _loose_media(raw: Raw, parts: list[LoosePart]) -> Media:
+def _loose_media(found: list[Passage], parts: list[LoosePart]) -> Media:
     """Of parts whose form is not known: images by their kind, all else that is inline by its size."""
     kinds = [part.type for part in parts]
-    found = [passage.text for passage in strings(raw)]
-    inline = [text for text in found if text.startswith("data:") and not text.startswith("data:image")]
+    texts = [passage.text for passage in found]
+    inline = [text for text in texts if text.startswith("data:") and not text.startswith("data:image")]
     images = sum("image" in kind for kind in kinds)
     linked = not inline and any(kind.rpartition("_")[0] in _LINKED or kind in _LINKED for kind in kinds)
     size = None if linked else sum(map(_decoded, inline))
     return Media(images, 0, size) if images or size != 0 else NO_MEDIA
 
 
+_SOURCES = (("image_url", Modality.IMAGE), ("input_audio", Modality.AUDIO), ("file", Modality.FILE))
+_STORED = {
+    **dict.fromkeys(("previous_response_id", "conversation"), Modality.FILE),
+    **dict.fromkeys(("prompt_token_ids", "input_ids"), Modality.TOKENS),
+}
+"""Fields of a body: what the provider keeps is part of the prompt; so are a tokenizer's numbers."""
+_ABSENT = (b"null", b'""')
 _LINKED = ("file", "input_file", "document", "video", "input_video")
 
 

@@ -24,7 +24,7 @@ class Piece(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Characters from `start` of the new text on stand for those from `old` on: one by one, or, with `end`, all for all."""
+    """Characters from `start` of the new text stand for those from `old`: one by one, or, with `end`, all for all."""
 
     start: int
     old: int
