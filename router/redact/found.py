@@ -29,20 +29,21 @@ class Mark(NamedTuple):
 
 
 def marks(findings: Iterable[Finding]) -> dict[Path, list[Mark]]:
-    """By the paths of the exact ones. What overlaps or touches is one, of the kind of its widest."""
+    """By the paths of the exact ones, in the order of their starts."""
     by_path: dict[Path, list[Mark]] = {}
     for finding in sorted(findings, key=lambda one: (one.start, -one.end, one.detector)):
         if finding.exact and finding.end > finding.start:
             known = by_path.setdefault(finding.path, [])
             known.append(Mark(finding.start, finding.end, kind(finding.detector)))
-    return {path: list(_merged(known)) for path, known in by_path.items()}
+    return by_path
 
 
-def _merged(known: Sequence[Mark]) -> Iterator[Mark]:
-    """`known` in the order of their starts."""
-    start, end, name = known[0]
-    widest = end - start
-    for mark in known[1:]:
+def merged(found: Sequence[Mark]) -> Iterator[Mark]:
+    """What overlaps or touches is one, of the kind of its widest. `found` is in the order of its starts."""
+    if not found:
+        return
+    (start, end, name), widest = found[0], 0
+    for mark in found:
         if mark.start > end:
             yield Mark(start, end, name)
             (start, end, name), widest = mark, 0

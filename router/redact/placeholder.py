@@ -3,7 +3,7 @@
 import hmac
 from base64 import b32encode
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import re2
 
@@ -25,20 +25,21 @@ def kind(detector: str) -> str:
 
 
 def name(kinds: Mapping[str, str], key: bytes, said: bytes) -> dict[str, str]:
-    """A placeholder for each value. `kinds`: value → kind; `said`: the request, whose own words are not taken.
-
-    Tags that meet one another, or something in the request that looks like a placeholder, grow until they don't.
-    """
+    """A placeholder for each value. `kinds`: value → kind; `said`: the request, whose own words are not taken."""
     codes = {value: _code(key, value) for value in kinds}
-    looks = [tag.upper() for tag in _TAGS.findall(said)]
-    named: dict[str, str] = {}
+    looks = [tag.decode().upper() for tag in _TAGS.findall(said)]
+    return {value: f"{OPEN}{kinds[value]}_{tag}{CLOSE}" for value, tag in tags(codes, looks).items()}
+
+
+def tags(codes: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
+    """The beginnings of the codes, each as short as it can be and still differ from all others and those `taken`."""
+    found: dict[str, str] = {}
     for length in range(SHORTEST_TAG, LONGEST_TAG + 1, STEP):
-        heads = Counter(code[:length] for code in codes.values())
-        heads.update(look[:length].decode() for look in looks)
-        for value in codes.keys() - named.keys():
-            if heads[codes[value][:length]] == 1 or length == LONGEST_TAG:
-                named[value] = f"{OPEN}{kinds[value]}_{codes[value][:length]}{CLOSE}"
-    return named
+        heads = Counter(code[:length] for code in (*codes.values(), *taken))
+        for value, code in codes.items():
+            if value not in found and (heads[code[:length]] == 1 or length == LONGEST_TAG):
+                found[value] = code[:length]
+    return found
 
 
 def core(placeholder: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Raw, structs
 
-from router.redact.found import Mark, Text, elsewhere, marks
+from router.redact.found import Mark, Text, elsewhere, marks, merged
 from router.redact.placeholder import name
 from router.redact.slots import Slot, encoded, put, slots, tree
 from router.types.classification import Finding
@@ -74,8 +74,9 @@ def _at(
     sure: dict[str, None] = {}
     for text in (*passages, *read):
         known = said.get(text.slot.path, ())
-        for mark in marked[text.slot.path] if text.slot.text in known else ():
-            for value in text.cover(mark.start, mark.end) if mark.end <= len(text.slot.text) else ():
+        fitting = [mark for mark in marked[text.slot.path] if mark.end <= len(text.slot.text)] if known else []
+        for mark in merged(fitting) if text.slot.text in known else ():
+            for value in text.cover(mark.start, mark.end):
                 kinds.setdefault(value, mark.kind)
                 if sum(mark.end <= len(one) for one in known) == 1:
                     sure[value] = None
@@ -86,4 +87,5 @@ def _passage(text: Text, names: Mapping[str, str], moved: Mapping[Path, str], pa
     if not (text.changed or moved):
         return passage
     path = tuple(moved.get(passage.path[: place + 1], part) for place, part in enumerate(passage.path))
-    return Passage(path, text.replaced(names), passage.role)
+    key = moved.get(passage.path) if passage.path[-1:] == (passage.text,) else None
+    return Passage(path, key or text.replaced(names), passage.role)
