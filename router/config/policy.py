@@ -140,9 +140,8 @@ class Sensitivity(Part):
         return getattr(self.unscannable, modality) or self.default
 
     def redacted_to(self, name: str) -> str:
-        """What is left of a class once its findings are replaced: by default the default, which is not above it."""
-        ranks = self.ranks()
-        return self.classes[name].redacted_to or min(name, self.default, key=ranks.__getitem__)
+        """What is left of a class once its findings are replaced."""
+        return self.classes[name].redacted_to or self.default
 
 
 class Policy(Part):

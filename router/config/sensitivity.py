@@ -137,6 +137,9 @@ def _excluded(row: Requirements, catalog: Catalog) -> Iterator[Found]:
 
 def _wrong_redaction(source: Source, sensitivity: Sensitivity, name: str, row: Requirements) -> Iterator[Found]:
     left = row.redacted_to
+    if name == sensitivity.default and row.redact is not Redact.NEVER and not row.block:
+        what = "the default class is left whatever is replaced: redaction can't take it away"
+        yield "redact", what, "remove redact, and give what detectors find a class of its own"
     if left is None:
         return
     if row.redact is Redact.NEVER and _at(name, "redact") not in source.dropped:

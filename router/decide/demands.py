@@ -25,15 +25,16 @@ class Objection(NamedTuple):
 def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objection | None:
     """Why `target` does not meet the demands of a class; None where it does.
 
-    A local target meets all demands on the place. A licence binds wherever a model runs.
+    A local target meets all demands on the place. A licence binds wherever a model runs. What is to be redacted and
+    still has its class was not: it hid, could not be read, or was only said to be there.
     """
     found = next(filter(None, (check(demands, target) for check in _ANYWHERE)), None)
     if found or target.local:
         return found
     found = next(filter(None, (check(demands, target) for check in _ELSEWHERE)), None)
-    if found or redacted or demands.redact is not Redact.REMOTE:
+    if found or demands.redact is not Redact.REMOTE:
         return found
-    return Objection("it is not local", "must be redacted first")
+    return Objection("it is not local", "could not be redacted in full" if redacted else "must be redacted first")
 
 
 def expired(target: Target, now_ms: int) -> str:

@@ -64,7 +64,7 @@ def _data_class(target: Target, gate: Gate) -> str:
     if not detail or gate.redacted is None:
         return detail
     detail = gate.guard.refusal(target, gate.redacted.classes, gate.now_ms, redacted=True)
-    return f"{detail}, even redacted" if detail else ""
+    return f"even redacted: {detail}" if detail else ""
 
 
 def _as_it_is(target: Target, gate: Gate) -> str:

@@ -139,8 +139,11 @@ def test_admitted(case: str) -> None:
     assert told(*ADMITTED[case]) == ""
 
 
-def test_what_is_redacted_meets_that_demand_and_no_other() -> None:
-    assert told({"redact": "remote"}, place(), redacted=True) == ""
+def test_a_class_that_redaction_left_was_not_redacted_in_full() -> None:
+    """An encoding, an image, a detector that failed: it must not leave because everything else was replaced."""
+    sentence = "it is not local, and class pii could not be redacted in full"
+    assert told({"redact": "remote"}, place(), redacted=True) == sentence
+    assert told({"redact": "remote"}, place(LOCAL), redacted=True) == ""
     assert told({"redact": "remote", "regions": ("eu",)}, place(), redacted=True).startswith("its region is not stated")
 
 
@@ -204,7 +207,7 @@ def test_redacted_is_what_counts_where_the_whole_may_not_go() -> None:
     assert not must_redact(place(LOCAL), gate(requirements=strict, redacted=form))
     dropped = refusal(place(), gate(requirements=strict, redacted=Redacted(asked, frozenset({"internal"}), {})))
     assert dropped is not None
-    assert dropped.detail == "it is not local, and class internal may not leave, even redacted"
+    assert dropped.detail == "even redacted: it is not local, and class internal may not leave"
 
 
 WORDS = st.sampled_from(["", "eu", "us"])
