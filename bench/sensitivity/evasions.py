@@ -6,6 +6,7 @@ import json
 import unicodedata
 import urllib.parse
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -232,6 +233,30 @@ PLACES: dict[str, Hide] = {
 """Other places than a user's message: nothing is hidden, but has to be looked at."""
 
 
+DEEPER: dict[str, Hide] = {
+    "base64 twice": _whole(lambda text, draw: _base64(_base64(text, draw), draw)),
+    "percent-encoding twice": _value(lambda value, draw: urllib.parse.quote(_percent(value, draw), safe="")),
+    "base64, percent-encoded": _whole(lambda text, draw: urllib.parse.quote(_base64(text, draw), safe="")),
+    "full width and zero width": _value(lambda value, draw: _zero_width(_full_width(value, draw), draw)),
+    "behind 60 kB of noise": _whole(lambda text, draw: f"{draw.randbytes(30_000).hex()}\n{text}"),
+    "in a file of 100 kB": lambda text, planted, draw: _file(_long(text), planted, draw),
+    "split over three messages": lambda text, planted, draw: _thirds(text, planted),
+}
+"""Not promised: two things at once, and more of one."""
+
+
+def _long(text: Text) -> Text:
+    words = "The river rose by some centimetres, and nobody remembers why the second bridge was never opened.\n" * 500
+    return Text(f"{words}{text.text}\n{words}", ())
+
+
+def _thirds(text: Text, planted: Planted) -> Body:
+    third = (planted.end - planted.start) // 3
+    cuts = (0, planted.start + third, planted.end - third, len(text.text))
+    pieces = [text.text[start:end] for start, end in pairwise(cuts)]
+    return {"messages": [{"role": "user", "content": piece} for piece in pieces]}
+
+
 def sample(split: Split, each: int, secrets: int) -> list[Text]:
     """`each` value of every kind of identifier, in sentences that say what it is, and so many secrets of every kind."""
     texts = []
@@ -246,7 +271,7 @@ def compare(seeing: Sight, texts: Sequence[Text], split: Split, goals: bool = Tr
     plain = [text for text in texts if _seen(seeing, said(text.text), text)]
     figures, misses = [share("evasions", "plain", "recall", len(plain), len(texts))], []
     total = right = 0
-    for name, hide in (EVASIONS | PLACES).items():
+    for name, hide in (EVASIONS | PLACES | DEEPER).items():
         draw, tried, found = chance(split, "evasion", name), 0, 0
         for text in plain:
             body = hide(text, text.planted[0], draw)
@@ -255,7 +280,9 @@ def compare(seeing: Sight, texts: Sequence[Text], split: Split, goals: bool = Tr
                 tried, found = tried + 1, found + hit
                 if not hit:
                     misses.append(Miss(text.planted[0].kind, text.planted[0].notation, name))
-        figures.append(share("evasions", name, "of plain", found, tried, KEPT if goals else None))
+        figures.append(
+            share("evasions", name, "of plain", found, tried, KEPT if goals and name not in DEEPER else None)
+        )
         if name in EVASIONS:
             total, right = total + tried, right + found
     figures.insert(1, share("evasions", "all evasions", "of plain", right, total, KEPT if goals else None))

@@ -39,7 +39,7 @@ class Size(Struct, frozen=True):
     classes: int
 
 
-WHOLE = Size(300, 1_000, 20, (12, 2), 600, 5, None, 5)
+WHOLE = Size(300, 1_000, 20, (12, 2), 1_000, 5, None, 5)
 QUICK = Size(12, 100, 2, (1, 1), 40, 2, 4, 1)
 
 

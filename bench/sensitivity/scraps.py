@@ -129,6 +129,7 @@ _SCRAPS: dict[str, Callable[[Random], str]] = {
     "id": lambda draw: "_".join(draw.choices(_WORDS, k=2)),
     "Id": lambda draw: "".join(part.title() for part in draw.choices(_WORDS, k=2)),
     "ver": _version,
+    "sem": lambda draw: ".".join(str(draw.randrange(30)) for _ in range(3)),
     "price": lambda draw: f"{draw.randrange(1, 3000)}.{digits(draw, 2)}",
     "uuid": lambda draw: str(uuid.UUID(int=draw.getrandbits(128), version=4)),
     "ean": _ean,

@@ -20,7 +20,7 @@ def texts(split: Split, each: int) -> Iterator[Text]:
         places, draw = half(blocks("secrets")["places"], split), chance(split, "secret", secret.kind)
         for number in range(each):
             place = number % len(places)
-            yield _text(places[place], secret, secret.make(draw), f"place {place}")
+            yield _text(places[place], secret, secret.make(draw), places[place].splitlines()[0][:30])
 
 
 def clean(split: Split, count: int) -> Iterator[Text]:

@@ -17,6 +17,8 @@ KB, LARGE = 0.15, 6.0
 """ms of CPU, for 1 kB and 100 kB."""
 RATIO = 5.0
 """1 MB may cost so many times 250 kB: linear is 4."""
+AFTER, CLASS = "\nIBAN: DE89 3704 0044 0532 0130 00\n", "pii"
+"""The Bundesbank's own example, which no input holds."""
 SMALL, BIG = 250_000, 1_000_000
 FLOOR_MS = 0.5
 """What takes less is over before anything can be said of its growth."""
@@ -62,6 +64,13 @@ def adverse(seeing: Sight, rounds: int, some: int | None = None, goals: bool = T
         yield amount("adverse", name, "CPU ms for 1 MB", big)
         ratio = big / max(small, FLOOR_MS)
         yield amount("adverse", name, "÷ 250 kB", ratio, RATIO if goals else None)
+        yield amount("adverse", name, "what follows is seen", _seen(seeing, make(BIG)), 1.0 if goals else None, True)
+
+
+def _seen(seeing: Sight, text: str) -> int:
+    """Whether its class binds: it may have been found, or given for what was not looked at."""
+    seen = seeing.screen.alone(request(said(text + AFTER)), CALLER).classification
+    return int(CLASS in seen.classes)
 
 
 def _again(piece: str) -> Callable[[int], str]:
