@@ -70,6 +70,7 @@ def routes(
             spent_week=spent(seen.week),
             latest=written(latest),
             by_target=written(seen.week),
+            egress=written(seen.egress),
             targets=_targets(config, health()),
             engines=msgspec.to_builtins(engines()),
             policy=config,

@@ -1,4 +1,4 @@
-"""What the loop breaker stopped."""
+"""What was stopped: by the loop breaker, or because an answer came from another region than its target states."""
 
 from router.ledger.connection import Connection
 from router.report.report import Column, Kind, Report

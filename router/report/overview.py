@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from router.ledger.connection import Connection
 from router.report.chart import Chart, Point, brief, columns, lines
+from router.report.egress import egress
 from router.report.moment import iso
 from router.report.render import NO_LABEL
 from router.report.report import Report, Value
@@ -18,6 +19,7 @@ DAYS = 7
 CHART_DAYS = 14
 MOST_TARGETS = 6
 """Bars for targets; the table below has them all."""
+_EGRESS = ("class", "sent_as", "target", "jurisdiction", "region", "redacted", "attempts", "refused", "violations")
 _DAY_MS = 86_400_000
 _THINKING = """
     SELECT SUM(output_reasoning), SUM(output_visible + output_reasoning + output_audio)
@@ -54,6 +56,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     """None: unknown, as the store of the budgets does not answer."""
     by_target: Chart
     by_day: Chart
+    egress: Report
+    """Where each class went."""
 
 
 def overview(connection: Connection, budgets: Report | None, now_ms: int) -> Overview:
@@ -68,6 +72,7 @@ def overview(connection: Connection, budgets: Report | None, now_ms: int) -> Ove
         gauges=None if budgets is None else _gauges(budgets),
         by_target=lines(_points(week)[:MOST_TARGETS]),
         by_day=columns(_days(connection, midnight)),
+        egress=egress(connection, since, None).narrowed(*_EGRESS),
     )
 
 

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 Value = str | int | Decimal | None
 """None is unknown, or not applicable; never 0."""
@@ -54,6 +54,20 @@ class Report(Struct, frozen=True, kw_only=True):
         """One value a row. Raises StopIteration for a name that this report lacks."""
         place = next(number for number, column in enumerate(self.columns) if column.name == name)
         return tuple(row[place] for row in self.rows)
+
+    def narrowed(self, *names: str) -> "Report":
+        """With these columns only, in their own order."""
+        places = [number for number, column in enumerate(self.columns) if column.name in names]
+
+        def cut(row: Row) -> Row:
+            return tuple(row[place] for place in places)
+
+        return structs.replace(
+            self,
+            columns=tuple(self.columns[place] for place in places),
+            rows=tuple(map(cut, self.rows)),
+            totals=None if self.totals is None else cut(self.totals),
+        )
 
     def total(self, name: str) -> Value:
         """Raises KeyError for a name that this report lacks, and for every name where it has no totals."""

@@ -36,7 +36,8 @@ _ATTEMPTS = """
         input_uncached, cache_read + COALESCE(cache_read_explicit, 0) + COALESCE(cache_read_audio, 0),
         cache_write + cache_write_1h + COALESCE(cache_write_12h, 0), input_audio, input_image, input_video,
         output_visible, output_reasoning, output_audio, output_image, units, service_tier, usage_source, violations,
-        cost, cost_source, CASE WHEN own_cost <> cost THEN own_cost END, price_version
+        cost, cost_source, CASE WHEN own_cost <> cost THEN own_cost END, price_version,
+        classes, CASE redacted WHEN 1 THEN 'yes' END, region, region_source
     FROM attempts WHERE request_id = ? ORDER BY number
 """
 _ATTEMPT_COLUMNS = (
@@ -70,6 +71,10 @@ _ATTEMPT_COLUMNS = (
     Column("cost_is"),
     Column("our_price_usd", Kind.USD, rare=True),
     Column("price"),
+    Column("sent_as", rare=True),
+    Column("redacted", rare=True),
+    Column("region", rare=True),
+    Column("region_is", rare=True),
 )
 _FACT_COLUMNS = (Column("what"), Column("value"))
 _MONEY = ("cost", "held")
@@ -106,9 +111,9 @@ def decision(document: bytes) -> list[Report]:
     Reads any shape, so that a decision which an older lowpass wrote can still be shown.
     """
     facts = dict(_flat("", json.loads(document, parse_float=Decimal)))
-    plain = [(name, value) for name, value in facts.items() if not isinstance(value, list)]
-    lists = [_listed(name, value) for name, value in facts.items() if isinstance(value, list)]
-    return [_facts("decision", "Decision", plain), *lists]
+    lists = {name: value for name, value in facts.items() if isinstance(value, list) and not _words(value)}
+    plain = [(name, ", ".join(value) if _words(value) else value) for name, value in facts.items() if name not in lists]
+    return [_facts("decision", "Decision", plain), *(_listed(name, value) for name, value in lists.items())]
 
 
 def _usd(nano: int | None) -> Decimal | None:
@@ -136,6 +141,10 @@ def _flat(prefix: str, document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield prefix + name, value
 
 
+def _words(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(word, str) for word in value)
+
+
 def _listed(name: str, values: list[Any]) -> Report:
     lines = [dict(_flat("", value)) if isinstance(value, dict) else {"value": value} for value in values]
     names = list(dict.fromkeys(key for line in lines for key in line))
@@ -144,4 +153,6 @@ def _listed(name: str, values: list[Any]) -> Report:
 
 
 def _plain(value: Any) -> Value:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return None if value is None else f"{value:f}" if isinstance(value, Decimal) else str(value)

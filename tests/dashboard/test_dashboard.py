@@ -70,7 +70,16 @@ def test_a_request_with_its_attempts_and_its_decision(gateway: str) -> None:
     assert rows["output reasoning"] == ["–", "30"]
     assert rows["classification data class"] == ["pii"]
     assert ["far", "data_class", "class pii may not leave for CN"] in seen.rows
-    assert any(row[:4] == ["mini", "house/model", "–", "0.000001234"] for row in seen.rows)
+    assert any(row[:5] == ["mini", "house/model", "–", "no", "0.000001234"] for row in seen.rows)
+    assert rows["classification classes"] == ["internal, pii"]
+    assert ["pii", "identifiers.email", "1"] in seen.rows
+    assert rows["sent as"] == ["internal,pii", "internal,pii"]
+
+
+def test_where_each_class_went(gateway: str) -> None:
+    seen = page(f"{gateway}/dashboard")
+    assert ["pii", "internal,pii", "local", "–", "–", "no", "1"] in seen.rows
+    assert "can't be checked: its policy is not in the ledger" in seen.text
 
 
 def test_a_request_in_progress_has_no_attempt_yet(gateway: str) -> None:

@@ -11,7 +11,7 @@ from router.ledger.ledger import Ledger
 from router.ledger.write import Outcome, birth, record, settle
 from router.types.account import Amount
 from router.types.attempt import Attempt
-from router.types.classification import Classification, Finding, Task
+from router.types.classification import Cause, Classification, Finding, Task
 from router.types.journal import Journal
 from router.types.plan import Candidate, Decision, Dropped, Estimate, Plan
 from router.types.price import Cost, CostSource
@@ -115,6 +115,7 @@ def _attempt(one: Happened, tried: Tried) -> Attempt:
         cost=Cost(tried.cost, CostSource.PRICED, "list 2026-11-01"),
         finish_reason="" if tried.usage is None else "stop",
         model_served=tried.model,
+        classes=frozenset({"internal", one.data_class}),
     )
 
 
@@ -127,7 +128,15 @@ def _decision(one: Happened) -> Decision:
     findings = (
         (Finding("identifiers.email", "pii", ("messages", 0, "content"), 3, 20),) if one.data_class == "pii" else ()
     )
-    seen = Classification(data_class=one.data_class, difficulty=0.412, task=one.task, findings=findings)
+    causes = (Cause("internal", "default"), *(Cause(found.data_class, found.detector) for found in findings))
+    seen = Classification(
+        data_class=one.data_class,
+        classes=frozenset({"internal", one.data_class}),
+        causes=causes,
+        difficulty=0.412,
+        task=one.task,
+        findings=findings,
+    )
     estimate = Estimate(input_tokens=100, input_bound=400, output_tokens=200, max_output=1024, cost=1_234, hold=5_678)
     asked = dict.fromkeys(tried.target for tried in one.tried)
     steps = tuple(Candidate(target(name), estimate) for name in asked)

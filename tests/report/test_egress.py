@@ -184,7 +184,7 @@ def test_it_reads_as_a_table_and_as_json_and_counts_only_its_window(ledger: Ledg
 FORGED = {
     "a target that may not see the class": ("target = 'cn'", "r000001", "is under the law of CN"),
     "a target of another region": ("target = 'us', region = 'us'", "r000004", "its region is us"),
-    "a remote target": ("target = 'us', region = 'us', region_source = 'asserted'", "r000005", "local targets only"),
+    "a remote target": ("target = 'us', region = 'us', region_source = 'asserted'", "r000005", "it is not local"),
     "a target that nobody had": ("target = 'nowhere'", "r000000", "no target nowhere"),
     "fewer classes": ("classes = 'internal'", "r000001", "was sent without that class"),
     "a class that nobody had": ("classes = 'public,pii,internal'", "r000001", "no class public"),
