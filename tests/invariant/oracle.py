@@ -1,0 +1,173 @@
+"""What may reach whom, told from a policy's plain values. Knows nothing of the gateway, and uses none of its code."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Demands = Mapping[str, Any]
+"""A class, as the policy file writes it."""
+SLACK_MS = 400
+"""A request that left in time may be this late, on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A target, in the words of policy and catalog. None and "": not stated."""
+
+    id: str
+    provider: str = ""
+    local: bool = False
+    region: str = ""
+    jurisdiction: str = ""
+    training: bool | None = None
+    retention_days: int | None = None
+    baa: bool = False
+    commercial: bool | None = None
+    train_on_outputs: bool | None = None
+    users_max: int | None = None
+    expires_ms: int | None = None
+    wire: str = "openai_compatible"
+
+
+NOWHERE = Place("nowhere")
+"""Of which nothing is known: what a webhook is."""
+
+
+@dataclass(frozen=True)
+class Rulebook:
+    """One policy: its classes, its places, and to whom it posts."""
+
+    classes: Mapping[str, Demands]
+    places: Mapping[str, Place]
+    webhooks: frozenset[str] = frozenset()
+    """Places, too."""
+    default: str = "internal"
+
+
+@dataclass(kw_only=True)
+class Asked:
+    """What is known of one request, by whoever wrote it."""
+
+    rules: Rulebook
+    planted: frozenset[str] = frozenset()
+    """Classes of which it holds a canary."""
+    firm: frozenset[str] = frozenset()
+    """Declared by header or key, or by an earlier request of its session."""
+    session: frozenset[str] = frozenset()
+    """Found in earlier requests of its session."""
+    region: str = ""
+    bytes_only: bool = False
+    """Sent by somebody who had forgotten what it is: only what stands in the bytes can be known of it."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What arrived."""
+
+    place: str
+    at_ms: int
+    body: bytes
+
+
+@dataclass
+class Judge:
+    """`canaries`: class → words of which each betrays it."""
+
+    canaries: Mapping[str, tuple[str, ...]]
+    violations: list[str] = field(default_factory=list)
+
+    def request(self, asked: Asked, seen: Seen) -> None:
+        place = asked.rules.places[seen.place]
+        for reason in self._reasons(asked, place, seen):
+            self.violations.append(f"{seen.place}: {reason}")
+
+    def webhook(self, rules: Sequence[Rulebook], seen: Seen) -> None:
+        """`rules`: those that were in force when it may have left."""
+        if not any(seen.place in one.webhooks for one in rules):
+            self.violations.append(f"{seen.place}: the policy does not name this webhook")
+        for name in self.betrayed(seen.body):
+            if not any(permits(one.classes[name], NOWHERE) for one in rules):
+                self.violations.append(f"{seen.place}: a webhook was told of {name}")
+
+    def betrayed(self, body: bytes) -> set[str]:
+        """Classes that stand in these bytes for everybody to read."""
+        text = "\n".join(texts(body)).casefold()
+        return {name for name, words in self.canaries.items() if any(word.casefold() in text for word in words)}
+
+    def _reasons(self, asked: Asked, place: Place, seen: Seen) -> Iterator[str]:
+        classes, readable = asked.rules.classes, self.betrayed(seen.body)
+        for name in sorted(readable):
+            if not permits(classes[name], place):
+                yield f"it can read {name}"
+            if classes[name].get("redact") == "remote" and not place.local:
+                yield f"{name} was not redacted"
+        if not permits(classes[asked.rules.default], place):
+            yield "it may not even have the default"
+        if not asked.bytes_only:
+            for name in sorted(_binding(asked, readable)):
+                if not permits(classes[name], place):
+                    yield f"it was sent something of {name}"
+        if asked.region and not place.local and place.region != asked.region:
+            yield "the caller wanted another region"
+        if not place.local and place.expires_ms is not None and seen.at_ms > place.expires_ms + SLACK_MS:
+            yield "its evidence had expired"
+
+
+def _binding(asked: Asked, readable: set[str]) -> set[str]:
+    """Classes that hold whatever was replaced, and what is left of those that were."""
+    found = (asked.planted | asked.session) - readable
+    kept = {name for name in found if asked.rules.classes[name].get("redact", "never") == "never"}
+    left = {asked.rules.classes[name].get("redacted_to") or asked.rules.default for name in found - kept}
+    return kept | left | asked.firm
+
+
+def permits(demands: Demands, place: Place) -> bool:
+    """Whether a place may see what has this class. What is not stated is not promised."""
+    if demands.get("block"):
+        return False
+    licence = demands.get("licence", {})
+    if any(getattr(place, use) is not True for use in licence.get("uses", ())):
+        return False
+    users = licence.get("users")
+    if users is not None and (place.commercial is None or (place.users_max is not None and place.users_max < users)):
+        return False
+    return place.local or _permits_away(demands, place)
+
+
+def _permits_away(demands: Demands, place: Place) -> bool:
+    excluded, most = demands.get("jurisdictions_not"), demands.get("retention_days_max")
+    return not (
+        demands.get("local_only")
+        or (demands.get("regions") and place.region not in demands["regions"])
+        or (excluded and (not place.jurisdiction or place.jurisdiction in excluded))
+        or (demands.get("providers") and place.provider not in demands["providers"])
+        or (demands.get("training") == "never" and place.training is not False)
+        or (most is not None and (place.retention_days is None or place.retention_days > most))
+        or (demands.get("baa") and not place.baa)
+    )
+
+
+def texts(body: bytes) -> Iterator[str]:
+    """The bytes as they are, and every string in them, JSON within JSON too."""
+    text = body.decode("utf-8", "replace")
+    yield text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return
+    yield from _strings(value)
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+        if value[:1] in ("{", "["):
+            yield from texts(value.encode())
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield name
+            yield from _strings(item)

@@ -1,0 +1,118 @@
+"""Random requests: what is planted where, under which headers, and what the one who wrote it knows of it."""
+
+import json
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from router.types.request import Endpoint
+from tests.invariant.oracle import Asked, Rulebook
+from tests.invariant.worlds import World, escaped
+
+_ENDPOINTS = (*([Endpoint.CHAT] * 6), Endpoint.RESPONSES, Endpoint.COMPLETIONS, Endpoint.EMBEDDINGS)
+_FILLER = ("Please sum up", "the weather in spring is", "as we said,", "1 + 1 = 2 and", "def f(x): return x  #")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A request before anybody has looked at it."""
+
+    endpoint: Endpoint
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    caller: str
+    session: str
+    asked: Asked
+    declared: frozenset[str]
+    stream: bool
+    text: str
+
+
+def write(world: World, rules: Rulebook, marker: str) -> Written:
+    random = world.random
+    endpoint, stream = random.choice(_ENDPOINTS), random.random() < 0.5
+    planted = {name: random.choice(words) for name, words in world.canaries.items() if random.random() < 0.22}
+    caller, session = random.choice(tuple(world.keys)), random.choice(world.sessions)
+    pieces = [marker, *(f"{random.choice(_FILLER)} {word}" for word in planted.values())]
+    fields = _fields(random, endpoint, pieces)
+    if stream and endpoint is not Endpoint.EMBEDDINGS:
+        fields["stream"] = True
+    header = random.choice(tuple(rules.classes)) if random.random() < 0.15 else ""
+    region = random.choice(("eu", "us")) if random.random() < 0.15 else ""
+    given = (("session", session), ("data-class", header), ("region", region))
+    headers = tuple((f"x-lowpass-{name}".encode(), value.encode()) for name, value in given if value)
+    declared = frozenset({header, world.keys[caller]} - {""})
+    asked = Asked(rules=rules, planted=frozenset(planted), firm=declared, region=region)
+    body = escaped({"model": random.choice(("auto", "ordered", "weighted")), **fields}, tuple(planted.values()), random)
+    text = " ".join(pieces)
+    return Written(endpoint, body, headers, caller, session, asked, frozenset({header} - {""}), stream, text)
+
+
+def _fields(random: Random, endpoint: Endpoint, pieces: list[str]) -> dict[str, Any]:
+    if endpoint is Endpoint.CHAT:
+        return _chat(random, pieces)
+    if endpoint is Endpoint.RESPONSES:
+        cut = random.randint(0, len(pieces) - 1)
+        return {"input": " ".join(pieces[cut:]), "instructions": " ".join(pieces[:cut]) or "Be kind."}
+    if endpoint is Endpoint.COMPLETIONS:
+        return {"prompt": " ".join(pieces), "max_tokens": 20}
+    return {"input": pieces}
+
+
+def _chat(random: Random, pieces: list[str]) -> dict[str, Any]:
+    """The marker is in a message; everything else is anywhere."""
+    fields: dict[str, Any] = {"messages": [{"role": "user", "content": pieces[0]}]}
+    for piece in pieces[1:]:
+        random.choice(_PLACES)(fields, piece)
+    return fields
+
+
+def _said(fields: dict[str, Any], piece: str) -> None:
+    fields["messages"].append({"role": "user", "content": piece})
+
+
+def _system(fields: dict[str, Any], piece: str) -> None:
+    fields["messages"].insert(0, {"role": "system", "content": piece})
+
+
+def _part(fields: dict[str, Any], piece: str) -> None:
+    fields["messages"].append({"role": "user", "content": [{"type": "text", "text": piece}]})
+
+
+def _tool(fields: dict[str, Any], piece: str) -> None:
+    schema = {"type": "object", "properties": {"place": {"type": "string", "description": piece}}}
+    function = {"name": f"look_{len(fields.get('tools', ()))}", "description": "Looks.", "parameters": schema}
+    fields.setdefault("tools", []).append({"type": "function", "function": function})
+
+
+def _arguments(fields: dict[str, Any], piece: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": json.dumps({"q": piece})}}
+    fields["messages"] += [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "Nothing."},
+    ]
+
+
+def _result(fields: dict[str, Any], piece: str) -> None:
+    call = {"id": "c2", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    fields["messages"] += [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c2", "content": json.dumps({"found": [piece]})},
+    ]
+
+
+def _user(fields: dict[str, Any], piece: str) -> None:
+    fields["user"] = f"{fields.get('user', '')} {piece}".strip()
+
+
+def _format(fields: dict[str, Any], piece: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "description": piece}}}
+    fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+
+
+def _unknown(fields: dict[str, Any], piece: str) -> None:
+    """A field that no version of the API has yet."""
+    fields.setdefault("notes", []).append({"of": piece})
+
+
+_PLACES = (_said, _said, _system, _part, _tool, _arguments, _result, _user, _format, _unknown)

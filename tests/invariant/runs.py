@@ -1,0 +1,280 @@
+"""Runs: real screening, choice, dispatch, door, stores and webhooks, under planners that forget what they must not."""
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from adapters.anthropic import AnthropicAdapter
+from adapters.openai_compatible import OpenAICompatible
+from router.api.parse import parse
+from router.api.responses import ResponsesStream
+from router.budget.alerts import Alerts
+from router.budget.loops.breaker import Breaker
+from router.budget.sqlite import SqliteBudgets
+from router.choose import Rules
+from router.classify.deep.process import Reader
+from router.config.config import Config
+from router.decide.eligible import Gate
+from router.decide.health import Health
+from router.dispatch.door import Door, Parcel
+from router.dispatch.http import HttpTransport
+from router.dispatch.walk import Dispatcher
+from router.dispatch.webhook import Webhooks
+from router.errors import ClientError, UpstreamFailure
+from router.estimate.estimate import estimate
+from router.estimate.learn import Learned
+from router.ledger.journal import SqliteJournal
+from router.ledger.write import LEASE_MS
+from router.pipeline import Pipeline
+from router.screen import Screened, Sources
+from router.sessions.sqlite import SqliteSessions
+from router.settlement import Books
+from router.telemetry import Telemetry
+from router.types.call import Adapter, UpstreamRequest
+from router.types.clock import now_ms
+from router.types.ids import new_id
+from router.types.plan import Candidate, Decision
+from router.types.request import Caller, Endpoint, Request
+from router.types.secret import Secret
+from router.types.target import Timeouts, Wire
+from tests.invariant.oracle import Asked, Judge, Rulebook
+from tests.invariant.recorder import Recorder
+from tests.invariant.requests import Written, write
+from tests.invariant.worlds import World, world
+
+PER_WORLD = 25
+AT_ONCE = 12
+"""Worlds that run side by side."""
+ARRIVES_MS = 150
+"""From leaving to arriving, at most, on a busy machine."""
+LONG_AWAY_MS = 2**62
+_BATCH = 4
+"""Requests of one world that are under way at once."""
+_MARKER = re.compile(rb"run(\d{6})x")
+_ADAPTERS: dict[Wire, Adapter] = {Wire.OPENAI_COMPATIBLE: OpenAICompatible(), Wire.ANTHROPIC: AnthropicAdapter()}
+_QUICK = Timeouts(connect=2_000, first=150, between=150, total=1_000)
+
+
+class Planner(Pipeline):
+    """Plans as it should; or adds targets that were dropped, as a buggy strategy, hedge, cascade or experiment would;
+    or forgets what is in a request, too. `moods` says how, by the request's id."""
+
+    def __init__(self, world: World, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._random, self.moods = world.random, dict[str, str]()
+
+    def _choose(
+        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
+    ) -> tuple[Decision, Gate]:
+        decision, gate = super()._choose(rules, request, caller, screened, route)
+        mood = self.moods[request.id]
+        if mood == "honest":
+            return decision, gate
+        plan = replace(decision.plan, steps=tuple(self._careless(rules, request, decision.plan.steps)))
+        if mood == "forgetful":
+            nothing = frozenset({rules.config.sensitivity.default})
+            gate = replace(gate, classification=replace(gate.classification, classes=nothing))
+        return replace(decision, plan=plan), gate
+
+    def _careless(self, rules: Rules, request: Request, steps: Sequence[Candidate]) -> list[Candidate]:
+        """Any target at any place of the plan, said to be redacted or not."""
+        plan = list(steps)
+        for target in rules.config.targets.values():
+            if self._random.random() < 0.6:
+                stray = Candidate(target, estimate(target, request, Learned()), self._random.random() < 0.4)
+                plan.insert(self._random.randint(0, len(plan)), stray)
+        return plan
+
+
+class Universe:
+    """What all worlds share: a recorder, a ledger, and the transport behind each world's door."""
+
+    def __init__(self, home: Path, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.journal = SqliteJournal(home / "lowpass.db")
+        self.transport = HttpTransport()
+        self.budgets = SqliteBudgets(self.journal, LEASE_MS)
+        self.sources = Sources(SqliteSessions(self.journal), Reader(), Secret("of all worlds"))
+        self.asked: dict[int, Asked] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.violations: list[str] = []
+
+    async def end(self) -> None:
+        self.transport.close()
+        await self.journal.end()
+
+
+class Play:
+    """One world, from its first request to its last alert."""
+
+    def __init__(self, universe: Universe, world: World, first_run: int) -> None:
+        self.universe, self.world = universe, world
+        self._next_run, self._policy, self._changed_ms = first_run, 0, LONG_AWAY_MS
+        self.door = Door(dict.fromkeys(_ADAPTERS, universe.transport))
+        self.health = Health(time.monotonic)
+        self.webhooks = Webhooks(self.door, (0.01, 0.02))
+        self.alerts = Alerts(universe.budgets, _claimed(set()), self.webhooks.post, self.door.withheld)
+        config = world.configs[0]
+        breaker = Breaker(config.loops, now_ms, universe.journal)
+        books = Books(universe.journal, universe.budgets, Learned(), Telemetry(), self.alerts.touch, breaker)
+        dispatcher = Dispatcher(_ADAPTERS, self.door, self.health)
+        self.pipeline = Planner(world, config, books, universe.sources, dispatcher, self.health)
+        self._tainted: dict[tuple[str, str], tuple[frozenset[str], frozenset[str]]] = {}
+        self._adopt(config)
+
+    async def through(self, runs: int) -> None:
+        """The policy changes while requests of the first are under way."""
+        for start in range(0, runs, _BATCH):
+            batch = [self._run() for _ in range(min(_BATCH, runs - start))]
+            under_way = asyncio.gather(*batch)
+            if self._policy == 0 and start + _BATCH > runs // 2:
+                await asyncio.sleep(self.world.random.random() * 0.01)
+                self._policy, self._changed_ms = 1, now_ms()
+                self._adopt(self.world.configs[1])
+            await under_way
+            await self.alerts.tick(now_ms())
+        await asyncio.sleep(0.05)
+        await self.webhooks.close()
+        self._judge()
+
+    def _adopt(self, config: Config) -> None:
+        self.pipeline.adopt(config)
+        hooks = frozenset(budget.webhook for budget in config.budgets if budget.webhook)
+        self.door.adopt(self.pipeline.rules.screen.guard, hooks)
+        self.alerts.adopt(config.budgets)
+        self.health.pardon()
+
+    async def _run(self) -> None:
+        random, number = self.world.random, self._next_run
+        self._next_run += 1
+        rules = self.world.rulebooks[self._policy]
+        written = write(self.world, rules, f"run{number:06d}x")
+        key = (written.caller, written.session)
+        firm, found = self._tainted.get(key, (frozenset(), frozenset())) if written.session else (frozenset(),) * 2
+        mood = random.choices(("honest", "careless", "forgetful", "stray"), (45, 25, 15, 15))[0]
+        asked = changed(
+            written.asked,
+            firm=written.asked.firm | firm,
+            session=found,
+            bytes_only=mood in ("forgetful", "stray"),
+            region="" if mood == "stray" else written.asked.region,
+        )
+        self.universe.asked[number] = asked
+        outcome = await (self._stray(written) if mood == "stray" else self._serve(written, mood))
+        self.universe.outcomes[f"{mood} {outcome}"] += 1
+        if written.session and mood != "stray" and outcome != "unscreened":
+            before = self._tainted.get(key, (frozenset(), frozenset()))
+            self._tainted[key] = (before[0] | written.declared, before[1] | written.asked.planted)
+
+    async def _serve(self, written: Written, mood: str) -> str:
+        request_id = new_id()
+        self.pipeline.moods[request_id] = mood
+        caller = Caller(id=written.caller, name=written.caller, min_class=self.world.keys[written.caller])
+        try:
+            request = parse(written.endpoint, request_id, written.body, written.headers)
+            responses = written.endpoint is Endpoint.RESPONSES
+            translation = ResponsesStream(request.body, f"resp_{request_id}") if responses else None
+            served = await self.pipeline.serve(request, caller, translation)
+            if served.events is not None:
+                await self._read(served.events)
+            return "served"
+        except ClientError as error:
+            return str(error.status)
+
+    async def _read(self, events: Any) -> None:
+        """To the end, or until the client has had enough."""
+        leaves_after = self.world.random.choice((1, 2, 1_000, 1_000))
+        number = 0
+        async for _ in events:
+            number += 1
+            if number >= leaves_after:
+                break
+        await events.aclose()
+
+    async def _stray(self, written: Written) -> str:
+        """A judge, a shadow or an embedding of routing, whose author never heard of classes: it goes to the door."""
+        random, rules = self.world.random, self.pipeline.rules
+        target = random.choice(list(rules.config.targets.values()))
+        body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": f"Judge: {written.text}"}]})
+        path = "/v1/messages" if target.provider.wire is Wire.ANTHROPIC else "/chat/completions"
+        request = UpstreamRequest("POST", path, (("content-type", "application/json"),), body)
+        known = frozenset({rules.config.sensitivity.default})
+        parcel = Parcel(rules.screen.guard, target, request, known, redacted=random.random() < 0.3)
+        try:
+            response = await self.door.send(parcel, _QUICK, lambda classes: None)
+            response.close()
+            return "sent"
+        except UpstreamFailure:
+            return "failed"
+        except ClientError as error:
+            return str(error.status)
+
+    def _in_force(self, at_ms: int) -> tuple[Rulebook, ...]:
+        """What may have been, when it left."""
+        late = at_ms > self._changed_ms + ARRIVES_MS
+        return self.world.rulebooks[late : 1 if at_ms < self._changed_ms else 2]
+
+    def _judge(self) -> None:
+        judge, name = Judge(self.world.canaries), self.world.name
+        for arrival in self.universe.recorder.arrived:
+            if arrival.world != name:
+                continue
+            seen = arrival.seen
+            if seen.place.startswith("hook-"):
+                judge.webhook(self._in_force(seen.at_ms), seen)
+                self.universe.outcomes["webhook told"] += 1
+            elif found := _MARKER.search(seen.body):
+                judge.request(self.universe.asked[int(found[1])], seen)
+                self.universe.outcomes["bodies judged"] += 1
+            else:
+                judge.violations.append(f"{seen.place}: bytes that belong to no request")
+        self.universe.violations += [f"{name} {violation}" for violation in judge.violations]
+
+
+def _claimed(told: set[tuple[str, int, int]]) -> Callable[[str, int, Sequence[int]], Any]:
+    async def claim(account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:
+        fresh = [share for share in shares if (account, window_start_ms, share) not in told]
+        told.update((account, window_start_ms, share) for share in fresh)
+        return fresh
+
+    return claim
+
+
+class Found:
+    """What came of many runs."""
+
+    def __init__(self, universe: Universe) -> None:
+        self.violations, self.outcomes = universe.violations, universe.outcomes
+        self.arrived = len(universe.recorder.arrived)
+
+
+def runs(home: Path, seed: int, count: int) -> Found:
+    """`count` requests in as many worlds as they need; the seed decides over all that is random here."""
+    return asyncio.run(_all(home, seed, count))
+
+
+async def _all(home: Path, seed: int, count: int) -> Found:
+    recorder = Recorder(seed)
+    await recorder.start()
+    universe, gate = Universe(home, recorder), asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int) -> None:
+        async with gate:
+            own = world(number, f"{seed}/{number}", recorder.url)
+            play = Play(universe, own, number * PER_WORLD)
+            await play.through(min(PER_WORLD, count - number * PER_WORLD))
+
+    try:
+        await asyncio.gather(*(one(number) for number in range(-(-count // PER_WORLD))))
+    finally:
+        await universe.end()
+        await recorder.stop()
+    return Found(universe)

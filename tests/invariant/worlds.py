@@ -1,0 +1,225 @@
+"""Random policies, places and requests, from one seed: plain values first, then the gateway's own."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+from router.budget.budget import Budget
+from router.budget.loops.loops import Loops
+from router.config.config import Config, Route
+from router.config.policy import Sensitivity
+from router.decide.strategies import Cheapest, Ordered, Weighted
+from router.types.price import Price
+from router.types.target import Capability, Licence, Model, Provider, Target, Terms, Timeouts, Wire
+from tests.invariant.oracle import Demands, Place, Rulebook
+
+REGIONS = ("eu", "us", "ap", "")
+JURISDICTIONS = ("US", "DE", "CN", "")
+PROVIDERS = ("anker", "boje", "deich")
+CLASSES = ("public", "internal", "people", "health", "money", "source", "export")
+LONGEST_MS = 5_000
+_PRICE = Price(input=1_000_000_000, output=2_000_000_000, version="test")
+_ALL = frozenset({Capability.CHAT, Capability.TOOLS, Capability.JSON_SCHEMA, Capability.N})
+_MORE = _ALL | {Capability.COMPLETIONS, Capability.EMBEDDINGS}
+_TIMEOUTS = Timeouts(connect=2_000, first=150, between=150, total=2_000)
+
+
+@dataclass
+class World:
+    """Two policies, of which the second replaces the first in the middle, and what is planted."""
+
+    name: str
+    random: Random
+    url: str
+    canaries: Mapping[str, tuple[str, ...]]
+    rulebooks: tuple[Rulebook, Rulebook]
+    configs: tuple[Config, Config]
+    sessions: tuple[str, ...]
+    keys: Mapping[str, str]
+    """Caller → the least class of what it sends; empty: none."""
+
+
+def world(number: int, seed: str, url: str) -> World:
+    random, name = Random(seed), f"w{number}"  # noqa: S311 - repeatable
+    classes = tuple(CLASSES[: random.randint(3, len(CLASSES))])
+    canaries = {one: tuple(f"{first}{random.getrandbits(40):010x}" for first in "qz") for one in classes}
+    canaries["people"] = (*canaries["people"], f"{canaries['people'][0]}@mail.example")
+    places = {place.id: place for place in (_place(random, index) for index in range(random.randint(2, 7)))}
+    first = Rulebook(_classes(random, classes), places, _hooks(random))
+    second = Rulebook(_classes(random, classes), _moved(random, places), _hooks(random))
+    books = (first, second)
+    # The default class itself is in every text, and can't be planted.
+    planted = {one: words for one, words in canaries.items() if one != first.default}
+    return World(
+        name=name,
+        random=random,
+        url=url,
+        canaries=planted,
+        rulebooks=books,
+        configs=(_config(random, name, url, planted, first), _config(random, name, url, planted, second)),
+        sessions=_sessions(random, planted),
+        keys={f"{name}-{key}": random.choice(("", "", "", *classes)) for key in ("anna", "bert")},
+    )
+
+
+def _place(random: Random, number: int) -> Place:
+    local = random.random() < 0.3
+    return Place(
+        id=f"t{number}",
+        provider=random.choice(PROVIDERS),
+        local=local,
+        region=random.choice(REGIONS),
+        jurisdiction=random.choice(JURISDICTIONS),
+        training=random.choice((True, False, False, None)),
+        retention_days=random.choice((0, 0, 30, None)),
+        baa=random.random() < 0.5,
+        commercial=random.choice((True, True, False, None)),
+        train_on_outputs=random.choice((True, False, None)),
+        users_max=random.choice((None, 1_000)),
+        expires_ms=None if local else random.choice((None, None, _soon(random))),
+        wire=random.choice(("openai_compatible", "openai_compatible", "anthropic")),
+    )
+
+
+def _soon(random: Random) -> int:
+    """Within the time that a world lasts, or some time before."""
+    return time.time_ns() // 1_000_000 + random.randint(-LONGEST_MS, LONGEST_MS)
+
+
+def _moved(random: Random, places: Mapping[str, Place]) -> dict[str, Place]:
+    """The same targets under other terms."""
+    return {
+        name: replace(_place(random, number), id=name, wire=place.wire)
+        for number, (name, place) in enumerate(places.items())
+    }
+
+
+def _classes(random: Random, names: tuple[str, ...]) -> dict[str, Demands]:
+    """The order is that of the names; a class is left, once redacted, as one below it or as itself."""
+    classes: dict[str, Demands] = {}
+    for number, name in enumerate(names):
+        demands = _demands(random) if number > 1 or (number and random.random() < 0.3) else {}
+        if demands.get("redact", "never") != "never" and random.random() < 0.5:
+            demands["redacted_to"] = random.choice(names[1 : number + 1] or names[:1])
+        classes[name] = demands
+    return classes
+
+
+def _demands(random: Random) -> dict[str, Any]:
+    offers: dict[str, Any] = {
+        "regions": random.sample(REGIONS[:3], random.randint(1, 2)),
+        "jurisdictions_not": random.sample(JURISDICTIONS[:3], 1),
+        "providers": random.sample(PROVIDERS, random.randint(1, 2)),
+        "training": "never",
+        "retention_days_max": random.choice((0, 30)),
+        "baa": True,
+        "licence": random.choice(({"uses": ["commercial"]}, {"uses": ["train_on_outputs"]}, {"users": 5_000})),
+        "local_only": True,
+        "block": True,
+        "redact": random.choice(("needed", "remote")),
+    }
+    weights = {"block": 0.04, "local_only": 0.1, "redact": 0.45, "licence": 0.1}
+    return {name: value for name, value in offers.items() if random.random() < weights.get(name, 0.12)}
+
+
+def _hooks(random: Random) -> frozenset[str]:
+    return frozenset({f"hook-{random.randint(0, 99)}"} if random.random() < 0.6 else ())
+
+
+def _sessions(random: Random, canaries: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """One is named after something sensitive."""
+    named = random.choice([words[-1] for words in canaries.values()])
+    return ("", "", "monday", f"chat with {named}")
+
+
+def _config(random: Random, name: str, url: str, canaries: Mapping[str, tuple[str, ...]], rules: Rulebook) -> Config:
+    targets = {place.id: _target(f"{url}/{name}", place) for place in rules.places.values()}
+    names = tuple(targets)
+    shuffled = tuple(random.sample(names, len(names)))
+    weights = dict.fromkeys(shuffled[: max(1, len(names) - 1)], 1.0)
+    routes = [
+        Route("auto", Cheapest(kind="cheapest", targets=names)),
+        Route("ordered", Ordered(kind="ordered", targets=shuffled)),
+        Route("weighted", Weighted.model_validate({"kind": "weighted", "weights": weights})),
+    ]
+    return Config(
+        path="",
+        hash=f"{random.getrandbits(64):016x}",
+        targets=targets,
+        routes={route.name: route for route in routes},
+        sensitivity=_sensitivity(canaries, rules),
+        budgets=tuple(_budget(f"{url}/{name}/{hook}/x") for hook in rules.webhooks),
+        budget_status=402,
+        loops=Loops(enabled=False),
+    )
+
+
+def _sensitivity(canaries: Mapping[str, tuple[str, ...]], rules: Rulebook) -> Sensitivity:
+    """Words for every class, and e-mail addresses for persons."""
+    words = [
+        {"kind": "keywords", "class": one, "words": [word for word in own if "@" not in word]}
+        for one, own in canaries.items()
+    ]
+    return Sensitivity.model_validate(
+        {
+            "default": rules.default,
+            "classes": rules.classes,
+            "detectors": [*words, {"kind": "identifiers", "class": "people"}],
+        }
+    )
+
+
+def _budget(hook: str) -> Budget:
+    shares = (Decimal("0.0001"), Decimal("0.001"))
+    return Budget(id="per-session", limit_usd=Decimal("0.01"), scope="session", soft=True, alerts=shares, webhook=hook)
+
+
+def _target(url: str, place: Place) -> Target:
+    provider = Provider(
+        id=place.provider,
+        wire=Wire(place.wire),
+        base_url=url,
+        jurisdiction=place.jurisdiction,
+        local=place.local,
+    )
+    licence = Licence(
+        id="own", commercial=place.commercial, train_on_outputs=place.train_on_outputs, users_max=place.users_max
+    )
+    return Target(
+        id=place.id,
+        model=Model(
+            id=place.id,
+            name="m",
+            context=100_000,
+            max_output=1_000,
+            capabilities=_ALL if place.wire == "anthropic" else _MORE,
+            price=_PRICE,
+            licence=licence,
+        ),
+        provider=provider,
+        base_url=f"{url}/{place.id}/v1",
+        region=place.region,
+        terms=Terms(
+            training=place.training,
+            retention_days=place.retention_days,
+            baa=place.baa,
+            expires_ms=place.expires_ms,
+            evidence="a contract",
+        ),
+        timeouts=_TIMEOUTS,
+        retries=1,
+    )
+
+
+def escaped(body: dict[str, Any], words: tuple[str, ...], random: Random) -> bytes:
+    """The body as JSON; at times with letters of what is planted written as JSON's escapes."""
+    text = json.dumps(body)
+    if random.random() < 0.3:
+        for word in words:
+            at = random.randrange(len(word))
+            text = text.replace(word, word[:at] + f"\\u{ord(word[at]):04x}" + word[at + 1 :])
+    return text.encode()
