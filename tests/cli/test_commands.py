@@ -13,7 +13,7 @@ import pytest
 from tests.gateway.running import MESSAGES, ROOT, Gateway, ordered, serving, target, until, usd
 from tests.upstream import Upstream
 
-SECRET = "AKIA" + "IOSFODNN7EXAMPLE"
+SECRET = "AKIA" + "QYLPMN5HHHF7NVXA"
 
 
 def policy(url: str) -> dict[str, Any]:

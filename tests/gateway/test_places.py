@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.running import Gateway, local, ordered, target
 from tests.upstream import Upstream
 
-KEY = "AKIA" + "IOSFODNN7EXAMPLE"
+KEY = "AKIA" + "QYLPMN5HHHF7NVXA"
 LOCAL = "/vllm/"
 
 
