@@ -45,9 +45,11 @@ def _rows() -> list[Row]:
 
 
 def decide(path: Path, request: str) -> Decision:
-    """`request`: words, or a header and words."""
-    header, words = re.fullmatch(r"(?:`x-lowpass-data-class: (\w+)` )?(.+)", request).groups()  # type: ignore[union-attr]
-    content: object = words.strip('"').replace("{key}", AWS_KEY)
+    """`request`: words, maybe behind a header or "(image)"."""
+    header, image, words = re.fullmatch(r"(?:`x-lowpass-data-class: (\w+)` )?(\(image\) )?(.+)", request).groups()  # type: ignore[union-attr]
+    content: list[object] = [{"type": "text", "text": words.strip('"').replace("{key}", AWS_KEY)}]
+    if image:
+        content.append({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}})
     headers = ((b"x-lowpass-data-class", header.encode()),) if header else ()
     body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": content}]}).encode()
     rules = index(load(path, CATALOG, ENVIRON, ENGINES), Secret("test"))
@@ -86,7 +88,7 @@ def test_who_may_see_which_request(row: Row) -> None:
     assert _names(sorted(seen.classes)) == _names(sorted(re.findall(r"`(\w+)`", classes)))
     assert (_asked(plan.steps) or "nobody") == asked
     assert (_reasons(plan.dropped) or "—") == refused
-    assert {one.reason for one in plan.dropped} <= {"data_class"}
+    assert {one.reason for one in plan.dropped} <= {"data_class", "capability"}
 
 
 def test_a_remote_target_added_to_an_air_gapped_policy_is_never_asked(tmp_path: Path) -> None:
