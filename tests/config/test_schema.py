@@ -14,8 +14,8 @@ def test_schema_is_current() -> None:
 
 
 def test_policies_name_the_schema_for_editors() -> None:
-    for policy in POLICIES.glob("*.yaml"):
+    for policy in POLICIES.rglob("*.yaml"):
         first = policy.read_text("utf-8").splitlines()[0]
         named = re.fullmatch(r"# yaml-language-server: \$schema=(.+)", first)
         assert named, policy
-        assert (POLICIES / named[1]).is_file()
+        assert (policy.parent / named[1]).resolve() == POLICIES / "schema.json"
