@@ -24,6 +24,7 @@ from router.classify.sensitivity.identifiers.national import (
     north,
 )
 from router.types.classification import Finding
+from router.types.request import Path
 
 FormName = Literal[
     # payment
@@ -99,21 +100,23 @@ FormName = Literal[
     "za_id",
 ]
 FORMS: tuple[Form, ...] = (
+    *elsewhere.FORMS,
     *cards.FORMS,
     *accounts.FORMS,
+    *north.FORMS,
+    *europe_middle.FORMS,
+    *europe_west.FORMS,
+    *americas.FORMS,
+    *health.FORMS,
+    *documents.FORMS,
+    *network.FORMS,
     *mail.FORMS,
     *phones.FORMS,
     *places.FORMS,
-    *network.FORMS,
-    *health.FORMS,
-    *documents.FORMS,
-    *americas.FORMS,
-    *europe_west.FORMS,
-    *europe_middle.FORMS,
-    *north.FORMS,
-    *elsewhere.FORMS,
 )
-"""Several forms may share a name: a number as it is printed, and the same beside a word."""
+"""Several forms may share a name: a number as it is printed, and the same beside a word.
+Where one value has several names, the first of them counts."""
+_ORDER = {f"identifiers.{form.name}": place for place, form in reversed(tuple(enumerate(FORMS)))}
 
 
 class Identifiers(BaseModel):
@@ -132,4 +135,11 @@ class Identifiers(BaseModel):
         )
 
     def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
-        return own
+        """One value is one finding: what lies within a longer one is left out."""
+        reached: dict[Path, int] = {}
+        kept = []
+        for finding in sorted(own, key=lambda one: (one.start, -one.end, _ORDER[one.detector])):
+            if finding.end > reached.get(finding.path, -1):
+                reached[finding.path] = finding.end
+                kept.append(finding)
+        return kept

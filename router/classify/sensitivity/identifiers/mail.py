@@ -4,12 +4,16 @@ from collections.abc import Iterator
 
 from router.classify.detector import Form, Span
 
-_LOCAL = r"[\pL\pN._%+'-]+|\"[^\"@\n]{1,64}\""
-_DOMAIN = r"[\pL\pN-]+(?:\.[\pL\pN-]+)*\.(?:\pL{2,}|(?i:xn--)[0-9A-Za-z-]+)"
+_LETTER = r"0-9A-Za-z\x{a1}-\x{10ffff}"
+"""Any script: whole classes of Unicode make a large automaton."""
+_LOCAL = rf"[{_LETTER}._%+'-]+|\"[^\"@\n]{{1,64}}\""
+_TOP = r"(?:[A-Za-z\x{a1}-\x{10ffff}]{2,}|(?i:xn--)[0-9A-Za-z-]+)"
+_DOMAIN = rf"[{_LETTER}-]+(?:\.[{_LETTER}-]+)*\.{_TOP}"
+_IN_BRACKETS = r" ?[\[({<] ?(?i:at|@) ?[\])}>] ?"
 _DOT = r"(?: ?[\[({<] ?(?i:dot|\.) ?[\])}>] ?| (?i:dot) )"
 _SPELT = (
-    rf"[\pL\pN._%+-]+ ?[\[({{<] ?(?i:at|@) ?[\])}}>] ?[\pL\pN-]+(?:(?:\.|{_DOT})[\pL\pN-]+)*(?:\.|{_DOT})\pL{{2,}}"
-    rf"|[\pL\pN._%+-]+ (?i:at) [\pL\pN-]+(?:{_DOT}[\pL\pN-]+)*{_DOT}\pL{{2,}}"
+    rf"[{_LETTER}._%+-]+(?:{_IN_BRACKETS}[{_LETTER}-]+(?:(?:\.|{_DOT})[{_LETTER}-]+)*(?:\.|{_DOT})"
+    rf"| (?i:at) [{_LETTER}-]+(?:{_DOT}[{_LETTER}-]+)*{_DOT})[A-Za-z]{{2,}}"
 )
 _BEFORE = 256
 _SHARED = ("git", "hg", "svn")

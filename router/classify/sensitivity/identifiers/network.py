@@ -17,7 +17,7 @@ _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _V6 = r"(?i)(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[23][0-9a-f]{3}:(?:[0-9a-f]{0,4}:){1,6}[0-9a-f]{0,4}"
 _VERSION = re2.compile(r"(?i)(?:\bv|\bversions?|\brelease|\bbuild|\brev|[0-9a-z]-|[=~<>^]=?|@)[\s:]*$")
 _BEFORE = 12
-_DOCUMENTS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")))
+_DOCUMENTS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
@@ -44,8 +44,11 @@ def _names(text: str, start: int, end: int) -> Iterator[Span]:
         address = ipaddress.ip_address(text[start:end])
     except ValueError:
         return
-    documents = any(address in network for network in _DOCUMENTS if network.version == address.version)
-    if documents or (address.is_global and not address.is_multicast):
+    if address.version == 4:  # the sixth version's local addresses are random, and so as telling as any
+        counts = address.is_global or any(address in network for network in _DOCUMENTS)
+    else:
+        counts = not (address.is_loopback or address.is_link_local or address.is_unspecified)
+    if counts and not address.is_multicast:
         yield Span(start, end)
 
 

@@ -8,7 +8,7 @@ from stdnum import isbn
 
 from router.classify.detector import Form, Span
 from router.classify.sensitivity.identifiers.cards import luhn
-from router.classify.sensitivity.identifiers.surroundings import FAR, beside, compact
+from router.classify.sensitivity.identifiers.surroundings import FAR, any_of, compact, near
 
 _DASH = r"\x{2010}-\x{2013}-"
 _SPACE = r"\x{a0}\x{202f} "
@@ -18,12 +18,15 @@ _INTERNATIONAL = rf"\+[{_SPACE}]?\(?[1-9](?:[{_SPACE}{_DASH}./()]{{0,3}}\d){{6,1
 _DIALLED = rf"\b00[1-9]\d{{0,2}}(?:{_GAP}\(?\d{{1,6}}\)?){{2,5}}{_EXTENSION}"
 _AMERICAN = (
     rf"(?:\b1{_GAP}?)?(?:\(\d{{3}}\)[{_SPACE}{_DASH}]?\d{{3}}{_GAP}?|\b\d{{3}}[{_DASH}]\d{{3}}[{_DASH}]"
-    rf"|\b[2-9]\d{{2}}[{_SPACE}]\d{{3}}[{_SPACE}{_DASH}]|\b[1-9]\d{{2}}\.\d{{3}}[.{_DASH}])\d{{4}}{_EXTENSION}"
+    rf"|\b[1-9]\d{{2}}[{_SPACE}]\d{{3}}[{_SPACE}{_DASH}]|\b[1-9]\d{{2}}\.\d{{3}}[.{_DASH}])\d{{4}}{_EXTENSION}"
 )
-_TRUNK = rf"\b0[1-9]\d{{0,4}}(?:[{_SPACE}{_DASH}./]\d{{2,8}}){{1,5}}{_EXTENSION}"
+_TRUNK = (
+    rf"\b0[1-9]\d{{0,4}}(?:[{_SPACE}{_DASH}./]\d{{5,8}}|[{_SPACE}{_DASH}./]\d{{3,4}}(?:{_GAP}\d{{2,4}}){{1,3}}"
+    rf"|(?:[{_SPACE}{_DASH}./]\d\d){{3,4}}){_EXTENSION}"
+)
 _BRACKETED = (
-    rf"\(0\d{{1,5}}\)[{_SPACE}{_DASH}/]{{0,2}}\d{{2,8}}(?:{_GAP}\d{{2,6}}){{0,4}}{_EXTENSION}"
-    rf"|\(\d{{2}}\)[{_SPACE}]?9?\d{{4}}[{_DASH}]\d{{4}}"
+    rf"\(0\d{{1,5}}\)[{_SPACE}{_DASH}./]{{0,2}}\d{{2,8}}(?:{_GAP}\d{{2,6}}){{0,4}}{_EXTENSION}"
+    rf"|(?:\(\d{{2}}\)[{_SPACE}]?|\b[1-9]\d )9?\d{{4}}[{_DASH}]\d{{4}}"
 )
 _PLAIN = r"\b0[1-9]\d{8,9}\b"
 _NUMBER = rf"\(?\d(?:[{_SPACE}{_DASH}./()]{{0,2}}\d){{6,14}}{_EXTENSION}"
@@ -36,23 +39,25 @@ _NOT_TELEPHONE = re2.compile(
 _BEFORE = 24
 _SSN_SHAPES = ((3, 2, 4), (3, 3, 3))
 """Of other numbers of nine digits, and of parts."""
-_DIGITS = re2.compile(r"\d+")
-_FEWEST, _MOST = 7, 17
+_ONE_GAP = {ord(gap): " " for gap in " \u00a0\u202f\u2010\u2011\u2012\u2013-./()+,;"} | {ord("e"): "x", ord("#"): "x"}
 _FEWEST_WITHOUT_WORD = 9
+_USUAL = range(8, 12)
 
 
 def _international(text: str, start: int, end: int) -> Iterator[Span]:
     number = text[start:end]
     decimal = number.count(".") == 1 and compact(number.replace(".", "")) == number.replace(".", "").lstrip("+")
-    if not (_inside(text, start, end) or decimal) and _digits(number) >= _FEWEST_WITHOUT_WORD:
+    if not (_inside(text, start, end) or decimal) and sum(_groups(number)) >= _FEWEST_WITHOUT_WORD:
         yield Span(start, end)
 
 
 def _national(text: str, start: int, end: int) -> Iterator[Span]:
     number = text[start:end]
-    if _inside(text, start, end) or _is_date(number) or _named_otherwise(text, start):
+    groups = _groups(number)
+    fewest = _FEWEST_WITHOUT_WORD - ("-" in number and " " in number)
+    if sum(groups) < fewest or groups in _SSN_SHAPES:
         return
-    if _digits(number) >= _FEWEST_WITHOUT_WORD and _groups(number) not in _SSN_SHAPES:
+    if not (_inside(text, start, end) or _is_date(number) or _named_otherwise(text, start)):
         yield Span(start, end)
 
 
@@ -63,22 +68,19 @@ def _plain(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _said(number: str) -> bool:
     """Beside a word."""
-    return not (_is_date(number) or (len(number) in (15, 16) and luhn(number)))
+    digits = compact(number)
+    return not (_is_date(number) or (len(digits) in (15, 16) and luhn(digits)))
 
 
 def _said_weakly(number: str) -> bool:
     """ "Call" and "reach" stand beside many numbers: this one has a telephone's length, and is not round."""
-    return _said(number) and len(number) in (10, 11) and not number.endswith("000")
-
-
-def _digits(number: str) -> int:
-    """Without the extension."""
-    return sum(_groups(number))
+    digits = sum(_groups(number))
+    return _said(number) and digits in _USUAL and not number.endswith("000")
 
 
 def _groups(number: str) -> tuple[int, ...]:
-    plain = re2.split(r"(?i)x|e|#", number)[0]
-    return tuple(len(group) for group in _DIGITS.findall(plain))
+    """Of digits, without the extension."""
+    return tuple(map(len, number.lower().translate(_ONE_GAP).partition("x")[0].split()))
 
 
 def _is_date(number: str) -> bool:
@@ -106,9 +108,7 @@ _WORDS = (
     " | telefonnummer | rufnummer | handy | handynummer | mobil | móvil | celular | cellulare | portable | mobiel | tlf\\.?"
     " | whatsapp | hotline | voicemail | pager | 電話 | 电话 | 手机 | 전화 | телефон"
 )
-_WEAK_WORDS = (
-    "call | calling | reach | contact | dial | ring | text | sms | my number | (?:his|her|new|their|our|your) number"
-)
+_WEAK_WORDS = "call | calling | reach | contact | dial | ring | text | sms | office | my number | (?:his|her|new|their|our|your) number"
 
 FORMS = (
     Form("phone", _INTERNATIONAL, _international),
@@ -117,6 +117,6 @@ FORMS = (
     Form("phone", _TRUNK, _national),
     Form("phone", _BRACKETED, _national),
     Form("phone", _PLAIN, _plain),
-    beside("phone", _WORDS, _NUMBER, _said, FAR),
-    beside("phone", _WEAK_WORDS, r"\d{10,11}", _said_weakly, FAR),
+    Form("phone", any_of(_WORDS), near(_NUMBER, _said, FAR)),
+    Form("phone", any_of(_WEAK_WORDS), near(_NUMBER, _said_weakly, FAR)),
 )

@@ -8,14 +8,17 @@ import re2
 from router.classify.detector import Confirm, Form, Span
 from router.classify.sensitivity.identifiers.surroundings import NEAR, beside
 
+_WORD = r"[0-9A-Za-z\x{a1}-\x{10ffff}'.-]+"
 _ENGLISH_STREET = (
-    r"\b\d{1,6}(?:-\d{1,4})? (?:[NSEW]\.? )?(?:[\pL\d'.-]{1,24} ){1,4}(?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr|Court|Ct"
-    r"|Place|Pl|Square|Sq|Terrace|Way|Circle|Cir|Highway|Hwy|Parkway|Pkwy|Trail|Alley|Close|Crescent|Mews|Gardens|Row|Hill)\b"
+    rf"\b\d{{1,6}}(?:-\d{{1,4}})? {_WORD}(?: {_WORD}){{0,4}} (?:Street|St|Avenue|Ave|Road|Rd|Boulevard|Blvd|Lane|Ln|Drive|Dr"
+    r"|Court|Ct|Place|Pl|Square|Sq|Terrace|Way|Circle|Cir|Highway|Hwy|Parkway|Pkwy|Trail|Alley|Close|Crescent|Mews"
+    r"|Gardens|Row|Hill)\b"
 )
-_GERMAN_STREET = r"(?i)\pL(?:stra(?:ß|ss)e|str\.|weg|platz|allee|gasse|ring|damm|ufer) \d{1,4}(?: ?[a-z])?\b"
+_GERMAN_STREET = (
+    r"(?i)[a-z\x{a1}-\x{10ffff}](?:stra(?:ß|ss)e|str\.|weg|platz|allee|gasse|ring|damm|ufer) \d{1,4}(?: ?[a-z])?\b"
+)
 _FRENCH_STREET = (
     r"(?i)\b\d{1,4}(?: ?(?:bis|ter))?,? (?:rue|avenue|av\.|boulevard|bd|place|chemin|allée|impasse|quai|cours|route) "
-    r"(?:d[eu]s? |d'|la |l'|le |les )*\pL"
 )
 _US_POSTCODE = re2.compile(r"\b(?:[A-Z]{2}|[A-Z][a-z]+),? \d{5}(?:-\d{4})?\b")
 _GB_POSTCODE = re2.compile(r"\b[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}\b")

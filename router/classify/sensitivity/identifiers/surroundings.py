@@ -14,6 +14,7 @@ GAP = r"[ \x{a0}\x{2007}\x{202f}\x{2010}-\x{2013}.-]"
 _GAPS = " \u00a0\u2007\u202f\u2010\u2011\u2012\u2013-./()_"
 _NO_GAPS = str.maketrans("", "", _GAPS)
 _HEX = frozenset(string.hexdigits)
+_DIGITS = frozenset(string.digits)
 _ALNUM = frozenset(string.ascii_letters + string.digits)
 _LONGEST = 40
 """Characters of a number that begins within reach."""
@@ -52,7 +53,7 @@ def _goes_on_before(text: str, start: int) -> bool:
     before, farther = text[start - 1 : start], text[max(0, start - 5) : max(0, start - 1)]
     if before == "-":
         return farther[-1:].isdigit() or (len(farther) == 4 and _HEX.issuperset(farther))
-    return before in _ALNUM or (before == "." and farther[-1:].isdigit())
+    return before in _ALNUM or before == "+" or (before in (".", ")") and farther[-1:].isdigit())
 
 
 def _goes_on_after(text: str, end: int) -> bool:
@@ -60,25 +61,34 @@ def _goes_on_after(text: str, end: int) -> bool:
     return after in _ALNUM or (after in (".", "-") and text[end + 1 : end + 2].isdigit())
 
 
-def shaped(valid: Valid = always, score: float = 1.0) -> Confirm:
+def shaped(valid: Valid = always) -> Confirm:
     """What matched is the thing if it is valid, and not a part of something longer."""
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         start, end = trimmed(text, start, end)
-        if alone(text, start, end) and valid(compact(text[start:end])):
-            yield Span(start, end, score)
+        if alone(text, start, end) and not _in_row(text, start, end) and valid(compact(text[start:end])):
+            yield Span(start, end)
 
     return confirm
 
 
+def _in_row(text: str, start: int, end: int) -> bool:
+    """Groups of digits among more such groups, as in a card's number."""
+    before, after = text[max(0, start - 2) : start], text[end : end + 2]
+    in_row = (before[:1].isdigit() and before[1:] == " ") or (after[:1] == " " and after[1:].isdigit())
+    return in_row and " " in text[start:end]
+
+
 def near(number: str, valid: Valid, reach: int) -> Confirm:
-    """What matched is a word: the numbers after it, or one right before it."""
+    """What matched is a word: the numbers after it, or one right before it. `valid`: of a number as it is written."""
     pattern = re2.compile(whole(number))
 
     def within(text: str, first: int, last: int) -> Iterator[Span]:
+        if _DIGITS.isdisjoint(text[first:last]):
+            return
         for match in pattern.finditer(text[first : last + _LONGEST]):
             start, end = trimmed(text, first + match.start(), first + match.end())
-            if start < last and alone(text, start, end) and valid(compact(text[start:end])):
+            if start < last and alone(text, start, end) and valid(text[start:end]):
                 yield Span(start, end)
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
@@ -90,7 +100,11 @@ def near(number: str, valid: Valid, reach: int) -> Confirm:
 
 def beside(name: str, words: str, number: str, valid: Valid = always, reach: int = FAR) -> Form:
     """A number that is known by a word near it. `words`: patterns in any language, " | " between them."""
-    return Form(name, "(?i)(?:" + "|".join(map(_whole, words.split(" | "))) + ")", near(number, valid, reach))
+    return Form(name, any_of(words), near(number, lambda written: valid(compact(written)), reach))
+
+
+def any_of(words: str) -> str:
+    return "(?i)(?:" + "|".join(map(_whole, words.split(" | "))) + ")"
 
 
 def _whole(word: str) -> str:

@@ -15,13 +15,8 @@ _DAY = r"(?:0[1-9]|[12]\d|3[01])"
 _NINO = rf"\d{{2}}{GAP}?\d{{2}}{GAP}?\d{{2}}{GAP}?"
 
 
-def _nino(number: str) -> bool:
-    """HMRC: prefixes that are never given."""
-    return number[:2].upper() not in ("BG", "GB", "NK", "KN", "TN", "NT", "ZZ")
-
-
 FORMS = (
-    Form("nino", whole(rf"(?i)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]{GAP}?{_NINO}[A-D]"), shaped(_nino)),
+    Form("nino", whole(rf"(?i)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]{GAP}?{_NINO}[A-D]"), shaped()),
     beside("nino", "nino | national insurance | ni (?:number|no)", rf"(?i)[A-Z]{{2}}{GAP}?{_NINO}[A-Z]"),
     Form("pps", whole(r"\d{7}[A-Wa-w][A-IWa-iw]?"), shaped(pps.is_valid)),
     Form(
