@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from router.redact.growing import Growing
 from router.redact.spell import Speller
+from router.redact.usual import Usual, learn
 
 _WHOLE = frozenset({"id", "type", "role", "name", "format", "signature"})
 """Fields that are not continued by the next chunk."""
@@ -24,15 +25,22 @@ class ChatStream:
         self._speller = speller
         self._growing: dict[int, dict[_Place, Growing]] = {}
         self._fields: dict[str, Raw] = {}
+        self._usual: Usual | None = None
+
+    def again(self, events: bytes) -> bytes | None:
+        """The hot path: one event that differs from the one before in its text only. None: it is something else."""
+        return self._usual.event(events) if self._usual is not None else None
 
     def event(self, event: bytes, fields: dict[str, Raw]) -> bytes:
         """`event` as it is where nothing in it changes; what must come before it stands before it."""
         choices = msgspec.json.decode(fields["choices"])
         if not choices:
             return self.end() + event
+        if self._usual is not None and not event.startswith(self._usual.before):
+            self._usual = None
         self._fields, waiting, changed = fields, b"", False
         for choice in choices:
-            before, differs = self._choice(choice)
+            before, differs = self._choice(choice, event)
             waiting, changed = waiting + before, changed or differs
         return waiting + (_frame({**fields, "choices": choices}) if changed else event)
 
@@ -40,18 +48,23 @@ class ChatStream:
         """What still waits."""
         return b"".join([self._rest(index, frozenset()) for index in self._growing])
 
-    def _choice(self, choice: dict[str, Any]) -> tuple[bytes, bool]:
+    def _choice(self, choice: dict[str, Any], event: bytes) -> tuple[bytes, bool]:
         """Restores it in place; returns the event that must come before, and whether anything changed."""
         index, last, changed = choice.get("index", 0), bool(choice.get("finish_reason")), False
         known = self._growing.setdefault(index, {})
         leaves = list(_leaves(choice, ()))
-        begun = frozenset(place[:2] for _, place, text in leaves if text and place[-1] not in _WHOLE)
+        said = [(place, text) for _, place, text in leaves if text and place[-1] not in _WHOLE]
         # Where a thought ends and speech begins, or speech and a call, nothing of the former is to come.
-        before = self._rest(index, begun) if begun else b""
+        before = self._rest(index, frozenset(place[:2] for place, _ in said)) if said else b""
         for container, place, text in leaves:
             restored = self._restored(known, place, text, last)
             if restored != text:
                 container[str(place[-1])], changed = restored, True
+        if self._usual is None and len(said) == 1 and not last:
+            ((place, text),) = said
+            self._usual = learn(event, str(place[-1]), text, known[place])
+        elif len(said) > 1:
+            self._usual = None
         return before + (self._rest(index, frozenset()) if last else b""), changed
 
     def _restored(self, known: dict[_Place, Growing], place: _Place, text: str, last: bool) -> str:

@@ -35,6 +35,8 @@ def tags(codes: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
     """The beginnings of the codes, each as short as it can be and still differ from all others and those `taken`."""
     found: dict[str, str] = {}
     for length in range(SHORTEST_TAG, LONGEST_TAG + 1, STEP):
+        if len(found) == len(codes):
+            break
         heads = Counter(code[:length] for code in (*codes.values(), *taken))
         for value, code in codes.items():
             if value not in found and (heads[code[:length]] == 1 or length == LONGEST_TAG):

@@ -39,6 +39,9 @@ class Restorer:
 
     def feed(self, events: bytes) -> bytes:
         """Whole SSE events → the same with values. What may be the beginning of a placeholder waits for its rest."""
+        usual = self._chat.again(events)
+        if usual is not None:
+            return usual
         return b"".join([self._event(event + b"\n\n") for event in events.split(b"\n\n") if event])
 
     def end(self) -> bytes:
@@ -46,6 +49,9 @@ class Restorer:
         return self._chat.end() + self._responses.end()
 
     def _event(self, event: bytes) -> bytes:
+        usual = self._chat.again(event)
+        if usual is not None:
+            return usual
         start = event.find(_DATA)
         data = event[start + len(_DATA) : -2].replace(b"\n" + _DATA, b"\n")
         if start < 0 or not data.startswith(b"{"):

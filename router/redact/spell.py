@@ -1,5 +1,6 @@
 """Placeholders as models write them: in HTML's and JSON's escapes, in small letters, without their marks."""
 
+import string
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ _SLASHES = 2
 """Backslashes that Markdown puts before an underscore, itself maybe in JSON."""
 _MARKS = 20
 """Characters of both marks, at most."""
-_RUN = re2.compile(r"[0-9A-Za-z_\\<>&;#%]+$")
+_RUN = string.ascii_letters + string.digits + "_\\<>&;#%"
 _FIRST = "<&\\%"
 _CLOSING = re2.compile(r"(?i)(?:\\{1,2}(?:u(?:0(?:0(?:3e?)?)?)?)?|&(?:gt?|#(?:6(?:2)?)?)?|%3?)?")
 _UNFINISHED = re2.compile(
@@ -63,7 +64,7 @@ class Speller:
         """
         pieces, at, end = [], 0, len(text)
         for match in self._pattern.finditer(text) if "_" in text else ():
-            if not (match.group(1) or match.start() == at > 0 or _begins(text, match.start(), last)):
+            if not (match.group(1) or _begins(text, match.start(), at, last)):
                 continue
             if more and match.group(1) and not match.group(3) and _CLOSING.fullmatch(text[match.end() :]):
                 end = match.start()
@@ -79,13 +80,13 @@ class Speller:
 
     def _unfinished_from(self, text: str, at: int, last: str) -> int:
         """Where what may become a placeholder begins; `text` up to `at` is done."""
-        run = _RUN.search(text[max(at, len(text) - self._longest) :])
-        if run is None:
-            return len(text)
-        characters = run.group()
-        start = len(text) - len(characters)
-        for place in (start,) if characters.isalnum() else range(start, len(text)):
-            first = text[place] in _FIRST or place == at > 0 or _begins(text, place, last)
+        tail = text[max(at, len(text) - self._longest) :]
+        run = tail[len(tail.rstrip(_RUN)) :]
+        start = len(text) - len(run)
+        if run.isalnum():
+            return start if run.upper() in self._prefixes and _begins(text, start, at, last) else len(text)
+        for place in range(start, len(text)):
+            first = text[place] in _FIRST or _begins(text, place, at, last)
             if first and self._unfinished(text[place:]):
                 return place
         return len(text)
@@ -99,10 +100,10 @@ class Speller:
         return name in self._prefixes and bool(opening or (name not in self._values and (name or rest)))
 
 
-def _begins(text: str, place: int, last: str) -> bool:
-    r"""No word goes on here; the n of a \n is none."""
+def _begins(text: str, place: int, at: int, last: str) -> bool:
+    r"""No word goes on here, as none does behind a placeholder, which ends `at`; the n of a \n is none."""
     before = text[place - 2 : place] if place > 1 else (last + text[:place])[-2:]
-    return not (before[-1:].isascii() and before[-1:].isalnum()) or before[:-1] == "\\"
+    return place == at > 0 or not (before[-1:].isascii() and before[-1:].isalnum()) or before[:-1] == "\\"
 
 
 def _extent(match: Any) -> tuple[int, int]:
