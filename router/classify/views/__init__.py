@@ -59,12 +59,8 @@ def _pieces(text: str) -> list[Piece]:
     found = [*escapes(text), *folds(text)]
     if _WRAPPED.search(text):
         found += (*blobs(text), *spaced(text))
-    return sorted(found, key=_order)
-
-
-def _order(piece: Piece) -> tuple[int, int]:
-    """Of two at one place the longer first."""
-    return piece.start, -piece.end
+    found.sort()
+    return found
 
 
 _WRAPPED = re2.compile(r"[0-9A-Za-z+/_-]{16}|(?:\s[!-~]){8}|(?:[ :][0-9A-Fa-f]{2}){11}")

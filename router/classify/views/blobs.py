@@ -14,6 +14,7 @@ _RUN = re2.compile(r"[0-9A-Za-z+/_-]{16,}(?:\r?\n[0-9A-Za-z+/_-]+)*={0,2}|(?:[0-
 _BETWEEN = str.maketrans("", "", " :\r\n")
 _SEPARATORS = str.maketrans("/-_+\r\n", "      ")
 _HEX = "0123456789abcdefABCDEF"
+_PREFIXES = ("0x", "0X")
 _WIDE = 24
 """Fewer characters are believed to be a text in ASCII only: others often decode by accident."""
 
@@ -28,12 +29,12 @@ def _decoded(run: str, start: int, end: int) -> Iterator[Piece]:
     """The whole run, or all but its last line, else its parts: paths and words may stand around it."""
     for until in (len(run), run.rfind("\n")):
         if until > 0 and (found := _text(run[:until].rstrip())) is not None:
-            yield Piece(start, start + until, _apart(found), hidden=True)
+            yield start, start + until, _apart(found), True
             return
     at = 0
     for part in run.translate(_SEPARATORS).split(" "):
         if LEAST <= len(part) < len(run) and (found := _text(part)) is not None:
-            yield Piece(start + at, start + at + len(part), _apart(found), hidden=True)
+            yield start + at, start + at + len(part), _apart(found), True
         at += len(part) + 1
 
 
@@ -45,6 +46,8 @@ def _apart(text: str) -> str:
 def _text(run: str) -> str | None:
     if " " in run or ":" in run or not run.strip(_HEX):
         return _of_hex(run)
+    if run.startswith(_PREFIXES):
+        return _of_hex(run[2:])
     if run.islower() or run.isupper():
         return None  # a path, a word, a name: base64 of a text has both
     bare = "".join(run.split())

@@ -2,7 +2,7 @@
 
 import html
 import re  # one literal begins each pattern, and nothing in them can match in two ways: faster here than RE2's calls
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from router.classify.views.rewritten import Piece
 
@@ -18,11 +18,24 @@ _NAMED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "0": "\0"}
 _MOST = 0x10FFFF
 
 
-def escapes(text: str) -> Iterator[Piece]:
+def escapes(text: str) -> list[Piece]:
+    found: list[Piece] = []
     for mark, pattern, meaning in _KINDS:
         if mark in text:
-            for match in pattern.finditer(text):
-                yield Piece(match.start(), match.end(), meaning(match.group()))
+            known = _Meanings(meaning)
+            found += [(match.start(), match.end(), known[match.group()], False) for match in pattern.finditer(text)]
+    return found
+
+
+class _Meanings(dict[str, str]):
+    """Few escapes are many."""
+
+    def __init__(self, meaning: Callable[[str], str]) -> None:
+        self._meaning = meaning
+
+    def __missing__(self, found: str) -> str:
+        self[found] = known = self._meaning(found)
+        return known
 
 
 def _percent(found: str) -> str:

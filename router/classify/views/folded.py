@@ -17,8 +17,7 @@ def folds(text: str) -> Iterator[Piece]:
         return
     for word in _ODD.finditer(text):
         for match in _ONE_KIND.finditer(text, *word.span()):
-            found = match.group()
-            yield Piece(*match.span(), found.translate(_TABLE))
+            yield *match.span(), match.group().translate(_TABLE), False
 
 
 def _set(codes: Iterable[int]) -> str:
@@ -35,9 +34,9 @@ def _set(codes: Iterable[int]) -> str:
 
 
 _BESIDE = _set(BESIDE_ASCII.keys() | UNSEEN)
-_ASCII = "0-9A-Za-z@._%+"
-_WORD = f"[{_ASCII}{_BESIDE}]*"
-_ODD = re2.compile(f"[{_set(PLAIN)}]+|{_WORD}(?:[{_ASCII}][{_BESIDE}]|[{_BESIDE}][{_ASCII}]){_WORD}")
+_NEAR = "0-9A-Za-z@"
+_WORD = f"[{_NEAR}._%+{_BESIDE}]*"
+_ODD = re2.compile(f"[{_set(PLAIN)}]+|{_WORD}(?:[{_NEAR}][{_BESIDE}]|[{_BESIDE}][{_NEAR}]){_WORD}")
 _ONE_KIND = re.compile(
     f"[{_set(code for code, to in _TABLE.items() if len(to) == 1)}]+|[{_set(UNSEEN)}]+"
     f"|[{_set(code for code, to in _TABLE.items() if len(to) > 1)}]"

@@ -43,7 +43,7 @@ def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
     found: list[Sequence[Segment]] = []
     for passage in passages:
         path, text = passage.path, passage.text
-        media = inline(text)
+        media = inline(text) if not path or path[-1] in _PAYLOADS else None
         if media is None:
             found.append((Segment(text, path),))
             continue
@@ -52,6 +52,10 @@ def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
         if left >= 0 and (decoded := document(media.payload)) is not None:
             found.append((Segment(decoded, path, hides=len(text)),))
     return found
+
+
+_PAYLOADS = frozenset({"data", "file_data", "url", "image_url", "uri", "b64_json", "result"})
+"""Names that base64 has in all wires; under any other it is text, whatever it holds."""
 
 
 class _Places:
@@ -77,10 +81,19 @@ class _Places:
         if segment.hides:
             return Place(segment.path, 0, segment.hides, exact=False)
         exact = first == last and segment.path != () and not segment.seam
-        return Place(segment.path, segment.start + offset, segment.start + until, exact)
+        return Place(segment.path, segment.start + _whole(segment.text, offset), segment.start + until, exact)
 
     def _number(self, at: int) -> int:
         return bisect_right(self._starts, at, hi=len(self._segments)) - 1
 
 
+def _whole(text: str, start: int) -> int:
+    """An escape is all in or all out: what follows a backslash may have been taken for the first letter of a word."""
+    before = text[max(start - _MOST_QUOTED, 0) : start]
+    if (len(before) - len(before.rstrip("\\"))) % 2 == 0:
+        return start
+    return start + 1 if text[start] in "nrtbf" else start - 1
+
+
+_MOST_QUOTED = 64
 _APART = Segment(BETWEEN, ())

@@ -6,12 +6,15 @@ import re2
 
 from router.classify.views.rewritten import Piece
 
-_SPACED = re2.compile(r"(?:^|[\s])([!-~](?:[ \t\n][!-~]){9,})(?:$|[\s])")
+_SPACED = re2.compile(r"[!-~](?:[ \t\n][!-~]){9,}")
 """Ten single characters: no prose, hardly a table."""
 
 
 def spaced(text: str) -> Iterator[Piece]:
     for match in _SPACED.finditer(text):
-        start, end = match.span(1)
-        for blank in range(start + 1, end, 2):
-            yield Piece(blank, blank + 1, "")
+        start, end = match.span()
+        # The first and the last may belong to words.
+        first = start + 3 if text[max(start - 1, 0) : start].isalnum() else start + 1
+        last = end - 2 if text[end : end + 1].isalnum() else end
+        for blank in range(first, last, 2):
+            yield blank, blank + 1, "", False
