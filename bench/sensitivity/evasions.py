@@ -3,7 +3,6 @@
 import base64
 import html
 import json
-import unicodedata
 import urllib.parse
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -76,6 +75,10 @@ _ALIKE = {
     "A": "АΑ", "B": "ВΒ", "C": "СϹ", "E": "ЕΕ", "H": "НΗ", "I": "ІΙ", "K": "КΚ", "M": "МΜ", "N": "Ν", "O": "ОΟ",
     "P": "РΡ", "S": "Ѕ", "T": "ТΤ", "X": "ХΧ", "Y": "ΥҮ", "Z": "Ζ",
 }  # fmt: skip
+
+
+def _marked(value: str, draw: Random) -> str:
+    return "".join(one + ("\u0301" if one.isalnum() and draw.random() < 0.3 else "") for one in value)
 
 
 def _other_digits(value: str, draw: Random) -> str:
@@ -178,7 +181,7 @@ EVASIONS: dict[str, Hide] = {
     "HTML entities": _value(_entities),
     "base64": _whole(_base64),
     "hex": _whole(_hex),
-    "decomposed accents": _whole(lambda text, draw: unicodedata.normalize("NFD", text.replace("e", "é"))),
+    "combining marks": _value(_marked),
     "escaped in tool arguments": _arguments,
     "JSON in JSON": _nested,
     "text file as data URL": _file,

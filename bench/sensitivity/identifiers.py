@@ -99,13 +99,15 @@ def figures(seen: Sequence[Seen], goals: bool = True, kinds: Sequence[str] = IDE
         told = [hit for one in seen if one.text.context or kind in PLAIN for hit in _hits(one, kind)]
         bare = [hit for one in seen if not one.text.context for hit in _hits(one, kind)]
         shipped = [hit for one in seen if one.text.source == "presidio-evaluator" for hit in _hits(one, kind)]
-        right, wrong = _found(seen, kind)
         yield share("identifiers", kind, "recall", sum(told), len(told), RECALL if goals else None)
         if shipped:
             yield share("identifiers", kind, "recall, presidio's", sum(shipped), len(shipped))
         if bare:
             yield share("identifiers", kind, "recall, bare", sum(bare), len(bare))
+        right, wrong = _found([one for one in seen if one.text.context or kind in PLAIN], kind)
         yield share("identifiers", kind, "precision", right, right + wrong, PRECISION if goals else None)
+        right, wrong = _found(seen, kind)
+        yield share("identifiers", kind, "precision, with bare", right, right + wrong)
 
 
 def misses(seen: Iterable[Seen]) -> Iterator[Miss]:

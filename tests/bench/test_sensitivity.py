@@ -1,0 +1,119 @@
+"""`lowpass bench sensitivity`, as small as it gets: the document that it promises, and a judge that can't be fooled."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from bench.sensitivity import evasions, identifiers
+from bench.sensitivity.figures import Figure, wilson
+from bench.sensitivity.identifiers import Seen, look
+from bench.sensitivity.report import Report, render
+from bench.sensitivity.run import measure
+from bench.sensitivity.sight import fast, sight
+from bench.sensitivity.split import Split, chance
+from router.types.classification import Finding
+from tests.gateway.running import ROOT
+
+
+def bench(*options: str) -> "subprocess.CompletedProcess[str]":
+    argv = [sys.executable, "-m", "router.cli", "bench", "sensitivity", *options]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=55)
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    done = bench("--quick", "--json", "--only", "identifiers,secrets,classes")
+    assert done.returncode == 0, done.stderr
+    return msgspec.json.decode(done.stdout, type=Report)
+
+
+def test_the_document_has_every_kind_with_its_goal(report: Report) -> None:
+    told = {figure.name: figure for figure in report.figures if (figure.part, figure.what) == ("identifiers", "recall")}
+    assert told.keys() == identifiers.MAKERS.keys()
+    assert all(figure.goal == 0.97 and figure.of and figure.passed is not None for figure in told.values())
+    assert all((figure.low or 0) <= figure.value <= (figure.high or 0) for figure in told.values())
+    secrets = [figure for figure in report.figures if (figure.part, figure.what) == ("secrets", "recall")]
+    assert len(secrets) > 25
+    assert (report.split, report.missed) == ("test", {})
+
+
+def test_the_tables_show_what_was_measured_and_nothing_else(report: Report) -> None:
+    text = render(report)
+    assert "| us_ssn |" in text
+    assert "Seen as" in text
+    assert "Hidden" not in text
+    assert "Speed" not in text
+
+
+@pytest.fixture(scope="module")
+def blind() -> Report:
+    return measure(("identifiers", "secrets", "evasions"), quick=True, split=Split.DEV, seeing=sight(()))
+
+
+def test_whoever_sees_nothing_misses_everything(blind: Report) -> None:
+    recalls = [figure for figure in blind.figures if figure.what == "recall" and figure.goal is not None]
+    assert recalls
+    assert all((figure.hits, figure.passed) == (0, False) for figure in recalls)
+    assert sum(times for kind, times in blind.missed.items() if kind.startswith("card: ")) > 10
+    assert "✗ ≥ 0.97" in render(blind)
+    assert set(recalls) <= set(blind.failed)
+
+
+def test_categories_of_misses_hold_no_values(blind: Report) -> None:
+    values = [text.text[one.start : one.end] for text in identifiers.texts(Split.DEV, 5) for one in text.planted]
+    told = "\n".join(blind.missed)
+    assert values
+    assert not [value for value in values if value in told and len(value) > 6]
+
+
+def test_a_card_found_in_something_else_costs_precision() -> None:
+    seen = look(fast(), identifiers.texts(Split.DEV, 3))
+    renamed = [Seen(one.text, tuple(_called_card(hit) for hit in one.findings)) for one in seen]
+    assert _of(identifiers.figures(seen), "email", "precision") == 1
+    assert _of(identifiers.figures(renamed), "card", "precision") < 0.5
+    assert _of(identifiers.figures(renamed), "email", "recall") == 0
+
+
+def test_every_evasion_hides_the_value_from_who_reads_plainly() -> None:
+    for text in evasions.sample(Split.DEV, 1, 0):
+        planted = text.planted[0]
+        for name, hide in evasions.EVASIONS.items():
+            body = hide(text, planted, chance(Split.DEV, name))
+            value = text.text[planted.start : planted.end]
+            assert body is None or name == "JSON in JSON" or value not in str(body), name
+
+
+def test_halves_share_no_sentence_and_no_value() -> None:
+    dev, test = (list(identifiers.texts(split, 10)) for split in Split)
+    assert not {one.text for one in dev} & {one.text for one in test}
+    assert list(identifiers.texts(Split.DEV, 10)) == dev
+
+
+@pytest.mark.parametrize(
+    ("hits", "of", "low", "high"), [(0, 1000, 0, 0.00383), (97, 100, 0.9155, 0.98974), (0, 0, 0, 1)]
+)
+def test_intervals(hits: int, of: int, low: float, high: float) -> None:
+    assert wilson(hits, of) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_an_unknown_part_is_refused() -> None:
+    done = bench("--only", "identifers")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "does not know identifers: choose of identifiers, secrets" in done.stderr
+
+
+def test_check_ends_with_1_where_a_goal_is_missed() -> None:
+    done = bench("--quick", "--only", "secrets", "--check", "--json")
+    failed = [figure for figure in msgspec.json.decode(done.stdout, type=Report).figures if figure.passed is False]
+    assert done.returncode == bool(failed)
+
+
+def _called_card(hit: Finding) -> Finding:
+    return msgspec.structs.replace(hit, detector="identifiers.card")
+
+
+def _of(figures: Iterator[Figure], name: str, what: str) -> float:
+    return next(one.value for one in figures if (one.name, one.what) == (name, what))
