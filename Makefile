@@ -13,7 +13,7 @@ OURSELVES := $(INSTALL) --no-build-isolation --config-settings editable_mode=com
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command 'make lock'
 
-.PHONY: help serve test demo check bench lock litellm-test node-test clean
+.PHONY: help serve test demo check bench lock invariant litellm-test node-test clean
 
 help: ## print these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -24,6 +24,9 @@ serve: .venv/.runtime ## start the gateway with its embedded model on http://127
 test: .venv/.dev .venv-litellm/.installed ## run the whole suite, then LiteLLM's adapter in an environment of its own
 	$(BIN)/python -m pytest $(ARGS)
 	$(LITELLM)/python -m pytest tests/adapters/test_litellm.py
+
+invariant: .venv/.dev ## run the proof that nothing leaves for a forbidden place in full: 12,000 requests
+	LOWPASS_INVARIANT_RUNS=12000 $(BIN)/python -m pytest tests/invariant $(ARGS)
 
 litellm-test: .venv-litellm/.installed ## run the tests of LiteLLM's adapter
 	$(LITELLM)/python -m pytest tests/adapters/test_litellm.py $(ARGS)

@@ -105,21 +105,26 @@ class Judge:
         if not permits(classes[asked.rules.default], place):
             yield "it may not even have the default"
         if not asked.bytes_only:
-            for name in sorted(_binding(asked, readable)):
-                if not permits(classes[name], place):
-                    yield f"it was sent something of {name}"
+            yield from (f"it was sent something of {name}" for name in _refusing(asked, place))
         if asked.region and not place.local and place.region != asked.region:
             yield "the caller wanted another region"
         if not place.local and place.expires_ms is not None and seen.at_ms > place.expires_ms + SLACK_MS:
             yield "its evidence had expired"
 
 
-def _binding(asked: Asked, readable: set[str]) -> set[str]:
-    """Classes that hold whatever was replaced, and what is left of those that were."""
-    found = (asked.planted | asked.session) - readable
-    kept = {name for name in found if asked.rules.classes[name].get("redact", "never") == "never"}
-    left = {asked.rules.classes[name].get("redacted_to") or asked.rules.default for name in found - kept}
-    return kept | left | asked.firm
+def _refusing(asked: Asked, place: Place) -> Iterator[str]:
+    """Classes that the place may not have, whatever stands in the bytes: redacted, or as it is."""
+    for name in sorted(asked.planted | asked.session | asked.firm):
+        demands = asked.rules.classes[name]
+        if permits(demands, place) or (name not in asked.firm and _permits_redacted(asked.rules, demands, place)):
+            continue
+        yield name
+
+
+def _permits_redacted(rules: Rulebook, demands: Demands, place: Place) -> bool:
+    """What is left of a class once everything of it is replaced."""
+    left = demands.get("redacted_to") or rules.default
+    return demands.get("redact", "never") != "never" and permits(rules.classes[left], place)
 
 
 def permits(demands: Demands, place: Place) -> bool:

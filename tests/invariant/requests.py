@@ -106,8 +106,9 @@ def _user(fields: dict[str, Any], piece: str) -> None:
 
 
 def _format(fields: dict[str, Any], piece: str) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "string", "description": piece}}}
-    fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    first = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {}}}}
+    members = fields.setdefault("response_format", first)["json_schema"]["schema"]["properties"]
+    members[f"a{len(members)}"] = {"type": "string", "description": piece}
 
 
 def _unknown(fields: dict[str, Any], piece: str) -> None:

@@ -152,7 +152,7 @@ def _config(random: Random, name: str, url: str, canaries: Mapping[str, tuple[st
         targets=targets,
         routes={route.name: route for route in routes},
         sensitivity=_sensitivity(canaries, rules),
-        budgets=tuple(_budget(f"{url}/{name}/{hook}/x") for hook in rules.webhooks),
+        budgets=tuple(_budget(name, f"{url}/{name}/{hook}/x") for hook in rules.webhooks),
         budget_status=402,
         loops=Loops(enabled=False),
     )
@@ -173,9 +173,10 @@ def _sensitivity(canaries: Mapping[str, tuple[str, ...]], rules: Rulebook) -> Se
     )
 
 
-def _budget(hook: str) -> Budget:
-    shares = (Decimal("0.0001"), Decimal("0.001"))
-    return Budget(id="per-session", limit_usd=Decimal("0.01"), scope="session", soft=True, alerts=shares, webhook=hook)
+def _budget(name: str, hook: str) -> Budget:
+    """Of the world's own: all of them share one store."""
+    shares = (Decimal("0.0001"), Decimal("0.001"), Decimal("0.01"))
+    return Budget(id=name, limit_usd=Decimal("0.01"), scope="session", soft=True, alerts=shares, webhook=hook)
 
 
 def _target(url: str, place: Place) -> Target:
