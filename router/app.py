@@ -270,7 +270,7 @@ class Gateway:
         ready = all(engine.status == "ready" for engine in engines)
         return {
             "ready": ready,
-            "policy": self._pipeline.rules.config.hash,
+            "policy": self._pipeline.rules.in_force.hash,
             "policy_error": self._policy_error,
             "engines": engines,
             "targets": unhealthy,
@@ -316,7 +316,7 @@ class Gateway:
             self._alerts.adopt(change.budgets)
             self._breaker.loops = change.loops
             self._policy_error = ""
-            _log.info("policy %s is in force (%s)", change.path, change.hash)
+            _log.info("policy %s is in force (%s)", change.path, self._pipeline.rules.in_force.hash)
         elif change is not None:
             self._policy_error = str(change)
             self._telemetry.policy_errors += 1

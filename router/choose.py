@@ -10,6 +10,7 @@ from router.budget.pots import Pots
 from router.config.config import Config, Route
 from router.decide.eligible import Gate
 from router.decide.health import Health
+from router.decide.in_force import InForce, in_force
 from router.decide.plan import plan
 from router.decide.strategies import Pinned
 from router.errors import ClientError
@@ -33,6 +34,7 @@ class Rules(Struct, frozen=True):
     """A config, indexed once for all its requests."""
 
     config: Config
+    in_force: InForce
     screen: Screen
     pots: Pots
     routes: Mapping[str, tuple[Route, tuple[Target, ...]]]
@@ -46,7 +48,8 @@ def index(config: Config, secret: Secret) -> Rules:
         for name, route in (dict(config.routes) | pins).items()
     }
     sensitivity = config.sensitivity
-    return Rules(config, Screen(sensitivity, secret), Pots(config.budgets), routes)
+    document = in_force(config.hash, sensitivity.default, sensitivity.classes, config.targets)
+    return Rules(config, document, Screen(sensitivity, secret), Pots(config.budgets), routes)
 
 
 def choose(
@@ -60,14 +63,14 @@ def choose(
     model: str = "",
 ) -> tuple[Decision, Gate]:
     """Of a request that `check` let pass. `model`: a route that the policy sends it to in place of the one it names."""
-    config = rules.config
     route, targets = rules.routes[model] if model else _route(rules, request.model, caller)
     seen, now = screened.classification, now_ms()
     within = partial(fits_thinking, learned=learned)
     gate = Gate(request, caller, seen, rules.screen.guard, screened.redacted, now, health.resting, within)
     estimates = partial(estimate, learned=learned, task=seen.task, at_ms=now)
     chosen = plan(route.name, route.strategy, targets, gate, estimates, draw)
-    return Decision(id=request.id, requested=request.model, policy=config.hash, classification=seen, plan=chosen), gate
+    policy = rules.in_force.hash
+    return Decision(id=request.id, requested=request.model, policy=policy, classification=seen, plan=chosen), gate
 
 
 def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child]) -> Bound:

@@ -16,6 +16,7 @@ from router.dispatch.fold import said
 from router.dispatch.stream import CLIENT_GONE, forward
 from router.dispatch.walk import Answered, Dispatcher, Opened
 from router.errors import ClientError, UpstreamFailure
+from router.ledger.policies import adopted
 from router.ledger.write import record
 from router.refusals import budget_exceeded, loop_detected, no_target, store_down, unknown_budget, upstream_failed
 from router.screen import Screened, Sources
@@ -35,12 +36,14 @@ class Pipeline:
     """Steps 1, 2 and 8 are the HTTP edge's (`router.api`). `adopt` swaps the whole policy between two requests."""
 
     def __init__(self, config: Config, books: Books, sources: Sources, dispatcher: Dispatcher, health: Health) -> None:
-        self.rules: Rules = index(config, sources.secret)
         self.health = health
         self._books, self._sources, self._dispatcher = books, sources, dispatcher
+        self.adopt(config)
 
     def adopt(self, config: Config) -> None:
-        self.rules = index(config, self._sources.secret)
+        self.rules: Rules = index(config, self._sources.secret)
+        policy = self.rules.in_force
+        adopted(self._books.journal, policy.hash, now_ms(), policy.document)
 
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides, and keeps the decision, without calling anyone."""

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from router.config import Config
+from router.decide.in_force import in_force
 from router.ledger.ledger import Ledger
 from router.ledger.query import decision
 from router.report import requests
@@ -73,7 +74,7 @@ def routes(
             egress=written(seen.egress),
             targets=_targets(config, health()),
             engines=msgspec.to_builtins(engines()),
-            policy=config,
+            policy=_in_force(config),
         )
 
     @router.get("/dashboard/requests/{identifier}")
@@ -104,6 +105,12 @@ def _renderer() -> Callable[..., Response]:
         return Response(pages.get_template(template).render(values), status, _HEADERS, media_type="text/html")
 
     return render
+
+
+def _in_force(config: Config) -> str:
+    """The hash that decisions and rows name."""
+    classes = config.sensitivity
+    return in_force(config.hash, classes.default, classes.classes, config.targets).hash
 
 
 def _targets(config: Config, health: Mapping[str, str]) -> list[dict[str, str]]:

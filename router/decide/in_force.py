@@ -25,6 +25,7 @@ class InForce(Struct, frozen=True):
 class Past(Struct, frozen=True):
     """A document read again. `guard` is the same that stood at the door; it can't look into what was sent."""
 
+    default: str
     classes: Mapping[str, Requirements]
     targets: Mapping[str, Target]
     guard: ClassGuard
@@ -44,15 +45,19 @@ class _Document(Struct, frozen=True):
     """`file` is the hash of the policy file."""
 
     file: str
+    default: str
     classes: dict[str, dict[str, Any]]
     targets: dict[str, _Place]
 
 
-def in_force(file: str, classes: Mapping[str, Requirements], targets: Mapping[str, Target]) -> InForce:
-    """Holds no key, no header, no URL. The same policy gives the same document in every process."""
+def in_force(file: str, default: str, classes: Mapping[str, Requirements], targets: Mapping[str, Target]) -> InForce:
+    """`classes` from least to most sensitive; `default` binds whatever is sent.
+
+    Holds no key, no header, no URL. The same policy gives the same document in every process.
+    """
     demands = {name: one.model_dump(mode="json", exclude_defaults=True) for name, one in classes.items()}
     places = {name: _place(target) for name, target in targets.items()}
-    document = msgspec.json.encode(_Document(file, demands, places))
+    document = msgspec.json.encode(_Document(file, default, demands, places))
     return InForce(sha256(document).hexdigest()[:DIGITS], document)
 
 
@@ -61,7 +66,7 @@ def read(document: bytes) -> Past:
     found = msgspec.json.decode(document, type=_Document)
     classes = {name: Requirements.model_validate(one, strict=False) for name, one in found.classes.items()}
     targets = {name: _target(name, place) for name, place in found.targets.items()}
-    return Past(classes, targets, ClassGuard(classes, _blind))
+    return Past(found.default, classes, targets, ClassGuard(classes, _blind))
 
 
 def _place(target: Target) -> _Place:

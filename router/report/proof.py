@@ -67,6 +67,7 @@ class Judge:
         redacted = bool(sent.redacted)
         return (
             _inconsistent(sent, held)
+            or _without(past, classes)
             or _lost(past, held - classes, redacted=redacted)
             or past.guard.refusal(_where(sent, target), classes, at_ms, redacted=redacted)
             or _elsewhere(sent, target)
@@ -91,6 +92,11 @@ def _lost(past: Past, gone: frozenset[str], *, redacted: bool) -> str:
         return f"it held class {_names(gone)}, was not redacted, and was sent without that class"
     kept = {name for name in gone if past.classes[name].redact is Redact.NEVER}
     return f"class {_names(kept)} may not be redacted away" if kept else ""
+
+
+def _without(past: Past, classes: frozenset[str]) -> str:
+    """The default binds always."""
+    return "" if past.default in classes else f"it was sent without class {past.default}, which binds always"
 
 
 def _elsewhere(sent: Sent, target: Target) -> str:

@@ -63,7 +63,7 @@ CLASSES = {
     "eu": Requirements(regions=("eu",)),
     "secret": Requirements(local_only=True),
 }
-POLICY = in_force("0123456789abcdef", CLASSES, TARGETS)
+POLICY = in_force("0123456789abcdef", "internal", CLASSES, TARGETS)
 
 
 class Went(Struct, frozen=True):
@@ -188,6 +188,7 @@ FORGED = {
     "a target that nobody had": ("target = 'nowhere'", "r000000", "no target nowhere"),
     "fewer classes": ("classes = 'internal'", "r000001", "was sent without that class"),
     "a class that nobody had": ("classes = 'public,pii,internal'", "r000001", "no class public"),
+    "not even the default": ("classes = 'pii'", "r000001", "was sent without"),
     "no redaction": ("redacted = 0", "r000003", "was not redacted"),
     "redaction where none is allowed": ("redacted = 1, classes = 'internal'", "r000005", "may not be redacted"),
     "a region that the policy did not state": ("region = 'eu'", "r000001", "its region is said to be eu"),
@@ -229,7 +230,7 @@ def test_of_rows_that_are_alike_only_those_that_broke_a_rule_are_named(ledger: L
 
 
 def test_what_cannot_be_checked_is_never_counted_as_fine(ledger: Ledger) -> None:
-    other = in_force("fedcba9876543210", CLASSES, TARGETS)
+    other = in_force("fedcba9876543210", "internal", CLASSES, TARGETS)
     broken = InForce("ffffffffffffffff", b'{"file": "x"}')
     happened = [Went("internal", "us"), Went("pii", "cn"), *(Went("pii", "cn", policy=one) for one in (other, broken))]
     write(ledger, happened, (POLICY, broken))
@@ -251,9 +252,9 @@ def test_requests_whose_attempts_were_never_written_are_told(ledger: Ledger) -> 
 
 def test_each_row_is_judged_by_the_policy_of_its_own_time(ledger: Ledger) -> None:
     """The policy became stricter, then the same file met another catalog."""
-    strict = in_force("file", {**CLASSES, "internal": Requirements(jurisdictions_not=("CN",))}, TARGETS)
+    strict = in_force("file", "internal", {**CLASSES, "internal": Requirements(jurisdictions_not=("CN",))}, TARGETS)
     moved = structs.replace(TARGETS["cn"], provider=structs.replace(TARGETS["cn"].provider, jurisdiction="SG"))
-    elsewhere = in_force("file", {**CLASSES, "internal": Requirements(jurisdictions_not=("CN",))}, {"cn": moved})
+    elsewhere = in_force("file", "internal", dict(read(strict.document).classes), {"cn": moved})
     assert len({POLICY.hash, strict.hash, elsewhere.hash}) == 3
     happened = [Went("internal", "cn", policy=policy) for policy in (POLICY, strict, elsewhere)]
     write(ledger, happened, (POLICY, strict, elsewhere))
@@ -269,7 +270,7 @@ def test_a_target_that_was_resting_was_sent_nothing(ledger: Ledger) -> None:
 
 def test_a_document_holds_what_the_rule_needs_and_no_secret(ledger: Ledger) -> None:
     assert b"hidden" not in POLICY.document
-    assert in_force("0123456789abcdef", dict(CLASSES), dict(TARGETS)) == POLICY
+    assert in_force("0123456789abcdef", "internal", dict(CLASSES), dict(TARGETS)) == POLICY
     write(ledger, ())
     assert found(ledger, "SELECT hash, adopted_ms FROM policies") == [{"hash": POLICY.hash, "adopted_ms": NOW}]
     with ledger.reading() as connection:
@@ -302,4 +303,4 @@ def test_every_demand_survives_its_document() -> None:
         thinking_cap=7,
     )
     assert all(getattr(every, name) != getattr(Requirements(), name) for name in Requirements.model_fields)
-    assert read(in_force("f", {"every": every}, {}).document).classes == {"every": every}
+    assert read(in_force("f", "internal", {"every": every}, {}).document).classes == {"every": every}
