@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from router.budget.loops.breaker import Breaker
-from router.dispatch.cut import closing, finish
+from router.dispatch.cut import finish
 from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
 from router.dispatch.stream import CLIENT_GONE
@@ -185,7 +185,7 @@ class Settlement:
         if self.translation is not None:
             last = self.translation.feed(finish(opened.first, opened.trial.call)) if opened.stopped else b""
             return last + self.translation.final(usage)
-        return closing(opened.first, opened.trial.call, usage) if opened.stopped else opened.decoder.final(usage)
+        return opened.closing(usage)
 
     def broken(self, failure: Failure) -> bytes:
         if self.translation is not None:

@@ -7,6 +7,7 @@ from router.dispatch.region import in_headers, misplaced, placed
 from router.estimate.fit import Fit
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
+from router.redact.restore import Restorer
 from router.types.attempt import Attempt
 from router.types.call import Call, Reply, StreamDecoder, UpstreamResponse
 from router.types.failure import ErrorKind, Failure
@@ -31,10 +32,11 @@ class Trial:
         now_ms: int,
         clock: Callable[[], float],
         suspend: Callable[[str], object],
-        redacted: bool = False,
+        restorer: Restorer | None = None,
     ) -> None:
         self.step, self.fit, self.call, self._learned, self._suspend = step, fit, call, learned, suspend
-        self.redacted = redacted
+        self.restorer = restorer
+        """Of an answer to a request with placeholders."""
         self.thinking = "none"
         self.status: int | None = None
         self.sent = False
@@ -134,7 +136,7 @@ class Trial:
             model_served=model_served,
             thinking=self.thinking,
             classes=self.classes,
-            redacted=self.redacted and self.sent,
+            redacted=self.restorer is not None and self.sent,
             region=region,
             region_verified=verified,
         )

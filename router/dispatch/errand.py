@@ -6,6 +6,7 @@ from router.decide.eligible import Gate
 from router.dispatch.door import Parcel
 from router.dispatch.purse import Purse
 from router.estimate.fit import Fit
+from router.redact.restore import Restorer
 from router.types.call import Call, UpstreamRequest
 from router.types.plan import Candidate, Plan
 from router.types.redacted import Redacted
@@ -56,6 +57,11 @@ class Errand(Struct, frozen=True):
     def redacted(self, step: Candidate) -> Redacted | None:
         """What this target sees in place of the request; None: the request itself."""
         return self.gate.redacted if step.redacted else None
+
+    def restorer(self, step: Candidate) -> Restorer | None:
+        """Puts the values back into the answer of a target that saw placeholders."""
+        redacted = self.redacted(step)
+        return None if redacted is None else Restorer(redacted.values)
 
     def sent(self, step: Candidate) -> Request:
         """What this target may see."""

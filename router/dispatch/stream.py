@@ -51,6 +51,8 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
         attempt = opened.trial.streamed(decoder, error, stopped=error == STOPPED)
         usage = ending.settle(attempt, error or None)
     await ending.durable()
+    if rest := opened.rest():
+        yield ending.render(rest)
     broken = error not in ("", STOPPED)
     if broken:
         health.failed(opened.step.target.id, trips=TABLE[failure.kind].trips)

@@ -59,6 +59,20 @@ class Opened(Struct, frozen=True):
     def lowered(self) -> tuple[str, ...]:
         return self.trial.fit.lowered
 
+    def restored(self, events: bytes) -> bytes:
+        """With values in the place of placeholders, where the request had some."""
+        restorer = self.trial.restorer
+        return events if restorer is None else restorer.feed(events)
+
+    def rest(self) -> bytes:
+        """What was held back as the possible beginning of a placeholder: sent before the end, whatever that is."""
+        return b"" if self.trial.restorer is None else self.trial.restorer.end()
+
+    def closing(self, usage: bytes) -> bytes:
+        """The last events; `usage` is the JSON usage object of the call's endpoint."""
+        end = closing(self.first, self.trial.call, usage) if self.stopped else self.decoder.final(usage)
+        return self.restored(end)
+
 
 class Dispatcher:
     """Carries errands out: speaks every wire, and sends through the door."""
@@ -106,8 +120,7 @@ class Dispatcher:
         if fit is None:
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
         call, suspend = errand.call(step, fit), self.health.suspend
-        redacted = errand.redacted(step) is not None
-        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, suspend, redacted)
+        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, suspend, errand.restorer(step))
         attempts = purse.attempts
         if not self.health.admit(target.id):
             failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")
@@ -154,7 +167,7 @@ class Dispatcher:
         trial.first_byte()
         reply = adapter.decode(call, body)
         self.health.succeeded(call.target.id)
-        return Answered(trial.answered(reply), reply, trial.step, trial.fit.lowered)
+        return Answered(trial.answered(reply), _restored(trial, reply), trial.step, trial.fit.lowered)
 
     async def _open(
         self, trial: Trial, decoder: StreamDecoder, response: UpstreamResponse, meter: Meter | None
@@ -178,12 +191,12 @@ class Dispatcher:
         fold = Fold(trial.call.endpoint)
         async for events in metered(opened):
             fold.feed(events)
+        fold.feed(opened.rest())
         stopped = opened.stopped
         if not (decoder.finished or stopped):
             raise UpstreamFailure(Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer."))
         opened.response.close()
-        end = closing(opened.first, trial.call, b"null") if stopped else decoder.final(b"null")
-        fold.feed(end)
+        fold.feed(opened.closing(b"null"))
         reply = Reply(body=fold.body(), usage=decoder.usage)
         return Answered(trial.streamed(decoder, stopped=stopped), reply, trial.step, opened.lowered, stopped)
 
@@ -192,15 +205,19 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
     """The events of a stream as they come, as long as what is held for it pays for them."""
     decoder, meter = opened.decoder, opened.meter
     if opened.first:
-        yield opened.first
+        yield opened.restored(opened.first)
     if meter is None:
         async for data in opened.response.chunks():
-            yield decoder.feed(data)
+            yield opened.restored(decoder.feed(data))
         return
     async for data in opened.response.chunks():
-        yield decoder.feed(data)
+        yield opened.restored(decoder.feed(data))
         if meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
             return
+
+
+def _restored(trial: Trial, reply: Reply) -> Reply:
+    return reply if trial.restorer is None else structs.replace(reply, body=trial.restorer.body(reply.body))
 
 
 def without_key(failure: Failure, target: Target) -> Failure:
