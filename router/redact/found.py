@@ -67,16 +67,17 @@ class Text:
     def changed(self) -> bool:
         return bool(self._found)
 
-    def cover(self, start: int, end: int) -> Iterator[str]:
-        """The values that stand there, and are to be replaced from now on. A number is one as a whole."""
+    def cover(self, start: int, end: int) -> Iterator[tuple[str, str]]:
+        """(characters, value) of what stands there and is to be replaced from now on. A number is so as a whole."""
         text = self.slot.text
         self._covered = self._covered or bytearray(len(text))
         for part in self._parts(start, end):
-            value = unescaped(text[part.start : part.end]) if self._json else text[part.start : part.end]
+            spelt = text[part.start : part.end]
+            value = unescaped(spelt) if self._json else spelt
             if value.strip() and self._covered.find(1, part.start, part.end) < 0:
                 self._covered[part.start : part.end] = b"\1" * (part.end - part.start)
                 self._found[part] = value
-                yield value
+                yield spelt, value
 
     def _parts(self, start: int, end: int) -> list[Part]:
         if not self._json:
@@ -95,26 +96,25 @@ class Text:
         return "".join([*pieces, text[at:]])
 
 
-def elsewhere(texts: Sequence[Text], kinds: dict[str, str], values: Iterable[str]) -> None:
-    """Covers `values` wherever they literally stand, in JSON's escapes too; what it so finds is added to `kinds`."""
+def elsewhere(texts: Sequence[Text], kinds: dict[str, str], spelt: Mapping[str, str]) -> None:
+    """Covers what literally stands anywhere else. `spelt`: characters → kind; values so found are added to `kinds`."""
     starts, length = [], 0
     for text in texts:
         starts.append(length)
         length += len(text.slot.text) + 1
     joined = "\0".join([text.slot.text for text in texts])
-    spelt = {form: kinds[value] for value in values for form in _spellings(value)}
     for form in sorted(spelt, key=len, reverse=True):
         for place in _places(joined, form):
             number = bisect_right(starts, place) - 1
             start = place - starts[number]
             if _meant(form, texts[number].slot, start):
-                for value in texts[number].cover(start, start + len(form)):
+                for _, value in texts[number].cover(start, start + len(form)):
                     kinds.setdefault(value, spelt[form])
 
 
-def _spellings(value: str) -> set[str]:
+def spellings(value: str) -> set[str]:
     """As it is, and inside of JSON, of encoders that keep to ASCII too."""
-    return {value, escaped(value)} | (set() if value.isascii() else {dumps(value)[1:-1]})
+    return {value, escaped(value), dumps(value)[1:-1]}
 
 
 def _places(text: str, form: str) -> Iterator[int]:

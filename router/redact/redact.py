@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Raw, structs
 
-from router.redact.found import Mark, Text, elsewhere, marks, merged
+from router.redact.found import Mark, Text, elsewhere, marks, merged, spellings
 from router.redact.placeholder import name
 from router.redact.slots import Slot, encoded, put, slots, tree
 from router.types.classification import Finding
@@ -25,8 +25,8 @@ def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[R
     body, chat = _Form(request.body), None if request.chat is None else _Form(request.chat)
     passages = [Text(Slot(one.path, one.text, None)) for one in request.passages]
     read = body if chat is None else chat
-    kinds, sure = _at(marked, passages, read.texts)
-    elsewhere([*passages, *read.texts, *(body.texts if chat is not None else ())], kinds, sure)
+    kinds, spelt = _at(marked, passages, read.texts)
+    elsewhere([*passages, *read.texts, *(body.texts if chat is not None else ())], kinds, spelt)
     names = name(kinds, key, b"".join([request.raw, *body.said, *(chat.said if chat is not None else ())]))
     written, moved = body.written(names), read.moved(names)
     redacted = structs.replace(
@@ -61,8 +61,8 @@ class _Form:
 
 def _at(
     marked: Mapping[Path, Sequence[Mark]], passages: Sequence[Text], read: Sequence[Text]
-) -> tuple[dict[str, str], list[str]]:
-    """Covers the places of the findings; returns value → kind, and the values that are certainly what was found.
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Covers the places of the findings; returns value → kind, and the same of all spellings to be looked for.
 
     A key and its value have one path: where both could be meant, both are covered, and neither is looked for elsewhere.
     """
@@ -71,16 +71,16 @@ def _at(
         if text.slot.path in marked:
             said.setdefault(text.slot.path, set()).add(text.slot.text)
     kinds: dict[str, str] = {}
-    sure: dict[str, None] = {}
+    spelt: dict[str, str] = {}
     for text in (*passages, *read):
         known = said.get(text.slot.path, ())
         fitting = [mark for mark in marked[text.slot.path] if mark.end <= len(text.slot.text)] if known else []
         for mark in merged(fitting) if text.slot.text in known else ():
-            for value in text.cover(mark.start, mark.end):
+            for form, value in text.cover(mark.start, mark.end):
                 kinds.setdefault(value, mark.kind)
                 if sum(mark.end <= len(one) for one in known) == 1:
-                    sure[value] = None
-    return kinds, list(sure)
+                    spelt |= dict.fromkeys((form, *spellings(value)), kinds[value])
+    return kinds, spelt
 
 
 def _passage(text: Text, names: Mapping[str, str], moved: Mapping[Path, str], passage: Passage) -> Passage:

@@ -22,6 +22,7 @@ _PAIRS = {
 """Marks as they are, and as Markdown, HTML, JSON and links have them."""
 _OPEN = r"\\{0,2}<|&lt;|&#60;|\\{1,2}u003c|%3c"
 _CLOSE = r"\\{0,2}>|&gt;|&#62;|\\{1,2}u003e|%3e"
+_NEVER = r"\b\B"
 _SLASHES = 2
 """Backslashes that Markdown puts before an underscore, itself maybe in JSON."""
 _MARKS = 20
@@ -51,7 +52,7 @@ class Speller:
         self._prefixes = {name[:length] for name in self._values for length in range(len(name) + 1)}
         self._longest = _MARKS + max((len(name) + _SLASHES * name.count("_") for name in self._values), default=0)
         names = "|".join(name.replace("_", rf"\\{{0,{_SLASHES}}}_") for name in self._values)
-        self._pattern: Any = re2.compile(f"(?i)({_OPEN})?({names})({_CLOSE})?")
+        self._pattern: Any = re2.compile(f"(?i)({_OPEN})?({names or _NEVER})({_CLOSE})?")
 
     def in_bytes(self, data: bytes) -> bool:
         """A placeholder may be there."""

@@ -121,6 +121,13 @@ def test_what_holds_no_placeholder_passes_as_it_is() -> None:
     assert restorer.end() == b""
 
 
+def test_without_values_nothing_changes() -> None:
+    restorer, whole = Restorer({}), body(content=f"{MAIL} a_b")
+    assert restorer.body(whole) == whole
+    assert restorer.feed(chunk(content="a_b < c")) == chunk(content="a_b < c")
+    assert restorer.end() == b""
+
+
 def test_only_what_may_be_a_placeholder_waits() -> None:
     restorer = Restorer(VALUES)
     sent = [
