@@ -1,0 +1,124 @@
+"""What an auditor does: explains a request, reads where each class went, and has every row judged again."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.running import Gateway, local, ordered, serving, target, until
+from tests.upstream import Upstream
+
+KEY = "AKIA" + "Z7Q2M4K9XPLTRWVN"
+MAIL = "jane.roe@corp-mail.net"
+
+
+def policy(url: str, **pii: Any) -> dict[str, Any]:
+    targets = {
+        "broken": target(url, "error-500@broken", region="us"),
+        "chinese": target(url, "normal", flavour="deepseek", provider="deepseek", region="cn"),
+        "american": target(url, "normal", region="us"),
+        "home": local(url, "normal"),
+    }
+    routes = {"auto": ordered("chinese", "broken", "american", "home"), "far": ordered("chinese", "american")}
+    classes = {
+        "internal": {},
+        "pii": {"jurisdictions_not": ["CN"], **pii},
+        "secret": {"local_only": True},
+    }
+    detectors = [{"kind": "identifiers", "class": "pii"}, {"kind": "secrets", "class": "secret"}]
+    sensitivity = {"default": "internal", "classes": classes, "detectors": detectors}
+    return {"version": 1, "targets": targets, "routes": routes, "sensitivity": sensitivity}
+
+
+def egress(gateway: Gateway) -> tuple[int, dict[str, Any]]:
+    status, output = gateway.lowpass("report", "egress", "--json")
+    return status, json.loads(output)
+
+
+def test_every_attempt_of_a_gateway_is_judged_again_and_none_broke_a_rule(tmp_path: Path, upstream: Upstream) -> None:
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        for stream in (False, True):
+            for text in ("Hello.", f"Write to {MAIL}.", f"My key is {KEY}.", f"{MAIL} has the key {KEY}."):
+                assert gateway.chat("auto", text, {"x-lowpass-session": text[:5]}, stream=stream).status == 200
+        assert gateway.chat("far", f"My key is {KEY}.").status == 403
+        before = gateway.get("/health/ready").json["policy"]
+        gateway.write_policy(policy(upstream.url, redact="needed"))
+        until(lambda: gateway.get("/health/ready").json["policy"] != before)
+        assert gateway.chat("chinese", f"Write to {MAIL}.").status == 200
+        until(lambda: not gateway.rows("SELECT * FROM requests WHERE state = 'held'"))
+        attempts = gateway.rows("SELECT classes, region_source, target FROM attempts")
+        served = gateway.get("/v1/reports/egress").json
+    status, found = egress(gateway)
+    assert (status, found["sound"], found["totals"]["unchecked"]) == (0, True, 0), found["note"]
+    assert found["totals"]["attempts"] == len(attempts)
+    assert served["rows"] == found["rows"]
+    assert gateway.rows("SELECT DISTINCT policy FROM requests WHERE policy NOT IN (SELECT hash FROM policies)") == []
+    went = {(row["class"], row["target"], row["redacted"]) for row in found["rows"] if row["attempts"]}
+    assert went == {
+        ("internal", "chinese", "no"),
+        ("pii", "broken", "no"),
+        ("pii", "american", "no"),
+        ("pii", "chinese", "yes"),
+        ("secret", "home", "no"),
+    }
+    assert {(row["class"], row["refused"]) for row in found["rows"] if row["refused"]} == {("secret", 1)}
+    assert MAIL not in json.dumps(found)
+
+
+@pytest.mark.parametrize("change", ["target = 'chinese'", "classes = 'internal'", "redacted = 1, target = 'chinese'"])
+def test_whoever_changes_a_row_is_found_out(tmp_path: Path, upstream: Upstream, change: str) -> None:
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        identifier = gateway.chat("american", f"Write to {MAIL}.").headers["x-request-id"]
+        gateway.settled(identifier)
+    assert egress(gateway)[0] == 0
+    with sqlite3.connect(gateway.ledger) as connection:
+        connection.execute(f"UPDATE attempts SET {change}")  # noqa: S608 - of this file
+    status, found = egress(gateway)
+    assert (status, found["sound"], found["totals"]["violations"]) == (1, False, 1)
+    assert [row["request"] for row in found["below"][0]["rows"]] == [identifier]
+    status, table = gateway.lowpass("report", "egress")
+    assert status == 1
+    assert "1 violation." in table
+
+
+def test_explain_tells_where_each_finding_is_and_never_what(tmp_path: Path, upstream: Upstream) -> None:
+    gateway, asked = Gateway(tmp_path, policy(upstream.url, redact="needed")), tmp_path / "request.json"
+    text = f"Write to {MAIL}, please."
+    content = [{"type": "text", "text": "Hi"}, {"type": "text", "text": text}]
+    body = {"model": "auto", "messages": [{"role": "user", "content": content}], "metadata": {KEY: "x", "team": KEY}}
+    asked.write_text(json.dumps(body))
+    status, output = gateway.lowpass("explain", str(asked), "--json", "--policy", str(gateway.policy))
+    assert status == 0, output
+    found = json.loads(output)
+    mail = next(one for one in found["findings"] if one["data_class"] == "pii")
+    assert mail["path"] == ["messages", 0, "content", 1, "text"]
+    assert text[mail["start"] : mail["end"]] == MAIL
+    assert all(set(one["path"]) <= {"metadata", "*"} for one in found["findings"] if one["data_class"] == "secret")
+    causes = {(cause["data_class"], cause["by"]) for cause in found["classification"]["causes"]}
+    assert ("internal", "default") in causes
+    assert {name for name, _ in causes} == set(found["classification"]["classes"]) == {"internal", "pii", "secret"}
+    _, table = gateway.lowpass("explain", str(asked), "--policy", str(gateway.policy))
+    (line,) = [line for line in table.splitlines() if "messages[0].content[1].text" in line]
+    assert f"{mail['start']}–{mail['end']}" in line
+    for printed in (output, table):
+        assert MAIL not in printed
+        assert KEY not in printed
+    assert upstream.requests == []
+
+
+def test_a_kept_decision_counts_what_was_found_and_says_no_place(tmp_path: Path, upstream: Upstream) -> None:
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        reply = gateway.chat("auto", f"Write to {MAIL} or {MAIL}, and to j.doe@corp-mail.net.")
+        kept = gateway.get(f"/v1/decisions/{reply.headers['x-lowpass-decision']}").json
+        row = gateway.settled(reply.headers["x-request-id"])
+    assert kept["classification"]["classes"] == ["internal", "pii"]
+    (counted,) = [cause for cause in kept["classification"]["causes"] if cause["data_class"] == "pii"]
+    assert counted["by"].startswith("identifiers.")
+    assert counted["count"] in (2, 3)
+    assert "findings" not in kept["classification"]
+    assert {one["target"]: one["reason"] for one in kept["dropped"]} == {"chinese": "data_class"}
+    assert [one["redacted"] for one in kept["considered"]] == [False] * 3
+    assert (row["classes"], row["policy"]) == ("internal,pii", kept["policy"])
+    assert [one["region_source"] for one in row["attempts"]] == ["asserted"] * len(row["attempts"])
