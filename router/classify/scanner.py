@@ -1,4 +1,4 @@
-"""All patterns of all detectors over one text: one pass tells which of them have anything to look at, and only those look."""
+"""All patterns of all detectors over one text: one pass tells which have anything to look at, the others rest."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

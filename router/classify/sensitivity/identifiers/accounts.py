@@ -41,7 +41,8 @@ def _iban(text: str, start: int, end: int) -> Iterator[Span]:
     start, _ = trimmed(text, start, end)
     start += 4 * (text[start : start + 4].upper() == "IBAN")
     number, last = _characters(text, start, _LENGTH[text[start : start + 2].upper()])
-    if number and not text[last : last + 1].isalnum() and mod_97_10.is_valid(number[4:] + number[:4]):
+    dump = text[start].islower() and text[last : last + 1] == " " and text[last + 1 : last + 2].isalnum()
+    if number and not (dump or text[last : last + 1].isalnum()) and mod_97_10.is_valid(number[4:] + number[:4]):
         yield Span(start, last)
 
 

@@ -23,17 +23,18 @@ _SHAPES = (
     rf"[35-6]\d{{3}}{GAP}\d{{6}}{GAP}\d{{4,5}}",
     rf"\d(?:{GAP}\d){{11,18}}",
 )
-"""In one piece, in fours, as American Express and Diners print it; digit by digit, where any digit may begin a candidate,
-or the automaton would have to remember which of the last ones did."""
+"""In one piece, in fours, as American Express and Diners print it; digit by digit, where any digit may begin a
+candidate, or the automaton would have to remember which of the last ones did."""
 _ISSUERS = re2.compile(
     r"4(?:\d{12}|\d{15}|\d{18})"  # Visa
     r"|5[1-5]\d{14}|222[1-9]\d{12}|22[3-9]\d{13}|2[3-6]\d{14}|27[01]\d{13}|2720\d{12}"  # Mastercard
     r"|3[47]\d{13}"  # American Express
     r"|(?:6011|64[4-9]\d|65\d\d)\d{12,15}"  # Discover
-    r"|3(?:0[0-59]\d|[689]\d\d)\d{10,15}"  # Diners Club
+    r"|3(?:0[0-59]\d|[689]\d\d)(?:\d{10}|\d{12})"  # Diners Club
     r"|35\d{14,17}|(?:2131|1800)\d{11}"  # JCB
     r"|(?:62|81)\d{14,17}"  # UnionPay
-    r"|(?:50|5[6-8]|6[0-9])\d{10,17}|0604\d{8,15}"  # Maestro, RuPay, Elo, Verve
+    r"|(?:50[123]\d|5[6-8]\d\d|6304|6390|6759|676[1-3]|0604)\d{8,15}"  # Maestro
+    r"|(?:50|6[035])\d{14}"  # RuPay, Elo, Verve
     r"|220[0-4]\d{12,15}|9792\d{12}|8699\d{11}"  # Mir, Troy, Voyager
 )
 _FEWEST = 12

@@ -12,7 +12,8 @@ def _mostly_digits(number: str) -> bool:
 FORMS = (
     beside(
         "passport",
-        "passports? | reisepass | reisepassnummer | passnummer | passeport | pasaporte | passaporto | paspoort | pass-?nr"
+        "passports? | reisepass | reisepassnummer | passnummer | passeport | pasaporte | passaporto | paspoort"
+        " | pass-?nr"
         " | passaporte | 护照 | パスポート | паспорт",
         r"(?i)[A-Z]{1,3} ?\d{6,8}[A-Z]?|\d{8,9}|[CFGHJK][0-9CFGHJKLMNPRTVWXYZ]{8}|\d{2}[A-Z]{2}\d{5}",
         _mostly_digits,
@@ -20,10 +21,12 @@ FORMS = (
     ),
     beside(
         "driving_licence",
-        "driv(?:er'?s?|er’s|ing) (?:licen[cs]e|permit) | driver_license | licen[cs]e (?:number|no\\.?) | dl(?: ?(?:number|no\\.?|#))?"
+        "driv(?:er'?s?|er’s|ing) (?:licen[cs]e|permit) | driver_license | licen[cs]e (?:number|no\\.?)"
+        " | dl(?: ?(?:number|no\\.?|#))?"
         " | führerschein | führerscheinnummer | permis de conduire | permiso de conducir | carnet de conducir"
         " | patente di guida | rijbewijs",
-        r"(?i)[A-Z]\d{3}[ -]?\d{3,4}[ -]?\d{2,4}(?:[ -]?\d{1,4})?|[A-Z]{1,2}\d{5,13}|\d{7,12}[A-Z]?|[A-Z9]{5}\d{6}[A-Z9]{2}\d?[A-Z]{2}"
+        r"(?i)[A-Z]\d{3}[ -]?\d{3,4}[ -]?\d{2,4}(?:[ -]?\d{1,4})?|[A-Z]{1,2}\d{5,13}|\d{7,12}[A-Z]?"
+        r"|[A-Z9]{5}\d{6}[A-Z9]{2}\d?[A-Z]{2}"
         r"|[A-Z]\d{2}[0-9A-Z]{6,8}",
         reach=_REACH,
     ),

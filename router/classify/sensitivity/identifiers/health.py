@@ -55,7 +55,8 @@ FORMS = (
     ),
     beside(
         "health_record",
-        "mrn | medical record(?: ?(?:number|no\\.?|#))? | patient (?:id|number|no\\.?) | patienten-?(?:nr\\.?|nummer|id)"
+        "mrn | medical record(?: ?(?:number|no\\.?|#))? | patient (?:id|number|no\\.?)"
+        " | patienten-?(?:nr\\.?|nummer|id)"
         " | chart (?:number|no\\.?) | hospital number | numéro de dossier",
         r"[0-9A-Za-z]{1,4}-?\d{4,12}|\d{3,4}(?:-\d{2,4}){1,3}",
         _some_digits,
@@ -63,8 +64,10 @@ FORMS = (
     ),
     beside(
         "insurance",
-        "member (?:id|number|no\\.?) | subscriber (?:id|number) | (?:insurance )?policy (?:id|number|no\\.?|#) | insurance (?:id|number|no\\.?)"
-        " | group (?:number|no\\.?) | medicaid(?: (?:id|number|no\\.?))? | health plan | numéro d'assuré | número de póliza"
+        "member (?:id|number|no\\.?) | subscriber (?:id|number) | (?:insurance )?policy (?:id|number|no\\.?|#)"
+        " | insurance (?:id|number|no\\.?)"
+        " | group (?:number|no\\.?) | medicaid(?: (?:id|number|no\\.?))? | health plan"
+        " | numéro d'assuré | número de póliza"
         " | versicherungsschein\\w*",
         r"[0-9A-Za-z]{1,5}(?:-?[0-9A-Za-z]{2,6}){0,3}-?\d{3,12}",
         _some_digits,

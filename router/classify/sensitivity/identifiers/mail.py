@@ -23,7 +23,7 @@ _SHARED = ("git", "hg", "svn")
 def _email(text: str, start: int, end: int) -> Iterator[Span]:
     while text[start] in ".'%":
         start += 1
-    if not (_in_url(text, start) or _is_code(text, start, end)):
+    if not (text[start - 1 : start].isalnum() or _in_url(text, start) or _is_code(text, start, end)):
         yield Span(start, end)
 
 

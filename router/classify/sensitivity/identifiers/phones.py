@@ -1,5 +1,7 @@
-"""Telephone numbers: international, as nations print them, or beside a word. Numbering plans are not asked: many numbers
-that people write are in none."""
+"""Telephone numbers: international, as nations print them, or beside a word.
+
+Numbering plans are not asked: many numbers that people write are in none.
+"""
 
 from collections.abc import Iterator
 
@@ -32,22 +34,25 @@ _PLAIN = r"\b0[1-9]\d{8,9}\b"
 _NUMBER = rf"\(?\d(?:[{_SPACE}{_DASH}./()]{{0,2}}\d){{6,14}}{_EXTENSION}"
 _DATE = re2.compile(r"^(?:[0-3]?\d[./-][01]?\d[./-](?:19|20)?\d\d|(?:19|20)\d\d[./-][01]?\d[./-][0-3]?\d)(?:\D|$)")
 _NOT_TELEPHONE = re2.compile(
-    r"(?i)(?:\b|_)(?:isbn|issn|ean|upc|gtin|sku|skus|asin|part|item|model|serial|s/n|order|invoice|ref|reference|ticket|case"
-    r"|tracking|shipment|parcel|batch|lot|build|version|product|article|id|no\.?|nr\.?|number|ssn|sin|date)"
+    r"(?i)(?:\b|_)(?:isbn|issn|arxiv|doi|p/n|s/n|ean|upc|gtin|skus?|asin|part|item|model|serial|order|invoice|ref|reference"
+    r"|ticket|case|tracking|shipment|parcel|batch|lot|build|version|product|article|id|no\.?|nr\.?|number|ssn|sin|date|see"
+    r"|returned|returns|size|code|count|value|key|total|amount|hash|pin|tx|transaction|request|session|job|row|replaces)"
     r"[\s:#=.\"'-]*(?:is|was)?[\s:#=.\"']*$"
 )
 _BEFORE = 24
-_SSN_SHAPES = ((3, 2, 4), (3, 3, 3))
+_OTHER_SHAPES = ((3, 2, 4), (3, 3, 3), (3, 4, 2))
 """Of other numbers of nine digits, and of parts."""
 _ONE_GAP = {ord(gap): " " for gap in " \u00a0\u202f\u2010\u2011\u2012\u2013-./()+,;"} | {ord("e"): "x", ord("#"): "x"}
 _FEWEST_WITHOUT_WORD = 9
+_BINDS = ("_", "-", ".", "/")
+_JOINS = (" ", "-", ".", "/")
+_HEX_LETTERS = tuple("abcdefABCDEF")
 _USUAL = range(8, 12)
 
 
 def _international(text: str, start: int, end: int) -> Iterator[Span]:
     number = text[start:end]
-    decimal = number.count(".") == 1 and compact(number.replace(".", "")) == number.replace(".", "").lstrip("+")
-    if not (_inside(text, start, end) or decimal) and sum(_groups(number)) >= _FEWEST_WITHOUT_WORD:
+    if sum(_groups(number)) >= _FEWEST_WITHOUT_WORD and not (_inside(text, start, end) or _is_decimal(number)):
         yield Span(start, end)
 
 
@@ -55,9 +60,9 @@ def _national(text: str, start: int, end: int) -> Iterator[Span]:
     number = text[start:end]
     groups = _groups(number)
     fewest = _FEWEST_WITHOUT_WORD - ("-" in number and " " in number)
-    if sum(groups) < fewest or groups in _SSN_SHAPES:
+    if sum(groups) < fewest or groups in _OTHER_SHAPES:
         return
-    if not (_inside(text, start, end) or _is_date(number) or _named_otherwise(text, start)):
+    if not (_inside(text, start, end) or _is_decimal(number) or _is_date(number) or _named_otherwise(text, start)):
         yield Span(start, end)
 
 
@@ -73,7 +78,7 @@ def _said(number: str) -> bool:
 
 
 def _said_weakly(number: str) -> bool:
-    """ "Call" and "reach" stand beside many numbers: this one has a telephone's length, and is not round."""
+    """Words like "call" stand beside many numbers: this one has a telephone's length, and is not round."""
     digits = sum(_groups(number))
     return _said(number) and digits in _USUAL and not number.endswith("000")
 
@@ -81,6 +86,11 @@ def _said_weakly(number: str) -> bool:
 def _groups(number: str) -> tuple[int, ...]:
     """Of digits, without the extension."""
     return tuple(map(len, number.lower().translate(_ONE_GAP).partition("x")[0].split()))
+
+
+def _is_decimal(number: str) -> bool:
+    whole, point, rest = number.lstrip("+").partition(".")
+    return bool(point) and whole.isdigit() and rest.isdigit()
 
 
 def _is_date(number: str) -> bool:
@@ -93,22 +103,32 @@ def _named_otherwise(text: str, start: int) -> bool:
 
 def _inside(text: str, start: int, end: int) -> bool:
     """Digits go on, with or without a gap."""
-    before, after = text[max(0, start - 2) : start], text[end : end + 2]
-    goes_on = after[:1].isalnum() or ((after[:1] in tuple("-./") or after[:1] == " ") and after[1:].isdigit())
-    return (
-        goes_on
-        or before[-1:].isalnum()
-        or before[-1:] in ("_", "-", ".", "/")
-        or (before[-1:] == " " and before[:1].isdigit())
-    )
+    before, after = text[max(0, start - 2) : start], text[end : end + 3]
+    return _ends_in_number(before) or after[:1].isalnum() or (after[:1] in _JOINS and _begins_number(after[1:]))
+
+
+def _ends_in_number(before: str) -> bool:
+    return before[-1:].isalnum() or before[-1:] in _BINDS or (before[-1:] == " " and before[:1].isdigit())
+
+
+def _begins_number(after: str) -> bool:
+    """Or a byte of a dump."""
+    return after[:1].isdigit() or (after[:1] in _HEX_LETTERS and after[1:].isdigit())
 
 
 _WORDS = (
-    "(?:tele)?phones? | tel\\.? | mobile | cell ?(?:phone)? | fax | telefone? | telefono | teléfono | téléphone | telefoon | telefon"
-    " | telefonnummer | rufnummer | handy | handynummer | mobil | móvil | celular | cellulare | portable | mobiel | tlf\\.?"
-    " | whatsapp | hotline | voicemail | pager | 電話 | 电话 | 手机 | 전화 | телефон"
+    "(?:tele)?phones? | tel\\.? | mobile | cell ?(?:phone)? | fax | contact number | whatsapp | hotline | voicemail"
+    " | pager | telefone? | telefono | teléfono | téléphone | telefoon | telefon | telefonnummer | rufnummer | handy"
+    " | handynummer | mobil | móvil | celular | cellulare | portable | mobiel | tlf\\.? | 電話 | 电话 | 手机 | 전화"
+    " | телефон"
 )
-_WEAK_WORDS = "call | calling | reach | contact | dial | ring | text | sms | office | my number | (?:his|her|new|their|our|your) number"
+_CALL = (
+    "(?:call(?:ing|ed)?|reach(?:ed|able)?|contact(?:ed)?|ring|text(?:ed)?|dial(?:l?ed)?|sms)"
+    "(?: (?:me|us|him|her|them))?"
+)
+_CALL_AT = rf"{_CALL}(?: [\pL'-]+){{0,4}}? (?:at|on|via|under)"
+_TIGHT, _LOOSE = 3, 20
+"""Characters between such a word and its number."""
 
 FORMS = (
     Form("phone", _INTERNATIONAL, _international),
@@ -118,5 +138,7 @@ FORMS = (
     Form("phone", _BRACKETED, _national),
     Form("phone", _PLAIN, _plain),
     Form("phone", any_of(_WORDS), near(_NUMBER, _said, FAR)),
-    Form("phone", any_of(_WEAK_WORDS), near(_NUMBER, _said_weakly, FAR)),
+    Form("phone", any_of(_CALL), near(_NUMBER, _said_weakly, _TIGHT, before=0)),
+    Form("phone", any_of(_CALL_AT), near(_NUMBER, _said_weakly, _LOOSE, before=0)),
+    Form("phone", any_of("office | (?:my|his|her|new|their|our|your) number"), near(_NUMBER, _said_weakly, _LOOSE)),
 )

@@ -23,6 +23,9 @@ _BEFORE = 24
 NEAR, FAR = 24, 60
 """Characters after a word in which a number may begin: without a checksum, with one."""
 
+NATIONAL = r"national id(?:entity|entification)?(?: (?:number|no\.?))? | (?:personal|citizen) (?:id|number)"
+"""What people call their state's number, whatever its name is."""
+
 Valid = Callable[[str], bool]
 """Of a number without its gaps."""
 
@@ -73,14 +76,24 @@ def shaped(valid: Valid = always) -> Confirm:
 
 
 def _in_row(text: str, start: int, end: int) -> bool:
-    """Groups of digits among more such groups, as in a card's number."""
-    before, after = text[max(0, start - 2) : start], text[end : end + 2]
-    in_row = (before[:1].isdigit() and before[1:] == " ") or (after[:1] == " " and after[1:].isdigit())
-    return in_row and " " in text[start:end]
+    """Groups of digits among more such groups, as in a card's number or a dump."""
+    return " " in text[start:end] and (_group_before(text, start) or _group_after(text, end))
 
 
-def near(number: str, valid: Valid, reach: int) -> Confirm:
-    """What matched is a word: the numbers after it, or one right before it. `valid`: of a number as it is written."""
+def _group_before(text: str, start: int) -> bool:
+    return text[start - 1 : start] == " " and text[start - 2 : start - 1].isdigit()
+
+
+def _group_after(text: str, end: int) -> bool:
+    group = text[end + 1 : end + 5]
+    return text[end : end + 1] == " " and (group[:1].isdigit() or (_HEX.issuperset(group) and not group.isalpha()))
+
+
+def near(number: str, valid: Valid, reach: int, before: int = _BEFORE) -> Confirm:
+    """What matched is a word: the numbers after it, or those right before it. `valid`: of a number as it is written.
+
+    Within a short reach only the first: without a checksum the next one may be anything.
+    """
     pattern = re2.compile(whole(number))
 
     def within(text: str, first: int, last: int) -> Iterator[Span]:
@@ -93,7 +106,7 @@ def near(number: str, valid: Valid, reach: int) -> Confirm:
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         after = tuple(within(text, end, end + reach))
-        yield from after or within(text, max(0, start - _BEFORE), start)
+        yield from after[: None if reach >= FAR else 1] or within(text, max(0, start - before), start)
 
     return confirm
 

@@ -7,7 +7,7 @@ from stdnum.cl import rut
 from stdnum.mx import curp
 
 from router.classify.detector import Form
-from router.classify.sensitivity.identifiers.surroundings import GAP, NEAR, beside, shaped, whole
+from router.classify.sensitivity.identifiers.surroundings import GAP, NATIONAL, NEAR, beside, shaped, whole
 
 _DASH = r"[\x{2010}-\x{2013}-]"
 
@@ -25,7 +25,10 @@ FORMS = (
     beside("itin", "itin | taxpayer id(?:entification)?", rf"9\d{{2}}{GAP}?[5-9]\d{GAP}?\d{{4}}"),
     Form("sin", whole(r"[1-9]\d{2}(?:-\d{3}-| \d{3} )\d{3}"), shaped(luhn.is_valid)),
     beside(
-        "sin", "sin | social insurance | assurance sociale | nas", rf"\d{{3}}{GAP}?\d{{3}}{GAP}?\d{{3}}", luhn.is_valid
+        "sin",
+        f"sin | social security | social insurance | assurance sociale | nas | {NATIONAL}",
+        rf"\d{{3}}{GAP}?\d{{3}}{GAP}?\d{{3}}",
+        luhn.is_valid,
     ),
     Form("curp", whole(r"(?i)[A-Z]{4}\d{6}[HMX][A-Z]{5}[0-9A-Z]\d"), shaped(curp.is_valid)),
     Form("cpf", whole(r"\d{3}\.\d{3}\.\d{3}[-/.]\d{2}|\d{9}-?\d{2}"), shaped(cpf.is_valid)),

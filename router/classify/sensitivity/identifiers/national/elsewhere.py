@@ -10,7 +10,7 @@ from stdnum.tr import tckimlik
 from stdnum.za import idnr
 
 from router.classify.detector import Form
-from router.classify.sensitivity.identifiers.surroundings import GAP, beside, shaped, whole
+from router.classify.sensitivity.identifiers.surroundings import GAP, NATIONAL, beside, shaped, whole
 
 _DAY = r"(?:0[1-9]|[12]\d|3[01])"
 _MONTH = r"(?:0[1-9]|1[0-2])"
@@ -62,6 +62,8 @@ FORMS = (
     Form("nric", whole(r"(?i)[STFGM]\d{7}[A-Z]"), shaped(_nric)),
     beside("tfn", "tfn | tax file", rf"\d{{2,3}}{GAP}?\d{{3}}{GAP}?\d{{3}}", tfn.is_valid),
     Form("za_id", whole(rf"\d\d{_MONTH}{_DAY} ?\d{{4}} ?[01][89]\d"), shaped(idnr.is_valid)),
-    Form("tckn", whole(r"[1-9]\d{9}[02468]"), shaped(tckimlik.is_valid)),
+    beside(
+        "tckn", f"tckn | t\\.?c\\.? kimlik | kimlik | turkish id | {NATIONAL}", r"[1-9]\d{9}[02468]", tckimlik.is_valid
+    ),
     beside("teudat_zehut", "teudat zehut | תעודת זהות | israeli id", r"\d{9}", teudat_zehut.is_valid),
 )

@@ -9,7 +9,7 @@ from stdnum.nl import bsn
 from stdnum.pt import nif
 
 from router.classify.detector import Form
-from router.classify.sensitivity.identifiers.surroundings import GAP, beside, shaped, whole
+from router.classify.sensitivity.identifiers.surroundings import GAP, NATIONAL, beside, shaped, whole
 
 _DAY = r"(?:0[1-9]|[12]\d|3[01])"
 _NINO = rf"\d{{2}}{GAP}?\d{{2}}{GAP}?\d{{2}}{GAP}?"
@@ -30,7 +30,10 @@ FORMS = (
         shaped(nn.is_valid),
     ),
     beside(
-        "bsn", "bsn | burgerservicenummer | sofi-?nummer | citizen service", rf"\d(?:{GAP}?\d){{7,8}}", bsn.is_valid
+        "bsn",
+        f"bsn | burgerservicenummer | sofi-?nummer | citizen service | {NATIONAL}",
+        rf"\d(?:{GAP}?\d){{7,8}}",
+        bsn.is_valid,
     ),
     Form("dni", whole(r"(?i)\d{8}[ -]?[A-HJ-NP-TV-Z]|\d{2}\.\d{3}\.\d{3}-?[A-HJ-NP-TV-Z]"), shaped(dni.is_valid)),
     Form("nie", whole(r"(?i)[XYZ][ -]?\d{7}[ -]?[A-HJ-NP-TV-Z]"), shaped(nie.is_valid)),
