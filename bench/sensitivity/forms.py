@@ -4,6 +4,7 @@ import re
 
 from router.types.classification import Finding
 
+_PLACE = r"location|place|gpe|loc|address"
 _FORMS = {
     "card": r"card|credit_card|pan|payment_card",
     "iban": r"iban",
@@ -23,7 +24,8 @@ _FORMS = {
     "pl_pesel": r"(pl_)?pesel",
     "br_cpf": r"(br_)?cpf",
     "person": r"person|name|names",
-    "location": r"location|place|gpe|loc|address",
+    "location": _PLACE,
+    "address": _PLACE,
     "organisation": r"organi[sz]ation|org|company",
 }
 _SECRETS = "secrets."
@@ -41,5 +43,6 @@ def is_identifier(finding: Finding) -> bool:
 
 
 _NAMED = {kind: re.compile(pattern) for kind, pattern in _FORMS.items()}
-NAME_KINDS = ("person", "location", "organisation")
+NAME_KINDS = ("person", "location", "address", "organisation")
+"""An address is a place that few models know as one: it is counted apart."""
 IDENTIFIER_KINDS = tuple(kind for kind in _FORMS if kind not in NAME_KINDS)

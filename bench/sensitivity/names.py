@@ -7,7 +7,7 @@ from time import perf_counter
 
 from bench.sensitivity.figures import Figure, amount, share
 from bench.sensitivity.forms import NAME_KINDS, is_kind
-from bench.sensitivity.identifiers import Seen, covers
+from bench.sensitivity.identifiers import Miss, Seen, covers
 from bench.sensitivity.sentences import Text, presidio, templates
 from bench.sensitivity.sight import Sight, request, said
 from bench.sensitivity.split import Split, chance
@@ -21,17 +21,28 @@ def texts(split: Split, count: int) -> list[Text]:
     return list(islice(presidio(split, chance(split, "names"), templates(split)), count))
 
 
-def figures(seeing: Sight, every: Sequence[Text], goals: bool = True) -> Iterator[Figure]:
-    """One request after the other, each read by the model's own process. Of times: the wall's, warm."""
-    seen, ms = asyncio.run(_read(seeing, every))
+def look(seeing: Sight, every: Sequence[Text]) -> tuple[list[Seen], float]:
+    """One request after the other, each read by the model's own process, and the wall's ms of one, warm."""
+    return asyncio.run(_read(seeing, every))
+
+
+def figures(seen: Sequence[Seen], ms: float, goals: bool = True) -> Iterator[Figure]:
     for kind in NAME_KINDS:
         planted = [(one, value) for one in seen for value in one.text.planted if value.kind == kind]
         found = [_lies(one, kind, value.start, value.end) for one, value in planted]
         said_so = [(one, hit) for one in seen for hit in one.findings if is_kind(hit, kind)]
         right = [_on(one, kind, hit.start, hit.end) for one, hit in said_so]
         yield share("names", kind, "recall", sum(found), len(found), RECALL if goals and kind == "person" else None)
-        yield share("names", kind, "precision", sum(right), len(right))
+        if kind != "address":
+            yield share("names", kind, "precision", sum(right), len(right))
     yield amount("names", "a sentence", "wall ms", ms)
+
+
+def misses(seen: Sequence[Seen]) -> Iterator[Miss]:
+    for one in seen:
+        for value in one.text.planted:
+            if value.kind in NAME_KINDS and not _lies(one, value.kind, value.start, value.end):
+                yield Miss(value.kind, value.notation, one.text.source)
 
 
 async def _read(seeing: Sight, every: Sequence[Text]) -> tuple[list[Seen], float]:
@@ -55,4 +66,6 @@ def _lies(seen: Seen, kind: str, start: int, end: int) -> bool:
 
 
 def _on(seen: Seen, kind: str, start: int, end: int) -> bool:
-    return any(one.kind == kind and one.start < end and start < one.end for one in seen.text.planted)
+    """An address is a place as well."""
+    kinds = (kind, "address") if kind == "location" else (kind,)
+    return any(one.kind in kinds and one.start < end and start < one.end for one in seen.text.planted)

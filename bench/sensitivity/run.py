@@ -3,13 +3,13 @@
 import platform
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 
 from msgspec import Struct
 
 from bench.cpu import model
-from bench.sensitivity import classes, evasions, harmless, identifiers, names, secrets, speed
+from bench.sensitivity import adverse, classes, evasions, harmless, identifiers, names, secrets, speed
 from bench.sensitivity.figures import Figure, share
 from bench.sensitivity.forms import is_identifier
 from bench.sensitivity.identifiers import Miss, Seen, look
@@ -59,7 +59,7 @@ def measure(only: Collection[str], quick: bool, split: Split = Split.TEST, seein
         kinds=run.seeing.kinds,
         absent=run.seeing.absent | run.absent,
         sizes=run.sizes,
-        figures=(*run.figures, run.failures()),
+        figures=(*run.figures, *run.failures()),
         confusion=run.confusion,
         missed=run.missed() if split is Split.DEV else {},
     )
@@ -105,23 +105,25 @@ class Run:
         seeing = sight([NAMES])
         self.absent |= seeing.absent
         if seeing.kinds:
-            texts = names.texts(self._split, self._size.named)
-            self._add("names", len(texts), names.figures(seeing, texts))
+            seen, ms = names.look(seeing, names.texts(self._split, self._size.named))
+            self._add("names", len(seen), names.figures(seen, ms))
+            self._note(names.misses(seen))
 
     def speed(self) -> None:
         self.figures += speed.usual(self.seeing, self._size.rounds)
 
     def adverse(self) -> None:
-        self.figures += speed.adverse(self.seeing, 1 + (self._size.adverse is None), self._size.adverse)
+        self.figures += adverse.figures(self.seeing, 1 + (self._size.adverse is None), self._size.adverse)
 
     def classes(self) -> None:
         every = classes.judged(self.seeing, self._split, self._size.classes)
         self._add("classes", len(every), classes.figures(every))
         self.confusion = classes.confusion(every)
 
-    def failures(self) -> Figure:
-        name = "requests in which a detector failed"
-        return share("failures", name, "share", self.seeing.failed, self.seeing.asked, 0.0, at_least=False)
+    def failures(self) -> Iterator[Figure]:
+        if self.seeing.asked:
+            name = "requests in which a detector failed"
+            yield share("failures", name, "share", self.seeing.failed, self.seeing.asked, 0.0, at_least=False)
 
     def missed(self) -> dict[str, int]:
         return dict(self._misses)

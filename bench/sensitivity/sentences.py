@@ -76,7 +76,7 @@ def filled(template: str, fill: Callable[[str], tuple[str, Value]], source: str,
 
 
 def presidio(split: Split, draw: Random, lines: Sequence[str]) -> Iterator[Text]:
-    """Endlessly: the lines in turn, each with another person."""
+    """Endlessly: the lines in turn."""
     while True:
         for line in lines:
             fill = Gaps(split, draw)
@@ -84,7 +84,7 @@ def presidio(split: Split, draw: Random, lines: Sequence[str]) -> Iterator[Text]
 
 
 class Gaps:
-    """Fills the gaps of one template with one person; each name in it that returns is somebody else's."""
+    """Fills the gaps of one template, each from another person. The notation of what is no identifier is its gap."""
 
     def __init__(self, split: Split, draw: Random) -> None:
         self._split, self._draw = split, draw
@@ -95,8 +95,8 @@ class Gaps:
             return kind, maker(self._draw)
         kind, write = _OTHERS[gap]
         if gap in ("organization", "company") and self._draw.random() < 0.7:
-            return kind, Value(self._draw.choice(companies(self._split)))
-        return kind, Value(write(self._draw.choice(people(self._split)), self._draw))
+            return kind, Value(self._draw.choice(companies(self._split)), gap)
+        return kind, Value(write(self._draw.choice(people(self._split)), self._draw), gap)
 
 
 def _address(person: Person, draw: Random) -> str:
@@ -130,10 +130,10 @@ _OTHERS: dict[str, tuple[str, Callable[[Person, Random], str]]] = {
     ),
     **dict.fromkeys(("last_name", "last_name_male", "last_name_female"), ("person", lambda one, draw: one.last)),
     **dict.fromkeys(("prefix", "prefix_male", "prefix_female"), ("", lambda one, draw: one.title)),
-    "address": ("location", _address),
+    "address": ("address", _address),
     "city": ("location", lambda one, draw: one.city),
     "country": ("location", lambda one, draw: one.country),
-    "street_name": ("location", lambda one, draw: re.sub(r"[\d/.-]+\w?$|^\d+", "", one.street).strip()),
+    "street_name": ("address", lambda one, draw: re.sub(r"[\d/.-]+\w?$|^\d+", "", one.street).strip()),
     "secondary_address": ("", _flat),
     "building_number": ("", _number),
     "state_abbr": ("", lambda one, draw: one.state_code),
