@@ -10,7 +10,9 @@ from router.classify.views.rewritten import Piece
 LEAST = 16
 """Characters: twelve bytes of base64 are a short e-mail address; words are rarely as long."""
 _SNIFFED = 64
-_RUN = re2.compile(r"[0-9A-Za-z+/_-]{16,}(?:\r?\n[0-9A-Za-z+/_-]+)*={0,2}|\b(?:[0-9A-Fa-f]{2}[ :]){11,}[0-9A-Fa-f]{2}\b")
+_RUN = re2.compile(
+    r"[0-9A-Za-z+/_-]{16,}(?:\r?\n[0-9A-Za-z+/_-]+)*={0,2}|\b(?:[0-9A-Fa-f]{2}[ :]){11,}[0-9A-Fa-f]{2}\b"
+)
 _BETWEEN = str.maketrans("", "", " :\r\n")
 _SEPARATORS = str.maketrans("/-_+\r\n", "      ")
 _HEX = "0123456789abcdefABCDEF"

@@ -15,7 +15,7 @@ _BACKSLASH = re.compile(
 _QUOTED = re.compile(r"=(?:40|\r?\n|[2-7][0-9A-F](?:=[2-7][0-9A-F])+)")
 _NAMED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "0": "\0"}
 """Escapes of JSON and of most languages; before any other character the backslash is left out."""
-_MOST = 0x10FFFF
+_MOST, _HALVES, _UNKNOWN = 0x10FFFF, range(0xD800, 0xE000), "\ufffd"
 
 
 def escapes(text: str) -> list[Piece]:
@@ -40,7 +40,7 @@ class _Meanings(dict[str, str]):
 
 def _percent(found: str) -> str:
     if found[1] == "u":
-        return chr(int(found[2:], 16))
+        return _character(int(found[2:], 16))
     return bytes.fromhex(found.replace("%", "")).decode("utf-8", "replace")
 
 
@@ -63,7 +63,12 @@ def _unicode(found: str) -> str:
     units = [int(one, 16) for one in (first, second.lstrip("\\u")) if one]
     if len(units) == 2:
         return b"".join(unit.to_bytes(2, "big") for unit in units).decode("utf-16-be", "replace")
-    return chr(min(units[0], _MOST))
+    return _character(units[0])
+
+
+def _character(code: int) -> str:
+    """Half of a character is none, and can't be encoded."""
+    return _UNKNOWN if code in _HALVES or code > _MOST else chr(code)
 
 
 def _quoted(found: str) -> str:

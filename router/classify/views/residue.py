@@ -11,6 +11,7 @@ from router.types.request import Passage
 _encode = msgspec.json.encode
 _HEAD = 32
 """Bytes of a passage that are looked for; the rest is compared. A long needle is slow to prepare."""
+_TRIES = 4
 _EFFORT = 8
 """So many times the body is searched at most: texts that are not where they are expected stay in the residue."""
 _EMPTY = b'""'
@@ -54,10 +55,21 @@ def _found(raw: bytes, passages: Sequence[Passage]) -> Iterator[tuple[int, int]]
             sent = encode_basestring_ascii(passage.text).encode()
         root = passage.path[0] if passage.path else ""
         start = ends.get(root, 0)
-        at = raw.find(sent[:_HEAD], start)
+        at = _find(raw, sent, start)
         left -= (len(raw) if at < 0 else at) - start
         if left < 0:
             return
-        if at >= 0 and raw.startswith(sent, at):
+        if at >= 0:
             ends[root] = at + len(sent)
             yield at, ends[root]
+
+
+def _find(raw: bytes, sent: bytes, start: int) -> int:
+    """Some texts begin alike."""
+    head = sent[:_HEAD]
+    for _ in range(_TRIES):
+        start = raw.find(head, start)
+        if start < 0 or raw.startswith(sent, start):
+            return start
+        start += 1
+    return -1

@@ -1,0 +1,197 @@
+"""What is scanned of a request, and where a hit is said to be."""
+
+import base64
+import json
+import re
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.classify.views import Place, TooMuch, View, body_views, views
+from router.types.request import Passage, Path
+from tests.classify.looking import KEY
+
+VALUE = re.compile(r"AKIA[0-9A-Z]{16}")
+FIRST, SECOND = ("messages", 0, "content"), ("messages", 1, "content")
+
+
+def passages(*texts: str) -> list[Passage]:
+    return [Passage(("messages", number, "content"), text, "user") for number, text in enumerate(texts)]
+
+
+def places(looks: Iterable[View]) -> list[Place]:
+    """Of all keys, as a scan would see them."""
+    found = (view.locate(*match.span()) for view in looks for match in VALUE.finditer(view.text))
+    return list(dict.fromkeys(place for place in found if place is not None))
+
+
+def test_ordinary_text_has_one_view() -> None:
+    said = passages("What is the capital of France?", "Paris, I think; is it?\n\nYes: 100 km or so – naïve.")
+    assert len(list(views(said, json.dumps({"messages": [one.text for one in said]}).encode()))) == 1
+
+
+def test_every_passage_stands_apart() -> None:
+    (view,) = views(passages("one", "two"), b"")
+    assert not re.search(r"one\s*two", view.text.split("onetwo")[0])
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ((f"a {KEY} b",), (FIRST, 2, 22, True)),
+        (("x", f"{KEY}"), (SECOND, 0, 20, True)),
+        (("", "", f"{KEY}"), (("messages", 2, "content"), 0, 20, True)),
+        ((f"a {KEY[:5]}", f"{KEY[5:]} b"), (FIRST, 2, 7, False)),
+        ((f"{'a ' * 200}{KEY[:5]}", f"{KEY[5:]}{' b' * 200}"), (FIRST, 400, 405, False)),
+        ((f"a \u200b{KEY[:5]}\u200b\u200d{KEY[5:]}\u200b b",), (FIRST, 3, 25, True)),
+        ((f"a {KEY[:5]}%41{KEY[6:]}".replace(KEY[5], "%41", 0),), (FIRST, 2, 24, True)),
+        (("a \\u0041" + KEY[1:],), (FIRST, 2, 27, True)),
+        (("a\\n" + KEY,), (FIRST, 3, 23, True)),
+        (("a " + base64.b64encode(f"is {KEY}.".encode()).decode(),), (FIRST, 2, 34, False)),
+    ],
+)
+def test_a_hit_is_said_where_it_is(texts: tuple[str, ...], expected: tuple[Path, int, int, bool]) -> None:
+    assert places(views(passages(*texts), b"")) == [Place(*expected)]
+
+
+def test_what_no_passage_shows_has_no_path() -> None:
+    said = passages("hello")
+    raw = json.dumps({"messages": [{"role": "user", "content": "hello"}], "n": KEY}).encode()
+    (place,) = places(views(said, raw))
+    assert (place.path, place.exact) == ((), False)
+
+
+@pytest.mark.parametrize("dump", [json.dumps, lambda body: json.dumps(body, ensure_ascii=False, indent=2)])
+@pytest.mark.parametrize("text", ["short", 'a "quoted"\n\\ line \x7f', "größer 你好 😀", "x" * 5_000])
+def test_what_the_passages_show_is_not_shown_again(dump: object, text: str) -> None:
+    body = {"tools": [{"name": f"{text} tool"}], "messages": [{"content": f"{text} {KEY}"}], "user": text}
+    said = [
+        Passage(FIRST, f"{text} {KEY}"),
+        Passage(("tools", 0, "name"), f"{text} tool"),
+        Passage(("user",), text),
+    ]
+    view = next(iter(views(said, dump(body).encode())))  # type: ignore[operator]
+    assert view.text.count(KEY) == 1
+    assert view.text.count(text) == 3
+
+
+def test_only_what_is_near_a_piece_is_looked_at_again() -> None:
+    plain, odd = views(passages(f"{KEY} " + "words " * 1_000 + "a%20b" + " words" * 1_000), b"")
+    assert len(odd.text) < len(plain.text) / 10
+    assert KEY not in odd.text
+
+
+def test_a_long_value_around_a_piece_is_not_lost() -> None:
+    token = re.compile("tok_[a-z]{900}")
+    text = "tok_" + "abc" * 150 + "\u200b" + "abc" * 150
+    found = [view.locate(*match.span()) for view in views(passages(text), b"") for match in token.finditer(view.text)]
+    part = [view for view in views(passages(text), b"") if "tok_" in view.text]
+    assert found or len(part) == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"not JSON", b"\xff\xfe", b'{"a": 1', b'"text"', b"{}" * 9])
+def test_every_body_can_be_looked_at(body: bytes) -> None:
+    list(body_views(body))
+    assert places(body_views(body + KEY.encode()))
+
+
+def test_media_are_left_out_of_a_body() -> None:
+    picture = "data:image/png;base64," + base64.b64encode(b"\x89PNG" + bytes(range(256)) * 40).decode()
+    body = {"messages": [{"content": [{"image_url": {"url": picture}}, {"source": {"data": picture[22:]}}]}]}
+    (view,) = body_views(json.dumps(body).encode())
+    assert len(view.text) < 500
+
+
+def test_a_picture_is_no_place_to_hide() -> None:
+    text = base64.b64encode(f"{'words ' * 400}{KEY}".encode()).decode()
+    for body in ({"url": f"data:image/png;base64,{text}"}, {"data": text}, {"anything": text}):
+        assert places(body_views(json.dumps(body).encode()))
+        assert places(views([], json.dumps(body).encode()))
+
+
+HOSTILE = {
+    "percent signs": "%" * 1_000_000,
+    "percent": "a%41" * 250_000,
+    "backslashes": "\\" * 1_000_000,
+    "escapes": 'a\\"' * 330_000,
+    "entities": "&#65;" * 200_000,
+    "ampersands": "&a" * 500_000,
+    "zero width": "\u200b" * 1_000_000,
+    "laced": "a\u200b" * 500_000,
+    "base64": "A" * 1_000_000,
+    "words of base64": "QUtJQUlPU0ZPRE5O " * 60_000,
+    "hex": "41" * 500_000,
+    "spaced": "a " * 500_000,
+    "brackets": "[" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_text_grows(name: str) -> None:
+    """Nothing that is decoded is longer than it was written, so that a megabyte stays one."""
+    looks = list(views(passages(HOSTILE[name]), b""))
+    assert len(looks) < 4
+    assert all(len(view.text) <= len(HOSTILE[name]) for view in looks)
+
+
+def test_more_layers_than_anybody_wraps_are_too_many() -> None:
+    wrapped = "%" + "25" * 20 + "41"
+    with pytest.raises(TooMuch) as error:
+        list(views(passages(wrapped), b""))
+    assert wrapped not in str(error.value)
+
+
+MARKS = [
+    "\u200b",
+    "%20",
+    "%25",
+    "&#32;",
+    "\\n",
+    "\\\\",
+    "\\u0020",
+    "=\n",
+    "é",
+    "е",
+    "４",
+    "😀",
+    " ",
+    "\n",
+    '"',
+    "words " * 60,
+]
+WRITTEN = [
+    KEY,
+    "\u200b".join(KEY),
+    "".join(f"%{ord(one):02x}" for one in KEY),
+    "".join(f"\\u{ord(one):04x}" for one in KEY),
+    "".join(f"&#{ord(one)};" for one in KEY),
+    "".join(chr(ord(one) + 0xFEE0) for one in KEY),
+    base64.b64encode(f"is {KEY}".encode()).decode(),
+    KEY[:7],
+    KEY[7:],
+]
+TEXTS = st.lists(st.sampled_from(MARKS + WRITTEN) | st.text(max_size=6), max_size=8).map("".join)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(TEXTS, min_size=1, max_size=4))
+def test_places_never_lie(texts: list[str]) -> None:
+    said = passages(*texts)
+    for place in places(views(said, b"")):
+        text = texts[int(place.path[1])]
+        assert 0 <= place.start < place.end <= len(text)
+        if place.exact:
+            # What would be replaced is a key by itself, and nothing of it is left behind.
+            assert places(views(passages(text[place.start : place.end]), b""))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(TEXTS, max_size=4), st.text(max_size=20), st.booleans())
+def test_a_plain_value_is_found_whatever_is_around_it(texts: list[str], around: str, ascii_only: bool) -> None:
+    planted = [*texts, f"{around}. {KEY} .{around}"]
+    said = passages(*planted)
+    raw = json.dumps({"messages": [{"content": text} for text in planted]}, ensure_ascii=ascii_only).encode()
+    start = len(around) + 2
+    assert Place(("messages", len(texts), "content"), start, start + len(KEY)) in places(views(said, raw))
