@@ -10,7 +10,10 @@ from router.classify.sensitivity.keywords import Keywords
 from router.classify.sensitivity.markings import Markings
 from router.classify.sensitivity.patterns import Patterns
 from router.classify.sensitivity.secrets import Secrets
+from router.classify.sensitivity.source_code import SourceCode
 
-Detector = Annotated[Secrets | Identifiers | Keywords | Patterns | Markings | Names, Field(discriminator="kind")]
+Detector = Annotated[
+    Secrets | Identifiers | Keywords | Patterns | Markings | SourceCode | Names, Field(discriminator="kind")
+]
 
-__all__ = ["Detector", "Identifiers", "Keywords", "Markings", "Names", "Patterns", "Secrets"]
+__all__ = ["Detector", "Identifiers", "Keywords", "Markings", "Names", "Patterns", "Secrets", "SourceCode"]

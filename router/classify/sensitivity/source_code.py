@@ -1,0 +1,82 @@
+"""Source code: blocks of lines that only a program has, diffs, and the headers of licences.
+
+Not code: what is named in a sentence, JSON, logs, stack traces, Markdown, HTML, configuration files, lists of commands,
+a query of one line. A query or a shell script of several lines is code, as is a diff, whatever it changes.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import re2
+from pydantic import BaseModel, ConfigDict, Field
+
+from router.classify.detector import Form, Span
+from router.classify.sensitivity.code_lines import LICENCE, LINE
+from router.types.classification import Finding
+
+_FIRST_LINE = rf"\A(?s:.*?){LINE}"
+"""At most one match a text, so that its lines are looked at once."""
+_FIND_LINE = re2.compile(LINE.encode())
+_REST = re2.compile(rb"(?:\r?\n(?:[ \t]+[^\s][^\n]*|[\])}][^\n]*|end))*")
+"""What goes on below a line of code: indented, or closing it."""
+_QUOTED_BY_TRACES = (b'  File "', b".go:")
+"""A stack trace quotes a line of code, or a call, for each of its places."""
+_MOST_BETWEEN = 6
+"""Lines between two that surely are code, of the same block: comments, lists, texts."""
+_LEAST_SURE, _LEAST_SHARE = 2, 0.3
+"""Of a block's lines, those that surely are code."""
+
+
+class _Block(NamedTuple):
+    """Offsets in bytes."""
+
+    start: int
+    end: int
+    sure: int
+
+
+class SourceCode(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+    kind: Literal["source_code"]
+    data_class: str = Field(alias="class")
+    min_lines: int = Field(3, ge=2, le=1_000, description="Fewer lines together are a mention, not code.")
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return (Form("block", _FIRST_LINE, self._blocks), Form("licence", LICENCE))
+
+    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+        return own
+
+    def _blocks(self, text: str, start: int, end: int) -> Iterator[Span]:
+        encoded = text.encode("utf-8", "replace")
+        byte = character = 0
+        for block in _together(encoded):
+            body = encoded[block.start : block.end]
+            lines = 1 + body.count(b"\n") - body.count(b"\n\n")
+            sure = block.sure - sum(map(body.count, _QUOTED_BY_TRACES))
+            if lines >= self.min_lines and sure >= max(_LEAST_SURE, _LEAST_SHARE * lines):
+                character += len(encoded[byte : block.start].decode())
+                first, byte = character, block.end
+                character += len(body.decode())
+                yield Span(first, character)
+
+
+def _together(encoded: bytes) -> Iterator[_Block]:
+    """Lines of code that lie close to each other."""
+    start = end = sure = 0
+    for match in _FIND_LINE.finditer(encoded):
+        first, last = match.span()
+        stop = encoded.find(b"\n", last)
+        stop = stop if stop >= 0 else len(encoded)
+        if sure and first > end and encoded.count(b"\n", end, first) > _MOST_BETWEEN:
+            yield _Block(start, _rest(encoded, end, first), sure)
+            sure = 0
+        start = start if sure else first
+        end, sure = stop, sure + 1
+    if sure:
+        yield _Block(start, _rest(encoded, end, len(encoded)), sure)
+
+
+def _rest(encoded: bytes, end: int, limit: int) -> int:
+    return int(_REST.match(encoded, end, limit).end())
