@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from router.budget.loops.breaker import Breaker
+from router.decide.health import SUSPENSION_S
 from router.dispatch.cut import finish
 from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
@@ -12,6 +13,7 @@ from router.dispatch.stream import CLIENT_GONE
 from router.dispatch.walk import Opened
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
+from router.ledger.incident import region_mismatches
 from router.ledger.write import Outcome, birth, reroute, settle
 from router.refusals import ledger_down, store_down, stream_error
 from router.telemetry import Telemetry
@@ -144,6 +146,7 @@ class Settlement:
                 for account in self._bound.accounts:
                     books.touch(account)
             settle(books.journal, self._request.id, self._outcome(status, error, cost, overrun))
+            region_mismatches(books.journal, purse.attempts, now_ms(), SUSPENSION_S)
             books.telemetry.settled(self._route, status, purse.attempts)
             sent = bool(purse.attempts)
             books.breaker.settled(self._request, self._caller, cost=cost, sent=sent, answer=self.answer)
