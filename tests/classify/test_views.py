@@ -64,7 +64,7 @@ def test_what_no_passage_shows_has_no_path() -> None:
 
 
 @pytest.mark.parametrize("dump", [json.dumps, lambda body: json.dumps(body, ensure_ascii=False, indent=2)])
-@pytest.mark.parametrize("text", ["short", 'a "quoted"\n\\ line \x7f', "größer 你好 😀", "x" * 5_000])
+@pytest.mark.parametrize("text", ["short", 'a "quoted"\n\\ line', "größer 你好 😀", "x" * 5_000])
 def test_what_the_passages_show_is_not_shown_again(dump: object, text: str) -> None:
     body = {"tools": [{"name": f"{text} tool"}], "messages": [{"content": f"{text} {KEY}"}], "user": text}
     said = [
