@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bench.sensitivity.figures import Figure, share
 from bench.sensitivity.forms import IDENTIFIER_KINDS, is_kind
@@ -12,6 +12,7 @@ from bench.sensitivity.sight import CONTENT, Sight, said
 from bench.sensitivity.split import Split, chance, half
 from bench.sensitivity.texts import blocks
 from bench.sensitivity.values import Maker, Value, ids
+from bench.sensitivity.values.phones import unseen
 from router.types.classification import Finding
 
 RECALL, PRECISION = 0.97, 0.95
@@ -31,6 +32,10 @@ MAKERS: dict[str, Maker] = {
 }
 PLAIN = ("card", "iban", "email", "ip")
 """They say themselves what they are: without context they are promised all the same."""
+
+
+UNSEEN = "unseen"
+"""Notations that the dev half does not have: telephones of other countries. Reported apart."""
 
 
 class Seen(Struct, frozen=True):
@@ -57,6 +62,9 @@ def texts(split: Split, each: int) -> Iterator[Text]:
     for kind in MAKERS:
         yield from _enough(carried(split, kind, kind), kind, each)
         yield from _enough(carried(split, kind, "bare"), kind, each // 2)
+    if split is Split.TEST:
+        abroad = carried(split, "phone", "phone", unseen)
+        yield from (structs.replace(text, source=UNSEEN) for text in _enough(abroad, "phone", each))
 
 
 def nameless(split: Split, count: int) -> Iterator[Text]:
@@ -66,16 +74,16 @@ def nameless(split: Split, count: int) -> Iterator[Text]:
     return islice(presidio(split, chance(split, "nameless"), lines), count)
 
 
-def carried(split: Split, kind: str, carriers: str) -> Iterator[Text]:
+def carried(split: Split, kind: str, carriers: str, maker: Maker | None = None) -> Iterator[Text]:
     """Endlessly: a value of the kind in each carrier in turn."""
-    draw = chance(split, "carried", kind, carriers)
+    draw, make = chance(split, "carried", kind, carriers), maker or MAKERS[kind]
     while True:
         for block in half(blocks("carriers")[carriers], split):
             gaps = Gaps(split, draw)
 
             def fill(gap: str, gaps: Gaps = gaps) -> tuple[str, Value]:
                 if gap == "v":
-                    return kind, MAKERS[kind](draw)
+                    return kind, make(draw)
                 return "", gaps(gap)[1]
 
             yield filled(block, fill, "bare" if carriers == "bare" else "own", carriers != "bare")
@@ -96,12 +104,15 @@ def look(seeing: Sight, every: Iterable[Text]) -> list[Seen]:
 
 def figures(seen: Sequence[Seen], goals: bool = True, kinds: Sequence[str] = IDENTIFIER_KINDS) -> Iterator[Figure]:
     for kind in kinds:
-        told = [hit for one in seen if one.text.context or kind in PLAIN for hit in _hits(one, kind)]
+        known = [one for one in seen if one.text.source != UNSEEN]
+        told = [hit for one in known if one.text.context or kind in PLAIN for hit in _hits(one, kind)]
         bare = [hit for one in seen if not one.text.context for hit in _hits(one, kind)]
         shipped = [hit for one in seen if one.text.source == "presidio-evaluator" for hit in _hits(one, kind)]
         yield share("identifiers", kind, "recall", sum(told), len(told), RECALL if goals else None)
         if shipped:
             yield share("identifiers", kind, "recall, presidio's", sum(shipped), len(shipped))
+        if abroad := [hit for one in seen if one.text.source == UNSEEN for hit in _hits(one, kind)]:
+            yield share("identifiers", kind, "recall, unseen", sum(abroad), len(abroad))
         if bare:
             yield share("identifiers", kind, "recall, bare", sum(bare), len(bare))
         right, wrong = _found([one for one in seen if one.text.context or kind in PLAIN], kind)
