@@ -74,18 +74,21 @@ class _Place:
 
 
 class _Share:
-    """Some of the forms, in one automaton."""
+    """Some of the forms, in one automaton; none, where they are too large for that."""
 
     def __init__(self, forms: Sequence[_Compiled]) -> None:
         self._forms = forms
-        self._set = re2.Set.SearchSet()
+        self._set: Any = re2.Set.SearchSet()
         for pattern in (*(form.pattern.pattern for form in forms), _ALWAYS):
             self._set.Add(pattern)
-        self._set.Compile()
+        try:
+            self._set.Compile()
+        except re2.error:
+            self._set = None
 
     def present(self, encoded: bytes) -> Sequence[_Compiled]:
         """The forms that match anywhere; all, where RE2 could not tell."""
-        matched = self._set.Match(encoded)
+        matched = self._set and self._set.Match(encoded)
         return [self._forms[number] for number in sorted(matched)[:-1]] if matched else self._forms
 
 

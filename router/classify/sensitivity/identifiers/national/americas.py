@@ -1,8 +1,8 @@
 """United States, Canada, Mexico, Brazil, Argentina, Chile."""
 
-from stdnum import luhn
 from stdnum.ar import cuit
 from stdnum.br import cpf
+from stdnum.ca import sin
 from stdnum.cl import rut
 from stdnum.mx import curp
 
@@ -23,12 +23,12 @@ FORMS = (
     beside("ssn", "social", r"[0-8]\d{8}", _ssn, NEAR),
     Form("itin", whole(rf"9\d{{2}}{_DASH}[5-9]\d{_DASH}\d{{4}}"), shaped()),
     beside("itin", "itin | taxpayer id(?:entification)?", rf"9\d{{2}}{GAP}?[5-9]\d{GAP}?\d{{4}}"),
-    Form("sin", whole(r"[1-9]\d{2}(?:-\d{3}-| \d{3} )\d{3}"), shaped(luhn.is_valid)),
+    Form("sin", whole(r"[1-79]\d{2}(?:-\d{3}-| \d{3} )\d{3}"), shaped(sin.is_valid)),
     beside(
         "sin",
         f"sin | social security | social insurance | assurance sociale | nas | {NATIONAL}",
         rf"\d{{3}}{GAP}?\d{{3}}{GAP}?\d{{3}}",
-        luhn.is_valid,
+        sin.is_valid,
     ),
     Form("curp", whole(r"(?i)[A-Z]{4}\d{6}[HMX][A-Z]{5}[0-9A-Z]\d"), shaped(curp.is_valid)),
     Form("cpf", whole(r"\d{3}\.\d{3}\.\d{3}[-/.]\d{2}|\d{9}-?\d{2}"), shaped(cpf.is_valid)),

@@ -53,7 +53,9 @@ def _my_number(digits: str) -> bool:
 
 FORMS = (
     Form("aadhaar", whole(r"[2-9]\d{3}(?: \d{4} |-\d{4}-)\d{4}"), shaped(aadhaar.is_valid)),
-    beside("aadhaar", "aadha+r | uidai | uid | आधार", rf"[2-9]\d{{3}}{GAP}?\d{{4}}{GAP}?\d{{4}}", aadhaar.is_valid),
+    beside(
+        "aadhaar", f"aadha+r | uidai | आधार | {NATIONAL}", rf"[2-9]\d{{3}}{GAP}?\d{{4}}{GAP}?\d{{4}}", aadhaar.is_valid
+    ),
     Form("pan", whole(r"[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z]"), shaped(pan.is_valid)),
     Form("resident_id", whole(rf"[1-8]\d{{5}}(?:19|20)\d\d{_MONTH}{_DAY}\d{{3}}[\dXx]"), shaped(_resident)),
     Form("rrn", whole(rf"\d\d{_MONTH}{_DAY}-[0-9]\d{{6}}"), shaped(_rrn)),
