@@ -45,9 +45,9 @@ def _rows() -> list[Row]:
 
 
 def decide(path: Path, request: str) -> Decision:
-    """`request`: words, maybe behind a header or "(image)"."""
+    """`request`: words, with \\n between lines, maybe behind a header or "(image)"."""
     header, image, words = re.fullmatch(r"(?:`x-lowpass-data-class: (\w+)` )?(\(image\) )?(.+)", request).groups()  # type: ignore[union-attr]
-    content: list[object] = [{"type": "text", "text": words.strip('"').replace("{key}", AWS_KEY)}]
+    content: list[object] = [{"type": "text", "text": words.strip('"').replace("{key}", AWS_KEY).replace("\\n", "\n")}]
     if image:
         content.append({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}})
     headers = ((b"x-lowpass-data-class", header.encode()),) if header else ()
