@@ -1,18 +1,14 @@
 """`lowpass`: every command. Imports happen inside the commands, so that the shell stays fast."""
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from router.terminal import echo_json, fail, ledger_of, settings_of, show, tell_problems, writing
+
 if TYPE_CHECKING:
-    from router.errors import ConfigError
-    from router.ledger.connection import Connection
-    from router.ledger.ledger import Ledger
     from router.settings import Settings
 
 app = typer.Typer(
@@ -43,11 +39,11 @@ def serve(
     from router.server import StartError, run
 
     try:
-        run(_settings(policy, host, port, workers))
+        run(settings_of(policy, host, port, workers))
     except StartError as error:
-        _fail(str(error))
+        fail(str(error))
     except ConfigError as error:
-        _problems(error)
+        tell_problems(error)
 
 
 @app.command()
@@ -61,11 +57,11 @@ def check(
     from router.app import inspect_policy
 
     if prices:
-        _check_prices(_settings(policy), days, as_json)
-    path = _settings(policy).policy
+        _check_prices(settings_of(policy), days, as_json)
+    path = settings_of(policy).policy
     problems = inspect_policy(path)
     if as_json:
-        _echo_json({"policy": str(path), "problems": problems})
+        echo_json({"policy": str(path), "problems": problems})
     else:
         for problem in problems:
             typer.echo(str(problem))
@@ -79,10 +75,10 @@ def _check_prices(settings: "Settings", days: int, as_json: bool) -> NoReturn:
     from router.app import compare_prices, recompute_ledger
 
     found = compare_prices(days)
-    with _ledger(settings) as ledger:
+    with ledger_of(settings) as ledger:
         again = recompute_ledger(ledger) if ledger.exists() else None
     if as_json:
-        _echo_json({"prices": found, "ledger": again})
+        echo_json({"prices": found, "ledger": again})
     else:
         lines = [*found.disagreements, *found.stale, found, *([*again.changed, again] if again else ())]
         typer.echo("\n".join(map(str, lines)))
@@ -102,14 +98,14 @@ def explain(
 
     try:
         body = sys.stdin.buffer.read() if str(request) == "-" else request.read_bytes()
-        explained = explain_request(_settings(policy).policy, body)
+        explained = explain_request(settings_of(policy).policy, body)
     except OSError as error:
-        _fail(f"{request} can't be read: {error.strerror}")
+        fail(f"{request} can't be read: {error.strerror}")
     except ClientError as error:
-        _fail(f"{request}: {error.message}")
+        fail(f"{request}: {error.message}")
     except ConfigError as error:
-        _problems(error)
-    _echo_json(explained) if as_json else _print(table(explained))
+        tell_problems(error)
+    echo_json(explained) if as_json else show(table(explained))
 
 
 @app.command()
@@ -127,25 +123,25 @@ def report(
     from router.report import read, render
     from router.types.store import StoreUnavailable
 
-    settings = _settings(policy)
+    settings = settings_of(policy)
     try:
-        with _ledger(settings) as ledger:
+        with ledger_of(settings) as ledger:
             if not ledger.exists():
-                _fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
+                fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
             if name == "budgets":
                 found = budget_report(settings)
             else:
                 found = read.read(ledger, name, by=by, since=since, until=until)
     except ClientError as error:
-        _fail(error.message)
+        fail(error.message)
     except ConfigError as error:
-        _problems(error)
+        tell_problems(error)
     except StoreUnavailable as error:
-        _fail(f"the store of the budgets does not answer: {error}")
+        fail(f"the store of the budgets does not answer: {error}")
     if as_json:
         typer.echo(render.as_json(found).decode())
     else:
-        _print(render.table(found))
+        show(render.table(found))
     raise typer.Exit(not found.sound)
 
 
@@ -176,13 +172,13 @@ def keys_create(
 
     given: dict[str, Any] = {"routes": route or (), "targets": target or (), "tags": tag or (), "scopes": scope or ()}
     given |= {"budget": budget, "team": team, "organisation": organisation, "min_class": min_class}
-    with _writing() as connection:
+    with writing() as connection:
         try:
             key, secret = store.create(connection, name, **given)
         except ValueError as error:
-            _fail(str(error))
+            fail(str(error))
     if as_json:
-        _echo_json({"id": key.id, "name": key.name, "key": secret})
+        echo_json({"id": key.id, "name": key.name, "key": secret})
     else:
         typer.echo(secret)
         typer.echo(f"This is the key of '{key.name}'. It is stored as a hash and will not be shown again.", err=True)
@@ -193,10 +189,10 @@ def keys_list(as_json: JsonOption = False) -> None:
     """Every key, without its secret."""
     from router.ledger import keys as store
 
-    with _writing() as connection:
+    with writing() as connection:
         found = store.every(connection)
     if as_json:
-        _echo_json(found)
+        echo_json(found)
         return
     for key in found:
         state = "revoked" if key.revoked_ms is not None else "in force"
@@ -211,11 +207,11 @@ def keys_revoke(name: Annotated[str, typer.Argument(help="Name or id.")]) -> Non
     """End a key; a running gateway notices within a second."""
     from router.ledger import keys as store
 
-    with _writing() as connection:
+    with writing() as connection:
         try:
             key = store.revoke(connection, name)
         except LookupError as error:
-            _fail(str(error.args[0]))
+            fail(str(error.args[0]))
     typer.echo(f"revoked '{key.name}' ({key.id})")
 
 
@@ -229,15 +225,15 @@ def bench_budgets(
     try:
         from bench.budgets.run import PARTS, LoadError, measure, render
     except ImportError as error:
-        _fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
+        fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
     parts = only.split(",") if only else PARTS
     if unknown := ", ".join(part for part in parts if part not in PARTS):
-        _fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
+        fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
     try:
         found = measure(parts, quick)
     except LoadError as error:
-        _fail(str(error))
-    _echo_json(found) if as_json else typer.echo(render(found), nl=False)
+        fail(str(error))
+    echo_json(found) if as_json else typer.echo(render(found), nl=False)
 
 
 @bench.command("sensitivity")
@@ -252,72 +248,17 @@ def bench_sensitivity(
     try:
         from bench.sensitivity.run import PARTS, SetsMissing, Split, measure, render
     except ImportError as error:
-        _fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
+        fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
     parts = only.split(",") if only else PARTS
     if unknown := ", ".join(part for part in parts if part not in PARTS):
-        _fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
+        fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
     try:
         found = measure(parts, quick, Split.DEV if dev else Split.TEST)
     except SetsMissing as error:
-        _fail(str(error))
-    _echo_json(found) if as_json else typer.echo(render(found), nl=False)
+        fail(str(error))
+    echo_json(found) if as_json else typer.echo(render(found), nl=False)
     if must and found.failed:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _ledger(settings: "Settings") -> Iterator["Ledger"]:
-    from router.ledger.ledger import ledger_at
-    from router.ledger.migrate import LedgerTooNew
-    from router.settings import SettingError
-    from router.types.journal import LedgerUnavailable
-
-    try:
-        yield ledger_at(settings.sqlite, settings.database_url)
-    except (LedgerTooNew, LedgerUnavailable, SettingError) as error:
-        _fail(str(error))
-
-
-@contextmanager
-def _writing() -> Iterator["Connection"]:
-    with _ledger(_settings(None)) as ledger:
-        ledger.migrate()
-        with ledger.writing() as connection:
-            yield connection
-
-
-def _settings(
-    policy: Path | None, host: str | None = None, port: int | None = None, workers: str | None = None
-) -> "Settings":
-    from router.settings import SettingError, read
-
-    try:
-        return read(os.environ, policy=policy, host=host, port=port, workers=workers)
-    except SettingError as error:
-        _fail(str(error))
-
-
-def _problems(error: "ConfigError") -> NoReturn:
-    for problem in error.problems:
-        typer.echo(str(problem), err=True)
-    _fail(f"{len(error.problems)} to mend in the policy")
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"lowpass: {message}", err=True)
-    raise typer.Exit(1)
-
-
-def _echo_json(value: object) -> None:
-    import msgspec
-
-    typer.echo(msgspec.json.Encoder(decimal_format="number").encode(value).decode())
-
-
-def _print(renderable: object) -> None:
-    from rich.console import Console
-
-    Console(width=None if sys.stdout.isatty() else 160).print(renderable)
 
 
 if __name__ == "__main__":

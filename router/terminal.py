@@ -1,0 +1,78 @@
+"""What all commands share: settings, the ledger, and how they speak and fail."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from router.errors import ConfigError
+    from router.ledger.connection import Connection
+    from router.ledger.ledger import Ledger
+    from router.settings import Settings
+
+
+@contextmanager
+def ledger_of(settings: "Settings") -> Iterator["Ledger"]:
+    """Where it can't be used, the command fails with one line."""
+    from router.ledger.ledger import ledger_at
+    from router.ledger.migrate import LedgerTooNew
+    from router.settings import SettingError
+    from router.types.journal import LedgerUnavailable
+
+    try:
+        yield ledger_at(settings.sqlite, settings.database_url)
+    except (LedgerTooNew, LedgerUnavailable, SettingError) as error:
+        fail(str(error))
+
+
+@contextmanager
+def writing() -> Iterator["Connection"]:
+    """A connection to the ledger, which is made first."""
+    with ledger_of(settings_of(None)) as ledger:
+        ledger.migrate()
+        with ledger.writing() as connection:
+            yield connection
+
+
+def settings_of(
+    policy: Path | None, host: str | None = None, port: int | None = None, workers: str | None = None
+) -> "Settings":
+    """Of the environment, and of options that stand above it."""
+    from router.settings import SettingError, read
+
+    try:
+        return read(os.environ, policy=policy, host=host, port=port, workers=workers)
+    except SettingError as error:
+        fail(str(error))
+
+
+def tell_problems(error: "ConfigError") -> NoReturn:
+    """Every mistake of a policy, each with its place."""
+    for problem in error.problems:
+        typer.echo(str(problem), err=True)
+    fail(f"{len(error.problems)} to mend in the policy")
+
+
+def fail(message: str) -> NoReturn:
+    """One line on standard error, and status 1."""
+    typer.echo(f"lowpass: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def echo_json(value: object) -> None:
+    """Decimals as exact JSON numbers."""
+    import msgspec
+
+    typer.echo(msgspec.json.Encoder(decimal_format="number").encode(value).decode())
+
+
+def show(renderable: object) -> None:
+    """Anything that rich can draw."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 160).print(renderable)
