@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from router.config.config import Catalog
 from router.config.policy import Policy, Sensitivity
 from router.config.references import report_unknown
-from router.config.source import Loc, Source
+from router.config.source import Loc, Source, word
 from router.decide.guard import ClassGuard
 from router.decide.requirements import Redact, Requirements
 from router.types.clock import now_ms
@@ -33,6 +33,7 @@ def check_sensitivity(source: Source, policy: Policy, catalog: Catalog, names: S
         for provider in dict.fromkeys(row.providers):
             if provider not in catalog.providers:
                 report_unknown(source, _at(name, "providers"), "provider", provider, catalog.providers)
+        _check_regions(source, _at(name, "regions"), row, {target.region for target in policy.targets.values()})
         for key, what, remedy in _mistakes(source, sensitivity, name, row, catalog):
             source.report(source.key(_at(name, key)), what, remedy)
 
@@ -100,6 +101,16 @@ def _check_ranks(source: Source, sensitivity: Sensitivity) -> None:
         if _at(name, "rank") not in source.dropped:
             what = f"class {name} has no rank, but others have"
             source.report(source.key(_at(name)), what, "give each class a rank, or none: then the file's order counts")
+
+
+def _check_regions(source: Source, loc: Loc, row: Requirements, stated: set[str]) -> None:
+    """Any word may be a region, also one that no target has yet; but not one that only its capitals keep apart."""
+    for region in row.regions:
+        meant = {one for one in stated if one.casefold() == region.casefold()}
+        if meant and region not in meant:
+            node = source.find(loc, region)
+            what = f"no target has the region '{word(node) or '${…}'}'"
+            source.report(node, what, "write it in the letters that the targets have")
 
 
 def _mistakes(
