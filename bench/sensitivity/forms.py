@@ -29,6 +29,8 @@ _FORMS = {
     "organisation": r"organi[sz]ation|org|company",
 }
 _SECRETS = "secrets."
+_OTHERS = ("secrets", "keywords", "patterns", "markings", "source_code", "health", "names")
+"""Detectors whose findings are no identifiers."""
 
 
 def is_kind(finding: Finding, kind: str) -> bool:
@@ -39,7 +41,8 @@ def is_kind(finding: Finding, kind: str) -> bool:
 
 
 def is_identifier(finding: Finding) -> bool:
-    return any(is_kind(finding, kind) for kind in IDENTIFIER_KINDS)
+    """Of any kind, those included that the sets have no values of."""
+    return finding.detector.partition(".")[0] not in _OTHERS
 
 
 _NAMED = {kind: re.compile(pattern) for kind, pattern in _FORMS.items()}

@@ -76,3 +76,6 @@ def figures(seen: Sequence[Seen], goals: bool = True) -> Iterator[Figure]:
     yield share(
         "harmless", "texts with an identifier", "hits", hit, len(seen), HIT_RATE if goals else None, at_least=False
     )
+    for kind in ("markings", "health"):
+        told = sum(any(finding.detector.startswith(f"{kind}.") for finding in one.findings) for one in seen)
+        yield share("harmless", f"texts with {kind}", "hits", told, len(seen))

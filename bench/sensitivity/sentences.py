@@ -140,7 +140,7 @@ _OTHERS: dict[str, tuple[str, Callable[[Person, Random], str]]] = {
     **dict.fromkeys(("zipcode", "postcode"), ("", lambda one, draw: one.postcode)),
     "organization": ("organisation", lambda one, draw: one.company),
     "url": ("", lambda one, draw: f"https://www.{one.domain}/"),
-    "date_of_birth": ("", lambda one, draw: one.birthday),
+    "date_of_birth": ("birth_date", lambda one, draw: one.birthday),
     "date_time": ("", lambda one, draw: f"{draw.randrange(1, 29)} March {draw.randrange(1990, 2027)}"),
     "day_of_week": ("", lambda one, draw: draw.choice(("Monday", "Tuesday", "Friday", "Sunday"))),
     "year": ("", lambda one, draw: str(draw.randrange(1930, 2027))),
