@@ -19,6 +19,9 @@ class Slot(NamedTuple):
     container: Any
     is_key: bool = False
 
+    def __repr__(self) -> str:
+        return f"Slot({len(self.path)} deep)"
+
     @property
     def field(self) -> object:
         """The name that the text stands under, also as a member of a list."""

@@ -13,6 +13,9 @@ class Usual(Struct):
     after: bytes
     text: Growing
 
+    def __repr__(self) -> str:
+        return "Usual()"
+
     def event(self, event: bytes) -> bytes | None:
         """None: it is not of this form."""
         if not event.startswith(self.before):
