@@ -47,9 +47,9 @@ def views(passages: Sequence[Passage], raw: bytes) -> Iterator[View]:
 
 
 def body_views(body: bytes) -> Iterator[View]:
-    """Everything to scan of a body that is about to be sent."""
+    """Everything to scan of a body that is about to be sent. Keys are no passages, and so part of what is left."""
     try:
-        passages = list(strings(msgspec.json.decode(body)))
+        passages = list(strings(msgspec.json.decode(body), keys=False))
     except (msgspec.DecodeError, UnicodeDecodeError):
         passages = []
     return views(passages, body)
