@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from router.classify.detector import Form, Span
 
-_LETTER = r"0-9A-Za-z\x{a1}-\x{10ffff}"
-"""Any script: whole classes of Unicode make a large automaton."""
+_OTHER = r"\x{c0}-\x{1fff}\x{3040}-\x{fdff}\x{10000}-\x{3ffff}"
+"""Letters of other scripts, roughly: without their punctuation. Unicode's own classes make a large automaton."""
+_LETTER = rf"0-9A-Za-z{_OTHER}"
 _LOCAL = rf"[{_LETTER}._%+'-]+|\"[^\"@\n]{{1,64}}\""
-_TOP = r"(?:[A-Za-z\x{a1}-\x{10ffff}]{2,}|(?i:xn--)[0-9A-Za-z-]+)"
+_TOP = rf"(?:[A-Za-z]{{2,}}|[{_OTHER}]{{2,}}|(?i:xn--)[0-9A-Za-z-]+)"
 _DOMAIN = rf"[{_LETTER}-]+(?:\.[{_LETTER}-]+)*\.{_TOP}"
 _IN_BRACKETS = r" ?[\[({<] ?(?i:at|@) ?[\])}>] ?"
 _DOT = r"(?: ?[\[({<] ?(?i:dot|\.) ?[\])}>] ?| (?i:dot) )"

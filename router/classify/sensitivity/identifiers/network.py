@@ -15,7 +15,7 @@ from router.classify.sensitivity.identifiers.surroundings import shaped, trimmed
 
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _V6 = r"(?i)(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[23][0-9a-f]{3}:(?:[0-9a-f]{0,4}:){1,6}[0-9a-f]{0,4}"
-_VERSION = re2.compile(r"(?i)(?:\bv|\bversions?|\brelease|\bbuild|\brev|[0-9a-z]-|[a-z]/|[=~<>^]=?|@)[\s:]*$")
+_VERSION = re2.compile(r"(?i)(?:\bv|\bversions?|\brelease|\bbuild|\brev|[0-9a-z]-|[a-z]/|[=~<>!]=|[~^]|@)[\s:]*$")
 _BEFORE = 12
 _DOCUMENTS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
 _HEX = frozenset("0123456789abcdefABCDEF")

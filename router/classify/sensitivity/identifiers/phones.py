@@ -36,7 +36,7 @@ _DATE = re2.compile(r"^(?:[0-3]?\d[./-][01]?\d[./-](?:19|20)?\d\d|(?:19|20)\d\d[
 _NOT_TELEPHONE = re2.compile(
     r"(?i)(?:\b|_)(?:isbn|issn|arxiv|doi|p/n|s/n|ean|upc|gtin|skus?|asin|part|item|model|serial|order|invoice|ref|reference"
     r"|ticket|case|tracking|shipment|parcel|batch|lot|build|version|product|article|id|no\.?|nr\.?|number|ssn|sin|date|see"
-    r"|returned|returns|size|code|count|value|key|total|amount|hash|pin|tx|transaction|request|session|job|row|replaces)"
+    r"|returned|returns|size|count|total|amount|hash|pin|tx|transaction|request|session|job|row|replaces)"
     r"[\s:#=.\"'-]*(?:is|was)?[\s:#=.\"']*$"
 )
 _BEFORE = 24
@@ -56,19 +56,26 @@ def _international(text: str, start: int, end: int) -> Iterator[Span]:
         yield Span(start, end)
 
 
-def _national(text: str, start: int, end: int) -> Iterator[Span]:
+def _printed(text: str, start: int, end: int) -> Iterator[Span]:
+    """As a nation prints its numbers."""
     number = text[start:end]
     groups = _groups(number)
     fewest = _FEWEST_WITHOUT_WORD - ("-" in number and " " in number)
     if sum(groups) < fewest or groups in _OTHER_SHAPES:
         return
-    if not (_inside(text, start, end) or _is_decimal(number) or _is_date(number) or _named_otherwise(text, start)):
+    if not (_inside(text, start, end) or _is_decimal(number) or _is_date(number)):
         yield Span(start, end)
+
+
+def _trunk(text: str, start: int, end: int) -> Iterator[Span]:
+    """A zero and some digits may be many things: not what a word before them says is another."""
+    if not _named_otherwise(text, start):
+        yield from _printed(text, start, end)
 
 
 def _plain(text: str, start: int, end: int) -> Iterator[Span]:
     if not isbn.is_valid(text[start:end]):
-        yield from _national(text, start, end)
+        yield from _trunk(text, start, end)
 
 
 def _said(number: str) -> bool:
@@ -132,10 +139,10 @@ _TIGHT, _LOOSE = 3, 20
 
 FORMS = (
     Form("phone", _INTERNATIONAL, _international),
-    Form("phone", _DIALLED, _national),
-    Form("phone", _AMERICAN, _national),
-    Form("phone", _TRUNK, _national),
-    Form("phone", _BRACKETED, _national),
+    Form("phone", _DIALLED, _printed),
+    Form("phone", _AMERICAN, _printed),
+    Form("phone", _TRUNK, _trunk),
+    Form("phone", _BRACKETED, _printed),
     Form("phone", _PLAIN, _plain),
     Form("phone", any_of(_WORDS), near(_NUMBER, _said, FAR)),
     Form("phone", any_of(_CALL), near(_NUMBER, _said_weakly, _TIGHT, before=0)),

@@ -94,10 +94,10 @@ def near(number: str, valid: Valid, reach: int, before: int = _BEFORE) -> Confir
 
     Within a short reach only the first: without a checksum the next one may be anything.
     """
-    pattern = re2.compile(whole(number))
+    pattern, any_digit = re2.compile(whole(number)), r"\d" in number
 
     def within(text: str, first: int, last: int) -> Iterator[Span]:
-        if _DIGITS.isdisjoint(text[first:last]):
+        if any_digit and _DIGITS.isdisjoint(text[first:last]):
             return
         for match in pattern.finditer(text[first : last + _LONGEST]):
             start, end = trimmed(text, first + match.start(), first + match.end())
