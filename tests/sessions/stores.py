@@ -11,7 +11,7 @@ import redis
 from router.budget.redis import RedisBudgets
 from router.budget.redis.rebuild import Books
 from router.ledger.journal import SqliteJournal
-from router.ledger.ledger import SqliteLedger
+from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import taints
 from router.ledger.write import LEASE_MS
 from router.sessions.redis import RedisSessions, hashes
@@ -68,14 +68,14 @@ class Redis:
     @asynccontextmanager
     async def opened(self, place: str) -> AsyncIterator[RedisSessions]:
         url, tag, path = place.split(" ")
-        async with in_redis(Secret(url), Path(path), tag) as store:
+        async with in_redis(Secret(url), SqliteLedger(Path(path)), tag) as store:
             yield store
 
 
 @asynccontextmanager
-async def in_redis(url: Secret, path: Path, tag: str = "lowpass") -> AsyncIterator[RedisSessions]:
-    """As a gateway has it; the ledger is at `path`."""
-    journal, ledger = SqliteJournal(path), SqliteLedger(path)
+async def in_redis(url: Secret, ledger: Ledger, tag: str = "lowpass") -> AsyncIterator[RedisSessions]:
+    """As a gateway has it."""
+    journal = ledger.open_journal()
     budgets = RedisBudgets(url, journal, lambda: Books((), (), hashes(taints(ledger))), LEASE_MS, tag)
     store = RedisSessions(budgets.server, budgets.server.keys.sessions, journal)
     budgets.server.tell(store.resume)

@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import pytest
 import uvloop
 
+from router.ledger.ledger import Ledger
 from router.types.session import CLEAN, SessionStore, Taint
 from router.types.store import StoreUnavailable
 from tests.budget.redis_gateways import eventually
@@ -19,9 +18,9 @@ T = TypeVar("T")
 PII, PHI = Taint(found=frozenset({"pii"})), Taint(firm=frozenset({"phi"}))
 
 
-def at_redis(work: Callable[[RedisProcess, Path], Coroutine[None, None, T]]) -> T:
-    with TemporaryDirectory() as folder, RedisProcess() as server:
-        return uvloop.run(work(server, Path(folder) / "lowpass.db"))
+def at_redis(ledger: Ledger, work: Callable[[RedisProcess, Ledger], Coroutine[None, None, T]]) -> T:
+    with RedisProcess() as server:
+        return uvloop.run(work(server, ledger))
 
 
 async def _answers(store: SessionStore) -> bool:
@@ -32,21 +31,21 @@ async def _answers(store: SessionStore) -> bool:
     return True
 
 
-def test_a_server_that_lost_its_data_is_told_by_the_ledger() -> None:
-    async def work(server: RedisProcess, path: Path) -> list[Taint]:
-        async with in_redis(server.url, path) as store:
+def test_a_server_that_lost_its_data_is_told_by_the_ledger(ledger: Ledger) -> None:
+    async def work(server: RedisProcess, ledger: Ledger) -> list[Taint]:
+        async with in_redis(server.url, ledger) as store:
             await store.add("k/s", PII)
             await store.add("k/t", PHI)
             await asyncio.to_thread(server.forget)
             await eventually(lambda: _answers(store))
             return [await store.taint(f"k/{name}") for name in "stu"]
 
-    assert at_redis(work) == [PII, PHI, CLEAN]
+    assert at_redis(ledger, work) == [PII, PHI, CLEAN]
 
 
-def test_a_server_that_is_emptied_while_it_runs_answers_nobody_before_it_was_told() -> None:
-    async def work(server: RedisProcess, path: Path) -> Taint:
-        async with in_redis(server.url, path) as store:
+def test_a_server_that_is_emptied_while_it_runs_answers_nobody_before_it_was_told(ledger: Ledger) -> None:
+    async def work(server: RedisProcess, ledger: Ledger) -> Taint:
+        async with in_redis(server.url, ledger) as store:
             await store.add("k/s", PII)
             with server.client() as client:
                 client.flushall()
@@ -55,12 +54,12 @@ def test_a_server_that_is_emptied_while_it_runs_answers_nobody_before_it_was_tol
             await eventually(lambda: _answers(store))
             return await store.taint("k/s")
 
-    assert at_redis(work) == PII
+    assert at_redis(ledger, work) == PII
 
 
-def test_a_server_that_is_gone_or_silent_is_no_answer_and_keeps_nobody_waiting() -> None:
-    async def work(server: RedisProcess, path: Path) -> None:
-        async with in_redis(server.url, path) as store:
+def test_a_server_that_is_gone_or_silent_is_no_answer_and_keeps_nobody_waiting(ledger: Ledger) -> None:
+    async def work(server: RedisProcess, ledger: Ledger) -> None:
+        async with in_redis(server.url, ledger) as store:
             await store.add("k/s", PII)
             server.pause()
             async with asyncio.timeout(5):
@@ -75,14 +74,14 @@ def test_a_server_that_is_gone_or_silent_is_no_answer_and_keeps_nobody_waiting()
                 with pytest.raises(StoreUnavailable):
                     await store.taint("k/s")
 
-    at_redis(work)
+    at_redis(ledger, work)
 
 
-def test_what_could_not_be_told_is_told_when_the_server_is_back() -> None:
+def test_what_could_not_be_told_is_told_when_the_server_is_back(ledger: Ledger) -> None:
     """Also to the other gateways."""
 
-    async def work(server: RedisProcess, path: Path) -> list[Taint]:
-        async with in_redis(server.url, path) as one, in_redis(server.url, path) as other:
+    async def work(server: RedisProcess, ledger: Ledger) -> list[Taint]:
+        async with in_redis(server.url, ledger) as one, in_redis(server.url, ledger) as other:
             server.kill()
             for taint in (PII, PHI):
                 with pytest.raises(StoreUnavailable):
@@ -96,4 +95,4 @@ def test_what_could_not_be_told_is_told_when_the_server_is_back() -> None:
             await eventually(told)
             return [await one.taint("k/s"), await other.taint("k/s")]
 
-    assert at_redis(work) == [Taint(PHI.firm, PII.found)] * 2
+    assert at_redis(ledger, work) == [Taint(PHI.firm, PII.found)] * 2
