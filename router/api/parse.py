@@ -118,7 +118,7 @@ def _native(
         fields,
         headers,
         read=read,
-        prompt=_text(read.passages),
+        prompt=_text(read),
         media=_native_media(body),
         needs=_NATIVE,
         max_output=_tokens(fields.max_output_tokens, "max_output_tokens"),
@@ -241,14 +241,14 @@ def _request(
 
 def _prompt(body: dict[str, Raw], fields: Chat, content: Content, needs: frozenset[Capability]) -> bytes:
     """What is made into tokens: messages without their media, tools, and the schema of the answer."""
-    text = bytes(fields.messages) if content.media is NO_MEDIA else _text(content.read.passages)
+    text = bytes(fields.messages) if content.media is NO_MEDIA else _text(content.read)
     if needs is _PLAIN_CHAT:
         return text
     return b"".join((text, *(bytes(body[name]) for name in _SCHEMAS if name in body)))
 
 
-def _text(passages: list[Passage]) -> bytes:
-    return "\n".join(passage.text for passage in passages).encode()
+def _text(read: Readable) -> bytes:
+    return "\n".join([*(passage.text for passage in read.passages), *read.bare]).encode()
 
 
 def _native_media(body: dict[str, Raw]) -> Media:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from router.classify.views.inline import MOST_DECODED, document, inline
+from router.classify.views.inline import LEAST_BARE, MOST_DECODED, document, inline
 from router.types.request import Modality, Passage, Path
 
 _LINKS = {
@@ -27,15 +27,20 @@ _TEXTUAL = frozenset(
 """Parts of a message whose strings are all there is to them; what is encrypted there comes from the provider itself."""
 _DOCUMENTS = frozenset({"file", "input_file", "document", "search_result"})
 """Parts that hold a text, a payload or an address."""
+_KNOWN = _TEXTUAL | _DOCUMENTS | {"type"}
 _LISTS = ("content", "parts", "output")
 
 
 class Readable:
-    """`passages`; `documents`, whose text is base64 and no part of the prompt as it stands; what is `unscannable`."""
+    """`passages`; `documents`, whose text is base64; what is `unscannable`.
+
+    `bare` is base64 that nothing tells from text: a provider may make tokens of it, as it is.
+    """
 
     def __init__(self) -> None:
         self.passages: list[Passage] = []
         self.documents: list[Passage] = []
+        self.bare: list[str] = []
         self.unscannable: set[Modality] = set()
         self._left = MOST_DECODED
 
@@ -49,6 +54,8 @@ class Readable:
         if media is None:
             self.passages.append(Passage(path, text, role))
             return
+        if len(media.payload) == len(text) and least == LEAST_BARE:
+            self.bare.append(text)
         self._left -= len(media.payload)
         read = document(media.payload) if self._left >= 0 else None
         if read is None:
@@ -65,7 +72,7 @@ def of_fields(found: Iterable[Passage], readable: Readable) -> None:
         if len(passage.text) < _SHORTEST:
             readable.passages.append(passage)
         else:
-            readable.payload(passage.path, passage.text, passage.role, Modality.FILE, _BARE)
+            readable.payload(passage.path, passage.text, passage.role, Modality.FILE, LEAST_BARE)
 
 
 def of_messages(found: Sequence[Passage], readable: Readable) -> None:
@@ -77,8 +84,8 @@ def of_messages(found: Sequence[Passage], readable: Readable) -> None:
         if text == name:
             readable.passages.append(passage)
             continue
-        if text.startswith("data:") or len(text) >= _BARE or name in _PAYLOADS:
-            least = 1 if name in _PAYLOADS else _BARE
+        if text.startswith("data:") or len(text) >= LEAST_BARE or name in _PAYLOADS:
+            least = 1 if name in _PAYLOADS else LEAST_BARE
             readable.payload(path, text, role, _PAYLOADS.get(str(name), modality), least)
             continue
         readable.passages.append(passage)
@@ -94,12 +101,15 @@ def _of_kinds(found: Sequence[Passage]) -> set[Modality]:
     unscannable: set[Modality] = set()
     unknown: set[Path] = set()
     for passage in found:
-        if passage.path[-1] != "type" or passage.text == "item_reference":
-            unscannable |= {Modality.FILE} if passage.text == "item_reference" else set()
-        elif _is_part(passage.path) and passage.text not in _TEXTUAL | _DOCUMENTS | {"type"}:
-            modality = next((one for word, one in _WORDS.items() if word in passage.text), None)
-            unscannable |= {modality} if modality else set()
-            unknown |= set() if modality else {passage.path[:-1]}
+        if passage.text == "item_reference":
+            unscannable.add(Modality.FILE)
+        if passage.path[-1] != "type" or passage.text in _KNOWN or not _is_part(passage.path):
+            continue
+        modality = next((one for word, one in _WORDS.items() if word in passage.text), None)
+        if modality is None:
+            unknown.add(passage.path[:-1])
+        else:
+            unscannable.add(modality)
     if unknown and any(_inside(passage.path, unknown) for passage in found):
         unscannable.add(Modality.FILE)
     return unscannable
@@ -114,6 +124,6 @@ def _inside(path: Path, parts: set[Path]) -> bool:
     return any(path[:depth] in parts and path[depth] not in ("type", "text") for depth in range(len(path)))
 
 
-_SHORTEST, _BARE = len("data:;base64,"), 1024
+_SHORTEST = len("data:;base64,")
 _KINDS = {"image": Modality.IMAGE, "audio": Modality.AUDIO}
 _WORDS = {"image": Modality.IMAGE, "screenshot": Modality.IMAGE, "audio": Modality.AUDIO, "video": Modality.FILE}
