@@ -14,8 +14,8 @@ from router.classify.detector import Form, Span
 from router.classify.sensitivity.code_lines import LICENCE, LINE
 from router.types.classification import Finding
 
-_FIRST_LINE = rf"\A(?s:.*?){LINE}"
-"""At most one match a text, so that its lines are looked at once."""
+_LINES = r"\A[^\n]*\n"
+"""Any text of several lines, once: the expression of a line is too large to share an automaton with others."""
 _FIND_LINE = re2.compile(LINE.encode())
 _REST = re2.compile(rb"(?:\r?\n(?:[ \t]+[^\s][^\n]*|[\])}][^\n]*|end))*")
 """What goes on below a line of code: indented, or closing it."""
@@ -43,7 +43,7 @@ class SourceCode(BaseModel):
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        return (Form("block", _FIRST_LINE, self._blocks), Form("licence", LICENCE))
+        return (Form("block", _LINES, self._blocks), Form("licence", LICENCE))
 
     def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
         return own
