@@ -108,7 +108,9 @@ class Screen:
         if not names:
             return Screened(seen)
         kept = [finding for finding in read or () if finding.data_class not in names or not finding.exact]
-        floor = (*floor, *_session(before.found - names), *self._left(names))
+        # Health is seen beside a person only: it must not be lost with the person where it may not be redacted away.
+        stays = (Cause(name, "kept") for name in sorted(seen.classes - names))
+        floor = (*floor, *_session(before.found - names), *self._left(names), *stays)
         return Screened(seen, self._redacted(request, caller, seen.findings, names, floor, kept))
 
     def _redacted(
