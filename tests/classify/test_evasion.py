@@ -57,6 +57,7 @@ FOLDED: dict[str, Write] = {
     "arabic digits": _of_digits(0x660),
     "devanagari digits": _of_digits(0x966),
     "percent": lambda value: "".join(f"%{ord(one):02X}" for one in value),
+    "form": urllib.parse.quote_plus,
     "percent twice": lambda value: _quoted(_quoted(value)),
     "URL": _quoted,
     "entities": lambda value: "".join(f"&#{ord(one)};" for one in value),
@@ -72,6 +73,8 @@ FOLDED: dict[str, Write] = {
 HIDDEN: dict[str, Write] = {
     "base64": _base64,
     "base64 for URLs": lambda value: base64.urlsafe_b64encode(f"{value}??>".encode()).decode().rstrip("="),
+    "base64 of UTF-16": lambda value: base64.b64encode(value.encode("utf-16-le")).decode(),
+    "base32": lambda value: base64.b32encode(value.encode()).decode(),
     "base64 in base64": lambda value: _base64(_base64(value)),
     "base64 in a URL": lambda value: f"https://example.com/r/{_base64(value)}/x",
     "base64 wrapped": lambda value: base64.encodebytes(

@@ -1,5 +1,6 @@
-"""Texts written as base64 or as hexadecimal digits."""
+"""Texts written as base64, base32 or hexadecimal digits."""
 
+import base64
 from collections.abc import Iterator
 
 import re2
@@ -11,10 +12,11 @@ LEAST = 16
 """Characters: twelve bytes of base64 are a short e-mail address; words are rarely as long."""
 _SNIFFED = 64
 _RUN = re2.compile(
-    r"[0-9A-Za-z+/_-]{16,}(?:\r?\n[0-9A-Za-z+/_-]+)*={0,2}|\b(?:[0-9A-Fa-f]{2}[ :]){11,}[0-9A-Fa-f]{2}\b"
+    r"[0-9A-Za-z+/_-]{16,}(?:\r?\n[0-9A-Za-z+/_-]+)*={0,6}|\b(?:[0-9A-Fa-f]{2}[ :]){11,}[0-9A-Fa-f]{2}\b"
 )
 _BETWEEN = str.maketrans("", "", " :\r\n")
 _SEPARATORS = str.maketrans("/-_+\r\n", "      ")
+_BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567="
 _HEX = "0123456789abcdefABCDEF"
 _PREFIXES = ("0x", "0X")
 _WIDE = 24
@@ -50,12 +52,21 @@ def _text(run: str) -> str | None:
         return _of_hex(run)
     if run.startswith(_PREFIXES):
         return _of_hex(run[2:])
+    if run.isupper() and not run.strip(_BASE32):
+        return _plain(_unbase32(run.rstrip("=")))
     if run.islower() or run.isupper():
         return None  # a path, a word, a name: base64 of a text has both
     bare = "".join(run.split())
     if len(bare) > _SNIFFED and _plain(unbase64(bare[:_SNIFFED]), cut=3) is None:
         return None
     return _plain(unbase64(bare))
+
+
+def _unbase32(bare: str) -> bytes | None:
+    try:
+        return base64.b32decode(bare + "=" * (-len(bare) % 8))
+    except ValueError:
+        return None
 
 
 def _of_hex(run: str) -> str | None:

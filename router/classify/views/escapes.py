@@ -1,4 +1,4 @@
-"""Characters written as others: percent signs, HTML, backslashes, quoted-printable."""
+"""Characters written as others: percent signs and forms, HTML, backslashes, quoted-printable."""
 
 import html
 import re  # one literal begins each pattern, and nothing in them can match in two ways: faster here than RE2's calls
@@ -13,6 +13,8 @@ _BACKSLASH = re.compile(
     rf"\\(?:\\+|u{_HEX}{{4}}(?:\\+u[Dd][C-Fc-f]{_HEX}{{2}})?|u\{{{_HEX}{{1,6}}\}}|U{_HEX}{{8}}|x{_HEX}{{2}}|[0-3][0-7]{{2}}|.)"
 )
 _QUOTED = re.compile(r"=(?:40|\r?\n|[2-7][0-9A-F](?:=[2-7][0-9A-F])+)")
+_PLUS = re.compile(r"\+(?<=[0-9A-Za-z]{4}\+)(?=[0-9A-Za-z]{2})")
+"""A blank in a form, between groups of digits or words."""
 _NAMED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "0": "\0"}
 """Escapes of JSON and of most languages; before any other character the backslash is left out."""
 _MOST, _HALVES, _UNKNOWN = 0x10FFFF, range(0xD800, 0xE000), "\ufffd"
@@ -80,4 +82,5 @@ _KINDS: tuple[tuple[str, "re.Pattern[str]", Callable[[str], str]], ...] = (
     ("&", _ENTITY, html.unescape),
     ("\\", _BACKSLASH, _backslash),
     ("=", _QUOTED, _quoted),
+    ("+", _PLUS, lambda found: " "),
 )

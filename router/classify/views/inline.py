@@ -46,15 +46,24 @@ def document(payload: str) -> str | None:
 
 
 def text_of(data: bytes | None) -> str | None:
-    """Bytes as UTF-8, or as UTF-16 with its mark, without control characters; None where they are none."""
+    """Bytes as UTF-8 or UTF-16, without control characters; None where they are none."""
     if not data:
         return None
     try:
-        text = data.decode("utf-16" if data.startswith(_MARKS) else "utf-8-sig")
+        text = data.decode(_encoding(data))
     except UnicodeDecodeError:
         return None
     plain = text.encode()
     return text if len(plain.translate(None, _CONTROL)) == len(plain) else None
+
+
+def _encoding(data: bytes) -> str:
+    """UTF-16 has a mark, or every other byte of it is 0, as in what shells on Windows take."""
+    if data.startswith(_MARKS):
+        return "utf-16"
+    if data[1:2] == b"\0" and not data[1::2].strip(b"\0"):
+        return "utf-16-le"
+    return "utf-8-sig"
 
 
 def unbase64(text: str) -> bytes | None:

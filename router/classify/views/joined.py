@@ -92,8 +92,10 @@ def _whole(text: str, start: int) -> int:
     before = text[max(start - _MOST_QUOTED, 0) : start]
     if (len(before) - len(before.rstrip("\\"))) % 2 == 0:
         return start
-    return start + 1 if text[start] in "nrtbf" else start - 1
+    return start + _ESCAPES.get(text[start], 0)
 
 
 _MOST_QUOTED = 64
+_ESCAPES = dict.fromkeys("nrtbf", 1) | dict.fromkeys("ux01234567", -1)
+"""Letters behind a backslash: a blank, which is no part of the value, or the beginning of its first character."""
 _APART = Segment(BETWEEN, ())
