@@ -100,12 +100,9 @@ class Door:
 
     def _refusal(self, parcel: Parcel, unseen: frozenset[str]) -> str:
         """`unseen` was found in the bytes themselves: whatever was replaced in them, that was not."""
-        guard, target, now = parcel.guard, parcel.target, now_ms()
-        return (
-            guard.refusal(target, parcel.classes | unseen, now, redacted=parcel.redacted)
-            or (guard.refusal(target, unseen, now, redacted=False) if unseen else "")
-            or narrowed(target, parcel.region)
-        )
+        target, classes = parcel.target, parcel.classes | unseen
+        refusal = parcel.guard.refusal(target, classes, now_ms(), redacted=parcel.redacted)
+        return refusal or narrowed(target, parcel.region)
 
     async def _unseen(self, parcel: Parcel) -> frozenset[str]:
         body = parcel.request.body

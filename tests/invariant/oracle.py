@@ -43,6 +43,8 @@ class Rulebook:
     webhooks: frozenset[str] = frozenset()
     """Places, too."""
     default: str = "internal"
+    unscannable: Mapping[str, str] = field(default_factory=dict)
+    """What nobody can read → its class."""
 
 
 @dataclass(kw_only=True)
@@ -50,8 +52,8 @@ class Asked:
     """What is known of one request, by whoever wrote it."""
 
     rules: Rulebook
-    planted: frozenset[str] = frozenset()
-    """Classes of which it holds a canary."""
+    planted: Mapping[str, str] = field(default_factory=dict)
+    """Classes of which it holds a canary → how that is written in it."""
     firm: frozenset[str] = frozenset()
     """Declared by header or key, or by an earlier request of its session."""
     session: frozenset[str] = frozenset()
@@ -86,17 +88,18 @@ class Judge:
         """`rules`: those that were in force when it may have left."""
         if not any(seen.place in one.webhooks for one in rules):
             self.violations.append(f"{seen.place}: the policy does not name this webhook")
-        for name in self.betrayed(seen.body):
+        for name in self.betrayed(seen.body, {}):
             if not any(permits(one.classes[name], NOWHERE) for one in rules):
                 self.violations.append(f"{seen.place}: a webhook was told of {name}")
 
-    def betrayed(self, body: bytes) -> set[str]:
-        """Classes that stand in these bytes for everybody to read."""
+    def betrayed(self, body: bytes, planted: Mapping[str, str]) -> set[str]:
+        """Classes that stand in these bytes for everybody to read, or written as they were planted."""
         text = "\n".join(texts(body)).casefold()
-        return {name for name, words in self.canaries.items() if any(word.casefold() in text for word in words)}
+        written = {name: (*words, *filter(None, [planted.get(name)])) for name, words in self.canaries.items()}
+        return {name for name, words in written.items() if any(word.casefold() in text for word in words)}
 
     def _reasons(self, asked: Asked, place: Place, seen: Seen) -> Iterator[str]:
-        classes, readable = asked.rules.classes, self.betrayed(seen.body)
+        classes, readable = asked.rules.classes, self.betrayed(seen.body, asked.planted)
         for name in sorted(readable):
             if not permits(classes[name], place):
                 yield f"it can read {name}"
@@ -114,7 +117,7 @@ class Judge:
 
 def _refusing(asked: Asked, place: Place) -> Iterator[str]:
     """Classes that the place may not have, whatever stands in the bytes: redacted, or as it is."""
-    for name in sorted(asked.planted | asked.session | asked.firm):
+    for name in sorted({*asked.planted, *asked.session, *asked.firm}):
         demands = asked.rules.classes[name]
         if permits(demands, place) or (name not in asked.firm and _permits_redacted(asked.rules, demands, place)):
             continue

@@ -1,6 +1,7 @@
 """Random requests: what is planted where, under which headers, and what the one who wrote it knows of it."""
 
 import json
+from base64 import b64encode
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -23,7 +24,8 @@ class Written:
     caller: str
     session: str
     asked: Asked
-    declared: frozenset[str]
+    sticks: frozenset[str]
+    """Classes that its session has for good."""
     stream: bool
     text: str
 
@@ -33,19 +35,46 @@ def write(world: World, rules: Rulebook, marker: str) -> Written:
     endpoint, stream = random.choice(_ENDPOINTS), random.random() < 0.5
     planted = {name: random.choice(words) for name, words in world.canaries.items() if random.random() < 0.22}
     caller, session = random.choice(tuple(world.keys)), random.choice(world.sessions)
-    pieces = [marker, *(f"{random.choice(_FILLER)} {word}" for word in planted.values())]
-    fields = _fields(random, endpoint, pieces)
+    written = {name: disguised(random, word) for name, word in planted.items()}
+    pieces = [marker, *(f"{random.choice(_FILLER)} {word}" for word in written.values())]
+    fields, unread = _fields(random, endpoint, pieces), frozenset[str]()
+    if endpoint is Endpoint.CHAT and random.random() < 0.1:
+        fields["messages"].append({"role": "user", "content": [_IMAGE]})
+        unread = frozenset({rules.unscannable["image"]})
     if stream and endpoint is not Endpoint.EMBEDDINGS:
         fields["stream"] = True
     header = random.choice(tuple(rules.classes)) if random.random() < 0.15 else ""
     region = random.choice(("eu", "us")) if random.random() < 0.15 else ""
     given = (("session", session), ("data-class", header), ("region", region))
     headers = tuple((f"x-lowpass-{name}".encode(), value.encode()) for name, value in given if value)
-    declared = frozenset({header, world.keys[caller]} - {""})
-    asked = Asked(rules=rules, planted=frozenset(planted), firm=declared, region=region)
+    firm = frozenset({header, world.keys[caller]} - {""}) | unread
+    asked = Asked(rules=rules, planted=written, firm=firm, region=region)
     body = escaped({"model": random.choice(("auto", "ordered", "weighted")), **fields}, tuple(planted.values()), random)
     text = " ".join(pieces)
-    return Written(endpoint, body, headers, caller, session, asked, frozenset({header} - {""}), stream, text)
+    sticks = frozenset({header} - {""}) | unread
+    return Written(endpoint, body, headers, caller, session, asked, sticks, stream, text)
+
+
+def disguised(random: Random, word: str) -> str:
+    """As it is, or as somebody writes it who does not want it to be found."""
+    how = random.choice(_DISGUISES) if random.random() < 0.3 else str
+    return how(word)
+
+
+def _zero_width(word: str) -> str:
+    return word[:3] + "\u200b" + word[3:]
+
+
+def _full_width(word: str) -> str:
+    return "".join(chr(ord(letter) + 0xFEE0) for letter in word)
+
+
+def _percent(word: str) -> str:
+    return "".join(f"%{ord(letter):02x}" for letter in word)
+
+
+def _base64(word: str) -> str:
+    return b64encode(f"Please keep {word} to yourself.".encode()).decode()
 
 
 def _fields(random: Random, endpoint: Endpoint, pieces: list[str]) -> dict[str, Any]:
@@ -116,4 +145,6 @@ def _unknown(fields: dict[str, Any], piece: str) -> None:
     fields.setdefault("notes", []).append({"of": piece})
 
 
+_DISGUISES = (_zero_width, _full_width, _percent, _base64)
+_IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 _PLACES = (_said, _said, _system, _part, _tool, _arguments, _result, _user, _format, _unknown)

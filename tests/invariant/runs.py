@@ -42,6 +42,7 @@ from router.types.call import Adapter, UpstreamRequest
 from router.types.clock import now_ms
 from router.types.ids import new_id
 from router.types.plan import Candidate, Decision
+from router.types.redacted import Redacted
 from router.types.request import Caller, Endpoint, Request
 from router.types.secret import Secret
 from router.types.target import Timeouts, Wire
@@ -51,6 +52,8 @@ from tests.invariant.requests import Written, write
 from tests.invariant.worlds import World, world
 
 PER_WORLD = 25
+MOODS = {"honest": 45, "careless": 20, "forgetful": 12, "botched": 8, "stray": 15}
+"""Of planners, and how often."""
 AT_ONCE = 12
 """Worlds that run side by side."""
 ARRIVES_MS = 400
@@ -65,7 +68,8 @@ _QUICK = Timeouts(connect=2_000, first=150, between=150, total=1_000)
 
 class Planner(Pipeline):
     """Plans as it should; or adds targets that were dropped, as a buggy strategy, hedge, cascade or experiment would;
-    or forgets what is in a request, too. `moods` says how, by the request's id."""
+    or forgets what is in a request, too; or has it redacted by somebody who does nothing. `moods` says how, by the
+    request's id."""
 
     def __init__(self, world: World, *parts: Any) -> None:
         super().__init__(*parts)
@@ -79,6 +83,9 @@ class Planner(Pipeline):
         if mood == "honest":
             return decision, gate
         plan = replace(decision.plan, steps=tuple(self._careless(rules, request, decision.plan.steps)))
+        if mood == "botched":
+            nothing = frozenset({rules.config.sensitivity.default})
+            gate = replace(gate, redacted=Redacted(request, nothing, {}))
         if mood == "forgetful":
             nothing = frozenset({rules.config.sensitivity.default})
             gate = replace(gate, classification=replace(gate.classification, classes=nothing))
@@ -99,6 +106,7 @@ class Universe:
 
     def __init__(self, home: Path, recorder: Recorder) -> None:
         self.recorder = recorder
+        home.mkdir(exist_ok=True)
         self.journal = SqliteJournal(home / "lowpass.db")
         self.transport = HttpTransport()
         self.budgets = SqliteBudgets(self.journal, LEASE_MS)
@@ -159,12 +167,12 @@ class Play:
         written = write(self.world, rules, f"run{number:06d}x")
         key = (written.caller, written.session)
         firm, found = self._tainted.get(key, (frozenset(), frozenset())) if written.session else (frozenset(),) * 2
-        mood = random.choices(("honest", "careless", "forgetful", "stray"), (45, 25, 15, 15))[0]
+        mood = random.choices(tuple(MOODS), tuple(MOODS.values()))[0]
         asked = changed(
             written.asked,
             firm=written.asked.firm | firm,
             session=found,
-            bytes_only=mood in ("forgetful", "stray"),
+            bytes_only=mood not in ("honest", "careless"),
             region="" if mood == "stray" else written.asked.region,
         )
         self.universe.asked[number] = asked
@@ -172,7 +180,7 @@ class Play:
         self.universe.outcomes[f"{mood} {outcome}"] += 1
         if written.session and mood != "stray" and outcome != "unscreened":
             before = self._tainted.get(key, (frozenset(), frozenset()))
-            self._tainted[key] = (before[0] | written.declared, before[1] | written.asked.planted)
+            self._tainted[key] = (before[0] | written.sticks, before[1] | frozenset(written.asked.planted))
 
     async def _serve(self, written: Written, mood: str) -> str:
         request_id = new_id()

@@ -23,7 +23,7 @@ PROVIDERS = ("anker", "boje", "deich")
 CLASSES = ("public", "internal", "people", "health", "money", "source", "export")
 LONGEST_MS = 5_000
 _PRICE = Price(input=1_000_000_000, output=2_000_000_000, version="test")
-_ALL = frozenset({Capability.CHAT, Capability.TOOLS, Capability.JSON_SCHEMA, Capability.N})
+_ALL = frozenset({Capability.CHAT, Capability.TOOLS, Capability.JSON_SCHEMA, Capability.N, Capability.VISION})
 _MORE = _ALL | {Capability.COMPLETIONS, Capability.EMBEDDINGS}
 _TIMEOUTS = Timeouts(connect=2_000, first=150, between=150, total=2_000)
 
@@ -49,8 +49,9 @@ def world(number: int, seed: str, url: str) -> World:
     canaries = {one: tuple(f"{first}{random.getrandbits(40):010x}" for first in "qz") for one in classes}
     canaries["people"] = (*canaries["people"], f"{canaries['people'][0]}@mail.example")
     places = {place.id: place for place in (_place(random, index) for index in range(random.randint(2, 7)))}
-    first = Rulebook(_classes(random, classes), places, _hooks(random))
-    second = Rulebook(_classes(random, classes), _moved(random, places), _hooks(random))
+    first = Rulebook(_classes(random, classes), places, _hooks(random), unscannable=_unread(random, classes))
+    moved = _moved(random, places)
+    second = Rulebook(_classes(random, classes), moved, _hooks(random), unscannable=_unread(random, classes))
     books = (first, second)
     # The default class itself is in every text, and can't be planted.
     planted = {one: words for one, words in canaries.items() if one != first.default}
@@ -126,6 +127,10 @@ def _demands(random: Random) -> dict[str, Any]:
     return {name: value for name, value in offers.items() if random.random() < weights.get(name, 0.12)}
 
 
+def _unread(random: Random, classes: tuple[str, ...]) -> dict[str, str]:
+    return {"image": random.choice(classes)}
+
+
 def _hooks(random: Random) -> frozenset[str]:
     return frozenset({f"hook-{random.randint(0, 99)}"} if random.random() < 0.6 else ())
 
@@ -168,6 +173,7 @@ def _sensitivity(canaries: Mapping[str, tuple[str, ...]], rules: Rulebook) -> Se
         {
             "default": rules.default,
             "classes": rules.classes,
+            "unscannable": rules.unscannable,
             "detectors": [*words, {"kind": "identifiers", "class": "people"}],
         }
     )
