@@ -23,9 +23,11 @@ def seams(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
     yield from _chains(said)
     if len(said) < 3:
         return
-    for role in dict.fromkeys(passage.role for passage in said):
-        own = [number for number, passage in enumerate(said) if passage.role == role]
-        if own[-1] - own[0] >= len(own):
+    by_role: dict[str, list[int]] = {}
+    for number, passage in enumerate(said):
+        by_role.setdefault(passage.role, []).append(number)
+    for own in by_role.values():
+        if own[-1] - own[0] >= len(own):  # others spoke in between
             yield from _chains([said[number] for number in own])
 
 
