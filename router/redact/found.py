@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json import dumps
 from typing import NamedTuple
 
+from router.redact.envelope import closed, opened
 from router.redact.json_text import Part, Strings, escaped, head, is_json, unescaped
 from router.redact.placeholder import core, kind
 from router.redact.slots import Slot
@@ -60,7 +61,9 @@ class Text:
 
     def __init__(self, slot: Slot) -> None:
         self.slot = slot
-        self._json = not slot.is_key and is_json(slot.field, head("", slot.text))
+        inside = opened(slot.text)
+        self.text, self._enveloped = (slot.text, False) if inside is None else (inside, True)
+        self._json = not slot.is_key and is_json(slot.field, head("", self.text))
         self._found: dict[Part, str] = {}
         self._covered = bytearray()
         self._strings: Strings | None = None
@@ -71,7 +74,7 @@ class Text:
 
     def cover(self, start: int, end: int) -> Iterator[tuple[str, str]]:
         """(characters, value) of what stands there and is to be replaced from now on. A number is so as a whole."""
-        text = self.slot.text
+        text = self.text
         self._covered = self._covered or bytearray(len(text))
         for part in self._parts(start, end):
             spelt = text[part.start : part.end]
@@ -84,18 +87,21 @@ class Text:
     def _parts(self, start: int, end: int) -> list[Part]:
         if not self._json:
             return [Part(start, end)]
-        self._strings = self._strings or Strings(self.slot.text)
+        self._strings = self._strings or Strings(self.text)
         return self._strings.parts(start, end)
 
     def replaced(self, names: Mapping[str, str]) -> str:
         """`names`: value → placeholder."""
-        text, pieces, at = self.slot.text, [], 0
+        if not self._found:
+            return self.slot.text
+        text, pieces, at = self.text, [], 0
         narrow = self.slot.is_key or self.slot.field in _NARROW
         for part, value in sorted(self._found.items()):
             name = core(names[value]) if narrow else names[value]
             pieces += [text[at : part.start], f'"{name}"' if part.quoted else name]
             at = part.end
-        return "".join([*pieces, text[at:]])
+        replaced = "".join([*pieces, text[at:]])
+        return closed(replaced) if self._enveloped else replaced
 
 
 def elsewhere(texts: Sequence[Text], kinds: dict[str, str], spelt: Mapping[str, str]) -> None:
@@ -103,13 +109,13 @@ def elsewhere(texts: Sequence[Text], kinds: dict[str, str], spelt: Mapping[str, 
     starts, length = [], 0
     for text in texts:
         starts.append(length)
-        length += len(text.slot.text) + 1
-    joined = "\0".join([text.slot.text for text in texts])
+        length += len(text.text) + 1
+    joined = "\0".join([text.text for text in texts])
     for form in sorted(spelt, key=len, reverse=True)[: MOST_READ // max(1, length)]:
         for place in _places(joined, form):
             number = bisect_right(starts, place) - 1
             start = place - starts[number]
-            if _meant(form, texts[number].slot, start):
+            if _meant(form, texts[number], start):
                 for _, value in texts[number].cover(start, start + len(form)):
                     kinds.setdefault(value, spelt[form])
 
@@ -126,9 +132,9 @@ def _places(text: str, form: str) -> Iterator[int]:
         place = text.find(form, place + len(form))
 
 
-def _meant(form: str, slot: Slot, start: int) -> bool:
+def _meant(form: str, within: Text, start: int) -> bool:
     """These characters are the value, and not a part of a word, nor a word of the API."""
-    text, end = slot.text, start + len(form)
+    text, slot, end = within.text, within.slot, start + len(form)
     if _SMALL.issuperset(form) and len(text) == len(form):
         return not slot.is_key and slot.field in _TEXTS
     if len(form) >= LONG:

@@ -3,6 +3,9 @@
 import pytest
 
 from router.redact.placeholder import kind, tags
+from router.redact.restore import Restorer
+from router.redact.slots import Slot
+from router.redact.spell import Speller
 from router.types.redacted import Redacted
 from tests.redact.asking import chat, user, without
 
@@ -53,3 +56,6 @@ def test_what_looks_like_a_placeholder_in_the_client_s_text_is_not_taken() -> No
 def test_nothing_shows_values_that_need_not() -> None:
     redacted, values = without(chat(user(MAIL)), KINDS)
     assert MAIL not in repr(Redacted(redacted, frozenset(), values))
+    assert MAIL not in repr(Restorer(values))
+    assert MAIL not in repr(Slot(("messages",), MAIL, [MAIL]))
+    assert MAIL not in repr(Speller(values).restore(f"{MAIL} {next(iter(values))}", json=False))

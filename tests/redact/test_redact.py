@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from router.api.responses.reasoning import Traces, seal, unseal
 from router.classify.classify import Classifier
 from router.classify.detector import Detects
 from router.classify.sensitivity.identifiers import Identifiers
 from router.classify.sensitivity.secrets import Secrets
 from router.redact.redact import redact
+from router.redact.restore import Restorer
 from router.types.classification import Finding
 from router.types.request import Endpoint, Request
 from tests.redact.asking import KEY, asked, chat, found, sent, user, without
@@ -191,6 +193,39 @@ def test_detectors_see_nothing_in_what_is_left() -> None:
     redacted, values = redact(request, seen.findings, KEY)
     assert len(values) >= 4
     assert classifier.scan(redacted.raw) == frozenset()
+
+
+def test_thoughts_that_a_client_sends_back_are_redacted_in_their_envelope() -> None:
+    """Else what is in it would keep its class, and the session could not go on."""
+    thought = seal(Traces(f"I write to {MAIL}.", [{"type": "thinking", "thinking": f"\n{MAIL}?", "signature": "s"}]))
+    items = [{"type": "reasoning", "summary": [], "encrypted_content": thought}, {"role": "assistant", "content": "Ok"}]
+    request = asked(Endpoint.RESPONSES, input=[user("Hi"), *items, user(MAIL)])
+    redacted, values = without(request, KINDS)
+    (placeholder,) = values
+    envelope = json.loads(redacted.raw)["input"][1]["encrypted_content"]
+    traces = unseal(envelope, "")
+    assert traces.reasoning_content == f"I write to {placeholder}."
+    assert traces.thinking_blocks[0]["thinking"] == f"\n{placeholder}?"
+    again = asked(Endpoint.RESPONSES, **json.loads(redacted.raw))
+    assert _plain(again.chat) == _plain(redacted.chat)
+    damaged = chat(user(f"lowpass1.{MAIL}"))
+    assert MAIL.encode() not in without(damaged, KINDS)[0].raw
+
+
+def test_thousands_of_values(capfd: pytest.CaptureFixture[str]) -> None:
+    """They are looked up: no pattern is so large that its engine gives up, and says so."""
+    addresses = [f"u{number}@host{number}.example" for number in range(3_000)]
+    text = " ".join(addresses)
+    request = chat(user(text))
+    starts = [text.index(f"{address} ") if address != addresses[-1] else text.rindex(address) for address in addresses]
+    path = ("messages", 0, "content")
+    spans = zip(starts, addresses, strict=True)
+    findings = [Finding("identifiers.email", "pii", path, start, start + len(one)) for start, one in spans]
+    redacted, values = redact(request, findings, KEY)
+    assert "@" not in redacted.passages[0].text
+    back = Restorer(values).body({"messages": redacted.body["messages"]})
+    assert json.loads(bytes(back["messages"]))[0]["content"] == text
+    assert capfd.readouterr() == ("", "")
 
 
 def _plain(fields: Any) -> Any:
