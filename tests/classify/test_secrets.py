@@ -50,7 +50,7 @@ KEYS: list[tuple[str, Make]] = [
     ("slack", lambda of: "xoxb-" + of(string.digits, 12) + "-" + of(ALNUM, 24)),
     ("slack", lambda of: "xapp-1-A" + of(CAPITAL, 10) + "-" + of(HEX, 64)),
     (
-        "slack_webhook",
+        "slack",
         lambda of: "hooks.slack.com/services/T" + of(CAPITAL, 8) + "/B" + of(CAPITAL, 8) + "/" + of(ALNUM, 24),
     ),
     ("discord", lambda of: "discord.com/api/webhooks/" + of("123456789", 18) + "/" + of(WEB, 68)),
@@ -69,7 +69,7 @@ KEYS: list[tuple[str, Make]] = [
     ("stripe", lambda of: "rk_live_" + of(ALNUM, 24)),
     ("stripe", lambda of: "whsec_" + of(ALNUM, 32)),
     ("square", lambda of: "sq0atp-" + of(WEB, 22)),
-    ("braintree", lambda of: "access_token$production$" + of(HEX, 16) + "$" + of(HEX, 32)),
+    ("paypal", lambda of: "access_token$production$" + of(HEX, 16) + "$" + of(HEX, 32)),
     ("shopify", lambda of: "shpat_" + of(HEX, 32)),
     ("openai", lambda of: "sk-" + of(ALNUM, 48)),
     ("openai", lambda of: "sk-proj-" + of(WEB, 74) + "T3BlbkFJ" + of(WEB, 74)),

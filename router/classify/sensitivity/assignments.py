@@ -30,7 +30,7 @@ _LEAST = {"secret": 12, "token": 16}
 _CALL = re2.compile(r"[A-Za-z_$][\w.]*[(\[].*[)\]]")
 _QUOTED = re2.compile(r"""(?:[bBrRuUfF]|@|\$)?\\*(["'`])""")
 _ANNOTATED = re2.compile(r"""[A-Za-z_][\w.]*(?:\[[\w., |]*\])?(?: ?\| ?\w+| ?\?)* ?= ?(["'])""")
-_EXPRESSION = re2.compile(r"[A-Za-z_$@][\w$]*(?:[.(\[:?]|->|\+\+).*|[({\[].*|[!&*][A-Za-z].*|[A-Za-z_]\w*[,;)]*")
+_EXPRESSION = re2.compile(r"[A-Za-z_$@][\w$]*(?:[.(\[:?]|->|\+\+).*|[({\[].*|[!&*][A-Za-z].*|[A-Za-z_]\w*[,;)]*|\$\w+-")
 _LITERAL_END = re2.compile(r"""[\s"'`,;)<>\]}&|\\]""")
 _BLANK_OR_QUOTE = re2.compile(r"""[\s"'`]""")
 _LINE_START = re2.compile(r"(?:export[ \t]+|set[ \t]+|env[ \t]+|ARG[ \t]+|ENV[ \t]+|-e[ \t]+|[ \t>#-])*[\w.\"'-]*")

@@ -31,7 +31,7 @@ _WORDS = re2.compile(r"[\"'(\[]*(?:[A-Za-z]+\d{0,4}|\d+)(?:[-_./:,+ ]+(?:[A-Za-z
 _NAMES = re2.compile(
     r"(?i)(?:sha|md|utf|base|u?int|float|oauth|pbkdf|argon|aes|rsa|str|ipv|http|v|ed|hs|rs|es)-?\d+\w{0,2}"
 )
-_HARSH = re2.compile(r"(?i)[bcdfghjklmnpqrstvwxz]{5}")
+_HARSH = re2.compile(r"(?i)[bcdfghjklmnpqrstvwxz]{6}")
 _PIECES = re2.compile(r"[A-Z]*[a-z]+|[A-Z]+|[0-9]+")
 _SMALL = re2.compile(r"[a-z]+")
 _COMMONPLACE = re2.compile(
@@ -104,4 +104,7 @@ def bits(value: str) -> float:
 
 
 def _aside(value: str) -> bool:
+    """Stands for something that is elsewhere, or is no secret by its form."""
+    if value.startswith("$") and len(value) >= 8 and patchy(value[1:]):
+        return False
     return filler(value) or any(one.fullmatch(value) for one in (_REFERENCE, _ELSEWHERE, _DATE))
