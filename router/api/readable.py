@@ -56,11 +56,11 @@ class Readable:
             return
         if len(media.payload) == len(text) and least == LEAST_BARE:
             self.bare.append(text)
-        self._left -= len(media.payload)
-        read = document(media.payload) if self._left >= 0 else None
+        read = document(media.payload) if len(media.payload) <= self._left else None
         if read is None:
             self.unscannable.add(_KINDS.get(media.media_type.partition("/")[0], modality))
             return
+        self._left -= len(media.payload)
         self.documents.append(Passage(path, text, role))
         if "base64," in read:
             self.unscannable.add(Modality.FILE)

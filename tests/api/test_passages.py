@@ -325,6 +325,21 @@ def test_all_of_it_is_text(endpoint: Endpoint, body: dict[str, Any]) -> None:
     assert not sent(endpoint, body).unscannable
 
 
+def test_a_large_picture_takes_no_room_from_a_document() -> None:
+    picture = "data:image/png;base64," + base64.b64encode(b"\x89PNG" + bytes(range(256)) * 2_000).decode()
+    request = chat(
+        {
+            "role": "user",
+            "content": [
+                {"type": "image_url", "image_url": {"url": picture}},
+                {"type": "file", "file": {"file_data": _inline(DOCUMENT)}},
+            ],
+        }
+    )
+    assert request.unscannable == {IMAGE}
+    assert classes(request) == {"secret"}
+
+
 def test_text_in_base64_is_text_however_long_it_is() -> None:
     long = base64.b64encode(("words and more words " * 30_000 + KEY).encode()).decode()
     for content in (long, [{"type": "text", "text": long}]):

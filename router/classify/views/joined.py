@@ -47,9 +47,9 @@ def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
         if media is None:
             found.append((Segment(text, path),))
             continue
-        left -= len(media.payload)
         found.append((Segment(text[: len(text) - len(media.payload)], path),))
-        if left >= 0 and (decoded := document(media.payload)) is not None:
+        if len(media.payload) <= left and (decoded := document(media.payload)) is not None:
+            left -= len(media.payload)
             found.append((Segment(decoded, path, hides=len(text)),))
     return found
 
