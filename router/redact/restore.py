@@ -56,10 +56,13 @@ class Restorer:
         data = event[start + len(_DATA) : -2].replace(b"\n" + _DATA, b"\n")
         if start < 0 or not data.startswith(b"{"):
             return event if start < 0 else self.end() + event
-        fields = _FIELDS.decode(data)
-        if "choices" in fields:
-            return self._chat.event(event, fields)
-        return self._responses.event(event, event[:start], fields)
+        try:
+            fields = _FIELDS.decode(data)
+            if "choices" in fields:
+                return self._chat.event(event, fields)
+            return self._responses.event(event, event[:start], fields)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return event  # some engines cut characters in two: the client is told as much as it is without us
 
     def _restored(self, slot: Slot) -> str:
         if "logprobs" in slot.path:

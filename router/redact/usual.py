@@ -25,7 +25,7 @@ class Usual(Struct):
         said = event[start:end]
         if event[end:] != self.after or b"\\" in said:
             return None
-        text = said.decode()
+        text = said.decode("utf-8", "replace")
         restored = self.text.feed(text)
         return event if restored == text else self.before + escaped(restored).encode() + self.after
 

@@ -115,6 +115,8 @@ def test_what_holds_no_placeholder_passes_as_it_is() -> None:
         calls(0, 0, '{"city": "Rome"}'),
         frame({"choices": [], "usage": {"total_tokens": 3}}) + b"data: [DONE]\n\n",
         b": a comment\n\n",
+        chunk(content="Hello.") + chunk(content="?").replace(b"?", b"half a character: \xf0\x9f"),
+        chunk(content="?", refusal="").replace(b"?", b"\xf0\x9f"),
         b"",
     ):
         assert restorer.feed(event) == event
