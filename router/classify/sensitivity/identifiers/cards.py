@@ -11,6 +11,7 @@ from router.classify.sensitivity.identifiers.surroundings import (
     alone,
     beside,
     compact,
+    names_thing,
     shaped,
     trimmed,
     whole,
@@ -38,6 +39,8 @@ _ISSUERS = re2.compile(
     r"|220[0-4]\d{12,15}|9792\d{12}|8699\d{11}"  # Mir, Troy, Voyager
 )
 _FEWEST = 12
+_WEAK = 14
+"""Digits of numbers that articles and parcels have as well."""
 _DOUBLED = str.maketrans("0123456789", "0246813579")
 
 
@@ -57,7 +60,8 @@ def _card(text: str, start: int, end: int) -> Iterator[Span]:
     if not alone(text, start, end):
         return
     for last in (end, *_shorter(text, start, end)):
-        if _is_card(compact(text[start:last])):
+        number = compact(text[start:last])
+        if _is_card(number) and (len(number) > _WEAK or not names_thing(text, start)):
             yield Span(start, last)
             return
 

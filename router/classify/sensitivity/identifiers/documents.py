@@ -22,7 +22,7 @@ FORMS = (
     beside(
         "driving_licence",
         "driv(?:er'?s?|er’s|ing) (?:licen[cs]e|permit) | driver_license | licen[cs]e (?:number|no\\.?)"
-        " | dl(?: ?(?:number|no\\.?|#))?"
+        " | dl ?(?:number|no\\.?|#)"
         " | führerschein | führerscheinnummer | permis de conduire | permiso de conducir | carnet de conducir"
         " | patente di guida | rijbewijs",
         r"(?i)[A-Z]\d{3}[ -]?\d{3,4}[ -]?\d{2,4}(?:[ -]?\d{1,4})?|[A-Z]{1,2}\d{5,13}|\d{7,12}[A-Z]?"

@@ -1,7 +1,7 @@
 """Addresses of machines.
 
 An address that names one machine in the world points to whoever uses it. Loopback, private, link-local, multicast and
-reserved ones are the same everywhere, and a number of a version looks like one: neither counts. Those set aside for
+reserved ones are the same everywhere, and the number of a version looks like one: neither counts. Those set aside for
 documentation count, since whoever writes them means an address of the other kind.
 """
 

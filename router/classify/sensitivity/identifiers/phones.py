@@ -10,7 +10,7 @@ from stdnum import isbn
 
 from router.classify.detector import Form, Span
 from router.classify.sensitivity.identifiers.cards import luhn
-from router.classify.sensitivity.identifiers.surroundings import FAR, any_of, compact, near
+from router.classify.sensitivity.identifiers.surroundings import FAR, HEX, THINGS, any_of, compact, named, near
 
 _DASH = r"\x{2010}-\x{2013}-"
 _SPACE = r"\x{a0}\x{202f} "
@@ -33,20 +33,13 @@ _BRACKETED = (
 _PLAIN = r"\b0[1-9]\d{8,9}\b"
 _NUMBER = rf"\(?\d(?:[{_SPACE}{_DASH}./()]{{0,2}}\d){{6,14}}{_EXTENSION}"
 _DATE = re2.compile(r"^(?:[0-3]?\d[./-][01]?\d[./-](?:19|20)?\d\d|(?:19|20)\d\d[./-][01]?\d[./-][0-3]?\d)(?:\D|$)")
-_NOT_TELEPHONE = re2.compile(
-    r"(?i)(?:\b|_)(?:isbn|issn|arxiv|doi|p/n|s/n|ean|upc|gtin|skus?|asin|part|item|model|serial|order|invoice|ref|reference"
-    r"|ticket|case|tracking|shipment|parcel|batch|lot|build|version|product|article|id|no\.?|nr\.?|number|ssn|sin|date|see"
-    r"|returned|returns|size|count|total|amount|hash|pin|tx|transaction|request|session|job|row|replaces)"
-    r"[\s:#=.\"'-]*(?:is|was)?[\s:#=.\"']*$"
-)
-_BEFORE = 24
+_named_otherwise = named(f"{THINGS}|id|reference|ref|case|ssn|sin|date|see|pin|replaces|account|acct|card|zip|policy")
 _OTHER_SHAPES = ((3, 2, 4), (3, 3, 3), (3, 4, 2))
 """Of other numbers of nine digits, and of parts."""
 _ONE_GAP = {ord(gap): " " for gap in " \u00a0\u202f\u2010\u2011\u2012\u2013-./()+,;"} | {ord("e"): "x", ord("#"): "x"}
 _FEWEST_WITHOUT_WORD = 9
 _BINDS = ("_", "-", ".", "/")
 _JOINS = (" ", "-", ".", "/")
-_HEX_LETTERS = tuple("abcdefABCDEF")
 _USUAL = range(8, 12)
 
 
@@ -78,16 +71,18 @@ def _plain(text: str, start: int, end: int) -> Iterator[Span]:
         yield from _trunk(text, start, end)
 
 
-def _said(number: str) -> bool:
+def _said(text: str, start: int, end: int) -> bool:
     """Beside a word."""
+    number = text[start:end]
     digits = compact(number)
-    return not (_is_date(number) or (len(digits) in (15, 16) and luhn(digits)))
+    card = len(digits) in (15, 16) and luhn(digits)
+    return not (card or _is_date(number) or _named_otherwise(text, start))
 
 
-def _said_weakly(number: str) -> bool:
+def _said_weakly(text: str, start: int, end: int) -> bool:
     """Words like "call" stand beside many numbers: this one has a telephone's length, and is not round."""
-    digits = sum(_groups(number))
-    return _said(number) and digits in _USUAL and not number.endswith("000")
+    number = text[start:end]
+    return sum(_groups(number)) in _USUAL and not number.endswith("000") and _said(text, start, end)
 
 
 def _groups(number: str) -> tuple[int, ...]:
@@ -104,30 +99,30 @@ def _is_date(number: str) -> bool:
     return _DATE.search(number) is not None
 
 
-def _named_otherwise(text: str, start: int) -> bool:
-    return _NOT_TELEPHONE.search(text[max(0, start - _BEFORE) : start]) is not None
-
-
 def _inside(text: str, start: int, end: int) -> bool:
     """Digits go on, with or without a gap."""
-    before, after = text[max(0, start - 2) : start], text[end : end + 3]
+    before, after = text[max(0, start - 3) : start], text[end : end + 6]
     return _ends_in_number(before) or after[:1].isalnum() or (after[:1] in _JOINS and _begins_number(after[1:]))
 
 
 def _ends_in_number(before: str) -> bool:
-    return before[-1:].isalnum() or before[-1:] in _BINDS or (before[-1:] == " " and before[:1].isdigit())
+    """Or in a byte of a dump."""
+    if before[-1:] != " ":
+        return before[-1:].isalnum() or before[-1:] in _BINDS
+    return before[-2:-1].isdigit() or (HEX.issuperset(before[:2]) and before[:1].isdigit())
 
 
 def _begins_number(after: str) -> bool:
-    """Or a byte of a dump."""
-    return after[:1].isdigit() or (after[:1] in _HEX_LETTERS and after[1:].isdigit())
+    """Or two bytes of a dump."""
+    first, gap, second = after[:2], after[2:3], after[3:5]
+    return after[:1].isdigit() or (gap == " " and len(second) == 2 and HEX.issuperset(first + second))
 
 
 _WORDS = (
-    "(?:tele)?phones? | tel\\.? | mobile | cell ?(?:phone)? | fax | contact number | whatsapp | hotline | voicemail"
-    " | pager | telefone? | telefono | teléfono | téléphone | telefoon | telefon | telefonnummer | rufnummer | handy"
-    " | handynummer | mobil | móvil | celular | cellulare | portable | mobiel | tlf\\.? | 電話 | 电话 | 手机 | 전화"
-    " | телефон"
+    "(?:tele)?phones? | tel\\.? | mobile | cell ?phone | cell number | my cell | fax | contact number | hotline | pager"
+    " | voicemail | whatsapp | telefone? | telefono | teléfono | téléphone | telefoon | telefon | telefonnummer"
+    " | rufnummer | handy | handynummer | mobil | móvil | celular | cellulare | portable | mobiel | tlf\\.? | 電話 | 电话"
+    " | 手机 | 전화 | телефон"
 )
 _CALL = (
     "(?:call(?:ing|ed)?|reach(?:ed|able)?|contact(?:ed)?|ring|text(?:ed)?|dial(?:l?ed)?|sms)"

@@ -13,7 +13,7 @@ GAP = r"[ \x{a0}\x{2007}\x{202f}\x{2010}-\x{2013}.-]"
 """What is printed between groups of digits."""
 _GAPS = " \u00a0\u2007\u202f\u2010\u2011\u2012\u2013-./()_"
 _NO_GAPS = str.maketrans("", "", _GAPS)
-_HEX = frozenset(string.hexdigits)
+HEX = frozenset(string.hexdigits)
 _DIGITS = frozenset(string.digits)
 _ALNUM = frozenset(string.ascii_letters + string.digits)
 _LONGEST = 40
@@ -25,6 +25,12 @@ NEAR, FAR = 24, 60
 
 NATIONAL = r"national id(?:entity|entification)?(?: (?:number|no\.?))? | (?:personal|citizen) (?:id|number)"
 """What people call their state's number, whatever its name is."""
+
+THINGS = (
+    "isbn|issn|arxiv|doi|p/n|s/n|ean|upc|gtin|skus?|asin|part|item|model|serial|order|invoice|ticket|tracking|shipment|parcel"
+    "|batch|lot|build|version|product|article|tx|transaction|request|session|job|row|hash|size|count|total|amount|returned|returns"
+)
+"""What else has a number."""
 
 Valid = Callable[[str], bool]
 """Of a number without its gaps."""
@@ -55,7 +61,7 @@ def alone(text: str, start: int, end: int) -> bool:
 def _goes_on_before(text: str, start: int) -> bool:
     before, farther = text[start - 1 : start], text[max(0, start - 5) : max(0, start - 1)]
     if before == "-":
-        return farther[-1:].isdigit() or (len(farther) == 4 and _HEX.issuperset(farther))
+        return farther[-1:].isdigit() or (len(farther) == 4 and HEX.issuperset(farther))
     return before in _ALNUM or before == "+" or (before in (".", ")") and farther[-1:].isdigit())
 
 
@@ -64,12 +70,28 @@ def _goes_on_after(text: str, end: int) -> bool:
     return after in _ALNUM or (after in (".", "-") and text[end + 1 : end + 2].isdigit())
 
 
-def shaped(valid: Valid = always) -> Confirm:
-    """What matched is the thing if it is valid, and not a part of something longer."""
+def named(names: str) -> Callable[[str, int], bool]:
+    """Whether one of these words stands right before a place of a text."""
+    pattern = re2.compile(
+        rf"(?i)(?:\b|_)(?:{names})(?:[ _-]?(?:number|no\.?|nr\.?|id|code))?[\s:#=.\"'-]*(?:is|was)?[\s:#=.\"']*$"
+    )
+    return lambda text, start: pattern.search(text[max(0, start - _BEFORE) : start]) is not None
+
+
+names_thing = named(THINGS)
+
+
+def shaped(valid: Valid = always, weak: bool = False) -> Confirm:
+    """What matched is the thing if it is valid, and not a part of something longer.
+
+    `weak`: a number that many others are like; it is none where a word before it says that it is another's.
+    """
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         start, end = trimmed(text, start, end)
         if alone(text, start, end) and not _in_row(text, start, end) and valid(compact(text[start:end])):
+            if weak and names_thing(text, start):
+                return
             yield Span(start, end)
 
     return confirm
@@ -86,11 +108,11 @@ def _group_before(text: str, start: int) -> bool:
 
 def _group_after(text: str, end: int) -> bool:
     group = text[end + 1 : end + 5]
-    return text[end : end + 1] == " " and (group[:1].isdigit() or (_HEX.issuperset(group) and not group.isalpha()))
+    return text[end : end + 1] == " " and (group[:1].isdigit() or (HEX.issuperset(group) and not group.isalpha()))
 
 
-def near(number: str, valid: Valid, reach: int, before: int = _BEFORE) -> Confirm:
-    """What matched is a word: the numbers after it, or those right before it. `valid`: of a number as it is written.
+def near(number: str, valid: Callable[[str, int, int], bool], reach: int, before: int = _BEFORE) -> Confirm:
+    """What matched is a word: the numbers after it, or those right before it. `valid`: of a text and a place in it.
 
     Within a short reach only the first: without a checksum the next one may be anything.
     """
@@ -101,7 +123,7 @@ def near(number: str, valid: Valid, reach: int, before: int = _BEFORE) -> Confir
             return
         for match in pattern.finditer(text[first : last + _LONGEST]):
             start, end = trimmed(text, first + match.start(), first + match.end())
-            if start < last and alone(text, start, end) and valid(text[start:end]):
+            if start < last and alone(text, start, end) and valid(text, start, end):
                 yield Span(start, end)
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
@@ -113,7 +135,7 @@ def near(number: str, valid: Valid, reach: int, before: int = _BEFORE) -> Confir
 
 def beside(name: str, words: str, number: str, valid: Valid = always, reach: int = FAR) -> Form:
     """A number that is known by a word near it. `words`: patterns in any language, " | " between them."""
-    return Form(name, any_of(words), near(number, lambda written: valid(compact(written)), reach))
+    return Form(name, any_of(words), near(number, lambda text, start, end: valid(compact(text[start:end])), reach))
 
 
 def any_of(words: str) -> str:
