@@ -15,14 +15,18 @@ _NAMES = {
     "token": r"token|authorization|\bauth|_auth",
 }
 _SUFFIX = r"(?:[_.-](?:prod(?:uction)?|dev|staging|live|test|default|value|base64|b64|old|new|[0-9]))?"
+_ANY = "|".join(_NAMES.values())
 PATTERN = (
-    rf"(?i)(?:{'|'.join(_NAMES.values())}){_SUFFIX}"
-    r"""(?:(?:["'`\])\\*]*[ \t]*(?::=|=>|[:=]|>|\bis:?[ \t])|[ \t])[ \t]*[^\s]|["']?[ \t]*,[ \t]*["'])"""
+    rf"(?i)(?:{_ANY}){_SUFFIX}"
+    r"""(?:["'`\])\\*]*[ \t]*(?::=|=>|[:=]|>|\bis:?[ \t])[ \t]*[^\s]|["']?[ \t]*,[ \t]*["'])"""
+    rf"|(?i)--[\w-]*(?:{_ANY}){_SUFFIX}[ \t]+[^\s]"
 )
-_REACH = 512
-"""Characters of a value that are looked at."""
+_REACH = 4_096
+"""Characters of a value: a private key of 4,096 bits has 3,250."""
+_TASTE = 96
+"""Characters of it that are judged."""
 _PARTS = re2.compile(
-    rf"(?i)(?:{'|'.join(f'(?P<{name}>{words})' for name, words in _NAMES.items())}){_SUFFIX}"
+    rf"(?i)(?:--[\w-]*)?(?:{'|'.join(f'(?P<{name}>{words})' for name, words in _NAMES.items())}){_SUFFIX}"
     r"""["'`\])\\*]*(?P<gap>[ \t]*)(?P<mark>:=|=>|[:=]|>|is:?|,|)(?P<after>[ \t]*)"""
 )
 _LEAST = {"secret": 12, "token": 16}
@@ -57,9 +61,9 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         return
     mark = match["mark"]
     before = text[max(0, start - _LINE_REACH) : start].rpartition("\n")[2]
-    option = before.rpartition(" ")[2].startswith("-")
-    if (not mark and not option) or before.endswith((":", "::")) or "::" in before.rpartition(" ")[2]:
-        return  # a word of a sentence, a part of a resource's name
+    option = (before + text[start]).rpartition(" ")[2].startswith("-")
+    if before.endswith((":", "::")) or "::" in before.rpartition(" ")[2]:
+        return  # a part of a resource's name
     line = mark in (":", "=") and _LINE_START.fullmatch(before) is not None
     tight = not match["gap"] and not (match["after"] and mark == "=")
     place = _Place(
@@ -111,5 +115,5 @@ def _sound(value: str, behind: str, place: _Place, mark: str) -> bool:
 
 def _secret(value: str, place: _Place) -> bool:
     if place.named == "password":
-        return password(value, bare_words=place.environment)
-    return token(value, _LEAST[place.named])
+        return password(value[:_TASTE], bare_words=place.environment)
+    return token(value[:_TASTE], _LEAST[place.named])
