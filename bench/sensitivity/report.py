@@ -12,6 +12,8 @@ class Report(Struct, frozen=True):
 
     date: str
     processor: str
+    load: tuple[float, float]
+    """Of the machine, in the last minute before the run and after: a busy one inflates CPU times."""
     python: str
     split: str
     quick: bool
@@ -48,7 +50,8 @@ def render(report: Report) -> str:
     goals = [figure for figure in report.figures if figure.passed is not None]
     head = (
         f"{report.date}, one core of an {report.processor}, Python {report.python}, {report.split} half"
-        f"{', quick' if report.quick else ''}, {report.seconds:.0f} s. Detectors: {', '.join(report.kinds)}.\n\n"
+        f"{', quick' if report.quick else ''}, {report.seconds:.0f} s, load {report.load[0]:.1f} before and"
+        f" {report.load[1]:.1f} after. Detectors: {', '.join(report.kinds)}.\n\n"
         f"{len(goals) - len(report.failed)} of {len(goals)} goals reached."
     )
     absent = "\n".join(f"Not measured: {what}: {why}." for what, why in report.absent.items())

@@ -1,5 +1,6 @@
 """One run of the detectors' bench, part by part."""
 
+import os
 import platform
 import time
 from collections import Counter
@@ -45,13 +46,15 @@ QUICK = Size(12, 100, 2, (1, 1), 40, 2, 4, 1)
 
 def measure(only: Collection[str], quick: bool, split: Split = Split.TEST, seeing: Sight | None = None) -> Report:
     """Raises SetsMissing. `seeing`: something else than a policy with all detectors of the fast tier."""
-    began, run = time.monotonic(), Run(seeing or fast(), split, QUICK if quick else WHOLE)
+    began, before = time.monotonic(), os.getloadavg()[0]
+    run = Run(seeing or fast(), split, QUICK if quick else WHOLE)
     for part in PARTS:
         if part in only:
             getattr(run, part)()
     return Report(
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         processor=model(),
+        load=(before, os.getloadavg()[0]),
         python=platform.python_version(),
         split=split,
         quick=quick,
