@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ from router.decide.guard import ClassGuard
 from router.decide.requirements import Redact
 from router.redact.redact import redact
 from router.types.classification import Cause, Classification, Finding
+from router.types.journal import LedgerUnavailable
 from router.types.redacted import Redacted
 from router.types.request import Caller, Request
 from router.types.secret import Secret
@@ -26,6 +28,7 @@ LARGE = 131_072
 """Bytes from which a body is looked at beside the event loop: some ms of work."""
 _KNOWN = ("default", "key", "session")
 """Causes that hold for the next request of a session anyway."""
+_UNAVAILABLE = (StoreUnavailable, LedgerUnavailable)
 _log = logging.getLogger(__name__)
 
 
@@ -73,7 +76,12 @@ class Screen:
             after = self._taint(screened.classification)
             if after.firm - before.firm or after.found - before.found:
                 await sources.sessions.add(key, after)
-        except StoreUnavailable:
+        except _UNAVAILABLE:
+            own = self._taint((await self._look(request, caller, CLEAN, read)).classification)
+            if own != CLEAN:
+                # The store hears of it when it is back: what was said meanwhile binds too.
+                with suppress(*_UNAVAILABLE):
+                    await sources.sessions.add(key, own)
             return await self._look(request, caller, Taint(firm=frozenset(self.ranks)), read)
         return screened
 

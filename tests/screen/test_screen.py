@@ -17,6 +17,7 @@ from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import SqliteLedger
 from router.screen import Screen, Screened, Sources
 from router.sessions.sqlite import SqliteSessions
+from router.types.journal import LedgerUnavailable
 from router.types.request import Caller, Endpoint, Modality, Request
 from router.types.secret import Secret
 from router.types.session import SessionStore, Taint
@@ -36,7 +37,7 @@ ANYONE = Caller()
 
 
 def screen(*more: dict[str, Any], **fields: Any) -> Screen:
-    policy = {"classes": CLASSES, "detectors": [*DETECTORS, *more], **fields}
+    policy = {"classes": CLASSES, "detectors": [*DETECTORS, *more]} | fields
     return Screen(Sensitivity.model_validate(policy), Secret("of the test"))
 
 
@@ -125,15 +126,26 @@ def test_what_was_found_is_redacted_in_later_turns_too_but_what_was_declared_sta
 
 
 class Gone:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.told: list[Taint] = []
+
     async def taint(self, session: str) -> Taint:
-        raise StoreUnavailable("gone")
+        raise self.error
 
     async def add(self, session: str, taint: Taint) -> None:
-        raise StoreUnavailable("gone")
+        self.told.append(taint)
+        raise self.error
 
 
-def test_a_session_of_which_nothing_is_known_has_every_class() -> None:
-    seen = asyncio.run(screen().look(asked("hello", session="s"), ANYONE, sources(Gone())))
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), LedgerUnavailable("gone")])
+def test_a_session_of_which_nothing_is_known_has_every_class(error: Exception) -> None:
+    gone = Gone(error)
+    seen = asyncio.run(screen().look(asked("hello", session="s"), ANYONE, sources(gone)))
+    assert gone.told == []
+    mail = asyncio.run(screen().look(asked(f"mail {MAIL}", session="s"), ANYONE, sources(gone)))
+    assert gone.told == [Taint(found=frozenset({"pii"}))]
+    assert classes(mail) == set(CLASSES)
     assert classes(seen) == set(CLASSES)
     assert seen.redacted is not None
     assert seen.redacted.classes == set(CLASSES)
@@ -160,6 +172,16 @@ def test_what_can_not_be_replaced_keeps_its_class(hidden: str) -> None:
 
 def test_no_class_that_may_be_redacted_means_no_redaction() -> None:
     assert screen().alone(asked(f"the key {KEY}"), ANYONE).redacted is None
+
+
+def test_what_stands_beside_a_value_is_not_redacted_away_with_it() -> None:
+    """Health is seen only beside a person; where it may not be redacted it stays when the person goes."""
+    several = {**CLASSES, "phi": {}}
+    health = {"kind": "health", "class": "phi"}
+    seen = screen(health, classes=several).alone(asked(f"diabetes, treated with metformin: {MAIL}"), ANYONE)
+    assert classes(seen) == {"internal", "pii", "phi"}
+    assert seen.redacted is not None
+    assert seen.redacted.classes == {"internal", "phi"}
 
 
 def placeholders(session: str, identifier: str = "r", caller: Caller = ANYONE) -> set[str]:

@@ -125,10 +125,12 @@ def test_while_nobody_knows_a_session_nothing_leaves(tmp_path: Path, upstream: U
             assert refused.status in (403, 503)
             assert {seen.path.split("/")[1] for seen in upstream.requests} == {LOCAL}
             assert told(left.chat("auto")) == ("internal", "chinese")
+            assert told(say(left, "meanwhile", MAIL)) == ("secret", "home")
             server.start()
             for gateway in (left, right):
                 back(gateway)
             assert told(say(left, "s")) == ("pii", "american")
+            assert told(say(right, "meanwhile")) == ("pii", "american")
 
 
 def test_a_server_that_lost_everything_is_told_by_the_ledger(tmp_path: Path, upstream: Upstream) -> None:
