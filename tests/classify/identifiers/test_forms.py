@@ -70,6 +70,7 @@ FOUND = {
     "routing_number": ["routing number <021000021>", "ABA <011401533>"],
     "bank_account": [
         "account number: <12345678901>",
+        "transfer it to account <12345678>",
         "acct no. <5577-9911>",
         "sort code <20-00-00>",
         "BSB <062-000>",
@@ -326,3 +327,12 @@ def test_one_value_is_one_finding() -> None:
     beside = Finding("identifiers.email", "pii", ("messages", 0), 27, 40)
     own = [inner, twin, beside, outer, elsewhere]
     assert set(ALL.conclude(own, own)) == {outer, elsewhere, beside}
+
+
+def test_what_can_be_replaced_is_never_left_out_for_what_can_not() -> None:
+    """A value as it is, and the longer place where a decoded text has it."""
+    exact = Finding("identifiers.card", "pii", (), 10, 26)
+    hidden = Finding("identifiers.card", "pii", (), 5, 40, exact=False)
+    same = Finding("identifiers.iban", "pii", (), 10, 26, exact=False)
+    assert set(ALL.conclude([hidden, exact, same], [])) == {hidden, exact}
+    assert ALL.conclude([same, exact], []) == [exact]

@@ -121,8 +121,8 @@ def _begins_number(after: str) -> bool:
 _WORDS = (
     "(?:tele)?phones? | tel\\.? | mobile | cell ?phone | cell number | my cell | fax | contact number | hotline | pager"
     " | voicemail | whatsapp | telefone? | telefono | teléfono | téléphone | telefoon | telefon | telefonnummer"
-    " | rufnummer | handy | handynummer | mobil | móvil | celular | cellulare | portable | mobiel | tlf\\.? | 電話 | 电话"
-    " | 手机 | 전화 | телефон"
+    " | rufnummer | handy | handynummer | mobil | móvil | celular | cellulare | portable | mobiel | tlf\\.? | 電話"
+    " | 电话 | 手机 | 전화 | телефон"
 )
 _CALL = (
     "(?:call(?:ing|ed)?|reach(?:ed|able)?|contact(?:ed)?|ring|text(?:ed)?|dial(?:l?ed)?|sms)"
