@@ -36,13 +36,14 @@ def views(passages: Sequence[Passage], raw: bytes) -> Iterator[View]:
     rest = residue(raw, passages) if raw else ()
     view = joined([*segments([*passages, *rest]), *seams(passages)])
     yield view
+    dull: set[bytes] = set()
     for _ in range(MOST_LAYERS):
-        pieces = _pieces(view.text)
+        pieces = _pieces(view.text, dull)
         if not pieces:
             return
         view = rewritten(view, pieces)
         yield view
-    if _pieces(view.text):
+    if _pieces(view.text, dull):
         raise TooMuch(f"More than {MOST_LAYERS} layers of encodings.")
 
 
@@ -55,10 +56,10 @@ def body_views(body: bytes) -> Iterator[View]:
     return views(passages, body)
 
 
-def _pieces(text: str) -> list[Piece]:
+def _pieces(text: str, dull: set[bytes]) -> list[Piece]:
     found = [*escapes(text), *folds(text)]
     if _WRAPPED.search(text):
-        found += (*blobs(text), *spaced(text))
+        found += (*blobs(text, dull), *spaced(text))
     found.sort()
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from router.classify.views.rewritten import Piece
 
 _HEX = "[0-9A-Fa-f]"
-_PERCENT = re.compile(rf"%[2-7]{_HEX}|%0[9AaDd]|(?:%[89A-Fa-f]{_HEX})+|%u{_HEX}{{4}}")
+_PERCENT = re.compile(rf"%(?:[2-7]{_HEX}|0[9AaDd]|[89A-Fa-f]{_HEX}(?:%[89A-Fa-f]{_HEX})*|u{_HEX}{{4}})")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[Xx][0-9A-Fa-f]{1,6}|[A-Za-z][0-9A-Za-z]{1,31}(?=;));?")
 _BACKSLASH = re.compile(
     rf"\\(?:\\+|u{_HEX}{{4}}(?:\\+u[Dd][C-Fc-f]{_HEX}{{2}})?|u\{{{_HEX}{{1,6}}\}}|U{_HEX}{{8}}|x{_HEX}{{2}}|[0-3][0-7]{{2}}|.)"

@@ -13,6 +13,7 @@ _SNIFFED = 4096
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\r\n"
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r") + b"\x7f"
 _STANDARD = str.maketrans("-_", "+/", "\r\n ")
+_UTF_8 = "utf-8-sig"
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
 """Of UTF-16."""
 
@@ -40,9 +41,20 @@ def is_base64(text: str) -> bool:
 
 def document(payload: str) -> str | None:
     """The text that a payload is; None where it is none."""
-    if len(payload) > _SNIFFED and not _begins_as_text(payload[:_SNIFFED]):
+    if len(payload) > _SNIFFED and not begins_as_text(unbase64(payload[:_SNIFFED])):
         return None
     return text_of(unbase64(payload))
+
+
+def begins_as_text(data: bytes | None) -> bool:
+    """Of a piece, whose last character may be cut: UTF-8 has at most four bytes. Cheap where it is none."""
+    if not data:
+        return False
+    if _encoding(data) != _UTF_8:
+        return text_of(data[: len(data) & -2]) is not None
+    if len(data.translate(None, _CONTROL)) != len(data):
+        return False
+    return data.isascii() or len(data) - len(data.decode("utf-8", "ignore").encode()) < 4
 
 
 def text_of(data: bytes | None) -> str | None:
@@ -63,7 +75,7 @@ def _encoding(data: bytes) -> str:
         return "utf-16"
     if data[1:2] == b"\0" and not data[1::2].strip(b"\0"):
         return "utf-16-le"
-    return "utf-8-sig"
+    return _UTF_8
 
 
 def unbase64(text: str) -> bytes | None:
@@ -74,12 +86,6 @@ def unbase64(text: str) -> bytes | None:
         return binascii.a2b_base64(bare + "=" * (-len(bare) % 4))
     except binascii.Error:
         return None
-
-
-def _begins_as_text(sniffed: str) -> bool:
-    """A character may be cut at the end: UTF-8 has at most four bytes, UTF-16 two or four."""
-    data = unbase64(sniffed)
-    return data is not None and any(text_of(data[: len(data) - cut]) is not None for cut in range(4))
 
 
 def _beyond(text: str) -> bytes:
