@@ -34,6 +34,7 @@ PROTECTED = [
     "john@example.com\nCPT 99213 and CPT code: 45378",
     "Medicare number: 1EG4-TE5-MK73, dialysis three times a week",
     "Born on 12 May 1980; symptoms: fever, vomiting",
+    "Ms. O'Connor is pregnant and was prescribed folic acid",
 ]
 HARMLESS = [
     "",

@@ -83,7 +83,7 @@ _IDENTIFIERS = (
         "patient",
         r"\b(?:(?i:patient(?:in)?(?:'s)?(?: name)?|pt\.?)[ \t]*[:=-]?[ \t]+(?:is |named )?"
         rf"(?:(?i:mr|mrs|ms|miss|herr|frau)\.? )?{_NAME}"
-        r"|(?:Mr|Mrs|Ms|Miss|Herr|Frau|Mme|Sra|Sr)\.? \p{Lu}\p{Ll}[\p{L}'’-]+)",
+        r"|(?:Mr|Mrs|Ms|Miss|Herr|Frau|Mme|Sra|Sr)\.? \p{Lu}['’]?\p{L}[\p{L}'’-]+)",
         _named,
     ),
     Form(
