@@ -94,7 +94,8 @@ class Door:
         unseen = await self._unseen(parcel)
         reason = self._refusal(parcel, unseen)
         if reason:
-            _log.warning("kept in at the door: %s: %s", parcel.target.id, reason)
+            # Not the reason, which may quote the caller's own region.
+            _log.warning("kept in at the door: %s for %s", sorted(parcel.classes | unseen), parcel.target.id)
             raise KeptIn(parcel.target.id, reason)
         return unseen
 

@@ -230,3 +230,8 @@ def test_a_parcel_shows_nothing_of_what_it_holds(server: Canned) -> None:
     (step,) = what.plan.steps
     request: Any = msgspec.json.encode({"text": "in Cologne"})
     assert "Cologne" not in repr(what.parcel(step, request))
+
+
+def test_the_log_says_who_was_kept_from_what(server: Canned, caplog: pytest.LogCaptureFixture) -> None:
+    stays_in(server, plain("in Cologne", places=places(server, "us"), region="Cologne"))
+    assert caplog.messages == ["kept in at the door: ['european', 'open'] for us"]
