@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from random import random
 
 from fastapi import FastAPI
 
@@ -20,25 +19,21 @@ from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
 from local_serving.spec import known
 from router.api import budgets, dashboard, decisions, health, models, reports
-from router.api.auth import OPEN, Keyring
+from router.api.auth import Keyring
 from router.api.disconnect import Visits
 from router.api.hot import HotRoutes
-from router.api.parse import parse
 from router.api.rest import rest
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget
 from router.budget.loops.breaker import ROWS, Breaker
-from router.choose import check, choose, index
 from router.classify.deep.process import Reader
 from router.config import Config, Watcher, engines_needed, load, problems
-from router.decide.explain import Examined, examine
 from router.decide.health import Health
 from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ConfigError, Problem
-from router.estimate.learn import Learned
 from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
 from router.ledger.instance import instance_secret
@@ -50,16 +45,13 @@ from router.pipeline import Pipeline
 from router.report.budgets import budgets as pots
 from router.report.recompute import Recomputed, recompute
 from router.report.report import Report
-from router.screen import Screen, Screened, Sources
+from router.screen import Sources
 from router.settings import Settings
 from router.settlement import Books
 from router.stores import Stores, learned_from
 from router.types.call import Adapter, Transport
 from router.types.clock import now_ms
-from router.types.ids import new_id
 from router.types.journal import LedgerUnavailable
-from router.types.request import Endpoint, Request
-from router.types.secret import Secret
 from router.types.store import StoreUnavailable
 from router.types.target import Wire
 from router.workers import Crew
@@ -89,7 +81,7 @@ def load_policy(path: Path, engines: Mapping[str, str]) -> Config:
 
 def inspect_policy(path: Path) -> tuple[Problem, ...]:
     """Everything that is wrong with a policy file; engines count as running."""
-    return problems(path, catalog.read(), os.environ, _unlaunched(path))
+    return problems(path, catalog.read(), os.environ, unlaunched(path))
 
 
 def compare_prices(days: int) -> Comparison:
@@ -102,44 +94,7 @@ def recompute_ledger(ledger: Ledger) -> Recomputed:
     return recompute(ledger, catalog.read().prices)
 
 
-def budget_report(settings: Settings) -> Report:
-    """As the store has it now, gateway or not. Raises `ConfigError`, `StoreUnavailable`."""
-    declared = load_policy(settings.policy, _unlaunched(settings.policy)).budgets
-
-    async def read() -> Report:
-        journal = SqliteJournal(settings.sqlite)
-        stores = Stores(settings.redis_url, journal, journal, ledger_of(settings), lambda: declared)
-        try:
-            await stores.start()
-            return await pots(stores.store, declared, now_ms())
-        finally:
-            await stores.stop()
-            await journal.end()
-
-    return asyncio.run(read())
-
-
-def explain_request(path: Path, body: bytes) -> Examined:
-    """Steps 3–5 on one chat request, with every target in good health. Raises `ClientError` and `ConfigError`."""
-    rules = index(load_policy(path, _unlaunched(path)), Secret(new_id()))
-    request = parse(Endpoint.CHAT, new_id(), body, ())
-    draw = random()  # noqa: S311 - a share of traffic
-    check(rules, request, OPEN)
-    screened = asyncio.run(_screened(rules.screen, request))
-    decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), Learned(), draw)
-    return examine(decision)
-
-
-async def _screened(screen: Screen, request: Request) -> Screened:
-    """As in a session of its own."""
-    reader = Reader()
-    try:
-        return screen.alone(request, OPEN, read=await screen.read(request, reader))
-    finally:
-        await reader.close()
-
-
-def _unlaunched(path: Path) -> dict[str, str]:
+def unlaunched(path: Path) -> dict[str, str]:
     """Engines that `lowpass serve` could launch: those that come with lowpass, and specs that are there."""
     own = [name for name in engines_needed(path) if Path(name).is_file()]
     return dict.fromkeys((*known(), *own), _NOWHERE)

@@ -92,8 +92,8 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show what would happen to a request: classification, targets, estimates, choice. Nobody is called."""
-    from router.app import explain_request
     from router.errors import ClientError, ConfigError
+    from router.offline import explain_request
     from router.report.explained import table
 
     try:
@@ -118,8 +118,8 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """What was spent, on what; where it went; what is left. Fails where something broke the policy."""
-    from router.app import budget_report
     from router.errors import ClientError, ConfigError
+    from router.offline import budget_report
     from router.report import read, render
     from router.types.store import StoreUnavailable
 

@@ -1,0 +1,62 @@
+"""What commands do with a policy and a ledger while no gateway runs: explain a request, read the budgets."""
+
+import asyncio
+import time
+from pathlib import Path
+from random import random
+
+from router.api.auth import OPEN
+from router.api.parse import parse
+from router.app import ledger_of, load_policy, unlaunched
+from router.choose import check, choose, index
+from router.classify.deep.process import Reader
+from router.decide.explain import Examined, examine
+from router.decide.health import Health
+from router.estimate.learn import Learned
+from router.ledger.journal import SqliteJournal
+from router.report.budgets import budgets as pots
+from router.report.report import Report
+from router.screen import Screen, Screened
+from router.settings import Settings
+from router.stores import Stores
+from router.types.clock import now_ms
+from router.types.ids import new_id
+from router.types.request import Endpoint, Request
+from router.types.secret import Secret
+
+
+def budget_report(settings: Settings) -> Report:
+    """As the store has it now, gateway or not. Raises `ConfigError`, `StoreUnavailable`."""
+    declared = load_policy(settings.policy, unlaunched(settings.policy)).budgets
+
+    async def read() -> Report:
+        journal = SqliteJournal(settings.sqlite)
+        stores = Stores(settings.redis_url, journal, journal, ledger_of(settings), lambda: declared)
+        try:
+            await stores.start()
+            return await pots(stores.store, declared, now_ms())
+        finally:
+            await stores.stop()
+            await journal.end()
+
+    return asyncio.run(read())
+
+
+def explain_request(path: Path, body: bytes) -> Examined:
+    """Steps 3–5 on one chat request, with every target in good health. Raises `ClientError` and `ConfigError`."""
+    rules = index(load_policy(path, unlaunched(path)), Secret(new_id()))
+    request = parse(Endpoint.CHAT, new_id(), body, ())
+    draw = random()  # noqa: S311 - a share of traffic
+    check(rules, request, OPEN)
+    screened = asyncio.run(_screened(rules.screen, request))
+    decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), Learned(), draw)
+    return examine(decision)
+
+
+async def _screened(screen: Screen, request: Request) -> Screened:
+    """As in a session of its own."""
+    reader = Reader()
+    try:
+        return screen.alone(request, OPEN, read=await screen.read(request, reader))
+    finally:
+        await reader.close()
