@@ -1,6 +1,6 @@
 """The operator's own words: project names, markings, customer names."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Literal
 
 import re2
@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from router.classify.detector import Form
 from router.types.classification import Finding
+
+_MOST_TOGETHER = 6_000
+"""Characters of words in one pattern: with some 100,000 RE2's automaton runs out of memory."""
 
 
 class Keywords(BaseModel):
@@ -20,11 +23,21 @@ class Keywords(BaseModel):
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        """Of words that begin alike the longest is found: it comes first, and its neighbours share their beginnings."""
-        return (Form("word", "(?i)" + "|".join(map(_whole, sorted(self.words, reverse=True)))),)
+        return tuple(Form("word", "(?i)" + "|".join(map(_whole, words))) for words in _shares(self.words))
 
     def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
         return own
+
+
+def _shares(words: Iterable[str]) -> Iterator[list[str]]:
+    """Of words that begin alike the longest comes first, and its neighbours share their beginnings."""
+    share: list[str] = []
+    for word in sorted(words, reverse=True):
+        if sum(map(len, share)) + len(word) > _MOST_TOGETHER and share:
+            yield share
+            share = []
+        share.append(word)
+    yield share
 
 
 def _whole(word: str) -> str:
