@@ -91,6 +91,8 @@ def _fields(random: Random, endpoint: Endpoint, pieces: list[str]) -> dict[str, 
 def _chat(random: Random, pieces: list[str]) -> dict[str, Any]:
     """The marker is in a message; everything else is anywhere."""
     fields: dict[str, Any] = {"messages": [{"role": "user", "content": pieces[0]}]}
+    if random.random() < 0.01:
+        _said(fields, _LONG)
     for piece in pieces[1:]:
         random.choice(_PLACES)(fields, piece)
     return fields
@@ -145,6 +147,8 @@ def _unknown(fields: dict[str, Any], piece: str) -> None:
     fields.setdefault("notes", []).append({"of": piece})
 
 
+_LONG = "All work and no play makes a dull text. " * 8_000
+"""More than the door scans in the event loop."""
 _DISGUISES = (_zero_width, _full_width, _percent, _base64)
 _IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 _PLACES = (_said, _said, _system, _part, _tool, _arguments, _result, _user, _format, _unknown)
