@@ -95,6 +95,18 @@ def _counted(form: Form, number: int) -> Callable[[str, int, int], Iterator[Span
     return confirm
 
 
+LOGS = [
+    "1760000000000 GET /items/42 200 from 10.1.2.3\n",
+    "2026-11-21 10:22:05.312 192.168.17.4 id=550e8400-e29b-41d4-a716-446655440000 took 0.4111 ms\n",
+    "[1760000000] 172.16.3.9 - 127.0.0.1:8080 v1.2.3.4 bytes=1234567\n",
+]
+
+
+@pytest.mark.parametrize("line", LOGS)
+def test_a_long_log_holds_nobody_only_because_it_is_long(line: str) -> None:
+    assert Scanner([ALL]).scan(line * (2 * MOST_CANDIDATES)) == []
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_few_candidates_are_judged_however_long_the_text_is(name: str) -> None:
     judged[:] = [0] * len(FORMS)

@@ -65,8 +65,9 @@ FORMS = (
     beside("routing_number", "routing | aba | rtn", r"\d{9}|\d{4}-\d{4}-\d", rtn.is_valid),
     beside(
         "bank_account",
-        rf"(?:account|acct\.?|a/c) ?{_NUMBER} | (?:bank|checking|savings|to|from|my|your|his|her|their) account | kontonummer | konto-?nr"
-        " | numéro de compte | número de cuenta | numero di conto | rekeningnummer | número da conta",
+        rf"(?:account|acct\.?|a/c) ?{_NUMBER} | (?:bank|checking|savings|to|from|my|your|his|her|their) account"
+        " | kontonummer | konto-?nr | numéro de compte | número de cuenta | numero di conto | rekeningnummer"
+        " | número da conta",
         rf"\d(?:{GAP}?\d){{6,16}}",
         reach=NEAR,
     ),

@@ -17,16 +17,7 @@ from router.classify.sensitivity.identifiers.surroundings import (
     whole,
 )
 
-_SHAPES = (
-    r"\d{12,19}",
-    rf"[2-9]\d{{3}}(?:{GAP}\d{{4}}){{3}}(?:{GAP}\d{{1,3}})?",
-    rf"[2-9]\d{{3}}{GAP}\d{{4}}{GAP}\d{{4}}",
-    rf"[35-6]\d{{3}}{GAP}\d{{6}}{GAP}\d{{4,5}}",
-    rf"\d(?:{GAP}\d){{11,18}}",
-)
-"""In one piece, in fours, as American Express and Diners print it; digit by digit, where any digit may begin a
-candidate, or the automaton would have to remember which of the last ones did."""
-_ISSUERS = re2.compile(
+_ISSUED = (
     r"4(?:\d{12}|\d{15}|\d{18})"  # Visa
     r"|5[1-5]\d{14}|222[1-9]\d{12}|22[3-9]\d{13}|2[3-6]\d{14}|27[01]\d{13}|2720\d{12}"  # Mastercard
     r"|3[47]\d{13}"  # American Express
@@ -38,6 +29,16 @@ _ISSUERS = re2.compile(
     r"|(?:50|6[035])\d{14}"  # RuPay, Elo, Verve
     r"|220[0-4]\d{12,15}|9792\d{12}|8699\d{11}"  # Mir, Troy, Voyager
 )
+_IS_ISSUED = re2.compile(_ISSUED)
+_SHAPES = (
+    _ISSUED,
+    rf"[2-9]\d{{3}}(?:{GAP}\d{{4}}){{3}}(?:{GAP}\d{{1,3}})?",
+    rf"[2-9]\d{{3}}{GAP}\d{{4}}{GAP}\d{{4}}",
+    rf"[35-6]\d{{3}}{GAP}\d{{6}}{GAP}\d{{4,5}}",
+    rf"\d(?:{GAP}\d){{11,18}}",
+)
+"""In one piece, in fours, as American Express and Diners print it; digit by digit, where any digit may begin a
+candidate, or the automaton would have to remember which of the last ones did."""
 _FEWEST = 12
 _WEAK = 14
 """Digits of numbers that articles and parcels have as well."""
@@ -51,7 +52,7 @@ def luhn(digits: str) -> bool:
 
 
 def _is_card(digits: str) -> bool:
-    return luhn(digits) and _ISSUERS.fullmatch(digits) is not None and len(set(digits)) > 1
+    return luhn(digits) and _IS_ISSUED.fullmatch(digits) is not None and len(set(digits)) > 1
 
 
 def _card(text: str, start: int, end: int) -> Iterator[Span]:

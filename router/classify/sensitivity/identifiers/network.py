@@ -13,7 +13,14 @@ import re2
 from router.classify.detector import Form, Span
 from router.classify.sensitivity.identifiers.surroundings import shaped, trimmed, whole
 
-_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+
+def _octet(*left_out: int, last: int = 255) -> str:
+    return "(?:" + "|".join(str(octet) for octet in range(last + 1) if octet not in left_out) + ")"
+
+
+_OCTET = _octet()
+_FIRST_TWO = rf"(?:{_octet(0, 10, 127, 172, 192, last=223)}\.{_OCTET}|172\.{_octet(*range(16, 32))}|192\.{_octet(168)})"
+"""Private and reserved ones are no candidates at all: a log may be full of them."""
 _V6 = r"(?i)(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[23][0-9a-f]{3}:(?:[0-9a-f]{0,4}:){1,6}[0-9a-f]{0,4}"
 _VERSION = re2.compile(r"(?i)(?:\bv|\bversions?|\brelease|\bbuild|\brev|[0-9a-z]-|[a-z]/|[=~<>!]=|[~^]|@)[\s:]*$")
 _BEFORE = 12
@@ -53,7 +60,7 @@ def _names(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 FORMS = (
-    Form("ip", whole(rf"{_OCTET}(?:\.{_OCTET}){{3}}"), _v4),
+    Form("ip", whole(rf"{_FIRST_TWO}(?:\.{_OCTET}){{2}}"), _v4),
     Form("ip", whole(_V6), _v6),
     Form("mac", whole(r"(?i)[0-9a-f]{2}(?:(?::[0-9a-f]{2}){5}|(?:-[0-9a-f]{2}){5})"), shaped()),
 )

@@ -23,8 +23,8 @@ _AMERICAN = (
     rf"|\b[1-9]\d{{2}}[{_SPACE}]\d{{3}}[{_SPACE}{_DASH}]|\b[1-9]\d{{2}}\.\d{{3}}[.{_DASH}])\d{{4}}{_EXTENSION}"
 )
 _TRUNK = (
-    rf"\b0[1-9]\d{{0,4}}(?:[{_SPACE}{_DASH}./]\d{{5,8}}|[{_SPACE}{_DASH}./]\d{{3,4}}(?:{_GAP}\d{{2,4}}){{1,3}}"
-    rf"|(?:[{_SPACE}{_DASH}./]\d\d){{3,4}}){_EXTENSION}"
+    rf"\b0[1-9]\d{{0,4}}(?:[{_SPACE}{_DASH}/]\d{{5,8}}|[{_SPACE}{_DASH}/]\d{{3,4}}(?:[{_SPACE}{_DASH}]\d{{2,4}}){{1,3}}"
+    rf"|(?:[{_SPACE}{_DASH}/]\d\d){{3,4}}|(?:\.\d{{2,4}}){{2,4}}){_EXTENSION}"
 )
 _BRACKETED = (
     rf"\(0\d{{1,5}}\)[{_SPACE}{_DASH}./]{{0,2}}\d{{2,8}}(?:{_GAP}\d{{2,6}}){{0,4}}{_EXTENSION}"

@@ -2,6 +2,7 @@
 
 import string
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import re2
 
@@ -23,6 +24,8 @@ _BEFORE = 24
 NEAR, FAR = 24, 60
 """Characters after a word in which a number may begin: without a checksum, with one."""
 
+_MOST = 4
+"""Numbers that one word can stand for."""
 NATIONAL = r"national id(?:entity|entification)?(?: (?:number|no\.?))? | (?:personal|citizen) (?:id|number)"
 """What people call their state's number, whatever its name is."""
 
@@ -121,7 +124,7 @@ def near(number: str, valid: Callable[[str, int, int], bool], reach: int, before
     def within(text: str, first: int, last: int) -> Iterator[Span]:
         if any_digit and _DIGITS.isdisjoint(text[first:last]):
             return
-        for match in pattern.finditer(text[first : last + _LONGEST]):
+        for match in islice(pattern.finditer(text[first : last + _LONGEST]), _MOST):
             start, end = trimmed(text, first + match.start(), first + match.end())
             if start < last and alone(text, start, end) and valid(text, start, end):
                 yield Span(start, end)
