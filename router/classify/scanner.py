@@ -29,6 +29,7 @@ class Scanner:
     def scan(self, text: str) -> list[Hit]:
         """A lone surrogate is looked at as a question mark."""
         encoded = text.encode("utf-8", "replace")
+        text = encoded.decode()
         return [hit for share in self._shares for form in share.present(encoded) for hit in form.hits(text, encoded)]
 
 

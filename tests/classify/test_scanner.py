@@ -68,6 +68,17 @@ def test_a_word_is_found_in_any_text(before: str, after: str) -> None:
     assert all(text[hit.start : hit.end] == "needle" for hit in found if hit.form == "test.word")
 
 
+def test_a_lone_surrogate_is_a_question_mark_for_those_who_confirm() -> None:
+    looked = []
+
+    def confirm(text: str, start: int, end: int) -> Iterator[Span]:
+        looked.append(text)
+        yield Span(start, end)
+
+    assert scan("\ud800 key", Form("key", "key", confirm)) == [Hit("test.key", "secret", 2, 5)]
+    assert looked == ["? key"]
+
+
 def test_every_form_is_found_however_many_there_are() -> None:
     forms = [Form(f"n{number}", f"key{number}x") for number in range(200)]
     text = " ".join(f"key{number}x" for number in range(200))

@@ -288,6 +288,10 @@ def test_every_form_has_a_name_in_the_policy_and_an_example_here() -> None:
     assert names == set(get_args(FormName)) == set(FOUND)
 
 
+def test_a_text_that_is_not_unicode_hides_nothing() -> None:
+    assert found("\ud800 SSN 536904399 \udfff") == [("ssn", "536904399")]
+
+
 def test_several_in_one_text_are_all_found() -> None:
     text = "SSNs 536904399, 219099998; card 4111 1111 1111 1111 5500 0000 0000 0004, a@b.io,c@d.io"
     assert {value for _, value in found(text)} == {
