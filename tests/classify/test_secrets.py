@@ -235,6 +235,8 @@ HARMLESS = [
     "password_hash: $2b$12$KIXQ4q8a1YV3sZ8Jz0vX5uB1y8rX2mC3nV4bN5mK6lJ7hG8fD9sAe",
     "max_tokens: 4096, token_count=512, tokens: 12",
     "token_type: bearer",
+    '"NextToken": "' + "kQ9x2mPz7LwT4vBn" + '"',
+    "page_token=" + "kQ9x2mPz7LwT4vBn",
     "Authorization: Bearer <token>",
     "Authorization: Bearer $TOKEN",
     "the bearer authentication-mechanism-of-choice is",

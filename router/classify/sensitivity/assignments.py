@@ -37,6 +37,11 @@ _ANNOTATED = re2.compile(r"""[A-Za-z_][\w.]*(?:\[[\w., |]*\])?(?: ?\| ?\w+| ?\?)
 _EXPRESSION = re2.compile(r"[A-Za-z_$@][\w$]*(?:[.(\[:?]|->|\+\+).*|[({\[].*|[!&*][A-Za-z].*|[A-Za-z_]\w*[,;)]*|\$\w+-")
 _LITERAL_END = re2.compile(r"""[\s"'`,;)<>\]}&|\\]""")
 _BLANK_OR_QUOTE = re2.compile(r"""[\s"'`]""")
+_PASSING = re2.compile(
+    r"(?i)(?:next|page|pagination|continuation|sync|change|export|starting|(?:in|out)put|request|csrf|xsrf|cancel(?:lation)?)"
+    r"[ _.-]?(?:request|middleware)?[ _.-]?$"
+)
+"""Tokens that page through lists and guard forms: of no use to anybody else."""
 _LINE_START = re2.compile(r"(?:export[ \t]+|set[ \t]+|env[ \t]+|ARG[ \t]+|ENV[ \t]+|-e[ \t]+|[ \t>#-])*[\w.\"'-]*")
 _LINE_REACH = 80
 """Characters before a name that say whether it begins its line."""
@@ -64,6 +69,8 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
     option = (before + text[start]).rpartition(" ")[2].startswith("-")
     if before.endswith((":", "::")) or "::" in before.rpartition(" ")[2]:
         return  # a part of a resource's name
+    if match["token"] and _PASSING.search(before):
+        return
     line = mark in (":", "=") and _LINE_START.fullmatch(before) is not None
     tight = not match["gap"] and not (match["after"] and mark == "=")
     place = _Place(
