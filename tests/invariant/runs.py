@@ -56,7 +56,7 @@ MOODS = {"honest": 45, "careless": 20, "forgetful": 12, "botched": 8, "stray": 1
 """Of planners, and how often."""
 AT_ONCE = 12
 """Worlds that run side by side."""
-ARRIVES_MS = 400
+ARRIVES_MS = 1_000
 """From leaving to arriving, at most, on a busy machine."""
 LONG_AWAY_MS = 2**62
 _BATCH = 4
