@@ -13,6 +13,9 @@ _TOGETHER = 24
 """Patterns in one automaton: more are faster on ordinary text, but hostile text makes it build a state a character."""
 _REACH = 64
 """Bytes of a candidate in which another may begin, should it be nothing itself."""
+_QUIET = re2.Options()
+_QUIET.log_errors = False
+"""RE2 tells of automata that grow too large on standard error, at each text anew."""
 _ALWAYS = r"\A"
 """Matches every text. Without it among the matches RE2 has run out of memory, and says so only by finding nothing."""
 
@@ -79,7 +82,7 @@ class _Share:
 
     def __init__(self, forms: Sequence[_Compiled]) -> None:
         self._forms = forms
-        self._set: Any = re2.Set.SearchSet()
+        self._set: Any = re2.Set.SearchSet(_QUIET)
         for pattern in (*(form.pattern.pattern for form in forms), _ALWAYS):
             self._set.Add(pattern)
         try:
@@ -95,4 +98,4 @@ class _Share:
 
 def _compiled(detector: Detects, form: Form) -> _Compiled:
     name = f"{detector.kind}.{form.name}"
-    return _Compiled(name, detector.data_class, re2.compile(form.pattern.encode()), form.confirm)
+    return _Compiled(name, detector.data_class, re2.compile(form.pattern.encode(), _QUIET), form.confirm)

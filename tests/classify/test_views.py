@@ -196,3 +196,8 @@ def test_a_plain_value_is_found_whatever_is_around_it(texts: list[str], around: 
     raw = json.dumps({"messages": [{"content": text} for text in planted]}, ensure_ascii=ascii_only).encode()
     start = len(around) + 2
     assert Place(("messages", len(texts), "content"), start, start + len(KEY)) in places(views(said, raw))
+
+
+@pytest.mark.parametrize("text", ["Traversal &LBT;", "f(Foo &Foo; bar)", "&a;&b;&c;", "&Nothing; &amp;Nothing;"])
+def test_what_only_looks_like_an_entity_is_read_once(text: str) -> None:
+    assert len([view.text for view in views([Passage(("messages", 0, "content"), text)], b"")]) <= 2

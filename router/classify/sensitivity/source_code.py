@@ -23,6 +23,8 @@ _QUOTED_BY_TRACES = (b'  File "', b".go:")
 """A stack trace quotes a line of code, or a call, for each of its places."""
 _MOST_BETWEEN = 6
 """Lines between two that surely are code, of the same block: comments, lists, texts."""
+_MOST_SURE = 256
+"""Lines of one text that surely are code: what lies behind them is taken for code too, unread."""
 _LEAST_SURE, _LEAST_SHARE = 2, 0.3
 """Of a block's lines, those that surely are code."""
 
@@ -64,7 +66,7 @@ class SourceCode(BaseModel):
 
 def _together(encoded: bytes) -> Iterator[_Block]:
     """Lines of code that lie close to each other."""
-    start = end = sure = 0
+    start = end = sure = seen = 0
     for match in _FIND_LINE.finditer(encoded):
         first, last = match.span()
         stop = encoded.find(b"\n", last)
@@ -73,7 +75,10 @@ def _together(encoded: bytes) -> Iterator[_Block]:
             yield _Block(start, _rest(encoded, end, first), sure)
             sure = 0
         start = start if sure else first
-        end, sure = stop, sure + 1
+        end, sure, seen = stop, sure + 1, seen + 1
+        if seen == _MOST_SURE:
+            yield _Block(start, len(encoded), sure + encoded.count(b"\n", end))
+            return
     if sure:
         yield _Block(start, _rest(encoded, end, len(encoded)), sure)
 

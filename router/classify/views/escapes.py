@@ -25,7 +25,11 @@ def escapes(text: str) -> list[Piece]:
     for mark, pattern, meaning in _KINDS:
         if mark in text:
             known = _Meanings(meaning)
-            found += [(match.start(), match.end(), known[match.group()], False) for match in pattern.finditer(text)]
+            found += [
+                (match.start(), match.end(), said, False)
+                for match in pattern.finditer(text)
+                if (said := known[match.group()]) != match.group()  # &Name; is C++
+            ]
     return found
 
 

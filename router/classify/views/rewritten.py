@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from router.classify.views.view import Place, View
 
-REACH = 256
+REACH = 160
 """Characters around a piece that are looked at again: a value and the words that tell what it is."""
 _CUT = "\n\0\n"
 
