@@ -110,15 +110,15 @@ class Screen:
         self, request: Request, caller: Caller, before: Taint = CLEAN, read: Sequence[Finding] | None = ()
     ) -> Screened:
         """Without asking anybody. Pure. `read`: what the deep tier has found."""
-        floor = (*self._floor(request, caller), *_session(before.firm), *self._unread(read))
-        seen = self.classifier.classify(request, (*floor, *_session(before.found)), read or ())
+        floor = (*self._floor(request, caller), *self._remembered(before.firm), *self._unread(read))
+        seen = self.classifier.classify(request, (*floor, *self._remembered(before.found)), read or ())
         names = seen.classes & self._redactable
         if not names:
             return Screened(seen)
         kept = [finding for finding in read or () if finding.data_class not in names or not finding.exact]
         # Health is seen beside a person only: it must not be lost with the person where it may not be redacted away.
         stays = (Cause(name, "kept") for name in sorted(seen.classes - names))
-        floor = (*floor, *_session(before.found - names), *self._left(names), *stays)
+        floor = (*floor, *self._remembered(before.found - names), *self._left(names), *stays)
         return Screened(seen, self._redacted(request, caller, seen.findings, names, floor, kept))
 
     def _redacted(
@@ -153,6 +153,11 @@ class Screen:
         for modality in sorted(request.unscannable):
             yield Cause(self._sensitivity.unread(modality), f"unscannable.{modality}")
 
+    def _remembered(self, classes: frozenset[str]) -> Iterable[Cause]:
+        """Of a session. A class that the policy has no more is every class."""
+        known = classes if classes <= self.ranks.keys() else self.ranks
+        return (Cause(name, "session") for name in sorted(known))
+
     def _unread(self, read: Sequence[Finding] | None) -> Iterable[Cause]:
         return () if read is not None else (Cause(name, "detector_failed") for name in self.ranks)
 
@@ -167,7 +172,3 @@ class Screen:
 def _firm(cause: Cause) -> bool:
     """No redaction takes it away."""
     return cause.by in ("header", "detector_failed") or cause.by.startswith("unscannable")
-
-
-def _session(classes: Iterable[str]) -> Iterable[Cause]:
-    return (Cause(name, "session") for name in sorted(classes))

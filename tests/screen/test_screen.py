@@ -125,6 +125,16 @@ def test_what_was_found_is_redacted_in_later_turns_too_but_what_was_declared_sta
     in_sessions(tmp_path, work)
 
 
+def test_a_class_that_the_policy_has_no_more_is_every_class(tmp_path: Path) -> None:
+    async def work(sessions: SessionStore) -> None:
+        found = sources(sessions)
+        await screen().look(asked(f"mail {MAIL}", session="s"), ANYONE, found)
+        fewer = Screen(Sensitivity.model_validate({"classes": {"internal": {}, "top": {}}}), Secret("of the test"))
+        assert classes(await fewer.look(asked("hello", session="s"), ANYONE, found)) == {"internal", "top"}
+
+    in_sessions(tmp_path, work)
+
+
 class Gone:
     def __init__(self, error: Exception) -> None:
         self.error = error
