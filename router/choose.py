@@ -96,7 +96,7 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
     thinking = [limits.thinking_budget, requirements.thinking_cap, *[budget.thinking_cap for budget in binds]]
     return Bound(
         accounts=tuple(accounts),
-        caps=(*_asked(request), *[_cap(budget) for budget in binds if budget.caps(charged)]),
+        caps=(*_asked(request), *[_cap(budget) for budget in binds if budget.caps(charged) and not budget.soft]),
         thinking=min([cap for cap in thinking if cap is not None], default=None),
     )
 

@@ -1,7 +1,7 @@
 """Policy file → Config, or every problem at once."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from router.config.config import Catalog, Config, Route
@@ -25,17 +25,17 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapp
     source = Source(str(path))
     config = _examine(path, source, catalog, environ, engines)
     if source.problems or config is None:
-        raise ConfigError(_in_order(source))
+        raise ConfigError(_in_order(source.problems))
     return config
 
 
 def problems(
     path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]
 ) -> tuple[Problem, ...]:
-    """All problems of a policy file in its order; none where `load` succeeds."""
+    """All problems of a policy file in its order. Where `load` succeeds, only those that time has made."""
     source = Source(str(path))
     _examine(path, source, catalog, environ, engines)
-    return _in_order(source)
+    return _in_order([*source.problems, *source.passed])
 
 
 def engines_needed(path: Path) -> tuple[str, ...]:
@@ -49,8 +49,8 @@ def engines_needed(path: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in named if isinstance(name, str)))
 
 
-def _in_order(source: Source) -> tuple[Problem, ...]:
-    return tuple(sorted(source.problems, key=lambda problem: (problem.line, problem.column)))
+def _in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
 
 
 def _examine(

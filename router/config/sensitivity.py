@@ -8,7 +8,6 @@ from router.config.references import report_unknown
 from router.config.source import Loc, Source, word
 from router.decide.guard import ClassGuard
 from router.decide.requirements import Redact, Requirements
-from router.types.clock import now_ms
 from router.types.target import Target
 
 _AT: Loc = ("sensitivity",)
@@ -56,7 +55,8 @@ def _refusals(
     guard: ClassGuard, sensitivity: Sensitivity, name: str, beside: str, targets: Mapping[str, Target]
 ) -> list[str]:
     """Why each target refuses a class, as it is and redacted, `beside` another one; none where one of them does not."""
-    now, row, told = now_ms(), sensitivity.classes[name], []
+    # What has expired is told at its own place.
+    now, row, told = 0, sensitivity.classes[name], []
     left = sensitivity.redacted_to(name) if row.redact is not Redact.NEVER else name
     for target in targets.values():
         reason = guard.refusal(target, frozenset({name, beside}), now, redacted=False)

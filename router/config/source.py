@@ -29,6 +29,8 @@ class Source:
     path: str
     root: yaml.Node | None = None
     problems: list[Problem] = field(default_factory=list)
+    passed: list[Problem] = field(default_factory=list)
+    """What only the time has made a mistake: no reason not to start."""
     dropped: set[Loc] = field(default_factory=set)
     """What was taken out because of a mistake: its absence is no mistake of its own."""
     unset: bool = False
@@ -36,6 +38,11 @@ class Source:
 
     def report(self, node: yaml.Node | None, what: str, remedy: str) -> None:
         self.report_mark(node.start_mark if node else None, what, remedy)
+
+    def report_passed(self, node: yaml.Node | None, what: str, remedy: str) -> None:
+        """Of a file that was sound once."""
+        line, column = (node.start_mark.line, node.start_mark.column) if node else (0, 0)
+        self.passed.append(Problem(self.path, line + 1, column + 1, what, remedy))
 
     def report_mark(self, mark: Mark | None, what: str, remedy: str) -> None:
         self.report_at(mark.line if mark else 0, mark.column if mark else 0, what, remedy)

@@ -246,3 +246,16 @@ def test_loops() -> None:
 
 def test_loops_are_watched_for_unasked() -> None:
     assert loaded(DEFAULT).loops.enabled
+
+
+def test_evidence_that_has_expired_is_told_but_keeps_no_gateway_from_starting(tmp_path: Path) -> None:
+    """A contract that ends in the night must not end the gateway at its next restart."""
+    path = tmp_path / "policy.yaml"
+    old = "{model: openai/gpt-5.4-mini, api_key: key, terms: {evidence: X-12, baa: true, expires: 2026-01-01}}"
+    path.write_text(
+        f"version: 1\ntargets:\n  old: {old}\nroutes: {{auto: {{strategy: {{kind: pinned, target: old}}}}}}\n"
+    )
+    (line,) = told(path)
+    assert line.startswith("3:")
+    assert "the evidence expired on 2026-01-01" in line
+    assert loaded(path).targets["old"].terms.expires_ms is not None

@@ -27,10 +27,11 @@ def served(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream, 
     policy = {
         "version": 1,
         "targets": {"plain": target(upstream_server.url, "normal")},
-        "routes": {name: ordered("plain") for name in ("auto", "watched")},
+        "routes": {name: ordered("plain") for name in ("auto", "watched", "talk")},
         "budgets": [
             {"id": "everyone", "limit_usd": 5, "window": "week", "timezone": "Asia/Kathmandu"},
             {"id": "per/session", "limit_usd": 1, "scope": "session"},
+            {"id": "chatty", "limit_usd": 0.000001, "scope": "session", "soft": True, "routes": ["talk"]},
             {
                 "id": "watched",
                 "limit_usd": float(NORMAL_USD * 4),
@@ -85,6 +86,12 @@ def test_the_official_client_spends_reads_splits_and_closes(gateway: Gateway) ->
         client.chat.completions.create(
             model="auto", messages=MESSAGES, extra_headers=session | {"x-lowpass-budget": child["id"]}
         )
+
+
+def test_a_soft_budget_of_sessions_refuses_nobody(gateway: Gateway) -> None:
+    """A request without a session is one of its own: it is no more refused than the others."""
+    for headers in ({}, {"x-lowpass-session": "chat"}):
+        assert gateway.chat("talk", headers=headers).status == 200
 
 
 def test_a_split_that_does_not_fit_is_a_402_that_the_client_does_not_repeat(gateway: Gateway) -> None:
