@@ -31,6 +31,7 @@ from router.config import Config, Watcher, engines_needed, load, problems
 from router.decide.health import Health
 from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
+from router.dispatch.opinion import Opinions
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ConfigError, Problem
@@ -142,6 +143,7 @@ class Gateway:
         self._policy_error, self._steady = "", True
         self._door = Door(self._transports())
         dispatcher = Dispatcher(_ADAPTERS, self._door, self._health)
+        opinions = Opinions(_ADAPTERS, self._door, self._health, self._telemetry.opinion)
         self._webhooks = Webhooks(self._door)
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._door.withheld)
         self._alerts.adopt(config.budgets)
@@ -151,7 +153,7 @@ class Gateway:
         self._pipeline = Pipeline(
             config,
             books,
-            Sources(self._stores.sessions, self._reader, instance_secret(self._ledger)),
+            Sources(self._stores.sessions, self._reader, instance_secret(self._ledger), opinions),
             dispatcher,
             self._health,
         )

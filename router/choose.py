@@ -49,7 +49,7 @@ def index(config: Config, secret: Secret) -> Rules:
     }
     sensitivity = config.sensitivity
     document = in_force(config.hash, sensitivity.default, sensitivity.classes, config.targets)
-    return Rules(config, document, Screen(sensitivity, secret), Pots(config.budgets), routes)
+    return Rules(config, document, Screen(sensitivity, secret, config.targets), Pots(config.budgets), routes)
 
 
 def choose(

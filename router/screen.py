@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 
 from msgspec import Struct
@@ -12,9 +12,12 @@ from msgspec import Struct
 from router.classify.classify import Classifier
 from router.classify.deep.names import Names
 from router.classify.deep.process import Reader, Unread
+from router.classify.deep.second import SecondOpinion, words
+from router.classify.detector import Doubt
 from router.config.policy import Sensitivity
 from router.decide.guard import ClassGuard
 from router.decide.requirements import Redact
+from router.dispatch.opinion import Inquiry, Opinions
 from router.redact.redact import redact
 from router.types.classification import Cause, Classification, Finding
 from router.types.journal import LedgerUnavailable
@@ -23,12 +26,15 @@ from router.types.request import Caller, Request
 from router.types.secret import Secret
 from router.types.session import CLEAN, SessionStore, Taint, session_key
 from router.types.store import StoreUnavailable
+from router.types.target import Target
 
 LARGE = 131_072
 """Bytes from which a body is looked at beside the event loop: some ms of work."""
 _KNOWN = ("default", "key", "session")
 """Causes that hold for the next request of a session anyway."""
 _UNAVAILABLE = (StoreUnavailable, LedgerUnavailable)
+_NOBODY: Mapping[str, Target] = {}
+_NOTHING: frozenset[Doubt] = frozenset()
 _log = logging.getLogger(__name__)
 
 
@@ -38,6 +44,8 @@ class Sources(Struct, frozen=True):
     sessions: SessionStore
     reader: Reader
     secret: Secret
+    opinions: Opinions | None = None
+    """Who asks for second opinions; None: nobody does."""
 
 
 class Screened(Struct, frozen=True):
@@ -50,10 +58,14 @@ class Screened(Struct, frozen=True):
 class Screen:
     """One policy's. `secret` makes placeholders that nobody else can tie to their values."""
 
-    def __init__(self, sensitivity: Sensitivity, secret: Secret) -> None:
+    def __init__(self, sensitivity: Sensitivity, secret: Secret, targets: Mapping[str, Target] = _NOBODY) -> None:
         self._sensitivity, self._secret = sensitivity, secret.reveal().encode()
         self.ranks = sensitivity.ranks()
-        self.classifier = Classifier(sensitivity.detectors, self.ranks)
+        detectors = sensitivity.detectors
+        self._second = next((one for one in detectors if isinstance(one, SecondOpinion)), None)
+        self._asked = targets.get(self._second.target) if self._second else None
+        self._called = words(detectors) if self._second else {}
+        self.classifier = Classifier(detectors, self.ranks, doubts=self._second is not None)
         self.guard = ClassGuard(sensitivity.classes, self.classifier.scan)
         self._redactable = {name for name, row in sensitivity.classes.items() if row.redact is not Redact.NEVER}
         self._names = [one for one in sensitivity.detectors if isinstance(one, Names)]
@@ -68,21 +80,21 @@ class Screen:
         read = await self.read(request, sources.reader) if self._names else ()
         name = request.limits.session
         if not name:
-            return await self._look(request, caller, CLEAN, read)
+            return await self._look(request, caller, CLEAN, read, sources)
         key = session_key(caller.id, name)
         try:
             before = await sources.sessions.taint(key)
-            screened = await self._look(request, caller, before, read)
+            screened = await self._look(request, caller, before, read, sources)
             after = self._taint(screened.classification)
             if after.firm - before.firm or after.found - before.found:
                 await sources.sessions.add(key, after)
         except _UNAVAILABLE:
-            own = self._taint((await self._look(request, caller, CLEAN, read)).classification)
+            own = self._taint((await self._look(request, caller, CLEAN, read, sources)).classification)
             if own != CLEAN:
                 # The store hears of it when it is back: what was said meanwhile binds too.
                 with suppress(*_UNAVAILABLE):
                     await sources.sessions.add(key, own)
-            return await self._look(request, caller, Taint(firm=frozenset(self.ranks)), read)
+            return await self._look(request, caller, Taint(firm=frozenset(self.ranks)), read, sources)
         return screened
 
     async def read(self, request: Request, reader: Reader) -> Sequence[Finding] | None:
@@ -101,17 +113,48 @@ class Screen:
             return None
         return found
 
-    async def _look(self, request: Request, caller: Caller, before: Taint, read: Sequence[Finding] | None) -> Screened:
+    async def _look(
+        self, request: Request, caller: Caller, before: Taint, read: Sequence[Finding] | None, sources: Sources
+    ) -> Screened:
+        """What is only possible counts, unless somebody says no."""
+        screened = await self._alone(request, caller, before, read)
+        denied = await self._denied(request, screened.classification, sources.opinions)
+        return await self._alone(request, caller, before, read, denied) if denied else screened
+
+    async def _alone(
+        self,
+        request: Request,
+        caller: Caller,
+        before: Taint,
+        read: Sequence[Finding] | None,
+        denied: Set[Doubt] = _NOTHING,
+    ) -> Screened:
         if len(request.raw) < LARGE:
-            return self.alone(request, caller, before, read)
-        return await asyncio.to_thread(self.alone, request, caller, before, read)
+            return self.alone(request, caller, before, read, denied)
+        return await asyncio.to_thread(self.alone, request, caller, before, read, denied)
+
+    async def _denied(self, request: Request, seen: Classification, opinions: Opinions | None) -> Set[Doubt]:
+        """Nothing, where nobody can be asked."""
+        second, target = self._second, self._asked
+        if not seen.possible or second is None or target is None or opinions is None:
+            return _NOTHING
+        questions = second.questions(seen.possible, request.passages)
+        if not questions:
+            return _NOTHING
+        called, limit = self._called, second.timeout_ms
+        return await opinions.denied(Inquiry(target, self.guard, seen.classes, questions, called, limit, request.id))
 
     def alone(
-        self, request: Request, caller: Caller, before: Taint = CLEAN, read: Sequence[Finding] | None = ()
+        self,
+        request: Request,
+        caller: Caller,
+        before: Taint = CLEAN,
+        read: Sequence[Finding] | None = (),
+        denied: Set[Doubt] = _NOTHING,
     ) -> Screened:
-        """Without asking anybody. Pure. `read`: what the deep tier has found."""
+        """Without asking anybody. Pure. `read`: what the deep tier has found; `denied`: what was said no to."""
         floor = (*self._floor(request, caller), *self._remembered(before.firm), *self._unread(read))
-        seen = self.classifier.classify(request, (*floor, *self._remembered(before.found)), read or ())
+        seen = self.classifier.classify(request, (*floor, *self._remembered(before.found)), read or (), denied)
         names = seen.classes & self._redactable
         if not names:
             return Screened(seen)
@@ -119,7 +162,7 @@ class Screen:
         # Health is seen beside a person only: it must not be lost with the person where it may not be redacted away.
         stays = (Cause(name, "kept") for name in sorted(seen.classes - names))
         floor = (*floor, *self._remembered(before.found - names), *self._left(names), *stays)
-        return Screened(seen, self._redacted(request, caller, seen.findings, names, floor, kept))
+        return Screened(seen, self._redacted(request, caller, seen.findings, names, floor, kept, denied))
 
     def _redacted(
         self,
@@ -129,11 +172,12 @@ class Screen:
         names: frozenset[str],
         floor: Iterable[Cause],
         kept: Sequence[Finding],
+        denied: Set[Doubt],
     ) -> Redacted:
         """Looked at again as it then is: what could not be replaced keeps its class."""
         key = self._key(request, caller)
         bare, values = redact(request, [finding for finding in found if finding.data_class in names], key)
-        return Redacted(bare, self.classifier.classify(bare, floor, kept).classes, values)
+        return Redacted(bare, self.classifier.classify(bare, floor, kept, denied).classes, values)
 
     def _left(self, names: Iterable[str]) -> Iterable[Cause]:
         return (Cause(self._sensitivity.redacted_to(name), "redacted") for name in sorted(names))

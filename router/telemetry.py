@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from router.budget.loops.loops import Kind
+from router.classify.deep.second import Verdict
 from router.types.attempt import Attempt
 from router.types.money import NANO_PER_USD
 
@@ -41,6 +42,7 @@ _SHAPES = {
         "Targets that are not asked after failures.", family=GaugeMetricFamily, together=max
     ),
     "lowpass_loops_tripped": _Shape("Trips of the loop breaker.", ("kind",)),
+    "lowpass_second_opinions": _Shape("What a local model said of what was only possible.", ("answer",)),
     "lowpass_policy_errors": _Shape("Edits of the policy that were refused.", together=max),
 }
 
@@ -60,6 +62,10 @@ class Telemetry:
         self.health: Mapping[str, str] = {}
         self.policy_errors = 0
         self.loops: Mapping[str, int] = dict.fromkeys(Kind, 0)
+        self.opinions: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
+
+    def opinion(self, verdict: Verdict) -> None:
+        self.opinions[verdict] += 1
 
     def settled(self, route: str, status: int, attempts: list[Attempt]) -> None:
         self.requests[route, status] += 1
@@ -89,6 +95,7 @@ class Telemetry:
             "lowpass_in_flight": {(): self.in_flight},
             "lowpass_open_circuits": {(): unhealthy},
             "lowpass_loops_tripped": {(str(kind),): count for kind, count in self.loops.items()},
+            "lowpass_second_opinions": {(str(verdict),): count for verdict, count in self.opinions.items()},
             "lowpass_policy_errors": {(): self.policy_errors},
         }
 

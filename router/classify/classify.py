@@ -2,9 +2,9 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
-from router.classify.detector import SURE, Detects
+from router.classify.detector import SURE, Detects, Doubt, Hit
 from router.classify.difficulty import difficulty
 from router.classify.scanner import Scanner
 from router.classify.task import task
@@ -13,22 +13,30 @@ from router.types.classification import Cause, Classification, Finding
 from router.types.request import Request
 
 _MOST_COMPARED = 1_000
+_NONE: frozenset[Doubt] = frozenset()
 _log = logging.getLogger(__name__)
 
 
 class Classifier:
-    """`ranks` orders the policy's classes, the most sensitive highest; built once a policy."""
+    """`ranks` orders the policy's classes, the most sensitive highest; built once a policy.
 
-    def __init__(self, detectors: Sequence[Detects], ranks: Mapping[str, int]) -> None:
-        self._detectors, self._ranks = detectors, ranks
+    `doubts`: what is only possible counts, unless it is denied; without it, it never does.
+    """
+
+    def __init__(self, detectors: Sequence[Detects], ranks: Mapping[str, int], *, doubts: bool = False) -> None:
+        self._detectors, self._ranks, self._doubts = detectors, ranks, doubts
         self._scanner = Scanner(detectors)
 
-    def classify(self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = ()) -> Classification:
+    def classify(
+        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[Doubt] = _NONE
+    ) -> Classification:
         """`floor`: what the request has whatever is found in it: the default, its key's minimum, its header.
 
-        `read`: findings of the deep tier.
+        `read`: findings of the deep tier. `denied`: what a second opinion has said no to.
         """
-        findings, causes = self._seen(request, read)
+        floor = tuple(floor)
+        known = frozenset(cause.data_class for cause in floor)
+        findings, possible, causes = self._seen(request, known, read, denied)
         causes = (*floor, *causes)
         classes = frozenset(cause.data_class for cause in causes)
         return Classification(
@@ -38,35 +46,42 @@ class Classifier:
             difficulty=difficulty(request),
             task=task(request),
             findings=findings,
+            possible=possible,
         )
 
     def scan(self, body: bytes) -> frozenset[str]:
-        """Classes of what is found in the bytes of a body. May raise."""
-        return frozenset(finding.data_class for finding in self._conclude(self._find(body_views(body))))
+        """Classes of what is surely found in the bytes of a body. May raise."""
+        sure, _ = self._find(body_views(body), doubts=False)
+        return frozenset(finding.data_class for finding in self._conclude(sure))
 
-    def _seen(self, request: Request, read: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Cause, ...]]:
+    def _seen(
+        self, request: Request, known: frozenset[str], read: Sequence[Finding], denied: Set[Doubt]
+    ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Cause, ...]]:
+        """Findings; those of them that are only possible, of classes that nothing else gives; what follows."""
         try:
-            findings = self._conclude([*self._find(views(request.passages, request.raw)), *read])
+            sure, doubted = self._find(views(request.passages, request.raw), doubts=self._doubts)
+            left = [finding for finding, doubt in doubted.items() if doubt not in denied]
+            findings = certain = self._conclude([*sure, *read])
+            if left:
+                findings = self._conclude([*sure, *read, *left])
+                known |= {finding.data_class for finding in certain}
         except Exception as error:  # whatever breaks a detector, nothing may leave because of it
             _log.error("a detector failed (%s): the request is given every class", type(error).__name__)
-            return (), tuple(Cause(name, "detector_failed") for name in self._ranks)
+            return (), (), tuple(Cause(name, "detector_failed") for name in self._ranks)
         counted = Counter((finding.data_class, finding.detector) for finding in findings)
         causes = tuple(Cause(name, by, count) for (name, by), count in counted.items())
-        return tuple(findings), causes
+        return tuple(findings), tuple(one for one in left if one.data_class not in known), causes
 
-    def _find(self, looks: Iterable[View]) -> list[Finding]:
-        found: dict[Finding, None] = {}
-        values: dict[str, set[str]] = {}
+    def _find(self, looks: Iterable[View], *, doubts: bool) -> tuple[list[Finding], dict[Finding, Doubt]]:
+        """What is there, and what is only possible."""
+        sure, possible = _Places(), _Places()
         for view in looks:
             for hit in self._scanner.scan(view.text):
-                place = view.locate(hit.start, hit.end) if hit.score >= SURE else None
-                if place is None:
-                    continue
-                value, known = view.text[hit.start : hit.end], values.setdefault(hit.form, set())
-                if place.exact or not _among(value, known):
-                    found[Finding(hit.form, hit.data_class, *place)] = None
-                known.add(value)
-        return list(found)
+                if hit.score >= SURE:
+                    sure.add(hit, view)
+                elif doubts:
+                    possible.add(hit, view)
+        return list(sure.found), {place: doubt for place, doubt in possible.found.items() if place not in sure.found}
 
     def _conclude(self, found: list[Finding]) -> list[Finding]:
         """Several detectors may be of one kind."""
@@ -82,6 +97,23 @@ class Classifier:
             ]
             concluded += one.conclude(own, found) if own else ()
         return concluded
+
+
+class _Places:
+    """Of hits: each once, however many views show it."""
+
+    def __init__(self) -> None:
+        self.found: dict[Finding, Doubt] = {}
+        self._values: dict[str, set[str]] = {}
+
+    def add(self, hit: Hit, view: View) -> None:
+        place = view.locate(hit.start, hit.end)
+        if place is None:
+            return
+        value, known = view.text[hit.start : hit.end], self._values.setdefault(hit.form, set())
+        if place.exact or not _among(value, known):
+            self.found[Finding(hit.form, hit.data_class, *place)] = Doubt(hit.form, hit.data_class, value)
+        known.add(value)
 
 
 def _among(value: str, known: set[str]) -> bool:

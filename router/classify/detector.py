@@ -9,6 +9,9 @@ SURE = 0.5
 """A hit below this score is only possible: it counts where a second opinion confirms it."""
 
 
+POSSIBLE = 0.3
+
+
 class Span(NamedTuple):
     """Characters of a text, and how sure it is that they are the thing: 0 … 1."""
 
@@ -28,6 +31,24 @@ class Form(NamedTuple):
     pattern: str
     confirm: Confirm | None = None
     """None: a match is a hit."""
+    words: str = ""
+    """What it is called where somebody is asked whether it really is one; empty: as its name says."""
+
+
+def possibly(text: str, start: int, end: int) -> Iterable[Span]:
+    """What matched may be the thing."""
+    return (Span(start, end, POSSIBLE),)
+
+
+class Doubt(NamedTuple):
+    """A value that is only possible. It is text of a request: never shown."""
+
+    form: str
+    data_class: str
+    value: str
+
+    def __repr__(self) -> str:
+        return f"Doubt({self.form})"
 
 
 class Hit(NamedTuple):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from router.config.config import Catalog, Config, Route
 from router.config.meaning import Names, check_meaning
+from router.config.opinion import check_asked
 from router.config.policy import Policy
 from router.config.sensitivity import check_served
 from router.config.shape import read_policy
@@ -70,6 +71,7 @@ def _examine(
     builder = TargetBuilder(source, catalog, engines, worst=worst, price_version=version)
     built = {name: builder.build(name, row) for name, row in policy.targets.items()}
     targets = {name: target for name, target in built.items() if target is not None}
+    check_asked(source, policy.sensitivity, targets)
     if len(targets) == len(names.targets) and not source.unset and not _damaged(source):
         check_served(source, policy.sensitivity, targets)
     return _config(path, digest, policy, targets)

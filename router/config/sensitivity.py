@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from router.classify.deep.second import SecondOpinion
 from router.config.config import Catalog
 from router.config.policy import Policy, Sensitivity
 from router.config.references import report_unknown
@@ -75,7 +76,8 @@ def _at(*parts: str) -> Loc:
 def _references(sensitivity: Sensitivity) -> Iterator[tuple[Loc, str]]:
     """Every place that names a class."""
     for index, detector in enumerate(sensitivity.detectors):
-        yield (*_AT, "detectors", index, "class"), detector.data_class
+        if not isinstance(detector, SecondOpinion):
+            yield (*_AT, "detectors", index, "class"), detector.data_class
     for modality, name in sensitivity.unscannable:
         if name is not None:
             yield (*_AT, "unscannable", modality), name

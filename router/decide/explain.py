@@ -1,5 +1,7 @@
 """A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secret."""
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import Raw, Struct, structs
 
@@ -64,6 +66,8 @@ class Examined(Explained, frozen=True, kw_only=True):
     """With the place of each finding: for who has the request anyway. Never kept."""
 
     findings: tuple[Finding, ...]
+    possible: tuple[Finding, ...]
+    """Of them: those that count only because nobody was asked."""
 
 
 def explain(decision: Decision) -> Explained:
@@ -82,8 +86,12 @@ def explain(decision: Decision) -> Explained:
 
 
 def examine(decision: Decision) -> Examined:
-    findings = (structs.replace(one, path=_known(one.path)) for one in decision.classification.findings)
-    return Examined(**structs.asdict(explain(decision)), findings=tuple(findings))
+    seen = decision.classification
+    return Examined(**structs.asdict(explain(decision)), findings=_told(seen.findings), possible=_told(seen.possible))
+
+
+def _told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(structs.replace(one, path=_known(one.path)) for one in findings)
 
 
 def _seen(seen: Classification) -> Seen:

@@ -18,9 +18,10 @@ def table(examined: Examined) -> RenderableType:
     head = Text(
         f"route {examined.route} ({examined.strategy}), {classes}, task {seen.task}, difficulty {seen.difficulty:.2f}"
     )
-    parts = (
+    parts: tuple[RenderableType, ...] = (
         _causes(examined),
         *([_findings(examined)] if examined.findings else []),
+        *([_unasked(examined)] if examined.possible else []),
         _considered(examined),
         *([_dropped(examined)] if examined.dropped else []),
     )
@@ -53,6 +54,14 @@ def _findings(examined: Examined) -> Table:
     if left > 0:
         rows.add_row(f"and {left} more", "", "", "", "")
     return rows
+
+
+def _unasked(examined: Examined) -> Text:
+    classes = ", ".join(sorted({one.data_class for one in examined.possible}))
+    return Text(
+        f"{len(examined.possible)} of them only possibly so ({classes}): nobody can be asked for a second opinion here,"
+        " so they count as found"
+    )
 
 
 def _considered(examined: Examined) -> Table:

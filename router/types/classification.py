@@ -51,3 +51,5 @@ class Classification(Struct, frozen=True, kw_only=True):
     difficulty: float
     task: Task
     findings: tuple[Finding, ...] = ()
+    possible: tuple[Finding, ...] = ()
+    """Hits that are only possible, of classes that nothing else gives: they count, for want of a no."""

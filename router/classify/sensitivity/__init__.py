@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from router.classify.deep.names import Names
+from router.classify.deep.second import SecondOpinion
 from router.classify.sensitivity.health import Health
 from router.classify.sensitivity.identifiers import Identifiers
 from router.classify.sensitivity.keywords import Keywords
@@ -14,7 +15,19 @@ from router.classify.sensitivity.secrets import Secrets
 from router.classify.sensitivity.source_code import SourceCode
 
 Detector = Annotated[
-    Secrets | Identifiers | Keywords | Patterns | Markings | SourceCode | Health | Names, Field(discriminator="kind")
+    Secrets | Identifiers | Keywords | Patterns | Markings | SourceCode | Health | Names | SecondOpinion,
+    Field(discriminator="kind"),
 ]
 
-__all__ = ["Detector", "Health", "Identifiers", "Keywords", "Markings", "Names", "Patterns", "Secrets", "SourceCode"]
+__all__ = [
+    "Detector",
+    "Health",
+    "Identifiers",
+    "Keywords",
+    "Markings",
+    "Names",
+    "Patterns",
+    "SecondOpinion",
+    "Secrets",
+    "SourceCode",
+]

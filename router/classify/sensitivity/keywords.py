@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import re2
 from pydantic import BaseModel, ConfigDict, Field
 
-from router.classify.detector import Form
+from router.classify.detector import Form, possibly
 from router.types.classification import Finding
 
 _MOST_TOGETHER = 6_000
@@ -20,10 +20,15 @@ class Keywords(BaseModel):
     kind: Literal["keywords"]
     data_class: str = Field(alias="class")
     words: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    ask: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="They count only where the second opinion says that they mean this."
+    )
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        return tuple(Form("word", "(?i)" + "|".join(map(_whole, words))) for words in _shares(self.words))
+        confirm = None if self.ask is None else possibly
+        patterns = ("(?i)" + "|".join(map(_whole, words)) for words in _shares(self.words))
+        return tuple(Form("word", pattern, confirm, self.ask or "") for pattern in patterns)
 
     def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
         return own

@@ -7,7 +7,7 @@ import re2
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from router.classify.detector import Form
+from router.classify.detector import Form, possibly
 from router.types.classification import Finding
 
 _QUIET: Any = re2.Options()
@@ -83,10 +83,14 @@ class Patterns(BaseModel):
     kind: Literal["patterns"]
     data_class: str = Field(alias="class")
     patterns: dict[Name, Expression] = Field(min_length=1, description="RE2 expressions by name.")
+    ask: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="They count only where the second opinion says that it is this."
+    )
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        return tuple(Form(name, expression) for name, expression in self.patterns.items())
+        confirm = None if self.ask is None else possibly
+        return tuple(Form(name, expression, confirm, self.ask or "") for name, expression in self.patterns.items())
 
     def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
         return own

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import re2
 from stdnum import isbn
 
-from router.classify.detector import Form, Span
+from router.classify.detector import POSSIBLE, Form, Span
 from router.classify.sensitivity.identifiers.cards import luhn
 from router.classify.sensitivity.identifiers.surroundings import FAR, HEX, THINGS, any_of, compact, named, near
 
@@ -61,9 +61,9 @@ def _printed(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _trunk(text: str, start: int, end: int) -> Iterator[Span]:
-    """A zero and some digits may be many things: not what a word before them says is another."""
-    if not _named_otherwise(text, start):
-        yield from _printed(text, start, end)
+    """A zero and some digits may be many things: only possibly it where a word before them says another."""
+    found = _printed(text, start, end)
+    yield from (span._replace(score=POSSIBLE) for span in found) if _named_otherwise(text, start) else found
 
 
 def _plain(text: str, start: int, end: int) -> Iterator[Span]:

@@ -6,7 +6,7 @@ from itertools import islice
 
 import re2
 
-from router.classify.detector import Confirm, Form, Span
+from router.classify.detector import POSSIBLE, Confirm, Form, Span
 
 EDGE = r"(?:\b|_)"
 """RE2's word boundary, and beside an underscore, which it counts as a letter."""
@@ -87,15 +87,13 @@ names_thing = named(THINGS)
 def shaped(valid: Valid = always, weak: bool = False) -> Confirm:
     """What matched is the thing if it is valid, and not a part of something longer.
 
-    `weak`: a number that many others are like; it is none where a word before it says that it is another's.
+    `weak`: a number that many others are like; it is only possible where a word before it says that it is another's.
     """
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         start, end = trimmed(text, start, end)
         if alone(text, start, end) and not _in_row(text, start, end) and valid(compact(text[start:end])):
-            if weak and names_thing(text, start):
-                return
-            yield Span(start, end)
+            yield Span(start, end, POSSIBLE if weak and names_thing(text, start) else 1.0)
 
     return confirm
 
