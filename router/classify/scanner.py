@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import re2
 
+from router.classify.bytewise import Pattern, Walk
 from router.classify.detector import SURE, Confirm, Detects, Form, Hit, Span
 
 MOST_CANDIDATES = 5_000
@@ -39,14 +40,15 @@ class Scanner:
 class _Compiled(NamedTuple):
     name: str
     data_class: str
-    pattern: Any
+    expression: str
+    pattern: Pattern
     confirm: Confirm | None
 
     def hits(self, text: str, encoded: bytes) -> Iterator[Hit]:
-        place = _Place(encoded, plain=len(encoded) == len(text))
-        looked = at = 0
-        while match := self.pattern.search(encoded, at):
-            first, last = match.span()
+        place = Walk(encoded, plain=len(encoded) == len(text))
+        looked = 0
+        first, last = self.pattern.search(encoded)
+        while first >= 0:
             start = place.of(first)
             if looked == MOST_CANDIDATES:
                 yield Hit(self.name, self.data_class, start, len(text))
@@ -55,26 +57,10 @@ class _Compiled(NamedTuple):
             spans = self._confirmed(text, start, start + place.between(first, last))
             yield from (Hit(self.name, self.data_class, *span) for span in spans)
             found = any(span.score >= SURE for span in spans)
-            at = max(first + 1, last if found else last - _REACH)
+            first, last = self.pattern.search(encoded, max(first + 1, last if found else last - _REACH))
 
     def _confirmed(self, text: str, start: int, end: int) -> Sequence[Span]:
         return (Span(start, end),) if self.confirm is None else tuple(self.confirm(text, start, end))
-
-
-class _Place:
-    """Characters for offsets in bytes, which are asked for in rising order: one walk over the text."""
-
-    def __init__(self, encoded: bytes, plain: bool) -> None:
-        self._encoded, self._plain = encoded, plain
-        self._byte = self._character = 0
-
-    def of(self, byte: int) -> int:
-        self._character += self.between(self._byte, byte)
-        self._byte = byte
-        return self._character
-
-    def between(self, first: int, last: int) -> int:
-        return last - first if self._plain else len(self._encoded[first:last].decode())
 
 
 class _Share:
@@ -83,8 +69,8 @@ class _Share:
     def __init__(self, forms: Sequence[_Compiled]) -> None:
         self._forms = forms
         self._set: Any = re2.Set.SearchSet(_QUIET)
-        for pattern in (*(form.pattern.pattern for form in forms), _ALWAYS):
-            self._set.Add(pattern)
+        for expression in (*(form.expression for form in forms), _ALWAYS):
+            self._set.Add(expression)
         try:
             self._set.Compile()
         except re2.error:
@@ -93,9 +79,11 @@ class _Share:
     def present(self, encoded: bytes) -> Sequence[_Compiled]:
         """The forms that match anywhere; all, where RE2 could not tell."""
         matched = self._set and self._set.Match(encoded)
-        return [self._forms[number] for number in sorted(matched)[:-1]] if matched else self._forms
+        if not matched:
+            return self._forms
+        return [self._forms[number] for number in sorted(matched)[:-1]] if len(matched) > 1 else ()
 
 
 def _compiled(detector: Detects, form: Form) -> _Compiled:
     name = f"{detector.kind}.{form.name}"
-    return _Compiled(name, detector.data_class, re2.compile(form.pattern.encode(), _QUIET), form.confirm)
+    return _Compiled(name, detector.data_class, form.pattern, Pattern(form.pattern), form.confirm)

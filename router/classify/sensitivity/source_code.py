@@ -7,17 +7,17 @@ a query of one line. A query or a shell script of several lines is code, as is a
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-import re2
 from pydantic import BaseModel, ConfigDict, Field
 
+from router.classify.bytewise import Pattern
 from router.classify.detector import Form, Span
 from router.classify.sensitivity.code_lines import LICENCE, LINE
 from router.types.classification import Finding
 
 _LINES = r"\A[^\n]*\n"
 """Any text of several lines, once: the expression of a line is too large to share an automaton with others."""
-_FIND_LINE = re2.compile(LINE.encode())
-_REST = re2.compile(rb"(?:\r?\n(?:[ \t]+[^\s][^\n]*|[\])}][^\n]*|end))*")
+_SURE = Pattern(LINE)
+_REST = Pattern(r"(?:\r?\n(?:[ \t]+[^\s][^\n]*|[\])}][^\n]*|end))*")
 """What goes on below a line of code: indented, or closing it."""
 _QUOTED_BY_TRACES = (b'  File "', b".go:")
 """A stack trace quotes a line of code, or a call, for each of its places."""
@@ -67,8 +67,7 @@ class SourceCode(BaseModel):
 def _together(encoded: bytes) -> Iterator[_Block]:
     """Lines of code that lie close to each other."""
     start = end = sure = seen = 0
-    for match in _FIND_LINE.finditer(encoded):
-        first, last = match.span()
+    for first, last in _SURE.spans(encoded):
         stop = encoded.find(b"\n", last)
         stop = stop if stop >= 0 else len(encoded)
         if sure and first > end and encoded.count(b"\n", end, first) > _MOST_BETWEEN:
@@ -84,4 +83,4 @@ def _together(encoded: bytes) -> Iterator[_Block]:
 
 
 def _rest(encoded: bytes, end: int, limit: int) -> int:
-    return int(_REST.match(encoded, end, limit).end())
+    return _REST.match(encoded, end, limit)[1]
