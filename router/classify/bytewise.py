@@ -40,8 +40,8 @@ class Pattern:
 class Walk:
     """Characters for offsets in bytes, which are asked for in rising order: one walk over the text."""
 
-    def __init__(self, encoded: bytes, plain: bool) -> None:
-        self._encoded, self._plain = encoded, plain
+    def __init__(self, text: str, encoded: bytes) -> None:
+        self._encoded, self._plain = encoded, len(encoded) == len(text)
         self._byte = self._character = 0
 
     def of(self, byte: int) -> int:

@@ -45,7 +45,7 @@ class _Compiled(NamedTuple):
     confirm: Confirm | None
 
     def hits(self, text: str, encoded: bytes) -> Iterator[Hit]:
-        place = Walk(encoded, plain=len(encoded) == len(text))
+        place = Walk(text, encoded)
         looked = 0
         first, last = self.pattern.search(encoded)
         while first >= 0:

@@ -8,9 +8,9 @@ left to replace. Ordinary text has one view.
 from collections.abc import Iterator, Sequence
 
 import msgspec
-import re2
 
-from router.classify.views.blobs import blobs
+from router.classify.bytewise import Pattern
+from router.classify.views.blobs import blobs, pairs
 from router.classify.views.escapes import escapes
 from router.classify.views.folded import folds
 from router.classify.views.joined import joined, segments
@@ -57,12 +57,13 @@ def body_views(body: bytes) -> Iterator[View]:
 
 
 def _pieces(text: str, dull: set[bytes]) -> list[Piece]:
-    found = [*escapes(text), *folds(text)]
-    if _WRAPPED.search(text):
-        found += (*blobs(text, dull), *spaced(text))
+    encoded = text.encode("utf-8", "replace")
+    found = [*escapes(text), *folds(text, encoded), *blobs(text, encoded, dull)]
+    if _APART.search(encoded)[0] >= 0:
+        found += (*pairs(text, encoded), *spaced(text, encoded))
     found.sort()
     return found
 
 
-_WRAPPED = re2.compile(r"[0-9A-Za-z+/_-]{16}|(?:\s[!-~]){8}|(?:[ :][0-9A-Fa-f]{2}){11}")
-"""A word long enough to be base64, letters that stand apart, pairs of digits."""
+_APART = Pattern(r"(?:\s[!-~]){8}|(?:[ :][0-9A-Fa-f]{2}){11}")
+"""Letters that stand apart, or pairs of digits."""

@@ -3,16 +3,15 @@
 import base64
 from collections.abc import Iterator
 
-import re2
-
+from router.classify.bytewise import Pattern, Walk
 from router.classify.views.inline import begins_as_text, text_of, unbase64
 from router.classify.views.rewritten import Piece
 
 LEAST = 16
 """Characters: twelve bytes of base64 are a short e-mail address; words are rarely as long."""
 _SNIFFED = 64
-_RUN = re2.compile(r"[0-9A-Za-z+/_-]{16,}(?:\r?\n[0-9A-Za-z+/_-]+)*={0,6}")
-_PAIRS = re2.compile(r"\b(?:[0-9A-Fa-f]{2}[ :]){11,}[0-9A-Fa-f]{2}\b")
+_RUN = Pattern(r"[0-9A-Za-z+/_-]{16,}(?:\r?\n[0-9A-Za-z+/_-]+)*={0,6}")
+_PAIRS = Pattern(r"\b(?:[0-9A-Fa-f]{2}[ :]){11,}[0-9A-Fa-f]{2}\b")
 _BETWEEN = str.maketrans("", "", " :")
 _SEPARATORS = str.maketrans("/-_+\r\n", "      ")
 _BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567="
@@ -26,27 +25,39 @@ _PARTS = _WHOLE.translate(bytes.maketrans(b"/-_+", b"    "))
 """What ends a word: everything that base64 does not have, or also what it has in common with paths and names."""
 
 
-def blobs(text: str, dull: set[bytes]) -> Iterator[Piece]:
-    """`dull`: words that have been tried in vain; they are added."""
-    words = _words(text) - dull
-    promising = set(filter(_promising, words))
-    dull |= words - promising
-    if promising:
-        for match in _RUN.finditer(text):
-            yield from _decoded(match.group(), *match.span())
-    for match in _PAIRS.finditer(text):
-        if (found := _text(match.group().translate(_BETWEEN))) is not None:
-            yield *match.span(), _apart(found), True
+def blobs(text: str, encoded: bytes, dull: set[bytes]) -> Iterator[Piece]:
+    """`dull`: runs that have been tried in vain; they are added."""
+    walk = Walk(text, encoded)
+    for start, end in _RUN.spans(encoded):
+        run = encoded[start:end]
+        if run in dull:
+            continue
+        if any(map(_promising, _words(run))):
+            first = walk.of(start)
+            yield from _decoded(run.decode(), first, first + end - start)
+        else:
+            dull.add(run)
 
 
-def _words(text: str) -> set[bytes]:
-    """Few matches are worth an object: most long words are names, and many stand there often."""
-    words = {word for word in text.encode("utf-8", "replace").translate(_WHOLE).split() if len(word) >= LEAST}
-    return words | {part for word in words for part in word.translate(_PARTS).split() if len(part) >= LEAST}
+def pairs(text: str, encoded: bytes) -> Iterator[Piece]:
+    walk = Walk(text, encoded)
+    for start, end in _PAIRS.spans(encoded):
+        if (found := _text(encoded[start:end].decode().translate(_BETWEEN))) is not None:
+            first = walk.of(start)
+            yield first, first + end - start, _apart(found), True
+
+
+def _words(run: bytes) -> Iterator[bytes]:
+    """Its lines, and their parts."""
+    for line in run.translate(_WHOLE).split():
+        yield line
+        yield from line.translate(_PARTS).split()
 
 
 def _promising(word: bytes) -> bool:
     """It begins as a text would: whole groups of characters, as it may go on in the next line."""
+    if len(word) < LEAST:
+        return False
     if word.islower() and word.removeprefix(b"0x").strip(_HEX_BYTES):
         return False
     data = _bytes(word[: min(len(word) & -8, _SNIFFED)].decode())

@@ -9,12 +9,14 @@ from router.classify.views.rewritten import Piece
 _HEX = "[0-9A-Fa-f]"
 _PERCENT = re.compile(rf"%(?:[2-7]{_HEX}|0[9AaDd]|[89A-Fa-f]{_HEX}(?:%[89A-Fa-f]{_HEX})*|u{_HEX}{{4}})")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[Xx][0-9A-Fa-f]{1,6}|[A-Za-z][0-9A-Za-z]{1,31}(?=;));?")
+_CLASS = r"(?<![\w.@\\]\\)([bBdDsSwWAzZ](?:\\[bBdDsSwW])?)(?![\w.@\\])"
+"""Of a regular expression, with nothing beside it that it could be a letter of."""
 _BACKSLASH = re.compile(
-    rf"\\(?:\\+|u{_HEX}{{4}}(?:\\+u[Dd][C-Fc-f]{_HEX}{{2}})?|u\{{{_HEX}{{1,6}}\}}|U{_HEX}{{8}}|x{_HEX}{{2}}|[0-3][0-7]{{2}}|.)"
+    rf"\\(?:{_CLASS}|\\+|u{_HEX}{{4}}(?:\\+u[Dd][C-Fc-f]{_HEX}{{2}})?|u\{{{_HEX}{{1,6}}\}}|U{_HEX}{{8}}|x{_HEX}{{2}}|[0-3][0-7]{{2}}|.)"
 )
 _QUOTED = re.compile(r"=(?:40|\r?\n|[2-7][0-9A-F](?:=[2-7][0-9A-F])+)")
-_PLUS = re.compile(r"\+(?<=[0-9A-Za-z]{4}\+)(?=[0-9A-Za-z]{2})")
-"""A blank in a form, between groups of digits or words."""
+_PLUS = re.compile(r"\+(?<=[0-9A-Za-z]{4}\+)(?<![0-9][Ee]\+)(?=[0-9A-Za-z]{2})")
+"""A blank in a form, between groups of digits or words; not in 6.932e+14."""
 _NAMED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "0": "\0"}
 """Escapes of JSON and of most languages; before any other character the backslash is left out."""
 _MOST, _HALVES, _UNKNOWN = 0x10FFFF, range(0xD800, 0xE000), "\ufffd"
@@ -28,7 +30,7 @@ def escapes(text: str) -> list[Piece]:
             found += [
                 (match.start(), match.end(), said, False)
                 for match in pattern.finditer(text)
-                if (said := known[match.group()]) != match.group()  # &Name; is C++
+                if not match.lastindex and (said := known[match.group()]) != match.group()  # &Name; is C++
             ]
     return found
 

@@ -3,20 +3,23 @@
 import re  # classes of characters only: nothing to go back for
 from collections.abc import Iterable, Iterator
 
-import re2
-
+from router.classify.bytewise import Pattern, Walk
 from router.classify.views.lookalikes import BESIDE_ASCII, PLAIN, UNSEEN
 from router.classify.views.rewritten import Piece
 
 _TABLE = BESIDE_ASCII | PLAIN | dict.fromkeys(UNSEEN, "")
+_ANY = frozenset(map(chr, _TABLE))
+_ASCII = bytes(range(128))
 
 
-def folds(text: str) -> Iterator[Piece]:
+def folds(text: str, encoded: bytes) -> Iterator[Piece]:
     """Where something stands that is never prose, and words that mix ASCII with its lookalikes."""
-    if text.isascii():
+    if _ANY.isdisjoint(encoded.translate(None, _ASCII).decode()):
         return
-    for word in _ODD.finditer(text):
-        for match in _ONE_KIND.finditer(text, *word.span()):
+    walk = Walk(text, encoded)
+    for first, last in _ODD.spans(encoded):
+        start = walk.of(first)
+        for match in _ONE_KIND.finditer(text, start, start + walk.between(first, last)):
             yield *match.span(), match.group().translate(_TABLE), False
 
 
@@ -36,7 +39,7 @@ def _set(codes: Iterable[int]) -> str:
 _BESIDE = _set(BESIDE_ASCII.keys() | UNSEEN)
 _NEAR = "0-9A-Za-z@"
 _WORD = f"[{_NEAR}._%+{_BESIDE}]*"
-_ODD = re2.compile(f"[{_set(PLAIN)}]+|{_WORD}(?:[{_NEAR}][{_BESIDE}]|[{_BESIDE}][{_NEAR}]){_WORD}")
+_ODD = Pattern(f"[{_set(PLAIN)}]+|{_WORD}(?:[{_NEAR}][{_BESIDE}]|[{_BESIDE}][{_NEAR}]){_WORD}")
 _ONE_KIND = re.compile(
     f"[{_set(code for code, to in _TABLE.items() if len(to) == 1)}]+|[{_set(UNSEEN)}]+"
     f"|[{_set(code for code, to in _TABLE.items() if len(to) > 1)}]"

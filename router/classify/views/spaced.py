@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 
-import re2
-
+from router.classify.bytewise import Pattern, Walk
 from router.classify.views.rewritten import Piece
 
-_SPACED = re2.compile(r"[!-~](?:[ \t\n][!-~]){9,}")
+_SPACED = Pattern(r"[!-~](?:[ \t\n][!-~]){9,}")
 """Ten single characters: no prose, hardly a table."""
 
 
-def spaced(text: str) -> Iterator[Piece]:
-    for match in _SPACED.finditer(text):
-        start, end = match.span()
+def spaced(text: str, encoded: bytes) -> Iterator[Piece]:
+    walk = Walk(text, encoded)
+    for begin, until in _SPACED.spans(encoded):
+        start = walk.of(begin)
+        end = start + until - begin
         # The first and the last may belong to words.
         first = start + 3 if text[max(start - 1, 0) : start].isalnum() else start + 1
         last = end - 2 if text[end : end + 1].isalnum() else end
