@@ -8,25 +8,25 @@ import re2
 from router.classify.detector import Span
 from router.classify.sensitivity.plausible import jumbled, password, patchy, token
 
-_NAMES = {
+NAMES = {
     "password": r"passw(?:or)?d|passphrase|passcode|pwd|\bpass|_pass|kennwort|passwort|mot[ _]de[ _]passe|contraseña",
     "secret": r"secret|api[ _.-]?key|credentials?|(?:access|auth|account|private|secret|signing|encryption|master"
-    r"|shared|service|client)[ _.-]?key",
+    r"|shared|service|client|app(?:lication)?)[ _.-]?key",
     "token": r"token|authorization|\bauth|_auth",
 }
-_SUFFIX = r"(?:[_.-](?:prod(?:uction)?|dev|staging|live|test|default|value|base64|b64|old|new|[0-9]))?"
-_ANY = "|".join(_NAMES.values())
+SUFFIX = r"(?:[_.-](?:prod(?:uction)?|dev|staging|live|test|default|value|base64|b64|old|new|[0-9]))?"
+NAMED = "|".join(NAMES.values())
 PATTERN = (
-    rf"(?i)(?:{_ANY}){_SUFFIX}"
+    rf"(?i)(?:{NAMED}){SUFFIX}"
     r"""(?:["'`\])\\*]*[ \t]*(?::=|=>|[:=]|>|\bis:?[ \t])[ \t]*[^\s]|["']?[ \t]*,[ \t]*["'])"""
-    rf"|(?i)--[\w-]*(?:{_ANY}){_SUFFIX}[ \t]+[^\s]"
+    rf"|(?i)--[\w-]*(?:{NAMED}){SUFFIX}[ \t]+[^\s]"
 )
 _REACH = 4_096
 """Characters of a value: a private key of 4,096 bits has 3,250."""
 _TASTE = 96
 """Characters of it that are judged."""
 _PARTS = re2.compile(
-    rf"(?i)(?:--[\w-]*)?(?:{'|'.join(f'(?P<{name}>{words})' for name, words in _NAMES.items())}){_SUFFIX}"
+    rf"(?i)(?P<option>--[\w-]*)?(?:{'|'.join(f'(?P<{name}>{words})' for name, words in NAMES.items())}){SUFFIX}"
     r"""["'`\])\\*]*(?P<gap>[ \t]*)(?P<mark>:=|=>|[:=]|>|is:?|,|)(?P<after>[ \t]*)"""
 )
 _LEAST = {"secret": 12, "token": 16}
@@ -35,14 +35,20 @@ _CALL = re2.compile(r"[A-Za-z_$][\w.]*[(\[].*[)\]]")
 _QUOTED = re2.compile(r"""(?:[bBrRuUfF]|@|\$)?\\*(["'`])""")
 _ANNOTATED = re2.compile(r"""[A-Za-z_][\w.]*(?:\[[\w., |]*\])?(?: ?\| ?\w+| ?\?)* ?= ?(["'])""")
 _EXPRESSION = re2.compile(r"[A-Za-z_$@][\w$]*(?:[.(\[:?]|->|\+\+).*|[({\[].*|[!&*][A-Za-z].*|[A-Za-z_]\w*[,;)]*|\$\w+-")
+_LETTERS = re2.compile("[0-9A-Za-z_-]+")
 _LITERAL_END = re2.compile(r"""[\s"'`,;)<>\]}&|\\]""")
 _BLANK_OR_QUOTE = re2.compile(r"""[\s"'`]""")
-_PASSING = re2.compile(
-    r"(?i)(?:next|page|pagination|continuation|sync|change|export|starting|(?:in|out)put|request|csrf|xsrf|cancel(?:lation)?)"
+PASSING = re2.compile(
+    r"(?i)(?:public[ _-]?key|next|page|pagination|continuation|sync|change|export|starting|(?:in|out)put|request"
+    r"|csrf|xsrf|cancel(?:lation)?)"
     r"[ _.-]?(?:request|middleware)?[ _.-]?$"
 )
-"""Tokens that page through lists and guard forms: of no use to anybody else."""
-_LINE_START = re2.compile(r"(?:export[ \t]+|set[ \t]+|env[ \t]+|ARG[ \t]+|ENV[ \t]+|-e[ \t]+|[ \t>#-])*[\w.\"'-]*")
+"""Tokens that page through lists and guard forms, fingerprints of public keys: of no use to anybody else."""
+_LINE_START = re2.compile(r"(?:export[ \t]+|set[ \t]+|env[ \t]+|ARG[ \t]+|ENV[ \t]+|-e[ \t]+|[ \t>#$-])*[\w.\"'-]*")
+_AMONG = re2.compile(
+    r"""(?i);[ \t]*$|[?&;]$|\b(?:host|server|user(?:name|[ _]?id)?|uid|dbname|database)=[^\s,;&()"']+[ ;&]$"""
+)
+"""What stands before a password in a connection string or an address."""
 _LINE_REACH = 80
 """Characters before a name that say whether it begins its line."""
 
@@ -69,13 +75,13 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
     option = (before + text[start]).rpartition(" ")[2].startswith("-")
     if before.endswith((":", "::")) or "::" in before.rpartition(" ")[2]:
         return  # a part of a resource's name
-    if match["token"] and _PASSING.search(before):
+    if match["token"] and PASSING.search(before + (match["option"] or "")):
         return
     line = mark in (":", "=") and _LINE_START.fullmatch(before) is not None
     tight = not match["gap"] and not (match["after"] and mark == "=")
     place = _Place(
-        named=next(name for name in _NAMES if match[name]),
-        literal=option or mark in ("is", "is:", ">") or (mark == "=" and before.rstrip().endswith(";")),
+        named=next(name for name in NAMES if match[name]),
+        literal=option or mark in ("is", "is:", ">") or (mark == "=" and _AMONG.search(before) is not None),
         line=line,
         tight=line and tight,
         environment=line and tight and mark == "=" and text[start : start + 3].isupper(),
@@ -117,10 +123,16 @@ def _sound(value: str, behind: str, place: _Place, mark: str) -> bool:
         return not _CALL.fullmatch(value) and _secret(value, place)
     if place.literal or (place.tight and value.isalnum() and not value.isalpha()) or not _EXPRESSION.fullmatch(value):
         return _secret(value, place)
-    return value.isalnum() and (patchy(value) or (len(value) >= 20 and jumbled(value))) and _secret(value, place)
+    by_chance = patchy(value) or (len(value) >= 20 and jumbled(value))
+    return by_chance and _LETTERS.fullmatch(value) is not None and _secret(value, place)
 
 
 def _secret(value: str, place: _Place) -> bool:
-    if place.named == "password":
-        return password(value[:_TASTE], bare_words=place.environment)
-    return token(value[:_TASTE], _LEAST[place.named])
+    return secret(value, place.named, bare_words=place.environment)
+
+
+def secret(value: str, named: str, *, bare_words: bool = False) -> bool:
+    """`named`: one of `NAMES`."""
+    if named == "password":
+        return password(value[:_TASTE], bare_words=bare_words)
+    return token(value[:_TASTE], _LEAST[named])

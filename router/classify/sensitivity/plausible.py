@@ -10,7 +10,7 @@ _STAND_IN = re2.compile(
     + r"|(?i:not.?a.?real|here$)|\*\*\*|\.\.\.|…|<[^>]*>|\$\{|\{\{|\$\(|#\{|%\(\w+\)|<%|\{\w*\}"
 )
 _REFERENCE = re2.compile(
-    r"\$[A-Za-z_]\w*|%[sdvq]|%\w+%|@\w+@|__\w+__|\[[^\]]*\]|![A-Za-z:]+|[*&][A-Za-z_-]+"
+    r"\$[A-Za-z_]\w*(?:[\[({].*|->.*)?|--[a-z-]+|%[sdvq]|%\w+%|@\w+@|__\w+__|\[[^\]]*\]|![A-Za-z:]+|[*&][A-Za-z_-]+"
     r"|(?:process\.env|os\.environ|os\.getenv|getenv|ENV|env|System|import\.meta|config|settings|self|this|var|local"
     r"|data|secrets?|vars|params?|args?|options?|opts|props|request|req|response|res|ctx|context|user|module)[.\[(].*"
 )
@@ -33,6 +33,7 @@ _NAMES = re2.compile(
 )
 _HARSH = re2.compile(r"(?i)[bcdfghjklmnpqrstvwxz]{6}")
 _PIECES = re2.compile(r"[A-Z]*[a-z]+|[A-Z]+|[0-9]+")
+_NUMBERED = re2.compile(r"[A-Za-z]{4}\d{2,4}[-_.!?]?$")
 _SMALL = re2.compile(r"[a-z]+")
 _COMMONPLACE = re2.compile(
     ".*(?:password|secret)|passwd|pass|pwd|token|key|tests?|admin|root|user|postgres|mysql|guest|default|none|null|true"
@@ -77,7 +78,18 @@ def password(value: str, *, bare_words: bool = False) -> bool:
         return jumbled(value) or (bare_words and len(value) >= 8 and not _WEAK.search(value.lower()))
     if value.isalnum():
         return not _NAMES.fullmatch(value) and digits < len(value)
-    return jumbled(value) or not _WORDS.fullmatch(value)
+    return jumbled(value) or not _WORDS.fullmatch(value) or chosen(value)
+
+
+def chosen(value: str) -> bool:
+    """Words with a number, as people choose them where a rule asks for capitals and digits."""
+    every = all(any(map(kind, value)) for kind in (str.isupper, str.islower, str.isdigit))
+    return (
+        every
+        and len(value) >= 8
+        and (patchy(value) or bool(_NUMBERED.search(value)))
+        and not _WEAK.search(value.lower())
+    )
 
 
 def jumbled(value: str) -> bool:

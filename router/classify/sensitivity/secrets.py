@@ -10,8 +10,8 @@ import re2
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.classify.detector import Confirm, Form, Span
-from router.classify.sensitivity import assignments
-from router.classify.sensitivity.plausible import filler, jumbled, password, token
+from router.classify.sensitivity import assignments, mentions
+from router.classify.sensitivity.plausible import filler, jumbled, password, patchy, token
 from router.types.classification import Finding
 
 _TOKENS = {
@@ -56,6 +56,7 @@ _TOKENS = {
     "sentry": r"sntrys_eyJ[0-9A-Za-z_+/=-]{40,}|sntryu_[0-9a-f]{64}",
     "grafana": r"glc_eyJ[0-9A-Za-z+/=]{32,}|glsa_[0-9A-Za-z]{32}_[0-9A-Fa-f]{8}|\beyJrIjoi[0-9A-Za-z+/=]{40,}",
     "linear": r"lin_(?:api|oauth)_[0-9A-Za-z]{32,}",
+    "doppler": r"\bdp\.(?:pt|st|sa|scim|audit|ct)\.(?:[0-9a-z_-]{2,35}\.)?[0-9A-Za-z]{40,44}\b",
     "notion": r"\bntn_[0-9A-Za-z]{40,}|\bsecret_[0-9A-Za-z]{43}\b",
 }
 """Whoever issued it, by what it begins with or how it is built."""
@@ -63,8 +64,8 @@ _VALUES = {
     "aws_secret_key": (r"aws[\w .-]*secret[\w .-]*|secret_?access_?key", r"[0-9A-Za-z/+]{40}"),
     "azure_client_secret": (r"azure[\w .-]*secret", r"[0-9A-Za-z_~.-]{34,44}"),
     "twilio": (r"twilio[\w .-]*(?:token|secret|key)", r"[0-9a-f]{32}"),
-    "mistral": (r"mistral[\w .-]*", r"[0-9A-Za-z]{32}"),
-    "heroku": (r"heroku[\w .-]*", r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
+    "mistral": (r"mistral[\w .-]*(?:token|key|secret)", r"[0-9A-Za-z]{32}"),
+    "heroku": (r"heroku[\w .-]*(?:token|key|secret|password)", r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
     "cloudflare": (r"(?:cloudflare[\w .-]*|\bcf[_-]api[_-])(?:token|key|secret)", r"[0-9A-Za-z_-]{40}|[0-9a-f]{37}"),
     "datadog": (r"(?:datadog[\w .-]*|\bdd[_-]ap(?:i|p|plication)[_-])key", r"[0-9a-f]{40}|[0-9a-f]{32}"),
     "paypal": (r"(?:paypal|braintree)[\w .-]*(?:secret|token)", r"[0-9A-Za-z_-]{60,80}"),
@@ -80,7 +81,7 @@ _HEADED = {
 }
 """Known by its middle: what stands before it is looked at afterwards, as a run of anything makes an automaton large."""
 _HEAD_REACH = 64
-_ASSIGNED = r"""["'\])\\]*[ \t]*(?:[:=]>?|\bis\b|,)[ \t]*["'\\]*"""
+_ASSIGNED = r"""["'`\])\\]*[ \t]*(?::?[:=]>?|>|\bis\b|,)[ \t]*["'`\\]*"""
 _PRIVATE_KEY = (
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:(?:-?[^-])*-----END [A-Z0-9 ]+-----|[0-9A-Za-z+/=\s\\]*)"
     r"|AGE-SECRET-KEY-1[0-9A-Z]{58}|PuTTY-User-Key-File-\d(?:-?[^-])*Private-Lines: \d+[\s\\0-9A-Za-z+/=]+"
@@ -168,9 +169,16 @@ def _jwt(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _discord(text: str, start: int, end: int) -> Iterator[Span]:
-    """Its first part is the number of a user."""
-    if _decoded(text[start:end].partition(".")[0]).isdigit():
+    """Its first part is the number of a user; whatever else is built so precisely by chance is none of a program."""
+    user, _, rest = text[start:end].partition(".")
+    if _decoded(user).isdigit() or (
+        len(user) in (24, 26) and len(rest) in (34, 45) and all(map(_chaotic, (user, rest[7:])))
+    ):
         yield Span(start, end)
+
+
+def _chaotic(part: str) -> bool:
+    return any(map(str.isdigit, part)) and (patchy(part) or jumbled(part))
 
 
 def _decoded(part: str) -> bytes:
@@ -226,7 +234,7 @@ def _forms() -> Iterator[Form]:
     yield from (Form(name, pattern, _token) for name, pattern in _TOKENS.items())
     yield from (Form(name, pattern, _headed(head)) for name, (head, pattern) in _HEADED.items())
     for name, (issuer, value) in _VALUES.items():
-        yield Form(name, f"(?i:{issuer}){_ASSIGNED}(?:{value})", _value_of(value))
+        yield Form(name, f"(?i:{issuer})(?:{_ASSIGNED}|(?i:{mentions.GAP}))(?:{value})", _value_of(value))
     yield Form("private_key", _PRIVATE_KEY, _private_key)
     yield Form("jwt", _JWT, _jwt)
     yield Form("discord", _DISCORD, _discord)
@@ -237,6 +245,7 @@ def _forms() -> Iterator[Form]:
     yield Form("password_file", _PGPASS, _pgpass)
     yield Form("command_line", _COMMANDS, _last_word)
     yield Form("assignment", assignments.PATTERN, assignments.confirm)
+    yield Form("assignment", mentions.PATTERN, mentions.confirm)
 
 
 _FORMS = tuple(_forms())
