@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.judge import Judge, judging
+from tests.gateway.judge import Judge, Says, judging
 from tests.gateway.running import Gateway, Reply, local, ordered, serving, target, until
 from tests.upstream import Upstream
 
@@ -16,7 +16,7 @@ NUMBER = "0171 2345678"
 TICKET = f"Close ticket {NUMBER}, please."
 FALCON = "The falcon is ready."
 MAIL = "jane.roe@mail.example"
-CASES = {
+CASES: dict[str, Says | str] = {
     "yes": lambda text: "yes",
     "no": lambda text: "no",
     "maybe": lambda text: "maybe",

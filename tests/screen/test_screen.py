@@ -12,6 +12,7 @@ import pytest
 from router.api.parse import parse
 from router.classify.deep.names import Named
 from router.classify.deep.process import Reader, Unread
+from router.classify.detector import Doubt
 from router.config.policy import Sensitivity
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import SqliteLedger
@@ -50,6 +51,11 @@ def asked(text: str, *, identifier: str = "r", session: str = "", data_class: st
 
 def classes(seen: Screened) -> set[str]:
     return set(seen.classification.classes)
+
+
+SECOND = {"kind": "local_llm", "target": "local"}
+TICKET = "ticket 0171 2345678"
+DENIED = frozenset({Doubt("identifiers.phone", "pii", "0171 2345678")})
 
 
 def in_sessions(home: Path, work: Callable[[SessionStore], Awaitable[T]]) -> T:
@@ -257,5 +263,53 @@ def test_a_large_body_is_looked_at_as_a_small_one_is(tmp_path: Path) -> None:
     async def work(sessions: SessionStore) -> None:
         seen = await screen().look(asked("word " * 60_000 + MAIL), ANYONE, sources(sessions))
         assert classes(seen) == {"internal", "pii"}
+
+    in_sessions(tmp_path, work)
+
+
+def test_what_is_only_possible_counts_where_somebody_could_have_denied_it() -> None:
+    request = asked(TICKET)
+    assert classes(screen().alone(request, ANYONE)) == {"internal"}
+    seen = screen(SECOND).alone(request, ANYONE)
+    assert classes(seen) == {"internal", "pii"}
+    assert seen.classification.possible == seen.classification.findings
+    assert classes(screen(SECOND).alone(request, ANYONE, denied=DENIED)) == {"internal"}
+
+
+def test_only_what_nothing_else_gives_is_to_be_asked_about() -> None:
+    seen = screen(SECOND).alone(asked(f"{TICKET}, mail {MAIL}"), ANYONE)
+    assert classes(seen) == {"internal", "pii"}
+    assert seen.classification.possible == ()
+    assert {one.detector for one in seen.classification.findings} == {"identifiers.phone", "identifiers.email"}
+    assert screen(SECOND).alone(asked(TICKET, data_class="pii"), ANYONE).classification.possible == ()
+
+
+def test_what_is_possible_is_redacted_like_all_that_is_found() -> None:
+    for text in (TICKET, f"{TICKET}, mail {MAIL}"):
+        seen = screen(SECOND).alone(asked(text), ANYONE)
+        assert seen.redacted is not None
+        assert seen.redacted.classes == {"internal"}
+        assert "0171" not in seen.redacted.request.text
+
+
+def test_what_was_denied_keeps_no_redacted_request_in() -> None:
+    seen = screen(SECOND).alone(asked(f"{TICKET}, mail {MAIL}"), ANYONE, denied=DENIED)
+    assert seen.redacted is not None
+    assert seen.redacted.classes == {"internal"}
+    assert "0171 2345678" in seen.redacted.request.text
+    assert MAIL not in seen.redacted.request.text
+
+
+def test_a_possible_person_beside_an_illness_is_health() -> None:
+    more = ({"kind": "health", "class": "phi"}, SECOND)
+    rules = screen(*more, classes=CLASSES | {"phi": {}})
+    request = asked(f"{TICKET}: has type 2 diabetes")
+    assert classes(rules.alone(request, ANYONE)) == {"internal", "pii", "phi"}
+    assert classes(rules.alone(request, ANYONE, denied=DENIED)) == {"internal"}
+
+
+def test_nobody_to_ask_is_no_no(tmp_path: Path) -> None:
+    async def work(sessions: SessionStore) -> None:
+        assert classes(await screen(SECOND).look(asked(TICKET), ANYONE, sources(sessions))) == {"internal", "pii"}
 
     in_sessions(tmp_path, work)

@@ -17,7 +17,7 @@ from router.classify.deep.second import (
     verdicts,
     words,
 )
-from router.classify.detector import Doubt
+from router.classify.detector import Detects, Doubt
 from router.classify.sensitivity import Identifiers, Keywords, Patterns
 from router.types.classification import Finding
 from router.types.request import Passage
@@ -117,7 +117,7 @@ def test_a_text_can_not_pass_for_the_question(text: str) -> None:
 
 
 def test_each_form_is_called_by_its_detector_or_by_its_name() -> None:
-    detectors = [
+    detectors: list[Detects] = [
         Identifiers.model_validate({"kind": "identifiers", "class": "pii"}),
         Keywords.model_validate({"kind": "keywords", "class": "x", "words": ["a"], "ask": "our engine"}),
         Keywords.model_validate({"kind": "keywords", "class": "x", "words": ["b"], "ask": "our boat"}),
