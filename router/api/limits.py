@@ -19,7 +19,12 @@ def limits(headers: Iterable[tuple[bytes, bytes]], metadata: Metadata | None) ->
     if not given and metadata is None:
         return NO_LIMITS
     values = _twins(metadata)
+    said = set[bytes]()
     for name, value in given:
+        if name in said:
+            # Whichever counted, the other would be lost: a class that a proxy in front has set, say.
+            raise _wrong(name.decode("latin-1"), "send it once.")
+        said.add(name)
         field, read = _HEADERS.get(name[len(PREFIX) :], _UNKNOWN)
         values[field] = read(name.decode("latin-1"), value.decode("latin-1").strip())
     return Limits(**values)

@@ -44,10 +44,10 @@ def must_redact(target: Target, gate: Gate) -> bool:
 
 
 def narrowed(target: Target, region: str) -> str:
-    """Why the caller's own wish for a region keeps a request from `target`."""
+    """Why the caller's own wish for a region keeps a request from `target`. The wish is any text, and kept nowhere."""
     if not region or target.local or target.region == region:
         return ""
-    return f"the caller narrowed the region to {region}; this target is in {target.region or 'no stated region'}"
+    return f"the caller wants another region; this target is in {target.region or 'no stated region'}"
 
 
 def _key(target: Target, gate: Gate) -> str:

@@ -149,6 +149,18 @@ def test_a_bad_header_is_refused_by_name(gateway: Gateway, upstream: Upstream, n
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize("name", ["x-lowpass-data-class", "X-Lowpass-Session", "x-lowpass-tags"])
+def test_a_header_that_is_sent_twice_is_refused(gateway: Gateway, upstream: Upstream, name: str) -> None:
+    """Neither may be lost: the first may be a proxy's."""
+    body = json.dumps({"model": "auto", "messages": MESSAGES}).encode()
+    line = f"{name}: internal\r\n{name.lower()}: internal\r\n"
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{line}content-length: {len(body)}\r\n\r\n"
+    reply = exchange(gateway, head.encode(), body)
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert f"{name.lower()}: send it once.".encode() in reply
+    assert upstream.requests == []
+
+
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/route", "/v1/feedback"])
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'{"model": 3}', b"\xff", b"[" * DEEP, b'{"model": "auto"}']

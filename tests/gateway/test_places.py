@@ -191,6 +191,8 @@ def test_the_caller_s_region_only_narrows(gateway: Gateway) -> None:
     reply = gateway.chat("remotes", headers={"x-lowpass-region": "mars"})
     assert (reply.status, reply.error["code"]) == (403, "no_eligible_target")
     assert {dropped["reason"] for dropped in reply.error["targets"]} == {"region"}
+    (kept,) = gateway.rows("SELECT count(*) AS rows FROM decisions WHERE document LIKE '%mars%'")
+    assert kept["rows"] == 0  # any text can be sent as a region
 
 
 def test_content_can_not_talk_its_way_out(gateway: Gateway, upstream: Upstream) -> None:
