@@ -1,9 +1,10 @@
 """RE2 over bytes, without what its wrapper makes of each match: a text has thousands of them.
 
-Offsets are bytes of UTF-8; `Walk` turns them into characters.
+Offsets are bytes of UTF-8; `Characters` turns them into characters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import re2
@@ -13,6 +14,11 @@ _OPTIONS = re2.Options()
 _OPTIONS.never_capture = True
 _OPTIONS.log_errors = False
 """RE2 tells of automata that grow too large on standard error, at each text anew."""
+
+_STEP = 1024
+"""Bytes that are counted together."""
+_CONTINUED = bytes(range(0x80, 0xC0))
+"""No first bytes of a character in UTF-8."""
 
 
 class Pattern:
@@ -37,19 +43,21 @@ class Pattern:
             start, end = self.search(encoded, end)
 
 
-class Walk:
-    """Characters for offsets in bytes, which are asked for in rising order: one walk over the text."""
+class Characters:
+    """Of a text: how many stand before an offset in bytes. The text is counted once, when that is first asked."""
 
     def __init__(self, text: str, encoded: bytes) -> None:
         self._encoded, self._plain = encoded, len(encoded) == len(text)
-        self._byte = self._character = 0
+        self._before: Sequence[int] = ()
 
     def of(self, byte: int) -> int:
         if self._plain:
             return byte
-        self._character += self.between(self._byte, byte)
-        self._byte = byte
-        return self._character
+        if not self._before:
+            starts = range(0, len(self._encoded), _STEP)
+            self._before = list(accumulate((self._count(at, at + _STEP) for at in starts), initial=0))
+        step = byte // _STEP
+        return self._before[step] + self._count(step * _STEP, byte)
 
-    def between(self, first: int, last: int) -> int:
-        return last - first if self._plain else len(self._encoded[first:last].decode())
+    def _count(self, first: int, last: int) -> int:
+        return len(self._encoded[first:last].translate(None, _CONTINUED))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import re2
 
-from router.classify.bytewise import Pattern, Walk
+from router.classify.bytewise import Characters, Pattern
 from router.classify.detector import SURE, Confirm, Detects, Form, Hit, Span
 
 MOST_CANDIDATES = 5_000
@@ -34,7 +34,9 @@ class Scanner:
         """A lone surrogate is looked at as a question mark."""
         encoded = text.encode("utf-8", "replace")
         text = encoded.decode()
-        return [hit for share in self._shares for form in share.present(encoded) for hit in form.hits(text, encoded)]
+        place = Characters(text, encoded)
+        forms = [form for share in self._shares for form in share.present(encoded)]
+        return [hit for form in forms for hit in form.hits(text, encoded, place)]
 
 
 class _Compiled(NamedTuple):
@@ -44,8 +46,7 @@ class _Compiled(NamedTuple):
     pattern: Pattern
     confirm: Confirm | None
 
-    def hits(self, text: str, encoded: bytes) -> Iterator[Hit]:
-        place = Walk(text, encoded)
+    def hits(self, text: str, encoded: bytes, place: Characters) -> Iterator[Hit]:
         looked = 0
         first, last = self.pattern.search(encoded)
         while first >= 0:
@@ -54,7 +55,7 @@ class _Compiled(NamedTuple):
                 yield Hit(self.name, self.data_class, start, len(text))
                 return
             looked += 1
-            spans = self._confirmed(text, start, start + place.between(first, last))
+            spans = self._confirmed(text, start, place.of(last))
             yield from (Hit(self.name, self.data_class, *span) for span in spans)
             found = any(span.score >= SURE for span in spans)
             first, last = self.pattern.search(encoded, max(first + 1, last if found else last - _REACH))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from router.classify.bytewise import Pattern
+from router.classify.bytewise import Characters, Pattern
 from router.classify.views.blobs import blobs, pairs
 from router.classify.views.escapes import escapes
 from router.classify.views.folded import folds
@@ -58,9 +58,10 @@ def body_views(body: bytes) -> Iterator[View]:
 
 def _pieces(text: str, dull: set[bytes]) -> list[Piece]:
     encoded = text.encode("utf-8", "replace")
-    found = [*escapes(text), *folds(text, encoded), *blobs(text, encoded, dull)]
+    place = Characters(text, encoded)
+    found = [*escapes(text), *folds(text, encoded, place), *blobs(encoded, place, dull)]
     if _APART.search(encoded)[0] >= 0:
-        found += (*pairs(text, encoded), *spaced(text, encoded))
+        found += (*pairs(encoded, place), *spaced(text, encoded, place))
     found.sort()
     return found
 

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Iterator
 
-from router.classify.bytewise import Pattern, Walk
+from router.classify.bytewise import Characters, Pattern
 from router.classify.views.inline import begins_as_text, text_of, unbase64
 from router.classify.views.rewritten import Piece
 
@@ -25,33 +25,32 @@ _PARTS = _WHOLE.translate(bytes.maketrans(b"/-_+", b"    "))
 """What ends a word: everything that base64 does not have, or also what it has in common with paths and names."""
 
 
-def blobs(text: str, encoded: bytes, dull: set[bytes]) -> Iterator[Piece]:
+def blobs(encoded: bytes, place: Characters, dull: set[bytes]) -> Iterator[Piece]:
     """`dull`: runs that have been tried in vain; they are added."""
-    walk = Walk(text, encoded)
     for start, end in _RUN.spans(encoded):
         run = encoded[start:end]
         if run in dull:
             continue
         if any(map(_promising, _words(run))):
-            first = walk.of(start)
+            first = place.of(start)
             yield from _decoded(run.decode(), first, first + end - start)
         else:
             dull.add(run)
 
 
-def pairs(text: str, encoded: bytes) -> Iterator[Piece]:
-    walk = Walk(text, encoded)
+def pairs(encoded: bytes, place: Characters) -> Iterator[Piece]:
     for start, end in _PAIRS.spans(encoded):
         if (found := _text(encoded[start:end].decode().translate(_BETWEEN))) is not None:
-            first = walk.of(start)
+            first = place.of(start)
             yield first, first + end - start, _apart(found), True
 
 
 def _words(run: bytes) -> Iterator[bytes]:
     """Its lines, and their parts."""
     for line in run.translate(_WHOLE).split():
+        parts = line.translate(_PARTS).split()
         yield line
-        yield from line.translate(_PARTS).split()
+        yield from parts if parts != [line] else ()
 
 
 def _promising(word: bytes) -> bool:

@@ -3,7 +3,7 @@
 import re  # classes of characters only: nothing to go back for
 from collections.abc import Iterable, Iterator
 
-from router.classify.bytewise import Pattern, Walk
+from router.classify.bytewise import Characters, Pattern
 from router.classify.views.lookalikes import BESIDE_ASCII, PLAIN, UNSEEN
 from router.classify.views.rewritten import Piece
 
@@ -12,14 +12,12 @@ _ANY = frozenset(map(chr, _TABLE))
 _ASCII = bytes(range(128))
 
 
-def folds(text: str, encoded: bytes) -> Iterator[Piece]:
+def folds(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
     """Where something stands that is never prose, and words that mix ASCII with its lookalikes."""
     if _ANY.isdisjoint(encoded.translate(None, _ASCII).decode()):
         return
-    walk = Walk(text, encoded)
     for first, last in _ODD.spans(encoded):
-        start = walk.of(first)
-        for match in _ONE_KIND.finditer(text, start, start + walk.between(first, last)):
+        for match in _ONE_KIND.finditer(text, place.of(first), place.of(last)):
             yield *match.span(), match.group().translate(_TABLE), False
 
 

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 
-from router.classify.bytewise import Pattern, Walk
+from router.classify.bytewise import Characters, Pattern
 from router.classify.views.rewritten import Piece
 
 _SPACED = Pattern(r"[!-~](?:[ \t\n][!-~]){9,}")
 """Ten single characters: no prose, hardly a table."""
 
 
-def spaced(text: str, encoded: bytes) -> Iterator[Piece]:
-    walk = Walk(text, encoded)
+def spaced(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
     for begin, until in _SPACED.spans(encoded):
-        start = walk.of(begin)
+        start = place.of(begin)
         end = start + until - begin
         # The first and the last may belong to words.
         first = start + 3 if text[max(start - 1, 0) : start].isalnum() else start + 1
