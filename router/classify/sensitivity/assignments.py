@@ -70,17 +70,18 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
     match = _PARTS.fullmatch(text[start : end - 1])
     if match is None:
         return
-    mark = match["mark"]
+    part = match.groupdict()
+    mark = part["mark"]
     before = text[max(0, start - _LINE_REACH) : start].rpartition("\n")[2]
     option = (before + text[start]).rpartition(" ")[2].startswith("-")
     if before.endswith((":", "::")) or "::" in before.rpartition(" ")[2]:
         return  # a part of a resource's name
-    if match["token"] and PASSING.search(before + (match["option"] or "")):
+    if part["token"] and PASSING.search(before + (part["option"] or "")):
         return
     line = mark in (":", "=") and _LINE_START.fullmatch(before) is not None
-    tight = not match["gap"] and not (match["after"] and mark == "=")
+    tight = not part["gap"] and not (part["after"] and mark == "=")
     place = _Place(
-        named=next(name for name in NAMES if match[name]),
+        named=next(name for name in NAMES if part[name]),
         literal=option or mark in ("is", "is:", ">") or (mark == "=" and _AMONG.search(before) is not None),
         line=line,
         tight=line and tight,

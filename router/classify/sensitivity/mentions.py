@@ -4,7 +4,6 @@ Where less than an assignment says that this is a value, only what nobody would 
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import re2
 
@@ -51,27 +50,28 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
     before = text[max(0, start - _REACH) : start].rpartition("\n")[2]
     if PASSING.search(before):
         return
-    named = next(name for name in NAMES if match[name])
+    part = match.groupdict()
+    named = next(name for name in NAMES if part[name])
     head = _HEAD.search(before).group()
-    tail = _TAIL.match(match[named] + text[start + len(match[named]) : start + len(match[named]) + _REACH]).group()
+    tail = _TAIL.match(text[start : start + _REACH]).group()
     first = start + match.end() - 1
     value = _value(text[first : first + _LONGEST])
-    if secret(value, named) and _stands(match, head + tail, before[: len(before) - len(head)], value):
+    if secret(value, named) and _stands(part, head + tail, before[: len(before) - len(head)], value):
         yield Span(first, first + len(value))
 
 
-def _stands(match: Any, name: str, before: str, value: str) -> bool:
+def _stands(part: dict[str, str], name: str, before: str, value: str) -> bool:
     """A word of a sentence names many things; a setting's name, one."""
-    if match["record"] or (match["blank"] and _SETTING.search(before)):
+    if part["record"] or (part["blank"] and _SETTING.search(before)):
         return True
     compound = _COMPOUND.match(name) is not None
-    if not (_chance(value) or (match["password"] and compound and chosen(value))):
+    if not (_chance(value) or (part["password"] and compound and chosen(value))):
         return False
-    if match["said"]:
+    if part["said"]:
         return compound or _NOUN.match(name) is not None
-    if match["comma"]:
+    if part["comma"]:
         return not before and compound
-    return bool(match["cell"]) or len(value) >= _LEAST or (name.isupper() and not before)
+    return bool(part["cell"]) or len(value) >= _LEAST or (name.isupper() and not before)
 
 
 def _value(ahead: str) -> str:

@@ -1,5 +1,7 @@
 """Is this text a value that somebody made up of chance, or words, a placeholder, an expression of a program?"""
 
+import re  # for the runs of characters only: an object a match is what RE2 costs
+import string
 from math import log2
 
 import re2
@@ -31,10 +33,12 @@ _WORDS = re2.compile(r"[\"'(\[]*(?:[A-Za-z]+\d{0,4}|\d+)(?:[-_./:,+ ]+(?:[A-Za-z
 _NAMES = re2.compile(
     r"(?i)(?:sha|md|utf|base|u?int|float|oauth|pbkdf|argon|aes|rsa|str|ipv|http|v|ed|hs|rs|es)-?\d+\w{0,2}"
 )
-_HARSH = re2.compile(r"(?i)[bcdfghjklmnpqrstvwxz]{6}")
-_PIECES = re2.compile(r"[A-Z]*[a-z]+|[A-Z]+|[0-9]+")
+_PIECES = re.compile(r"[A-Z]*[a-z]+|[A-Z]+|[0-9]+")
 _NUMBERED = re2.compile(r"[A-Za-z]{4}\d{2,4}[-_.!?]?$")
-_SMALL = re2.compile(r"[a-z]+")
+_NO_LETTERS = bytes(set(range(256)) - set(string.ascii_letters.encode()))
+_SMALL = bytes(code if chr(code) in string.ascii_lowercase else 32 for code in range(256))
+_HARSH = bytes(code if chr(code) in "bcdfghjklmnpqrstvwxz" else 32 for code in range(256))
+"""What is left of a text: small letters, consonants."""
 _COMMONPLACE = re2.compile(
     ".*(?:password|secret)|passwd|pass|pwd|token|key|tests?|admin|root|user|postgres|mysql|guest|default|none|null|true"
     "|false|string|value|field|required|optional|undefined|nil|str|bytes|qwerty|letmein|foo|bar|baz|foobar"
@@ -47,7 +51,8 @@ _LEAST_ENTROPY = 2.5
 def filler(value: str) -> bool:
     """Stands in for a value in documentation."""
     characters = set(value)
-    if len(characters) < 4 or any(one * max(6, len(value) // 8) in value for one in characters):
+    many = max(6, len(value) // 8)
+    if len(characters) < 4 or any(one * many in value for one in characters):
         return True  # xxxxxxxx, 00000000
     return _STAND_IN.search(value) is not None
 
@@ -94,12 +99,13 @@ def chosen(value: str) -> bool:
 
 def jumbled(value: str) -> bool:
     """Letters that are no words: the case changes every other letter, or hardly a vowel."""
-    letters = [character for character in value if character.isalpha()]
+    data = value.encode("ascii", "replace")
+    letters = data.translate(None, _NO_LETTERS)
     if len(letters) < 10:
         return False
-    small = _SMALL.findall(value)
-    mixed = len("".join(small)) * 10 < 29 * len(small) and len(letters) > 10
-    return mixed or bool(_HARSH.search("".join(letters)))
+    small = data.translate(_SMALL).split()
+    mixed = len(b"".join(small)) * 10 < 29 * len(small) and len(letters) > 10
+    return mixed or max(map(len, letters.lower().translate(_HARSH).split()), default=0) >= 6
 
 
 def patchy(value: str) -> bool:
