@@ -46,7 +46,7 @@ class Pipeline:
         adopted(self._books.journal, policy.hash, now_ms(), policy.document)
 
     async def route(self, request: Request, caller: Caller) -> Decision:
-        """Decides, and keeps the decision, without calling anyone."""
+        """Decides, and keeps the decision, without having it answered."""
         screened = await self._screen(self.rules, request, caller)
         decision, _ = self._choose(self.rules, request, caller, screened)
         self._record(decision)

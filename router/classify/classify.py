@@ -81,7 +81,7 @@ class Classifier:
                     sure.add(hit, view)
                 elif doubts:
                     possible.add(hit, view)
-        return list(sure.found), {place: doubt for place, doubt in possible.found.items() if place not in sure.found}
+        return list(sure.found), possible.found
 
     def _conclude(self, found: list[Finding]) -> list[Finding]:
         """Several detectors may be of one kind."""

@@ -85,7 +85,8 @@ class SecondOpinion(BaseModel):
         for passage in passages:
             texts.setdefault(passage.path, []).append(passage.text)
         # A key and its value have one path: which of them was meant is not known.
-        return tuple(_question(finding, *texts[finding.path]) for finding in shown if len(texts[finding.path]) == 1)
+        said = ((finding, texts.get(finding.path, ())) for finding in shown)
+        return tuple(_question(finding, *text) for finding, text in said if len(text) == 1)
 
 
 def words(detectors: Iterable[Detects]) -> Words:
