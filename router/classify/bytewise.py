@@ -15,7 +15,7 @@ _OPTIONS.never_capture = True
 _OPTIONS.log_errors = False
 """RE2 tells of automata that grow too large on standard error, at each text anew."""
 
-_STEP = 1024
+_STEP = 512
 """Bytes that are counted together."""
 _CONTINUED = bytes(range(0x80, 0xC0))
 """No first bytes of a character in UTF-8."""
@@ -55,9 +55,11 @@ class Characters:
             return byte
         if not self._before:
             starts = range(0, len(self._encoded), _STEP)
-            self._before = list(accumulate((self._count(at, at + _STEP) for at in starts), initial=0))
+            self._before = list(accumulate((_begun(self._encoded[at : at + _STEP]) for at in starts), initial=0))
         step = byte // _STEP
-        return self._before[step] + self._count(step * _STEP, byte)
+        return self._before[step] + _begun(self._encoded[step * _STEP : byte])
 
-    def _count(self, first: int, last: int) -> int:
-        return len(self._encoded[first:last].translate(None, _CONTINUED))
+
+def _begun(part: bytes) -> int:
+    """Characters whose first byte is in it."""
+    return len(part.translate(None, _CONTINUED))

@@ -1,6 +1,6 @@
 """All patterns of all detectors over one text: one pass tells which have anything to look at, the others rest."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import re2
@@ -55,13 +55,14 @@ class _Compiled(NamedTuple):
                 yield Hit(self.name, self.data_class, start, len(text))
                 return
             looked += 1
-            spans = self._confirmed(text, start, place.of(last))
-            yield from (Hit(self.name, self.data_class, *span) for span in spans)
-            found = any(span.score >= SURE for span in spans)
-            first, last = self.pattern.search(encoded, max(first + 1, last if found else last - _REACH))
+            again = last - _REACH
+            for span in self._confirmed(text, start, place.of(last)):
+                yield Hit(self.name, self.data_class, *span)
+                again = last if span.score >= SURE else again
+            first, last = self.pattern.search(encoded, max(first + 1, again))
 
-    def _confirmed(self, text: str, start: int, end: int) -> Sequence[Span]:
-        return (Span(start, end),) if self.confirm is None else tuple(self.confirm(text, start, end))
+    def _confirmed(self, text: str, start: int, end: int) -> Iterable[Span]:
+        return (Span(start, end),) if self.confirm is None else self.confirm(text, start, end)
 
 
 class _Share:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from router.classify.bytewise import Pattern
+from router.classify.bytewise import Characters, Pattern
 from router.classify.detector import Form, Span
 from router.classify.sensitivity.code_lines import LICENCE, LINE
 from router.types.classification import Finding
@@ -52,16 +52,15 @@ class SourceCode(BaseModel):
 
     def _blocks(self, text: str, start: int, end: int) -> Iterator[Span]:
         encoded = text.encode("utf-8", "replace")
-        byte = character = 0
+        place = Characters(text, encoded)
         for block in _together(encoded):
+            if block.sure < _LEAST_SURE:
+                continue
             body = encoded[block.start : block.end]
             lines = 1 + body.count(b"\n") - body.count(b"\n\n")
             sure = block.sure - sum(map(body.count, _QUOTED_BY_TRACES))
             if lines >= self.min_lines and sure >= max(_LEAST_SURE, _LEAST_SHARE * lines):
-                character += len(encoded[byte : block.start].decode())
-                first, byte = character, block.end
-                character += len(body.decode())
-                yield Span(first, character)
+                yield Span(place.of(block.start), place.of(block.end))
 
 
 def _together(encoded: bytes) -> Iterator[_Block]:
@@ -70,7 +69,7 @@ def _together(encoded: bytes) -> Iterator[_Block]:
     for first, last in _SURE.spans(encoded):
         stop = encoded.find(b"\n", last)
         stop = stop if stop >= 0 else len(encoded)
-        if sure and first > end and encoded.count(b"\n", end, first) > _MOST_BETWEEN:
+        if sure and first - end > _MOST_BETWEEN and encoded.count(b"\n", end, first) > _MOST_BETWEEN:
             yield _Block(start, _rest(encoded, end, first), sure)
             sure = 0
         start = start if sure else first

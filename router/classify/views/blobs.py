@@ -31,7 +31,7 @@ def blobs(encoded: bytes, place: Characters, dull: set[bytes]) -> Iterator[Piece
         run = encoded[start:end]
         if run in dull:
             continue
-        if any(map(_promising, _words(run))):
+        if _promising(run) if run.isalnum() else any(map(_promising, _words(run))):
             first = place.of(start)
             yield from _decoded(run.decode(), first, first + end - start)
         else:

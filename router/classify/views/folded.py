@@ -35,9 +35,18 @@ def _set(codes: Iterable[int]) -> str:
 
 
 _BESIDE = _set(BESIDE_ASCII.keys() | UNSEEN)
+_ALIKE = f"[{_set(code for code, to in BESIDE_ASCII.items() if to.isalnum())}]+"
 _NEAR = "0-9A-Za-z@"
 _WORD = f"[{_NEAR}._%+{_BESIDE}]*"
-_ODD = Pattern(f"[{_set(PLAIN)}]+|{_WORD}(?:[{_NEAR}][{_BESIDE}]|[{_BESIDE}][{_NEAR}]){_WORD}")
+_MIXED = f"{_WORD}(?:[{_NEAR}][{_BESIDE}]|[{_BESIDE}][{_NEAR}]){_WORD}"
+_LINK = "[ :=_/-]{1,2}"
+_DIGITS = "[0-9](?:[ .-]?[0-9])"
+_CAPITALS = f"[{_set(code for code, to in BESIDE_ASCII.items() if to.isupper())}]{{1,3}}"
+_ODD = Pattern(
+    f"[{_set(PLAIN)}]+|(?:(?:{_ALIKE}|[0-9]+){_LINK})*{_MIXED}(?:{_LINK}(?:{_MIXED}|{_ALIKE}|[0-9]+))*"
+    f"|{_CAPITALS}[ -]?{_DIGITS}{{4,}}(?:[ -]{_CAPITALS})?|{_DIGITS}{{5,}}[ -]{_CAPITALS}"
+)
+"""Words of lookalikes alone belong to what is mixed beside them, or to the digits of an identifier."""
 _ONE_KIND = re.compile(
     f"[{_set(code for code, to in _TABLE.items() if len(to) == 1)}]+|[{_set(UNSEEN)}]+"
     f"|[{_set(code for code, to in _TABLE.items() if len(to) > 1)}]"
