@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from router.classify.deep.names import MODEL, Entity, Named
-from router.classify.deep.people import is_place, people
+from router.classify.deep.people import people, rightly
 
 _ENTITIES = {
     "PERSON": Entity.PERSON,
@@ -52,9 +52,9 @@ def _read(model: Any, texts: Sequence[str]) -> Iterator[tuple[str, list[Named]]]
 
 def merged(text: str, found: Sequence[Named]) -> list[Named]:
     """The model's, and the persons that it overlooked; what overlaps and is of one kind is one."""
-    persons = [one for one in people(text) if not is_place(text, one.start, one.end)]
+    rest = [right for one in found if (right := rightly(text, one)) is not None]
     whole: list[Named] = []
-    for one in sorted([*found, *persons], key=lambda named: (named.entity, named.start)):
+    for one in sorted([*rest, *people(text)], key=lambda named: (named.entity, named.start)):
         last = whole[-1] if whole else None
         if last is not None and last.entity == one.entity and one.start < last.end:
             whole[-1] = Named(last.entity, last.start, max(last.end, one.end))

@@ -9,8 +9,10 @@ from typing import TypeVar
 
 import pytest
 
+from router.classify.deep.lexicon import first_names
 from router.classify.deep.names import Entity, Named, Names
-from router.classify.deep.people import first_names, is_place, people
+from router.classify.deep.people import people
+from router.classify.deep.places import is_place
 from router.classify.deep.process import Reader, Unread
 from router.types.request import Passage
 

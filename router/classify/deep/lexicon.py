@@ -1,0 +1,61 @@
+"""Words that are names: lists of first names and surnames, and how surnames end. All without accents, in lower case."""
+
+import unicodedata
+from functools import cache
+from importlib.resources import files
+
+import re2
+
+_LETTERS = str.maketrans({"ł": "l", "ø": "o", "ß": "ss", "ı": "i", "đ": "d", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th"})
+"""Letters with a mark that Unicode does not take apart."""
+_PARTS = re2.compile(r"[-'’]")
+_ENDING = re2.compile(
+    r"\w{2,}(?:ovic|evic|anovic|ovich|evich|owicz|ewicz|wski|nski|cki|dzki|wska|nska|cka|czyk|czak|zcuk|chuk|enko|yenko|"
+    r"[lmnrtzdbkh]ov|[lmnrtzdbkh]ova|[iye]ev|[iye]eva|skaya|sky|ssen|sson|[adklnrt]sen|dottir|poulos|[td]akis|[ln]idis|iadis|"
+    r"escu|eanu|oglu|shvili|adze|[aioe]nen|mann|stein|berger|bauer|meier|mayer|meyer|hofer|qvist|quist|gren|"
+    r"[nrdt]ez|swamy|murthy|jee|nathan|pillai|kumar|singh|moto|mura|naka|bashi|hashi|shita|guchi|zaki|uchi|asawa|azawa|"
+    r"elli|acci|ucci|etti|ello|iello|eschi|aglia|stra|elaar|huizen|sdottir|lainen|unga|wala|were|yemi|ogun\w+)"
+)
+"""Of surnames of Europe and Asia; towns and common words that end so are not meant: look at what stands beside."""
+_COMMON = frozenset(
+    ["spaghetti", "macaroni", "confetti", "graffiti", "libretto", "gobbledygook", "liechtenstein", "palestine", "mozzarella", "violoncello", "othello", "scarlatti", "stella", "umbrella", "cinderella", "whisky", "husky", "risky", "tricky"]
+)
+
+
+@cache
+def first_names() -> frozenset[str]:
+    """Of the United States (census of 1990, public domain) and of other countries; common words are left out."""
+    return _listed("first_names.txt")
+
+
+@cache
+def surnames() -> frozenset[str]:
+    """The most common ones of the census of 1990 and of other countries; common words, towns and makers are left out."""
+    return _listed("surnames.txt")
+
+
+def plain(word: str) -> str:
+    """As in the lists: without genitive, accents and capitals."""
+    bare = word.removesuffix("'s").removesuffix("’s").casefold().translate(_LETTERS)
+    return "".join(one for one in unicodedata.normalize("NFD", bare) if not unicodedata.combining(one))
+
+
+def is_first(word: str) -> bool:
+    """One of the list, or two of them with a hyphen."""
+    bare = plain(word)
+    return bare in first_names() or ("-" in bare and _PARTS.split(bare)[0] in first_names())
+
+
+def is_surname(word: str) -> bool:
+    """Of the list, or that ends as surnames do; each part of a double name counts."""
+    bare = plain(word)
+    return any(one in surnames() or _ends(one) for one in (bare, *_PARTS.split(bare)))
+
+
+def _ends(bare: str) -> bool:
+    return bare not in _COMMON and _ENDING.fullmatch(bare) is not None
+
+
+def _listed(file: str) -> frozenset[str]:
+    text = files("router.classify.deep").joinpath(file).read_text("utf-8")
+    return frozenset(line for line in text.splitlines() if not line.startswith("#"))
