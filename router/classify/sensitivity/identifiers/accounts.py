@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import re2
 from stdnum.iso7064 import mod_97_10
 from stdnum.us import rtn
 
@@ -32,6 +33,7 @@ _LENGTHS = {
 }
 """Characters of an IBAN, by country: SWIFT's IBAN registry, and the countries that use it without being in it."""
 _LENGTH = {country: length for length, countries in _LENGTHS.items() for country in countries}
+_HEX_GROUPS = re2.compile(r"[0-9a-f]{2,4}(?: [0-9a-f]{1,4})+ [0-9a-f]{1,4}")
 _LONGEST = 33 + 12
 """With the gaps between its groups."""
 _IBAN = rf"(?i)(?:\b|_|IBAN)(?:{'|'.join(_LENGTH)})\d{{2}}{GAP}?[0-9A-Z]{{4}}{GAP}?[0-9A-Z]{{4}}{GAP}?[0-9A-Z]{{2}}"
@@ -41,9 +43,18 @@ def _iban(text: str, start: int, end: int) -> Iterator[Span]:
     start, _ = trimmed(text, start, end)
     start += 4 * (text[start : start + 4].upper() == "IBAN")
     number, last = _characters(text, start, _LENGTH[text[start : start + 2].upper()])
-    dump = text[start].islower() and text[last : last + 1] == " " and text[last + 1 : last + 2].isalnum()
-    if number and not (dump or text[last : last + 1].isalnum()) and mod_97_10.is_valid(number[4:] + number[:4]):
+    if (
+        number
+        and not (_is_dump(text, start, last) or text[last : last + 1].isalnum())
+        and mod_97_10.is_valid(number[4:] + number[:4])
+    ):
         yield Span(start, last)
+
+
+def _is_dump(text: str, start: int, last: int) -> bool:
+    """Groups of hexadecimal digits, and one more."""
+    written = text[start:last]
+    return " " in written and _HEX_GROUPS.fullmatch(written + text[last : last + 5]) is not None
 
 
 def _characters(text: str, start: int, length: int) -> tuple[str, int]:

@@ -47,7 +47,7 @@ FORMS = (
     Form("mbi", whole(_MBI), shaped()),
     beside("npi", "npi | national provider", r"[12]\d{9}", _npi),
     beside("dea", "dea", r"[A-Za-z][0-9A-Za-z]\d{7}", _dea),
-    beside("nhs", "nhs | health service number", rf"\d{{3}}{GAP}?\d{{3}}{GAP}?\d{{4}}", nhs.is_valid),
+    beside("nhs", "nhs | n\\.h\\.s | national health", rf"\d{{3}}{GAP}?\d{{3}}{GAP}?\d{{4}}", nhs.is_valid),
     Form("medicare", whole(r"[2-6]\d{3} \d{5} \d(?:[ /-]\d)?"), shaped(_medicare)),
     beside("medicare", "medicare", r"[2-6]\d{3}[ -]?\d{5}[ -]?\d(?:[ /-]?\d)?", _medicare),
     beside(

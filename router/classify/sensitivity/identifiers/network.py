@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import re2
 
 from router.classify.detector import Form, Span
-from router.classify.sensitivity.identifiers.surroundings import shaped, trimmed, whole
+from router.classify.sensitivity.identifiers.surroundings import trimmed, whole
 
 
 def _octet(*left_out: int, last: int = 255) -> str:
@@ -22,15 +22,21 @@ _OCTET = _octet()
 _FIRST_TWO = rf"(?:{_octet(0, 10, 127, 172, 192, last=223)}\.{_OCTET}|172\.{_octet(*range(16, 32))}|192\.{_octet(168)})"
 """Private and reserved ones are no candidates at all: a log may be full of them."""
 _V6 = r"(?i)(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[23][0-9a-f]{3}:(?:[0-9a-f]{0,4}:){1,6}[0-9a-f]{0,4}"
-_VERSION = re2.compile(r"(?i)(?:\bv|\bversions?|\brelease|\bbuild|\brev|[0-9a-z]-|[a-z]/|[=~<>!]=|[~^]|@)[\s:]*$")
-_BEFORE = 12
+_VERSION = re2.compile(
+    r"(?i)(?:(?:\b|[_-])(?:v|vers?i[oó]n[es]?s?|versão|versie|wersja|ver|releases?|build|rev|revision|firmware|fw|software|driver|patch|oid"
+    r"|section|chapter|clause|kapitel|abschnitt|§)\b|версия|版本|バージョン|버전|संस्करण|objectidentifier\()[\s:=#(\"'`*|>,]*(?:is )?[\"']?$"
+    r"|(?:[0-9a-z]-|[a-z]/|[0-9a-z]/[0-9a-z._-]+:|[=~<>!]=|[~^]|@)[\s:]*$"
+)
+_BEFORE = 32
+_BUILT = re2.compile(r"(?i)^(?:[-+._ ]?(?:rc|alpha|beta|dev|snapshot|final)\b|\)? \(?build\b)")
 _DOCUMENTS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 def _v4(text: str, start: int, end: int) -> Iterator[Span]:
     start, end = trimmed(text, start, end)
-    if _alone(text, start, end) and not _VERSION.search(text[max(0, start - _BEFORE) : start]):
+    before, after = text[max(0, start - _BEFORE) : start], text[end : end + _BEFORE]
+    if _alone(text, start, end) and not (_VERSION.search(before) or _BUILT.search(after)):
         yield from _names(text, start, end)
 
 
@@ -44,6 +50,14 @@ def _v6(text: str, start: int, end: int) -> Iterator[Span]:
     before = text[max(0, start - 2) : start]
     if not (before[-1:] == ":" and before[0] in _HEX) and text[end : end + 1] != ":":
         yield from _names(text, start, end)
+
+
+def _mac(text: str, start: int, end: int) -> Iterator[Span]:
+    """Fingerprints of keys go on, byte by byte."""
+    start, end = trimmed(text, start, end)
+    mark = text[start + 2]
+    if not (text[start - 1 : start] == mark or (text[end : end + 1] == mark and text[end + 1 : end + 2] in _HEX)):
+        yield Span(start, end)
 
 
 def _names(text: str, start: int, end: int) -> Iterator[Span]:
@@ -62,5 +76,5 @@ def _names(text: str, start: int, end: int) -> Iterator[Span]:
 FORMS = (
     Form("ip", whole(rf"{_FIRST_TWO}(?:\.{_OCTET}){{2}}"), _v4),
     Form("ip", whole(_V6), _v6),
-    Form("mac", whole(r"(?i)[0-9a-f]{2}(?:(?::[0-9a-f]{2}){5}|(?:-[0-9a-f]{2}){5})"), shaped()),
+    Form("mac", whole(r"(?i)[0-9a-f]{2}(?:(?::[0-9a-f]{2}){5}|(?:-[0-9a-f]{2}){5})"), _mac),
 )

@@ -7,6 +7,7 @@ from itertools import islice
 import re2
 
 from router.classify.detector import POSSIBLE, Confirm, Form, Span
+from router.classify.sensitivity.identifiers.names import NAMED, SUFFIX, camel, names_other, spread
 
 EDGE = r"(?:\b|_)"
 """RE2's word boundary, and beside an underscore, which it counts as a letter."""
@@ -23,11 +24,11 @@ _BEFORE = 24
 """Characters in which a number may stand before its word: "123456789 (SSN)"."""
 NEAR, FAR = 24, 60
 """Characters after a word in which a number may begin: without a checksum, with one."""
+_FAR_BEFORE = 40
+"""The same before it, for one with a checksum: "123456789 is not accepted as SIN"."""
 
 _MOST = 4
 """Numbers that one word can stand for."""
-NATIONAL = r"national id(?:entity|entification)?(?: (?:number|no\.?))? | (?:personal|citizen) (?:id|number)"
-"""What people call their state's number, whatever its name is."""
 
 THINGS = (
     "isbn|issn|arxiv|doi|p/n|s/n|ean|upc|gtin|skus?|asin|part|item|model|serial|order|invoice|ticket|tracking|shipment|parcel"
@@ -65,7 +66,12 @@ def _goes_on_before(text: str, start: int) -> bool:
     before, farther = text[start - 1 : start], text[max(0, start - 5) : max(0, start - 1)]
     if before == "-":
         return farther[-1:].isdigit() or (len(farther) == 4 and HEX.issuperset(farther))
-    return before in _ALNUM or before == "+" or (before in (".", ")") and farther[-1:].isdigit())
+    return before in _ALNUM or before == "+" or (before in (".", ")") and _dotted(farther))
+
+
+def _dotted(before: str) -> bool:
+    """A number that a dot continues, or a range of revisions: not the dots that lead to a number."""
+    return before[-1:].isdigit() or (before[-1:] == "." and before[-2:-1].isalnum())
 
 
 def _goes_on_after(text: str, end: int) -> bool:
@@ -84,16 +90,17 @@ def named(names: str) -> Callable[[str, int], bool]:
 names_thing = named(THINGS)
 
 
-def shaped(valid: Valid = always, weak: bool = False) -> Confirm:
+def shaped(valid: Valid = always, weak: bool = False, own: str = "") -> Confirm:
     """What matched is the thing if it is valid, and not a part of something longer.
 
-    `weak`: a number that many others are like; it is only possible where a word before it says that it is another's.
+    `own`: the form, where others look the same; it is another where that one's name is nearest. `weak`: a number that many others are like; it is only possible where a word before it says that it is another's.
     """
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         start, end = trimmed(text, start, end)
         if alone(text, start, end) and not _in_row(text, start, end) and valid(compact(text[start:end])):
-            yield Span(start, end, POSSIBLE if weak and names_thing(text, start) else 1.0)
+            if not (own and names_other(text, start, own)):
+                yield Span(start, end, POSSIBLE if weak and names_thing(text, start) else 1.0)
 
     return confirm
 
@@ -112,12 +119,13 @@ def _group_after(text: str, end: int) -> bool:
     return text[end : end + 1] == " " and (group[:1].isdigit() or (HEX.issuperset(group) and not group.isalpha()))
 
 
-def near(number: str, valid: Callable[[str, int, int], bool], reach: int, before: int = _BEFORE) -> Confirm:
+def near(number: str, valid: Callable[[str, int, int], bool], reach: int, before: int | None = None) -> Confirm:
     """What matched is a word: the numbers after it, or those right before it. `valid`: of a text and a place in it.
 
     Within a short reach only the first: without a checksum the next one may be anything.
     """
     pattern, any_digit = re2.compile(whole(number)), r"\d" in number
+    behind = (_FAR_BEFORE if reach >= FAR else _BEFORE) if before is None else before
 
     def within(text: str, first: int, last: int) -> Iterator[Span]:
         if any_digit and _DIGITS.isdisjoint(text[first:last]):
@@ -129,20 +137,32 @@ def near(number: str, valid: Callable[[str, int, int], bool], reach: int, before
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         after = tuple(within(text, end, end + reach))
-        yield from after[: None if reach >= FAR else 1] or within(text, max(0, start - before), start)
+        yield from after[: None if reach >= FAR else 1] or within(text, max(0, start - behind), start)
 
     return confirm
 
 
 def beside(name: str, words: str, number: str, valid: Valid = always, reach: int = FAR) -> Form:
     """A number that is known by a word near it. `words`: patterns in any language, " | " between them."""
-    return Form(name, any_of(words), near(number, lambda text, start, end: valid(compact(text[start:end])), reach))
+
+    def is_valid(text: str, start: int, end: int) -> bool:
+        return valid(compact(text[start:end])) and not (name in NAMED and names_other(text, start, name))
+
+    return Form(name, _key(words), near(number, is_valid, reach))
 
 
 def any_of(words: str) -> str:
     return "(?i)(?:" + "|".join(map(_whole, words.split(" | "))) + ")"
 
 
-def _whole(word: str) -> str:
+def _key(words: str) -> str:
+    """The words, also as they are written in keys and headings."""
+    spaced = "|".join(_whole(spread(word), SUFFIX) for word in words.split(" | "))
+    cased = camel(words)
+    return f"(?i:{spaced})" + (rf"|[a-z](?:{cased})(?:[A-Z]|{EDGE})" if cased else "")
+
+
+def _whole(word: str, suffix: str = "") -> str:
     """RE2's word boundary knows ASCII only."""
-    return (EDGE if word[0].isascii() else "") + word + (EDGE if word[-1].isascii() else "")
+    after = suffix + EDGE if word[-1].isascii() and word[-1] != "#" else suffix
+    return (EDGE if word[0].isascii() else "") + word + after

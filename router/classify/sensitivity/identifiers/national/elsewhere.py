@@ -10,7 +10,8 @@ from stdnum.tr import tckimlik
 from stdnum.za import idnr
 
 from router.classify.detector import Form
-from router.classify.sensitivity.identifiers.surroundings import GAP, NATIONAL, beside, shaped, whole
+from router.classify.sensitivity.identifiers.names import NATIONAL
+from router.classify.sensitivity.identifiers.surroundings import GAP, beside, shaped, whole
 
 _DAY = r"(?:0[1-9]|[12]\d|3[01])"
 _MONTH = r"(?:0[1-9]|1[0-2])"
@@ -54,14 +55,17 @@ def _my_number(digits: str) -> bool:
 FORMS = (
     Form("aadhaar", whole(r"[2-9]\d{3}(?: \d{4} |-\d{4}-)\d{4}"), shaped(aadhaar.is_valid)),
     beside(
-        "aadhaar", f"aadha+r | uidai | आधार | {NATIONAL}", rf"[2-9]\d{{3}}{GAP}?\d{{4}}{GAP}?\d{{4}}", aadhaar.is_valid
+        "aadhaar",
+        f"aadha+r | aadhar | adha+r | uidai | uid | आधार | {NATIONAL}",
+        rf"[2-9]\d{{3}}{GAP}?\d{{4}}{GAP}?\d{{4}}",
+        aadhaar.is_valid,
     ),
     Form("pan", whole(r"[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z]"), shaped(pan.is_valid)),
     Form("resident_id", whole(rf"[1-8]\d{{5}}(?:19|20)\d\d{_MONTH}{_DAY}\d{{3}}[\dXx]"), shaped(_resident)),
     Form("rrn", whole(rf"\d\d{_MONTH}{_DAY}-[0-9]\d{{6}}"), shaped(_rrn)),
     beside("rrn", "rrn | 주민등록번호 | resident registration", rf"\d\d{_MONTH}{_DAY}[- ]?\d{{7}}", _rrn),
     beside("my_number", "my ?number | マイナンバー | 個人番号", rf"\d{{4}}{GAP}?\d{{4}}{GAP}?\d{{4}}", _my_number),
-    Form("nric", whole(r"(?i)[STFGM]\d{7}[A-Z]"), shaped(_nric)),
+    Form("nric", whole(r"(?i)[STFGM]\d{7}[A-Z]"), shaped(_nric, weak=True)),
     beside("tfn", "tfn | tax file", rf"\d{{2,3}}{GAP}?\d{{3}}{GAP}?\d{{3}}", tfn.is_valid),
     Form("za_id", whole(rf"\d\d{_MONTH}{_DAY} ?\d{{4}} ?[01][89]\d"), shaped(idnr.is_valid)),
     beside(

@@ -9,7 +9,8 @@ from stdnum.nl import bsn
 from stdnum.pt import nif
 
 from router.classify.detector import Form
-from router.classify.sensitivity.identifiers.surroundings import GAP, NATIONAL, beside, shaped, whole
+from router.classify.sensitivity.identifiers.names import BSN, NATIONAL
+from router.classify.sensitivity.identifiers.surroundings import GAP, beside, shaped, whole
 
 _DAY = r"(?:0[1-9]|[12]\d|3[01])"
 _NINO = rf"\d{{2}}{GAP}?\d{{2}}{GAP}?\d{{2}}{GAP}?"
@@ -18,7 +19,8 @@ _NINO = rf"\d{{2}}{GAP}?\d{{2}}{GAP}?\d{{2}}{GAP}?"
 FORMS = (
     Form("nino", whole(rf"(?i)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]{GAP}?{_NINO}[A-D]"), shaped()),
     beside("nino", "nino | national insurance | ni (?:number|no)", rf"(?i)[A-Z]{{2}}{GAP}?{_NINO}[A-Z]"),
-    Form("pps", whole(r"\d{7}[A-Wa-w][A-IWa-iw]?"), shaped(pps.is_valid)),
+    Form("pps", whole(r"\d{7}[A-W][A-IW]?"), shaped(pps.is_valid, weak=True)),
+    beside("pps", "pps | ppsn | pps number", r"(?i)\d{7}[A-W][A-IW]?", pps.is_valid),
     Form(
         "nir",
         whole(rf"[1-478]{GAP}?\d{{2}}{GAP}?\d{{2}}{GAP}?(?:\d{{2}}|2[ABab]){GAP}?\d{{3}}{GAP}?\d{{3}}{GAP}?\d{{2}}"),
@@ -27,15 +29,18 @@ FORMS = (
     Form(
         "be_national",
         whole(rf"\d\d[. ]?(?:[024][1-9]|[135][0-2])[. ]?{_DAY}[- ]?\d{{3}}[. ]?\d{{2}}"),
-        shaped(nn.is_valid),
+        shaped(nn.is_valid, own="be_national"),
     ),
     beside(
         "bsn",
-        f"bsn | burgerservicenummer | sofi-?nummer | citizen service | {NATIONAL}",
+        f"{BSN} | {NATIONAL}",
         rf"\d(?:{GAP}?\d){{7,8}}",
         bsn.is_valid,
     ),
-    Form("dni", whole(r"(?i)\d{8}[ -]?[A-HJ-NP-TV-Z]|\d{2}\.\d{3}\.\d{3}-?[A-HJ-NP-TV-Z]"), shaped(dni.is_valid)),
+    Form(
+        "dni", whole(r"\d{8}[ -]?[A-HJ-NP-TV-Zg-hj-np-tv-z]|\d{2}\.\d{3}\.\d{3}-?[A-HJ-NP-TV-Z]"), shaped(dni.is_valid)
+    ),
+    beside("dni", "dni | nif | documento(?: nacional)? de identidad", r"\d{8}[A-Fa-f]", dni.is_valid),
     Form("nie", whole(r"(?i)[XYZ][ -]?\d{7}[ -]?[A-HJ-NP-TV-Z]"), shaped(nie.is_valid)),
     beside("nif", "nif | contribuinte | identificação fiscal", rf"\d{{3}}{GAP}?\d{{3}}{GAP}?\d{{3}}", nif.is_valid),
     Form(
