@@ -43,7 +43,7 @@ _LINK = "[ :=_/-]{1,2}"
 _DIGITS = "[0-9](?:[ .-]?[0-9])"
 _CAPITALS = f"[{_set(code for code, to in BESIDE_ASCII.items() if to.isupper())}]{{1,3}}"
 _ODD = Pattern(
-    f"[{_set(PLAIN)}]+|(?:(?:{_ALIKE}|[0-9]+){_LINK})*{_MIXED}(?:{_LINK}(?:{_MIXED}|{_ALIKE}|[0-9]+))*"
+    f"[{_set(PLAIN)}]+|(?:(?:{_ALIKE}|[0-9]+){_LINK}){{0,6}}{_MIXED}(?:{_LINK}(?:{_MIXED}|{_ALIKE}|[0-9]+))*"
     f"|{_CAPITALS}[ -]?{_DIGITS}{{4,}}(?:[ -]{_CAPITALS})?|{_DIGITS}{{5,}}[ -]{_CAPITALS}"
 )
 """Words of lookalikes alone belong to what is mixed beside them, or to the digits of an identifier."""
