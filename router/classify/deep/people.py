@@ -11,6 +11,12 @@ from router.classify.deep.places import is_company, is_place
 
 _WORDS = re2.compile(r"[^ ]+")
 _REVERSED = re2.compile(r"(?m)(?:^|[:;>\"][ ]?|\bunder )((\p{Lu}[\p{L}\p{M}'’-]+),[ ]?(\p{Lu}[\p{L}\p{M}'’-]+))")
+_CAPITAL = re2.compile(r"\b\p{Lu}")
+_ARTICLES = 8
+"""Characters of the longest article, with what stands before it."""
+_ARTICLE = re2.compile(
+    r"(?i)(?:^|\W)(?:the|an?|der|die|das|den|dem|am|im|ein|eine|unser|le|la|les|un|une|el|los|las|il|lo)[ ]$"
+)
 _DIGIT = re2.compile(r"\d")
 
 
@@ -30,7 +36,16 @@ def rightly(text: str, one: Named) -> Named | None:
         return Named(Entity.LOCATION, one.start, one.end)
     if is_company(text, one.start, one.end):
         return Named(Entity.ORGANISATION, one.start, one.end)
-    return None if is_nobody(words) or is_order(text, one.start, one.end) else one
+    return None if is_nobody(words) or is_order(text, one.start, one.end) or _is_thing(text, one) else one
+
+
+def _is_thing(text: str, one: Named) -> bool:
+    """Without a capital, or one word after an article, that is on no list."""
+    words = text[one.start : one.end]
+    if _CAPITAL.search(words) is None:
+        return True
+    single = " " not in words and not is_first(words) and not is_surname(words.removesuffix("s"))
+    return single and _ARTICLE.search(text[max(0, one.start - _ARTICLES) : one.start]) is not None
 
 
 def _reversed(text: str) -> Iterator[tuple[int, int]]:

@@ -27,17 +27,19 @@ _AT_COMPANY = re2.compile(r"(?:&|\b(?:University|Bank|Hotel|School|House) of)[ ]
 
 def is_place(text: str, start: int, end: int) -> bool:
     """A street or a town that is named after somebody."""
-    return _BEFORE.search(_before(text, start)) is not None or _AFTER.match(_after(text, end)) is not None
+    return _BEFORE.search(_before(text, start)) is not None or _AFTER.match(_after(text, start, end)) is not None
 
 
 def is_company(text: str, start: int, end: int) -> bool:
     """A company or a house that is named after somebody."""
-    return _AT_COMPANY.search(_before(text, start)) is not None or _COMPANY.match(_after(text, end)) is not None
+    return _AT_COMPANY.search(_before(text, start)) is not None or _COMPANY.match(_after(text, start, end)) is not None
 
 
 def _before(text: str, start: int) -> str:
     return text[max(0, start - _REACH) : start]
 
 
-def _after(text: str, end: int) -> str:
-    return text[end : end + _REACH]
+def _after(text: str, start: int, end: int) -> str:
+    """From the end of its first word on."""
+    first = text.find(" ", start, end)
+    return text[first if first > 0 else end : end + _REACH]
