@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from router.classify.deep.second import SecondOpinion
+from router.classify.sensitivity import Keywords, Patterns
 from router.config.policy import Sensitivity
 from router.config.references import report_unknown
 from router.config.source import Loc, Source
@@ -19,7 +20,7 @@ def check_opinion(source: Source, sensitivity: Sensitivity, names: Sequence[str]
             report_unknown(source, (*_AT, index, "target"), "target", second.target, names)
     for index, _ in asking[1:]:
         source.report(source.node((*_AT, index)), "a second local_llm: there is no third opinion", "keep one of them")
-    if not (asking or _AT in source.dropped or any(loc[:2] == _AT for loc in source.dropped)):
+    if not (asking or any(loc[:2] == _AT for loc in source.dropped)):
         _report_unasked(source, sensitivity)
 
 
@@ -42,7 +43,7 @@ def _asking(sensitivity: Sensitivity) -> Iterator[tuple[int, SecondOpinion]]:
 
 def _report_unasked(source: Source, sensitivity: Sensitivity) -> None:
     for index, detector in enumerate(sensitivity.detectors):
-        if getattr(detector, "ask", None) is not None:
+        if isinstance(detector, Keywords | Patterns) and detector.ask is not None:
             what = "nobody is there to be asked: what it finds would never count"
             remedy = "add {kind: local_llm, target: a local one} to the detectors, or remove ask"
             source.report(source.key((*_AT, index, "ask")), what, remedy)
