@@ -9,8 +9,8 @@ NATIONAL = (
 """What people call their state's number, whatever its name is."""
 SIN = "sin | s\\.i\\.n | social insurance | nas | n\\.a\\.s | assurance[ -]sociale | ass\\. sociale"
 SSN = (
-    "ssn | ssns | ssa | s\\.s\\.n | social security | soc(?:ial|\\.)? sec(?:urity|\\.)? | ss ?# | ss ?(?:no|number|num) | seguro social"
-    " | social security administration"
+    "ssn | ssns | ssa | s\\.s\\.n | social security | soc(?:ial|\\.)? sec(?:urity|\\.)? | ss ?# | ss ?(?:no|number|num)"
+    " | seguro social"
 )
 BSN = (
     "bsn | b\\.s\\.n | burger ?service ?(?:nummer|nr|no)? | burgerservicenr | so-?fi-?(?:nummer|nr)? | citizen service"
@@ -37,7 +37,8 @@ _NAMES = {
     "be_national": "rijksregister[a-z]* | registre national | niss | insz",
     "cuit": "cui[tl]",
     "tfn": "tfn | tax file",
-    "phone": "(?:tele|smart)?phones? | tel | mobile? | cell | fax | handy[a-z]*",
+    "phone": "(?:tele|smart)?phones? | t[eé]l[eéè]?f?[\\pL]* | mobile?[\\pL]* | m[oó]vil | celular | cellulare"
+    " | portable | cell | fax | handy[a-z]*",
     "bank_account": "account (?:number|no) | acct | routing | aba | konto[a-z]*",
     "passport": "passports? | reisepass | passeport | pasaporte",
 }
@@ -66,14 +67,16 @@ _NAMED = re2.compile(
     + rf"){SUFFIX}(?:\b|_)"
 )
 
+_BRACKET = re2.compile(r"[0-9 .-]+\(([^()\n]+)")
 NAMED = frozenset(_NAMES)
 """Forms of which one may pass as another."""
 
 
 def names_other(text: str, start: int, own: str) -> bool:
-    """Whether the nearest name before a place, in its line, is of another form than this; the next, where none is."""
-    nearest = None
-    for nearest in _NAMED.finditer(text[max(0, start - _REACH) : start].rpartition("\n")[2]):
-        pass
-    nearest = nearest or _NAMED.search(text[start : start + _REACH].partition("\n")[0])
-    return nearest is not None and nearest.lastgroup != own
+    """Whether the nearest name before a place, in its line, is of another form than this; or one in brackets after it."""
+    before = tuple(_NAMED.finditer(text[max(0, start - _REACH) : start].rpartition("\n")[2]))
+    if before:
+        return bool(before[-1].lastgroup != own)
+    bracket = _BRACKET.match(text[start : start + _REACH])
+    after = _NAMED.match(bracket[1]) if bracket else None
+    return after is not None and after.lastgroup != own

@@ -23,8 +23,9 @@ _FIRST_TWO = rf"(?:{_octet(0, 10, 127, 172, 192, last=223)}\.{_OCTET}|172\.{_oct
 """Private and reserved ones are no candidates at all: a log may be full of them."""
 _V6 = r"(?i)(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[23][0-9a-f]{3}:(?:[0-9a-f]{0,4}:){1,6}[0-9a-f]{0,4}"
 _VERSION = re2.compile(
-    r"(?i)(?:(?:\b|[_-])(?:v|vers?i[oó]n[es]?s?|versão|versie|wersja|ver|releases?|build|rev|revision|firmware|fw|software|driver|patch|oid"
-    r"|section|chapter|clause|kapitel|abschnitt|§)\b|версия|版本|バージョン|버전|संस्करण|objectidentifier\()[\s:=#(\"'`*|>,]*(?:is )?[\"']?$"
+    r"(?i)(?:(?:\b|[_-])(?:v|vers?i[oó]n[es]?s?|versão|versie|wersja|ver|releases?|build|rev|revision|firmware|fw"
+    r"|software|driver|patch|oid|section|chapter|clause|kapitel|abschnitt|§)\b|версия|版本|バージョン|버전|संस्करण"
+    r"|objectidentifier\()[\s:=#(\"'`*|>,]*(?:is )?[\"']?$"
     r"|(?:[0-9a-z]-|[a-z]/|[0-9a-z]/[0-9a-z._-]+:|[=~<>!]=|[~^]|@)[\s:]*$"
 )
 _BEFORE = 32

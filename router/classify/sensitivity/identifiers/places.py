@@ -25,6 +25,8 @@ _US_POSTCODE = re2.compile(r"\b(?:[A-Z]{2}|[A-Z][a-z]+),? \d{5}(?:-\d{4})?\b")
 _GB_POSTCODE = re2.compile(r"\b[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}\b")
 _GERMAN_POSTCODE = re2.compile(r"\b(?:D-)?\d{5} \p{Lu}\pL+")
 _FRENCH_POSTCODE = re2.compile(r"\b(?:F-)?\d{5} \p{Lu}\pL+")
+_ORGANISATION = re2.compile(r"(?:\bInc\.?|\bLLC|\bLtd\.?|\bFoundation),\s(?:[#*%.;/-]*\s)*$")
+_NAME = 24
 _REACH = 70
 """Characters after a street in which its postcode is written."""
 _MONTHS = (
@@ -39,10 +41,12 @@ _DAY = (
 
 
 def _with(*postcodes: Any) -> Confirm:
-    """A street is an address when a postcode of the country follows."""
+    """A street is an address when a postcode of the country follows; a company's is nobody's."""
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         after = text[end : end + _REACH]
+        if _ORGANISATION.search(text[max(0, start - _NAME) : start]):
+            return
         ends = [match.end() for match in (postcode.search(after) for postcode in postcodes) if match]
         if ends:
             yield Span(start, end + min(ends))

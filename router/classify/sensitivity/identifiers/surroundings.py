@@ -93,14 +93,16 @@ names_thing = named(THINGS)
 def shaped(valid: Valid = always, weak: bool = False, own: str = "") -> Confirm:
     """What matched is the thing if it is valid, and not a part of something longer.
 
-    `own`: the form, where others look the same; it is another where that one's name is nearest. `weak`: a number that many others are like; it is only possible where a word before it says that it is another's.
+    `own`: the form, where others look the same; it is another where that one's name is nearest.
+    `weak`: a number that many others are like; it is only possible where a word before it says that it is another's.
     """
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         start, end = trimmed(text, start, end)
-        if alone(text, start, end) and not _in_row(text, start, end) and valid(compact(text[start:end])):
-            if not (own and names_other(text, start, own)):
-                yield Span(start, end, POSSIBLE if weak and names_thing(text, start) else 1.0)
+        if not alone(text, start, end) or _in_row(text, start, end) or not valid(compact(text[start:end])):
+            return
+        if not (own and names_other(text, start, own)):
+            yield Span(start, end, POSSIBLE if weak and names_thing(text, start) else 1.0)
 
     return confirm
 
