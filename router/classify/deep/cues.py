@@ -28,8 +28,9 @@ _OWN_FIELD = (
 """Fields that only persons have: products and tools have a `name` too."""
 _SOMEBODY = (
     rf"(?:{_ROLE}|assignee|reporter|contact(?:[ _]person)?|payee|claimant|insured|signatory|guardian"
-    r"|emergency[ _]contact|candidate|guest|student|attn|attention|from|to|cc|bcc|reply-to|signed(?:[ ]by)?|approved(?:[ ]by)?"
-    r"|prepared[ ]by|reviewed[ ]by|written[ ]by|directed[ ]by|empfänger|absender|ansprechpartner|kunde|kundin|patientin|ship(?:ped)?[ ]to)"
+    r"|emergency[ _]contact|candidate|guest|student|attn|attention|from|to|cc|bcc|reply-to"
+    r"|(?:signed|approved)(?:[ ]by)?|(?:prepared|reviewed|written|directed)[ ]by"
+    r"|empfänger|absender|ansprechpartner|kunde|kundin|patientin|ship(?:ped)?[ ]to)"
 )
 _KIN = (
     rf"(?:{_ROLE}|guest|student|wife|husband|son|daughter|brother|sister|mother|father|mom|mum|dad|uncle|aunt|cousin|nephew|niece"
