@@ -48,6 +48,7 @@ def serve(
 
 @app.command()
 def check(
+    file: Annotated[Path | None, typer.Argument(help="The same as --policy.")] = None,
     policy: PolicyOption = None,
     prices: Annotated[bool, typer.Option("--prices", help="Look at the catalog's prices instead.")] = False,
     days: Annotated[int, typer.Option(help="With --prices: unconfirmed for longer is stale.", min=0)] = 90,
@@ -56,9 +57,10 @@ def check(
     """Read a policy file and list everything that is wrong with it."""
     from router.app import inspect_policy
 
+    settings = settings_of(file or policy)
     if prices:
-        _check_prices(settings_of(policy), days, as_json)
-    path = settings_of(policy).policy
+        _check_prices(settings, days, as_json)
+    path = settings.policy
     problems = inspect_policy(path)
     if as_json:
         echo_json({"policy": str(path), "problems": problems})

@@ -96,6 +96,8 @@ def _syntax_remedy(line: str, column: int, what: str) -> str:
         return "keep one document in the file: remove '---'"
     if "undefined alias" in what:
         return "define it before with '&', or quote the value if it starts with '*'"
+    if "escape character" in what:
+        return "put the value in single quotes: there a backslash is itself"
     return "close every bracket and quote, put a space after ':' and indent alike"
 
 

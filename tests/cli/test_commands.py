@@ -42,7 +42,7 @@ def test_a_sound_policy_and_one_with_mistakes(home: Gateway) -> None:
     status, output = home.lowpass("check", "--policy", str(home.policy))
     assert (status, output.strip().splitlines()[-1]) == (0, f"{home.policy}: sound")
     home.write_policy('{"version": 1,\n "targets": {},\n "rotes": {}}')
-    status, output = home.lowpass("check", "--policy", str(home.policy))
+    status, output = home.lowpass("check", str(home.policy))
     assert status == 1
     assert f"{home.policy}:3:2: " in output
     assert "routes" in output
