@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from router.classify.detector import SURE, Detects, Doubt, Hit
 from router.classify.difficulty import difficulty
+from router.classify.looks import Looks, apart, parts
 from router.classify.scanner import Scanner
 from router.classify.task import task
 from router.classify.views import View, body_views, views
@@ -26,6 +27,7 @@ class Classifier:
     def __init__(self, detectors: Sequence[Detects], ranks: Mapping[str, int], *, doubts: bool = False) -> None:
         self._detectors, self._ranks, self._doubts = detectors, ranks, doubts
         self._scanner = Scanner(detectors)
+        self._looks = Looks()
 
     def classify(
         self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[Doubt] = _NONE
@@ -50,9 +52,31 @@ class Classifier:
         )
 
     def scan(self, body: bytes) -> frozenset[str]:
-        """Classes of what is surely found in the bytes of a body. May raise."""
+        """Classes of what is surely found in the bytes of a body. May raise.
+
+        Its long fields are not looked at again where a whole request with the very same has been.
+        """
+        sent = parts(body, whole=True)
+        known = self._looks.known(sent.long) if sent is not None else None
+        if sent is not None and known is not None and self._nothing_in(sent.rest):
+            return known
         sure, _ = self._find(body_views(body), doubts=False)
-        return frozenset(finding.data_class for finding in self._conclude(sure))
+        return _classes(self._conclude(sure))
+
+    def _nothing_in(self, rest: bytes) -> bool:
+        """What little is found may mean more beside what stands in the long fields."""
+        if self._looks.known(rest) is not None:
+            return True
+        nothing = apart(rest) and not self._find(body_views(rest), doubts=False)[0]
+        if nothing:
+            self._looks.keep(rest, frozenset())
+        return nothing
+
+    def _remember(self, request: Request, sure: list[Finding]) -> None:
+        """Without what the deep tier has read, or nobody is sure of: neither is asked at the door."""
+        seen = parts(request.raw, whole=False)
+        if seen is not None and (not sure or self._nothing_in(seen.rest)):
+            self._looks.keep(seen.long, _classes(self._conclude(sure)))
 
     def _seen(
         self, request: Request, known: frozenset[str], read: Sequence[Finding], denied: Set[Doubt]
@@ -60,6 +84,7 @@ class Classifier:
         """Findings; those of them that are only possible, of classes that nothing else gives; what follows."""
         try:
             sure, doubted = self._find(views(request.passages, request.raw), doubts=self._doubts)
+            self._remember(request, sure)
             left = [finding for finding, doubt in doubted.items() if doubt not in denied]
             findings = certain = self._conclude([*sure, *read])
             if left:
@@ -97,6 +122,10 @@ class Classifier:
             ]
             concluded += one.conclude(own, found) if own else ()
         return concluded
+
+
+def _classes(found: Iterable[Finding]) -> frozenset[str]:
+    return frozenset(finding.data_class for finding in found)
 
 
 class _Places:

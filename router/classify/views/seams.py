@@ -19,7 +19,7 @@ def seams(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
     """
     if len(passages) < 2:
         return
-    said = [passage for passage in passages if len(passage.path) > 1 and passage.path[-1] in _SAID]
+    said = list(filter(joins, passages))
     yield from _chains(said)
     if len(said) < 3:
         return
@@ -29,6 +29,11 @@ def seams(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
     for own in by_role.values():
         if own[-1] - own[0] >= len(own):  # others spoke in between
             yield from _chains([said[number] for number in own])
+
+
+def joins(passage: Passage) -> bool:
+    """It may go on in another."""
+    return len(passage.path) > 1 and passage.path[-1] in _SAID
 
 
 def _chains(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
