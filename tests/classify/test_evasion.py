@@ -16,6 +16,7 @@ from tests.classify.looking import CARD, KEY, MAIL, VALUES, chat, classes, class
 Write = Callable[[str], str]
 _RUSSIAN = str.maketrans("AEKOopacexyTMHBC", "АЕКОорасехуТМНВС")
 _GREEK = str.maketrans("AEKIONTo", "ΑΕΚΙΟΝΤο")
+_RARE = str.maketrans("ACDEHIKLMNPRSTUVXYZaceiopv", "ᎪꓚꓓꓰꓧꓲⲔᏞꓟꓠⲢᎡꓢⲦꓴⴸⲬꓬꓜаⲥеꭵ𐐬ⲣꮩ")
 
 
 def _of_digits(zero: int) -> Write:
@@ -54,6 +55,7 @@ FOLDED: dict[str, Write] = {
     "tags": lambda value: "".join(chr(0xE0000 + ord(one)) for one in value),
     "cyrillic": lambda value: value.translate(_RUSSIAN),
     "greek": lambda value: value.translate(_GREEK),
+    "rare scripts": lambda value: value.translate(_RARE),
     "arabic digits": _of_digits(0x660),
     "devanagari digits": _of_digits(0x966),
     "percent": lambda value: "".join(f"%{ord(one):02X}" for one in value),
@@ -108,6 +110,21 @@ def test_values_are_seen_however_they_are_written(name: str, data_class: str, ar
     found = [finding for finding in findings(request) if finding.data_class == data_class]
     assert found
     assert {finding.path for finding in found} == {("messages", 0, "content")}
+
+
+WORDS = {
+    "Υ-6851737-М": "identifiers.nie",
+    "АВ 12 34 56 С": "identifiers.nino",
+    "-----ΒΕGΙN РRIVАТЕ КЕУ-----\n" + "MIIEpAIBAAKCAQEA" * 4 + "\n-----ЕND РRIVАТE КЕУ-----": "secrets.private_key",
+    "АGЕ-ЅЕСRЕТ-КЕУ-1" + "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L"[:29] * 2: "secrets.private_key",
+    "Аuthorization: Ваѕіс с3ZjОk9nYWg3T0hЕRV9WZUtHRTk=": "secrets.authorization",
+}
+
+
+@pytest.mark.parametrize("written", WORDS)
+def test_words_of_lookalikes_alone_are_read_with_what_is_mixed_beside_them(written: str) -> None:
+    for around in ("{}", "DNI/NINO/NIE: {} please", '{{"NIE, NINO": "{}"}}'):
+        assert WORDS[written] in {finding.detector for finding in findings(said(around.format(written)))}
 
 
 @pytest.mark.parametrize("name", [*FOLDED, *HIDDEN])
@@ -176,6 +193,8 @@ def test_texts_of_a_list_are_not_joined() -> None:
 RANDOM = random.Random(7)  # noqa: S311 - no secrets
 HARMLESS = {
     "russian": "Сегодня хорошая погода, мы пойдём гулять в парк. Моя почта скоро придёт, жду 3 дня с iPhone 15. " * 5,
+    "russian with numbers": "В 2024 году 3-х дней, 220 В, С 12 по 15 мая, Т-34, USB-кабель, iPhone-ом и оса. " * 5,
+    "armenian": "Երևանը Հայաստանի մայրաքաղաքն է և ունի 1 միլիոն բնակիչ։ " * 5,
     "greek": "Η Αθήνα είναι η πρωτεύουσα της Ελλάδας και έχει 3 εκατομμύρια κατοίκους. " * 5,
     "chinese": "我们今天去公园散步，天气很好（二十度）。购买１２个苹果！" * 5,
     "arabic": "في عام ٢٠٢٤ كان عدد السكان ١٢٣٤٥ نسمة. " * 5,

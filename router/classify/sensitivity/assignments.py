@@ -76,6 +76,8 @@ def confirm(text: str, start: int, end: int) -> Iterator[Span]:
     option = (before + text[start]).rpartition(" ")[2].startswith("-")
     if before.endswith((":", "::")) or "::" in before.rpartition(" ")[2]:
         return  # a part of a resource's name
+    if part["option"] and before[-1:].isalnum():
+        return  # a dash between words--pass them by
     if part["token"] and PASSING.search(before + (part["option"] or "")):
         return
     line = mark in (":", "=") and _LINE_START.fullmatch(before) is not None
@@ -118,7 +120,7 @@ def _bare(ahead: str, place: _Place) -> str:
 
 def _sound(value: str, behind: str, place: _Place, mark: str) -> bool:
     """Without quotes it may as well be an expression of a program."""
-    if mark == ">" and not behind.startswith("</"):
+    if (mark == ">" and not behind.startswith("</")) or (mark == "is" and "(" in value):
         return False
     if place.environment:
         return not _CALL.fullmatch(value) and _secret(value, place)

@@ -101,7 +101,7 @@ _PGPASS = r"(?m::(?:\d{3,5}|\*):[^\s:]+:[^\s:]+:[^\s:]+$)"
 _HOST = re2.compile(r"[\w.*-]+")
 _LAST_WORD = re2.compile(r"(?:[ \t]-p|[\s:])[\"']?([^\s:\"']+)$")
 _COMMANDS = (
-    r"(?:\s-u|--user|--proxy-user)[ =][\"']?[^\s:\"'$/]+:[^\s\"']+|\bsshpass[ \t]+-p[ \t]*\S+"
+    r"(?:\s-u|--user|--proxy-user)[ =][\"']?[^\s:\"'$/]+:[^\s\"':][^\s\"']*|\bsshpass[ \t]+-p[ \t]*\S+"
     r"|\b(?:mysql|mysqldump|mariadb|mongo|mongosh)[ \t][^\n|;]*[ \t]-p[\"']?[^\s\"']{4,}"
 )
 
