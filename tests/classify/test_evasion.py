@@ -47,6 +47,8 @@ FOLDED: dict[str, Write] = {
     "as it is": lambda value: value,
     "zero width": "\u200b".join,
     "bidi": lambda value: "\u2066" + value[:3] + "\u202e" + value[3:] + "\u202c\u2069",
+    "controls": "\0".join,
+    "delete": lambda value: value[:5] + "\x7f" + value[5:],
     "soft hyphen": lambda value: value[:5] + "\u00ad" + value[5:],
     "strikethrough": "\u0336".join,
     "variation selectors": "\ufe0f".join,

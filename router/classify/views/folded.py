@@ -9,7 +9,7 @@ from router.classify.views.rewritten import Piece
 
 _TABLE = BESIDE_ASCII | PLAIN | dict.fromkeys(UNSEEN, "")
 _ANY = frozenset(map(chr, _TABLE))
-_ASCII = bytes(range(128))
+_ASCII = bytes(code for code in range(128) if code not in _TABLE)
 
 
 def folds(text: str, encoded: bytes, place: Characters) -> Iterator[Piece]:
