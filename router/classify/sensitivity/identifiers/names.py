@@ -7,7 +7,7 @@ NATIONAL = (
     " | personal identification | persoonsnummer | persoonlijke? nummer | numéro national"
 )
 """What people call their state's number, whatever its name is."""
-SIN = "sin | s\\.i\\.n | social insurance | nas | n\\.a\\.s | assurance[ -]sociale | ass\\. sociale"
+SIN = "sin | s\\.i\\.n | soc(?:ial|\\.)? ins(?:urance)? | nas | n\\.a\\.s | assurance[ -]sociale | ass\\. sociale"
 SSN = (
     "ssn | ssns | ssa | s\\.s\\.n | social security | soc(?:ial|\\.)? sec(?:urity|\\.)? | ss ?# | ss ?(?:no|number|num)"
     " | seguro social"
@@ -73,7 +73,7 @@ NAMED = frozenset(_NAMES)
 
 
 def names_other(text: str, start: int, own: str) -> bool:
-    """Whether the nearest name before a place, in its line, is of another form than this; or one in brackets after it."""
+    """Whether the nearest name before a place, in its line, is of another form; or one in brackets after it."""
     before = tuple(_NAMED.finditer(text[max(0, start - _REACH) : start].rpartition("\n")[2]))
     if before:
         return bool(before[-1].lastgroup != own)

@@ -145,8 +145,9 @@ def _is_date(number: str) -> bool:
 def _inside(text: str, start: int, end: int) -> bool:
     """Digits go on, with or without a gap."""
     before, after = text[max(0, start - 3) : start], text[end : end + 6]
-    goes_on = after[:1].isascii() and after[:1].isalnum()
-    return goes_on or _ends_in_number(before) or (after[:1] in _JOINS and _begins_number(after[1:]))
+    if after[:1] in _JOINS:
+        return _ends_in_number(before) or _begins_number(after[1:])
+    return _ends_in_number(before) or (after[:1].isascii() and after[:1].isalnum())
 
 
 def _ends_in_number(before: str) -> bool:
@@ -167,7 +168,8 @@ _WORDS = (
     "(?:tele)?phones? | tel\\.? | mobile | cell ?phone | cell number | my cell | fax | contact number | hotline | pager"
     " | voicemail | whatsapp | emergency contact | telefone? | telefono | teléfono | téléphone | tél\\.? | telefoon"
     " | telefoonnummer | telefon | telefonnummer | rufnummer | handy | handynummer | mobil | mobilnummer | móvil"
-    " | celular | cellulare | portable | mobiel | tlf\\.? | telefonu | komórk\\pL+ | 電話 | 电话 | 手机 | 전화 | телефон"
+    " | celular | cellulare | portable | mobiel | tlf\\.? | telefonu | komórk\\pL+ | 電話 | 电话 | 手机 | 携帯"
+    " | 전화 | телефон"
 )
 _CALL = (
     "(?:call(?:ing|ed)?|reach(?:ed|able)?|contact(?:ed)?|ring|text(?:ed)?|dial(?:l?ed)?|sms)"
