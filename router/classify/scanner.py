@@ -10,13 +10,17 @@ from router.classify.detector import SURE, Confirm, Detects, Form, Hit, Span
 
 MOST_CANDIDATES = 5_000
 """Looked at per form and text. What lies beyond counts as found: who writes more than that hides something."""
-_TOGETHER = 24
-"""Patterns in one automaton: more are faster on ordinary text, but hostile text makes it build a state a character."""
+_TOGETHER = 96
+"""Patterns in one automaton: more are faster on ordinary text, but need more memory."""
 _REACH = 64
 """Bytes of a candidate in which another may begin, should it be nothing itself."""
 _QUIET = re2.Options()
 _QUIET.log_errors = False
-"""RE2 tells of automata that grow too large on standard error, at each text anew."""
+_QUIET.max_mem = 32 << 20
+"""RE2 tells of automata that grow too large on standard error, at each text anew.
+
+Bytes: hostile text makes an automaton build a state a character, and one that has no room for them begins anew.
+"""
 _ALWAYS = r"\A"
 """Matches every text. Without it among the matches RE2 has run out of memory, and says so only by finding nothing."""
 
