@@ -197,6 +197,7 @@ def test_values_under_a_name_that_promises_a_secret_are_found_whole(around: str)
 HARMLESS = [
     "",
     "AKIA is the prefix of an access key",
+    "ACCAGTTGACCATTGACCAAGGATTACA",
     "sk-learn, skeleton-key, task-force-of-the-year-2024-in-review",
     "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBa\n-----END CERTIFICATE-----",
     "a file that starts with -----BEGIN RSA PRIVATE KEY----- is a key",
