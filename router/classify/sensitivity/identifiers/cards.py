@@ -58,13 +58,18 @@ def _is_card(digits: str) -> bool:
 def _card(text: str, start: int, end: int) -> Iterator[Span]:
     """Groups after the card's may be the text's: "… 1111 123"."""
     start, end = trimmed(text, start, end)
-    if not alone(text, start, end):
+    if not alone(text, start, end) and not _as_float(text, start, end):
         return
     for last in (end, *_shorter(text, start, end)):
         number = compact(text[start:last])
         if _is_card(number) and (len(number) > _WEAK or not names_thing(text, start)):
             yield Span(start, last)
             return
+
+
+def _as_float(text: str, start: int, end: int) -> bool:
+    """Tables with an empty cell write all numbers of its column so: 4111111111111111.0."""
+    return text[end : end + 2] == ".0" and not text[end + 2 : end + 3].isalnum() and alone(text[: end + 1], start, end)
 
 
 def _shorter(text: str, start: int, end: int) -> Iterator[int]:
