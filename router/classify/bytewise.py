@@ -15,7 +15,7 @@ _OPTIONS.never_capture = True
 _OPTIONS.log_errors = False
 """RE2 tells of automata that grow too large on standard error, at each text anew."""
 
-_STEP = 512
+_STEP = 1024
 """Bytes that are counted together."""
 _CONTINUED = bytes(range(0x80, 0xC0))
 """No first bytes of a character in UTF-8."""

@@ -45,18 +45,13 @@ def pairs(encoded: bytes, place: Characters) -> Iterator[Piece]:
             yield first, first + end - start, _apart(found), True
 
 
-def _words(run: bytes) -> Iterator[bytes]:
+def _words(run: bytes) -> set[bytes]:
     """Its lines, and their parts."""
-    for line in run.translate(_WHOLE).split():
-        parts = line.translate(_PARTS).split()
-        yield line
-        yield from parts if parts != [line] else ()
+    return {word for word in (*run.translate(_WHOLE).split(), *run.translate(_PARTS).split()) if len(word) >= LEAST}
 
 
 def _promising(word: bytes) -> bool:
     """It begins as a text would: whole groups of characters, as it may go on in the next line."""
-    if len(word) < LEAST:
-        return False
     if word.islower() and word.removeprefix(b"0x").strip(_HEX_BYTES):
         return False
     data = _bytes(word[: min(len(word) & -8, _SNIFFED)].decode())
