@@ -1,6 +1,7 @@
 """One row of `targets` and the catalog → a Target."""
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -126,10 +127,18 @@ class TargetBuilder:
         if row.engine is not None:
             return self._engine_address(loc, row, provider)
         url = row.base_url or provider.base_url
+        self._check_owner(loc, url, provider)
         if "{" in url:
             what = f"the address of {provider.id} has a blank to fill in"
             self._report_absence((*loc, "base_url"), what, f"set base_url: {provider.base_url} with your own values")
         return url.rstrip("/")
+
+    def _check_owner(self, loc: Loc, url: str, provider: Provider) -> None:
+        """What a provider promises, and that a model runs here, is not true at somebody else's address."""
+        owners = [one for one in self._catalog.providers.values() if not one.local and _is_of(url, one)]
+        if owners and provider not in owners:
+            what = f"this address is of {owners[0].id}, not of {provider.id}, whose terms would be taken to hold there"
+            self._report((*loc, "base_url"), what, f"set provider: {owners[0].id}, or another base_url")
 
     def _engine_address(self, loc: Loc, row: TargetRow, provider: Provider) -> str:
         word = self._source.text((*loc, "engine"))
@@ -164,3 +173,9 @@ def _thinking(row: ModelRow) -> Thinking:
 def _timeouts(row: TimeoutsRow) -> Timeouts:
     given: dict[str, int] = row.model_dump(exclude_none=True)
     return Timeouts(**{name.removesuffix("_ms"): value for name, value in given.items()})
+
+
+def _is_of(url: str, provider: Provider) -> bool:
+    """The host is the provider's own, or a part of it; `{…}` in the catalog's stands for any such part."""
+    own = (urlsplit(provider.base_url).hostname or "").rpartition("}.")[2]
+    return bool(own) and f".{urlsplit(url).hostname or ''}".endswith(f".{own}")
