@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from router.classify.detector import SURE
+from router.classify.detector import POSSIBLE, SURE
 from router.classify.scanner import Scanner
 from router.classify.sensitivity import Identifiers
 from router.classify.sensitivity.identifiers import FORMS, FormName
@@ -61,6 +61,8 @@ FOUND = {
         "<AT61 1904 3002 3457 3201> BIC",
         "<GB82 WEST 1234 5698 7654 32>",
         "<gb82 west 1234 5698 7654 32>",
+        "send it to <de89 3704 0044 0532 0130 00> asap",
+        "my account <de89370400440532013000> at ing",
         "<NO93 8601 1117 947>",
         "<FR14-2004-1010-0505-0001-3M02-606>",
         "account_<MT84MALT011000012345MTLCAST001S>",
@@ -118,6 +120,19 @@ FOUND = {
         "电话：<13812345678>",
         "phone number <5551234567>",
         "my cell is <555 123 4567>",
+        "ring me on <0049 30 88151345>",
+        "<135 1720 6733>",
+        "<613 90 76 46>",
+        "<91 331 31 58>",
+        "<089 / 739 39 94>",
+        "Appelez-moi au <609 783 905>",
+        "Chiamami al <636 119 377>",
+        "zadzwoń do mnie: <605 713 065>",
+        "Rückruf bitte unter <13718329365>",
+        "我的手机号是<+33628009952>",
+        "Ada\nM: <603 482 163>",
+        "Celular: <06.09.62.35.12>",
+        "Call me on <5551234567>, SSN 536904399",
     ],
     "address": [
         "at <742 Evergreen Terrace, Springfield, OR 97403>.",
@@ -145,7 +160,13 @@ FOUND = {
     "kvnr": ["KVNR <A123456780>"],
     "mbi": ["<1EG4-TE5-MK73>", "<1EG4TE5MK73>"],
     "medicare": ["<2123 45670 1>", "Medicare 2123456701".replace("2123456701", "<2123456701>")],
-    "nhs": ["NHS number <943 476 5919>", "NHS: <9434765919>"],
+    "nhs": [
+        "NHS number <943 476 5919>",
+        "NHS: <9434765919>",
+        "N.H.S. number <943-476-5919>",
+        '{"patientNhsNumber": "<9434765919>"}',
+        "<943 476 5919> is the NHS number",
+    ],
     "npi": ["NPI <1234567893>"],
     "driving_licence": [
         "driver's license <D123-4567-8901>",
@@ -158,17 +179,49 @@ FOUND = {
     "curp": ["<BOXW310820HNERXN09>"],
     "itin": ["<912-90-3457>", "ITIN <912903457>"],
     "rut": ["<12.531.909-2>"],
-    "sin": ["<123-456-782>", "<123 456 782>", "SIN: <123456782>"],
+    "sin": [
+        "<123-456-782>",
+        "<123 456 782>",
+        "SIN: <123456782>",
+        "Social Insurance No. <123456782>",
+        "my social insurance number is <123456782>",
+        "S.I.N. <123456782>",
+        "Soc. Ins. # <123456782>",
+        "n° d'assurance sociale : <123456782>",
+        "<123456782> is not accepted as SIN",
+        "<123456782> (social insurance)",
+        "clientSin=<123456782>",
+        "SSN none, SIN <123456782>",
+        "name,sin\nAda,<123456782>",
+    ],
     "ssn": [
         "SSN <536-90-4399>.",
         "<536–90–4399>",
         "social security number <536904399>",
         "<536 90 4399> (SSN)",
         "SSNs: <536904399>",
+        "SS# <536904399>",
+        "Soc. Sec. No. <536 90 4399>",
+        "my social is <536 90 4399>",
+        "seguro social <536904399>",
+        "spouseSSN: <536904399>",
+        "socialSecurityNumber = <536904399>",
+        "social-security-no: <536904399>",
+        "SSN......<536904399>",
     ],
     "ahv": ["<756.9217.0769.85>", "<7569217076985>"],
     "be_national": ["<85.07.30-033.28>", "<85073003328>"],
-    "bsn": ["BSN <111222333>", "burgerservicenummer: <1112.22.333>"],
+    "bsn": [
+        "BSN <111222333>",
+        "burgerservicenummer: <1112.22.333>",
+        "Burger Service Nr. <111222333>",
+        "sofi-nr <111222333>",
+        "citizenServiceNumber: <111222333>",
+        "social security number (Netherlands): <111222333>",
+        "Dutch social security number <111 222 333>",
+        "| BSN | <111222333> |",
+        "patientBsn=<111222333>",
+    ],
     "cnp": ["CNP <1630615123457>"],
     "codice_fiscale": ["<RCCMNL83S18D969H>", "<rccmnl83s18d969h>"],
     "cpr": ["<211062-5629>", "CPR <2110625629>", "CPR-nummer <010180-1234>"],
@@ -185,7 +238,7 @@ FOUND = {
     "nir": ["<295109912611193>", "<2 95 10 99 126 111 93>"],
     "oib": ["OIB <33392005961>"],
     "personnummer": ["<880320-0016>", "<19880320-0016>", "personnummer <8803200016>"],
-    "pesel": ["<44051401359>"],
+    "pesel": ["<44051401359>", "PESEL <51101707680>"],
     "pps": ["<6433435F>"],
     "rodne_cislo": ["<710319/2745>"],
     "svnr": ["<1237 010180>", "SVNR <1237010180>"],
@@ -257,6 +310,21 @@ NOT_FOUND = [
     "00000000  02 95 34 40 10 e0 d6 e1",
     "arXiv:0705.19637, P/N 047-2742-24",
     "the passport was lost, and the account too",
+    "return 31 * token + 317766658; y = exp(-x) + 701.408332",
+    "AG\t+1703-06148\tAmerica/Antigua",
+    "portable library, Copyright (C) 2008-2019, (C) 1998--2001",
+    "titrate to pH 256.76999",
+    "index f40b21500..79435950e 100644",
+    "clause 252.227-7013",
+    "100 20 30 40\n613 90 76 46\n200 30 40 50",
+    "142 229 238\t\tCadetBlue2",
+    "订单号 51101707680, Bestellnummer 44051401359, SKU 54362315K",
+    "版本 12.15.27.27, версии 4.16.21.27, phiên bản 8.8.8.8, Firmware: 8.16.7.15 build 98378",
+    'image: "acme/value:29.11.4.17", VERSION "1.0.23.29", AssemblyVersion("1.2.3.4"), OID 2.5.29.20',
+    "routes 203.0.113.0/24 and 2001:db8::/32",
+    "SHA1 7e:04:de:89:6a:3e:66:6d:00:e6:87:d3",
+    "c0 1.52-.87 2.83-2.12 3.51.98.32 2.03.5",
+    "Free Software Foundation, Inc., 51 Franklin St, Fifth Floor, Boston, MA 02110-1301",
     # addresses that are none
     "user@localhost",
     "@handle and foo@",
@@ -352,3 +420,25 @@ def test_what_can_be_replaced_is_never_left_out_for_what_can_not() -> None:
     same = Finding("identifiers.iban", "pii", (), 10, 26, exact=False)
     assert set(ALL.conclude([hidden, exact, same], [])) == {hidden, exact}
     assert ALL.conclude([same, exact], []) == [exact]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("PESEL 51101707680", ["pesel"]),
+        ("CPF 25622646308", ["cpf"]),
+        ("SIN 123456782", ["sin"]),
+        ("SSN 123456782", ["ssn"]),
+        ("social insurance number 123456782", ["sin"]),
+    ],
+)
+def test_the_nearest_name_says_which_it_is(text: str, names: list[str]) -> None:
+    assert [name for name, _ in found(text)] == names
+
+
+def test_three_groups_without_a_word_are_only_possibly_a_person() -> None:
+    assert [hit.score for hit in SCANNER.scan("see 536 90 4399 there")] == [POSSIBLE]
+
+
+def test_many_parts_of_text_are_no_telephones() -> None:
+    assert SCANNER.scan('{"type":"text","text":"a"},' * 6_000) == []

@@ -23,13 +23,18 @@ _FIRST_TWO = rf"(?:{_octet(0, 10, 127, 172, 192, last=223)}\.{_OCTET}|172\.{_oct
 """Private and reserved ones are no candidates at all: a log may be full of them."""
 _V6 = r"(?i)(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[23][0-9a-f]{3}:(?:[0-9a-f]{0,4}:){1,6}[0-9a-f]{0,4}"
 _VERSION = re2.compile(
-    r"(?i)(?:(?:\b|[_-])(?:v|vers?i[oó]n[es]?s?|versão|versie|wersja|ver|releases?|build|rev|revision|firmware|fw"
-    r"|software|driver|patch|oid|section|chapter|clause|kapitel|abschnitt|§)\b|версия|版本|バージョン|버전|संस्करण"
-    r"|objectidentifier\()[\s:=#(\"'`*|>,]*(?:is )?[\"']?$"
+    r"(?i)(?:\b|[_-])(?:(?:v|ver|releases?|build|rev|revision|firmware|fw|software|driver|patch|kernel|oid|section|chapter"
+    r"|clause|kapitel|abschnitt|verze|verzió|wersja|versie|versi|sürüm|phiên bản|\w*vers[ií]?[oóã]\w*"
+    r"(?: (?:number|string|no\.?|id))?)\b|objectidentifier\()"
+    r"[\s:=#(\"'`*|>,.]*(?:is )?[\"']?$"
+    r"|(?:верс\pL*|έκδοση|إصدار|版本|バージョン|버전|संस्करण|§)[\s:=：]*$"
     r"|(?:[0-9a-z]-|[a-z]/|[0-9a-z]/[0-9a-z._-]+:|[=~<>!]=|[~^]|@)[\s:]*$"
 )
 _BEFORE = 32
 _BUILT = re2.compile(r"(?i)^(?:[-+._ ]?(?:rc|alpha|beta|dev|snapshot|final)\b|\)? \(?build\b)")
+_DECIMAL, _NEXT = re2.compile(r"(?:^|[^0-9.])\d*\.\d+[ ,]$"), re2.compile(r"[ ,-]\.?\d")
+"""Around two numbers of a drawing that are written without a gap: "3.51.98.32"."""
+_LENGTH = re2.compile(r"/\d{1,3}\b")
 _DOCUMENTS = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
 _HEX = frozenset("0123456789abcdefABCDEF")
 
@@ -37,7 +42,8 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 def _v4(text: str, start: int, end: int) -> Iterator[Span]:
     start, end = trimmed(text, start, end)
     before, after = text[max(0, start - _BEFORE) : start], text[end : end + _BEFORE]
-    if _alone(text, start, end) and not (_VERSION.search(before) or _BUILT.search(after)):
+    drawn = _DECIMAL.search(before) and _NEXT.match(after)
+    if _alone(text, start, end) and not (drawn or _VERSION.search(before) or _BUILT.search(after)):
         yield from _names(text, start, end)
 
 
@@ -61,6 +67,16 @@ def _mac(text: str, start: int, end: int) -> Iterator[Span]:
         yield Span(start, end)
 
 
+def _is_network(text: str, start: int, end: int) -> bool:
+    """Many machines: no bit is left for one of them."""
+    length = _LENGTH.match(text[end : end + 5])
+    try:
+        network = ipaddress.ip_network(text[start:end] + (length[0] if length else ""))
+    except ValueError:
+        return False
+    return network.num_addresses > 1
+
+
 def _names(text: str, start: int, end: int) -> Iterator[Span]:
     try:
         address = ipaddress.ip_address(text[start:end])
@@ -70,7 +86,7 @@ def _names(text: str, start: int, end: int) -> Iterator[Span]:
         counts = address.is_global or any(address in network for network in _DOCUMENTS)
     else:
         counts = not (address.is_loopback or address.is_link_local or address.is_unspecified)
-    if counts and not address.is_multicast:
+    if counts and not (address.is_multicast or _is_network(text, start, end)):
         yield Span(start, end)
 
 

@@ -49,9 +49,11 @@ _PLAIN = r"\b0[1-9]\d{8,9}\b"
 _NUMBER = rf"\(?\d(?:[{_SPACE}{_DASH}./()]{{0,2}}\d){{6,14}}{_EXTENSION}"
 _DATE = re2.compile(
     r"^(?:[0-3]?\d[./-][01]?\d[./-](?:19|20)?\d\d|(?:19|20)\d\d[./-][01]?\d[./-][0-3]?\d)(?:[^\d./-]|$)"
-    r"|^(?:19|20)\d\d\D(?:19|20)\d\d$"
+    r"|^(?:19|20)\d\d\D{1,3}(?:19|20)\d\d$"
 )
-_named_otherwise = named(f"{THINGS}|id|reference|ref|case|ssn|sin|date|see|pin|replaces|account|acct|card|zip|policy")
+_named_otherwise = named(
+    f"{THINGS}|commit|merge|id|reference|ref|case|ssn|sin|date|see|pin|replaces|account|acct|card|zip|policy"
+)
 _OTHER_SHAPES = ((3, 2, 4), (3, 3, 3), (3, 4, 2))
 """Of other numbers of nine digits, and of parts."""
 _PLACES = ((4, 5), (6, 7))
@@ -185,7 +187,7 @@ _CALL_AT = (
     " | (?:my|his|her|new|their|our|your) number | (?:mijn|mein|meine|mitt|mit) nummer | mon numéro | mi número"
     " | il mio numero | meu número | mój numer"
 )
-_SIGNED = r"(?m)(?:^|\| ?|\()(?:[MTPCHW]|\([mtphw])[:.)]{0,2} \(?\d"
+_SIGNED = r"(?m-i)(?:^|\| ?|\()(?:[MTPCHW]|\([mtphw])[:.)]{0,2} \(?\d"
 """The last lines of a letter: "T 030 1234567"."""
 _TIGHT = r"[^0-9A-Za-z\n]{1,3}\d"
 _LOOSE = r"(?: [^ 0-9\n]+){0,2}[^0-9A-Za-z\n]{0,3}\d"

@@ -32,7 +32,9 @@ _MOST = 4
 
 THINGS = (
     "isbn|issn|arxiv|doi|p/n|s/n|ean|upc|gtin|skus?|asin|part|item|model|serial|order|invoice|ticket|tracking|shipment|parcel"
-    "|batch|lot|build|version|product|article|tx|transaction|request|session|job|row|hash|size|count|total|amount|returned|returns"
+    "|batch|lot|build|version|product|article|tx|transaction|request|session|job|row|hash|size|count|total|amount|returned|returns|seed"
+    r"|bestell\pL*|artikel\pL*|auftrag\pL*|rechnung\pL*|commande|facture|pedido|factura|ordine|fattura|zamówieni\pL*"
+    r"|заказ\pL*|订单号?|注文番号|주문번호"
 )
 """What else has a number."""
 
@@ -82,7 +84,8 @@ def _goes_on_after(text: str, end: int) -> bool:
 def named(names: str) -> Callable[[str, int], bool]:
     """Whether one of these words stands right before a place of a text."""
     pattern = re2.compile(
-        rf"(?i)(?:\b|_)(?:{names})(?:[ _-]?(?:number|no\.?|nr\.?|id|code))?[\s:#=.\"'-]*(?:is|was)?[\s:#=.\"']*$"
+        rf"(?i)(?:^|\b|_|\s|[^\x00-\x7f])(?:{names})(?:[ _-]?(?:number|no\.?|nr\.?|id|code))?"
+        rf"[\s:#=.\"'-]*(?:is|was)?[\s:#=.\"']*$"
     )
     return lambda text, start: pattern.search(text[max(0, start - _BEFORE) : start]) is not None
 

@@ -9,7 +9,7 @@ from stdnum.ca import sin
 from stdnum.cl import rut
 from stdnum.mx import curp
 
-from router.classify.detector import Form, Span
+from router.classify.detector import POSSIBLE, Form, Span
 from router.classify.sensitivity.identifiers.names import NATIONAL, SIN, SSN
 from router.classify.sensitivity.identifiers.surroundings import GAP, NEAR, beside, shaped, whole
 
@@ -19,6 +19,12 @@ _DASH = r"[\x{2010}-\x{2013}-]"
 def _ssn(digits: str) -> bool:
     """Area, group and serial number as the Social Security Administration gives them."""
     return digits[:3] not in ("000", "666") and digits[3:5] != "00" and digits[5:] != "0000"
+
+
+def _printed_ssn(text: str, start: int, end: int) -> Iterator[Span]:
+    """Without the dashes it may be any three numbers."""
+    for span in _valid_ssn(text, start, end):
+        yield span._replace(score=POSSIBLE) if " " in text[span.start : span.end] else span
 
 
 def _sin(text: str, start: int, end: int) -> Iterator[Span]:
@@ -33,10 +39,11 @@ def _is_colour(number: str) -> bool:
     return all(part.isdigit() and int(part) < 256 for part in number.split(" "))
 
 
+_valid_ssn = shaped(_ssn)
 _valid_sin = shaped(sin.is_valid, weak=True, own="sin")
 _COUNTED = re2.compile(r" ?[a-z%$€£]")
 FORMS = (
-    Form("ssn", whole(rf"[0-8]\d{{2}}{_DASH}\d{{2}}{_DASH}\d{{4}}"), shaped(_ssn)),
+    Form("ssn", whole(rf"[0-8]\d{{2}}(?:{_DASH}\d{{2}}{_DASH}| \d{{2}} )\d{{4}}"), _printed_ssn),
     beside("ssn", SSN, rf"[0-8]\d{{2}}{GAP}?\d{{2}}{GAP}?\d{{4}}", _ssn),
     beside("ssn", "social", r"[0-8]\d{8}|[0-8]\d{2} \d{2} \d{4}", _ssn, NEAR),
     Form("itin", whole(rf"9\d{{2}}{_DASH}[5-9]\d{_DASH}\d{{4}}"), shaped()),

@@ -60,14 +60,14 @@ FORMS = (
         rf"[2-9]\d{{3}}{GAP}?\d{{4}}{GAP}?\d{{4}}",
         aadhaar.is_valid,
     ),
-    Form("pan", whole(r"[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z]"), shaped(pan.is_valid)),
+    Form("pan", whole(r"[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z]"), shaped(pan.is_valid, weak=True)),
     Form("resident_id", whole(rf"[1-8]\d{{5}}(?:19|20)\d\d{_MONTH}{_DAY}\d{{3}}[\dXx]"), shaped(_resident)),
     Form("rrn", whole(rf"\d\d{_MONTH}{_DAY}-[0-9]\d{{6}}"), shaped(_rrn)),
     beside("rrn", "rrn | 주민등록번호 | resident registration", rf"\d\d{_MONTH}{_DAY}[- ]?\d{{7}}", _rrn),
     beside("my_number", "my ?number | マイナンバー | 個人番号", rf"\d{{4}}{GAP}?\d{{4}}{GAP}?\d{{4}}", _my_number),
     Form("nric", whole(r"(?i)[STFGM]\d{7}[A-Z]"), shaped(_nric, weak=True)),
     beside("tfn", "tfn | tax file", rf"\d{{2,3}}{GAP}?\d{{3}}{GAP}?\d{{3}}", tfn.is_valid),
-    Form("za_id", whole(rf"\d\d{_MONTH}{_DAY} ?\d{{4}} ?[01][89]\d"), shaped(idnr.is_valid)),
+    Form("za_id", whole(rf"\d\d{_MONTH}{_DAY} ?\d{{4}} ?[01][89]\d"), shaped(idnr.is_valid, weak=True)),
     beside(
         "tckn", f"tckn | t\\.?c\\.? kimlik | kimlik | turkish id | {NATIONAL}", r"[1-9]\d{9}[02468]", tckimlik.is_valid
     ),

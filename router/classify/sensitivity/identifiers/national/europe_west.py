@@ -32,7 +32,7 @@ def _no_hash(confirm: Confirm) -> Confirm:
 
 
 FORMS = (
-    Form("nino", whole(rf"(?i)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]{GAP}?{_NINO}[A-D]"), shaped()),
+    Form("nino", whole(rf"(?i)[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z]{GAP}?{_NINO}[A-D]"), shaped(weak=True)),
     beside("nino", "nino | national insurance | ni (?:number|no)", rf"(?i)[A-Z]{{2}}{GAP}?{_NINO}[A-Z]"),
     Form("pps", whole(r"\d{7}[A-Wa-w][A-IWa-iw]?"), _no_hash(shaped(pps.is_valid, weak=True))),
     Form(
@@ -43,7 +43,7 @@ FORMS = (
     Form(
         "be_national",
         whole(rf"\d\d[. ]?(?:[024][1-9]|[135][0-2])[. ]?{_DAY}[- ]?\d{{3}}[. ]?\d{{2}}"),
-        shaped(nn.is_valid, own="be_national"),
+        shaped(nn.is_valid, weak=True, own="be_national"),
     ),
     beside(
         "bsn",
@@ -54,9 +54,9 @@ FORMS = (
     Form(
         "dni",
         whole(r"(?i)\d{8}[ -]?[A-HJ-NP-TV-Z]|\d{2}\.\d{3}\.\d{3}-?[A-HJ-NP-TV-Z]"),
-        _no_hash(shaped(dni.is_valid)),
+        _no_hash(shaped(dni.is_valid, weak=True)),
     ),
-    Form("nie", whole(r"(?i)[XYZ][ -]?\d{7}[ -]?[A-HJ-NP-TV-Z]"), shaped(nie.is_valid)),
+    Form("nie", whole(r"(?i)[XYZ][ -]?\d{7}[ -]?[A-HJ-NP-TV-Z]"), shaped(nie.is_valid, weak=True)),
     beside("nif", "nif | contribuinte | identificação fiscal", rf"\d{{3}}{GAP}?\d{{3}}{GAP}?\d{{3}}", nif.is_valid),
     Form(
         "codice_fiscale",

@@ -34,7 +34,7 @@ FORMS = (
     Form(
         "fodselsnummer",
         whole(r"(?:0[1-9]|[12]\d|3[01]|4[1-9]|[56]\d|7[01])(?:0[1-9]|1[0-2]|4[1-9]|5[0-2])\d\d[ -]?\d{5}"),
-        shaped(fodselsnummer.is_valid, own="fodselsnummer"),
+        shaped(fodselsnummer.is_valid, weak=True, own="fodselsnummer"),
     ),
     Form("cpr", whole(rf"{_DAY}{_MONTH}\d\d-\d{{4}}"), shaped(_old_cpr)),
     beside("cpr", "cpr(?:-?(?:nr|nummer|number))? | personnummer", rf"{_DAY}{_MONTH}\d\d-?\d{{4}}", cpr.is_valid),
