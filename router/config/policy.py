@@ -1,8 +1,19 @@
 """The shape of a policy file. What its names mean is checked in meaning.py and sensitivity.py."""
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, SecretStr, StringConstraints, Tag, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    Tag,
+    field_validator,
+)
 
 from router.budget.budget import Budget
 from router.budget.loops.loops import Loops
@@ -19,11 +30,22 @@ HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 HEADER_VALUE = r"^[\x20-\x7e]*$"
 VERIFY = r"^(usage\.[A-Za-z0-9_]+|header:[A-Za-z0-9-]+)$"
 
+
+def _address(url: str) -> str:
+    try:
+        valid = urlsplit(url).port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError("no such address: write host and port like http://gpu1:8000/v1 or http://[::1]:8000/v1")
+    return url
+
+
 Name = Annotated[str, StringConstraints(pattern=NAME, max_length=128)]
 """Travels in headers, URLs and reports."""
 Tokens = Annotated[int, Field(gt=0)]
 Milliseconds = Annotated[int, Field(gt=0)]
-Url = Annotated[str, StringConstraints(pattern=URL)]
+Url = Annotated[str, StringConstraints(pattern=URL), AfterValidator(_address)]
 HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
 HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE)]
 

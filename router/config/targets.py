@@ -178,4 +178,4 @@ def _timeouts(row: TimeoutsRow) -> Timeouts:
 def _is_of(url: str, provider: Provider) -> bool:
     """The host is the provider's own, or a part of it; `{…}` in the catalog's stands for any such part."""
     own = (urlsplit(provider.base_url).hostname or "").rpartition("}.")[2]
-    return bool(own) and f".{urlsplit(url).hostname or ''}".endswith(f".{own}")
+    return bool(own) and f".{(urlsplit(url).hostname or '').rstrip('.')}".endswith(f".{own}")
