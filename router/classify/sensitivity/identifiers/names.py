@@ -44,6 +44,7 @@ _NAMES = {
 }
 """Forms, and the words that name no other. Of two that begin at the same place the first counts."""
 _REACH = 60
+"""Characters before a number in which a name is looked for."""
 SUFFIX = r"(?:[ _-]?(?:card|kaart))?(?:[ _-]?(?:numbers?|nummer|numero|num|nbr|nr|no|id|code|value))?"
 """What follows a name in headings and keys."""
 
@@ -66,7 +67,6 @@ _NAMED = re2.compile(
     + "|".join(f"(?P<{form}>{spread(words)})" for form, words in _NAMES.items())
     + rf"){SUFFIX}(?:\b|_)"
 )
-
 _BRACKET = re2.compile(r"[0-9 .-]+\(([^()\n]+)")
 NAMED = frozenset(_NAMES)
 """Forms of which one may pass as another."""

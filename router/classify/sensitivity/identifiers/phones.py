@@ -182,7 +182,7 @@ _CALL_AT = (
     "(?: [^ 0-9\n]+){0,4}? (?:at|on|via|under|to)"
     " | (?:ruf|erreich|rückruf)(?:[^ 0-9\n]*)(?: [^ 0-9\n]+){0,4}? unter"
     " | (?:appel|joign|joindre)[^ 0-9\n]*(?: [^ 0-9\n]+){0,2}? au | (?:ll[aá]m|contact)[^ 0-9\n]+ (?:al|en el)"
-    " | chiam[^ 0-9\n]+ (?:al|il) | (?:bel|bereik)[^ 0-9\n]*(?: [^ 0-9\n]+){0,2}? op | zadzwo[^ 0-9\n]+"
+    " | chiam[^ 0-9\n]+ (?:al|il) | (?:bel|bereik)[^ 0-9\n]*(?: [^ 0-9\n]+){0,2}? op | dzwo[^ 0-9\n]+ (?:do|pod|na) | zadzwo[^ 0-9\n]+ (?:do|pod|na)"
     " | lig(?:a|ue|ar) (?:para|no) | ring(?: mig)? på | number to call is | missed call from | 拨打 | 致电"
     " | (?:my|his|her|new|their|our|your) number | (?:mijn|mein|meine|mitt|mit) nummer | mon numéro | mi número"
     " | il mio numero | meu número | mój numer"
