@@ -16,7 +16,7 @@ REPEATS = 100
 
 
 class Echo(ThreadingHTTPServer):
-    """The model's name says how it answers: "text", "call", "cut" (breaks off in the middle), "long" (slow, too)."""
+    """The model's name says how it answers: "text", "call", "cut" (breaks off midway), "long" (slow, heeds its cap)."""
 
     daemon_threads = True
 
@@ -79,7 +79,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _chat(asked: dict[str, Any], said: str) -> tuple[dict[str, Any], list[bytes]]:
-    usage = {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30}
+    tokens = 10
+    if "long" in asked["model"]:
+        tokens = min(len(said) // 3, asked.get("max_completion_tokens") or asked.get("max_tokens") or 10**6)
+        said = said[: tokens * 3]
+    usage = {"prompt_tokens": 20, "completion_tokens": tokens, "total_tokens": 20 + tokens}
     head = {"id": "c", "created": 1, "model": asked["model"]}
     arguments = json.dumps({"to": said})
     call = {"id": "c1", "type": "function", "function": {"name": "send", "arguments": arguments}}

@@ -144,7 +144,7 @@ def kept(chunks: list[Any], stream: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_answers_that_their_budget_cuts_off(client: openai.OpenAI, stream: bool) -> None:
-    """Two share what does not pay for both: they are metered, folded, and closed by us."""
+    """Two share what does not pay for both: they are metered, folded, and closed by us, or else given a cap."""
     headers = {"x-lowpass-tags": "tiny", "x-lowpass-session": f"s-{stream}"}
 
     def ask(_: int) -> str:

@@ -56,6 +56,15 @@ def runs(pid: int) -> bool:
         return False
 
 
+def refused(gateway: Gateway) -> bool:
+    """Nobody listens; the last threads of a killed process may do so a moment longer than the process."""
+    try:
+        gateway.raw().close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def owners(gateway: Gateway) -> set[str]:
     return {row["owner"] for row in gateway.rows("SELECT DISTINCT owner FROM requests")}
 
@@ -189,8 +198,7 @@ def test_nothing_is_left_of_a_gateway_whose_first_process_is_killed(tmp_path: Pa
         assert gateway.chat("auto", max_tokens=4).status == 200
         gateway.kill()
         until(lambda: not any(runs(pid) for pid in family))
-        with pytest.raises(ConnectionRefusedError):
-            gateway.raw()
+        until(lambda: refused(gateway))
 
 
 def test_a_signal_to_the_first_process_lets_all_finish(tmp_path: Path, upstream: Upstream) -> None:
