@@ -8,6 +8,8 @@ from msgspec import structs
 from router.types.attempt import Attempt
 from router.types.usage import Usage
 
+LONGEST_NAME = 128
+_NAMED = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-"
 BUCKETS = (
     "input_uncached",
     "cache_read",
@@ -74,10 +76,10 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[str | i
         target.id,
         target.model.id,
         target.provider.id,
-        attempt.model_served,
+        _name(attempt.model_served),
         str(attempt.outcome),
         attempt.status,
-        attempt.finish_reason,
+        _name(attempt.finish_reason),
         int(attempt.answered),
         attempt.thinking,
         attempt.started_ms,
@@ -123,8 +125,13 @@ def _usage(usage: Usage) -> tuple[str | int | None, ...]:
         _json(usage.units) if usage.units else "",
         usage.source.value,
         usage.reasoning_source.value,
-        usage.service_tier,
+        _name(usage.service_tier),
     )
+
+
+def _name(said: str) -> str:
+    """What a provider calls something. A sentence is no name: it may repeat what it was asked."""
+    return said if len(said) <= LONGEST_NAME and not said.encode().translate(None, _NAMED) else "?"
 
 
 def _json(value: object) -> str:
