@@ -10,8 +10,10 @@ from router.classify.detector import SURE, Confirm, Detects, Form, Hit, Span
 
 MOST_CANDIDATES = 5_000
 """Looked at per form and text. What lies beyond counts as found: who writes more than that hides something."""
-_TOGETHER = 96
-"""Patterns in one automaton: more are faster on ordinary text, but need more memory."""
+_TOGETHER, _TOGETHER_IF_SHORT = 24, 96
+"""Patterns in one automaton: more are faster, but long hostile text makes a large one build a state a character."""
+_SHORT = 16_384
+"""Bytes of a text that can't."""
 _REACH = 64
 """Bytes of a candidate in which another may begin, should it be nothing itself."""
 _QUIET = re2.Options()
@@ -30,16 +32,15 @@ class Scanner:
 
     def __init__(self, detectors: Sequence[Detects]) -> None:
         forms = [_compiled(one, form) for one in detectors for form in one.forms]
-        shares = -(-len(forms) // _TOGETHER)
-        # dealt like cards, so that forms that look alike, which multiply each other's states, lie apart
-        self._shares = [_Share(forms[first::shares]) for first in range(shares)]
+        self._few, self._many = _dealt(forms, _TOGETHER_IF_SHORT), _dealt(forms, _TOGETHER)
 
     def scan(self, text: str) -> list[Hit]:
         """A lone surrogate is looked at as a question mark."""
         encoded = text.encode("utf-8", "replace")
         text = encoded.decode()
         place = Characters(text, encoded)
-        forms = [form for share in self._shares for form in share.present(encoded)]
+        shares = self._few if len(encoded) <= _SHORT else self._many
+        forms = [form for share in shares for form in share.present(encoded)]
         return [hit for form in forms for hit in form.hits(text, encoded, place)]
 
 
@@ -88,6 +89,12 @@ class _Share:
         if not matched:
             return self._forms
         return [self._forms[number] for number in sorted(matched)[:-1]] if len(matched) > 1 else ()
+
+
+def _dealt(forms: Sequence[_Compiled], most: int) -> list[_Share]:
+    """Like cards, so that forms that look alike, which multiply each other's states, lie apart."""
+    shares = -(-len(forms) // most)
+    return [_Share(forms[first::shares]) for first in range(shares)]
 
 
 def _compiled(detector: Detects, form: Form) -> _Compiled:
