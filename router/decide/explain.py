@@ -63,10 +63,10 @@ class Explained(Struct, frozen=True, kw_only=True):
 
 
 class Examined(Explained, frozen=True, kw_only=True):
-    """With the place of each finding: for who has the request anyway. Never kept."""
+    """With the place of each finding: for who has the request anyway. Never kept: one that was has none."""
 
-    findings: tuple[Finding, ...]
-    possible: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
+    possible: tuple[Finding, ...] = ()
     """Of them: those that count only because nobody was asked."""
 
 
