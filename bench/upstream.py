@@ -5,11 +5,11 @@
 
 import asyncio
 import sys
-from typing import cast
 
-import httptools
 import msgspec
 import uvloop
+
+from bench.requests import Requests
 
 CHUNKS = 40
 GAP_S = 0.002
@@ -82,35 +82,10 @@ _LAST_CHUNK = b"0\r\n\r\n"
 _ask = msgspec.json.Decoder(Ask).decode
 
 
-class Upstream(asyncio.Protocol):
+class Upstream(Requests):
     """One keep-alive connection. Requests are answered in turn; a client does not pipeline."""
 
-    transport: asyncio.Transport
-    url: bytes
-    body: list[bytes]
     left: list[bytes]
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.loop = asyncio.get_running_loop()
-        self.parser = httptools.HttpRequestParser(self)
-        self.timer: asyncio.TimerHandle | None = None
-
-    def data_received(self, data: bytes) -> None:
-        self.parser.feed_data(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-
-    def on_message_begin(self) -> None:
-        self.url, self.body = b"", []
-
-    def on_url(self, url: bytes) -> None:
-        self.url += url
-
-    def on_body(self, data: bytes) -> None:
-        self.body.append(data)
 
     def on_message_complete(self) -> None:
         if self.url != b"/v1/chat/completions":

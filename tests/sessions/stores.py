@@ -6,8 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-import redis
-
 from router.budget.redis import RedisBudgets
 from router.budget.redis.rebuild import Books
 from router.ledger.journal import SqliteJournal
@@ -16,10 +14,9 @@ from router.ledger.query import taints
 from router.ledger.write import LEASE_MS
 from router.sessions.redis import RedisSessions, hashes
 from router.sessions.sqlite import SqliteSessions
-from router.types.ids import new_id
 from router.types.secret import Secret
 from router.types.session import SessionStore
-from tests.budget.redis_process import shared_url
+from tests.budget.redis_process import redis_place
 
 
 class Maker(Protocol):
@@ -57,13 +54,8 @@ class Redis:
 
     name = "redis"
 
-    @contextmanager
-    def place(self) -> Iterator[str]:
-        url, tag = shared_url(), f"test-{new_id()}"
-        with TemporaryDirectory() as folder:
-            yield f"{url} {tag} {folder}/lowpass.db"
-        with redis.Redis.from_url(url) as client:
-            client.delete(*client.scan_iter(f"{{{tag}}}:*", count=10_000))
+    def place(self) -> AbstractContextManager[str]:
+        return redis_place()
 
     @asynccontextmanager
     async def opened(self, place: str) -> AsyncIterator[RedisSessions]:

@@ -1,9 +1,8 @@
 """Budgets in a real Redis server, with a SQLite ledger for their rows."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import redis
 
@@ -12,9 +11,8 @@ from router.budget.redis.rebuild import Books
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS
 from router.types.account import Amount
-from router.types.ids import new_id
 from router.types.secret import Secret
-from tests.budget.redis_process import shared_url
+from tests.budget.redis_process import redis_place
 from tests.ledger.books import rows
 
 
@@ -71,13 +69,8 @@ class Redis:
 
     name = "redis"
 
-    @contextmanager
-    def place(self) -> Iterator[str]:
-        url, tag = shared_url(), f"test-{new_id()}"
-        with TemporaryDirectory() as folder:
-            yield f"{url} {tag} {folder}/lowpass.db"
-        with redis.Redis.from_url(url) as client:
-            client.delete(*client.scan_iter(f"{{{tag}}}:*", count=10_000))
+    def place(self) -> AbstractContextManager[str]:
+        return redis_place()
 
     @asynccontextmanager
     async def opened(self, place: str) -> AsyncIterator[RedisOpened]:
