@@ -1,19 +1,28 @@
 """What was seen in a request."""
 
 from enum import StrEnum
+from typing import TypeAlias
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from router.types.request import Path
+
+Traits: TypeAlias = NDArray[np.float32]
 
 
 class Task(StrEnum):
     CHAT = "chat"
     CODE = "code"
     MATHS = "maths"
+    FACTUAL = "factual"
+    REASONING = "reasoning"
     EXTRACTION = "extraction"
     SUMMARY = "summary"
     TRANSLATION = "translation"
+    CLASSIFICATION = "classification"
+    CREATIVE = "creative"
     TOOL_USE = "tool_use"
     EMBEDDING = "embedding"
 
@@ -39,10 +48,22 @@ class Cause(Struct, frozen=True):
     count: int = 1
 
 
+class Reading(Struct, frozen=True, eq=False):
+    """What estimates go by: numbers of a request's text and form, from which no text can be read."""
+
+    traits: Traits
+    """A few components, each about -1 … 1; the first is 1."""
+    tasks: Traits
+    """How likely each `Task` is, in the order of the enumeration."""
+    work: float = 1.0
+    """How much more output than usual such a request needs, whoever answers."""
+
+
 class Classification(Struct, frozen=True, kw_only=True):
     """`data_class` is the highest of `classes`, and only its name in rows and replies: every class that was seen binds.
 
-    `difficulty` is 0 … 1. `findings` are for explaining and redacting; rows keep the causes, which count them.
+    `difficulty` is the share of usual targets that fail such a request, 0 … 1; `unfamiliarity` how far it is from
+    anything that estimates were built on, 0 … 1. `findings` are for explaining and redacting; rows keep the causes, which count them.
     """
 
     data_class: str
@@ -50,6 +71,9 @@ class Classification(Struct, frozen=True, kw_only=True):
     causes: tuple[Cause, ...] = ()
     difficulty: float
     task: Task
+    unfamiliarity: float = 1.0
+    reading: Reading | None = None
+    """None: nobody looked, as for embeddings."""
     findings: tuple[Finding, ...] = ()
     possible: tuple[Finding, ...] = ()
     """Hits that are only possible, of classes that nothing else gives: they count, for want of a no."""

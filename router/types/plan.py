@@ -58,6 +58,44 @@ class Dropped(Struct, frozen=True):
     detail: str
 
 
+class Weighed(Struct, frozen=True, kw_only=True):
+    """What was expected of one eligible target, and why it was or was not chosen. Money in USD, times in ms."""
+
+    target: str
+    p: float
+    p_sd: float
+    cost_usd: float
+    cost_p10: float
+    cost_p90: float
+    first_ms: float
+    total_ms: float
+    value: float | None = None
+    """What the strategy minimised (USD); None: it did not come to that."""
+    why: str
+    """A stable code: "chosen", "baseline", "dearer", "below_floor", "over_cost", "too_slow", "not_evident" …"""
+
+
+class Cascade(Struct, frozen=True):
+    """The first `levels` steps are asked one after the other until an answer passes; the rest are fallbacks."""
+
+    levels: int = 2
+
+
+class Vote(Struct, frozen=True):
+    """Up to `samples` answers of the first step, one after the other; as soon as two differ the next step is asked."""
+
+    samples: int = 3
+
+
+class Hedge(Struct, frozen=True):
+    """The second step is asked as well where the first has not begun to answer after `after_ms`."""
+
+    after_ms: int
+
+
+Tactic = Cascade | Vote | Hedge
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """Targets in the order in which they will be tried, and why the others are not among them."""
 
@@ -65,6 +103,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     strategy: str
     steps: tuple[Candidate, ...]
     dropped: tuple[Dropped, ...] = ()
+    weighed: tuple[Weighed, ...] = ()
+    """Every eligible target, where the strategy goes by forecasts."""
+    tactic: Tactic | None = None
+    """None: the first step that answers does."""
+    explored: str = ""
+    """"cheapest" or "best", where chance sent it there to keep the estimates honest."""
+    propensity: float = 1.0
+    """How likely it was that the first step came first."""
 
 
 class Decision(Struct, frozen=True, kw_only=True):
