@@ -1,0 +1,1 @@
+"""How well routing does on public outcomes of models: `lowpass bench routing`."""
