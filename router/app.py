@@ -35,6 +35,7 @@ from router.dispatch.opinion import Opinions
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ConfigError, Problem
+from router.estimate.forecast import Ignorance
 from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
 from router.ledger.instance import instance_secret
@@ -148,7 +149,13 @@ class Gateway:
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._door.withheld)
         self._alerts.adopt(config.budgets)
         books = Books(
-            self._journal, self._budgets, learned_from(self._ledger), self._telemetry, self._alerts.touch, self._breaker
+            self._journal,
+            self._budgets,
+            learned_from(self._ledger),
+            self._telemetry,
+            self._alerts.touch,
+            self._breaker,
+            Ignorance(),
         )
         self._pipeline = Pipeline(
             config,

@@ -1,6 +1,7 @@
 """Steps 3 to 5, pure: policy, request, health of the targets → a decision. `lowpass explain` calls it too."""
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 
 from msgspec import Struct
@@ -11,19 +12,23 @@ from router.config.config import Config, Route
 from router.decide.eligible import Gate
 from router.decide.health import Health
 from router.decide.in_force import InForce, in_force
-from router.decide.plan import plan
+from router.decide.plan import plan, weighed_plan, weighs
+from router.decide.recall import NEW, Progress
+from router.decide.situation import Situation
 from router.decide.strategies import Pinned
 from router.errors import ClientError
-from router.estimate.estimate import estimate
-from router.estimate.learn import Learned
+from router.estimate.estimate import estimate, per_choice
+from router.estimate.forecast import Forecaster
 from router.estimate.thinking import fits_thinking
 from router.refusals import unknown_model
 from router.screen import Screen, Screened
 from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
+from router.types.money import NANO_PER_USD, nano_from_usd
 from router.types.plan import Decision
 from router.types.request import NO_LIMITS, Caller, Request
 from router.types.secret import Secret
+from router.types.stakes import NO_STAKES, Stakes
 from router.types.target import Target
 
 _UNBOUND = Bound()
@@ -58,26 +63,72 @@ def choose(
     caller: Caller,
     screened: Screened,
     health: Health,
-    learned: Learned,
+    forecaster: Forecaster,
     draw: float,
     model: str = "",
+    progress: Progress = NEW,
 ) -> tuple[Decision, Gate]:
-    """Of a request that `check` let pass. `model`: a route that the policy sends it to in place of the one it names."""
+    """Of a request that `check` let pass. `model`: a route that the policy sends it to in place of the one it names.
+
+    `progress`: of its session.
+    """
     route, targets = rules.routes[model] if model else _route(rules, request.model, caller)
-    seen, now = screened.classification, now_ms()
-    within = partial(fits_thinking, learned=learned)
+    seen, now, strategy = screened.classification, now_ms(), route.strategy
+    within = partial(fits_thinking, learned=forecaster.learned)
     gate = Gate(request, caller, seen, rules.screen.guard, screened.redacted, now, health.resting, within)
-    estimates = partial(estimate, learned=learned, task=seen.task, at_ms=now)
-    chosen = plan(route.name, route.strategy, targets, gate, estimates, draw)
-    policy = rules.in_force.hash
-    return Decision(id=request.id, requested=request.model, policy=policy, classification=seen, plan=chosen), gate
+    estimates = partial(estimate, learned=forecaster.learned, task=seen.task, at_ms=now)
+    demands = rules.screen.guard.demands(seen.classes)
+    stakes = own_stakes(request).over(demands.stakes()).over(route.stakes)
+    if weighs(strategy):
+
+        def situation(eligible: tuple[Target, ...]) -> Situation:
+            cap = per_choice(request, demands.thinking_cap)
+            return Situation(
+                targets=eligible,
+                forecast=forecaster.forecast(eligible, request, seen, now, cap),
+                classification=seen,
+                stakes=stakes,
+                draw=draw,
+                last=progress.target,
+                stream=request.stream,
+                spent_usd=progress.spent / NANO_PER_USD,
+                calls=progress.calls,
+                elapsed_ms=now - progress.at_ms if progress.calls else 0.0,
+            )
+
+        chosen = weighed_plan(route.name, strategy, targets, gate, estimates, situation, route.exploration, draw)
+    else:
+        chosen = plan(route.name, strategy, targets, gate, estimates, draw)
+    decision = Decision(
+        id=request.id,
+        requested=request.model,
+        policy=rules.in_force.hash,
+        classification=seen,
+        plan=chosen,
+        stakes=stakes,
+    )
+    return decision, gate
+
+
+def own_stakes(request: Request) -> Stakes:
+    """What the request itself says."""
+    limits = request.limits
+    if limits is NO_LIMITS:
+        return NO_STAKES
+    return Stakes(
+        failure_cost_usd=limits.failure_cost_usd,
+        min_pass_rate=limits.min_pass_rate,
+        max_cost_usd=None if limits.budget_nano is None else limits.budget_nano / NANO_PER_USD,
+        deadline_ms=limits.deadline_ms,
+    )
 
 
 def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child]) -> Bound:
     """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
     and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
     limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
-    if not (rules.pots.budgets or children) and limits is NO_LIMITS and requirements.thinking_cap is None:
+    free = limits is NO_LIMITS and requirements.thinking_cap is None and decision.stakes.max_cost_usd is None
+    if free and not (rules.pots.budgets or children):
         return _UNBOUND
     charged = Charged(
         request_id=request.id,
@@ -96,7 +147,11 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
     thinking = [limits.thinking_budget, requirements.thinking_cap, *[budget.thinking_cap for budget in binds]]
     return Bound(
         accounts=tuple(accounts),
-        caps=(*_asked(request), *[_cap(budget) for budget in binds if budget.caps(charged) and not budget.soft]),
+        caps=(
+            *_asked(request),
+            *_most(decision.stakes),
+            *[_cap(budget) for budget in binds if budget.caps(charged) and not budget.soft],
+        ),
         thinking=min([cap for cap in thinking if cap is not None], default=None),
     )
 
@@ -117,6 +172,14 @@ def _asked(request: Request) -> tuple[Account, ...]:
     nano = request.limits.budget_nano
     name = "x-lowpass-budget-usd"
     return () if nano is None else (Account(id=name, budget=name, scope="request", limit=nano),)
+
+
+def _most(stakes: Stakes) -> tuple[Account, ...]:
+    """What is expected to cost no more may still turn out to: the hold sees to it."""
+    if stakes.max_cost_usd is None:
+        return ()
+    nano = nano_from_usd(Decimal(repr(stakes.max_cost_usd)))
+    return (Account(id="max_cost_usd", budget="max_cost_usd", scope="request", limit=nano),)
 
 
 def _cap(budget: Budget) -> Account:

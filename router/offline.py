@@ -12,6 +12,7 @@ from router.choose import check, choose, index
 from router.classify.deep.process import Reader
 from router.decide.explain import Examined, examine
 from router.decide.health import Health
+from router.estimate.forecast import Forecaster, Ignorance
 from router.estimate.learn import Learned
 from router.ledger.journal import SqliteJournal
 from router.report.budgets import budgets as pots
@@ -44,12 +45,14 @@ def budget_report(settings: Settings) -> Report:
 
 def explain_request(path: Path, body: bytes) -> Examined:
     """Steps 3–5 on one chat request, with every target in good health. Raises `ClientError` and `ConfigError`."""
-    rules = index(load_policy(path, unlaunched(path)), Secret(new_id()))
+    config = load_policy(path, unlaunched(path))
+    rules = index(config, Secret(new_id()))
+    forecaster = Forecaster(tuple(config.targets.values()), Learned(), Ignorance())
     request = parse(Endpoint.CHAT, new_id(), body, ())
     draw = random()  # noqa: S311 - a share of traffic
     check(rules, request, OPEN)
     screened = asyncio.run(_screened(rules.screen, request))
-    decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), Learned(), draw)
+    decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), forecaster, draw)
     return examine(decision)
 
 

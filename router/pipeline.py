@@ -10,12 +10,14 @@ from router.config.config import Config
 from router.decide.eligible import Gate
 from router.decide.explain import encode, explain
 from router.decide.health import Health
+from router.decide.recall import NEW
 from router.dispatch.cut import STOPPED
 from router.dispatch.errand import Errand
 from router.dispatch.fold import said
 from router.dispatch.stream import CLIENT_GONE, forward
 from router.dispatch.walk import Answered, Dispatcher, Opened
 from router.errors import ClientError, UpstreamFailure
+from router.estimate.forecast import Forecaster
 from router.ledger.policies import adopted
 from router.ledger.write import record
 from router.refusals import budget_exceeded, loop_detected, no_target, store_down, unknown_budget, upstream_failed
@@ -27,6 +29,8 @@ from router.types.failure import ErrorKind
 from router.types.plan import Decision, Plan
 from router.types.request import Caller, Request
 from router.types.served import Served, Translation
+from router.types.session import session_key
+from router.types.stakes import Stakes
 from router.types.store import StoreUnavailable
 from router.types.usage import Usage
 from router.usage_json import usage_json
@@ -42,6 +46,7 @@ class Pipeline:
 
     def adopt(self, config: Config) -> None:
         self.rules: Rules = index(config, self._sources.secret)
+        self._forecaster = Forecaster(tuple(config.targets.values()), self._books.learned, self._books.rates)
         policy = self.rules.in_force
         adopted(self._books.journal, policy.hash, now_ms(), policy.document)
 
@@ -58,7 +63,7 @@ class Pipeline:
         rules, settlement = self.rules, Settlement(self._books, request, caller)
         children = await self._children(rules, request, caller)
         decision, gate, plan = await self._pay(rules, request, caller, settlement, children)
-        errand = Errand(request, plan, gate, settlement.purse, _deadline(request))
+        errand = Errand(request, plan, gate, settlement.purse, _deadline(decision.stakes))
         answer = await self._dispatch(errand, settlement)
         if isinstance(answer, Opened):
             return self._stream(decision, errand, settlement, answer, translation)
@@ -72,7 +77,9 @@ class Pipeline:
         self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
     ) -> tuple[Decision, Gate]:
         draw = random()  # noqa: S311 - a share of traffic
-        return choose(rules, request, caller, screened, self.health, self._books.learned, draw, route)
+        session = request.limits.session
+        progress = self._books.recall.of(session_key(caller.id, session)) if session else NEW
+        return choose(rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
 
     async def _children(self, rules: Rules, request: Request, caller: Caller) -> list[Child]:
         """The budgets that were split off, of those that request and key name. Raises `ClientError`."""
@@ -200,6 +207,6 @@ def _unserved(request: Request, decision: Decision, health: Health) -> ClientErr
     return no_target(decision.plan, decision.classification.data_class, health.resting)
 
 
-def _deadline(request: Request) -> float | None:
-    limit = request.limits.deadline_ms
+def _deadline(stakes: Stakes) -> float | None:
+    limit = stakes.deadline_ms
     return None if limit is None else clock_ms() + limit

@@ -6,12 +6,14 @@ from contextlib import suppress
 
 from router.budget.loops.breaker import Breaker
 from router.decide.health import SUSPENSION_S
+from router.decide.recall import Recall
 from router.dispatch.cut import finish
 from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
 from router.dispatch.stream import CLIENT_GONE
 from router.dispatch.walk import Opened
 from router.errors import TABLE, ClientError
+from router.estimate.forecast import Rates
 from router.estimate.learn import Learned
 from router.ledger.incident import region_mismatches
 from router.ledger.write import Outcome, birth, reroute, settle
@@ -25,6 +27,7 @@ from router.types.journal import Journal, LedgerUnavailable
 from router.types.plan import Decision, Plan
 from router.types.request import Caller, Endpoint, Request
 from router.types.served import Translation
+from router.types.session import session_key
 from router.types.store import BudgetStore, StoreUnavailable
 from router.types.usage import Usage
 from router.usage_json import usage_json
@@ -46,9 +49,10 @@ class Books:
         telemetry: Telemetry,
         touch: Callable[[Account], object],
         breaker: Breaker,
+        rates: Rates,
     ) -> None:
         self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
-        self.touch, self.breaker, self.room = touch, breaker, Room()
+        self.touch, self.breaker, self.room, self.rates, self.recall = touch, breaker, Room(), rates, Recall()
         """`touch` hears of every account that is charged."""
 
     async def durable(self) -> None:
@@ -148,7 +152,10 @@ class Settlement:
             settle(books.journal, self._request.id, self._outcome(status, error, cost, overrun))
             region_mismatches(books.journal, purse.attempts, now_ms(), SUSPENSION_S)
             books.telemetry.settled(self._route, status, purse.attempts)
-            sent = bool(purse.attempts)
+            sent, session = bool(purse.attempts), self._request.limits.session
+            if session:
+                answered = next((one.target.id for one in reversed(purse.attempts) if one.outcome == "ok"), "")
+                books.recall.note(session_key(self._caller.id, session), answered, cost, now_ms())
             books.breaker.settled(self._request, self._caller, cost=cost, sent=sent, answer=self.answer)
             if overrun:
                 books.learned.overrun(purse.attempts[-1].target.id)

@@ -77,6 +77,20 @@ def _usd(name: str, value: str) -> int:
     return nano_from_usd(amount)
 
 
+def _price(name: str, value: str) -> float:
+    return _usd(name, value) * 1e-9
+
+
+def _share(name: str, value: str) -> float:
+    try:
+        share = float(value)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise _wrong(name, "send a share above 0 and below 1, such as 0.9.")
+    return share
+
+
 def _flag(name: str, value: str) -> bool:
     if value not in ("0", "1"):
         raise _wrong(name, "send 1 or 0.")
@@ -97,6 +111,8 @@ _HEADERS: dict[bytes, tuple[str, Callable[[str, str], Any]]] = {
     b"budget-usd": ("budget_nano", _usd),
     b"thinking-budget": ("thinking_budget", _count),
     b"deadline-ms": ("deadline_ms", _positive),
+    b"failure-cost-usd": ("failure_cost_usd", _price),
+    b"min-pass-rate": ("min_pass_rate", _share),
     b"tags": ("tags", _tags),
     b"explain": ("explain", _flag),
 }

@@ -8,7 +8,9 @@ from msgspec import Struct
 from router.budget.budget import Budget
 from router.budget.loops.loops import Loops
 from router.config.policy import Sensitivity
+from router.decide.experiment import NO_EXPLORATION, Exploration
 from router.decide.strategies import Strategy
+from router.types.stakes import NO_STAKES, Stakes
 from router.types.target import Licence, Model, Provider, Target
 
 
@@ -28,6 +30,8 @@ class Catalog(Protocol):
 class Route(Struct, frozen=True):
     name: str
     strategy: Strategy
+    stakes: Stakes = NO_STAKES
+    exploration: Exploration = NO_EXPLORATION
 
 
 class Config(Struct, frozen=True, kw_only=True):

@@ -19,9 +19,11 @@ from router.budget.budget import Budget
 from router.budget.loops.loops import Loops
 from router.classify.sensitivity import Detector
 from router.config.price_row import Date, PriceRow
+from router.decide.experiment import NO_EXPLORATION, Exploration
 from router.decide.requirements import Requirements
 from router.decide.strategies import Strategy
 from router.types.request import Modality
+from router.types.stakes import Stakes
 from router.types.target import Capability, Contract
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
@@ -122,10 +124,32 @@ class TargetRow(Part):
     headers: dict[HeaderName, HeaderValue] = {}
     timeouts: TimeoutsRow = TimeoutsRow()
     retries: int = Field(1, ge=0, le=10, description="Further tries at this target.")
+    hourly_usd: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="What its machine costs: estimates divide it by the throughput."
+    )
+
+
+Usd = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
 class RouteRow(Part):
+    """What is at stake may also be said by classes and by requests themselves."""
+
     strategy: Strategy
+    failure_cost_usd: Usd | None = Field(None, description="What a wrong answer costs its user.")
+    min_pass_rate: Share | None = Field(None, description="Targets less likely to be right are not chosen.")
+    max_cost_usd: Usd | None = Field(None, description="What one answer may cost at most.")
+    deadline_ms: Milliseconds | None = Field(None, description="Within which an answer is worth something.")
+    exploration: Exploration = NO_EXPLORATION
+
+    def stakes(self) -> Stakes:
+        return Stakes(
+            failure_cost_usd=self.failure_cost_usd,
+            min_pass_rate=self.min_pass_rate,
+            max_cost_usd=self.max_cost_usd,
+            deadline_ms=self.deadline_ms,
+        )
 
 
 class Unscannable(Part):

@@ -50,6 +50,7 @@ class TargetBuilder:
             terms=terms(self._source, (*loc, "terms"), row.terms, provider),
             timeouts=_timeouts(row.timeouts),
             retries=row.retries,
+            hourly_usd=row.hourly_usd,
         )
 
     def _report(self, loc: Loc, what: str, remedy: str) -> None:

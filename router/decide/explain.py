@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 
 import msgspec
+import numpy as np
 from msgspec import Raw, Struct, structs
 
-from router.types.classification import Cause, Classification, Finding, Task
+from router.types.classification import Cause, Classification, Finding, Task, Traits
 from router.types.money import usd_json
-from router.types.plan import Candidate, Decision, Dropped
+from router.types.plan import Candidate, Decision, Dropped, Tactic, Weighed
 from router.types.request import Path
+from router.types.stakes import NO_STAKES, Stakes
 
 encode = msgspec.json.encode
 
@@ -31,6 +33,9 @@ class Seen(Struct, frozen=True, kw_only=True):
     causes: tuple[Cause, ...]
     task: Task
     difficulty: float
+    unfamiliarity: float
+    traits: bytes = b""
+    """`Reading.traits` × 127, a signed byte each (in JSON as base64): what outcomes are learned on."""
 
 
 class Considered(Struct, frozen=True):
@@ -48,8 +53,9 @@ class Considered(Struct, frozen=True):
     max_output: int
 
 
-class Explained(Struct, frozen=True, kw_only=True):
-    """`considered` is in the order of the attempts; the first is the choice."""
+class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`considered` is in the order of the attempts; the first is the choice. `weighed`: every eligible target, and why
+    it was not chosen, where the strategy goes by forecasts."""
 
     id: str
     requested: str
@@ -60,6 +66,11 @@ class Explained(Struct, frozen=True, kw_only=True):
     chosen: str | None
     considered: tuple[Considered, ...]
     dropped: tuple[Dropped, ...]
+    weighed: tuple[Weighed, ...] = ()
+    stakes: Stakes = NO_STAKES
+    tactic: Tactic | None = None
+    explored: str = ""
+    propensity: float = 1.0
 
 
 class Examined(Explained, frozen=True, kw_only=True):
@@ -82,6 +93,11 @@ def explain(decision: Decision) -> Explained:
         chosen=plan.steps[0].target.id if plan.steps else None,
         considered=tuple(map(_considered, plan.steps)),
         dropped=plan.dropped,
+        weighed=plan.weighed,
+        stakes=decision.stakes,
+        tactic=plan.tactic,
+        explored=plan.explored,
+        propensity=plan.propensity,
     )
 
 
@@ -101,7 +117,14 @@ def _seen(seen: Classification) -> Seen:
         causes=seen.causes,
         task=seen.task,
         difficulty=seen.difficulty,
+        unfamiliarity=seen.unfamiliarity,
+        traits=b"" if seen.reading is None else quantised(seen.reading.traits),
     )
+
+
+def quantised(traits: Traits) -> bytes:
+    """Each about -1 … 1 → a signed byte each."""
+    return np.clip(np.rint(traits * 127), -127, 127).astype(np.int8).tobytes()
 
 
 def _known(path: Path) -> Path:

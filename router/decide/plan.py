@@ -1,12 +1,21 @@
 """Eligible targets and their estimates → the order in which they are tried."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from typing_extensions import TypeIs
+
 from router.decide.eligible import Gate, must_redact, refusal
+from router.decide.experiment import Exploration, explore
+from router.decide.situation import Ranks, Situation
 from router.types.plan import Candidate, Dropped, Estimate, Plan
 from router.types.request import Request
 from router.types.target import Target
+
+MOST_STEPS = 4
+"""Targets that are tried, of those that were weighed: a request that fails so often is not helped by one more."""
+Estimates = Callable[[Target, Request], Estimate]
+Situations = Callable[[tuple[Target, ...]], Situation]
 
 
 class Orders(Protocol):
@@ -18,23 +27,69 @@ class Orders(Protocol):
     def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]: ...
 
 
+def weighs(strategy: Orders | Ranks) -> TypeIs[Ranks]:
+    """It goes by forecasts."""
+    return hasattr(strategy, "rank")
+
+
 def plan(
     route: str,
     strategy: Orders,
     targets: Iterable[Target],
     gate: Gate,
-    estimate: Callable[[Target, Request], Estimate],
+    estimate: Estimates,
     draw: float,
 ) -> Plan:
     """Pure: `draw`, uniform in [0, 1), is the only chance in it."""
-    candidates: list[Candidate] = []
+    eligible, dropped = sift(targets, gate)
+    steps = strategy.order(_candidates(eligible, gate, estimate), draw)
+    return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
+
+
+def weighed_plan(
+    route: str,
+    strategy: Ranks,
+    targets: Iterable[Target],
+    gate: Gate,
+    estimate: Estimates,
+    situation: Situations,
+    exploration: Exploration,
+    draw: float,
+) -> Plan:
+    """Pure. The tokens and holds of the steps alone are worked out: the forecast covers the others."""
+    eligible, dropped = sift(targets, gate)
+    if not eligible:
+        return Plan(route=route, strategy=strategy.kind, steps=(), dropped=dropped)
+    seen = situation(eligible)
+    ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw)
+    steps = _candidates([eligible[at] for at in ranked.order[:MOST_STEPS]], gate, estimate)
+    return Plan(
+        route=route,
+        strategy=strategy.kind,
+        steps=steps,
+        dropped=dropped,
+        weighed=ranked.weighed,
+        tactic=ranked.tactic,
+        explored=arm,
+        propensity=likely,
+    )
+
+
+def sift(targets: Iterable[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
+    """Who may and can serve, and why the others may not or can't."""
+    eligible: list[Target] = []
     dropped: list[Dropped] = []
     for target in targets:
         reason = refusal(target, gate)
         if reason is None:
-            redacted = gate.redacted is not None and must_redact(target, gate)
-            candidates.append(Candidate(target, estimate(target, gate.request), redacted))
+            eligible.append(target)
         else:
             dropped.append(reason)
-    steps = strategy.order(tuple(candidates), draw)
-    return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=tuple(dropped))
+    return tuple(eligible), tuple(dropped)
+
+
+def _candidates(targets: Sequence[Target], gate: Gate, estimate: Estimates) -> tuple[Candidate, ...]:
+    redacts = gate.redacted is not None
+    return tuple(
+        Candidate(target, estimate(target, gate.request), redacts and must_redact(target, gate)) for target in targets
+    )

@@ -5,7 +5,10 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from router.types.stakes import Stakes
+
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 Word = Annotated[str, Field(min_length=1)]
 
 
@@ -72,6 +75,14 @@ class Requirements(BaseModel):
     redact: Redact = Redact.NEVER
     redacted_to: str | None = Field(None, description="The class that is left once findings are replaced.")
     thinking_cap: Annotated[int, Field(ge=0)] | None = Field(None, description="Thinking tokens of each request.")
+    failure_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="What a wrong answer costs, in place of the route's."
+    )
+    min_pass_rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(None, description="In place of the route's.")
+    max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="In place of the route's."
+    )
+    deadline_ms: Annotated[int, Field(gt=0)] | None = Field(None, description="In place of the route's.")
 
     def joined(self, other: "Requirements") -> "Requirements":
         """What both demand. Names that one list leaves to choose from are those that both have."""
@@ -87,6 +98,18 @@ class Requirements(BaseModel):
             licence=self.licence.joined(other.licence),
             redact=max(self.redact, other.redact, key=tuple(Redact).index),
             thinking_cap=_least(self.thinking_cap, other.thinking_cap),
+            failure_cost_usd=_most(self.failure_cost_usd, other.failure_cost_usd),
+            min_pass_rate=_most(self.min_pass_rate, other.min_pass_rate),
+            max_cost_usd=_least(self.max_cost_usd, other.max_cost_usd),
+            deadline_ms=_least(self.deadline_ms, other.deadline_ms),
+        )
+
+    def stakes(self) -> Stakes:
+        return Stakes(
+            failure_cost_usd=self.failure_cost_usd,
+            min_pass_rate=self.min_pass_rate,
+            max_cost_usd=self.max_cost_usd,
+            deadline_ms=self.deadline_ms,
         )
 
     def _excludes(self, other: "Requirements") -> bool:
@@ -108,8 +131,12 @@ def _apart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return bool(one and other) and not set(one) & set(other)
 
 
-def _least(one: int | None, other: int | None) -> int | None:
+def _least(one: N | None, other: N | None) -> N | None:
     return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _most(one: float | None, other: float | None) -> float | None:
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 def _all(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:

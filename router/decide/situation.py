@@ -27,7 +27,11 @@ class Situation(Struct, frozen=True, kw_only=True, eq=False):
     """The route has verifiers: a wrong answer can be told from a right one before the client gets it."""
     stream: bool = False
     spent_usd: float = 0.0
-    """By this session so far."""
+    """By this session so far …"""
+    calls: int = 0
+    """… in so many requests …"""
+    elapsed_ms: float = 0.0
+    """… since its first one."""
 
 
 class Ranked(NamedTuple):

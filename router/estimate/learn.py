@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from router.estimate.latency import Pace
 from router.estimate.window import Window
 from router.types.classification import Task
 
@@ -57,6 +58,11 @@ class Seen(Struct, frozen=True, kw_only=True):
     """`Estimate.input_rough`."""
     output_bytes: int = 0
     """Of the stream, thoughts included, where all of it was seen."""
+    first_ms: int | None = None
+    """Of a stream."""
+    total_ms: int = 0
+    ended_ms: int = 0
+    """When (Unix)."""
     cut: bool = False
     """By a cap, the budget, a fault or the client: the answer would have been at least so long."""
 
@@ -122,6 +128,7 @@ class Learned:
         self._cells: dict[tuple[str, str, str], _Cell] = {}
         self._inputs: dict[tuple[str, str], Window] = {}
         self._bytes: dict[str, Window] = {}
+        self._paces: dict[str, Pace] = {}
         self._margins: dict[str, float] = {}
         self._recalled: dict[str, dict[Hashable, Any]] = {}
         self._news: dict[str, int] = {}
@@ -141,10 +148,17 @@ class Learned:
             _window(self._inputs, (seen.target, seen.script)).add(ratio)
         if seen.output_bytes and seen.output:
             _window(self._bytes, seen.target).add(seen.output_bytes * MILLE // seen.output)
+        if seen.output:
+            pace = self._paces.setdefault(seen.target, Pace())
+            pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=seen.output, ended_ms=seen.ended_ms)
 
     def overrun(self, target: str) -> None:
         """An attempt cost more than was held: its target's bounds are widened for a while."""
         self._margins[target] = min(MOST_MARGIN, self.margin(target) * OVERRUN)
+
+    def pace(self, target: str) -> Pace:
+        """How quick it was; as nobody in particular before anything was seen."""
+        return self._paces.get(target) or Pace()
 
     def margin(self, target: str) -> float:
         """Factor on every bound of the target."""

@@ -50,7 +50,7 @@ def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
     dense, context = request.dense_bytes, target.model.context
     words, kind = request.prompt_bytes - dense, script(request)
     media = media_tokens(target, request) if kind.endswith(MEDIA) else 0
-    rough = 1 + (words * TYPICAL[0] + dense * TYPICAL[1]) // 100 + media
+    rough = roughly(request) + media
     likely = ceiling = (words * MOST[0] + dense * MOST[1]) // 100 + TEMPLATE_TOKENS + media
     ratio = learned.input(target.id, kind, INPUT_SHARE)
     if not media:  # small images say nothing of the next one
@@ -58,6 +58,12 @@ def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
     bound = int(min(likely, ceiling) * learned.margin(target.id))
     tokens = leaning(ratio.mean * rough // MILLE, ratio.seen, rough)
     return Prompt(kind, rough, min(tokens, context), min(bound, max(context, TEMPLATE_TOKENS) * request.prompts))
+
+
+def roughly(request: Request) -> int:
+    """Of its text, for any target."""
+    dense = request.dense_bytes
+    return 1 + ((request.prompt_bytes - dense) * TYPICAL[0] + dense * TYPICAL[1]) // 100
 
 
 def media_tokens(target: Target, request: Request) -> int:

@@ -26,3 +26,6 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     """Expected time until the first byte of the answer's body."""
     total_ms: Vector
     total_p90_ms: Vector
+    usual_p: Vector
+    """The pass rate over all of its traffic: what a fixed choice would go by."""
+    usual_cost_usd: Vector

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from router.types.account import Amount
 from router.types.classification import Classification, Task
+from router.types.stakes import NO_STAKES, Stakes
 from router.types.target import Target
 
 
@@ -58,7 +59,7 @@ class Dropped(Struct, frozen=True):
     detail: str
 
 
-class Weighed(Struct, frozen=True, kw_only=True):
+class Weighed(Struct, frozen=True):
     """What was expected of one eligible target, and why it was or was not chosen. Money in USD, times in ms."""
 
     target: str
@@ -69,25 +70,26 @@ class Weighed(Struct, frozen=True, kw_only=True):
     cost_p90: float
     first_ms: float
     total_ms: float
-    value: float | None = None
-    """What the strategy minimised (USD); None: it did not come to that."""
+    value: float
+    """What the strategy minimised (USD)."""
     why: str
-    """A stable code: "chosen", "baseline", "dearer", "below_floor", "over_cost", "too_slow", "not_evident" …"""
+    """A stable code: "chosen", "kept" (the session's), "baseline", "dearer", "not_evident", "below_floor", "over_cost",
+    "too_slow"."""
 
 
-class Cascade(Struct, frozen=True):
+class Cascade(Struct, frozen=True, tag="cascade"):
     """The first `levels` steps are asked one after the other until an answer passes; the rest are fallbacks."""
 
     levels: int = 2
 
 
-class Vote(Struct, frozen=True):
+class Vote(Struct, frozen=True, tag="vote"):
     """Up to `samples` answers of the first step, one after the other; as soon as two differ the next step is asked."""
 
     samples: int = 3
 
 
-class Hedge(Struct, frozen=True):
+class Hedge(Struct, frozen=True, tag="hedge"):
     """The second step is asked as well where the first has not begun to answer after `after_ms`."""
 
     after_ms: int
@@ -122,3 +124,5 @@ class Decision(Struct, frozen=True, kw_only=True):
     """Hash of the policy file in force."""
     classification: Classification
     plan: Plan
+    stakes: Stakes = NO_STAKES
+    """Of the route, its classes and the request, joined."""

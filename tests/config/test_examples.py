@@ -14,6 +14,7 @@ from router.api.parse import parse
 from router.choose import choose, index
 from router.config import Sensitivity, load
 from router.decide.health import Health
+from router.estimate.forecast import Forecaster, Ignorance
 from router.estimate.learn import Learned
 from router.types.plan import Candidate, Decision, Dropped
 from router.types.request import Endpoint
@@ -55,7 +56,8 @@ def decide(path: Path, request: str) -> Decision:
     rules = index(load(path, CATALOG, ENVIRON, ENGINES), Secret("test"))
     asked = parse(Endpoint.CHAT, "r", body, headers)
     screened = rules.screen.alone(asked, OPEN)
-    return choose(rules, asked, OPEN, screened, Health(time.monotonic), Learned(), 0.5)[0]
+    forecaster = Forecaster(tuple(rules.config.targets.values()), Learned(), Ignorance())
+    return choose(rules, asked, OPEN, screened, Health(time.monotonic), forecaster, 0.5)[0]
 
 
 def _names(words: object) -> str:

@@ -30,6 +30,7 @@ from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.estimate import estimate
+from router.estimate.forecast import Ignorance
 from router.estimate.learn import Learned
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS
@@ -132,7 +133,7 @@ class Play:
         self.alerts = Alerts(universe.budgets, _claimed(set()), self.webhooks.post, self.door.withheld)
         config = world.configs[0]
         breaker = Breaker(config.loops, now_ms, universe.journal)
-        books = Books(universe.journal, universe.budgets, Learned(), Telemetry(), self.alerts.touch, breaker)
+        books = Books(universe.journal, universe.budgets, Learned(), Telemetry(), self.alerts.touch, breaker, Ignorance())
         dispatcher = Dispatcher(_ADAPTERS, self.door, self.health)
         self.pipeline = Planner(world, config, books, universe.sources, dispatcher, self.health)
         self._tainted: dict[tuple[str, str], tuple[frozenset[str], frozenset[str]]] = {}

@@ -1,0 +1,43 @@
+"""A small share of the traffic for the cheapest and for the best target: it keeps the estimates honest.
+
+Source: boundary-guided routing (arXiv 2602.21227): both ends of what routing can do, for ever and without bias.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from router.decide.situation import Ranked, Situation
+
+_BARRED = ("over_cost", "too_slow")
+"""Not even for an experiment."""
+
+
+class Exploration(BaseModel):
+    """`share` of the requests is split evenly between the two ends."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    share: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] = 0.0
+
+
+NO_EXPLORATION = Exploration()
+
+
+def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> tuple[Ranked, str, float]:
+    """What is tried, which end it is for ("cheapest", "best" or ""), and how likely this first target was.
+
+    `draw`: uniform in [0, 1), apart from the strategy's own.
+    """
+    allowed = np.array([one.why not in _BARRED for one in ranked.weighed])
+    if share <= 0 or not allowed.any():
+        return ranked, "", 1.0
+    cheapest = int(np.where(allowed, situation.forecast.cost_usd, np.inf).argmin())
+    best = int(np.where(allowed, situation.forecast.p, -np.inf).argmax())
+    ends = {"cheapest": cheapest, "best": best}
+    arm = "cheapest" if draw < share / 2 else "best" if draw < share else ""
+    first = ends[arm] if arm else ranked.order[0]
+    likely = sum(share / 2 for end in ends.values() if end == first) + (1 - share) * (ranked.order[0] == first)
+    if not arm:
+        return ranked, "", likely
+    return Ranked([first, *(at for at in ranked.order if at != first)], ranked.weighed), arm, likely

@@ -1,0 +1,45 @@
+"""The target of the lowest expected cost of a right answer, at the user's own price of a wrong one."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from router.decide.situation import Ranked, Situation
+from router.decide.weigh import Worth, excluded, weighed, worth
+
+Caution = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+
+
+class CostOfPass(BaseModel):
+    """Minimises cost + failure cost × (1 − p); without a price of failure, cost ÷ p above the floor.
+
+    The baseline, the best single target for all of the traffic, stays unless another is better by `caution` standard
+    deviations of what is not known. Targets within `sticky` of the one that served the session before don't replace it.
+    Source of the ratio: Cost-of-Pass (arXiv 2504.13359); of the price of failure: its correction for one-shot traffic.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["cost_of_pass"]
+    targets: tuple[str, ...] = Field(min_length=1)
+    caution: Caution = 0.5
+    sticky: Annotated[float, Field(ge=0, le=1)] = 0.05
+
+    def names(self) -> tuple[str, ...]:
+        return self.targets
+
+    def rank(self, situation: Situation) -> Ranked:
+        out = excluded(situation, self.caution)
+        found = worth(situation, out, self.caution)
+        chosen = self._kept(situation, found)
+        # What is out comes last of all: it is there for when nobody else answers.
+        rank = np.lexsort((found.value, found.out, np.arange(len(found.value)) != chosen))
+        return Ranked(rank.tolist(), weighed(situation, found, chosen))
+
+    def _kept(self, situation: Situation, found: Worth) -> int:
+        """The one that served the session before, while nobody is better by more than a trifle."""
+        last = next((at for at, one in enumerate(situation.targets) if one.id == situation.last), None)
+        if last is None or found.out[last] or found.best == last:
+            return found.best
+        better = found.value[last] - found.value[found.best]
+        return last if better <= self.sticky * found.value[last] else found.best

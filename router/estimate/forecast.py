@@ -1,0 +1,189 @@
+"""All targets of a route at once: what an answer of each would cost, how long it takes, how likely it is right."""
+
+from collections.abc import Sequence
+from math import log
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from router.estimate.latency import Z90
+from router.estimate.learn import MILLE, Kind, Learned, leaning
+from router.estimate.size import usual
+from router.estimate.terms import terms
+from router.estimate.thinking import Rung, rungs
+from router.estimate.tokens import INPUT_SHARE, MEDIA, prompt, roughly, script
+from router.types.classification import Classification, Task
+from router.types.forecast import Forecast, Vector
+from router.types.money import NANO_PER_USD, UNITS_PER_RATE
+from router.types.price import WORST_CASE
+from router.types.request import Endpoint, Request
+from router.types.target import Target
+
+PRIOR_SPREAD = 0.87
+"""Standard deviation of the logarithm of output tokens, given the text: a text predicts cost within a factor of 1.8 at
+the median (public outcomes with true tokens)."""
+LEAST_SPREAD = 0.2
+"""The same prompt twice: a factor of 1.13 to 1.17 at the median, more at the tails."""
+FRESH_MS = 1_000
+"""What is known of tokens and paces is read again after so long."""
+LONG_BYTES = 131_072
+"""From here on a prompt may reach a dearer size tier, so its own size decides over its rates."""
+MOST_KNOWN = 256
+"""Kinds of work remembered: efforts and caps are the clients' own words."""
+Index = NDArray[np.intp]
+
+
+class Rates(Protocol):
+    """Whoever knows how likely each target is right."""
+
+    def expect(self, seen: Classification, at: Index) -> tuple[Vector, Vector]:
+        """Mean and standard deviation, for the targets with these indexes."""
+        ...
+
+    def usual(self, at: Index) -> Vector:
+        """Mean over all traffic."""
+        ...
+
+
+class Ignorance:
+    """Nothing is known of anybody."""
+
+    def expect(self, seen: Classification, at: Index) -> tuple[Vector, Vector]:
+        return np.full(len(at), 0.6), np.full(len(at), 0.25)
+
+    def usual(self, at: Index) -> Vector:
+        return np.full(len(at), 0.6)
+
+
+class _Work(NamedTuple):
+    """What tokens and rates hang on, besides the target. `size`: input tokens, where they decide over the rates."""
+
+    task: Task
+    effort: str
+    cap: int | None
+    script: str
+    tier: str
+    size: int
+
+
+class _Known(Struct, frozen=True, eq=False):
+    """Of one kind of work, for every target. Tokens of one choice, money in USD per token, times in ms."""
+
+    at_ms: int
+    sent: Vector
+    """Input tokens ÷ the rough count."""
+    output: Vector
+    thinking: Vector
+    spread: Vector
+    rate_in: Vector
+    rate_out: Vector
+    rate_thinking: Vector
+    first_ms: Vector
+    each_ms: Vector
+    each_sd: Vector
+
+
+class Forecaster:
+    """Of one policy's targets. `learned` and `rates` outlive it."""
+
+    def __init__(self, targets: Sequence[Target], learned: Learned, rates: Rates) -> None:
+        self._targets, self.learned, self._rates = tuple(targets), learned, rates
+        self._at = {target.id: at for at, target in enumerate(self._targets)}
+        self._most = np.array([target.model.max_output for target in self._targets], dtype=np.float64)
+        self._known: dict[_Work, _Known] = {}
+
+    def forecast(
+        self, targets: Sequence[Target], request: Request, seen: Classification, at_ms: int, cap: int | None = None
+    ) -> Forecast:
+        """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of."""
+        at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
+        known, work = self._of(request, seen.task, cap, at_ms), seen.reading.work if seen.reading else 1.0
+        bound, choices = self._bound(request, at), request.choices
+        output = np.minimum(known.output[at] * work, bound) * choices
+        thinking = np.minimum(known.thinking[at] * work, output)
+        fixed = self._input(targets, request, known.sent[at]) * known.rate_in[at]
+        out = (output - thinking) * known.rate_out[at] + thinking * known.rate_thinking[at]
+        spread, first = known.spread[at], known.first_ms[at]
+        written, slow = output * known.each_ms[at] / choices, np.hypot(spread, known.each_sd[at])
+        p, sd = self._rates.expect(seen, at)
+        return Forecast(
+            p=p,
+            p_sd=sd,
+            cost_usd=fixed + out,
+            cost_p10=fixed + out * _quantile(spread, -Z90),
+            cost_p90=fixed + out * _quantile(spread, Z90),
+            output=output,
+            thinking=thinking,
+            first_ms=first,
+            total_ms=first + written,
+            total_p90_ms=first + written * _quantile(slow, Z90),
+            usual_p=self._rates.usual(at),
+            usual_cost_usd=fixed + out / work,
+        )
+
+    def _bound(self, request: Request, at: Index) -> Vector:
+        if request.endpoint is Endpoint.EMBEDDINGS:
+            return np.zeros(len(at))
+        most: Vector = self._most[at]
+        return most if request.max_output is None else np.minimum(most, request.max_output)
+
+    def _input(self, targets: Sequence[Target], request: Request, ratio: Vector) -> Vector:
+        if script(request).endswith(MEDIA):
+            tokens = [prompt(target, request, self.learned).tokens for target in targets]
+            return np.array(tokens, dtype=np.float64)
+        return roughly(request) * ratio
+
+    def _of(self, request: Request, task: Task, cap: int | None, at_ms: int) -> _Known:
+        size = roughly(request) if request.prompt_bytes >= LONG_BYTES else 0
+        work = _Work(task, request.effort or "", cap, script(request), request.service_tier, size)
+        known = self._known.get(work)
+        if known is None or not 0 <= at_ms - known.at_ms < FRESH_MS:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[work] = self._look(work, at_ms)
+        return known
+
+    def _look(self, work: _Work, at_ms: int) -> _Known:
+        rows = [self._row(target, work, at_ms) for target in self._targets]
+        return _Known(at_ms, *np.array(rows, dtype=np.float64).T)
+
+    def _row(self, target: Target, work: _Work, at_ms: int) -> tuple[float, ...]:
+        learned, task = self.learned, work.task
+        asked = target.effort or work.effort
+        rung = next(rungs(target, asked, work.cap, learned, task), None) or Rung(asked, 0)
+        known, pace = usual(target, rung, learned, task), learned.pace(target.id)
+        ratio = learned.input(target.id, work.script, INPUT_SHARE)
+        sent = leaning(ratio.mean, ratio.seen, MILLE) / MILLE
+        spread = _spread(learned.kind(target.id, rung.effort, task), known.output)
+        rates = self._rates_of(target, work, at_ms)
+        return (sent, known.output, known.thinking, spread, *rates, pace.first_ms, pace.ms_per_token, pace.sd)
+
+    def _rates_of(self, target: Target, work: _Work, at_ms: int) -> tuple[float, float, float]:
+        """USD per token. What is running here costs what its machine does, shared by all that it writes meanwhile."""
+        throughput = self.learned.pace(target.id).throughput
+        if target.hourly_usd is not None and throughput > 0:
+            each = target.hourly_usd / 3600 / throughput
+            return 0.0, each, each
+        some = terms(target.model.price or WORST_CASE, work.size, work.tier, target.region, at_ms)
+        rates, scale = some.rates, 1 / NANO_PER_USD / UNITS_PER_RATE * some.over / some.under
+        reasoning = rates.output if rates.reasoning is None else rates.reasoning
+        return rates.input * scale, rates.output * scale, reasoning * scale
+
+
+def _spread(kind: Kind, output: int) -> float:
+    """Standard deviation of the logarithm, from the 90 % quantile and the mean of a lognormal."""
+    p90 = kind.output(0.9, 0)
+    if p90 <= 0 or output <= 0:
+        return PRIOR_SPREAD
+    ratio = max(0.0, log(p90 / output))
+    # p90/mean = exp(z·s − s²/2): the smaller root; beyond the maximum no s fits, and the largest is taken.
+    inside = Z90 * Z90 - 2 * ratio
+    return max(LEAST_SPREAD, Z90 - inside**0.5) if inside > 0 else Z90
+
+
+def _quantile(spread: Vector, z: float) -> Vector:
+    """Of a lognormal of mean 1."""
+    quantile: Vector = np.exp(z * spread - spread * spread / 2)
+    return quantile

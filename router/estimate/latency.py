@@ -1,0 +1,70 @@
+"""How long targets take, and how much of them is used: means that forget, from the attempts that ended."""
+
+from math import exp, log, sqrt
+
+from msgspec import Struct
+
+PRIOR_FIRST_MS = 800.0
+PRIOR_MS_PER_TOKEN = 16.0
+"""60 tokens a second: a usual remote model. Both before anything was seen."""
+PRIOR_SD = 0.7
+"""Of the logarithm: a factor of two either way."""
+PRIOR_WEIGHT = 3.0
+KEEP = 0.97
+"""What an observation weighs after the next one: a change of pace is seen within some dozen requests."""
+_LEAST_MS = 1.0
+Z90 = 1.2816
+"""Quantile of the normal distribution."""
+
+
+class Pace(Struct):
+    """Of one target. Means and variances of logarithms, as sums that forget."""
+
+    first: float = 0.0
+    first_weight: float = 0.0
+    each: float = 0.0
+    squares: float = 0.0
+    weight: float = 0.0
+    busy_ms: float = 0.0
+    tokens: float = 0.0
+    until_ms: float = 0.0
+
+    def observe(self, *, first_ms: int | None, total_ms: int, output: int, ended_ms: int) -> None:
+        """`first_ms`: of a stream only, for otherwise it says nothing of its own."""
+        if output <= 0 or total_ms <= 0:
+            return
+        if first_ms is not None:
+            self.first = self.first * KEEP + log(max(first_ms, _LEAST_MS))
+            self.first_weight = self.first_weight * KEEP + 1
+        each = log(total_ms / output)
+        self.each = self.each * KEEP + each
+        self.squares = self.squares * KEEP + each * each
+        self.weight = self.weight * KEEP + 1
+        self._use(ended_ms - total_ms, ended_ms, output)
+
+    def _use(self, began_ms: float, ended_ms: float, output: int) -> None:
+        """Time counts once, however many requests ran in it."""
+        self.busy_ms = self.busy_ms * KEEP + max(0.0, ended_ms - max(began_ms, self.until_ms))
+        self.tokens = self.tokens * KEEP + output
+        self.until_ms = max(self.until_ms, ended_ms)
+
+    @property
+    def first_ms(self) -> float:
+        return exp((self.first + PRIOR_WEIGHT * log(PRIOR_FIRST_MS)) / (self.first_weight + PRIOR_WEIGHT))
+
+    @property
+    def ms_per_token(self) -> float:
+        """The median."""
+        return exp((self.each + PRIOR_WEIGHT * log(PRIOR_MS_PER_TOKEN)) / (self.weight + PRIOR_WEIGHT))
+
+    @property
+    def sd(self) -> float:
+        """Of the logarithm of the time that a token takes."""
+        mean = self.each / self.weight if self.weight else 0.0
+        seen = max(0.0, self.squares - self.weight * mean * mean)
+        return sqrt((seen + PRIOR_WEIGHT * PRIOR_SD**2) / (self.weight + PRIOR_WEIGHT))
+
+    @property
+    def throughput(self) -> float:
+        """Output tokens per second while it works, over all of its requests at once; 0: not seen yet."""
+        return self.tokens * 1000 / self.busy_ms if self.busy_ms > 0 else 0.0
