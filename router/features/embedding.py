@@ -1,0 +1,105 @@
+"""A static embedding: the mean of the vectors of a text's pieces, from the data files of the `wordllama` package.
+
+The package itself is located and never imported: it would bring a tokenizer, an HTTP client and more with it. Its
+vectors are kept in eight bits, which moves the mean of a text by less than a thousandth, and sums of integers are the
+same on every machine and in any order.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from router.errors import LowpassError
+from router.features.pieces import Words
+from router.features.sample import sample
+
+DIMENSIONS = 256
+_PIECES = 32_000
+_STEPS = 16.0
+"""Eight-bit steps to the unit: the vectors' values reach 8, and one in 100,000 is cut off at 7.94."""
+_ROWS = 4_000
+_WEIGHTS = "weights/l2_supercat_256.safetensors"
+_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+
+
+class EmbeddingError(LowpassError):
+    """The embedding's data files are missing or not what they should be; says which and what to do."""
+
+
+class _Model(msgspec.Struct):
+    vocab: dict[str, int]
+
+
+class _Tokenizer(msgspec.Struct):
+    model: _Model
+
+
+class _Tensor(msgspec.Struct):
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+class _Embedding:
+    """The vocabulary and its vectors, `[32000, 256]` in eight bits: 8 MB, and as much again for words."""
+
+    def __init__(self, folder: Path) -> None:
+        tokenizer = msgspec.json.decode((folder / _TOKENIZER).read_bytes(), type=_Tokenizer)
+        self.words = Words(tokenizer.model.vocab)
+        self._vectors = _vectors(folder / _WEIGHTS)
+
+    def embed(self, text: str) -> NDArray[np.float32]:
+        pieces = np.frombuffer(self.words.split(sample(text)), ">u2")
+        total = np.add.reduce(self._vectors.take(pieces, axis=0), axis=0, dtype=np.int32).astype(np.float32)
+        length = np.sqrt(np.square(total).sum())
+        return total / length if length else total
+
+
+def load() -> None:
+    """Read the data files now and not with the first text. Raises `EmbeddingError`."""
+    _embedding()
+
+
+def embed(text: str) -> NDArray[np.float32]:
+    """`float32 [256]` of length one; zeros where there is no word. Raises `EmbeddingError` if its data can't be read."""
+    return _embedding().embed(text)
+
+
+def embed_all(texts: Iterable[str]) -> NDArray[np.float32]:
+    """`float32 [n, 256]`: each text's embedding, in order."""
+    rows = [embed(text) for text in texts]
+    return np.array(rows, np.float32).reshape(len(rows), DIMENSIONS)
+
+
+@cache
+def _embedding() -> _Embedding:
+    spec = find_spec("wordllama")
+    if spec is None or not spec.submodule_search_locations:
+        raise EmbeddingError("the package wordllama is not installed: install requirements/runtime.txt, with --no-deps")
+    try:
+        return _Embedding(Path(spec.submodule_search_locations[0]))
+    except (OSError, ValueError, KeyError) as problem:
+        raise EmbeddingError(
+            f"the data files of the package wordllama can't be read ({type(problem).__name__}): "
+            "install it again from requirements/runtime.txt, with --no-deps --force-reinstall"
+        ) from problem
+
+
+def _vectors(path: Path) -> NDArray[np.int8]:
+    """The table of a safetensors file: the size of its header, the header in JSON, the rows."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = msgspec.json.decode(file.read(min(size, 65_536)), type=dict[str, _Tensor])
+        tensor = header["embedding.weight"]
+        if (tensor.dtype, tensor.shape, tensor.data_offsets[0]) != ("F16", (_PIECES, DIMENSIONS), 0):
+            raise ValueError("another table than expected")
+        table = np.empty((_PIECES, DIMENSIONS), np.int8)
+        for start in range(0, _PIECES, _ROWS):
+            rows = np.fromfile(file, np.float16, _ROWS * DIMENSIONS).reshape(_ROWS, DIMENSIONS).astype(np.float32)
+            table[start : start + _ROWS] = np.rint(rows * _STEPS).clip(-127, 127)
+    return table
