@@ -1,7 +1,6 @@
 """Steps 3 to 5, pure: policy, request, health of the targets → a decision. `lowpass explain` calls it too."""
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from functools import partial
 
 from msgspec import Struct
@@ -24,7 +23,6 @@ from router.refusals import unknown_model
 from router.screen import Screen, Screened
 from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
-from router.types.money import NANO_PER_USD, nano_from_usd
 from router.types.plan import Decision
 from router.types.request import NO_LIMITS, Caller, Request
 from router.types.secret import Secret
@@ -91,7 +89,7 @@ def choose(
                 draw=draw,
                 last=progress.target,
                 stream=request.stream,
-                spent_usd=progress.spent / NANO_PER_USD,
+                spent=progress.spent,
                 calls=progress.calls,
                 elapsed_ms=now - progress.at_ms if progress.calls else 0.0,
             )
@@ -116,9 +114,9 @@ def own_stakes(request: Request) -> Stakes:
     if limits is NO_LIMITS:
         return NO_STAKES
     return Stakes(
-        failure_cost_usd=limits.failure_cost_usd,
+        failure_nano=limits.failure_cost_nano,
         min_pass_rate=limits.min_pass_rate,
-        max_cost_usd=None if limits.budget_nano is None else limits.budget_nano / NANO_PER_USD,
+        max_nano=limits.budget_nano,
         deadline_ms=limits.deadline_ms,
     )
 
@@ -127,7 +125,7 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
     """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
     and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
     limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
-    free = limits is NO_LIMITS and requirements.thinking_cap is None and decision.stakes.max_cost_usd is None
+    free = limits is NO_LIMITS and requirements.thinking_cap is None and decision.stakes.max_nano is None
     if free and not (rules.pots.budgets or children):
         return _UNBOUND
     charged = Charged(
@@ -176,10 +174,9 @@ def _asked(request: Request) -> tuple[Account, ...]:
 
 def _most(stakes: Stakes) -> tuple[Account, ...]:
     """What is expected to cost no more may still turn out to: the hold sees to it."""
-    if stakes.max_cost_usd is None:
+    if stakes.max_nano is None:
         return ()
-    nano = nano_from_usd(Decimal(repr(stakes.max_cost_usd)))
-    return (Account(id="max_cost_usd", budget="max_cost_usd", scope="request", limit=nano),)
+    return (Account(id="max_cost_usd", budget="max_cost_usd", scope="request", limit=stakes.max_nano),)
 
 
 def _cap(budget: Budget) -> Account:

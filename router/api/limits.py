@@ -77,10 +77,6 @@ def _usd(name: str, value: str) -> int:
     return nano_from_usd(amount)
 
 
-def _price(name: str, value: str) -> float:
-    return _usd(name, value) * 1e-9
-
-
 def _share(name: str, value: str) -> float:
     try:
         share = float(value)
@@ -111,7 +107,7 @@ _HEADERS: dict[bytes, tuple[str, Callable[[str, str], Any]]] = {
     b"budget-usd": ("budget_nano", _usd),
     b"thinking-budget": ("thinking_budget", _count),
     b"deadline-ms": ("deadline_ms", _positive),
-    b"failure-cost-usd": ("failure_cost_usd", _price),
+    b"failure-cost-usd": ("failure_cost_nano", _usd),
     b"min-pass-rate": ("min_pass_rate", _share),
     b"tags": ("tags", _tags),
     b"explain": ("explain", _flag),

@@ -20,10 +20,10 @@ from router.budget.loops.loops import Loops
 from router.classify.sensitivity import Detector
 from router.config.price_row import Date, PriceRow
 from router.decide.experiment import NO_EXPLORATION, Exploration
-from router.decide.requirements import Requirements
+from router.decide.requirements import Requirements, Usd
 from router.decide.strategies import Strategy
 from router.types.request import Modality
-from router.types.stakes import Stakes
+from router.types.stakes import Stakes, stakes
 from router.types.target import Capability, Contract
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
@@ -124,12 +124,9 @@ class TargetRow(Part):
     headers: dict[HeaderName, HeaderValue] = {}
     timeouts: TimeoutsRow = TimeoutsRow()
     retries: int = Field(1, ge=0, le=10, description="Further tries at this target.")
-    hourly_usd: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="What its machine costs: estimates divide it by the throughput."
-    )
+    hourly_usd: Usd | None = Field(None, description="What its machine costs: estimates divide it by its throughput.")
 
 
-Usd = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
@@ -144,12 +141,7 @@ class RouteRow(Part):
     exploration: Exploration = NO_EXPLORATION
 
     def stakes(self) -> Stakes:
-        return Stakes(
-            failure_cost_usd=self.failure_cost_usd,
-            min_pass_rate=self.min_pass_rate,
-            max_cost_usd=self.max_cost_usd,
-            deadline_ms=self.deadline_ms,
-        )
+        return stakes(self.failure_cost_usd, self.min_pass_rate, self.max_cost_usd, self.deadline_ms)
 
 
 class Unscannable(Part):

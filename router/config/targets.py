@@ -10,6 +10,7 @@ from router.config.policy import ModelRow, TargetRow, TimeoutsRow
 from router.config.shape import did_you_mean
 from router.config.source import Loc, Source
 from router.config.terms import terms
+from router.types.money import nano_from_usd
 from router.types.price import Price
 from router.types.secret import Secret
 from router.types.target import Capability, Contract, Licence, Model, Provider, Target, Thinking, Timeouts
@@ -50,7 +51,7 @@ class TargetBuilder:
             terms=terms(self._source, (*loc, "terms"), row.terms, provider),
             timeouts=_timeouts(row.timeouts),
             retries=row.retries,
-            hourly_usd=row.hourly_usd,
+            hourly=None if row.hourly_usd is None else nano_from_usd(row.hourly_usd),
         )
 
     def _report(self, loc: Loc, what: str, remedy: str) -> None:

@@ -32,7 +32,7 @@ def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> 
     allowed = np.array([one.why not in _BARRED for one in ranked.weighed])
     if share <= 0 or not allowed.any():
         return ranked, "", 1.0
-    cheapest = int(np.where(allowed, situation.forecast.cost_usd, np.inf).argmin())
+    cheapest = int(np.where(allowed, situation.forecast.cost, np.inf).argmin())
     best = int(np.where(allowed, situation.forecast.p, -np.inf).argmax())
     ends = {"cheapest": cheapest, "best": best}
     arm = "cheapest" if draw < share / 2 else "best" if draw < share else ""

@@ -1,14 +1,16 @@
 """What a sensitivity class demands of the place that its requests go to, and of what may be sent there."""
 
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from router.types.stakes import Stakes
+from router.types.stakes import Stakes, stakes
 
 T = TypeVar("T")
-N = TypeVar("N", int, float)
+N = TypeVar("N", int, Decimal)
+M = TypeVar("M", float, Decimal)
 Word = Annotated[str, Field(min_length=1)]
 
 
@@ -29,6 +31,9 @@ def _country(code: str) -> str:
     if code not in COUNTRIES:
         raise ValueError("there is no such country code: write two capital letters as in ISO 3166, e.g. CN or GB")
     return code
+
+
+Usd = Annotated[Decimal, Field(gt=0, le=1_000_000, decimal_places=9)]
 
 
 class Redact(StrEnum):
@@ -75,13 +80,9 @@ class Requirements(BaseModel):
     redact: Redact = Redact.NEVER
     redacted_to: str | None = Field(None, description="The class that is left once findings are replaced.")
     thinking_cap: Annotated[int, Field(ge=0)] | None = Field(None, description="Thinking tokens of each request.")
-    failure_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        None, description="What a wrong answer costs, in place of the route's."
-    )
+    failure_cost_usd: Usd | None = Field(None, description="What a wrong answer costs, in place of the route's.")
     min_pass_rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(None, description="In place of the route's.")
-    max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        None, description="In place of the route's."
-    )
+    max_cost_usd: Usd | None = Field(None, description="In place of the route's, where that allows more.")
     deadline_ms: Annotated[int, Field(gt=0)] | None = Field(None, description="In place of the route's.")
 
     def joined(self, other: "Requirements") -> "Requirements":
@@ -105,12 +106,7 @@ class Requirements(BaseModel):
         )
 
     def stakes(self) -> Stakes:
-        return Stakes(
-            failure_cost_usd=self.failure_cost_usd,
-            min_pass_rate=self.min_pass_rate,
-            max_cost_usd=self.max_cost_usd,
-            deadline_ms=self.deadline_ms,
-        )
+        return stakes(self.failure_cost_usd, self.min_pass_rate, self.max_cost_usd, self.deadline_ms)
 
     def _excludes(self, other: "Requirements") -> bool:
         """No place but a local one is on both lists."""
@@ -135,7 +131,7 @@ def _least(one: N | None, other: N | None) -> N | None:
     return min((value for value in (one, other) if value is not None), default=None)
 
 
-def _most(one: float | None, other: float | None) -> float | None:
+def _most(one: M | None, other: M | None) -> M | None:
     return max((value for value in (one, other) if value is not None), default=None)
 
 

@@ -26,8 +26,8 @@ class Situation(Struct, frozen=True, kw_only=True, eq=False):
     verified: bool = False
     """The route has verifiers: a wrong answer can be told from a right one before the client gets it."""
     stream: bool = False
-    spent_usd: float = 0.0
-    """By this session so far …"""
+    spent: int = 0
+    """By this session so far, in nano-USD …"""
     calls: int = 0
     """… in so many requests …"""
     elapsed_ms: float = 0.0

@@ -18,7 +18,7 @@ _LEAST_P = 1e-3
 
 
 class Worth(Struct, frozen=True, eq=False):
-    """`value`: USD for a right answer, the less the better. `out`: index into the reasons; 0 is in."""
+    """`value`: nano-USD for a right answer, the less the better. `out`: index into the reasons; 0 is in."""
 
     value: Vector
     out: NDArray[np.intp]
@@ -31,9 +31,9 @@ class Worth(Struct, frozen=True, eq=False):
 def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     """The baseline is always in the running, and leaving it needs evidence."""
     forecast, stakes = situation.forecast, situation.stakes
-    value = price(forecast.cost_usd, forecast.p, stakes)
+    value = price(forecast.cost, forecast.p, stakes)
     among = out == out.min()
-    usual = np.where(among, price(forecast.usual_cost_usd, forecast.usual_p, stakes), np.inf)
+    usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
     gain = value[baseline] - value
     evident = gain > caution * _unknown(forecast, stakes, baseline)
@@ -42,9 +42,9 @@ def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
 
 
 def price(cost: Vector, p: Vector, stakes: Stakes) -> Vector:
-    """USD: what an answer costs and what its being wrong does; without a price of that, what a right one costs."""
-    if stakes.failure_cost_usd is not None:
-        return cost + stakes.failure_cost_usd * (1 - p)
+    """nano-USD: what an answer costs and what its being wrong does; without a price of that, what a right one costs."""
+    if stakes.failure_nano is not None:
+        return cost + stakes.failure_nano * (1 - p)
     return cost / np.maximum(p, _LEAST_P)
 
 
@@ -56,8 +56,8 @@ def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
         out[forecast.p - caution * forecast.p_sd < stakes.min_pass_rate] = 1
         if out.all():  # nobody is good enough for sure: then the likeliest is
             out[int(forecast.p.argmax())] = 0
-    if stakes.max_cost_usd is not None:
-        out[forecast.cost_usd > stakes.max_cost_usd] = 2
+    if stakes.max_nano is not None:
+        out[forecast.cost > stakes.max_nano] = 2
     if stakes.deadline_ms is not None:
         out[forecast.total_p90_ms > stakes.deadline_ms] = 3
     return out
@@ -66,27 +66,19 @@ def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
 def weighed(situation: Situation, found: Worth, chosen: int) -> tuple[Weighed, ...]:
     """What is kept of all this, in the order of the targets."""
     forecast = situation.forecast
-    columns = (
-        forecast.p,
-        forecast.p_sd,
-        forecast.cost_usd,
-        forecast.cost_p10,
-        forecast.cost_p90,
-        forecast.first_ms,
-        forecast.total_ms,
-        found.value,
-    )
-    names = [target.id for target in situation.targets]
-    return tuple(map(Weighed, names, *(column.tolist() for column in columns), _why(found, chosen)))
+    rates = (forecast.p, forecast.p_sd)
+    whole = (forecast.cost, forecast.cost_p10, forecast.cost_p90, forecast.first_ms, forecast.total_ms, found.value)
+    columns = (*np.round(rates, 4).tolist(), *np.asarray(whole).astype(np.int64).tolist())
+    return tuple(map(Weighed, [target.id for target in situation.targets], *columns, _why(found, chosen)))
 
 
 def _unknown(forecast: Forecast, stakes: Stakes, baseline: int) -> Vector:
     """Standard deviation of the difference to the baseline, in the unit of `price`."""
     sd = np.hypot(forecast.p_sd, forecast.p_sd[baseline])
-    if stakes.failure_cost_usd is not None:
-        scale: Vector = np.full(len(sd), stakes.failure_cost_usd)
+    if stakes.failure_nano is not None:
+        scale: Vector = np.full(len(sd), stakes.failure_nano)
     else:
-        scale = forecast.cost_usd / np.maximum(forecast.p, _LEAST_P) ** 2
+        scale = forecast.cost / np.maximum(forecast.p, _LEAST_P) ** 2
     unknown: Vector = scale * sd
     unknown[baseline] = 0.0
     return unknown

@@ -16,7 +16,7 @@ from router.estimate.thinking import Rung, rungs
 from router.estimate.tokens import INPUT_SHARE, MEDIA, prompt, roughly, script
 from router.types.classification import Classification, Task
 from router.types.forecast import Forecast, Vector
-from router.types.money import NANO_PER_USD, UNITS_PER_RATE
+from router.types.money import UNITS_PER_RATE
 from router.types.price import WORST_CASE
 from router.types.request import Endpoint, Request
 from router.types.target import Target
@@ -69,7 +69,7 @@ class _Work(NamedTuple):
 
 
 class _Known(Struct, frozen=True, eq=False):
-    """Of one kind of work, for every target. Tokens of one choice, money in USD per token, times in ms."""
+    """Of one kind of work, for every target. Tokens of one choice, money in nano-USD per token, times in ms."""
 
     at_ms: int
     sent: Vector
@@ -111,7 +111,7 @@ class Forecaster:
         return Forecast(
             p=p,
             p_sd=sd,
-            cost_usd=fixed + out,
+            cost=fixed + out,
             cost_p10=fixed + out * _quantile(spread, -Z90),
             cost_p90=fixed + out * _quantile(spread, Z90),
             output=output,
@@ -120,7 +120,7 @@ class Forecaster:
             total_ms=first + written,
             total_p90_ms=first + written * _quantile(slow, Z90),
             usual_p=self._rates.usual(at),
-            usual_cost_usd=fixed + out / work,
+            usual_cost=fixed + out / work,
         )
 
     def _bound(self, request: Request, at: Index) -> Vector:
@@ -161,13 +161,13 @@ class Forecaster:
         return (sent, known.output, known.thinking, spread, *rates, pace.first_ms, pace.ms_per_token, pace.sd)
 
     def _rates_of(self, target: Target, work: _Work, at_ms: int) -> tuple[float, float, float]:
-        """USD per token. What is running here costs what its machine does, shared by all that it writes meanwhile."""
+        """nano-USD per token. What is running here costs what its machine does, shared by all that it writes meanwhile."""
         throughput = self.learned.pace(target.id).throughput
-        if target.hourly_usd is not None and throughput > 0:
-            each = target.hourly_usd / 3600 / throughput
+        if target.hourly is not None and throughput > 0:
+            each = target.hourly / 3600 / throughput
             return 0.0, each, each
         some = terms(target.model.price or WORST_CASE, work.size, work.tier, target.region, at_ms)
-        rates, scale = some.rates, 1 / NANO_PER_USD / UNITS_PER_RATE * some.over / some.under
+        rates, scale = some.rates, 1 / UNITS_PER_RATE * some.over / some.under
         reasoning = rates.output if rates.reasoning is None else rates.reasoning
         return rates.input * scale, rates.output * scale, reasoning * scale
 

@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from router.decide.explain import Examined
+from router.types.money import usd_text
 from router.types.request import Path
 
 MOST_FINDINGS = 100
@@ -22,6 +23,7 @@ def table(examined: Examined) -> RenderableType:
         _causes(examined),
         *([_findings(examined)] if examined.findings else []),
         *([_unasked(examined)] if examined.possible else []),
+        *([_weighed(examined)] if examined.weighed else []),
         _considered(examined),
         *([_dropped(examined)] if examined.dropped else []),
     )
@@ -62,6 +64,20 @@ def _unasked(examined: Examined) -> Text:
         f"{len(examined.possible)} of them only possibly so ({classes}): nobody can be asked for a second opinion here,"
         " so they count as found"
     )
+
+
+def _weighed(examined: Examined) -> Table:
+    stakes = examined.stakes
+    price = "" if stakes.failure_nano is None else f", a failure costs ${usd_text(stakes.failure_nano)}"
+    rows = Table("target", title=f"what was expected{price}", title_justify="left")
+    for name in ("p", "±", "expected $", "10–90 %", "first ms", "all ms", "value $"):
+        rows.add_column(name, justify="right", no_wrap=True)
+    rows.add_column("")
+    for one in examined.weighed:
+        spread = f"{usd_text(one.cost_nano_p10)}–{usd_text(one.cost_nano_p90)}"
+        money = (usd_text(one.cost_nano), spread, str(one.first_ms), str(one.total_ms), usd_text(one.value_nano))
+        rows.add_row(Text(one.target), f"{one.p:.2f}", f"{one.p_sd:.2f}", *money, one.why)
+    return rows
 
 
 def _considered(examined: Examined) -> Table:

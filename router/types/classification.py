@@ -63,7 +63,8 @@ class Classification(Struct, frozen=True, kw_only=True):
     """`data_class` is the highest of `classes`, and only its name in rows and replies: every class that was seen binds.
 
     `difficulty` is the share of usual targets that fail such a request, 0 … 1; `unfamiliarity` how far it is from
-    anything that estimates were built on, 0 … 1. `findings` are for explaining and redacting; rows keep the causes, which count them.
+    anything that estimates were built on, 0 … 1. `findings` are for explaining and redacting; rows keep the causes,
+    which count them.
     """
 
     data_class: str

@@ -15,8 +15,8 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     p: Vector
     """Posterior mean of the pass rate, 0 … 1."""
     p_sd: Vector
-    cost_usd: Vector
-    """Expected cost of one attempt, thinking included."""
+    cost: Vector
+    """Expected cost of one attempt, thinking included, in nano-USD: an expectation, not an amount."""
     cost_p10: Vector
     cost_p90: Vector
     output: Vector
@@ -28,4 +28,4 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     total_p90_ms: Vector
     usual_p: Vector
     """The pass rate over all of its traffic: what a fixed choice would go by."""
-    usual_cost_usd: Vector
+    usual_cost: Vector

@@ -60,18 +60,18 @@ class Dropped(Struct, frozen=True):
 
 
 class Weighed(Struct, frozen=True):
-    """What was expected of one eligible target, and why it was or was not chosen. Money in USD, times in ms."""
+    """What was expected of one eligible target, and why it was or was not chosen. Expected nano-USD and ms."""
 
     target: str
     p: float
     p_sd: float
-    cost_usd: float
-    cost_p10: float
-    cost_p90: float
-    first_ms: float
-    total_ms: float
-    value: float
-    """What the strategy minimised (USD)."""
+    cost_nano: int
+    cost_nano_p10: int
+    cost_nano_p90: int
+    first_ms: int
+    total_ms: int
+    value_nano: int
+    """What the strategy minimised, in nano-USD."""
     why: str
     """A stable code: "chosen", "kept" (the session's), "baseline", "dearer", "not_evident", "below_floor", "over_cost",
     "too_slow"."""

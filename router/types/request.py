@@ -47,7 +47,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     budget_nano: int | None = None
     thinking_budget: int | None = None
     deadline_ms: int | None = None
-    failure_cost_usd: float | None = None
+    failure_cost_nano: int | None = None
     min_pass_rate: float | None = None
     tags: tuple[str, ...] = ()
     explain: bool = False

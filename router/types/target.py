@@ -181,8 +181,8 @@ class Target(Struct, frozen=True, kw_only=True):
     terms: Terms = Terms()
     timeouts: Timeouts = Timeouts()
     retries: int = 1
-    hourly_usd: float | None = None
-    """What the machine that it runs on costs; estimates divide it by what was measured. None: the list price."""
+    hourly: int | None = None
+    """nano-USD for an hour of its machine: estimates divide it by what was measured. None: the list price holds."""
 
     @property
     def local(self) -> bool:
