@@ -4,7 +4,14 @@ import re
 
 from tests.packaging.project import ROOT, names, pyproject
 
-SECTIONS = {"Runtime": "dependencies", "LiteLLM": "litellm", "Price": "prices", "Names": "names", "Development": "dev"}
+SECTIONS = {
+    "Runtime": "dependencies",
+    "LiteLLM": "litellm",
+    "Price": "prices",
+    "Names": "names",
+    "Routing": "bench",
+    "Development": "dev",
+}
 
 
 def test_every_direct_dependency_has_its_row_and_no_other() -> None:
