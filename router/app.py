@@ -2,22 +2,16 @@
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
-from pathlib import Path
 
 from fastapi import FastAPI
 
-from adapters import catalog
 from adapters.anthropic import AnthropicAdapter
-from adapters.catalog.compare import Comparison, compare
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
-from local_serving.spec import known
 from router.api import budgets, dashboard, decisions, health, models, reports
 from router.api.auth import Keyring
 from router.api.disconnect import Visits
@@ -27,14 +21,14 @@ from router.budget.alerts import Alerts
 from router.budget.budget import Budget
 from router.budget.loops.breaker import ROWS, Breaker
 from router.classify.deep.process import Reader
-from router.config import Config, Watcher, engines_needed, load, problems
+from router.config import Config, Watcher
 from router.decide.health import Health
 from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
 from router.dispatch.opinion import Opinions
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
-from router.errors import ConfigError, Problem
+from router.errors import ConfigError
 from router.estimate.forecast import Ignorance
 from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
@@ -45,7 +39,6 @@ from router.ledger.ledger import Ledger, ledger_at
 from router.ledger.write import recover, renew
 from router.pipeline import Pipeline
 from router.report.budgets import budgets as pots
-from router.report.recompute import Recomputed, recompute
 from router.report.report import Report
 from router.screen import Sources
 from router.settings import Settings
@@ -71,35 +64,7 @@ _ADAPTERS: Mapping[Wire, Adapter] = {
     Wire.GEMINI: GeminiAdapter(),
     Wire.LITELLM: LitellmAdapter(),
 }
-_NOWHERE = "http://127.0.0.1:9/v1"
-"""Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
 _log = logging.getLogger("lowpass")
-
-
-def load_policy(path: Path, engines: Mapping[str, str]) -> Config:
-    """Raises `ConfigError` with every problem; `engines` maps local engines to their base URLs."""
-    return load(path, catalog.read(), os.environ, engines)
-
-
-def inspect_policy(path: Path) -> tuple[Problem, ...]:
-    """Everything that is wrong with a policy file; engines count as running."""
-    return problems(path, catalog.read(), os.environ, unlaunched(path))
-
-
-def compare_prices(days: int) -> Comparison:
-    """The catalog's prices against the price lists that are installed; nothing is downloaded."""
-    return compare(datetime.now(UTC).date(), days)
-
-
-def recompute_ledger(ledger: Ledger) -> Recomputed:
-    """Every attempt of a ledger at the price that it was charged at."""
-    return recompute(ledger, catalog.read().prices)
-
-
-def unlaunched(path: Path) -> dict[str, str]:
-    """Engines that `lowpass serve` could launch: those that come with lowpass, and specs that are there."""
-    own = [name for name in engines_needed(path) if Path(name).is_file()]
-    return dict.fromkeys((*known(), *own), _NOWHERE)
 
 
 def ledger_of(settings: Settings) -> Ledger:

@@ -55,7 +55,7 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Read a policy file and list everything that is wrong with it."""
-    from router.app import inspect_policy
+    from router.policies import inspect_policy
 
     settings = settings_of(file or policy)
     if prices:
@@ -74,7 +74,7 @@ def check(
 def _check_prices(settings: "Settings", days: int, as_json: bool) -> NoReturn:
     """Lists where the catalog and the installed price lists differ, and prices the ledger's attempts again; fails where
     a difference has no reason."""
-    from router.app import compare_prices, recompute_ledger
+    from router.policies import compare_prices, recompute_ledger
 
     found = compare_prices(days)
     with ledger_of(settings) as ledger:

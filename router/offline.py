@@ -7,7 +7,7 @@ from random import random
 
 from router.api.auth import OPEN
 from router.api.parse import parse
-from router.app import ledger_of, load_policy, unlaunched
+from router.app import ledger_of
 from router.choose import check, choose, index
 from router.classify.deep.process import Reader
 from router.decide.explain import Examined, examine
@@ -15,6 +15,7 @@ from router.decide.health import Health
 from router.estimate.forecast import Forecaster, Ignorance
 from router.estimate.learn import Learned
 from router.ledger.journal import SqliteJournal
+from router.policies import load_policy, unlaunched
 from router.report.budgets import budgets as pots
 from router.report.report import Report
 from router.screen import Screen, Screened

@@ -17,11 +17,12 @@ import uvloop
 
 from local_serving.spec import EngineError, read
 from local_serving.supervisor import Supervisor
-from router.app import Gateway, keyring, load_policy
+from router.app import Gateway, keyring
 from router.banner import banner
 from router.config import Config, Watcher, engines_needed
 from router.errors import ConfigError
 from router.ledger.migrate import LedgerTooNew
+from router.policies import load_policy
 from router.settings import SettingError, Settings, unread
 from router.settings import read as settings_of
 from router.types.journal import LedgerUnavailable

@@ -52,9 +52,9 @@ def test_outer_packages_know_only_the_leaves(folder: str, allowed: tuple[str, ..
     assert not [(place, name) for place, name in ours if not _within(name, allowed)]
 
 
-def test_only_the_composition_root_names_adapters() -> None:
+def test_only_the_composition_root_names_adapters_and_only_policies_their_catalog() -> None:
     named = {place for place, tree in modules("router") if any(_within(name, ("adapters",)) for name in imports(tree))}
-    assert named == {"router/app.py"}
+    assert named == {"router/app.py", "router/policies.py"}
 
 
 def test_only_its_own_adapter_imports_litellm() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from router.app import load_policy
+from router.policies import load_policy
 from tests.docs import ROOT, blocks, page
 from tests.docs.gateway import environment, serving
 

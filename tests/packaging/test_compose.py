@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from router.app import inspect_policy
+from router.policies import inspect_policy
 from tests.packaging.project import ROOT, compose, dockerfile, documented_settings
 
 FILE = compose()

@@ -1,0 +1,43 @@
+"""Policy files and the catalog that they name: read, checked, compared with price lists."""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from adapters import catalog
+from adapters.catalog.compare import Comparison, compare
+from local_serving.spec import known
+from router.config import Config, engines_needed, load, problems
+from router.errors import Problem
+from router.ledger.ledger import Ledger
+from router.report.recompute import Recomputed, recompute
+
+_NOWHERE = "http://127.0.0.1:9/v1"
+"""Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
+
+
+def load_policy(path: Path, engines: Mapping[str, str]) -> Config:
+    """Raises `ConfigError` with every problem; `engines` maps local engines to their base URLs."""
+    return load(path, catalog.read(), os.environ, engines)
+
+
+def inspect_policy(path: Path) -> tuple[Problem, ...]:
+    """Everything that is wrong with a policy file; engines count as running."""
+    return problems(path, catalog.read(), os.environ, unlaunched(path))
+
+
+def compare_prices(days: int) -> Comparison:
+    """The catalog's prices against the price lists that are installed; nothing is downloaded."""
+    return compare(datetime.now(UTC).date(), days)
+
+
+def recompute_ledger(ledger: Ledger) -> Recomputed:
+    """Every attempt of a ledger at the price that it was charged at."""
+    return recompute(ledger, catalog.read().prices)
+
+
+def unlaunched(path: Path) -> dict[str, str]:
+    """Engines that `lowpass serve` could launch: those that come with lowpass, and specs that are there."""
+    own = [name for name in engines_needed(path) if Path(name).is_file()]
+    return dict.fromkeys((*known(), *own), _NOWHERE)
