@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from math import ceil
 
+from router.dispatch.how import ALONE, How
 from router.dispatch.region import in_headers, misplaced, placed
 from router.estimate.fit import Fit
 from router.estimate.learn import Learned, Seen
@@ -33,9 +34,10 @@ class Trial:
         clock: Callable[[], float],
         suspend: Callable[[str], object],
         restorer: Restorer | None = None,
+        how: How = ALONE,
     ) -> None:
         self.step, self.fit, self.call, self._learned, self._suspend = step, fit, call, learned, suspend
-        self.restorer = restorer
+        self.how, self.restorer = how, restorer
         """Of an answer to a request with placeholders."""
         self.thinking = "none"
         self.status: int | None = None
@@ -52,6 +54,8 @@ class Trial:
     def first_byte(self) -> None:
         if self._first is None:
             self._first = self._elapsed()
+            if self.how.race is not None:
+                self.how.race.begun = True
 
     @property
     def first_ms(self) -> int | None:
@@ -98,11 +102,11 @@ class Trial:
         silent = failure.kind is ErrorKind.TIMEOUT and self.sent
         return self._done(failure.kind, self._estimated(0) if silent else None)
 
-    def abandoned(self) -> Attempt:
-        """The client left before it had anything: what the upstream had read and written by then is charged."""
+    def abandoned(self, outcome: str) -> Attempt:
+        """Nobody waits for it any more: what the upstream had read and written by then is charged."""
         if self.decoder is not None:
-            return self.streamed(self.decoder, "client_gone")
-        return self._done("client_gone", self._estimated(0) if self.sent else None)
+            return self.streamed(self.decoder, outcome)
+        return self._done(outcome, self._estimated(0) if self.sent else None)
 
     def _produced(self, decoder: StreamDecoder) -> Usage:
         """The larger of what the provider has counted so far and of what we have seen."""
@@ -139,6 +143,7 @@ class Trial:
             redacted=self.restorer is not None and self.sent,
             region=region,
             region_verified=verified,
+            role=self.how.role,
         )
 
     def _seen(self, usage: Usage, finish_reason: str, outcome: str) -> Seen:

@@ -8,6 +8,7 @@ from router.dispatch.purse import Purse
 from router.estimate.fit import Fit
 from router.redact.restore import Restorer
 from router.types.call import Call, UpstreamRequest
+from router.types.outcome import Verify
 from router.types.plan import Candidate, Plan
 from router.types.redacted import Redacted
 from router.types.request import Endpoint, Request
@@ -25,6 +26,8 @@ class Errand(Struct, frozen=True):
     purse: Purse
     deadline: float | None
     """On the dispatcher's clock, in ms."""
+    verify: Verify | None = None
+    """None: nobody looks at answers."""
 
     def call(self, step: Candidate, fit: Fit) -> Call:
         request, translated = self.sent(step), self.translated(step)
@@ -76,6 +79,13 @@ class Errand(Struct, frozen=True):
     def late(self, now: float) -> bool:
         """No time is left in which another answer could arrive."""
         return self.deadline is not None and now + LEAST_TIME_MS > self.deadline
+
+    def time_for(self, step: Candidate, now: float) -> bool:
+        """An answer of `step` would usually arrive before the deadline."""
+        if self.deadline is None:
+            return True
+        usual = next((one.total_ms for one in self.plan.weighed if one.target == step.target.id), 0.0)
+        return now + max(usual, LEAST_TIME_MS) <= self.deadline
 
     def translated(self, step: Candidate) -> bool:
         """A Responses request goes out as chat where the upstream has no Responses endpoint of its own."""

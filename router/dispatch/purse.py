@@ -11,6 +11,7 @@ from router.estimate.learn import Learned
 from router.types.account import Account, Amount, Ask, Bound, Refused, Reservation, Unit
 from router.types.attempt import Attempt
 from router.types.clock import now_ms
+from router.types.outcome import Verdict
 from router.types.plan import Candidate
 from router.types.request import Request
 from router.types.store import BudgetStore, StoreUnavailable, unpaid
@@ -97,6 +98,16 @@ class Purse:
             return False
         grew, self.reservation = grown.granted != held, grown
         return grew
+
+    def set_aside(self, attempt: Attempt, verdicts: Sequence[Verdict] = ()) -> Attempt:
+        """An answer is paid for, whether it is ever given or not: passed over until it is."""
+        self.attempts.append(structs.replace(attempt, passed_over=True, verdicts=tuple(verdicts)))
+        return self.attempts[-1]
+
+    def take_back(self, attempt: Attempt) -> Attempt:
+        """What was set aside is given after all: whoever gives it adds it again, as the last one."""
+        self.attempts[:] = [one for one in self.attempts if one is not attempt]
+        return structs.replace(attempt, passed_over=False)
 
     async def shortage(self, steps: Sequence[Candidate]) -> Refused | None:
         """The limit that has least left, where no step fits any more; None: it was a cap on thinking, no budget.

@@ -4,14 +4,17 @@ from collections.abc import AsyncGenerator, Awaitable
 from typing import Protocol
 
 from router.decide.health import Health
+from router.dispatch.ask import without_key
 from router.dispatch.cut import STOPPED
-from router.dispatch.walk import Opened, metered, without_key
+from router.dispatch.how import CLIENT_GONE
+from router.dispatch.opened import Opened
 from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt
 from router.types.failure import ErrorKind, Failure
 
+__all__ = ["CLIENT_GONE", "Ending", "forward"]
+
 _CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer.")
-CLIENT_GONE = "client_gone"
 
 
 class Ending(Protocol):
@@ -40,7 +43,7 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
     """Yields client-ready events."""
     decoder, failure, error = opened.decoder, _CUT, CLIENT_GONE
     try:
-        async for events in metered(opened):
+        async for events in opened.events():
             if events:
                 yield ending.render(events)
         error = STOPPED if opened.stopped else "" if decoder.finished else _CUT.kind
@@ -48,8 +51,7 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
         failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
     finally:
         opened.response.close()
-        attempt = opened.trial.streamed(decoder, error, stopped=error == STOPPED)
-        usage = ending.settle(attempt, error or None)
+        usage = ending.settle(opened.ended(error), error or None)
     await ending.durable()
     if rest := opened.rest():
         yield ending.render(rest)

@@ -1,11 +1,12 @@
 """The row of an attempt: every count and every circumstance that its price depends on."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import structs
 
 from router.types.attempt import Attempt
+from router.types.outcome import Verdict
 from router.types.usage import Usage
 
 LONGEST_NAME = 128
@@ -63,12 +64,18 @@ _COLUMNS = (
     "classes",
     "redacted",
     "region_source",
+    "role",
+    "passed_over",
+    "verdict",
+    "verdicts",
 )
 INSERT = f"INSERT INTO attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
+Value = str | int | float | None
+_UNJUDGED: tuple[Value, ...] = (None, "")
 _NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")
 
 
-def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[str | int | None, ...]:
+def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, ...]:
     usage, cost, target = attempt.usage, attempt.cost, attempt.target
     return (
         request_id,
@@ -96,6 +103,9 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[str | i
         joined(attempt.classes),
         int(attempt.redacted),
         _region_source(attempt),
+        attempt.role,
+        int(attempt.passed_over),
+        *(_judged(attempt.verdicts) if attempt.verdicts else _UNJUDGED),
     )
 
 
@@ -111,6 +121,12 @@ def usage_of(row: Mapping[str, str | int | None]) -> Usage:
     named = {name: msgspec.json.decode(str(text)) for name, text in written.items()}
     said = {"source": row["usage_source"], "service_tier": row["service_tier"], "region_served": row["region"]}
     return msgspec.convert(counts | named | said, Usage)
+
+
+def _judged(verdicts: Sequence[Verdict]) -> tuple[Value, ...]:
+    """The least score that anybody gave, and who gave which; null: nothing can be said."""
+    scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+    return min(scores, default=None), _json({verdict.verifier: verdict.score for verdict in verdicts})
 
 
 def _region_source(attempt: Attempt) -> str:

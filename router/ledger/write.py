@@ -54,7 +54,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     def served(self) -> Attempt | None:
         """The attempt whose answer the client got."""
         last = self.attempts[-1] if self.attempts else None
-        return last if last is not None and last.outcome == "ok" else None
+        return last if last is not None and last.outcome == "ok" and not last.passed_over else None
 
 
 def birth(journal: Journal, request: Request, caller: Caller, decision: Decision, held: Amount, now_ms: int) -> None:

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from router.types.outcome import Verdict
 from router.types.price import Cost
 from router.types.target import Target
 from router.types.usage import Usage
@@ -12,7 +13,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
     target: Target
     outcome: str
-    """"ok" or an `ErrorKind`."""
+    """"ok", an `ErrorKind`, "client_gone", or "outrun" where another target was quicker."""
     started_ms: int
     total_ms: int
     first_ms: int | None = None
@@ -31,3 +32,9 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """Where it was served: verified where the provider says so, else as the target states."""
     region_verified: bool = False
     """The provider says so; that it is not the target's region is an incident."""
+    role: str = ""
+    """Why it was made: as a level of a "cascade", as a sample of a "vote", as a "hedge"; empty: to answer."""
+    passed_over: bool = False
+    """It was answered, but the client was not given this answer."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Of its answer, where that was looked at before it was given."""

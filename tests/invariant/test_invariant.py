@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from router.dispatch import door, walk
+from router.dispatch import ask, door
 from router.dispatch.door import Door
 from tests.invariant.runs import Found, runs
 
@@ -26,7 +26,7 @@ _NOTHING: frozenset[str] = frozenset()
 @pytest.fixture(autouse=True)
 def _quick_and_quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Retries come at once, so that more of them fit into a second; every failure is wanted, so none is logged."""
-    monkeypatch.setattr(walk, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(ask, "BACKOFF_S", 0.005)
     logging.disable(logging.ERROR)
     yield
     logging.disable(logging.NOTSET)

@@ -1,0 +1,181 @@
+"""One target is asked, with its retries: the only code that talks to an upstream for a request."""
+
+import asyncio
+from collections.abc import Mapping
+from random import random
+
+from msgspec import Raw, structs
+
+from router.decide.health import Health
+from router.dispatch.attempt import Trial
+from router.dispatch.door import Door
+from router.dispatch.errand import Errand
+from router.dispatch.fold import Fold
+from router.dispatch.how import CLIENT_GONE, OUTRUN, How
+from router.dispatch.meter import Meter
+from router.dispatch.opened import Answered, Opened, metered
+from router.errors import TABLE, UpstreamFailure
+from router.types.call import Adapter, Reply, StreamDecoder, UpstreamResponse
+from router.types.clock import clock_ms, now_ms
+from router.types.failure import ErrorKind, Failure
+from router.types.plan import Candidate
+from router.types.target import Target, Timeouts, Wire
+
+BACKOFF_S = 0.2
+"""First pause before the same target is asked again; doubles, with jitter."""
+LONGEST_PAUSE_S = 10.0
+SHORTEST_SECRET = 12
+"""A key of fewer characters is a word, such as the "EMPTY" that local engines are given."""
+PAUSE_WITH_FALLBACK_S = 0.5
+"""A longer wait than this is not worth it while another target stands ready."""
+
+
+class Asker:
+    """Speaks every wire, and sends through the door."""
+
+    def __init__(self, adapters: Mapping[Wire, Adapter], door: Door, health: Health) -> None:
+        self._adapters, self._door, self.health = adapters, door, health
+
+    async def ask(self, step: Candidate, errand: Errand, how: How) -> Answered | Opened | Failure:
+        """Every failed attempt is appended to the purse's, also when it raises (`KeptIn`: the door let nothing out)."""
+        for tries in range(step.target.retries + 1):
+            try:
+                return await self._attempt(step, errand, how)
+            except UpstreamFailure as error:
+                failure = error.failure
+            pause = _pause_s(failure, tries)
+            if tries == step.target.retries or not TABLE[failure.kind].retry or _too_long(pause, errand, how):
+                break
+            await asyncio.sleep(pause)
+        return failure
+
+    async def _attempt(self, step: Candidate, errand: Errand, how: How) -> Answered | Opened:
+        purse, target = errand.purse, step.target
+        fit = await purse.ready(step)
+        if fit is None:
+            raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
+        call, suspend = errand.call(step, fit), self.health.suspend
+        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, suspend, errand.restorer(step), how)
+        attempts = purse.attempts
+        if not self.health.admit(target.id):
+            failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")
+            attempts.append(trial.failed(failure))
+            raise UpstreamFailure(failure)
+        try:
+            return await self._exchange(trial, errand, Meter(purse, step, errand.request, fit) if fit.metered else None)
+        except UpstreamFailure as error:
+            failure = without_key(error.failure, target)
+            attempts.append(trial.failed(failure))
+            trips = TABLE[failure.kind].trips and not errand.late(clock_ms())
+            self.health.failed(target.id, trips=trips, retry_after_s=failure.retry_after_s)
+            raise UpstreamFailure(failure) from None
+        except asyncio.CancelledError as cancelled:
+            attempts.append(trial.abandoned(OUTRUN if OUTRUN in cancelled.args else CLIENT_GONE))
+            self.health.abandoned(target.id)
+            raise
+        except Exception:
+            self.health.abandoned(target.id)
+            raise
+
+    async def _exchange(self, trial: Trial, errand: Errand, meter: Meter | None) -> Answered | Opened:
+        adapter = self._adapters[trial.step.target.provider.wire]
+        parcel = errand.parcel(trial.step, adapter.encode(trial.call))
+        trial.thinking = parcel.request.thinking
+        response = await self._door.send(parcel, _timeouts(parcel.target, errand.deadline), trial.leaves)
+        trial.opened(response)
+        try:
+            opened = await self._receive(trial, adapter, response, meter)
+            if isinstance(opened, Answered):
+                return opened
+            streams = errand.request.stream
+            return opened if streams and not trial.how.whole else await self._gather(opened, streams)
+        except BaseException:
+            response.close()
+            raise
+
+    async def _receive(
+        self, trial: Trial, adapter: Adapter, response: UpstreamResponse, meter: Meter | None
+    ) -> Answered | Opened:
+        call = trial.call
+        if not 200 <= response.status < 300:
+            raise UpstreamFailure(adapter.failure(response.status, response.headers, await response.read()))
+        if call.stream:
+            return await self._open(trial, adapter.stream(call), response, meter)
+        body = await response.read()
+        trial.first_byte()
+        reply = adapter.decode(call, body)
+        self.health.succeeded(call.target.id)
+        return Answered(trial.answered(reply), _restored(trial, reply), trial.step, trial.fit.lowered)
+
+    async def _open(
+        self, trial: Trial, decoder: StreamDecoder, response: UpstreamResponse, meter: Meter | None
+    ) -> Opened:
+        trial.decoder = decoder
+        async for data in response.chunks():
+            trial.first_byte()
+            first = decoder.feed(data)
+            if first:
+                trial.locate(decoder.region_served)
+                self.health.succeeded(trial.step.target.id)
+                return Opened(trial, response, decoder, first, trial.step, meter)
+        if not decoder.finished:
+            raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
+        self.health.succeeded(trial.step.target.id)
+        return Opened(trial, response, decoder, b"", trial.step, meter)
+
+    async def _gather(self, opened: Opened, streams: bool) -> Answered:
+        """The whole of a stream; what breaks in the middle may still be asked elsewhere. `streams`: for the client."""
+        decoder, trial = opened.decoder, opened.trial
+        parts = [events async for events in metered(opened) if events]
+        if rest := opened.rest():
+            parts.append(rest)
+        stopped = opened.stopped
+        if not (decoder.finished or stopped):
+            raise UpstreamFailure(Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer."))
+        opened.response.close()
+        reply = Reply(body=_folded(opened, parts), usage=decoder.usage)
+        attempt = trial.streamed(decoder, stopped=stopped)
+        stream = (opened, tuple(parts)) if streams else None
+        return Answered(attempt, reply, trial.step, opened.lowered, stopped, stream)
+
+
+def _folded(opened: Opened, parts: list[bytes]) -> dict[str, Raw]:
+    fold = Fold(opened.trial.call.endpoint)
+    for events in (*parts, opened.closing(b"null")):
+        fold.feed(events)
+    return fold.body()
+
+
+def _restored(trial: Trial, reply: Reply) -> Reply:
+    return reply if trial.restorer is None else structs.replace(reply, body=trial.restorer.body(reply.body))
+
+
+def without_key(failure: Failure, target: Target) -> Failure:
+    """A provider may quote the key that it refused; it is the operator's, not the client's."""
+    key = target.api_key.reveal() if target.api_key is not None else ""
+    if len(key) < SHORTEST_SECRET:
+        return failure
+    return structs.replace(failure, message=failure.message.replace(key, "***"))
+
+
+def _timeouts(target: Target, deadline: float | None) -> Timeouts:
+    """The target's timeouts, cut to the request's deadline."""
+    timeouts = target.timeouts
+    if deadline is None:
+        return timeouts
+    left = max(1, int(deadline - clock_ms()))
+    return structs.replace(timeouts, first=min(timeouts.first, left), total=min(timeouts.total, left))
+
+
+def _pause_s(failure: Failure, tries: int) -> float:
+    if failure.retry_after_s is not None:
+        return failure.retry_after_s + 0.001
+    return float(BACKOFF_S * 2**tries * (0.5 + random()))  # noqa: S311 - jitter
+
+
+def _too_long(pause_s: float, errand: Errand, how: How) -> bool:
+    if errand.deadline is not None and clock_ms() + pause_s * 1000 > errand.deadline:
+        return True
+    if how.race is not None and how.race.on:
+        return True
+    return pause_s > (PAUSE_WITH_FALLBACK_S if how.fallback else LONGEST_PAUSE_S)

@@ -1,0 +1,105 @@
+"""What a target gives: a whole answer, or a stream that has begun."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from msgspec import Struct, structs
+
+from router.dispatch.attempt import Trial
+from router.dispatch.cut import STOPPED, closing
+from router.dispatch.meter import Meter
+from router.dispatch.purse import Purse
+from router.types.attempt import Attempt
+from router.types.call import Reply, StreamDecoder, UpstreamResponse
+from router.types.plan import Candidate
+
+
+class Opened(Struct, frozen=True):
+    """A stream whose first events are here; from now on no other target can take over."""
+
+    trial: Trial
+    response: UpstreamResponse
+    decoder: StreamDecoder
+    first: bytes
+    step: Candidate
+    meter: Meter | None
+
+    @property
+    def stopped(self) -> bool:
+        """It ended where its budget did."""
+        return self.meter is not None and self.meter.stopped
+
+    @property
+    def lowered(self) -> tuple[str, ...]:
+        return self.trial.fit.lowered
+
+    def events(self) -> AsyncIterator[bytes]:
+        """As they come, with values in the place of placeholders."""
+        return metered(self)
+
+    def restored(self, events: bytes) -> bytes:
+        """With values in the place of placeholders, where the request had some."""
+        restorer = self.trial.restorer
+        return events if restorer is None else restorer.feed(events)
+
+    def rest(self) -> bytes:
+        """What was held back as the possible beginning of a placeholder: sent before the end, whatever that is."""
+        return b"" if self.trial.restorer is None else self.trial.restorer.end()
+
+    def closing(self, usage: bytes) -> bytes:
+        """The last events; `usage` is the JSON usage object of the call's endpoint."""
+        end = closing(self.first, self.trial.call, usage) if self.stopped else self.decoder.final(usage)
+        return self.restored(end)
+
+    def ended(self, error: str) -> Attempt:
+        """The attempt, now that its stream is over. `error`: empty, `STOPPED`, or what broke it."""
+        return self.trial.streamed(self.decoder, error, stopped=error == STOPPED)
+
+
+class Kept(Opened, frozen=True):
+    """A stream that was looked at as a whole before its client got any of it."""
+
+    parts: tuple[bytes, ...]
+    attempt: Attempt
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        for part in self.parts:
+            yield part
+
+    def ended(self, error: str) -> Attempt:
+        """However its client left: the target has answered."""
+        return self.attempt
+
+
+class Answered(Struct, frozen=True):
+    """A whole answer. `lowered`: what was changed to fit its budget; `stopped`: it ends where its budget did."""
+
+    attempt: Attempt
+    reply: Reply
+    step: Candidate
+    lowered: tuple[str, ...]
+    stopped: bool = False
+    stream: tuple[Opened, tuple[bytes, ...]] | None = None
+    """What it was gathered from, where the client wants a stream."""
+
+    def given(self, purse: Purse) -> "Answered | Opened":
+        """After it was set aside: whole, or as a stream, as its client wants it."""
+        attempt = purse.take_back(self.attempt)
+        if self.stream is None:
+            return structs.replace(self, attempt=attempt)
+        of, parts = self.stream
+        return Kept(of.trial, of.response, of.decoder, of.first, of.step, of.meter, parts, attempt)
+
+
+async def metered(opened: Opened) -> AsyncGenerator[bytes]:
+    """The events of a stream as they come, as long as what is held for it pays for them."""
+    decoder, meter = opened.decoder, opened.meter
+    if opened.first:
+        yield opened.restored(opened.first)
+    if meter is None:
+        async for data in opened.response.chunks():
+            yield opened.restored(decoder.feed(data))
+        return
+    async for data in opened.response.chunks():
+        yield opened.restored(decoder.feed(data))
+        if meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
+            return
