@@ -8,6 +8,7 @@ same on every machine and in any order.
 from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
+from math import sqrt
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ DIMENSIONS = 256
 _PIECES = 32_000
 _STEPS = 16.0
 """Eight-bit steps to the unit: the vectors' values reach 8, and one in 100,000 is cut off at 7.94."""
-_ROWS = 4_000
+_ROWS = 1_000
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
@@ -55,9 +56,9 @@ class _Embedding:
 
     def embed(self, text: str) -> NDArray[np.float32]:
         pieces = np.frombuffer(self.words.split(sample(text)), ">u2")
-        total = np.add.reduce(self._vectors.take(pieces, axis=0), axis=0, dtype=np.int32).astype(np.float32)
-        length = np.sqrt(np.square(total).sum())
-        return total / length if length else total
+        total: NDArray[np.int32] = np.add.reduce(self._vectors.take(pieces, axis=0), axis=0, dtype=np.int32)
+        wide = total.astype(np.int64)
+        return (total / max(sqrt(wide @ wide), 1.0)).astype(np.float32)
 
 
 def load() -> None:
@@ -66,7 +67,7 @@ def load() -> None:
 
 
 def embed(text: str) -> NDArray[np.float32]:
-    """`float32 [256]` of length one; zeros where there is no word. Raises `EmbeddingError` if its data can't be read."""
+    """`float32 [256]` of length one; zeros where there is no word. Raises `EmbeddingError`."""
     return _embedding().embed(text)
 
 

@@ -31,58 +31,63 @@ class Shape(Struct, frozen=True):
 NO_SHAPE = Shape()
 
 
-def _code(*ranges: tuple[int, int]) -> bytes:
-    return b"".join(bytes(range(first, last + 1)) for first, last in ranges)
+def _span(first: int, last: int) -> bytes:
+    return bytes(range(first, last + 1))
 
 
-_BYTES: dict[str, bytes] = {
+_KINDS: dict[str, bytes] = {
     "digits": b"0123456789",
-    "capitals": _code((0x41, 0x5A)),
-    "spaces": b" \t",
+    "capitals": _span(0x41, 0x5A),
     "lines": b"\n",
+    "tabs": b"\t",
     "questions": b"?",
-    "quotes": b"\"'`",
+    "quotes": b"\"'",
+    "backticks": b"`",
     "commas": b",",
     "stops": b".!",
     "brackets": b"()[]",
     "braces": b"{};",
-    "operators": b"+-*/=<>^|&%~",
-    "underscores": b"_",
+    "equals": b"=",
+    "operators": b"+-*/<>|&%~",
+    "powers": b"^_",
     "backslashes": b"\\",
     "dollars": b"$",
     "colons": b":#@",
-    "accented": b"\xc3\xc4\xc5\xc6",
+    "accented": _span(0xC3, 0xCA),
     "greek": b"\xce\xcf",
-    "cyrillic": _code((0xD0, 0xD4)),
-    "right_to_left": _code((0xD6, 0xDB)),
+    "cyrillic": _span(0xD0, 0xD3),
+    "right_to_left": _span(0xD6, 0xDD),
     "indic": b"\xe0\xe1",
     "symbols": b"\xe2",
     "kana": b"\xe3",
-    "han": _code((0xE4, 0xE9)),
-    "hangul": _code((0xEA, 0xED)),
+    "han": _span(0xE4, 0xE9),
+    "hangul": _span(0xEA, 0xED),
+    "fullwidth": b"\xef",
     "emoji": b"\xf0",
 }
-"""Kinds of characters by their first byte in UTF-8, which tells the script."""
-_MARKS: dict[str, tuple[str, ...]] = {
-    "fences": ("```",),
-    "indents": ("\n    ", "\n\t"),
-    "keywords": ("def ", "return ", "import ", "class ", "function ", "SELECT ", "#include", "=>", "()"),
-    "formulas": ("\\frac", "\\(", "\\[", "$$", "^{", "_{", " = ", "√", "∑", "∫", "≤"),
-    "links": ("://",),
-    "gaps": ("\n\n",),
-    "items": ("\n- ", "\n* ", "\n1. ", "\n2. "),
+"""Characters by their first byte in UTF-8, which also tells the script."""
+_MARKS = {"fences": "```", "indents": "\n    ", "gaps": "\n\n", "links": "://"}
+_WORDS: dict[str, frozenset[str]] = {
+    "keywords": frozenset(
+        [
+            *("def", "class", "return", "import", "from", "for", "while", "if", "else", "try", "function", "const"),
+            *("let", "var", "public", "static", "void", "int", "#include", "SELECT", "FROM", "WHERE"),
+            *("{", "}", "=>", "->", "==", "!=", "&&", "||", "+=", "//", "#", "*/"),
+        ]
+    ),
+    "choices": frozenset(form.format(letter) for letter in "ABCDEFGHIJ" for form in ("{})", "({})", "{}.", "{}:")),
+    "items": frozenset({"-", "*", "•", *(f"{number}{mark}" for number in range(1, 10) for mark in ".)")}),
 }
-_CHOICES = tuple(f"{letter}{mark}" for letter in "ABCD" for mark in (") ", ". ", ": "))
-"""How answers to choose from begin."""
-_TABLE = np.zeros((256, len(_BYTES)), np.float32)
-for _column, _values in enumerate(_BYTES.values()):
-    _TABLE[list(_values), _column] = 100.0
+"""Words of programs, beginnings of answers to choose from, and marks of lists: how many different ones there are."""
+_TABLE = np.array([[100.0 * (byte in kind) for kind in _KINDS.values()] for byte in range(256)], np.float32)
+"""Byte → per cent of each kind."""
 
 NAMES: tuple[str, ...] = (
     *("log_characters", "log_words", "word_length", "distinct_words", "log_lines"),
-    *_BYTES,
+    *_KINDS,
     *_MARKS,
-    *("choices", "functions", "function_characters"),
+    *_WORDS,
+    *("functions", "function_characters"),
     *("turns", "tools", "schema", "images", "max_output", "position"),
 )
 
@@ -91,24 +96,25 @@ def features(text: str, functions: str = "", shape: Shape = NO_SHAPE) -> NDArray
     """`float32 [len(NAMES)]`, each from 0 to about 1. `functions`: the offered tools in JSON; "" for none."""
     seen = sample(text)
     words = seen.split()
-    row = [
-        *_sizes(text, seen, words),
+    different = set(words)
+    row = (
+        *_sizes(text, seen, len(words), len(different)),
         *_kinds(seen),
-        *_marked(seen),
-        _choices(seen),
+        *(log1p(seen.count(mark)) / 8 for mark in _MARKS.values()),
+        *(log1p(len(different & known)) / 4 for known in _WORDS.values()),
         *_offered(functions),
         *_form(shape),
-    ]
+    )
     return np.array(row, np.float32)
 
 
-def _sizes(text: str, seen: str, words: list[str]) -> tuple[float, ...]:
-    number = max(len(words), 1)
+def _sizes(text: str, seen: str, words: int, different: int) -> tuple[float, ...]:
+    number = max(words, 1)
     return (
         log1p(len(text)) / 16,
         log1p(number * len(text) / max(len(seen), 1)) / 16,
         min(len(seen) / number / 16, 1.0),
-        len(set(words)) / number,
+        different / number,
         log1p(text.count("\n")) / 16,
     )
 
@@ -116,17 +122,9 @@ def _sizes(text: str, seen: str, words: list[str]) -> tuple[float, ...]:
 def _kinds(seen: str) -> list[float]:
     """The share of each kind of character, as log(1 + per cent)."""
     raw = np.frombuffer(seen.encode(errors="replace"), np.uint8)
-    shares = np.bincount(raw, minlength=256).astype(np.float32) @ _TABLE / max(len(seen), 1)
-    kinds: list[float] = (np.log1p(shares) / log1p(100)).tolist()
+    per_cent = np.bincount(raw, minlength=256).astype(np.float32) @ _TABLE / max(len(seen), 1)
+    kinds: list[float] = (np.log1p(per_cent) / log1p(100)).tolist()
     return kinds
-
-
-def _marked(seen: str) -> list[float]:
-    return [log1p(sum(map(seen.count, marks))) / 8 for marks in _MARKS.values()]
-
-
-def _choices(seen: str) -> float:
-    return log1p(sum(map(seen.count, _CHOICES))) / 8
 
 
 def _offered(functions: str) -> tuple[float, float]:

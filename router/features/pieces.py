@@ -6,16 +6,25 @@ from operator import add
 SPACE = "▁"
 """How the vocabulary writes a space; every word but the first of a line begins with one."""
 _WORDS = 32_768
-"""Words that are kept: about 5 MB, and more than the words of most languages' everyday use."""
-_LONGEST = 32
-"""Characters of the longest word that is kept or cut in one go; beyond it are formulas, addresses and scripts without spaces."""
+"""Words that are kept: some 5 MB, and more than the words of most languages' everyday use."""
+_LONGEST = 64
+"""Characters of the longest word that is kept; beyond it are addresses, data, and scripts without spaces."""
+_DATA = 1_024
+_STRETCH = 32
+"""Characters that are joined in one go: the work grows with the square of it."""
+_CHARACTERS = 65_536
+"""Pieces and other characters that are kept: all of the vocabulary, and more than any one script."""
 _FIRST_BYTE = 3
 """The piece that stands for byte 0; characters outside the vocabulary are written as their UTF-8 bytes."""
 _CONTROL = _FIRST_BYTE + 256
 """Pieces below are marks and bytes, which no text spells out."""
 _NEVER = b"\xff\xff"
+"""The rank of a pair that is no piece: after all others."""
 _LINE = "\x01"
+"""Stands before a line's first word, as a newline itself would not outlive the split into words."""
 _INDENTS = tuple((" " * width, f" {SPACE * (width - 1)} ") for width in (15, 11, 7, 3))
+_STOPS = ".,;:!?)\"'"
+"""No piece joins them to a letter before them, so a word, and the same word before a comma, is cut once."""
 
 
 class Words(dict[str, bytes]):
@@ -23,10 +32,10 @@ class Words(dict[str, bytes]):
 
     def __init__(self, vocabulary: dict[str, int]) -> None:
         self._pieces = _Pieces((key, number.to_bytes(2)) for key, number in vocabulary.items() if number >= _CONTROL)
-        self._newline = _byte(ord("\n"))
+        self._pieces[_LINE] = _byte(ord("\n"))
 
     def split(self, text: str) -> bytes:
-        """The pieces of a whole text. Spaces between words belong to the next word; deeper indents are pieces of their own."""
+        """The pieces of a whole text. A space belongs to the word after it; deeper indents are pieces of their own."""
         text = text.replace("\n", " " + _LINE)
         if "   " in text:
             for indent, marked in _INDENTS:
@@ -34,20 +43,27 @@ class Words(dict[str, bytes]):
         return b"".join(map(self.__getitem__, text.split()))
 
     def __missing__(self, word: str) -> bytes:
-        cut = self._newline + self._cut(word[1:]) if word[0] == _LINE else self._cut(SPACE + word)
-        if len(word) <= _LONGEST:
-            if len(self) >= _WORDS:
-                self.clear()
-            self[word] = cut
+        if len(word) > _LONGEST:
+            return self._long(word)
+        stem = word.rstrip(_STOPS)
+        if len(stem) < len(word) and stem[-1:].isalnum():
+            cut = self[stem] + self._cut(word[len(stem) :])
+        else:
+            cut = self._cut(word if word[0] == _LINE else SPACE + word)
+        if len(self) >= _WORDS:
+            self.clear()
+        self[word] = cut
         return cut
 
-    def _cut(self, word: str) -> bytes:
-        if known := self._pieces.get(word):
-            return known
-        starts = range(0, len(word), _LONGEST)
-        return b"".join(self._merge(word[start : start + _LONGEST]) for start in starts)
+    def _long(self, word: str) -> bytes:
+        """In stretches. Of an endless word in ASCII only the beginning counts: it is data, and costs most to cut."""
+        word = word[:_DATA] if word.isascii() else word
+        return b"".join(self._cut(word[start : start + _STRETCH]) for start in range(0, len(word), _STRETCH))
 
-    def _merge(self, word: str) -> bytes:
+    def _cut(self, word: str) -> bytes:
+        return self._pieces.get(word) or self._join(word)
+
+    def _join(self, word: str) -> bytes:
         """Byte-pair encoding: neighbours are joined, the pair of the lowest number first, while any pair is a piece."""
         pieces, parts = self._pieces, list(word)
         ranks = list(map(pieces.get, map(add, parts, parts[1:]), repeat(_NEVER)))
@@ -63,10 +79,13 @@ class Words(dict[str, bytes]):
 
 
 class _Pieces(dict[str, bytes]):
-    """Piece → its number; its order is the order in which pairs are joined."""
+    """Piece → its number; the order of the numbers is the order in which pairs are joined."""
 
     def __missing__(self, character: str) -> bytes:
-        return b"".join(map(_byte, character.encode(errors="replace")))
+        spelt = b"".join(map(_byte, character.encode(errors="replace")))
+        if len(self) < _CHARACTERS:
+            self[character] = spelt
+        return spelt
 
 
 def _byte(value: int) -> bytes:
