@@ -14,7 +14,7 @@ Statistic = Callable[[Floats], Floats]
 
 
 class Interval(Struct, frozen=True):
-    """A value with its 95 % percentile interval. None: it could not be computed."""
+    """A value with its 95 % interval. None: it could not be computed."""
 
     value: float | None
     low: float | None = None
@@ -30,12 +30,17 @@ def draw(n: int, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
 def interval(statistic: Statistic, n: int, weights: Floats | None = None) -> Interval:
     """`weights`: what `draw` gave, for paired comparisons; else draws of its own, always the same ones."""
     drawn = draw(n) if weights is None else weights
-    value = float(statistic(once(n))[0])
-    found = statistic(drawn) if len(drawn) else np.zeros(0)
-    found = found[np.isfinite(found)]
+    return bounds(float(statistic(once(n))[0]), statistic(drawn) if len(drawn) else np.zeros(0))
+
+
+def bounds(value: float, drawn: Floats) -> Interval:
+    """The middle 95 % of what the resamples gave, moved so that their median is the value: hulls, minima and bins take the
+    noise that resampling adds for signal. What is never negative stays so."""
+    found = drawn[np.isfinite(drawn)]
     if not np.isfinite(value):
         return Interval(None)
     if not len(found):
         return Interval(value)
-    low, high = np.quantile(found, [0.025, 0.975])
-    return Interval(value, float(low), float(high))
+    low, middle, high = np.quantile(found, [0.025, 0.5, 0.975])
+    least = 0.0 if found.min() >= 0 and value >= 0 else -np.inf
+    return Interval(value, float(max(low - middle + value, least)), float(max(high - middle + value, least)))

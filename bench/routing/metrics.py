@@ -18,6 +18,8 @@ Ints = NDArray[np.intp]
 
 POINTS = 512
 """Of a swept curve: switches are grouped to at most so many, which moves AIQ_norm by less than 0.001."""
+NO_ROOM = 1e-12
+"""Less head-room of the oracle over random mixing is none."""
 CHUNK = 16
 """Resamples at a time, for the sake of memory."""
 
@@ -182,7 +184,7 @@ def aiq_norm(swept: Sweep, truth: Truth, weights: Floats | None = None) -> Float
     zero = aiq_zero(truth, weights)
     room = aiq_oracle(truth, weights) - zero
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(room > 1e-12, (aiq(swept, truth, weights) - zero) / room, np.nan)
+        return np.where(room > NO_ROOM, (aiq(swept, truth, weights) - zero) / room, np.nan)
 
 
 def choose(p: Floats, cost: Floats, price: float, truth: Truth | None = None) -> Ints:
