@@ -79,11 +79,13 @@ _WORDS: dict[str, frozenset[str]] = {
     "items": frozenset({"-", "*", "•", *(f"{number}{mark}" for number in range(1, 10) for mark in ".)")}),
 }
 """Words of programs, beginnings of answers to choose from, and marks of lists: how many different ones there are."""
-_TABLE = np.array([[100.0 * (byte in kind) for kind in _KINDS.values()] for byte in range(256)], np.float32)
-"""Byte → per cent of each kind."""
+_TABLE = np.array([[byte in kind for kind in _KINDS.values()] for byte in range(256)], np.float32)
+"""Byte → one in the column of its kind."""
+_DIGITS = tuple(_KINDS).index("digits")
 
 NAMES: tuple[str, ...] = (
-    *("log_characters", "log_words", "word_length", "distinct_words", "log_lines"),
+    *("log_characters", "log_words", "word_length", "distinct_words", "log_lines", "log_last_line"),
+    "log_digits",
     *_KINDS,
     *_MARKS,
     *_WORDS,
@@ -116,15 +118,16 @@ def _sizes(text: str, seen: str, words: int, different: int) -> tuple[float, ...
         min(len(seen) / number / 16, 1.0),
         different / number,
         log1p(text.count("\n")) / 16,
+        log1p(len(text) - text.rfind("\n")) / 16,
     )
 
 
 def _kinds(seen: str) -> list[float]:
-    """The share of each kind of character, as log(1 + per cent)."""
+    """How many digits; then the share of each kind of character, as log(1 + per cent)."""
     raw = np.frombuffer(seen.encode(errors="replace"), np.uint8)
-    per_cent = np.bincount(raw, minlength=256).astype(np.float32) @ _TABLE / max(len(seen), 1)
-    kinds: list[float] = (np.log1p(per_cent) / log1p(100)).tolist()
-    return kinds
+    counts = np.bincount(raw, minlength=256).astype(np.float32) @ _TABLE
+    shares: list[float] = (np.log1p(counts * (100.0 / max(len(seen), 1))) / log1p(100)).tolist()
+    return [log1p(counts[_DIGITS]) / 16, *shares]
 
 
 def _offered(functions: str) -> tuple[float, float]:
