@@ -1,5 +1,6 @@
 """What one request holds, and what it may still spend of that."""
 
+import asyncio
 from collections.abc import Sequence
 
 from msgspec import structs
@@ -36,6 +37,8 @@ class Purse:
         self._partial = self.bound and any(account.targets for account in bound.accounts)
         self.reservation = Reservation(request.id, _ENDLESS)
         self.attempts: list[Attempt] = []
+        self._extending = asyncio.Lock()
+        """Rivals hold more from the same reservation: one after the other."""
 
     def ask(self, steps: Sequence[Candidate]) -> Ask:
         """Enough for the first step, or at least for the cheapest, and no more than the caps allow."""
@@ -67,6 +70,8 @@ class Purse:
         if self._partial and step.target.id in unpaid(self._bound.accounts, self.reservation):
             return None
         cap = self._bound.thinking
+        if cap is not None and self.attempts:
+            cap = max(0, cap - sum(map(thought, self.attempts)))
         if cap is None and not self.bound:
             return Fit(effort=step.estimate.effort or None)
         left, whole = self.left(step.target.id), step.estimate.whole
@@ -84,8 +89,35 @@ class Purse:
                 found = self.fit(step)
         return found
 
+    async def covers(self, steps: Sequence[Candidate]) -> bool:
+        """What is held pays for all of `steps` at once, at their worst; more is held for that where it can be.
+
+        Never under a cap on the request's thinking: nobody can say what is left of it while one of them thinks.
+        """
+        if self._bound.thinking is not None:
+            return False
+        if not self.bound:
+            return True
+        wanted = Amount(
+            sum(step.estimate.whole.usd for step in steps), sum(step.estimate.whole.thinking for step in steps)
+        )
+        lacking = self._lacking(steps, wanted)
+        if lacking != Amount() and await self.extend(lacking):
+            lacking = self._lacking(steps, wanted)
+        return lacking == Amount()
+
+    def _lacking(self, steps: Sequence[Candidate], wanted: Amount) -> Amount:
+        """At whichever of the targets has least left."""
+        left = [self.left(step.target.id) for step in steps]
+        usd, thinking = min(amount.usd for amount in left), min(amount.thinking for amount in left)
+        return Amount(max(0, wanted.usd - usd), max(0, wanted.thinking - thinking))
+
     async def extend(self, more: Amount) -> bool:
         """Whether anything could be added to what is held."""
+        async with self._extending:
+            return await self._extend(more)
+
+    async def _extend(self, more: Amount) -> bool:
         wanted = Amount(more.usd if self._usd else 0, more.thinking if self._thinking else 0)
         held = self.reservation.granted
         total = self._capped(Amount(held.usd + wanted.usd, held.thinking + wanted.thinking))

@@ -4,8 +4,10 @@ from router.dispatch.ask import Asker
 from router.dispatch.cascade import cascade
 from router.dispatch.course import Course
 from router.dispatch.errand import Errand
+from router.dispatch.hedge import hedge
 from router.dispatch.opened import Answered, Opened
-from router.types.plan import Cascade
+from router.dispatch.vote import vote
+from router.types.plan import Cascade, Vote
 from router.types.request import Endpoint
 
 __all__ = ["Answered", "Dispatcher", "Opened"]
@@ -33,4 +35,6 @@ async def _carried(course: Course) -> Answered | Opened | None:
         return await course.walk(plan.steps)
     if isinstance(tactic, Cascade):
         return await cascade(course, tactic.levels)
-    return await course.walk(plan.steps)
+    if isinstance(tactic, Vote):
+        return await vote(course, tactic.samples)
+    return await hedge(course, tactic.after_ms)

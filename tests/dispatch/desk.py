@@ -50,6 +50,8 @@ MICRO = 1_000
 """nano-USD for a token of input; one of output costs two."""
 COST = (USAGE["prompt_tokens"] + 2 * USAGE["completion_tokens"]) * MICRO
 """nano-USD of an answer."""
+WHOLE = (88 + 2 * CAP) * MICRO
+"""What is held for one: its input is bounded by a rule, of 88 tokens here."""
 
 
 class Opinion:
@@ -165,6 +167,7 @@ class Desk:
         weighed = tuple(_weighed(name, ms) for name, ms in case.takes_ms.items())
         plan = Plan(route="auto", strategy="ordered", steps=steps, weighed=weighed, tactic=case.tactic)
         own = gate(asked=request)
+        assert all(step.estimate.whole.usd == WHOLE * case.times.get(step.target.id, 1) for step in steps)
         decision = Decision(id=request.id, requested="auto", policy="", classification=own.classification, plan=plan)
         birth(self._journal, request, Caller(), decision, Amount(), now_ms())
         accounts = () if case.limit is None else (Account(id="pot", budget="pot", scope="all", limit=case.limit),)

@@ -36,8 +36,8 @@ class Mouths:
         try:
             while await self._one(reader, writer):
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            return
         finally:
             writer.close()
 
