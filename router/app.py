@@ -12,7 +12,7 @@ from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
-from router.api import budgets, dashboard, decisions, health, models, reports
+from router.api import budgets, dashboard, decisions, feedback, health, models, reports
 from router.api.auth import Keyring
 from router.api.disconnect import Visits
 from router.api.hot import HotRoutes
@@ -170,6 +170,7 @@ class Gateway:
             calls=[
                 models.routes(lambda: self._pipeline.rules, int(time.time())),
                 decisions.routes(self._pipeline, ledger),
+                feedback.routes(ledger, self._journal, self._telemetry.feedback),
                 budgets.routes(lambda: self._pipeline.rules, self._budgets),
             ],
             reports=[

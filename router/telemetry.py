@@ -43,6 +43,22 @@ _SHAPES = {
     ),
     "lowpass_loops_tripped": _Shape("Trips of the loop breaker.", ("kind",)),
     "lowpass_second_opinions": _Shape("What a local model said of what was only possible.", ("answer",)),
+    "lowpass_verdicts": _Shape("What verifiers said of answers, or why they said nothing.", ("verifier", "result")),
+    "lowpass_feedback": _Shape("Answers that clients judged.", ("result",)),
+    "lowpass_outcomes_contradictory": _Shape("Answers that clients judged otherwise than another source."),
+    # Every process reads the same log.
+    "lowpass_outcomes": _Shape("Rows of the log of outcomes, by what was learned of them.", ("result",), together=max),
+    "lowpass_drift_alarms": _Shape("Targets that are not what they were.", ("target",), together=max),
+    "lowpass_judgements": _Shape("Pairs of questions to judges.", ("judge", "result")),
+    "lowpass_judge_consistency": _Shape(
+        "Share of the latest pairs in which a judge agreed with itself.", ("judge",), GaugeMetricFamily, max
+    ),
+    "lowpass_judge_agreement": _Shape(
+        "Share of its latest verdicts in which a judge agreed with clients and verifiers.",
+        ("judge",),
+        GaugeMetricFamily,
+        max,
+    ),
     "lowpass_policy_errors": _Shape("Edits of the policy that were refused.", together=max),
 }
 
@@ -63,9 +79,28 @@ class Telemetry:
         self.policy_errors = 0
         self.loops: Mapping[str, int] = dict.fromkeys(Kind, 0)
         self.opinions: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
+        self.verdicts: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.judged: dict[str, int] = {"passed": 0, "failed": 0}
+        self.contradictory = 0
+        self.outcomes: dict[str, int] = {"learned": 0, "not_learned": 0}
+        self.drift: defaultdict[str, int] = defaultdict(int)
+        self.judgements: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.consistency: Mapping[str, float] = {}
+        self.agreement: Mapping[str, float] = {}
 
     def opinion(self, verdict: Verdict) -> None:
         self.opinions[verdict] += 1
+
+    def verdict(self, verifier: str, became: str) -> None:
+        self.verdicts[verifier, became] += 1
+
+    def feedback(self, passed: bool, contrary: int) -> None:
+        """`contrary`: how many other sources say otherwise of the same answer."""
+        self.judged["passed" if passed else "failed"] += 1
+        self.contradictory += contrary > 0
+
+    def judgement(self, judge: str, became: str) -> None:
+        self.judgements[judge, became] += 1
 
     def settled(self, route: str, status: int, attempts: list[Attempt]) -> None:
         self.requests[route, status] += 1
@@ -96,6 +131,14 @@ class Telemetry:
             "lowpass_open_circuits": {(): unhealthy},
             "lowpass_loops_tripped": {(str(kind),): count for kind, count in self.loops.items()},
             "lowpass_second_opinions": {(str(verdict),): count for verdict, count in self.opinions.items()},
+            "lowpass_verdicts": dict(self.verdicts),
+            "lowpass_feedback": {(result,): count for result, count in self.judged.items()},
+            "lowpass_outcomes_contradictory": {(): self.contradictory},
+            "lowpass_outcomes": {(result,): count for result, count in self.outcomes.items()},
+            "lowpass_drift_alarms": {(target,): count for target, count in self.drift.items()},
+            "lowpass_judgements": dict(self.judgements),
+            "lowpass_judge_consistency": {(judge,): share for judge, share in self.consistency.items()},
+            "lowpass_judge_agreement": {(judge,): share for judge, share in self.agreement.items()},
             "lowpass_policy_errors": {(): self.policy_errors},
         }
 

@@ -1,8 +1,7 @@
-"""`/v1/route` decides without calling anyone, `/v1/decisions/{id}` explains, `/v1/feedback` tells how it went."""
+"""`/v1/route` decides without calling anyone, `/v1/decisions/{id}` explains."""
 
 from fastapi import APIRouter, Request, Response
 from msgspec import Raw
-from pydantic import BaseModel, ConfigDict, Field
 
 from router.api.asgi import read_body
 from router.api.parse import parse
@@ -10,18 +9,10 @@ from router.api.rest import answer
 from router.decide.explain import explain
 from router.errors import ClientError
 from router.ledger.ledger import Ledger
-from router.ledger.query import decision, give_feedback
+from router.ledger.query import decision
 from router.pipeline import Pipeline
 from router.types.ids import new_id
 from router.types.request import Endpoint
-
-
-class Feedback(BaseModel):
-    """How good an answer was, from 0 (wrong) to 1 (right), by the id of its request or decision."""
-
-    model_config = ConfigDict(extra="forbid")
-    id: str = Field(min_length=1, max_length=64)
-    score: float = Field(ge=0, le=1, allow_inf_nan=False)
 
 
 def routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
@@ -40,12 +31,6 @@ def routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
         if document is None:
             raise _unknown(identifier)
         return answer(Raw(document))
-
-    @router.post("/v1/feedback")
-    def feedback(given: Feedback) -> Response:
-        if not give_feedback(ledger, given.id, given.score):
-            raise _unknown(given.id)
-        return answer({"object": "feedback", "id": given.id, "score": given.score})
 
     return router
 

@@ -66,13 +66,3 @@ def decision(ledger: Ledger, identifier: str) -> bytes | None:
     with ledger.reading() as connection:
         row = connection.execute("SELECT document FROM decisions WHERE id = ?", (identifier,)).fetchone()
     return row[0].encode() if row else None
-
-
-def give_feedback(ledger: Ledger, identifier: str, score: float) -> bool:
-    """Adds an outcome to a request; False when there is no such request."""
-    with ledger.writing() as connection:
-        if connection.execute("SELECT 1 FROM requests WHERE id = ?", (identifier,)).fetchone() is None:
-            return False
-        row = (identifier, now_ms(), score, "client")
-        connection.execute("INSERT INTO feedback VALUES (?, ?, ?, ?)", row)
-        return True

@@ -67,6 +67,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     expected: float
     """The pass rate that was expected of the target."""
     given_ms: int
+    weight: float = 1.0
+    """How much it counts; below 0: what was observed so before is taken back, as a later score stands in its place."""
 
 
 def accepted(verdicts: Sequence[Verdict]) -> bool | None:

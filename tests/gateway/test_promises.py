@@ -245,7 +245,7 @@ def test_an_answer_explains_itself_when_asked(gateway: Gateway) -> None:
 def test_feedback_finds_its_request(gateway: Gateway) -> None:
     request_id = gateway.chat("plain").headers["x-lowpass-decision"]
     assert gateway.post("/v1/feedback", {"id": request_id, "score": 0.5}).status == 200
-    assert [row["score"] for row in gateway.rows("SELECT * FROM feedback WHERE request_id = ?", request_id)] == [0.5]
+    assert [row["score"] for row in gateway.rows("SELECT * FROM outcomes WHERE request_id = ?", request_id)] == [0.5]
     assert gateway.post("/v1/feedback", {"id": "nobody", "score": 1}).status == 404
     for score in (-0.1, 1.1, "NaN", None, [1]):
         reply = gateway.post("/v1/feedback", {"id": request_id, "score": score})

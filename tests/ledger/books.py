@@ -12,6 +12,11 @@ from router.ledger.ledger import Ledger
 from router.types.journal import Journal
 
 T = TypeVar("T")
+NOTES = (
+    "CREATE TABLE notes (request_id TEXT NOT NULL, given_ms BIGINT NOT NULL, score DOUBLE PRECISION NOT NULL,"
+    " source TEXT NOT NULL)"
+)
+"""For rows of no meaning."""
 
 
 def with_ledger(ledger: Ledger, work: Callable[[Journal], Awaitable[T]]) -> T:

@@ -57,7 +57,7 @@ def test_answers_and_all_that_is_told_about_them(gateway: Gateway) -> None:
     decision = gateway.get(f"/v1/decisions/{ids[0]}")
     assert (decision.status, decision.json["id"]) == (200, ids[0])
     assert gateway.post("/v1/feedback", {"id": ids[0], "score": 0.5}).status == 200
-    assert found(ledger, "SELECT request_id, score FROM feedback") == [{"request_id": ids[0], "score": 0.5}]
+    assert found(ledger, "SELECT request_id, score FROM outcomes") == [{"request_id": ids[0], "score": 0.5}]
     report = gateway.get("/v1/reports/spend").json
     assert report["totals"]["requests"] == 2
     page = gateway.get("/dashboard")

@@ -9,17 +9,25 @@ from router.ledger.ledger import Ledger
 from router.ledger.migrate import LedgerTooNew
 from router.ledger.write import LEASE_MS, recover, renew
 from router.types.journal import Journal, LedgerUnavailable, Row
-from tests.ledger.books import found, with_ledger
+from tests.ledger.books import NOTES, found, with_ledger
 from tests.report.filled import Happened, Tried, fill
 from tests.stores import Make
 
-FEEDBACK = "INSERT INTO feedback VALUES (?, ?, ?, ?)"
+NOTE = "INSERT INTO notes VALUES (?, ?, ?, ?)"
 DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
-RESCORE = "UPDATE feedback SET score = score * ? + 1"
+RESCORE = "UPDATE notes SET score = score * ? + 1"
+
+
+@pytest.fixture
+def ledger(ledger: Ledger) -> Ledger:
+    """With a table that asks nothing of its rows."""
+    with ledger.writing() as connection:
+        connection.execute(NOTES)
+    return ledger
 
 
 def scores(ledger: Ledger) -> list[float]:
-    return [row["score"] for row in found(ledger, "SELECT score FROM feedback ORDER BY given_ms")]
+    return [row["score"] for row in found(ledger, "SELECT score FROM notes ORDER BY given_ms")]
 
 
 async def available(journal: Journal) -> None:
@@ -30,7 +38,7 @@ async def available(journal: Journal) -> None:
 def test_what_was_queued_together_is_committed_together(ledger: Ledger) -> None:
     async def work(journal: Journal) -> None:
         for number in range(3):
-            journal.change(FEEDBACK, ("r", number, number, "client"))
+            journal.change(NOTE, ("r", number, number, "client"))
         assert scores(ledger) == []
         await journal.committed()
         assert scores(ledger) == [0, 1, 2]
@@ -42,7 +50,7 @@ def test_new_rows_come_first_and_changes_in_their_order(ledger: Ledger) -> None:
     async def work(journal: Journal) -> None:
         journal.change(RESCORE, (10,))
         journal.change(RESCORE, (2,))
-        journal.add(FEEDBACK, ("r", 0, 1, "client"))
+        journal.add(NOTE, ("r", 0, 1, "client"))
         await journal.committed()
 
     with_ledger(ledger, work)
@@ -53,10 +61,10 @@ def test_a_commit_is_waited_for_by_all_that_queued_before_it(ledger: Ledger) -> 
     """While a commit is under way the next one gathers; whoever waits finds the rows of both."""
 
     async def work(journal: Journal) -> list[float]:
-        journal.add(FEEDBACK, ("r", 0, 0, "client"))
+        journal.add(NOTE, ("r", 0, 0, "client"))
         first = asyncio.ensure_future(journal.committed())
         await asyncio.sleep(0)
-        journal.add(FEEDBACK, ("r", 1, 1, "client"))
+        journal.add(NOTE, ("r", 1, 1, "client"))
         await asyncio.wait_for(journal.committed(), 5)
         assert first.done()
         return scores(ledger)
@@ -74,7 +82,7 @@ def test_waiting_for_nothing_is_soon_over(ledger: Ledger) -> None:
 def test_more_than_a_transaction_s_worth_is_all_written(ledger: Ledger) -> None:
     async def work(journal: Journal) -> None:
         for number in range(5_000):
-            journal.add(FEEDBACK, ("r", number, 1, "client"))
+            journal.add(NOTE, ("r", number, 1, "client"))
         journal.change(RESCORE, (0,))
         await journal.committed()
         assert journal.available
@@ -86,15 +94,15 @@ def test_more_than_a_transaction_s_worth_is_all_written(ledger: Ledger) -> None:
 
 def test_the_end_writes_what_is_queued(ledger: Ledger) -> None:
     async def work(journal: Journal) -> None:
-        journal.change(FEEDBACK, ("r", 0, 1, "client"))
+        journal.change(NOTE, ("r", 0, 1, "client"))
 
     with_ledger(ledger, work)
     assert scores(ledger) == [1]
 
 
 POISON: list[tuple[str, Row]] = [
-    (FEEDBACK, ("r", 2**63, 0.5, "client")),
-    (FEEDBACK, ("r", None, 0.5, "client")),
+    (NOTE, ("r", 2**63, 0.5, "client")),
+    (NOTE, ("r", None, 0.5, "client")),
     (DECISION, ("d", 0, "p", "{}")),
 ]
 
@@ -107,10 +115,10 @@ def test_a_row_that_can_not_be_written_keeps_no_other_out(
     async def work(journal: Journal) -> None:
         journal.change(DECISION, ("d", 0, "p", "{}"))
         await journal.committed()
-        journal.change(FEEDBACK, ("r", 0, 1, "client"))
+        journal.change(NOTE, ("r", 0, 1, "client"))
         for _ in range(times):
             journal.change(*poison)
-        journal.change(FEEDBACK, ("r", 1, 2, "client"))
+        journal.change(NOTE, ("r", 1, 2, "client"))
         with pytest.raises(LedgerUnavailable):
             await journal.committed()
         await available(journal)
@@ -122,7 +130,7 @@ def test_a_row_that_can_not_be_written_keeps_no_other_out(
 
 
 def test_text_comes_back_as_it_went_in(ledger: Ledger) -> None:
-    texts = ["", "'; DROP TABLE feedback; --", "$1 ? :name %s", "\\", "日本 🙂", '{"a": "\\u0000"}', "\n\t"]
+    texts = ["", "'; DROP TABLE notes; --", "$1 ? :name %s", "\\", "日本 🙂", '{"a": "\\u0000"}', "\n\t"]
 
     async def work(journal: Journal) -> None:
         for number, text in enumerate(texts):
@@ -139,13 +147,13 @@ def test_numbers_come_back_as_they_went_in(ledger: Ledger) -> None:
 
     async def work(journal: Journal) -> None:
         for number, score in zip(numbers, floats, strict=True):
-            journal.add(FEEDBACK, ("r", number, score, "client"))
+            journal.add(NOTE, ("r", number, score, "client"))
         await journal.committed()
 
     with_ledger(ledger, work)
-    rows = found(ledger, "SELECT given_ms, score FROM feedback")
+    rows = found(ledger, "SELECT given_ms, score FROM notes")
     assert sorted((row["given_ms"], row["score"]) for row in rows) == sorted(zip(numbers, floats, strict=True))
-    (counted,) = found(ledger, "SELECT COUNT(*) AS n, SUM(score) AS s, MAX(given_ms) AS m, NULL AS none FROM feedback")
+    (counted,) = found(ledger, "SELECT COUNT(*) AS n, SUM(score) AS s, MAX(given_ms) AS m, NULL AS none FROM notes")
     assert [type(value) for value in counted.values()] == [int, float, int, type(None)]
 
 

@@ -47,7 +47,7 @@ def columns(ledger: Ledger, query: str) -> dict[tuple[str, str], Column]:
 def test_both_have_the_same_tables_and_columns(new_sqlite: SqliteLedger, postgres: Server) -> None:
     there = columns(PostgresLedger(Secret(postgres.database())), _POSTGRES)
     here = columns(new_sqlite, _SQLITE)
-    assert {"requests", "attempts", "decisions", "keys", "feedback"} <= {table for table, _ in here}
+    assert {"requests", "attempts", "decisions", "keys", "outcomes"} <= {table for table, _ in here}
     assert there == here
 
 

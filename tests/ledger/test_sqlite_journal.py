@@ -10,14 +10,16 @@ from router.ledger import journal as journal_module
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import SqliteLedger
 from router.types.journal import LedgerUnavailable
-from tests.ledger.books import rows, with_journal
+from tests.ledger.books import NOTES, rows, with_journal
 
-FEEDBACK = "INSERT INTO feedback VALUES (?, ?, ?, ?)"
+NOTE = "INSERT INTO notes VALUES (?, ?, ?, ?)"
 DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
+    with SqliteLedger(tmp_path / "lowpass.db").writing() as connection:
+        connection.execute(NOTES)
     return tmp_path / "lowpass.db"
 
 
@@ -29,11 +31,11 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scores(ledger: Path) -> list[float]:
-    return [row["score"] for row in rows(ledger, "SELECT score FROM feedback ORDER BY rowid")]
+    return [row["score"] for row in rows(ledger, "SELECT score FROM notes ORDER BY rowid")]
 
 
 def count(connection: sqlite3.Connection) -> int:
-    (found,) = connection.execute("SELECT count(*) FROM feedback").fetchone()
+    (found,) = connection.execute("SELECT count(*) FROM notes").fetchone()
     return int(found)
 
 
@@ -45,7 +47,7 @@ async def available(journal: SqliteJournal) -> None:
 def test_what_was_queued_together_is_committed_together_and_calls_see_it(ledger: Path) -> None:
     async def work(journal: SqliteJournal) -> list[int]:
         for number in range(3):
-            journal.change(FEEDBACK, ("r", 0, number, "client"))
+            journal.change(NOTE, ("r", 0, number, "client"))
         first, second = journal.call(count), journal.call(count)
         assert scores(ledger) == []
         await journal.committed()
@@ -59,7 +61,7 @@ def test_while_another_process_writes_calls_are_refused_and_rows_wait(ledger: Pa
     async def work(journal: SqliteJournal) -> None:
         with sqlite3.connect(ledger, isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
-            journal.change(FEEDBACK, ("r", 0, 1, "client"))
+            journal.change(NOTE, ("r", 0, 1, "client"))
             refused = journal.call(count)
             with pytest.raises(LedgerUnavailable):
                 await journal.committed()
@@ -76,14 +78,14 @@ def test_while_another_process_writes_calls_are_refused_and_rows_wait(ledger: Pa
 
 def test_a_refused_call_does_not_spoil_the_next(ledger: Path) -> None:
     def broken(connection: sqlite3.Connection) -> None:
-        connection.execute("INSERT INTO feedback VALUES ('r', 0, 9, 'client')")
+        connection.execute("INSERT INTO notes VALUES ('r', 0, 9, 'client')")
         raise ZeroDivisionError
 
     async def work(journal: SqliteJournal) -> int:
         with pytest.raises(LedgerUnavailable):
             await journal.call(broken)
         await available(journal)
-        journal.change(FEEDBACK, ("r", 0, 1, "client"))
+        journal.change(NOTE, ("r", 0, 1, "client"))
         return await journal.call(count)
 
     assert with_journal(ledger, work) == 1
@@ -119,4 +121,4 @@ def test_a_file_that_another_process_keeps_is_not_waited_for_for_ever(tmp_path: 
     with ledger.writing() as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerUnavailable, match="locked"), ledger.writing() as connection:
-            connection.execute("DELETE FROM feedback")
+            connection.execute("DELETE FROM outcomes")

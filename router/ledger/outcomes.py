@@ -1,0 +1,176 @@
+"""The shared log of outcomes: rows are added through the journal; every gateway reads on from where it was."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from router.ledger.connection import Connection
+from router.ledger.ledger import Ledger
+from router.types.journal import Journal
+from router.types.logged import Logged, Said
+
+_NEW = (
+    "request_id, attempt, target, source, score, weight, decides,"
+    " task, difficulty, traits, expected, given_ms, told_key"
+)
+_REAL = "DOUBLE PRECISION"
+_TYPES = ("TEXT", "BIGINT", "TEXT", "TEXT", _REAL, _REAL, "BIGINT", "TEXT", _REAL, "TEXT", _REAL, "BIGINT", "TEXT")
+_SAY = f"""
+INSERT INTO outcomes ({_NEW}, revision, was_score, was_weight)
+SELECT {", ".join(f"CAST(? AS {kind})" for kind in _TYPES)},
+    coalesce(o.revision, -1) + 1, o.score, coalesce(o.weight, 0)
+FROM (SELECT 1 AS one) AS here LEFT JOIN outcomes AS o ON o.request_id = ? AND o.attempt = ? AND o.source = ?
+WHERE NOT EXISTS (
+    SELECT 1 FROM outcomes AS t
+    WHERE t.request_id = ? AND t.attempt = ? AND t.source = ? AND t.told_key = ? AND t.told_key <> ''
+)
+ORDER BY o.revision DESC LIMIT 1
+ON CONFLICT DO NOTHING
+""".strip()  # noqa: S608 - constants of this file
+"""One statement, so that the row and what it replaces are of one moment. Of two at once, one counts as the earlier."""
+_SINCE = (
+    "SELECT position, request_id, attempt, target, source, score, weight, was_score, was_weight, decides, task, traits,"
+    " expected, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
+)
+_NEWEST = "SELECT coalesce(max(position), 0) FROM outcomes"
+_ANSWERED = (
+    "SELECT r.key_id, coalesce(k.organisation, ''), a.number, a.target, coalesce(d.document, '')"
+    " FROM requests AS r JOIN attempts AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"
+    " LEFT JOIN decisions AS d ON d.id = r.id"
+    " WHERE r.id = ? AND a.outcome = 'ok' AND a.passed_over = 0 ORDER BY a.number DESC LIMIT 1"
+)
+_TOLD = "SELECT source, score, weight, decides, told_key FROM outcomes WHERE request_id = ? ORDER BY revision"
+_LOAD = "SELECT position, state FROM posteriors WHERE name = ?"
+_SAVE = (
+    "INSERT INTO posteriors (name, position, at_ms, state) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET"
+    " position = excluded.position, at_ms = excluded.at_ms, state = excluded.state"
+    " WHERE excluded.position >= posteriors.position"
+)
+
+
+class About(Struct, frozen=True, kw_only=True):
+    """What learning needs to know of a request. `expected`: pass rates by target; empty where nothing was forecast."""
+
+    task: str = ""
+    difficulty: float = 0.0
+    traits: str = ""
+    """Base64 of signed bytes."""
+    expected: Mapping[str, float] = {}
+
+    @classmethod
+    def quantised(cls, task: str, difficulty: float, traits: bytes, expected: Mapping[str, float]) -> "About":
+        """`traits`: `Reading.traits` × 127, a signed byte each."""
+        return cls(task=task, difficulty=difficulty, traits=b64encode(traits).decode(), expected=expected)
+
+
+class Told(Struct, frozen=True):
+    """The newest of what one source said of a request."""
+
+    score: float | None
+    weight: float
+    decides: bool
+    keys: Mapping[str, float | None]
+    """The client's own, of everything that this source said, and the scores that came with them."""
+
+
+class Answered(Struct, frozen=True):
+    """The attempt whose answer a client was given, and who asked."""
+
+    request_id: str
+    key_id: str
+    organisation: str
+    attempt: int
+    target: str
+    about: About
+    told: Mapping[str, Told]
+    """By source."""
+
+
+class _Seen(Struct):
+    task: str = ""
+    difficulty: float = 0.0
+    traits: str = ""
+
+
+class _Weighed(Struct):
+    target: str
+    p: float
+
+
+class _Document(Struct):
+    classification: _Seen = msgspec.field(default_factory=_Seen)
+    weighed: list[_Weighed] = []
+
+
+_document = msgspec.json.Decoder(_Document)
+
+
+def say(journal: Journal, said: Said, about: About, now_ms: int) -> None:
+    """Adds a row. What the same source said before of the same attempt is replaced; the same key twice adds nothing."""
+    same = (said.request_id, said.attempt, said.source)
+    row = (
+        *(said.request_id, said.attempt, said.target, said.source, said.score, said.weight, int(said.decides)),
+        *(about.task, about.difficulty, about.traits, about.expected.get(said.target), now_ms, said.key),
+    )
+    journal.add(_SAY, (*row, *same, *same, said.key))
+
+
+def since(ledger: Ledger, position: int, limit: int) -> list[Logged]:
+    """The rows after `position`. A row that appears late may have a smaller one than others that were there before."""
+    with ledger.reading() as connection:
+        rows = connection.execute(_SINCE, (position, limit)).fetchall()
+    return [msgspec.convert(_logged(row), Logged) for row in rows]
+
+
+def newest(ledger: Ledger) -> int:
+    """Position of the last row; 0: there is none."""
+    with ledger.reading() as connection:
+        return int(connection.execute(_NEWEST).fetchone()[0])
+
+
+def answered(ledger: Ledger, identifiers: Sequence[str]) -> dict[str, Answered]:
+    """By request id; those without an answer are not there."""
+    with ledger.reading() as connection:
+        found = ((identifier, _answered(connection, identifier)) for identifier in identifiers)
+        return {identifier: one for identifier, one in found if one is not None}
+
+
+def about(document: bytes) -> About:
+    """Out of a decision's JSON. What it lacks, or holds in another form, is not known."""
+    try:
+        known = _document.decode(document)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return About()
+    seen, expected = known.classification, {one.target: one.p for one in known.weighed}
+    return About(task=seen.task, difficulty=seen.difficulty, traits=seen.traits, expected=expected)
+
+
+def load(ledger: Ledger, name: str) -> tuple[int, bytes] | None:
+    """What was learned up to a position; None: nothing was saved under this name."""
+    with ledger.reading() as connection:
+        row = connection.execute(_LOAD, (name,)).fetchone()
+    return None if row is None else (row[0], b64decode(row[1]))
+
+
+def save(journal: Journal, name: str, position: int, state: bytes, now_ms: int) -> None:
+    """In the place of what was saved there before, unless that is of a later position."""
+    journal.change(_SAVE, (name, position, now_ms, b64encode(state).decode()))
+
+
+def _logged(row: Sequence[object]) -> dict[str, object]:
+    named = dict(zip(Logged.__struct_fields__, row, strict=True))
+    return named | {"decides": bool(named["decides"])}
+
+
+def _answered(connection: Connection, identifier: str) -> Answered | None:
+    row = connection.execute(_ANSWERED, (identifier,)).fetchone()
+    if row is None:
+        return None
+    told: dict[str, Told] = {}
+    for source, score, weight, decides, key in connection.execute(_TOLD, (identifier,)).fetchall():
+        before = told[source].keys if source in told else {}
+        told[source] = Told(score, weight, bool(decides), {**before, **({key: score} if key else {})})
+    key_id, organisation, attempt, target, document = row
+    return Answered(identifier, key_id, organisation, attempt, target, about(document.encode()), told)

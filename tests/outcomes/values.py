@@ -1,0 +1,36 @@
+"""Requests and answers as small as verifiers allow."""
+
+import json
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from router.api.parse import parse
+from router.outcomes.verifiers import Verifier
+from router.types.outcome import Answer, Asked, ToolCall
+from router.types.request import Endpoint, Request
+from tests.decide.values import target
+
+_VERIFIER: TypeAdapter[Verifier] = TypeAdapter(Verifier)
+
+
+def verifier(kind: str, **fields: Any) -> Any:
+    return _VERIFIER.validate_python({"kind": kind, **fields})
+
+
+def asking(**fields: Any) -> Request:
+    body = {"model": "auto", "messages": [{"role": "user", "content": "CANARY-question"}], **fields}
+    return parse(Endpoint.CHAT, "r1", json.dumps(body).encode(), [])
+
+
+def expecting(right: Any) -> Request:
+    return asking(metadata={"expected": right})
+
+
+def saying(text: str = "", *calls: tuple[str, str], **fields: Any) -> Answer:
+    fields = {"finish_reason": "tool_calls" if calls else "stop", **fields}
+    return Answer(text=text, tool_calls=tuple(ToolCall(*call) for call in calls), **fields)
+
+
+def asked(request: Request, *answers: Answer, classes: frozenset[str] = frozenset({"internal"})) -> Asked:
+    return Asked(request=request, target=target("t"), answers=answers, classes=classes)
