@@ -1,0 +1,191 @@
+"""Texts of like meaning are near each other, every text has a vector, and none costs more than its sample."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.features import embedding, pieces
+from router.features.embedding import DIMENSIONS, EmbeddingError, embed, embed_all, load
+from router.features.pieces import Words
+from router.features.sample import SLICE
+
+ODD = {
+    "NUL": "one\0two",
+    "lone surrogates": "\ud800 word \udfff",
+    "emoji": "🎉 👩‍👩‍👧 🇮🇪",
+    "Chinese": "微积分的基本定理是什么？",
+    "Thai": "ภาษาไทยไม่มีช่องว่างระหว่างคำ",
+    "Arabic": "ما هي عاصمة مصر؟",
+    "a control mark of ours": "\x01\x01 \x01word",
+    "unassigned": "\U000e0fff",
+    "combining": "e\u0301" * 100,
+    "an endless word": "a" * 10_000,
+    "indents": "\n" + " " * 99 + "x\n\t\ty",
+}
+
+
+def near(one: str, other: str) -> float:
+    return float(embed(one) @ embed(other))
+
+
+@pytest.mark.parametrize(
+    ("text", "closer", "farther"),
+    [
+        ("integral of x", "derivative of a function", "recipe for soup"),
+        ("Translate this sentence into French.", "How do you say that in Spanish?", "Sort a list of integers in C."),
+        ("def add(a, b): return a + b", "write a Python function that sums", "the history of the Roman empire"),
+        ("The patient has a high fever and a cough", "symptoms of an infection", "interest rates and bonds"),
+        ("一元二次方程", "数学 方程 求解", "红烧肉 怎么 做"),
+    ],
+)
+def test_like_is_near_like(text: str, closer: str, farther: str) -> None:
+    assert near(text, closer) > near(text, farther) + 0.1
+
+
+def test_marks_and_lines_hardly_matter() -> None:
+    assert near("What is the capital of France", "What is the capital,\nof France?") > 0.8
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+def test_every_text_has_a_vector_of_length_one(text: str) -> None:
+    vector = embed(text)
+    assert vector.dtype == np.float32
+    assert vector.shape == (DIMENSIONS,)
+    assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t \r\v", "\u3000"])
+def test_nothing_has_none(text: str) -> None:
+    assert not embed(text).any()
+
+
+@given(st.text(max_size=300))
+def test_a_text_has_the_same_vector_whatever_came_before(text: str) -> None:
+    first = embed(text)
+    embedding._the().words.clear()
+    assert np.array_equal(first, embed(text))
+    assert np.isfinite(first).all()
+
+
+def test_the_order_of_words_does_not_count() -> None:
+    assert np.array_equal(embed("one two three"), embed("three two one"))
+
+
+def test_of_a_long_text_head_middle_and_tail_count() -> None:
+    head, middle, tail = ("maths " * SLICE)[:SLICE], ("soups " * SLICE)[:SLICE], ("roman " * SLICE)[:SLICE]
+    gap = "unseen " * 20_000
+    long = head + gap + middle + gap + tail
+    assert np.array_equal(embed(long), embed("\n".join((head, middle, tail))))
+
+
+def test_a_text_up_to_three_slices_is_seen_whole() -> None:
+    whole = ("maths " * SLICE)[: 3 * SLICE - 6]
+    assert not np.array_equal(embed(whole), embed(f"{whole[:SLICE]}soups {whole[SLICE:]}"))
+
+
+def test_many_texts_are_a_row_each() -> None:
+    texts = ["one", "", "two words"]
+    assert np.array_equal(embed_all(texts), np.stack([embed(text) for text in texts]))
+    assert embed_all([]).shape == (0, DIMENSIONS)
+
+
+def test_what_is_kept_of_words_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "_WORDS", 100)
+    words = Words({"▁": 300, "a": 301, "▁a": 302})
+    for number in range(1_000):
+        words.split(f"a{number} {chr(0x4E00 + number)}, {'a' * 99}")
+        assert len(words) <= 100
+
+
+def test_what_is_kept_of_characters_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "_CHARACTERS", 50)
+    words = Words({"a": 301})
+    words.split("".join(map(chr, range(0x4E00, 0x5000))))
+    assert len(words._pieces) <= 50
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ab", ["▁ab"]),
+        ("abc ab", ["▁ab", "c", "▁ab"]),
+        ("bc", ["▁", "bc"]),
+        ("ab,", ["▁ab", ","]),
+        ("ab\nab", ["▁ab", "\n", "ab"]),
+        ("    ab", ["▁▁▁", "▁ab"]),
+        ("é", ["▁", b"\xc3", b"\xa9"]),
+    ],
+)
+def test_words_are_cut_by_joining_the_pairs_that_were_learned_first(text: str, expected: list[str | bytes]) -> None:
+    learned = ["▁▁", "▁a", "ab", "▁ab", "bc", "▁▁▁", "a", "b", "c", ",", "▁"]
+    numbers = {piece: 259 + order for order, piece in enumerate(learned)}
+    found = np.frombuffer(Words(numbers).split(text), ">u2").tolist()
+    assert found == [3 + piece[0] if isinstance(piece, bytes) else numbers.get(piece, 3 + 10) for piece in expected]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package of the same name without its data; the true one is read again afterwards."""
+    for folder in ("weights", "tokenizers"):
+        (tmp_path / "wordllama" / folder).mkdir(parents=True)
+    (tmp_path / "wordllama" / "__init__.py").write_text("raise RuntimeError('it is never imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    embedding._the.cache_clear()
+    yield tmp_path / "wordllama"
+    embedding._the.cache_clear()
+
+
+VOCABULARY = '{"model": {"vocab": {"▁": 300}, "merges": []}}'
+HEADER = b'{"embedding.weight":{"dtype":"F16","shape":[32000,256],"data_offsets":[0,16384000]}}'
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "weights"),
+    [
+        ("", b""),
+        ("{}", b""),
+        (VOCABULARY, b""),
+        (VOCABULARY, b"\xff" * 64),
+        (VOCABULARY, len(HEADER).to_bytes(8, "little") + HEADER + b"too short"),
+        (VOCABULARY, (2).to_bytes(8, "little") + b"{}"),
+        (VOCABULARY, len(HEADER).to_bytes(8, "little") + HEADER.replace(b"F16", b"F32")),
+        (VOCABULARY, len(HEADER).to_bytes(8, "little") + HEADER + bytes(16_384_000)),
+    ],
+    ids=["empty", "no vocabulary", "empty table", "no header", "short table", "no table", "other table", "few pieces"],
+)
+def test_damaged_data_is_an_error_that_says_what_to_do(elsewhere: Path, vocabulary: str, weights: bytes) -> None:
+    (elsewhere / embedding._TOKENIZER).write_text(vocabulary)
+    (elsewhere / embedding._WEIGHTS).write_bytes(weights)
+    with pytest.raises(EmbeddingError, match=r"wordllama can't be read .* install it again"):
+        load()
+
+
+def test_missing_data_is_an_error_that_says_what_to_do(elsewhere: Path) -> None:
+    with pytest.raises(EmbeddingError, match=r"wordllama can't be read .* install it again"):
+        embed("a text")
+
+
+def test_a_missing_package_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    embedding._the.cache_clear()
+    with pytest.raises(EmbeddingError, match="wordllama is not installed"):
+        load()
+
+
+def test_nothing_is_read_at_import_and_the_package_is_never_run() -> None:
+    code = (
+        "import sys; opened = []\n"
+        "sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == 'open' else None)\n"
+        "import router.features.look as look\n"
+        "assert not any('wordllama' in name for name in opened)\n"
+        "look.look('a text')\n"
+        "assert any('wordllama' in name for name in opened)\n"
+        "assert {'wordllama', 'tokenizers', 'requests', 'toml', 'safetensors'}.isdisjoint(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
