@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from router.budget.sqlite import SqliteBudgets
+from router.decide.eligible import Gate
 from router.decide.health import Health
-from router.dispatch.answer import NOTHING, answers
+from router.dispatch.answer import NOTHING, answers, overheard
 from router.dispatch.errand import Errand
 from router.dispatch.fold import Fold
 from router.dispatch.how import CLIENT_GONE
@@ -52,6 +53,7 @@ COST = (USAGE["prompt_tokens"] + 2 * USAGE["completion_tokens"]) * MICRO
 """nano-USD of an answer."""
 WHOLE = (88 + 2 * CAP) * MICRO
 """What is held for one: its input is bounded by a rule, of 88 tokens here."""
+_LOOK_S = 0.02
 
 
 class Opinion:
@@ -65,12 +67,19 @@ class Opinion:
         return [Verdict("test", self.scores.get(answer.text, 1.0)) for answer in asked.answers]
 
 
+def after(count: int) -> Callable[[list[str]], bool]:
+    """Once so many were asked."""
+    return lambda asked: len(asked) == count
+
+
 class Case(Struct, kw_only=True):
     """`tactic` over the targets of `scripts`, in their order."""
 
     scripts: dict[str, list[Said]]
     tactic: Tactic | None
     verify: Verify | None = None
+    later: Callable[[Asked], object] | None = None
+    """Hears of what was streamed."""
     endpoint: Endpoint = Endpoint.CHAT
     stream: bool = False
     limit: int | None = None
@@ -83,7 +92,13 @@ class Case(Struct, kw_only=True):
     retries: int = 0
     fields: dict[str, Any] = {}
     """Of the request's body."""
-    leaves_after_s: float | None = None
+    leaves: Callable[[list[str]], bool] | None = None
+    """Whether the client leaves now, by who was asked so far."""
+    leaves_after_parts: int = 1_000_000
+    """Of a stream."""
+    own: Gate | None = None
+    hidden: frozenset[str] = frozenset()
+    """Targets that see placeholders only, as `own` has them."""
 
 
 class Given(Struct, kw_only=True):
@@ -99,6 +114,7 @@ class Given(Struct, kw_only=True):
     """By the budget; 0 where there is none."""
     asked: list[str] = []
     gone: list[str] = []
+    bodies: list[dict[str, Any]] = []
 
     @property
     def told(self) -> list[tuple[Any, ...]]:
@@ -124,14 +140,15 @@ async def _run(home: Path, case: Case) -> Given:
         desk = Desk(home, upstream, case)
         try:
             task = asyncio.ensure_future(desk.serve(request_of(case)))
-            await asyncio.wait({task}, timeout=case.leaves_after_s)
-            task.cancel()
+            while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
+                if case.leaves is not None and case.leaves(upstream.asked):
+                    task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
         finally:
             await desk.close()
     found = desk.given
-    found.asked, found.gone = upstream.asked, upstream.gone
+    found.asked, found.gone, found.bodies = upstream.asked, upstream.gone, upstream.bodies
     _read(home, found, limited=case.limit is not None)
     found.check_sums()
     return found
@@ -163,10 +180,13 @@ class Desk:
     async def open(self, request: Request) -> Errand:
         """With its hold, and its row."""
         case, learned, self._request = self._case, Learned(), request
-        steps = tuple(Candidate(one, estimate(one, request, learned)) for one in map(self._target, case.scripts))
+        steps = tuple(
+            Candidate(one, estimate(one, request, learned), one.id in case.hidden)
+            for one in map(self._target, case.scripts)
+        )
         weighed = tuple(_weighed(name, ms) for name, ms in case.takes_ms.items())
         plan = Plan(route="auto", strategy="ordered", steps=steps, weighed=weighed, tactic=case.tactic)
-        own = gate(asked=request)
+        own = case.own or gate(asked=request)
         assert all(step.estimate.whole.usd == WHOLE * case.times.get(step.target.id, 1) for step in steps)
         decision = Decision(id=request.id, requested="auto", policy="", classification=own.classification, plan=plan)
         birth(self._journal, request, Caller(), decision, Amount(), now_ms())
@@ -174,7 +194,8 @@ class Desk:
         self._purse = Purse(self._store, learned, Room(), request, Bound(accounts=accounts))
         assert not isinstance(await self._purse.open(self._purse.ask(steps), 0), Refused)
         deadline = None if case.deadline_ms is None else clock_ms() + case.deadline_ms
-        return Errand(request, plan, own, self._purse, deadline, case.verify)
+        self._errand = Errand(request, plan, own, self._purse, deadline, case.verify)
+        return self._errand
 
     async def serve(self, request: Request) -> None:
         errand = await self.open(request)
@@ -196,19 +217,22 @@ class Desk:
         self.given.text = _text(answer.reply.body)
 
     async def _stream(self, answer: Opened) -> None:
-        fold, events = Fold(self._request.endpoint), self.events(answer)
+        fold, events, parts = Fold(self._request.endpoint), self.events(answer), 0
         try:
             async for part in events:
                 self.given.events += part
-                await asyncio.sleep(0)
+                parts += 1
+                if parts == self._case.leaves_after_parts:
+                    break
         finally:
             await events.aclose()
         fold.feed(self.given.events)
         if not self.given.error:
             self.given.text = _text(fold.body())
 
-    def events(self, answer: Opened) -> Any:
-        return forward(answer, self.health, self)
+    def events(self, answer: Opened) -> AsyncGenerator[bytes]:
+        events = forward(answer, self.health, self)
+        return events if self._case.later is None else overheard(events, self._errand, answer, self._case.later)
 
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
         self._purse.attempts.append(attempt)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from router.types.plan import Hedge
-from tests.dispatch.desk import COST, WHOLE, Case, run
+from tests.dispatch.desk import COST, WHOLE, Case, after, run
 from tests.dispatch.mouths import Said
 
 QUICK, SLOW, LATE = Said("quick"), Said("slow", after_s=30), Said("late", after_s=0.3)
@@ -80,7 +80,7 @@ def test_rivals_are_not_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_client_that_leaves_leaves_both(tmp_path: Path) -> None:
-    case = Case(scripts={"first": [SLOW], "second": [SLOW]}, tactic=SOON, limit=10**9, leaves_after_s=0.5)
+    case = Case(scripts={"first": [SLOW], "second": [SLOW]}, tactic=SOON, limit=10**9, leaves=after(2))
     given = run(tmp_path, case)
     assert [one[:3] for one in given.told] == [("first", "client_gone", ""), ("second", "client_gone", "hedge")]
     assert given.row["status"] == 499

@@ -7,7 +7,7 @@ import pytest
 
 from router.types.plan import Vote
 from router.types.request import Endpoint
-from tests.dispatch.desk import COST, WHOLE, Case, run
+from tests.dispatch.desk import COST, WHOLE, Case, after, run
 from tests.dispatch.mouths import Said
 
 A, ALSO_A, B = Said("The answer is 1,000."), Said("\\boxed{1000}"), Said("2000")
@@ -105,7 +105,10 @@ def test_no_sample_is_drawn_that_would_come_too_late(tmp_path: Path) -> None:
 
 def test_a_client_that_leaves_between_the_samples_pays_for_those_it_had_drawn(tmp_path: Path) -> None:
     slow = Said("1000", after_s=30)
-    given = run(tmp_path, Case(scripts={"weak": [A, slow], "strong": [BEST]}, tactic=Vote(3), leaves_after_s=0.4))
+    given = run(
+        tmp_path,
+        Case(scripts={"weak": [A, slow], "strong": [BEST]}, tactic=Vote(3), leaves=after(2)),
+    )
     assert [one[:4] for one in given.told] == [OVER, ("weak", "client_gone", "vote", 0)]
     assert (given.row["status"], given.row["target"]) == (499, None)
     assert given.row["cost"] > COST
