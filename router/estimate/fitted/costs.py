@@ -1,0 +1,225 @@
+"""What a prompt would cost with each target: the mean, and an interval that holds four times in five.
+
+log cost = the target's level + what the prompt costs more with any target + what it costs more with this one. Two sets
+of heads are fitted: one for prompts like the known ones, judged on rows left out at random, and one for others, judged
+on groups left out whole, which therefore trusts the text less and ends nearer to the levels. Unfamiliarity is the
+chance that a prompt is of the second kind, and mixes them.
+
+The mean is the mean: summed over many prompts it is the bill. Where a few runaway answers make up most of a target's
+bill, that is several times what a typical prompt costs, so no one number can be right in total and near for most
+prompts: `median` is the second.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router.estimate.fitted.cost_levels import Levels, levels
+from router.estimate.fitted.folds import Floats, Ints, clusters, group_folds, random_folds
+from router.estimate.fitted.heads import Heads, heads, splits
+from router.estimate.fitted.quantiles import band, widening
+from router.features.embedding import DIMENSIONS
+
+Matrix = NDArray[np.float32]
+
+FOLDS = 5
+HELD_OUT = 8
+"""Folds of whole groups, at most."""
+CLUSTERS = 8
+"""Groups made from the looks where only one is named."""
+TEXT = 16.0
+"""Length of the embedding's part: about 1 per dimension."""
+MARK = 6.0
+"""Weight of a cheap feature, in dimensions of the embedding: costs follow length and form more than topic."""
+CLIP = 4 * MARK
+LEAST_SD = 0.02
+"""A feature that hardly varies in the data says nothing, however far a new prompt is off."""
+FEWEST = 30
+"""Prompts with costs below which nothing is read from a text."""
+GROUPS = 2.0
+"""Groups' worth of doubt that what is read from a text carries over to another group."""
+MEAN_ROWS = 5.0
+"""What the ratio of mean to median of all targets weighs, in rows, against a target's own."""
+LEAST_SPREAD = 0.05
+OUTER = (0.005, 0.995)
+"""No prompt is taken to be farther from usual than these quantiles of the known ones."""
+
+
+class CostPrediction(NamedTuple):
+    """Each float64 [n, T], USD; NaN for targets of which no cost is known."""
+
+    mean: Floats
+    p10: Floats
+    p90: Floats
+    median: Floats
+
+
+class Costs(NamedTuple):
+    """Arrays only. Heads: T targets, the work, the spread; for familiar prompts and then for others."""
+
+    centre: Matrix
+    gain: Matrix
+    weights: Matrix
+    """[K, 2 (T + 2)]"""
+    level: Floats
+    """[T], mean log cost."""
+    reach: Floats
+    """[2, 2]: least and most of what a target's head, and of what the spread's, may say."""
+    to_mean: Floats
+    """[2, T]: log of mean cost ÷ exp(predicted log cost), familiar and not."""
+    middle: Floats
+    below: Floats
+    above: Floats
+    wider: Floats
+    """[2]: log of how much wider the interval is, familiar and not."""
+    usual_work: Floats
+    """[1]: log of the mean work."""
+
+    @classmethod
+    def fit(
+        cls,
+        looks: Matrix,
+        labels: Ints,
+        costs_usd: Floats,
+        groups: Ints,
+        output_tokens: Floats | None = None,
+        unfamiliarity: tuple[Floats, Floats] | None = None,
+    ) -> "Costs":
+        """From `looks` [n, K], `costs_usd` and `output_tokens` [n, T] (NaN where unknown), `groups` and `labels` [n].
+
+        `groups`: what is held out whole to see how far the text can be trusted elsewhere; where there is but one,
+        `labels` or else clusters of the looks stand in. `unfamiliarity` [n] and [n]: of each row with a random part of
+        the rows left out, and with its whole group left out, so that intervals hold at both; without it, 0 and 1.
+        """
+        shares = unfamiliarity or (np.zeros(len(looks)), np.ones(len(looks)))
+        return _fit(looks, labels, costs_usd, groups, output_tokens, shares)
+
+    def predict(self, looks: Matrix, unfamiliarity: Floats) -> CostPrediction:
+        """Of prompts [n, K], each with its `unfamiliarity` [n] from 0 to 1."""
+        share, said = self._said(looks, unfamiliarity)
+        log = self.level + np.clip(said[:, : len(self.level)], *self.reach[0])
+        width = np.exp(np.clip(said[:, -1:], *self.reach[1]) + _mix(self.wider[:1], self.wider[1:], share))
+        middle = log + self.middle
+        return CostPrediction(
+            np.exp(log + _mix(self.to_mean[0], self.to_mean[1], share)),
+            np.exp(middle - self.below * width),
+            np.exp(middle + self.above * width),
+            np.exp(middle),
+        )
+
+    def work(self, looks: Matrix, unfamiliarity: Floats) -> Floats:
+        """How much more output than usual prompts need with any target [n]; 1 on average over the known ones."""
+        _, said = self._said(looks, unfamiliarity)
+        found: Floats = np.exp(np.clip(said[:, -2], *self.reach[0]) - self.usual_work)
+        return found
+
+    def _said(self, looks: Matrix, unfamiliarity: Floats) -> tuple[Floats, Floats]:
+        share = unfamiliarity[:, None]
+        both = _rows(looks, self.centre, self.gain) @ self.weights
+        half = both.shape[1] // 2
+        return share, _mix(both[:, :half], both[:, half:], share)
+
+
+def _mix(familiar: Floats | Matrix, other: Floats | Matrix, share: Floats) -> Floats:
+    mixed: Floats = familiar + share * (other - familiar)
+    return mixed
+
+
+def _rows(looks: Matrix, centre: Matrix, gain: Matrix) -> Matrix:
+    rows: Matrix = np.minimum(np.maximum((looks - centre) * gain, -CLIP), CLIP)
+    return rows
+
+
+class _Read(NamedTuple):
+    """What is read from the text: first of familiar prompts, then of others."""
+
+    costs: tuple[Heads, Heads]
+    work: tuple[Heads, Heads]
+    spread: tuple[Heads, Heads]
+
+
+def _fit(
+    looks: Matrix, labels: Ints, costs_usd: Floats, groups: Ints, tokens: Floats | None, shares: tuple[Floats, Floats]
+) -> Costs:
+    some = np.isfinite(costs_usd).any(1)
+    centre, gain = _scales(looks[some])
+    z = _rows(looks[some], centre, gain).astype(float)
+    costs = levels(costs_usd[some])
+    work = costs.shared if tokens is None else levels(tokens[some]).shared
+    read = _read(z, costs, work, labels[some], groups[some])
+    return _whole(centre, gain, costs_usd[some], costs, read, [share[some][:, None] for share in shares])
+
+
+def _scales(looks: Matrix) -> tuple[Matrix, Matrix]:
+    gain = np.full(looks.shape[1], TEXT, np.float32)
+    if not len(looks):
+        return np.zeros(looks.shape[1], np.float32), gain
+    gain[DIMENSIONS:] = MARK / np.maximum(looks[:, DIMENSIONS:].std(0), LEAST_SD)
+    return looks.mean(0), gain
+
+
+def _read(z: Floats, costs: Levels, work: Floats, labels: Ints, groups: Ints) -> _Read:
+    outputs = costs.filled()
+    if len(z) < FEWEST:
+        return _Read(_silent(z, outputs), _silent(z, work[:, None]), _silent(z, work[:, None]))
+    _, same = np.unique(z, axis=0, return_inverse=True)
+    named = groups if len(np.unique(groups)) > 1 else labels
+    kinds = len(np.unique(named))
+    apart = named if kinds > 1 else clusters(z.astype(np.float32), CLUSTERS)
+    pair = splits(z, random_folds(same, FOLDS)), splits(z, group_folds(apart, HELD_OUT))
+    trusts = np.array([1.0, kinds / (kinds + GROUPS)])
+    every = np.ones((len(z), 1), bool)
+    found = heads(pair, outputs, np.isfinite(costs.away), trusts)
+    spread = _spread(costs.away - found[0].said[0])
+    return _Read(found, heads(pair, work[:, None], every, trusts), heads(pair, spread, every, trusts))
+
+
+def _silent(z: Floats, outputs: Floats) -> tuple[Heads, Heads]:
+    head = Heads(np.zeros((z.shape[1], outputs.shape[1])), (np.zeros_like(outputs), np.zeros_like(outputs)))
+    return head, head
+
+
+def _spread(residuals: Floats) -> Floats:
+    """[n, 1]: log of how far off a prompt's costs are, against what is usual for each target; 0 on average."""
+    known = np.isfinite(residuals)
+    square = np.where(known, residuals, 0.0) ** 2
+    square /= np.maximum(square.sum(0) / np.maximum(known.sum(0), 1), 1e-9)
+    log: Floats = np.log(np.sqrt(square.sum(1, keepdims=True) / known.sum(1, keepdims=True)) + LEAST_SPREAD)
+    return log - log.mean()
+
+
+def _whole(centre: Matrix, gain: Matrix, costs_usd: Floats, costs: Levels, read: _Read, shares: list[Floats]) -> Costs:
+    """The scales of means and intervals come from what the mixed heads said of rows left out."""
+    reach = np.array([_reach(heads[0].said[0]) for heads in (read.costs, read.spread)])
+    said = [np.clip(_left_out(read.costs, side, share), *reach[0]) for side, share in enumerate(shares)]
+    width = [np.exp(np.clip(_left_out(read.spread, side, share), *reach[1])) for side, share in enumerate(shares)]
+    off = [costs.away - values for values in said]
+    found = band(off[0] / width[0])
+    wider = np.log([widening(residuals, found, size) for residuals, size in zip(off, width, strict=True)])
+    to_mean = np.array([_to_mean(costs_usd, costs.level + values) for values in said])
+    work = np.exp(np.clip(read.work[0].said[0], *reach[0])).mean() if len(costs_usd) else 1.0
+    weights = [np.column_stack([part[side].weights for part in read]) for side in range(2)]
+    both = np.column_stack(weights).astype(np.float32)
+    return Costs(centre, gain, both, costs.level, reach, to_mean, *found, wider, np.log([work]))
+
+
+def _left_out(pair: tuple[Heads, Heads], side: int, share: Floats) -> Floats:
+    return _mix(pair[0].said[side], pair[1].said[side], share)
+
+
+def _reach(said: Floats) -> Floats:
+    found: Floats = np.quantile(said, OUTER) if said.size else np.zeros(2)
+    return found
+
+
+def _to_mean(costs_usd: Floats, log: Floats) -> Floats:
+    """[T]: log of real cost ÷ exp(log cost) in total (Duan's smearing factor, so that the bill comes out)."""
+    known = np.isfinite(costs_usd) & np.isfinite(log)
+    typical = np.exp(np.where(known, log, -np.inf))
+    scale = typical.sum(0) / np.maximum(known.sum(0), 1)
+    real = np.where(known, costs_usd, 0.0).sum(0) / np.maximum(scale, 1e-300)
+    rows = known.sum(0)
+    pooled = (real.sum() + MEAN_ROWS) / (rows.sum() + MEAN_ROWS)
+    found: Floats = np.log((real + MEAN_ROWS * pooled) / (rows + MEAN_ROWS))
+    return found

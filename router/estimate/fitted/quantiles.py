@@ -1,0 +1,58 @@
+"""Intervals from residuals of rows that were held out: by target, leaning on all targets, and on a wide guess."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from router.estimate.fitted.folds import Floats
+
+LOWER, MIDDLE, UPPER = 0.1, 0.5, 0.9
+COVERAGE = UPPER - LOWER
+WIDE = 1.2
+"""Half an interval, in logarithms (a factor of 3.3), before any residual is seen: what one benchmark's costs say of
+another's is off by as much."""
+PRIOR_ROWS = 5.0
+"""What the wide guess weighs, in rows, against the residuals of all targets."""
+TARGET_ROWS = 20.0
+"""What all targets weigh, in rows, against a target's own residuals."""
+NARROWEST = 1e-3
+
+
+class Band(NamedTuple):
+    """Each [T], in logarithms: the median residual, and how far below and above it the interval ends."""
+
+    middle: Floats
+    below: Floats
+    above: Floats
+
+
+def band(residuals: Floats) -> Band:
+    """Of residuals [n, T], NaN where unknown."""
+    known = [column[np.isfinite(column)] for column in residuals.T]
+    whole = np.concatenate(known) if known else np.zeros(0)
+    pooled = _towards(_three(whole), np.array([0.0, WIDE, WIDE]), len(whole), PRIOR_ROWS)
+    rows = np.array([_towards(_three(column), pooled, len(column), TARGET_ROWS) for column in known])
+    rows[:, 1:] *= np.sqrt(1 + 1 / np.maximum([len(column) for column in known], 1))[:, None]
+    return Band(rows[:, 0], *np.maximum(rows[:, 1:], NARROWEST).T)
+
+
+def widening(residuals: Floats, found: Band, width: Floats) -> float:
+    """By how much `found` × `width` [n, 1] must grow so that the stated share of `residuals` [n, T] lies within."""
+    off = residuals - found.middle
+    score = np.maximum(off / found.above, -off / found.below) / width
+    known = score[np.isfinite(score)]
+    return float(np.quantile(known, COVERAGE)) if len(known) else 1.0
+
+
+def _three(values: Floats) -> Floats:
+    """The median and the two distances from it; conformal, so a little outside of what few values show."""
+    if not len(values):
+        return np.zeros(3)
+    outer = 0.5 / (len(values) + 1)
+    low, middle, high = np.quantile(values, [max(LOWER - outer, 0), MIDDLE, min(UPPER + outer, 1)])
+    return np.array([middle, middle - low, high - middle])
+
+
+def _towards(own: Floats, prior: Floats, rows: int, weight: float) -> Floats:
+    found: Floats = (rows * own + weight * prior) / (rows + weight)
+    return found
