@@ -10,6 +10,7 @@ _WORDS = 32_768
 _LONGEST = 64
 """Characters of the longest word that is kept; beyond it are addresses, data, and scripts without spaces."""
 _DATA = 1_024
+"""Characters that are looked at of a longer word in ASCII."""
 _STRETCH = 32
 """Characters that are joined in one go: the work grows with the square of it."""
 _CHARACTERS = 65_536
@@ -33,6 +34,10 @@ class Words(dict[str, bytes]):
     def __init__(self, vocabulary: dict[str, int]) -> None:
         self._pieces = _Pieces((key, number.to_bytes(2)) for key, number in vocabulary.items() if number >= _CONTROL)
         self._pieces[_LINE] = _byte(ord("\n"))
+
+    def __repr__(self) -> str:
+        """Without the words, which are somebody's text."""
+        return f"<{len(self)} words>"
 
     def split(self, text: str) -> bytes:
         """The pieces of a whole text. A space belongs to the word after it; deeper indents are pieces of their own."""

@@ -103,6 +103,12 @@ def test_what_is_kept_of_words_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(words) <= 100
 
 
+def test_what_is_kept_is_never_shown() -> None:
+    words = Words({"▁": 300})
+    words.split("somebody's text")
+    assert repr(words) == str(words) == "<2 words>"
+
+
 def test_what_is_kept_of_characters_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_CHARACTERS", 50)
     words = Words({"a": 301})
