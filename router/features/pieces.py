@@ -7,7 +7,7 @@ SPACE = "▁"
 """How the vocabulary writes a space; every word but the first of a line begins with one."""
 _WORDS = 32_768
 """Words that are kept: some 5 MB, and more than the words of most languages' everyday use."""
-_LONGEST = 64
+_LONGEST = 48
 """Characters of the longest word that is kept; beyond it are addresses, data, and scripts without spaces."""
 _DATA = 1_024
 """Characters that are looked at of a longer word in ASCII."""
