@@ -155,8 +155,9 @@ class _Crew:
 
     def lose(self, child: "_Child") -> None:
         self._count -= 1
-        self._all.discard(child)
         child.kill()
+        # It stays until the system has confirmed its end, which nobody waits for here.
+        self._all = {one for one in self._all if not one.over}
 
     def end(self) -> None:
         self._over = True
@@ -201,6 +202,10 @@ class _Child:
         if process is not None and process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+    @property
+    def over(self) -> bool:
+        return self._process is not None and self._process.returncode is not None
 
     async def gone(self) -> None:
         if self._process is not None:

@@ -1,0 +1,241 @@
+"""Feedback over HTTP, wherever the ledger is: who may judge what, what is kept of it, and what is refused."""
+
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.ledger import keys
+from router.ledger.ledger import Ledger, SqliteLedger
+from router.ledger.migrate import SQLITE, migrate
+from router.ledger.outcomes import since
+from router.ledger.postgres.ledger import PostgresLedger
+from router.types.secret import Secret
+from tests.gateway.running import CHAT, MESSAGES, Gateway, Reply, ordered, serving, target
+from tests.ledger.books import found
+from tests.postgres import Server
+from tests.upstream import Upstream
+
+CANARY = "CANARY-comment"
+LATEST = "SELECT * FROM outcomes WHERE request_id = ? ORDER BY position"
+
+
+class Desk:
+    """A gateway, its ledger, and keys: alice and bob of one organisation, carol of another, and an evaluator."""
+
+    def __init__(self, gateway: Gateway, ledger: Ledger, secrets: dict[str, str]) -> None:
+        self.gateway, self.ledger, self._secrets = gateway, ledger, secrets
+
+    def ask(self, who: str, model: str = "auto", **body: Any) -> str:
+        """The request's id."""
+        sent = {"model": model, "messages": MESSAGES, **body}
+        return self.gateway.post(CHAT, sent, authorization=self._key(who)).headers["x-request-id"]
+
+    def judge(self, who: str, **said: Any) -> Reply:
+        return self.gateway.post("/v1/feedback", said, authorization=self._key(who))
+
+    def rows(self, identifier: str) -> list[dict[str, Any]]:
+        return found(self.ledger, LATEST, identifier)
+
+    def metric(self, name: str) -> float:
+        page = self.gateway.get("/metrics", authorization=self._key("reader")).body.decode()
+        return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name))
+
+    def _key(self, who: str) -> str:
+        return f"Bearer {self._secrets[who]}"
+
+
+def policy(url: str) -> dict[str, Any]:
+    targets = {"plain": target(url, "normal"), "broken": target(url, "500")}
+    return {"version": 1, "targets": targets, "routes": {"auto": ordered("plain"), "bad": ordered("broken")}}
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def desk(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream
+) -> Iterator[Desk]:
+    home, environ = tmp_path_factory.mktemp("feedback"), dict[str, str]()
+    ledger: Ledger = SqliteLedger(home / "lowpass.db")
+    if request.param == "postgres":
+        server: Server = request.getfixturevalue("postgres")
+        environ["LOWPASS_DATABASE_URL"] = server.database()
+        ledger = PostgresLedger(Secret(environ["LOWPASS_DATABASE_URL"]))
+    ledger.migrate()
+    made = {"alice": "acme", "bob": "acme", "carol": "other", "dave": ""}
+    with ledger.writing() as connection:
+        secrets = {name: keys.create(connection, name, organisation=whose)[1] for name, whose in made.items()}
+        secrets["evaluator"] = keys.create(connection, "evaluator", scopes=["feedback"])[1]
+        secrets["reader"] = keys.create(connection, "reader", scopes=["reports"])[1]
+    with serving(home, policy(upstream_server.url), environ) as gateway:
+        yield Desk(gateway, ledger, secrets)
+
+
+def test_a_score_or_a_pass(desk: Desk) -> None:
+    one, other = desk.ask("alice"), desk.ask("alice")
+    assert desk.judge("alice", id=one, score=0.25).json == {
+        "object": "feedback",
+        "id": one,
+        "score": 0.25,
+        "source": "client",
+    }
+    assert desk.judge("alice", id=other, passed=True).status == 200
+    (row,), (passed,) = desk.rows(one), desk.rows(other)
+    assert (row["source"], row["score"], row["weight"], row["target"]) == ("client", 0.25, 1, "plain")
+    assert (row["attempt"], row["revision"], row["was_score"], row["was_weight"]) == (1, 0, None, 0)
+    assert (passed["score"], passed["task"] != "") == (1, True)
+
+
+def test_a_later_score_of_the_same_source_takes_the_place_of_the_earlier(desk: Desk) -> None:
+    identifier = desk.ask("alice")
+    for score in (1, 0, 0.5):
+        assert desk.judge("alice", id=identifier, score=score).status == 200
+    rows = desk.rows(identifier)
+    assert [(row["revision"], row["score"], row["was_score"], row["was_weight"]) for row in rows] == [
+        (0, 1, None, 0),
+        (1, 0, 1, 1),
+        (2, 0.5, 0, 1),
+    ]
+    counted = sum(row["score"] * row["weight"] - (row["was_score"] or 0) * row["was_weight"] for row in rows)
+    assert counted == 0.5
+
+
+def test_sources_that_contradict_each_other_both_count(desk: Desk) -> None:
+    identifier, before = desk.ask("alice"), desk.metric("lowpass_outcomes_contradictory_total")
+    desk.judge("alice", id=identifier, passed=True)
+    reply = desk.judge("bob", id=identifier, passed=False, source="tests/nightly")
+    assert reply.json["source"] == "client.tests/nightly"
+    assert {(row["source"], row["score"], row["weight"]) for row in desk.rows(identifier)} == {
+        ("client", 1, 1),
+        ("client.tests/nightly", 0, 1),
+    }
+    assert desk.metric("lowpass_outcomes_contradictory_total") == before + 1
+
+
+def test_a_task_of_several_requests(desk: Desk) -> None:
+    """Each has its share of the outcome."""
+    identifiers = [desk.ask("alice") for _ in range(4)]
+    reply = desk.judge("alice", ids=[*identifiers, identifiers[0]], score=1)
+    assert reply.json["ids"] == [*identifiers, identifiers[0]]
+    rows = [row for identifier in identifiers for row in desk.rows(identifier)]
+    assert [(row["score"], row["weight"]) for row in rows] == [(1, 0.25)] * 4
+    desk.judge("alice", id=identifiers[0], score=0)
+    assert [(row["weight"], row["was_weight"]) for row in desk.rows(identifiers[0])] == [(0.25, 0), (1, 0.25)]
+
+
+def test_the_same_key_twice_counts_once(desk: Desk) -> None:
+    """A retry that arrives late does not undo what was said since."""
+    identifier = desk.ask("alice")
+    assert desk.judge("alice", id=identifier, score=1, key="a").status == 200
+    assert desk.judge("alice", id=identifier, score=0, key="b").status == 200
+    assert desk.judge("alice", id=identifier, score=1, key="a").status == 200
+    assert [row["score"] for row in desk.rows(identifier)] == [1, 0]
+    reply = desk.judge("alice", id=identifier, score=0.5, key="a")
+    assert (reply.status, reply.error["param"]) == (400, "key")
+    assert len(desk.rows(identifier)) == 2
+
+
+def test_all_at_once(desk: Desk) -> None:
+    """Whatever the order, one of them stands in the end, and each says what it replaced."""
+    identifier = desk.ask("alice")
+    with ThreadPoolExecutor(8) as crowd:
+        replies = list(crowd.map(lambda n: desk.judge("alice", id=identifier, score=n / 16), range(16)))
+    assert {reply.status for reply in replies} == {200}
+    rows = desk.rows(identifier)
+    assert [row["revision"] for row in rows] == list(range(len(rows)))
+    assert [row["was_score"] for row in rows] == [None, *(row["score"] for row in rows[:-1])]
+
+
+def test_who_may_judge(desk: Desk) -> None:
+    """A stranger is not even told that there is such a request."""
+    identifier = desk.ask("alice")
+    unknown = desk.judge("carol", id="nobody", score=1)
+    for who in ("carol", "dave", "reader"):
+        reply = desk.judge(who, id=identifier, score=1)
+        assert (reply.status, reply.error["code"], reply.error["param"]) == (404, "not_found", "id")
+        assert reply.error["message"].replace(identifier, "nobody") == unknown.error["message"]
+    assert desk.rows(identifier) == []
+    for who in ("alice", "bob", "evaluator"):
+        assert desk.judge(who, id=identifier, score=1, source=who).status == 200
+    nobodys = desk.ask("dave")
+    assert desk.judge("carol", id=nobodys, score=1).status == 404
+    assert desk.judge("dave", id=nobodys, score=1).status == 200
+
+
+def test_unknown_requests_are_named_and_nothing_is_kept(desk: Desk) -> None:
+    identifier, strangers = desk.ask("alice"), desk.ask("carol")
+    failed = desk.ask("alice", "bad")
+    reply = desk.judge("alice", ids=[identifier, "nobody", strangers, failed], score=1)
+    assert (reply.status, reply.error["param"]) == (404, "ids")
+    assert all(name in reply.error["message"] for name in ("nobody", strangers, failed))
+    assert identifier not in reply.error["message"]
+    assert desk.rows(identifier) == desk.rows(strangers) == desk.rows(failed) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "param"),
+    [
+        ({"score": 1}, "id"),
+        ({"id": "a", "ids": ["b"], "score": 1}, "id"),
+        ({"ids": [], "score": 1}, "ids"),
+        ({"ids": ["a"] * 1_001, "score": 1}, "ids"),
+        ({"id": "a"}, "score"),
+        ({"id": "a", "score": 1, "passed": True}, "score"),
+        ({"id": "a", "score": float("nan")}, "score"),
+        ({"id": "a", "score": 1.5}, "score"),
+        ({"id": "a", "passed": "yes"}, "passed"),
+        ({"id": "a", "score": 1, "comment": CANARY}, "comment"),
+        ({"id": "a", "score": 1, "source": "two words"}, "source"),
+        ({"id": "a", "score": 1, "source": ""}, "source"),
+        ({"id": "a" * 65, "score": 1}, "id"),
+    ],
+)
+def test_what_is_no_feedback_is_refused(desk: Desk, said: dict[str, Any], param: str) -> None:
+    reply = desk.judge("alice", **said)
+    assert (reply.status, reply.error["param"]) == (400, param)
+    assert CANARY.encode() not in reply.body
+    assert "CANARY" not in desk.gateway.log.read_text()
+
+
+def test_the_log_is_read_on_from_a_position(desk: Desk) -> None:
+    before = since(desk.ledger, 0, 10_000)
+    identifier = desk.ask("alice")
+    desk.judge("alice", id=identifier, score=1)
+    desk.judge("alice", id=identifier, score=0)
+    later = since(desk.ledger, before[-1].position if before else 0, 10)
+    assert [(row.request_id, row.score, row.was_score) for row in later] == [(identifier, 1, None), (identifier, 0, 1)]
+    assert since(desk.ledger, later[0].position, 1) == later[1:]
+    assert since(desk.ledger, later[-1].position, 10) == []
+
+
+def test_feedback_from_before_is_in_the_log(tmp_path: Path) -> None:
+    """Of a ledger that an older lowpass has left."""
+    path = tmp_path / "lowpass.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    older = _until(SQLITE.folder, 8)
+    for statement in older:
+        connection.executescript(statement)
+    connection.execute("PRAGMA user_version = 8")
+    row = {"id": "r", "started_ms": 1, "state": "settled", "held": 0, "lease_until_ms": 0, "owner": "o"}
+    row |= {"endpoint": "chat", "requested": "auto", "route": "auto", "stream": 0, "key_id": "", "session": ""}
+    row |= {"tags": "", "data_class": "internal", "task": "maths", "difficulty": 0.5, "target": "plain"}
+    marks = ", ".join("?" * len(row))
+    connection.execute(f"INSERT INTO requests ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))  # noqa: S608
+    for at, score in ((1, 1.0), (2, 0.0)):
+        connection.execute("INSERT INTO feedback VALUES ('r', ?, ?, 'client')", (at, score))
+    connection.execute("INSERT INTO feedback VALUES ('gone', 1, 1, 'client')")
+    migrate(connection)
+    connection.close()
+    rows = since(SqliteLedger(path), 0, 10)
+    assert [(row.request_id, row.score, row.was_score, row.was_weight) for row in rows] == [
+        ("r", 1, None, 0),
+        ("r", 0, 1, 1),
+    ]
+    assert {(row.target, row.task, row.traits, row.expected) for row in rows} == {("plain", "maths", "", None)}
+
+
+def _until(folder: str, version: int) -> list[str]:
+    place = Path(__file__).parents[2] / "router" / "ledger" / "migrations" / folder
+    return [path.read_text() for path in sorted(place.glob("*.sql")) if int(path.name[:4]) <= version]
