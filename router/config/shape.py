@@ -39,8 +39,9 @@ _TYPES = {
 _BOUNDS = {
     "greater_than": ("above {gt:g}", "write a larger number"),
     "greater_than_equal": ("at least {ge:g}", "write a larger number"),
+    "less_than": ("below {lt:g}", "write a smaller number"),
     "less_than_equal": ("at most {le:g}", "write a smaller number"),
-    "too_short": ("a list with something in it", "add an entry"),
+    "too_short": ("a list of at least {min_length}", "add an entry"),
     "decimal_max_places": ("a number with at most {decimal_places} decimals", "round it"),
     "string_too_short": ("at least {min_length} character long", "write a name"),
     "string_too_long": ("at most {max_length} characters long", "shorten it"),
@@ -79,7 +80,7 @@ def read_policy(root: yaml.Node, source: Source, environ: Mapping[str, str]) -> 
 
 def _is_echo(detail: ErrorDetails) -> bool:
     """A list whose every entry is wrong is reported as too short besides."""
-    return detail["type"] == "too_short" and bool(detail["input"])
+    return detail["type"] == "too_short" and detail["ctx"]["actual_length"] < len(detail["input"])
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -4,12 +4,28 @@ from typing import Annotated
 
 from pydantic import Field
 
+from router.decide.strategies.cascade import Cascade
 from router.decide.strategies.cheapest import Cheapest
 from router.decide.strategies.cost_of_pass import CostOfPass
 from router.decide.strategies.ordered import Ordered
 from router.decide.strategies.pinned import Pinned
+from router.decide.strategies.plan import Plan
+from router.decide.strategies.self_consistency import SelfConsistency
 from router.decide.strategies.weighted import Weighted
 
-Strategy = Annotated[Pinned | Ordered | Cheapest | Weighted | CostOfPass, Field(discriminator="kind")]
+Strategy = Annotated[
+    Pinned | Ordered | Cheapest | Weighted | CostOfPass | Cascade | SelfConsistency | Plan,
+    Field(discriminator="kind"),
+]
 
-__all__ = ["Cheapest", "CostOfPass", "Ordered", "Pinned", "Strategy", "Weighted"]
+__all__ = [
+    "Cascade",
+    "Cheapest",
+    "CostOfPass",
+    "Ordered",
+    "Pinned",
+    "Plan",
+    "SelfConsistency",
+    "Strategy",
+    "Weighted",
+]

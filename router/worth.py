@@ -1,0 +1,143 @@
+"""What a choice is worth at the user's own price of a failure: one answer, a cheap one checked, several compared.
+
+Formulas only: arrays of costs (USD) and chances in, arrays out. They broadcast: one request [T], or many [n, T].
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from router.types.forecast import Vector
+
+RHO = 0.3
+"""How far failures on one request go together beyond what the pass rates tell, where nobody has measured it.
+
+Measured on public sets, see `measure_rho`; 0: independent, 1: who has the lower chance passes only with the other.
+"""
+
+
+class Check(NamedTuple):
+    """How good a verifier is."""
+
+    right: float = 1.0
+    """Share of right answers that it accepts."""
+    wrong: float = 0.0
+    """Share of wrong answers that it accepts."""
+    cost_usd: float = 0.0
+
+
+PERFECT = Check()
+
+
+class Value(NamedTuple):
+    cost: Vector
+    """Expected, of all attempts and checks (USD)."""
+    p: Vector
+    """Chance that the answer given in the end is right."""
+    priced: Vector
+    """Failure-priced cost (USD): what to minimise."""
+
+
+class Agreement(NamedTuple):
+    draws: Vector
+    """Samples drawn until the first that differs, or all."""
+    right: Vector
+    """Chance that all agree and are right."""
+    wrong: Vector
+    """Chance that all agree and are wrong."""
+
+
+def failure_priced(cost: ArrayLike, p: ArrayLike, failure_cost: float) -> Vector:
+    """cost + failure_cost · (1 − p), in USD."""
+    return np.asarray(np.asarray(cost) + failure_cost * (1 - np.asarray(p)), dtype=np.float64)
+
+
+def both_pass(p1: ArrayLike, p2: ArrayLike, rho: float = RHO) -> Vector:
+    """Chance that both are right on one request: `rho` of the way from p1 p2 to min(p1, p2), the most there can be."""
+    apart = np.asarray(p1) * np.asarray(p2)
+    return np.asarray(apart + rho * (np.minimum(p1, p2) - apart), dtype=np.float64)
+
+
+def measure_rho(score: Vector, p: Vector) -> float:
+    """The `rho` that explains how often pairs of columns [n, T] pass together where `p` [n, T] was expected; 0 … 1.
+
+    NaN scores are left out. 0 where there is nothing to go by.
+    """
+    known = np.isfinite(score)
+    miss, sure = np.where(known, score - p, 0.0), np.where(known, p, 0.0)
+    room = together = 0.0
+    for target in range(score.shape[1] - 1):
+        rest, mine = slice(target + 1, None), slice(target, target + 1)
+        pairs = known[:, mine] & known[:, rest]
+        lower = np.minimum(sure[:, mine], sure[:, rest]) - sure[:, mine] * sure[:, rest]
+        room += float((lower * pairs).sum())
+        together += float((miss[:, mine] * miss[:, rest]).sum())
+    return min(1.0, max(0.0, together / room)) if room > 0 else 0.0
+
+
+def cascade_value(cost: Vector, p: Vector, failure_cost: float, check: Check = PERFECT, rho: float = RHO) -> Value:
+    """Every ordered pair [..., first, second] of targets [..., T]: the second is asked where the first's check says no.
+
+    The second's answer is given unchecked. A target does not follow itself: infinite cost on the diagonal.
+    """
+    first, second = p[..., :, None], p[..., None, :]
+    both = both_pass(first, second, rho)
+    turned_down = first * (1 - check.right) + (1 - first) * (1 - check.wrong)
+    right = first * check.right + both * (1 - check.right) + (second - both) * (1 - check.wrong)
+    total = cost[..., :, None] + check.cost_usd + turned_down * cost[..., None, :]
+    total = np.where(np.eye(p.shape[-1], dtype=bool), np.inf, total)
+    return Value(total, right, failure_priced(total, right, failure_cost))
+
+
+def agreement(p: Vector, samples: int, wrong_answers: float = 4.0, rho: float = 0.5) -> Agreement:
+    """Of `samples` (≥ 1) answers of one target. Wrong ones spread evenly over `wrong_answers` (≥ 1) plausible answers.
+
+    `rho`: share of requests on which a target always says the same, right or wrong; on the others it draws anew.
+    """
+    p = np.asarray(p, dtype=np.float64)
+    right = rho * p + (1 - rho) * p**samples
+    wrong = rho * (1 - p) + (1 - rho) * (1 - p) ** samples / wrong_answers ** (samples - 1)
+    draws = np.ones_like(p)
+    for drawn in range(1, samples):
+        same = p**drawn + (1 - p) ** drawn / wrong_answers ** (drawn - 1)
+        draws = draws + rho + (1 - rho) * same
+    return Agreement(draws, right, wrong)
+
+
+def sample_value(
+    cost: Vector,
+    p: Vector,
+    failure_cost: float,
+    samples: int,
+    *,
+    wrong_answers: float = 4.0,
+    repeat_rho: float = 0.5,
+    rho: float = RHO,
+) -> Value:
+    """Every pair [..., sampled, other]: `samples` of the first, given if all agree; where one differs the other.
+
+    The diagonal: the same target is asked once more, and it is as right as its samples are where they differ.
+    """
+    agreed = agreement(p, samples, wrong_answers, repeat_rho)
+    first, second = p[..., :, None], p[..., None, :]
+    both = both_pass(first, second, rho)
+    apart_right, apart_wrong = (p - agreed.right)[..., :, None], (1 - p - agreed.wrong)[..., :, None]
+    rescued = apart_right * _share(both, first) + apart_wrong * _share(second - both, 1 - first)
+    rescued = np.where(np.eye(p.shape[-1], dtype=bool), apart_right, rescued)
+    apart = (1 - agreed.right - agreed.wrong)[..., :, None]
+    total = (agreed.draws * cost)[..., :, None] + apart * cost[..., None, :]
+    right = agreed.right[..., :, None] + rescued
+    return Value(total, right, failure_priced(total, right, failure_cost))
+
+
+def best_pair(priced: Vector) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Row and column of the lowest of [..., T, T]."""
+    flat = priced.reshape(*priced.shape[:-2], -1).argmin(axis=-1)
+    row, column = np.unravel_index(flat, priced.shape[-2:])
+    return np.asarray(row), np.asarray(column)
+
+
+def _share(part: Vector, whole: Vector) -> Vector:
+    """part / whole; 0 where there is no whole."""
+    return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
