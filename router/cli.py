@@ -263,5 +263,33 @@ def bench_sensitivity(
         raise typer.Exit(1)
 
 
+@bench.command("routing")
+def bench_routing(
+    rows: Annotated[list[Path], typer.Option(help="Outcomes: files, or a folder with --set. Several times.")],
+    prompts: Annotated[list[Path] | None, typer.Option(help="Likewise; a folder given as --rows will do.")] = None,
+    name: Annotated[str, typer.Option("--set", help="Of a folder: NAME.rows.* and NAME.prompts.*.")] = "",
+    protocol: Annotated[str, typer.Option(help="kfold, leave-one-benchmark-out or online.")] = "kfold",
+    seed: Annotated[int, typer.Option(help="Of folds and resamples.", min=0)] = 0,
+    labels: Annotated[int | None, typer.Option(help="Learn from so many prompts only.", min=1)] = None,
+    resamples: Annotated[int, typer.Option(help="For the intervals; 0: none.", min=0)] = 500,
+    targets: Annotated[str, typer.Option(help="Compare these only: a,b.")] = "",
+    plot: Annotated[Path | None, typer.Option(help="Cost against accuracy, as a PNG.")] = None,
+    must: Annotated[bool, typer.Option("--check", help="Exit status 1 if a goal is missed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """How well routing does on outcomes of models: against single ones, mixing, a table of labels and the oracle."""
+    try:
+        from bench.routing.run import BadData, Options, measure, render
+    except ImportError as error:
+        fail(f"this needs a checkout as the current folder, and `pip install 'lowpass[bench]'` ({error})")
+    only = targets.split(",") if targets else ()
+    try:
+        found = measure(Options(rows, prompts or (), name, protocol, seed, labels, resamples, only, plot))
+    except BadData as error:
+        fail(str(error))
+    echo_json(found) if as_json else typer.echo(render(found), nl=False)
+    raise typer.Exit(must and not found.sound)
+
+
 if __name__ == "__main__":
     main()

@@ -34,8 +34,8 @@ def interval(statistic: Statistic, n: int, weights: Floats | None = None) -> Int
 
 
 def bounds(value: float, drawn: Floats) -> Interval:
-    """The middle 95 % of what the resamples gave, moved so that their median is the value: hulls, minima and bins take the
-    noise that resampling adds for signal. What is never negative stays so."""
+    """The middle 95 % of what the resamples gave, moved so that their median is the value: hulls, minima and bins take
+    the noise that resampling adds for signal. What is never negative stays so."""
     found = drawn[np.isfinite(drawn)]
     if not np.isfinite(value):
         return Interval(None)

@@ -15,6 +15,7 @@ from bench.routing.tables import files, read_prompts, read_rows, wrong
 COVERAGE = 0.9
 """A target is compared if it was observed on this share of the prompts; else the means of two targets would be of
 different prompts."""
+SPARSE = "each chooses among its own, single models are means of different prompts, and no goal is judged"
 READ = ("prompt_id", "prompt", "functions")
 """All that a prediction may see."""
 
@@ -36,6 +37,8 @@ class Data(NamedTuple):
     benchmarks: NDArray[np.object_]
     categories: NDArray[np.object_]
     priced: bool
+    sparse: bool
+    """Each prompt has its own targets, so that means of two of them are of different prompts."""
     measured: bool
     """Tokens were counted, not guessed from characters: thinking tokens or latencies were kept."""
     notes: tuple[str, ...]
@@ -98,6 +101,7 @@ def _compared(
         benchmarks=benchmarks,
         categories=categories,
         priced=priced,
+        sparse=bool((truth.observed.mean(0) < COVERAGE).all()),
         measured=any(_known(rows[column]) for column in ("reasoning_tokens", "latency_s")),
         notes=tuple(notes),
     )
@@ -126,9 +130,7 @@ def _comparable(truth: Truth, targets: Sequence[str], notes: list[str]) -> tuple
     kept, some = np.flatnonzero(covered >= COVERAGE), np.flatnonzero(covered > 0)
     sparse = len(kept) < 2
     if sparse:
-        notes.append(
-            f"no two targets were observed on {COVERAGE:.0%} of the prompts: each prompt chooses among its own"
-        )
+        notes.append(f"no two targets were observed on {COVERAGE:.0%} of the prompts: {SPARSE}")
         return some, truth.observed.sum(1) > 1
     if len(kept) < len(targets):
         gone = [target for column, target in enumerate(targets) if column not in kept]

@@ -15,18 +15,22 @@ from bench.routing.tables import BadData, wrong
 NAMED = 14
 """Of so many models the names stand beside their points; of more a number, and the names in a list."""
 ROUTER, LOOKUP, ORACLE, MODEL = "#0b5fad", "#d9730d", "#2b8a3e", "#555555"
-_PLACES = [
-    (dx * far, dy * far)
-    for far in (1, 2, 3.2, 4.6)
-    for dx, dy in ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1.4), (0, -1.4))
-]
-"""Where a name may stand, in steps of `_STEP` points from its own."""
-_STEP = 7
+_AROUND = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1.4), (0, -1.4))
+_PLACES = [(dx * far, dy * far) for far in (7, 14, 22, 32, 45) for dx, dy in _AROUND]
+"""Where a name may stand: points from its own, nearest first."""
+_LEADER = 10
+"""A name farther away than this has a line to its point."""
+_WIDEST = 1e6
+"""The axis begins at this part of the dearest cost: what costs nothing has no place on a log axis."""
+
+Spot = tuple[float, float, str]
 
 
 class _Curve(NamedTuple):
     cost: Floats
     accuracy: Floats
+    colour: str
+    style: str
 
 
 def draw_plot(path: Path, data: Data, tested: Tested) -> None:
@@ -38,9 +42,9 @@ def draw_plot(path: Path, data: Data, tested: Tested) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(11, 7), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(12, 7.5), layout="constrained")
     try:
-        _draw(axes, data, tested)
+        _draw(figure, axes, data, tested)
         figure.savefig(path, dpi=150, format="png")
     except OSError as error:
         raise BadData(f"{path}: can't be written ({error.strerror}); give another --plot") from None
@@ -48,104 +52,125 @@ def draw_plot(path: Path, data: Data, tested: Tested) -> None:
         pyplot.close(figure)
 
 
-def _draw(axes: Any, data: Data, tested: Tested) -> None:
-    truth = tested.truth
-    single = metrics.singles(truth)
+def _draw(figure: Any, axes: Any, data: Data, tested: Tested) -> None:
+    single = metrics.singles(tested.truth)
+    dearest = float(np.nanmax(single.cost))
     axes.set_xscale("log")
-    curves = {
-        "random mixing of single models": (_hull(single.cost[0], single.accuracy[0]), MODEL, ":"),
-        "label lookup (true labels)": (_swept(tested.lookup, tested), LOOKUP, "--"),
-        "router": (_swept(tested.router, tested), ROUTER, "-"),
-        "oracle": (_swept(Said(truth.score, truth.cost, {}), tested), ORACLE, "-."),
-    }
-    for name, (curve, colour, style) in curves.items():
-        axes.plot(*_densely(curve, single), style, color=colour, label=name, linewidth=2 if name == "router" else 1.5)
-    axes.scatter(single.cost[0], single.accuracy[0], s=22, color=MODEL, zorder=3)
-    chosen = _chosen(axes, tested)
-    axes.set_xlabel("mean cost of a request, USD (log)")
-    axes.set_ylabel("accuracy")
+    curves = _curves(tested, dearest)
+    for name, curve in curves.items():
+        width = 2.2 if name == "router" else 1.5
+        axes.plot(curve.cost, curve.accuracy, curve.style, color=curve.colour, label=name, linewidth=width)
+    cost = np.maximum(single.cost[0], dearest / _WIDEST)
+    axes.scatter(cost, single.accuracy[0], s=22, color=MODEL, zorder=3, label="single model")
+    chosen = _chosen(tested)
+    what = "router, by the price of a failure in USD"
+    axes.scatter(*_xy(chosen), s=48, color=ROUTER, marker="D", zorder=4, label=what)
+    axes.set(xlabel="mean cost of a request, USD (log)", ylabel="accuracy")
     axes.set_title(f"{data.name}: {len(tested.prompts):,} prompts, {len(data.targets)} models", loc="left")
     axes.grid(alpha=0.25)
-    axes.legend(loc="lower right", framealpha=0.9)
-    points = [*zip(single.cost[0], single.accuracy[0], data.targets, strict=True)]
-    _label(axes, chosen, _numbered(axes, points) if len(points) > NAMED else points)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    models = [(float(x), float(y), name) for x, y, name in zip(cost, single.accuracy[0], data.targets, strict=True)]
+    _label(axes, chosen, _numbered(figure, models) if len(models) > NAMED else models, list(curves.values()))
 
 
-def _hull(cost: Floats, accuracy: Floats) -> _Curve:
-    return _Curve(*metrics.hull(cost, accuracy))
+def _curves(tested: Tested, dearest: float) -> dict[str, _Curve]:
+    truth = tested.truth
+    single = metrics.singles(truth)
+    mixing = metrics.hull(single.cost[0], single.accuracy[0])
+    return {
+        "random mixing of single models": _Curve(*_bent(mixing, dearest), MODEL, ":"),
+        "label lookup (true labels)": _Curve(*_bent(_swept(tested.lookup, tested), dearest), LOOKUP, "--"),
+        "router": _Curve(*_bent(_swept(tested.router, tested), dearest), ROUTER, "-"),
+        "oracle": _Curve(*_bent(_swept(Said(*truth, {}), tested), dearest), ORACLE, "-."),
+    }
 
 
-def _swept(said: Said, tested: Tested) -> _Curve:
+def _swept(said: Said, tested: Tested) -> tuple[Floats, Floats]:
     curve = metrics.points(metrics.sweep(said.p, said.cost, tested.truth))
-    return _hull(curve.cost[0], curve.accuracy[0])
+    return metrics.hull(curve.cost[0], curve.accuracy[0])
 
 
-def _densely(curve: _Curve, single: metrics.Points) -> _Curve:
-    """Straight lines of cost are bent on a log axis; the last corner goes on as far as the dearest model."""
-    end = max(float(np.nanmax(single.cost)), float(curve.cost[-1]))
-    x = np.geomspace(max(curve.cost[0], end / 1e6), end, 400)
-    x = np.unique(np.concatenate([x, curve.cost[curve.cost > 0]]))
-    return _Curve(x, np.interp(x, *curve))
+def _bent(corners: tuple[Floats, Floats], dearest: float) -> tuple[Floats, Floats]:
+    """Straight lines of cost are curves on a log axis; the last corner goes on as far as the dearest model."""
+    x, y = corners
+    end = max(dearest, float(x[-1]))
+    fine = np.unique(np.concatenate([np.geomspace(max(x[0], end / _WIDEST), end, 400), x[x > end / _WIDEST]]))
+    return fine, np.interp(fine, x, y)
 
 
-def _chosen(axes: Any, tested: Tested) -> list[tuple[float, float, str]]:
-    """What the router reaches at each price of a failure."""
-    found = []
+def _chosen(tested: Tested) -> list[Spot]:
+    """What the router reaches at each price of a failure; prices that lead to the same share a name."""
+    named: dict[tuple[float, float], list[str]] = {}
     for price in PRICES:
         choice = tested.router.choices[price]
-        at = metrics.mean(metrics.at(tested.truth.cost, choice)), metrics.mean(metrics.at(tested.truth.score, choice))
-        found.append((at[0].item(), at[1].item(), f"${price:g}"))
-    axes.scatter(
-        *zip(*(each[:2] for each in found), strict=True),
-        s=48,
-        color=ROUTER,
-        marker="D",
-        zorder=4,
-        label="router, by the price of a failure",
-    )
-    return found
+        at = (metrics.mean(metrics.at(values, choice)).item() for values in (tested.truth.cost, tested.truth.score))
+        cost, accuracy = at
+        named.setdefault((float(f"{cost:.2g}"), round(accuracy, 3)), []).append(f"${price:g}")
+    return [(cost, accuracy, ", ".join(names)) for (cost, accuracy), names in named.items()]
 
 
-def _numbered(axes: Any, points: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+def _xy(spots: Sequence[Spot]) -> tuple[list[float], list[float]]:
+    return [x for x, _, _ in spots], [y for _, y, _ in spots]
+
+
+def _numbered(figure: Any, models: list[Spot]) -> list[Spot]:
     """Numbers in order of accuracy, and their names right of the picture."""
-    ranked = sorted(points, key=lambda one: -one[1])
-    listed = "\n".join(f"{number + 1:>2} {name[:34]}" for number, (*_, name) in enumerate(ranked))
-    axes.text(
-        1.01, 1.0, listed, transform=axes.transAxes, va="top", fontsize=min(8.0, 440 / len(ranked)), family="monospace"
-    )
+    ranked = sorted(models, key=lambda one: -one[1])
+    listed = "\n".join(f"{number + 1:>2} {name[:30]}" for number, (*_, name) in enumerate(ranked))
+    figure.get_layout_engine().set(rect=(0, 0, 0.78, 1))
+    size = min(8.0, 420 / len(ranked))
+    figure.text(0.79, 0.97, listed, va="top", fontsize=size, family="monospace", in_layout=False, parse_math=False)
     return [(x, y, str(number + 1)) for number, (x, y, _) in enumerate(ranked)]
 
 
-def _label(axes: Any, chosen: Sequence[tuple[float, float, str]], points: Sequence[tuple[float, float, str]]) -> None:
-    """Each name at the first place near its point where it covers no other name and no point."""
+def _label(axes: Any, chosen: Sequence[Spot], models: Sequence[Spot], curves: Sequence[_Curve]) -> None:
+    """Each name at the first place near its point where it covers no other name, no point and no curve."""
+    from matplotlib.patheffects import withStroke
+
+    line = {"arrowstyle": "-", "color": MODEL, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
+    style = {"fontsize": 8, "zorder": 5, "parse_math": False, "arrowprops": line}
+    style["path_effects"] = [withStroke(linewidth=2, foreground="white")]
     axes.figure.canvas.draw()
-    spots = axes.transData.transform([(x, y) for x, y, _ in (*chosen, *points)])
-    taken: list[Any] = []
-    for number, (x, y, name) in enumerate((*chosen, *points)):
-        colour, weight = (ROUTER, "bold") if number < len(chosen) else ("black", "normal")
-        text = axes.annotate(
-            name, (x, y), (0, 0), textcoords="offset points", fontsize=8, color=colour, weight=weight, zorder=5
-        )
-        _place(text, spots, taken)
+    axes.figure.set_layout_engine("none")
+    points = axes.transData.transform(np.column_stack(_xy([*chosen, *models])))
+    lines = [axes.transData.transform(np.column_stack([curve.cost, curve.accuracy])) for curve in curves]
+    covered, taken = np.concatenate([np.repeat(points, 3, axis=0), *lines]), list[Any]()
+    for number, (x, y, name) in enumerate((*chosen, *models)):
+        look = {"color": ROUTER, "weight": "bold"} if number < len(chosen) else {"color": "black"}
+        _place(axes.annotate(name, (x, y), (0, 0), textcoords="offset points", **style, **look), covered, taken)
 
 
-def _place(text: Any, spots: Floats, taken: list[Any]) -> None:
-    best, least = _PLACES[0], float("inf")
+def _place(text: Any, covered: Floats, taken: list[Any]) -> None:
+    """The place that costs least: a covered name is worse than a covered point, and that than a bit of a curve."""
+    costs = []
     for place in _PLACES:
         _move(text, place)
-        box = text.get_window_extent().padded(1.5)
-        covered = sum(box.overlaps(other) for other in taken) * 3 + sum(box.contains(*spot) for spot in spots)
-        inside = text.axes.bbox.containsx(box.x0) and text.axes.bbox.containsx(box.x1)
-        if (cost := covered + (not inside) * 2) < least:
-            best, least = place, cost
-        if least == 0:
+        costs.append(_cost(text, covered, taken))
+        if not costs[-1]:
             break
+    best = _PLACES[int(np.argmin(costs))]
     _move(text, best)
-    taken.append(text.get_window_extent().padded(1.5))
+    text.arrow_patch.set_visible(max(map(abs, best)) > _LEADER)
+    taken.append(_box(text))
+
+
+def _cost(text: Any, covered: Floats, taken: Sequence[Any]) -> float:
+    box, inside = _box(text), text.axes.bbox
+    under = (covered > (box.x0, box.y0)).all(1) & (covered < (box.x1, box.y1)).all(1)
+    outside = not (inside.contains(box.x0, box.y0) and inside.contains(box.x1, box.y1))
+    return float(under.sum() + 60 * sum(map(box.overlaps, taken)) + 60 * outside)
+
+
+def _box(text: Any) -> Any:
+    """Of the name alone, without its line."""
+    from matplotlib.text import Text
+
+    text.update_positions(text.figure.canvas.get_renderer())
+    return Text.get_window_extent(text).padded(2)
 
 
 def _move(text: Any, place: tuple[float, float]) -> None:
     dx, dy = place
-    text.set_position((dx * _STEP, dy * _STEP))
+    text.set_position(place)
     text.set_ha("left" if dx > 0 else "right" if dx < 0 else "center")
     text.set_va("bottom" if dy > 0 else "top" if dy < 0 else "center")

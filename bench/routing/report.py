@@ -77,8 +77,8 @@ def render(report: Report) -> str:
     left_out = f" (a fold leaves out one {report.left_out})" if report.left_out else ""
     head = (
         f"{report.set}: {report.protocol}{left_out}{labels}, seed {report.seed}, {report.scored:,} of"
-        f" {report.prompts:,} prompts scored, {len(report.targets)} targets, {report.resamples} resamples, {report.seconds:.0f} s."
-        f" {len(goals) - len(report.failed)} of {len(goals)} goals reached."
+        f" {report.prompts:,} prompts scored, {len(report.targets)} targets, {report.resamples} resamples,"
+        f" {report.seconds:.0f} s. {len(goals) - len(report.failed)} of {len(goals)} goals reached."
     )
     notes = "\n".join(f"- {note}" for note in report.notes)
     parts = (head, notes, _whole(report.figures), _prices(report), _singles(report.singles), _folds(report.folds))

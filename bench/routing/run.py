@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import msgspec
+import pyarrow as pa
 
 from bench.routing.data import Data, load
 from bench.routing.figures import GOALS
 from bench.routing.folds import Fold, grouping, held_out, kfold
 from bench.routing.metrics import best_single, singles
 from bench.routing.plot import draw_plot
-from bench.routing.predicted import PRICES, Fit, Tested, carry_out
+from bench.routing.predicted import PRICES, Estimator, Fit, Tested, carry_out
 from bench.routing.report import FoldReport, Report, Single, render
 from bench.routing.score import Score, of_fold
 from bench.routing.tables import BadData, wrong
@@ -47,7 +48,7 @@ def measure(options: Options, fit: Fit | None = None) -> Report:
     if options.protocol not in PROTOCOLS:
         wrong("--protocol", f"does not know {options.protocol}", f"choose of {', '.join(PROTOCOLS)}")
     data = load(options.rows, options.prompts, options.name, options.targets)
-    report = _folded(data, options, fit or _shipped())
+    report = _folded(data, options, fit or _shipped)
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - began, 1))
 
 
@@ -56,7 +57,8 @@ def _folded(data: Data, options: Options, fit: Fit) -> Report:
     folds = (held_out if out else kfold)(data, options.seed, options.labels)
     with _progress(f"{data.name}, {options.protocol}", len(folds)) as advance:
         tested = carry_out(data, folds, fit, advance)
-    score = Score(tested, GOALS[options.protocol], data.priced, data.measured, options.resamples, options.seed)
+    goals = {} if data.sparse else GOALS[options.protocol]
+    score = Score(tested, goals, data.priced, data.measured, options.resamples, options.seed)
     report = Report(
         set=data.name,
         protocol=options.protocol,
@@ -97,13 +99,13 @@ def _fold_reports(
         yield FoldReport(fold.name, prompts, tuple(figures), harmed)
 
 
-def _shipped() -> Fit:
+def _shipped(prompts: pa.Table, rows: pa.Table, targets: Sequence[str]) -> Estimator:
     from router import estimate
 
     fit = getattr(estimate, "fit", None)
     if not callable(fit):
-        raise BadData("router.estimate has no fit: this needs the estimator")
-    return cast(Fit, fit)
+        raise BadData("router.estimate: has no fit; this needs the estimator")
+    return cast(Fit, fit)(prompts, rows, targets=targets)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -14,7 +15,7 @@ KINDS = (".parquet", ".csv", ".jsonl")
 PROMPTS = ("prompt_id", "prompt")
 ROWS = ("prompt_id", "model", "score")
 MEASURED = ("score", "cost_usd", "input_tokens", "output_tokens", "reasoning_tokens", "latency_s")
-"""Columns of rows that are numbers; those that a file lacks count as unknown."""
+"""Columns of rows that are numbers; those that a file lacks are unknown."""
 
 
 class BadData(Exception):
@@ -59,7 +60,7 @@ def read_prompts(paths: Sequence[Path]) -> pa.Table:
 
 
 def read_rows(paths: Sequence[Path]) -> pa.Table:
-    """Rows whose numbers are float64; absent columns of `MEASURED` are added, empty."""
+    """Rows whose numbers are float64, NaN where unknown; absent columns of `MEASURED` are added."""
     table = _text(_read(paths, ROWS), ("prompt_id", "model"), paths)
     for name in MEASURED:
         table = _with(table, name, _numbers(table, name, paths))
@@ -87,6 +88,8 @@ def _read(paths: Sequence[Path], needed: Iterable[str]) -> pa.Table:
 def _table(path: Path) -> pa.Table:
     if path.suffix not in KINDS:
         wrong(path, "is of an unknown kind", f"give one of {', '.join(KINDS)}")
+    if not path.is_file():
+        wrong(path, "does not exist", "give a file")
     try:
         if path.suffix == ".parquet":
             return pa.parquet.read_table(path)
@@ -94,7 +97,7 @@ def _table(path: Path) -> pa.Table:
             return pa.csv.read_csv(path, parse_options=pa.csv.ParseOptions(newlines_in_values=True))
         return pa.json.read_json(path, read_options=pa.json.ReadOptions(block_size=1 << 28))
     except OSError as error:
-        wrong(path, f"can't be read ({error.strerror or 'damaged'})", "give an existing file")
+        wrong(path, f"can't be read ({error.strerror or 'damaged'})", "write it again, or mend its permissions")
     except pa.ArrowException:
         wrong(path, f"is not sound {path.suffix[1:]}", "write it again")
 
@@ -113,10 +116,11 @@ def _text(table: pa.Table, names: Iterable[str], paths: Sequence[Path]) -> pa.Ta
 
 def _numbers(table: pa.Table, name: str, paths: Sequence[Path]) -> pa.ChunkedArray:
     if name not in table.column_names:
-        return pa.chunked_array([pa.nulls(len(table), pa.float64())])
+        return pa.chunked_array([pa.array(np.full(len(table), np.nan))])
     column = table[name]
     try:
-        return (column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column).cast(pa.float64())
+        counted = column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+        return pc.fill_null(counted.cast(pa.float64()), np.nan)
     except pa.ArrowException:
         wrong(paths[0], f"has a column {name} that is not all numbers", "leave cells empty where it is unknown")
 
