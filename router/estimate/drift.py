@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from router.estimate.posterior import score_noise
+from router.estimate.posterior import noise
 
 SLACK = 0.25
 """Standard deviations of one score by which a target may move; a change of twice that is found fastest."""
@@ -88,7 +88,7 @@ class Drift:
         """`expected`: the pass rate that was estimated before. ValueError: a number that is not within 0 … 1."""
         if not (0 <= expected <= 1 and 0 <= score <= 1):
             raise ValueError("an expected or seen score is not within 0 to 1")
-        surprise = (score - expected) / score_noise(expected) ** 0.5
+        surprise = (score - expected) / noise(expected) ** 0.5
         scores = self._scores[target]
         side = scores.add(max(-MOST_SURPRISE, min(MOST_SURPRISE, surprise)), score)
         if side is None:

@@ -50,7 +50,7 @@ class Belief(NamedTuple):
     """Of the mean: the noise of one outcome is not in it."""
 
 
-def score_noise(p: float) -> float:
+def noise(p: float) -> float:
     """Variance of one score where `p` (0 … 1) is expected."""
     return p * (1 - p) + NOISE_FLOOR
 

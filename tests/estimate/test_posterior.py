@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.estimate.posterior import HALF_LIFE_MS, Posterior, Prior, score_noise
+from router.estimate.posterior import HALF_LIFE_MS, Posterior, Prior, noise
 
 NAMES = ("a", "b", "c")
 K = 4
@@ -291,4 +291,4 @@ def test_a_feature_that_has_no_variance_learns_nothing() -> None:
 
 
 def test_nobody_is_so_sure_that_one_surprise_overturns_everything() -> None:
-    assert score_noise(0.5) > score_noise(1.0) > 0.01
+    assert noise(0.5) > noise(1.0) > 0.01
