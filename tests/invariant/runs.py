@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from adapters.anthropic import AnthropicAdapter
 from adapters.openai_compatible import OpenAICompatible
@@ -19,35 +18,30 @@ from router.api.responses import ResponsesStream
 from router.budget.alerts import Alerts
 from router.budget.loops.breaker import Breaker
 from router.budget.sqlite import SqliteBudgets
-from router.choose import Rules
 from router.classify.deep.process import Reader
 from router.config.config import Config
-from router.decide.eligible import Gate
 from router.decide.health import Health
 from router.dispatch.door import Door, Parcel
 from router.dispatch.http import HttpTransport
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ClientError, UpstreamFailure
-from router.estimate.estimate import estimate
 from router.estimate.forecast import Ignorance
 from router.estimate.learn import Learned
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS
-from router.pipeline import Pipeline
-from router.screen import Screened, Sources
+from router.screen import Sources
 from router.sessions.sqlite import SqliteSessions
 from router.settlement import Books
 from router.telemetry import Telemetry
 from router.types.call import Adapter, UpstreamRequest
 from router.types.clock import now_ms
 from router.types.ids import new_id
-from router.types.plan import Candidate, Decision
-from router.types.redacted import Redacted
-from router.types.request import Caller, Endpoint, Request
+from router.types.request import Caller, Endpoint
 from router.types.secret import Secret
 from router.types.target import Timeouts, Wire
 from tests.invariant.oracle import Asked, Judge, Rulebook
+from tests.invariant.planner import Planner
 from tests.invariant.recorder import Recorder
 from tests.invariant.requests import Written, write
 from tests.invariant.worlds import World, world
@@ -65,41 +59,6 @@ _BATCH = 4
 _MARKER = re.compile(rb"run(\d{6})x")
 _ADAPTERS: dict[Wire, Adapter] = {Wire.OPENAI_COMPATIBLE: OpenAICompatible(), Wire.ANTHROPIC: AnthropicAdapter()}
 _QUICK = Timeouts(connect=2_000, first=150, between=150, total=1_000)
-
-
-class Planner(Pipeline):
-    """Plans as it should; or adds targets that were dropped, as a buggy strategy, hedge, cascade or experiment would;
-    or forgets what is in a request, too; or has it redacted by somebody who does nothing. `moods` says how, by the
-    request's id."""
-
-    def __init__(self, world: World, *parts: Any) -> None:
-        super().__init__(*parts)
-        self._random, self.moods = world.random, dict[str, str]()
-
-    def _choose(
-        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
-    ) -> tuple[Decision, Gate]:
-        decision, gate = super()._choose(rules, request, caller, screened, route)
-        mood = self.moods[request.id]
-        if mood == "honest":
-            return decision, gate
-        plan = replace(decision.plan, steps=tuple(self._careless(rules, request, decision.plan.steps)))
-        if mood == "botched":
-            nothing = frozenset({rules.config.sensitivity.default})
-            gate = replace(gate, redacted=Redacted(request, nothing, {}))
-        if mood == "forgetful":
-            nothing = frozenset({rules.config.sensitivity.default})
-            gate = replace(gate, classification=replace(gate.classification, classes=nothing))
-        return replace(decision, plan=plan), gate
-
-    def _careless(self, rules: Rules, request: Request, steps: Sequence[Candidate]) -> list[Candidate]:
-        """Any target at any place of the plan, said to be redacted or not."""
-        plan = list(steps)
-        for target in rules.config.targets.values():
-            if self._random.random() < 0.6:
-                stray = Candidate(target, estimate(target, request, Learned()), self._random.random() < 0.4)
-                plan.insert(self._random.randint(0, len(plan)), stray)
-        return plan
 
 
 class Universe:
@@ -133,9 +92,11 @@ class Play:
         self.alerts = Alerts(universe.budgets, _claimed(set()), self.webhooks.post, self.door.withheld)
         config = world.configs[0]
         breaker = Breaker(config.loops, now_ms, universe.journal)
-        books = Books(universe.journal, universe.budgets, Learned(), Telemetry(), self.alerts.touch, breaker, Ignorance())
+        books = Books(
+            universe.journal, universe.budgets, Learned(), Telemetry(), self.alerts.touch, breaker, Ignorance()
+        )
         dispatcher = Dispatcher(_ADAPTERS, self.door, self.health)
-        self.pipeline = Planner(world, config, books, universe.sources, dispatcher, self.health)
+        self.pipeline = Planner(world, universe.outcomes, config, books, universe.sources, dispatcher, self.health)
         self._tainted: dict[tuple[str, str], tuple[frozenset[str], frozenset[str]]] = {}
         self._adopt(config)
 

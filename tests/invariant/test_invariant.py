@@ -47,6 +47,8 @@ def _worth_it(found: Found) -> None:
         assert happened[what] > 0, what
     assert happened["bodies judged"] > sum(happened.values()) // 4
     assert happened["webhook told"] > 0
+    for role in ("cascade", "vote", "hedge"):
+        assert happened[f"asked as {role}"] > 0, role
 
 
 def _unasked(*_: object) -> str:
