@@ -10,11 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from router.types.forecast import Vector
 
-RHO = 0.3
+RHO = 0.5
 """How far failures on one request go together beyond what the pass rates tell, where nobody has measured it.
 
-Measured on public sets, see `measure_rho`; 0: independent, 1: who has the lower chance passes only with the other.
+`measure_rho` of public sets, given linear predictions: short facts 0.62, code and maths 0.60, MMLU-Pro 0.47, tool calls
+0.40, easy questions 0.30. 0: independent; 1: who has the lower chance passes only with the other.
 """
+TRIALS = (1, 4, 16, 64)
+"""Numbers of trials that `worth_trying` weighs."""
 
 
 class Check(NamedTuple):
@@ -141,3 +144,25 @@ def best_pair(priced: Vector) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 def _share(part: Vector, whole: Vector) -> Vector:
     """part / whole; 0 where there is no whole."""
     return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)
+
+
+def worth_trying(value: Vector, sd: Vector, noise_sd: float, horizon: float) -> Vector:
+    """What asking each target [T] once more is expected to save within `horizon` requests, less what it costs now.
+
+    `value` and its `sd` in one unit, lower is better; `noise_sd`: of one outcome, in that unit. 0 for the best one: try
+    the target with the highest number above 0. Knowledge gradient (Frazier et al. 2008) of the best number of trials,
+    for one trial of a pass or failure hardly ever changes a choice by itself.
+    """
+    best = int(value.argmin())
+    gap, gain = value - value[best], np.full(len(value), -np.inf)
+    for trials in TRIALS:
+        moved = np.maximum(sd**2 / np.sqrt(sd**2 + noise_sd**2 / trials), np.finfo(float).tiny)
+        gain = np.maximum(gain, horizon * moved * _expected_excess(gap / moved) / trials - gap)
+    gain[best] = 0.0
+    return gain
+
+
+def _expected_excess(gap: Vector) -> Vector:
+    """Mean of max(0, z − gap) of a standard normal z, gap ≥ 0: within 7 % up to 2.5, too high by a fifth at 5."""
+    kept = np.minimum(gap, 38.0)
+    return np.asarray(np.exp(-0.5 * kept**2) / np.sqrt(2 * np.pi) / (1 + np.sqrt(np.pi / 2) * kept + 0.65 * kept**2))

@@ -26,8 +26,9 @@ class Evidence:
         self.precision: Vector = np.zeros((targets, features, features))
         self.pull: Vector = np.zeros((targets, features))
 
-    def observe(self, target: int, phi: Vector, residual: float, noise: float) -> None:
-        self.count[target] += 1
+    def observe(self, target: int, phi: Vector, residual: float, noise: float, count: float = 1.0) -> None:
+        """With `noise` and `count` below 0 the same observation is taken back."""
+        self.count[target] += count
         self.precision[target] += np.outer(phi / noise, phi)
         self.pull[target] += phi * (residual / noise)
 
@@ -50,8 +51,8 @@ class Evidence:
         return part
 
     def seen(self) -> NDArray[np.intp]:
-        """Targets of which something was observed."""
-        return np.flatnonzero(self.count)
+        """Targets of which something was observed, or taken back."""
+        return np.flatnonzero(self.precision.any(axis=(1, 2)) | self.pull.any(axis=1))
 
 
 class _Packed(Struct, frozen=True, array_like=True):
@@ -93,7 +94,7 @@ def pack(evidence: Evidence, targets: Sequence[str], basis: str, at_ms: int) -> 
 
 
 def unpack(data: bytes, basis: str, features: int) -> Unpacked | None:
-    """None: of another version, basis or number of features, cut off, or no sums of observations at all."""
+    """None: of another version, basis or number of features, cut off, or not finite."""
     try:
         packed = _decoder.decode(data)
     except msgspec.DecodeError:
@@ -105,7 +106,8 @@ def unpack(data: bytes, basis: str, features: int) -> Unpacked | None:
     if sizes != (8 * targets, 8 * targets * triangle, 8 * targets * features) or len(set(packed.targets)) != targets:
         return None
     evidence = _evidence(packed, targets)
-    return Unpacked(packed.at_ms, packed.targets, evidence) if _sound(evidence) else None
+    sums = (evidence.count, evidence.precision, evidence.pull)
+    return Unpacked(packed.at_ms, packed.targets, evidence) if all(np.isfinite(each).all() for each in sums) else None
 
 
 def _evidence(packed: _Packed, targets: int) -> Evidence:
@@ -117,12 +119,3 @@ def _evidence(packed: _Packed, targets: int) -> Evidence:
     evidence.precision[:, rows, columns] = triangles
     evidence.precision[:, columns, rows] = triangles
     return evidence
-
-
-def _sound(evidence: Evidence) -> bool:
-    """Finite, and a sum of squares: no direction has been observed less than never."""
-    if not all(np.isfinite(array).all() for array in (evidence.count, evidence.precision, evidence.pull)):
-        return False
-    least = np.linalg.eigvalsh(evidence.precision)[:, 0]
-    trace = np.trace(evidence.precision, axis1=1, axis2=2)
-    return bool((evidence.count >= 0).all() and (least >= -1e-9 * (1 + trace)).all())

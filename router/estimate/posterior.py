@@ -4,6 +4,7 @@ residual(target, phi) = phi · (common + own[target]) + noise, common ~ N(0, dia
 Exact: the own parts are integrated out, so a query costs O(T K²) and an observation O(K²), solved when next asked.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -89,20 +90,33 @@ class Posterior:
     def update(self, target: int, phi: Vector, residual: float, noise: float = 0.25, at_ms: int | None = None) -> None:
         """One outcome: `residual` = observed − prior mean, of variance `noise`. `at_ms`: Unix, None for no time passed.
 
-        ValueError: a number that is not finite, noise ≤ 0 or far too small. Duplicates are the caller's to find.
+        Negative noise takes the same outcome back. What is older than the last one counts as much less as it has faded.
+        ValueError: a number that is not finite, noise of 0, or taken back what never was. Duplicates are the caller's.
         """
         if np.shape(phi) != self._common.shape or not 0 <= target < len(self.targets):
             raise ValueError(f"target {target}, features {np.shape(phi)}: known are {self._own.shape}")
-        if not (1 / MOST <= noise <= MOST and abs(residual) <= MOST and np.abs(phi).max() <= MOST):
-            raise ValueError("an outcome is not finite, or its noise is not above 0")
+        if not (1 / MOST <= abs(noise) <= MOST and abs(residual) <= MOST and np.abs(phi).max() <= MOST):
+            raise ValueError("an outcome is not finite, or its noise is 0")
         self.advance(at_ms)
+        share = self._left(at_ms)
+        if noise < 0 and not self._sound([target], -np.outer(phi, phi)[None] * (share / -noise)):
+            raise ValueError("an outcome is taken back that never was finite evidence here")
         for evidence in (self._all, self._fresh):
-            evidence.observe(target, phi, residual, noise)
+            evidence.observe(target, phi, residual, noise / share, math.copysign(share, noise))
         self._stale[target] = True
+
+    def _left(self, at_ms: int | None) -> float:
+        """Share of what was observed then that still counts."""
+        return 0.5 ** ((self.at_ms - at_ms) / self._half_life) if at_ms else 1.0
+
+    def _sound(self, at: Sequence[int], more: Vector) -> bool:
+        """With `more` precision [len(at), K, K] nothing about these targets is known less than not at all."""
+        known = self._all.precision[at] + self._own[at][:, :, None] * np.eye(len(self._common)) + more
+        return bool((np.linalg.eigvalsh(known)[:, 0] > 0).all())
 
     def advance(self, at_ms: int | None) -> None:
         """Time passes: evidence fades by half in each half-life, and the prior comes back. None, the past: nothing."""
-        if at_ms is None:
+        if not at_ms:
             return
         passed = (at_ms - self.at_ms) / self._half_life
         if self.at_ms and passed * STEPS < 1:
@@ -197,10 +211,11 @@ class Posterior:
         unpacked = unpack(data, self.basis, len(self._common))
         if unpacked is None:
             return False
-        self.advance(unpacked.at_ms or None)
-        share = 0.5 ** ((self.at_ms - unpacked.at_ms) / self._half_life) if unpacked.at_ms else 1.0
         known = [row for row, name in enumerate(unpacked.targets) if name in self._index]
-        at = [self._index[unpacked.targets[row]] for row in known]
-        self._all.add(unpacked.evidence.of(known), at, share)
+        at, told = [self._index[unpacked.targets[row]] for row in known], unpacked.evidence.of(known)
+        if not self._sound(at, told.precision):
+            return False
+        self.advance(unpacked.at_ms)
+        self._all.add(told, at, self._left(unpacked.at_ms))
         self._stale[at] = True
         return True

@@ -14,6 +14,7 @@ from router.estimate.cost_of_pass import (
     failure_priced,
     measure_rho,
     sample_value,
+    worth_trying,
 )
 
 chance = st.floats(0, 1)
@@ -112,3 +113,32 @@ def test_samples_that_must_agree_make_a_cheap_target_safer_than_one_answer() -> 
     assert thrice.p[CHEAP, DEAR] > P[CHEAP]
     assert thrice.cost[CHEAP, DEAR] < COST[DEAR]
     assert thrice.priced[CHEAP, DEAR] < once.priced[CHEAP, DEAR]
+
+
+def test_trying_pays_where_much_is_unknown_and_little_is_lost() -> None:
+    value, sd = np.array([0.30, 0.35, 0.35, 0.90]), np.array([0.01, 0.10, 0.01, 0.10])
+    gain = worth_trying(value, sd, 0.5, 300)
+    assert gain[0] == 0
+    assert gain.argmax() == 1
+    assert gain[1] > 0 > gain[2]
+    assert gain[3] < 0
+
+
+def test_trying_never_pays_without_a_future_and_always_ends() -> None:
+    value = np.array([0.30, 0.31])
+    assert (worth_trying(value, np.array([0.2, 0.2]), 0.5, 0) <= 0).all()
+    assert (worth_trying(value, np.array([0.0, 0.0]), 0.5, 1e6) <= 0).all()
+    tried = [worth_trying(value, np.array([0.0, sd]), 0.5, 300)[1] for sd in (0.2, 0.05, 0.01, 0.001)]
+    assert tried == sorted(tried, reverse=True)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.3, 1.0, 2.0])
+def test_a_trial_is_worth_what_a_simulation_of_it_saves(gap: float) -> None:
+    rng = np.random.default_rng(4)
+    sd, trials, noise = 0.1, 64, 0.5
+    truth = rng.normal(gap * sd, sd, DRAWS)
+    seen = truth + rng.normal(0, noise / np.sqrt(trials), DRAWS)
+    shrunk = gap * sd + (seen - gap * sd) * sd**2 / (sd**2 + noise**2 / trials)
+    saved = np.maximum(0, -shrunk).mean()
+    gain = worth_trying(np.array([0.0, gap * sd]), np.array([0.0, sd]), noise, 1e6)[1]
+    assert gain >= 1e6 * saved / trials * 0.9 - gap * sd

@@ -99,6 +99,34 @@ def test_the_spread_is_honest() -> None:
     assert 0.92 < np.mean(inside) < 0.98
 
 
+def test_an_outcome_that_is_taken_back_was_never_there() -> None:
+    told = drawn(30)
+    told[7] = (0, PHI.tolist(), 1.0)
+    learner, other = posterior(half_life_ms=10_000.0), posterior(half_life_ms=10_000.0)
+    for at, (target, phi, residual) in enumerate(told):
+        learner.update(target, np.array(phi), residual, 0.2, at_ms=1_000_000 + 100 * at)
+        if at != 7:
+            other.update(target, np.array(phi), residual, 0.2, at_ms=1_000_000 + 100 * at)
+    target, phi, residual = told[7]
+    assert not np.allclose(learner.mean(PHI), other.mean(PHI), atol=1e-3)
+    learner.take()
+    learner.update(target, np.array(phi), residual, -0.2, at_ms=1_000_700)
+    assert learner.mean(PHI) == pytest.approx(other.mean(PHI), abs=1e-3)
+    assert learner.count == pytest.approx(other.count, abs=0.01)
+    worker = taught([], half_life_ms=10_000.0)
+    assert worker.add(learner.state())
+    assert worker.mean(PHI) == pytest.approx(other.mean(PHI), abs=1e-3)
+
+
+def test_a_late_outcome_counts_as_much_as_if_it_had_come_in_time() -> None:
+    late, early = (posterior(half_life_ms=10_000.0) for _ in range(2))
+    for learner, order in ((late, (1, 0)), (early, (0, 1))):
+        for at in order:
+            learner.update(at, PHI, 0.5, 0.2, at_ms=1_000_000 + 20_000 * at)
+    assert late.count == pytest.approx([0.25, 1, 0])
+    assert late.mean(PHI) == pytest.approx(early.mean(PHI))
+
+
 def test_without_news_the_prior_comes_back() -> None:
     learner, fresh = taught([], half_life_ms=1_000.0), posterior()
     for _ in range(100):
@@ -188,7 +216,7 @@ def test_nothing_seen_takes_no_room() -> None:
 
 def _negative() -> bytes:
     learner = posterior()
-    learner._all.precision[0] = -np.eye(K)
+    learner._all.precision[0] = -1_000 * np.eye(K)
     learner._all.count[0] = 1
     return learner.state()
 
@@ -233,7 +261,7 @@ def test_a_state_that_does_not_fit_brings_back_the_prior(data: bytes) -> None:
         (0, PHI, 0.1, float("nan")),
         (0, PHI, 0.1, float("inf")),
         (0, PHI, 0.1, 0.0),
-        (0, PHI, 0.1, -1.0),
+        (0, PHI, 0.1, -1e-3),
         (0, PHI, 0.1, 1e-300),
         (0, PHI[:2], 0.1, 0.2),
         (3, PHI, 0.1, 0.2),
@@ -245,7 +273,7 @@ def test_an_outcome_that_is_no_number_is_refused_and_leaves_no_trace(
 ) -> None:
     learner = taught(drawn(5))
     before = learner.state()
-    with pytest.raises(ValueError, match=r"finite|known are"):
+    with pytest.raises(ValueError, match=r"finite|known are|taken back"):
         learner.update(target, phi, residual, noise)
     assert learner.state() == before
 
