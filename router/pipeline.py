@@ -14,8 +14,10 @@ from router.decide.recall import NEW
 from router.dispatch.cut import STOPPED
 from router.dispatch.errand import Errand
 from router.dispatch.fold import said
-from router.dispatch.stream import CLIENT_GONE, forward
-from router.dispatch.walk import Answered, Dispatcher, Opened
+from router.dispatch.how import CLIENT_GONE
+from router.dispatch.opened import Answered, Opened
+from router.dispatch.stream import forward
+from router.dispatch.walk import Dispatcher
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.forecast import Forecaster
 from router.ledger.policies import adopted

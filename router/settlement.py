@@ -8,10 +8,10 @@ from router.budget.loops.breaker import Breaker
 from router.decide.health import SUSPENSION_S
 from router.decide.recall import Recall
 from router.dispatch.cut import finish
+from router.dispatch.how import CLIENT_GONE
+from router.dispatch.opened import Opened
 from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
-from router.dispatch.stream import CLIENT_GONE
-from router.dispatch.walk import Opened
 from router.errors import TABLE, ClientError
 from router.estimate.forecast import Rates
 from router.estimate.learn import Learned
@@ -154,7 +154,8 @@ class Settlement:
             books.telemetry.settled(self._route, status, purse.attempts)
             sent, session = bool(purse.attempts), self._request.limits.session
             if session:
-                answered = next((one.target.id for one in reversed(purse.attempts) if one.outcome == "ok"), "")
+                given = next((one for one in reversed(purse.attempts) if one.outcome == "ok"), None)
+                answered = "" if given is None or given.passed_over else given.target.id
                 books.recall.note(session_key(self._caller.id, session), answered, cost, now_ms())
             books.breaker.settled(self._request, self._caller, cost=cost, sent=sent, answer=self.answer)
             if overrun:

@@ -12,8 +12,6 @@ from router.errors import TABLE, UpstreamFailure
 from router.types.attempt import Attempt
 from router.types.failure import ErrorKind, Failure
 
-__all__ = ["CLIENT_GONE", "Ending", "forward"]
-
 _CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer.")
 
 

@@ -10,8 +10,6 @@ from router.dispatch.vote import vote
 from router.types.plan import Cascade, Vote
 from router.types.request import Endpoint
 
-__all__ = ["Answered", "Dispatcher", "Opened"]
-
 
 class Dispatcher(Asker):
     """Carries errands out."""

@@ -15,7 +15,7 @@ from router.decide.requirements import Redact, Requirements
 from router.dispatch.door import LARGE, KeptIn
 from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
-from router.dispatch.walk import Answered
+from router.dispatch.opened import Answered
 from router.errors import UpstreamFailure
 from router.types.clock import now_ms
 from router.types.redacted import Redacted

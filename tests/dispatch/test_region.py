@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from adapters.anthropic import AnthropicAdapter
 from router.decide.health import SUSPENSION_S, Health
 from router.dispatch.http import HttpTransport
+from router.dispatch.opened import Answered, Opened
 from router.dispatch.region import LONGEST
-from router.dispatch.walk import Answered, Opened
 from router.errors import UpstreamFailure
 from router.types.attempt import Attempt
 from router.types.target import Target, Terms, Wire

@@ -9,7 +9,8 @@ from router.decide.health import FIRST_REST_S, TRIP_AFTER, Health
 from router.dispatch.connection import HIGH_WATER
 from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
-from router.dispatch.walk import Answered, Dispatcher, Opened
+from router.dispatch.opened import Answered, Opened
+from router.dispatch.walk import Dispatcher
 from router.errors import UpstreamFailure
 from router.estimate.fit import Fit
 from router.types.call import Call, UpstreamRequest
