@@ -38,6 +38,7 @@ from router.types.outcome import Asked, Verdict, Verify
 from router.types.plan import Candidate, Decision, Plan, Tactic, Weighed
 from router.types.price import Price
 from router.types.request import Caller, Endpoint, Request
+from router.types.served import Translation
 from router.types.target import Target
 from router.types.usage import Usage
 from router.usage_json import usage_json
@@ -167,6 +168,7 @@ class Desk:
 
     def __init__(self, home: Path, upstream: Mouths, case: Case) -> None:
         self.given, self._case, self._url = Given(), case, upstream.url
+        self.translation: Translation | None = None
         self.health = Health(lambda: clock_ms() / 1000)
         self._journal, self._transport = SqliteJournal(home / "lowpass.db"), HttpTransport()
         self._store = SqliteBudgets(self._journal, LEASE_MS)
@@ -241,10 +243,10 @@ class Desk:
         return usage_json(self._request.endpoint, attempt.usage or Usage(), cost)
 
     def render(self, events: bytes) -> bytes:
-        return events
+        return events if self.translation is None else self.translation.feed(events)
 
     def closing(self, opened: Opened, usage: bytes) -> bytes:
-        return opened.closing(usage)
+        return opened.closing(usage) if self.translation is None else self.translation.final(usage)
 
     def durable(self) -> Awaitable[None]:
         return self._journal.committed()

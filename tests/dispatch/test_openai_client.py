@@ -1,6 +1,7 @@
 """What the official client makes of an answer that was gathered, looked at, and then streamed after all."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,20 @@ import pytest
 from msgspec import structs
 
 from router.api.parse import parse
+from router.api.responses import ResponsesStream
 from router.dispatch.opened import Opened
 from router.types.ids import new_id
+from router.types.outcome import Asked
 from router.types.plan import Cascade, Tactic, Vote
 from router.types.request import Endpoint
 from tests.dispatch.desk import CAP, Case, Desk, Opinion, request_of
 from tests.dispatch.mouths import Said, mouths
 
-_PATHS = {b"/v1/chat/completions": Endpoint.CHAT, b"/v1/completions": Endpoint.COMPLETIONS}
+_PATHS = {
+    b"/v1/chat/completions": Endpoint.CHAT,
+    b"/v1/completions": Endpoint.COMPLETIONS,
+    b"/v1/responses": Endpoint.RESPONSES,
+}
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
 HELLO = Said("Hello there, and so on.")
@@ -34,7 +41,9 @@ class Front:
         body = await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
         asked = parse(_PATHS[head.split(b" ")[1]], new_id(), body, [])
         # Its hold is the one that is expected of every case.
-        request = structs.replace(request_of(self._case), body=asked.body, model=asked.model)
+        request = structs.replace(request_of(self._case), body=asked.body, chat=asked.chat, model=asked.model)
+        if asked.endpoint is Endpoint.RESPONSES:
+            self._desk.translation = ResponsesStream(asked.body, f"resp_{request.id}")
         found = await self._desk.dispatcher.walk(await self._desk.open(request))
         assert isinstance(found, Opened)
         writer.write(_HEAD)
@@ -44,9 +53,11 @@ class Front:
         writer.close()
 
 
-async def _ask(home: Path, said: Said, tactic: Tactic, endpoint: Endpoint) -> list[Any]:
+async def _ask(
+    home: Path, said: Said, tactic: Tactic | None, endpoint: Endpoint, later: Callable[[Asked], object] | None = None
+) -> list[Any]:
     scripts = {"weak": [said], "strong": [Said("best")]}
-    case = Case(scripts=scripts, tactic=tactic, verify=Opinion(), stream=True, endpoint=endpoint)
+    case = Case(scripts=scripts, tactic=tactic, verify=Opinion(), later=later, stream=True, endpoint=endpoint)
     async with mouths(case.scripts) as upstream:
         desk = Desk(home, upstream, case)
         server = await asyncio.start_server(Front(desk, case).answer, "127.0.0.1", 0)
@@ -60,6 +71,8 @@ async def _ask(home: Path, said: Said, tactic: Tactic, endpoint: Endpoint) -> li
 
 
 async def _stream(client: openai.AsyncOpenAI, endpoint: Endpoint) -> Any:
+    if endpoint is Endpoint.RESPONSES:
+        return await client.responses.create(model="auto", input="Hi", max_output_tokens=CAP, stream=True)
     plain: dict[str, Any] = {"model": "auto", "stream": True, "stream_options": {"include_usage": True}}
     if endpoint is Endpoint.COMPLETIONS:
         return await client.completions.create(prompt="Hi", max_tokens=CAP, **plain)
@@ -88,3 +101,15 @@ def test_chunks_of_a_completion(tmp_path: Path) -> None:
     *chunks, usage = asyncio.run(_ask(tmp_path, HELLO, Cascade(2), Endpoint.COMPLETIONS))
     assert "".join(chunk.choices[0].text for chunk in chunks) == HELLO.text
     assert usage.usage.prompt_tokens == 10
+
+
+@pytest.mark.parametrize(("tactic", "heard"), [(Cascade(2), []), (None, [HELLO.text])], ids=["cascade", "plain"])
+def test_events_of_a_response(tmp_path: Path, tactic: Tactic | None, heard: list[str]) -> None:
+    """The target is asked by chat. What was not looked at before is heard when it is over."""
+    told: list[Asked] = []
+    events = asyncio.run(_ask(tmp_path, HELLO, tactic, Endpoint.RESPONSES, told.append))
+    assert [events[0].type, events[-1].type] == ["response.created", "response.completed"]
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == HELLO.text
+    done = events[-1].response
+    assert (done.output_text, done.usage.output_tokens) == (HELLO.text, 5)
+    assert [asked.answers[0].text for asked in told] == heard
