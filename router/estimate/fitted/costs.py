@@ -20,6 +20,7 @@ from router.estimate.fitted.folds import Floats, Ints, clusters, group_folds, ra
 from router.estimate.fitted.heads import Heads, heads, splits
 from router.estimate.fitted.quantiles import band, widening
 from router.features.embedding import DIMENSIONS
+from router.features.features import NAMES
 
 Matrix = NDArray[np.float32]
 
@@ -37,8 +38,8 @@ LEAST_SD = 0.02
 """A feature that hardly varies in the data says nothing, however far a new prompt is off."""
 FEWEST = 30
 """Prompts with costs below which nothing is read from a text."""
-GROUPS = 2.0
-"""Groups' worth of doubt that what is read from a text carries over to another group."""
+SIZES = [DIMENSIONS + NAMES.index(name) for name in ("log_characters", "log_words", "log_lines", "function_characters")]
+"""All that is read from a stranger: longer requests cost more anywhere, and what else makes one dear stays behind."""
 MEAN_ROWS = 5.0
 """What the ratio of mean to median of all targets weighs, in rows, against a target's own."""
 LEAST_SPREAD = 0.05
@@ -137,6 +138,9 @@ class _Read(NamedTuple):
     costs: tuple[Heads, Heads]
     work: tuple[Heads, Heads]
     spread: tuple[Heads, Heads]
+    folds: tuple[Ints, Ints]
+    doubt: float
+    """Of groups held out, in folds."""
 
 
 def _fit(
@@ -162,22 +166,42 @@ def _scales(looks: Matrix) -> tuple[Matrix, Matrix]:
 def _read(z: Floats, costs: Levels, work: Floats, labels: Ints, groups: Ints) -> _Read:
     outputs = costs.filled()
     if len(z) < FEWEST:
-        return _Read(_silent(z, outputs), _silent(z, work[:, None]), _silent(z, work[:, None]))
+        nothing, same = (_silent(z, 1),) * 2, np.zeros(len(z), np.intp)
+        return _Read((_silent(z, outputs.shape[1]),) * 2, nothing, nothing, (same, same), 1.0)
+    folds, kinds = _folds(z, labels, groups)
+    pair = splits(z, folds[0]), splits(z, folds[1])
+    sizes = splits(z[:, SIZES], folds[0]), splits(z[:, SIZES], folds[1])
+    trust = 1 - 1 / kinds
+
+    def both(values: Floats, seen: NDArray[np.bool_]) -> tuple[Heads, Heads]:
+        return heads(pair, values, seen, 0, 1.0), _placed(heads(sizes, values, seen, 1, trust), z.shape[1])
+
+    every = np.ones((len(z), 1), bool)
+    found = both(outputs, np.isfinite(costs.away))
+    spread = heads(pair, _spread(costs.away - found[0].said[0]), every, 0, 1.0)
+    doubt = (int(folds[1].max()) + 1) / kinds
+    return _Read(found, both(work[:, None], every), (spread, _silent(z, 1)), folds, doubt)
+
+
+def _folds(z: Floats, labels: Ints, groups: Ints) -> tuple[tuple[Ints, Ints], int]:
+    """At random, and by groups; and how many groups, really different ones, these folds hold out."""
     _, same = np.unique(z, axis=0, return_inverse=True)
     named = groups if len(np.unique(groups)) > 1 else labels
-    kinds = len(np.unique(named))
-    apart = named if kinds > 1 else clusters(z.astype(np.float32), CLUSTERS)
-    pair = splits(z, random_folds(same, FOLDS)), splits(z, group_folds(apart, HELD_OUT))
-    trusts = np.array([1.0, kinds / (kinds + GROUPS)])
-    every = np.ones((len(z), 1), bool)
-    found = heads(pair, outputs, np.isfinite(costs.away), trusts)
-    spread = _spread(costs.away - found[0].said[0])
-    return _Read(found, heads(pair, work[:, None], every, trusts), heads(pair, spread, every, trusts))
+    single = len(np.unique(named)) == 1
+    apart = group_folds(clusters(z.astype(np.float32), CLUSTERS) if single else named, HELD_OUT)
+    return (random_folds(same, FOLDS), apart), 1 if single else int(apart.max()) + 1
 
 
-def _silent(z: Floats, outputs: Floats) -> tuple[Heads, Heads]:
-    head = Heads(np.zeros((z.shape[1], outputs.shape[1])), (np.zeros_like(outputs), np.zeros_like(outputs)))
-    return head, head
+def _placed(head: Heads, columns: int) -> Heads:
+    """With weights of sizes where a whole row has them."""
+    weights = np.zeros((columns, head.weights.shape[1]))
+    weights[SIZES] = head.weights
+    return head._replace(weights=weights)
+
+
+def _silent(z: Floats, outputs: int) -> Heads:
+    nothing = np.zeros((len(z), outputs))
+    return Heads(np.zeros((z.shape[1], outputs)), (nothing, nothing))
 
 
 def _spread(residuals: Floats) -> Floats:
@@ -185,8 +209,9 @@ def _spread(residuals: Floats) -> Floats:
     known = np.isfinite(residuals)
     square = np.where(known, residuals, 0.0) ** 2
     square /= np.maximum(square.sum(0) / np.maximum(known.sum(0), 1), 1e-9)
-    log: Floats = np.log(np.sqrt(square.sum(1, keepdims=True) / known.sum(1, keepdims=True)) + LEAST_SPREAD)
-    return log - log.mean()
+    log = np.log(np.sqrt(square.sum(1, keepdims=True) / known.sum(1, keepdims=True)) + LEAST_SPREAD)
+    centred: Floats = log - log.mean()
+    return centred
 
 
 def _whole(centre: Matrix, gain: Matrix, costs_usd: Floats, costs: Levels, read: _Read, shares: list[Floats]) -> Costs:
@@ -196,10 +221,13 @@ def _whole(centre: Matrix, gain: Matrix, costs_usd: Floats, costs: Levels, read:
     width = [np.exp(np.clip(_left_out(read.spread, side, share), *reach[1])) for side, share in enumerate(shares)]
     off = [costs.away - values for values in said]
     found = band(off[0] / width[0])
-    wider = np.log([widening(residuals, found, size) for residuals, size in zip(off, width, strict=True)])
+    scored = zip(off, width, read.folds, (0.0, read.doubt), strict=True)
+    wider = np.log([widening(residuals, found, size, folds, doubt) for residuals, size, folds, doubt in scored])
     to_mean = np.array([_to_mean(costs_usd, costs.level + values) for values in said])
     work = np.exp(np.clip(read.work[0].said[0], *reach[0])).mean() if len(costs_usd) else 1.0
-    weights = [np.column_stack([part[side].weights for part in read]) for side in range(2)]
+    weights = [
+        np.column_stack([part[side].weights for part in (read.costs, read.work, read.spread)]) for side in range(2)
+    ]
     both = np.column_stack(weights).astype(np.float32)
     return Costs(centre, gain, both, costs.level, reach, to_mean, *found, wider, np.log([work]))
 
@@ -209,7 +237,9 @@ def _left_out(pair: tuple[Heads, Heads], side: int, share: Floats) -> Floats:
 
 
 def _reach(said: Floats) -> Floats:
-    found: Floats = np.quantile(said, OUTER) if said.size else np.zeros(2)
+    if not said.size:
+        return np.zeros(2)
+    found: Floats = np.quantile(said, OUTER)
     return found
 
 

@@ -1,21 +1,24 @@
 """Intervals from residuals of rows that were held out: by target, leaning on all targets, and on a wide guess."""
 
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-from router.estimate.fitted.folds import Floats
+from router.estimate.fitted.folds import Floats, Ints
 
 LOWER, MIDDLE, UPPER = 0.1, 0.5, 0.9
 COVERAGE = UPPER - LOWER
-WIDE = 1.2
-"""Half an interval, in logarithms (a factor of 3.3), before any residual is seen: what one benchmark's costs say of
+WIDE = 1.0
+"""Half an interval, in logarithms (a factor of 2.7), before any residual is seen: what one benchmark's costs say of
 another's is off by as much."""
 PRIOR_ROWS = 5.0
 """What the wide guess weighs, in rows, against the residuals of all targets."""
 TARGET_ROWS = 20.0
 """What all targets weigh, in rows, against a target's own residuals."""
 NARROWEST = 1e-3
+NORMAL = np.array([NormalDist().inv_cdf(0.5 + step / 200) for step in range(100)]) / NormalDist().inv_cdf(UPPER)
+"""Sizes of normal residuals, evenly likely, in units of half an interval."""
 
 
 class Band(NamedTuple):
@@ -36,12 +39,27 @@ def band(residuals: Floats) -> Band:
     return Band(rows[:, 0], *np.maximum(rows[:, 1:], NARROWEST).T)
 
 
-def widening(residuals: Floats, found: Band, width: Floats) -> float:
-    """By how much `found` × `width` [n, 1] must grow so that the stated share of `residuals` [n, T] lies within."""
+def widening(residuals: Floats, found: Band, width: Floats, folds: Ints, doubt: float) -> float:
+    """By how much `found` × `width` [n, 1] must grow so that the stated share of `residuals` [n, T] lies within.
+
+    Each fold [n] weighs as the root of its rows. `doubt`: weight, in folds, of one that is as far off as WIDE says.
+    """
     off = residuals - found.middle
     score = np.maximum(off / found.above, -off / found.below) / width
-    known = score[np.isfinite(score)]
-    return float(np.quantile(known, COVERAGE)) if len(known) else 1.0
+    known = np.isfinite(score)
+    if not known.any():
+        return 1.0
+    rows = np.bincount(folds)
+    weight = np.broadcast_to((1 / np.sqrt(rows[folds]))[:, None], score.shape)[known]
+    wide = WIDE / np.median(((found.above + found.below) * width)[known] / 2) * NORMAL
+    share = doubt * weight.sum() / max(np.count_nonzero(rows), 1) / len(NORMAL)
+    return _quantile(np.append(score[known], wide), np.append(weight, np.full(len(NORMAL), share)), COVERAGE)
+
+
+def _quantile(values: Floats, weights: Floats, share: float) -> float:
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, share * reached[-1]).clip(max=len(order) - 1)])
 
 
 def _three(values: Floats) -> Floats:
