@@ -47,7 +47,7 @@ def hoards(answer: dict[str, Any], request: dict[str, Any]) -> bool:
     return len(bytearray(2 << 30)) > 0
 
 
-def rambles(answer: dict[str, Any], request: dict[str, Any]) -> str:
+def rambles(answer: dict[str, Any], request: dict[str, Any]) -> Any:
     return answer["text"] * 100_000
 
 

@@ -2,16 +2,38 @@
 
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, StringConstraints, model_validator
+import re2
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from router.outcomes.part import Milliseconds, Part, Shape, mistake
 from router.types.target import Model, Provider, Target, Terms, Wire
 
-Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s#]*)?$", max_length=2_048)]
-Day = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+_ADDRESS: Any = re2.compile(r"https?://[^\s/?#@]+(/[^\s#]*)?")
+
+
+def _reached(url: str) -> str:
+    try:
+        valid = _ADDRESS.fullmatch(url) is not None and url.isascii() and urlsplit(url).port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise mistake("a web address", "write it like http://127.0.0.1:8000/verify, without user, blanks or #")
+    return url
+
+
+def _dated(day: str) -> str:
+    try:
+        datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        raise mistake("a date", "write it like 2027-01-01") from None
+    return day
+
+
+Url = Annotated[str, AfterValidator(_reached)]
+Day = Annotated[str, AfterValidator(_dated)]
 
 
 class Promises(Shape):
@@ -28,8 +50,6 @@ class Promises(Shape):
         claims = self.training is False or self.retention_days is not None or self.baa
         if claims and not self.evidence:
             raise mistake("vouched for", 'add evidence: "the contract that says so"')
-        if self.expires is not None:
-            _moment_ms(self.expires)
         return self
 
     def terms(self) -> Terms:
@@ -60,12 +80,8 @@ class Http(Part):
         key = self.api_key.get_secret_value() if self.api_key else ""
         if any(not "!" <= character <= "~" for character in key):
             raise mistake("reachable with its key", "set api_key without blanks and line breaks")
-        try:
-            valid = urlsplit(self.url).port != 0
-        except ValueError:
-            valid = False
-        if not valid:
-            raise mistake("a web address", "write url: like http://127.0.0.1:8000/verify")
+        if self.local and self.terms != Promises():
+            raise mistake("either local or bound by terms", "remove terms: nobody else is there to promise anything")
         return self
 
     @cached_property
@@ -97,7 +113,4 @@ class Http(Part):
 
 
 def _moment_ms(day: str) -> int:
-    try:
-        return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
-    except ValueError:
-        raise mistake("a date", "write expires: like 2027-01-01") from None
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)

@@ -3,15 +3,20 @@
 import os
 import sys
 from importlib.machinery import PathFinder
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+import re2
+from pydantic import AfterValidator, Field
 
 from router.outcomes.part import Milliseconds, Part, mistake
+
+_NAMED: Any = re2.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def _installed(function: str) -> str:
     """Only looked for: to import it would run it here."""
+    if _NAMED.fullmatch(function) is None:
+        raise mistake("a function of a module", 'write it like "my_checks.answers:is_right"')
     package = function.partition(":")[0].partition(".")[0]
     if PathFinder.find_spec(package, [os.getcwd(), *sys.path]) is None and package not in sys.builtin_module_names:
         remedy = f"install {package} beside lowpass, or put its folder on PYTHONPATH"
@@ -19,9 +24,7 @@ def _installed(function: str) -> str:
     return function
 
 
-Function = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"), AfterValidator(_installed)
-]
+Function = Annotated[str, AfterValidator(_installed)]
 
 
 class Python(Part):

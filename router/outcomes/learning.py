@@ -1,0 +1,221 @@
+"""From the shared log to what estimates know: every gateway reads every row once, in the same order or nearly."""
+
+import asyncio
+import logging
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from router.outcomes.judge.trust import Kept, Trust
+from router.types.classification import Task
+from router.types.clock import clock_ms
+from router.types.logged import Logged
+from router.types.outcome import PASSED, Outcome
+
+NAME = "pass_rates"
+BATCH = 2_000
+"""Rows that are read at once; more of them wait for the next tick."""
+SLICE = 50
+"""Rows between two looks at everything else."""
+PATIENCE_MS = 15_000
+"""A number that is missing may belong to a row that is not committed yet: this is longer than a commit may take."""
+MOST_REPLAYED = 200_000
+"""Rows, where nothing was saved: older ones count next to nothing."""
+SAVE_EVERY = 300
+"""Ticks between two times that what was learned is saved."""
+_log = logging.getLogger(__name__)
+
+
+class Rates(Protocol):
+    """What learns. `observe` raises ValueError for an outcome that it can't learn from; `restore`: False likewise."""
+
+    def observe(self, outcome: Outcome) -> object: ...
+
+    def state(self) -> bytes: ...
+
+    def restore(self, state: bytes) -> bool: ...
+
+    def widen(self, target: str) -> object:
+        """`target` is not what it was."""
+        ...
+
+
+class Alarm(Protocol):
+    """See `router.estimate.drift`."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def before(self) -> float | str: ...
+    @property
+    def after(self) -> float | str: ...
+    @property
+    def at_ms(self) -> int: ...
+
+
+class Log(Struct, frozen=True):
+    """The shared log, and where snapshots are kept. All but `save` may block as long as the ledger does, and raise."""
+
+    since: Callable[[int, int], Sequence[Logged]]
+    """(position, at most so many)"""
+    newest: Callable[[], int]
+    load: Callable[[str], tuple[int, bytes] | None]
+    save: Callable[[str, int, bytes], object]
+
+
+class Counts(Protocol):
+    outcomes: dict[str, int]
+
+
+class _Snapshot(Struct, frozen=True):
+    settled: int
+    ahead: list[int]
+    rates: bytes
+    judges: dict[str, Kept]
+
+
+class Tail:
+    """Which rows were read. What stands after a gap is read at once; the gap is waited for."""
+
+    def __init__(self, settled: int = 0, ahead: Sequence[int] = (), now_ms: float = 0.0) -> None:
+        self.settled = settled
+        """Every row up to here was read, or never will be there."""
+        self._ahead = dict.fromkeys(ahead, now_ms)
+
+    @property
+    def ahead(self) -> list[int]:
+        return sorted(self._ahead)
+
+    def new(self, rows: Sequence[Logged], now_ms: float) -> list[Logged]:
+        """Those that were not read before."""
+        found = [row for row in rows if row.position > self.settled and row.position not in self._ahead]
+        self._ahead |= {row.position: now_ms for row in found}
+        self._settle(now_ms)
+        return found
+
+    def _settle(self, now_ms: float) -> None:
+        for position in self.ahead:
+            if position > self.settled + 1 and now_ms - self._ahead[position] < PATIENCE_MS:
+                return
+            self.settled = position
+            del self._ahead[position]
+
+
+class Learning:
+    """`start()` once, `tick()` once a second. `watch` looks for drift; `tell` hears of what it finds, and of its place.
+
+    Both `start` and `tick` raise what the ledger raises; then nothing was read, and the next tick tries again.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        rates: Rates,
+        trust: Trust,
+        counts: Counts,
+        watch: Callable[[Outcome], Alarm | None],
+        tell: Callable[[Alarm, str], object],
+    ) -> None:
+        self._log, self._rates, self._trust, self._counts = log, rates, trust, counts
+        self._watch, self._tell = watch, tell
+        self._tail = Tail()
+        self._ticks = self._unsaved = 0
+        self._caught_up = False
+
+    @property
+    def position(self) -> int:
+        return self._tail.settled
+
+    async def start(self) -> None:
+        """What was saved, and the first of what came after it; the rest comes with the ticks."""
+        saved = await asyncio.to_thread(self._log.load, NAME)
+        if saved is None or not self._restore(saved[1]):
+            newest = await asyncio.to_thread(self._log.newest)
+            self._tail = Tail(max(0, newest - MOST_REPLAYED))
+        await self._read()
+
+    async def tick(self) -> None:
+        await self._read()
+        self._ticks += 1
+        if self._ticks % SAVE_EVERY == 0:
+            self.save()
+
+    def save(self) -> None:
+        """For the next start, of any gateway."""
+        if not self._unsaved:
+            return
+        self._unsaved = 0
+        state = _Snapshot(self._tail.settled, self._tail.ahead, self._rates.state(), self._trust.kept())
+        self._log.save(NAME, self._tail.settled, msgspec.msgpack.encode(state))
+
+    def alarm(self, alarm: Alarm, place: str) -> None:
+        """A target is not what it was, whoever found that out. `place`: the same for all who find the same.
+
+        What is found in rows from before this process was told by those who lived then.
+        """
+        self._rates.widen(alarm.target)
+        if self._caught_up:
+            self._tell(alarm, place)
+
+    async def _read(self) -> None:
+        since, most = self._tail.settled, BATCH + len(self._tail.ahead)
+        rows = await asyncio.to_thread(self._log.since, since, most)
+        for number, row in enumerate(self._tail.new(rows, clock_ms())):
+            self._learn(row)
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+        self._caught_up = self._caught_up or len(rows) < most
+
+    def _learn(self, row: Logged) -> None:
+        self._unsaved += 1
+        self._trust.observe(row)
+        try:
+            found = list(outcomes(row))
+            for outcome in found:
+                self._rates.observe(outcome)
+        except ValueError:
+            found = []
+        self._counts.outcomes["learned" if found else "not_learned"] += 1
+        if found and found[-1].weight > 0 and row.decides:
+            alarm = self._watch(found[-1])
+            if alarm is not None:
+                self.alarm(alarm, str(row.position))
+
+    def _restore(self, state: bytes) -> bool:
+        try:
+            saved = msgspec.msgpack.decode(state, type=_Snapshot)
+        except msgspec.DecodeError:
+            return False
+        if not self._rates.restore(saved.rates):
+            _log.info("what was learned before is of another form: it is learned anew from the log")
+            return False
+        self._tail = Tail(saved.settled, saved.ahead, clock_ms())
+        self._trust.restore(saved.judges)
+        return True
+
+
+def outcomes(row: Logged) -> Iterator[Outcome]:
+    """What is learned of a row: the earlier score that it replaces is taken back, and its own counts. Nothing where
+    nobody looked at the request. Raises ValueError for a row that can't be read."""
+    if not row.traits or row.expected is None:
+        return
+    traits = b64decode(row.traits, validate=True)
+    for score, weight in ((row.was_score, -row.was_weight), (row.score, row.weight)):
+        if score is not None and weight != 0:
+            yield Outcome(
+                request_id=row.request_id,
+                target=row.target,
+                source=row.source,
+                # Nothing wrong was seen, so nothing changes: only that it was not wrong is known of one more answer.
+                score=score if row.decides or score < PASSED else row.expected,
+                task=Task(row.task),
+                traits=traits,
+                expected=row.expected,
+                given_ms=row.given_ms,
+                weight=weight,
+            )
