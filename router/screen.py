@@ -177,7 +177,7 @@ class Screen:
         """Looked at again as it then is: what could not be replaced keeps its class."""
         key = self._key(request, caller)
         bare, values = redact(request, [finding for finding in found if finding.data_class in names], key)
-        return Redacted(bare, self.classifier.classify(bare, floor, kept, denied).classes, values)
+        return Redacted(bare, self.classifier.classes(bare, floor, kept, denied), values)
 
     def _left(self, names: Iterable[str]) -> Iterable[Cause]:
         return (Cause(self._sensitivity.redacted_to(name), "redacted") for name in sorted(names))

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from router.classify.detector import SURE, Detects, Doubt, Hit
-from router.classify.difficulty import difficulty
 from router.classify.looks import Looks, apart, parts
+from router.classify.reading import read as look_at
+from router.classify.reading import warm
 from router.classify.scanner import Scanner
-from router.classify.task import task
 from router.classify.views import View, body_views, views
 from router.types.classification import Cause, Classification, Finding
 from router.types.request import Request
@@ -28,6 +28,7 @@ class Classifier:
         self._detectors, self._ranks, self._doubts = detectors, ranks, doubts
         self._scanner = Scanner(detectors)
         self._looks = Looks()
+        warm()
 
     def classify(
         self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[Doubt] = _NONE
@@ -36,20 +37,35 @@ class Classifier:
 
         `read`: findings of the deep tier. `denied`: what a second opinion has said no to.
         """
-        floor = tuple(floor)
-        known = frozenset(cause.data_class for cause in floor)
-        findings, possible, causes = self._seen(request, known, read, denied)
-        causes = (*floor, *causes)
+        findings, possible, causes = self._judge(request, floor, read, denied)
         classes = frozenset(cause.data_class for cause in causes)
+        asked = look_at(request)
         return Classification(
             data_class=max(classes, key=self._ranks.__getitem__),
             classes=classes,
             causes=causes,
-            difficulty=difficulty(request),
-            task=task(request),
+            difficulty=asked.difficulty,
+            task=asked.task,
+            unfamiliarity=asked.unfamiliarity,
+            reading=asked.reading,
             findings=findings,
             possible=possible,
         )
+
+    def classes(
+        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[Doubt] = _NONE
+    ) -> frozenset[str]:
+        """Only them, as `classify` gives them: what is asked for is not read."""
+        return frozenset(cause.data_class for cause in self._judge(request, floor, read, denied)[2])
+
+    def _judge(
+        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding], denied: Set[Doubt]
+    ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Cause, ...]]:
+        """As `_seen`, and what it has whatever is found."""
+        floor = tuple(floor)
+        known = frozenset(cause.data_class for cause in floor)
+        findings, possible, causes = self._seen(request, known, read, denied)
+        return findings, possible, (*floor, *causes)
 
     def scan(self, body: bytes) -> frozenset[str]:
         """Classes of what is surely found in the bytes of a body. May raise.

@@ -1,19 +1,21 @@
-"""What kind of work a request asks for, from its shape alone: no keyword decides."""
+"""What kind of work a request asks for: its form first, then what its text is most like."""
 
-from router.types.classification import Task
-from router.types.request import Endpoint, Request
+from router.priors.priors import TASKS
+from router.types.classification import Task, Traits
+from router.types.request import Request
 from router.types.target import Capability
 
-_CODE_FENCE = "```"
+SURE = 0.4
+"""A task less likely than that is not named: then it is chat."""
 
 
-def task(request: Request) -> Task:
-    if request.endpoint is Endpoint.EMBEDDINGS:
-        return Task.EMBEDDING
+def by_form(request: Request) -> Task | None:
     if Capability.TOOLS in request.needs:
         return Task.TOOL_USE
-    if Capability.JSON_SCHEMA in request.needs:
-        return Task.EXTRACTION
-    # One character is found many times faster than three.
-    fenced = any("`" in passage.text and _CODE_FENCE in passage.text for passage in request.passages)
-    return Task.CODE if fenced else Task.CHAT
+    return Task.EXTRACTION if Capability.JSON_SCHEMA in request.needs else None
+
+
+def likeliest(tasks: Traits) -> Task:
+    """`tasks`: how likely each is, in the order of `Task`."""
+    best = int(tasks.argmax())
+    return TASKS[best] if tasks[best] >= SURE else Task.CHAT

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from router.classify.classify import Classifier
 from router.classify.detector import Form, Span
 from router.classify.sensitivity import Identifiers, Secrets
-from router.types.classification import Cause, Classification, Finding, Task
-from router.types.request import Endpoint, Request
-from router.types.target import Capability
+from router.types.classification import Cause, Classification, Finding
+from router.types.request import Request
 from tests.decide.values import request
 
 RANKS = {"public": 0, "internal": 1, "pii": 2, "secret": 3}
@@ -116,26 +115,3 @@ def test_a_thousand_findings_are_one_cause() -> None:
         ("pii", 1_000),
         ("secret", 1),
     ]
-
-
-@pytest.mark.parametrize(
-    ("fields", "task"),
-    [
-        ({}, Task.CHAT),
-        ({"text": "```python\nx\n```"}, Task.CODE),
-        ({"needs": frozenset({Capability.JSON_SCHEMA})}, Task.EXTRACTION),
-        ({"needs": frozenset({Capability.TOOLS, Capability.JSON_SCHEMA})}, Task.TOOL_USE),
-        ({"endpoint": Endpoint.EMBEDDINGS, "text": "```"}, Task.EMBEDDING),
-    ],
-)
-def test_the_task_follows_from_the_shape(fields: dict[str, Any], task: Task) -> None:
-    assert classified(request(**fields)).task is task
-
-
-@settings(deadline=None)
-@given(st.integers(0, 10**9), st.integers(0, 10**9), st.sets(st.sampled_from(sorted(Capability))))
-def test_difficulty_grows_with_length_and_demands(shorter: int, longer: int, needs: set[Capability]) -> None:
-    shorter, longer = sorted((shorter, longer))
-    easy = classified(request(prompt_bytes=shorter)).difficulty
-    hard = classified(request(prompt_bytes=longer, needs=frozenset(needs))).difficulty
-    assert 0 <= easy <= hard <= 1
