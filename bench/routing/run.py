@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -48,7 +49,7 @@ def measure(options: Options, fit: Fit | None = None) -> Report:
     if options.protocol not in PROTOCOLS:
         wrong("--protocol", f"does not know {options.protocol}", f"choose of {', '.join(PROTOCOLS)}")
     data = load(options.rows, options.prompts, options.name, options.targets)
-    report = _folded(data, options, fit or _shipped)
+    report = _online(data, options) if options.protocol == "online" else _folded(data, options, fit or _shipped)
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - began, 1))
 
 
@@ -78,6 +79,30 @@ def _folded(data: Data, options: Options, fit: Fit) -> Report:
     if options.plot:
         draw_plot(options.plot, data, tested)
     return report
+
+
+def _online(data: Data, options: Options) -> Report:
+    """`bench.routing.online.run` gives the figures."""
+    try:
+        play = import_module("bench.routing.online").run
+    except ModuleNotFoundError as error:
+        if error.name != "bench.routing.online":
+            raise
+        wrong("--protocol", "online is not part of this checkout", "use kfold or leave-one-benchmark-out")
+    figures = play(data.prompts, data.rows, options.seed, targets=data.targets, resamples=options.resamples)
+    return Report(
+        set=data.name,
+        protocol=options.protocol,
+        seed=options.seed,
+        resamples=options.resamples,
+        labels=None,
+        left_out="",
+        prompts=len(data.prompts),
+        scored=int(data.scored.sum()),
+        targets=data.targets,
+        notes=data.notes,
+        figures=tuple(figures),
+    )
 
 
 def _singles(data: Data, tested: Tested) -> tuple[Single, ...]:
