@@ -23,10 +23,15 @@ def asked(errand: Errand, answered: Answered) -> Asked:
     return _asked(errand, answered.step, answered.reply.body)
 
 
+def unchecked(errand: Errand, answered: Answered) -> Asked | None:
+    """What can still be learned of an answer that is given; None where it was looked at, or its budget ended it."""
+    return None if answered.stopped or answered.attempt.verdicts else asked(errand, answered)
+
+
 async def overheard(
     events: AsyncGenerator[bytes], errand: Errand, opened: Opened, tell: Callable[[Asked], object]
 ) -> AsyncGenerator[bytes]:
-    """A stream as its client gets it; `tell` hears of the answer once that is complete and was not looked at before."""
+    """A stream as its client gets it; in the end `tell` hears of its answer, as `unchecked` would have it."""
     fold = Fold(errand.request.endpoint)
     try:
         async for part in events:

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct, structs
 from router.budget.sqlite import SqliteBudgets
 from router.decide.eligible import Gate
 from router.decide.health import Health
-from router.dispatch.answer import NOTHING, answers, overheard
+from router.dispatch.answer import NOTHING, answers, overheard, unchecked
 from router.dispatch.errand import Errand
 from router.dispatch.fold import Fold
 from router.dispatch.how import CLIENT_GONE
@@ -80,7 +80,7 @@ class Case(Struct, kw_only=True):
     tactic: Tactic | None
     verify: Verify | None = None
     later: Callable[[Asked], object] | None = None
-    """Hears of what was streamed."""
+    """Hears of what was given without being looked at."""
     endpoint: Endpoint = Endpoint.CHAT
     stream: bool = False
     limit: int | None = None
@@ -216,6 +216,9 @@ class Desk:
             return
         self._purse.attempts.append(answer.attempt)
         self._settle(200, None)
+        asked = unchecked(errand, answer)
+        if self._case.later is not None and asked is not None:
+            self._case.later(asked)
         self.given.text = _text(answer.reply.body)
 
     async def _stream(self, answer: Opened) -> None:

@@ -84,6 +84,7 @@ def test_one_answer_for_each_choice(name: str) -> None:
 HELLO, CUT = Said("Hello there."), Said("Hello there.", cut=True)
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize(
     ("said", "tactic", "endpoint", "heard"),
     [
@@ -94,16 +95,16 @@ HELLO, CUT = Said("Hello there."), Said("Hello there.", cut=True)
     ],
     ids=["a plain one", "of completions", "one that breaks", "one that was looked at already"],
 )
-def test_a_stream_is_heard_when_it_is_over(
-    tmp_path: Path, said: Said, tactic: Tactic | None, endpoint: Endpoint, heard: list[str]
+def test_what_nobody_has_looked_at_is_heard_when_it_is_over(
+    tmp_path: Path, said: Said, tactic: Tactic | None, endpoint: Endpoint, heard: list[str], stream: bool
 ) -> None:
     told: list[Asked] = []
-    scripts = {"weak": [said], "strong": [said]}
-    case = Case(scripts=scripts, tactic=tactic, verify=Opinion(), stream=True, endpoint=endpoint, later=told.append)
+    scripts = {"weak": [said]} if tactic is None else {"weak": [said], "strong": [said]}
+    case = Case(scripts=scripts, tactic=tactic, verify=Opinion(), stream=stream, endpoint=endpoint, later=told.append)
     given = run(tmp_path, case)
     assert [asked.answers[0].text for asked in told] == heard
     assert all((asked.target.id, asked.classes) == ("weak", frozenset({"internal"})) for asked in told)
-    assert given.events.endswith(b"[DONE]\n\n") == (said is HELLO)
+    assert given.events.endswith(b"[DONE]\n\n") == (stream and said is HELLO)
 
 
 def test_a_stream_whose_client_leaves_is_not_heard_and_is_settled(tmp_path: Path) -> None:
