@@ -1,1 +1,22 @@
-"""Step 4: what each target would do with a request, and the one price function."""
+"""Step 4: what each target would do with a request, and the one price function.
+
+`fit`, `Estimator` and `Prediction` are the offline estimator, read when first asked for: a gateway never needs them.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from router.estimate.fitted.estimator import Estimator
+    from router.estimate.fitted.fit import fit
+    from router.estimate.fitted.prediction import Prediction
+
+__all__ = ["Estimator", "Prediction", "fit"]
+
+
+def __getattr__(name: str) -> object:
+    """Of the names in `__all__`, when first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from router.estimate.fitted import public
+
+    return getattr(public, name)

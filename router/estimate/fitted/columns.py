@@ -1,4 +1,4 @@
-"""Tables of any usual form as arrays: pandas, polars, pyarrow, a dict of columns, a list of dicts. Imports none of them."""
+"""Tables of any usual form as columns: pandas, polars, pyarrow, a dict of columns, a list of dicts; imports none."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias

@@ -27,6 +27,8 @@ class Observed(NamedTuple):
     targets: tuple[str, ...]
     score: Floats
     cost: Floats
+    tokens: Floats | None
+    """Output tokens; None where the rows have none."""
     labels: Ints
     """[n] benchmark × category, numbered; all 0 where there are none."""
     groups: Ints
@@ -51,10 +53,10 @@ def observed(prompts: Table, rows: Table, targets: Iterable[str] | None = None) 
     kept, repeated = _first(asked(prompts))
     prompts_asked = _at(asked(prompts), kept)
     ignored = Counter({"prompts_repeated": repeated, "prompts_without_text": int(prompts_asked.without_text.sum())})
-    cells = _cells(Columns(rows, "rows"), prompts_asked.ids, targets, ignored)
+    names, score, cost, tokens = _cells(Columns(rows, "rows"), prompts_asked.ids, targets, ignored)
     labels, groups = _labels(table, kept)
-    names, score, cost = cells
-    return Observed(prompts_asked, names, score, cost, labels, groups, {k: v for k, v in ignored.items() if v})
+    counted = {name: count for name, count in ignored.items() if count}
+    return Observed(prompts_asked, names, score, cost, tokens, labels, groups, counted)
 
 
 def _first(found: Asked) -> tuple[Ints, int]:
@@ -73,7 +75,7 @@ def _at(found: Asked, places: Ints) -> Asked:
 
 def _cells(
     rows: Columns, ids: Sequence[str], targets: Iterable[str] | None, ignored: Counter[str]
-) -> tuple[tuple[str, ...], Floats, Floats]:
+) -> tuple[tuple[str, ...], Floats, Floats, Floats | None]:
     place = {name: at for at, name in enumerate(ids)}
     models = rows.names("model")
     prompt = np.array([place.get(name, -1) for name in rows.names("prompt_id")], np.intp)
@@ -89,7 +91,9 @@ def _cells(
     cell = prompt[usable] * len(names) + target[usable]
     ignored["rows_averaged"] = len(cell) - len(np.unique(cell))
     shape = (len(ids), len(names))
-    return names, _means(score[usable], cell, shape), _means(cost[usable], cell, shape)
+    tokens = rows.numbers("output_tokens") if "output_tokens" in rows else None
+    by_cell = None if tokens is None else _means(tokens[usable], cell, shape)
+    return names, _means(score[usable], cell, shape), _means(cost[usable], cell, shape), by_cell
 
 
 def _values(rows: Columns) -> tuple[Floats, Floats]:
