@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import yaml
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from adapters.catalog.tables import Loader, read_tables
 from router.types.price import Price
 from router.types.pricelist import priced
-from router.types.target import Capability, Licence, Model, Provider, Quirks, Terms, Thinking, Wire
+from router.types.target import Benchmark, Capability, Licence, Model, Provider, Quirks, Terms, Thinking, Wire
 
 _FOLDER = Path(__file__).parent
 
@@ -57,6 +57,7 @@ class _Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     licence: str = ""
     parameters_b: float | None = None
     active_b: float | None = None
+    scores: dict[Benchmark, Annotated[float, Meta(ge=0, le=1)]] = {}
 
 
 class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,7 +24,7 @@ from router.decide.requirements import Requirements, Usd
 from router.decide.strategies import Strategy
 from router.types.request import Modality
 from router.types.stakes import Stakes, stakes
-from router.types.target import Capability, Contract
+from router.types.target import Benchmark, Capability, Contract
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
 URL = r"^https?://[^\s/?#]+[^\s?#]*$"
@@ -79,6 +79,9 @@ class ModelRow(Part):
     licence: str = "proprietary"
     parameters_b: float | None = Field(None, gt=0, description="Billions of parameters.")
     active_b: float | None = Field(None, gt=0, description="Billions of parameters used per token.")
+    scores: dict[Benchmark, Annotated[float, Field(ge=0, le=1)]] = Field(
+        {}, description="Shares of public benchmarks' questions that it answers right."
+    )
 
 
 class TimeoutsRow(Part):

@@ -92,6 +92,7 @@ class TargetBuilder:
             licence=self._catalog.licences.get(row.licence, Licence(id=row.licence)),
             parameters_b=row.parameters_b,
             active_b=row.active_b,
+            scores=dict(row.scores),
         )
         return model, provider
 

@@ -9,10 +9,9 @@ import numpy as np
 from router.priors.priors import KNOWN, Priors, Vector
 from router.types.money import NANO_PER_USD
 from router.types.price import WORST_CASE
-from router.types.target import Contract, Target
+from router.types.target import Benchmark, Contract, Target
 
-BENCHMARKS = ("mmlu_pro", "mmlu", "simpleqa", "crux", "math_l5")
-"""Scores that a card may have and that are understood; 0 … 1 each."""
+BENCHMARKS = tuple(Benchmark)
 FACTS = (*BENCHMARKS, "active", "total", "price", "context", "thinking")
 ABILITIES = len(KNOWN)
 _LEAST_SCORE = 0.02
@@ -32,7 +31,7 @@ class Ability(NamedTuple):
 class Card(NamedTuple):
     """None: not known."""
 
-    scores: Mapping[str, float]
+    scores: Mapping[Benchmark, float]
     active_b: float | None = None
     parameters_b: float | None = None
     rate: int | None = None
@@ -46,7 +45,7 @@ def card(target: Target) -> Card:
     model, price = target.model, target.model.price
     rate = price.output if price is not None and price != WORST_CASE and not target.local else None
     return Card(
-        scores={},
+        scores=model.scores,
         active_b=model.active_b,
         parameters_b=model.parameters_b,
         rate=rate,

@@ -25,6 +25,17 @@ class Capability(StrEnum):
     """The provider's own Responses endpoint: for what can't be said as chat. Stated by `Quirks.responses`."""
 
 
+class Benchmark(StrEnum):
+    """Public benchmarks whose scores say what a model can do."""
+
+    MMLU_PRO = "mmlu_pro"
+    MMLU = "mmlu"
+    SIMPLEQA = "simpleqa"
+    CRUX = "crux"
+    MATH_L5 = "math_l5"
+    """Level 5 of MATH: its hardest."""
+
+
 class Wire(StrEnum):
     """Wire formats; one file each in `adapters/`."""
 
@@ -122,6 +133,8 @@ class Model(Struct, frozen=True, kw_only=True):
     licence: Licence = Licence(id="proprietary")
     parameters_b: float | None = None
     active_b: float | None = None
+    scores: dict[Benchmark, float] = field(default_factory=dict)
+    """Shares of questions that it answers right, 0 … 1."""
 
 
 class Quirks(Struct, frozen=True, kw_only=True):

@@ -13,9 +13,14 @@ from router.priors.ability import BENCHMARKS, Card, facts
 from router.priors.fitting.sets import Outcomes
 from router.priors.priors import Vector
 from router.types.money import nano_from_usd
+from router.types.target import Benchmark
 
 _FILE = Path(__file__).parents[1] / "models.yaml"
-_SCORES = {"mmlupro": "mmlu_pro", "routellm_dev": "mmlu", "frontier_2026a_dev": "simpleqa"}
+_SCORES = {
+    "mmlupro": Benchmark.MMLU_PRO,
+    "routellm_dev": Benchmark.MMLU,
+    "frontier_2026a_dev": Benchmark.SIMPLEQA,
+}
 """Sets whose mean score is a benchmark's."""
 
 
