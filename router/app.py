@@ -29,7 +29,7 @@ from router.dispatch.opinion import Opinions
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ConfigError
-from router.estimate.forecast import Ignorance
+from router.estimate.beliefs import Beliefs
 from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
 from router.ledger.instance import instance_secret
@@ -38,6 +38,7 @@ from router.ledger.keys import callers, every
 from router.ledger.ledger import Ledger, ledger_at
 from router.ledger.write import recover, renew
 from router.pipeline import Pipeline
+from router.priors import priors
 from router.report.budgets import budgets as pots
 from router.report.report import Report
 from router.screen import Sources
@@ -120,7 +121,7 @@ class Gateway:
             self._telemetry,
             self._alerts.touch,
             self._breaker,
-            Ignorance(),
+            Beliefs(priors.load()),
         )
         self._pipeline = Pipeline(
             config,

@@ -12,10 +12,12 @@ from router.choose import check, choose, index
 from router.classify.deep.process import Reader
 from router.decide.explain import Examined, examine
 from router.decide.health import Health
-from router.estimate.forecast import Forecaster, Ignorance
+from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
+from router.estimate.pass_rate import PassRates
 from router.ledger.journal import SqliteJournal
 from router.policies import load_policy, unlaunched
+from router.priors import priors
 from router.report.budgets import budgets as pots
 from router.report.report import Report
 from router.screen import Screen, Screened
@@ -48,7 +50,9 @@ def explain_request(path: Path, body: bytes) -> Examined:
     """Steps 3–5 on one chat request, with every target in good health. Raises `ClientError` and `ConfigError`."""
     config = load_policy(path, unlaunched(path))
     rules = index(config, Secret(new_id()))
-    forecaster = Forecaster(tuple(config.targets.values()), Learned(), Ignorance())
+    forecaster = Forecaster(
+        tuple(config.targets.values()), Learned(), PassRates(tuple(config.targets.values()), priors.load())
+    )
     request = parse(Endpoint.CHAT, new_id(), body, ())
     draw = random()  # noqa: S311 - a share of traffic
     check(rules, request, OPEN)

@@ -48,7 +48,9 @@ class Pipeline:
 
     def adopt(self, config: Config) -> None:
         self.rules: Rules = index(config, self._sources.secret)
-        self._forecaster = Forecaster(tuple(config.targets.values()), self._books.learned, self._books.rates)
+        targets, beliefs = tuple(config.targets.values()), self._books.beliefs
+        beliefs.adopt(targets)
+        self._forecaster = Forecaster(targets, self._books.learned, beliefs)
         policy = self.rules.in_force
         adopted(self._books.journal, policy.hash, now_ms(), policy.document)
 

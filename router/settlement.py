@@ -13,7 +13,7 @@ from router.dispatch.opened import Opened
 from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
 from router.errors import TABLE, ClientError
-from router.estimate.forecast import Rates
+from router.estimate.beliefs import Beliefs
 from router.estimate.learn import Learned
 from router.ledger.incident import region_mismatches
 from router.ledger.write import Outcome, birth, reroute, settle
@@ -49,10 +49,10 @@ class Books:
         telemetry: Telemetry,
         touch: Callable[[Account], object],
         breaker: Breaker,
-        rates: Rates,
+        beliefs: Beliefs,
     ) -> None:
         self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
-        self.touch, self.breaker, self.room, self.rates, self.recall = touch, breaker, Room(), rates, Recall()
+        self.touch, self.breaker, self.room, self.beliefs, self.recall = touch, breaker, Room(), beliefs, Recall()
         """`touch` hears of every account that is charged."""
 
     async def durable(self) -> None:

@@ -20,9 +20,11 @@ from bench.sensitivity.texts import blocks
 from router.choose import Rules, choose, index
 from router.classify.reading import read
 from router.decide.health import Health
-from router.estimate.forecast import Forecaster, Ignorance
+from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
+from router.estimate.pass_rate import PassRates
 from router.policies import load_policy, unlaunched
+from router.priors import priors
 from router.types.request import Request
 from router.types.secret import Secret
 
@@ -146,7 +148,8 @@ def _gateway() -> tuple[Rules, Forecaster]:
         file.flush()
         path = Path(file.name)
         config = load_policy(path, unlaunched(path))
-    return index(config, Secret("bench")), Forecaster(tuple(config.targets.values()), Learned(), Ignorance())
+    targets = tuple(config.targets.values())
+    return index(config, Secret("bench")), Forecaster(targets, Learned(), PassRates(targets, priors.load()))
 
 
 def _policy() -> dict[str, Any]:

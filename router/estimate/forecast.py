@@ -47,16 +47,6 @@ class Rates(Protocol):
         ...
 
 
-class Ignorance:
-    """Nothing is known of anybody."""
-
-    def expect(self, seen: Classification, at: Index) -> tuple[Vector, Vector]:
-        return np.full(len(at), 0.6), np.full(len(at), 0.25)
-
-    def usual(self, at: Index) -> Vector:
-        return np.full(len(at), 0.6)
-
-
 class _Work(NamedTuple):
     """What tokens and rates hang on, besides the target. `size`: input tokens, where they decide over the rates."""
 

@@ -14,8 +14,10 @@ from router.api.parse import parse
 from router.choose import choose, index
 from router.config import Sensitivity, load
 from router.decide.health import Health
-from router.estimate.forecast import Forecaster, Ignorance
+from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
+from router.estimate.pass_rate import PassRates
+from router.priors import priors
 from router.types.plan import Candidate, Decision, Dropped
 from router.types.request import Endpoint
 from router.types.secret import Secret
@@ -56,7 +58,9 @@ def decide(path: Path, request: str) -> Decision:
     rules = index(load(path, CATALOG, ENVIRON, ENGINES), Secret("test"))
     asked = parse(Endpoint.CHAT, "r", body, headers)
     screened = rules.screen.alone(asked, OPEN)
-    forecaster = Forecaster(tuple(rules.config.targets.values()), Learned(), Ignorance())
+    forecaster = Forecaster(
+        tuple(rules.config.targets.values()), Learned(), PassRates(tuple(rules.config.targets.values()), priors.load())
+    )
     return choose(rules, asked, OPEN, screened, Health(time.monotonic), forecaster, 0.5)[0]
 
 

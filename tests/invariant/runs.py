@@ -26,10 +26,11 @@ from router.dispatch.http import HttpTransport
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ClientError, UpstreamFailure
-from router.estimate.forecast import Ignorance
+from router.estimate.beliefs import Beliefs
 from router.estimate.learn import Learned
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS
+from router.priors import priors
 from router.screen import Sources
 from router.sessions.sqlite import SqliteSessions
 from router.settlement import Books
@@ -93,7 +94,13 @@ class Play:
         config = world.configs[0]
         breaker = Breaker(config.loops, now_ms, universe.journal)
         books = Books(
-            universe.journal, universe.budgets, Learned(), Telemetry(), self.alerts.touch, breaker, Ignorance()
+            universe.journal,
+            universe.budgets,
+            Learned(),
+            Telemetry(),
+            self.alerts.touch,
+            breaker,
+            Beliefs(priors.load()),
         )
         dispatcher = Dispatcher(_ADAPTERS, self.door, self.health)
         self.pipeline = Planner(world, universe.outcomes, config, books, universe.sources, dispatcher, self.health)
