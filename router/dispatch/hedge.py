@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from router.dispatch.course import Course
-from router.dispatch.how import OUTRUN, How, Race
+from router.dispatch.how import CLIENT_GONE, OUTRUN, How, Race
 from router.dispatch.opened import Answered, Opened
 from router.dispatch.purse import Purse
 from router.types.clock import clock_ms
@@ -53,12 +53,27 @@ async def _first(rivals: Sequence[Asking]) -> Asking | None:
 
 async def _end(rivals: Sequence[Asking], winner: Asking | None, purse: Purse) -> None:
     """Whoever has not won is given up, and pays for what was used; without a winner it is the client that left."""
-    losers = [rival for rival in rivals if rival is not winner]
+    losers, left = [rival for rival in rivals if rival is not winner], False
     for rival in losers:
         rival.cancel(None if winner is None else OUTRUN)
-    for answer in await asyncio.gather(*losers, return_exceptions=True):
-        if isinstance(answer, Answered):
-            purse.set_aside(answer.attempt)
-        elif isinstance(answer, Opened):
-            answer.response.close()
-            purse.attempts.append(answer.ended(OUTRUN))
+    while waiting := [rival for rival in losers if not rival.done()]:
+        try:
+            await asyncio.wait(waiting)
+        except asyncio.CancelledError:  # they end at once, and what they cost must be known by then
+            left = True
+    for rival in losers:
+        _drop(rival, OUTRUN, purse)
+    if left and winner is not None:
+        _drop(winner, CLIENT_GONE, purse)
+    if left:
+        raise asyncio.CancelledError
+
+
+def _drop(rival: Asking, outcome: str, purse: Purse) -> None:
+    """An answer that nobody will get is paid for all the same."""
+    answer = None if rival.cancelled() or rival.exception() is not None else rival.result()
+    if isinstance(answer, Answered):
+        purse.set_aside(answer.attempt)
+    elif isinstance(answer, Opened):
+        answer.response.close()
+        purse.attempts.append(answer.ended(outcome))

@@ -12,7 +12,6 @@ from router.types.plan import Candidate
 from router.types.request import Request
 
 ROLE = "vote"
-_SAMPLE = How(role=ROLE, fallback=True, whole=True)
 _NULL = b"null"
 
 
@@ -25,7 +24,7 @@ async def vote(course: Course, samples: int) -> Answered | Opened | None:
     step, *others = errand.plan.steps
     if samples < 2 or always_the_same(errand.request):
         return await course.walk(errand.plan.steps)
-    first = await _sample(course, step)
+    first = await _sample(course, step, fallback=bool(others))
     if first is None:
         return None if course.over else await course.walk(others)
     if await _settled(course, step, first, samples) or course.over or not others or not _time(course, others[0]):
@@ -43,15 +42,15 @@ async def _settled(course: Course, step: Candidate, first: Answered, samples: in
             return False
         if not _time(course, step):
             return True
-        again = await _sample(course, step)
+        again = await _sample(course, step, fallback=True)
         if again is None or _said(again) != said:
             return False
     return True
 
 
-async def _sample(course: Course, step: Candidate) -> Answered | None:
+async def _sample(course: Course, step: Candidate, *, fallback: bool) -> Answered | None:
     """Set aside."""
-    answer = await course.ask(step, _SAMPLE)
+    answer = await course.ask(step, How(role=ROLE, fallback=fallback, whole=True))
     if not isinstance(answer, Answered):
         return None
     return structs.replace(answer, attempt=course.errand.purse.set_aside(answer.attempt))

@@ -85,3 +85,16 @@ def test_a_client_that_leaves_leaves_both(tmp_path: Path) -> None:
     assert [one[:3] for one in given.told] == [("first", "client_gone", ""), ("second", "client_gone", "hedge")]
     assert given.row["status"] == 499
     assert sorted(given.gone) == ["first", "second"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_of_two_answers_at_once_both_are_paid_for_and_one_is_given(tmp_path: Path, stream: bool) -> None:
+    """Each comes a moment after the other was asked; whichever wins, no cost is lost."""
+    for number, after_s in enumerate((0.01, 0.02, 0.03)):
+        home = tmp_path / str(number)
+        home.mkdir()
+        scripts = {"first": [Said("one", after_s=after_s)], "second": [Said("two", after_s=after_s)]}
+        given = run(home, Case(scripts=scripts, tactic=Hedge(0), stream=stream, limit=10**9))
+        assert given.text == ("one" if given.target == "first" else "two")
+        assert {attempt["target"] for attempt in given.attempts} == {"first", "second"}
+        assert all(attempt["cost"] > 0 for attempt in given.attempts)
