@@ -82,6 +82,13 @@ def views(place: Space, looks: Matrix) -> Views:
     return Views(z, place.waves(z), place.near(z))
 
 
+class _Held(NamedTuple):
+    """What was said of rows, each without its fold."""
+
+    seen: Seen
+    fold: Ints
+
+
 class _Case(NamedTuple):
     """What all fits of one set of data have in common."""
 
@@ -108,26 +115,43 @@ class _Case(NamedTuple):
                 whole[out] = values
         return Seen(*found)
 
-    def weighed(self, seen: Seen) -> Weights:
-        result = self.outcomes
-        found = weights(seen.guess, self.responses, result.weight)
-        apart = np.einsum("npk,pk->nk", seen.guess[:, :, 1:], found[:, 1:]) @ self.axes.T
-        return Weights(found, slopes(apart, result.apart, result.seen))
+    def weighed(self, seen: Seen, rows: Ints | NDArray[np.bool_]) -> Weights:
+        """From what was said of these rows without them."""
+        guess, result = seen.guess[rows], self.outcomes
+        found = weights(guess, self.responses[rows], result.weight[rows])
+        apart = np.einsum("npk,pk->nk", guess[:, :, 1:], found[:, 1:]) @ self.axes.T
+        return Weights(found, slopes(apart, result.apart[rows], result.seen[rows]))
 
 
 def chances(looks: Matrix, score: Floats, labels: Ints, groups: Ints, same: Ints) -> tuple[Chances, HeldOut]:
     """From `looks` [n, D] and `score` [n, T] (NaN: unknown); `same` [n]: equal for equal prompts."""
     place = space(looks)
     case, groups = _case(views(place, looks), score, labels, groups, same)
-    known = case.held_out(_several(random_folds(same, FOLDS)))
-    strange = case.held_out(_several(group_folds(groups, FOLDS)))
-    trust = familiarity(*(signs(seen.similar, seen.probability) for seen in (known, strange)))
-    whole = case.parts(np.arange(len(looks)))
-    weighed = case.weighed(known), case.weighed(strange)
-    rough = Chances(place, whole, case.outcomes.usual, case.axes, *weighed, trust, Doubt.none(score.shape[1]))
-    near = case.views.near
-    found = rough._replace(doubt=doubt(score, near, groups, *(rough.mixed(seen) for seen in (known, strange))))
-    return found, HeldOut(found.mixed(known), found.mixed(strange))
+    folds = _several(random_folds(same, FOLDS)), _several(group_folds(groups, FOLDS))
+    known, strange = (_Held(case.held_out(fold), fold) for fold in folds)
+    trust = familiarity(*(signs(held.seen.similar, held.seen.probability) for held in (known, strange)))
+    every = np.arange(len(looks))
+    weighed = case.weighed(known.seen, every), case.weighed(strange.seen, every)
+    nothing = Doubt.none(score.shape[1])
+    rough = Chances(place, case.parts(every), case.outcomes.usual, case.axes, *weighed, trust, nothing)
+    said = [_judged(rough, case, held, (known, strange)) for held in (known, strange)]
+    found = rough._replace(doubt=doubt(score, case.views.near, groups, *said))
+    spread = [each._replace(p_sd=found.doubt.sd(each.p, each.unfamiliarity[:, None])) for each in said]
+    return found, HeldOut(*spread)
+
+
+def _judged(whole: Chances, case: _Case, held: _Held, pair: tuple[_Held, _Held]) -> Chance:
+    """Of rows that neither the parts nor their weights had seen."""
+    parts: list[Floats] = []
+    for number in np.unique(held.fold):
+        out = held.fold == number
+        rest = ~out if not out.all() else out
+        weighed = [case.weighed(side.seen, rest) for side in pair]
+        said = whole._replace(familiar=weighed[0], strange=weighed[1]).mixed(held.seen.at(out))
+        parts = parts or [np.zeros((len(out), *values.shape[1:])) for values in said]
+        for all_rows, values in zip(parts, said, strict=True):
+            all_rows[out] = values
+    return Chance(*parts)
 
 
 def _several(fold: Ints) -> Ints:

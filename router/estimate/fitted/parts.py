@@ -34,6 +34,9 @@ class Seen(NamedTuple):
     probability: Matrix
     similar: Matrix
 
+    def at(self, rows: Ints | NDArray[np.bool_]) -> "Seen":
+        return Seen(*(values[rows] for values in self))
+
 
 class Parts(NamedTuple):
     labels: SoftLabels
