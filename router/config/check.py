@@ -86,7 +86,10 @@ def _config(path: Path, digest: str, policy: Policy, targets: dict[str, Target])
         path=str(path),
         hash=digest,
         targets=targets,
-        routes={name: Route(name, row.strategy, row.stakes(), row.exploration) for name, row in policy.routes.items()},
+        routes={
+            name: Route(name, row.strategy, row.stakes(), row.exploration, row.verifiers, row.judge)
+            for name, row in policy.routes.items()
+        },
         sensitivity=policy.sensitivity,
         budgets=policy.budgets,
         budget_status=policy.budget_status,

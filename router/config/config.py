@@ -10,6 +10,8 @@ from router.budget.loops.loops import Loops
 from router.config.policy import Sensitivity
 from router.decide.experiment import NO_EXPLORATION, Exploration
 from router.decide.strategies import Strategy
+from router.outcomes.judge.policy import Judge
+from router.outcomes.verifiers import Verifier
 from router.types.stakes import NO_STAKES, Stakes
 from router.types.target import Licence, Model, Provider, Target
 
@@ -32,6 +34,8 @@ class Route(Struct, frozen=True):
     strategy: Strategy
     stakes: Stakes = NO_STAKES
     exploration: Exploration = NO_EXPLORATION
+    verifiers: tuple[Verifier, ...] = ()
+    judge: Judge | None = None
 
 
 class Config(Struct, frozen=True, kw_only=True):

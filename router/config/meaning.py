@@ -5,7 +5,7 @@ from router.config.config import Catalog
 from router.config.opinion import check_opinion
 from router.config.policy import Policy
 from router.config.references import check_twice, report_unknown
-from router.config.routes import check_stakes
+from router.config.routes import check_outcomes, check_stakes
 from router.config.sensitivity import check_sensitivity
 from router.config.source import Loc, Source, pairs
 
@@ -30,6 +30,7 @@ def check_meaning(source: Source, policy: Policy, catalog: Catalog, names: Names
     _check_clashes(source, names)
     _check_routes(source, policy, names)
     check_stakes(source, policy)
+    check_outcomes(source, policy, names.targets)
     check_sensitivity(source, policy, catalog, names.classes)
     check_opinion(source, policy.sensitivity, names.targets)
     check_budgets(source, policy, names.routes, names.targets)

@@ -22,6 +22,8 @@ from router.config.price_row import Date, PriceRow
 from router.decide.experiment import NO_EXPLORATION, Exploration
 from router.decide.requirements import Requirements, Usd
 from router.decide.strategies import Strategy
+from router.outcomes.judge.policy import Judge
+from router.outcomes.verifiers import Verifier
 from router.types.request import Modality
 from router.types.stakes import Stakes, stakes
 from router.types.target import Benchmark, Capability, Contract
@@ -142,6 +144,8 @@ class RouteRow(Part):
     max_cost_usd: Usd | None = Field(None, description="What one answer may cost at most.")
     deadline_ms: Milliseconds | None = Field(None, description="Within which an answer is worth something.")
     exploration: Exploration = NO_EXPLORATION
+    verifiers: tuple[Verifier, ...] = Field((), description="What says whether an answer is right.")
+    judge: Judge | None = None
 
     def stakes(self) -> Stakes:
         return stakes(self.failure_cost_usd, self.min_pass_rate, self.max_cost_usd, self.deadline_ms)

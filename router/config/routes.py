@@ -1,12 +1,29 @@
 """What a route says beside its strategy: nothing that it needs and lacks, nothing that can never take effect."""
 
+from collections.abc import Iterable
+
 from router.config.policy import Policy, RouteRow
+from router.config.references import report_unknown
 from router.config.source import Source
 from router.decide.plan import weighs
-from router.decide.strategies import Plan
+from router.decide.strategies import Cascade, Plan
+from router.outcomes.checks import mistakes
 
 _FORECAST_ONLY = ("failure_cost_usd", "min_pass_rate", "exploration")
 """Keys that only strategies heed which go by forecasts."""
+
+
+def check_outcomes(source: Source, policy: Policy, targets: Iterable[str]) -> None:
+    """Verifiers and judges. `targets`: all that the file declares."""
+    for name, row in policy.routes.items():
+        loc, known = ("routes", name), tuple(targets)
+        if row.judge is not None and row.judge.target not in known:
+            report_unknown(source, (*loc, "judge", "target"), "target", row.judge.target, known)
+        for mistake in mistakes(row.verifiers, row.judge, row.strategy.names()):
+            source.report(source.node((*loc, *mistake.at)), mistake.what, mistake.remedy)
+        if isinstance(row.strategy, Cascade) and not row.verifiers and (*loc, "verifiers") not in source.dropped:
+            what = "a cascade without verifiers would never know when to ask its second target"
+            source.report(source.node((*loc, "strategy", "kind")), what, "add verifiers to the route")
 
 
 def check_stakes(source: Source, policy: Policy) -> None:
