@@ -18,9 +18,9 @@ _NEW = (
 _REAL = "DOUBLE PRECISION"
 _TYPES = ("TEXT", "BIGINT", "TEXT", "TEXT", _REAL, _REAL, "BIGINT", "TEXT", _REAL, "TEXT", _REAL, "BIGINT", "TEXT")
 _SAY = f"""
-INSERT INTO outcomes ({_NEW}, revision, was_score, was_weight)
+INSERT INTO outcomes ({_NEW}, revision, was_score, was_weight, was_ms)
 SELECT {", ".join(f"CAST(? AS {kind})" for kind in _TYPES)},
-    coalesce(o.revision, -1) + 1, o.score, coalesce(o.weight, 0)
+    coalesce(o.revision, -1) + 1, o.score, coalesce(o.weight, 0), o.given_ms
 FROM (SELECT 1 AS one) AS here LEFT JOIN outcomes AS o ON o.request_id = ? AND o.attempt = ? AND o.source = ?
 WHERE NOT EXISTS (
     SELECT 1 FROM outcomes AS t
@@ -31,8 +31,8 @@ ON CONFLICT DO NOTHING
 """.strip()  # noqa: S608 - constants of this file
 """One statement, so that the row and what it replaces are of one moment. Of two at once, one counts as the earlier."""
 _SINCE = (
-    "SELECT position, request_id, attempt, target, source, score, weight, was_score, was_weight, decides, task, traits,"
-    " expected, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
+    "SELECT position, request_id, attempt, target, source, score, weight, was_score, was_weight, was_ms, decides, task,"
+    " traits, expected, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
 )
 _NEWEST = "SELECT coalesce(max(position), 0) FROM outcomes"
 _ANSWERED = (

@@ -30,9 +30,9 @@ _log = logging.getLogger(__name__)
 
 
 class Rates(Protocol):
-    """What learns. `observe` raises ValueError for an outcome that it can't learn from; `restore`: False likewise."""
+    """What learns. `observe`: False, or ValueError, for an outcome that it can't learn from; `restore` likewise."""
 
-    def observe(self, outcome: Outcome) -> object: ...
+    def observe(self, outcome: Outcome) -> bool: ...
 
     def state(self) -> bytes: ...
 
@@ -175,9 +175,7 @@ class Learning:
         self._unsaved += 1
         self._trust.observe(row)
         try:
-            found = list(outcomes(row))
-            for outcome in found:
-                self._rates.observe(outcome)
+            found = [outcome for outcome in outcomes(row) if self._rates.observe(outcome)]
         except ValueError:
             found = []
         self._counts.outcomes["learned" if found else "not_learned"] += 1
@@ -205,7 +203,8 @@ def outcomes(row: Logged) -> Iterator[Outcome]:
     if not row.traits or row.expected is None:
         return
     traits = b64decode(row.traits, validate=True)
-    for score, weight in ((row.was_score, -row.was_weight), (row.score, row.weight)):
+    was_ms = row.given_ms if row.was_ms is None else row.was_ms
+    for score, weight, at_ms in ((row.was_score, -row.was_weight, was_ms), (row.score, row.weight, row.given_ms)):
         if score is not None and weight != 0:
             yield Outcome(
                 request_id=row.request_id,
@@ -216,6 +215,6 @@ def outcomes(row: Logged) -> Iterator[Outcome]:
                 task=Task(row.task),
                 traits=traits,
                 expected=row.expected,
-                given_ms=row.given_ms,
+                given_ms=at_ms,
                 weight=weight,
             )

@@ -33,6 +33,7 @@ class Logged(Struct, frozen=True, kw_only=True):
     was_score: float | None
     """Of the row that it replaces; None: there was none, or it said nothing."""
     was_weight: float
+    was_ms: int | None
     decides: bool
     task: str
     traits: str

@@ -161,6 +161,7 @@ def logged(said: Said) -> Logged:
     more: dict[str, Any] = {
         "was_score": None,
         "was_weight": 0,
+        "was_ms": None,
         "task": "chat",
         "traits": "",
         "expected": None,

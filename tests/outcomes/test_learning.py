@@ -44,12 +44,15 @@ class Sums:
         self.seen: list[Outcome] = []
         self.widened: list[str] = []
 
-    def observe(self, outcome: Outcome) -> None:
-        if outcome.target == "stranger":
-            raise ValueError("unknown target")
+    def observe(self, outcome: Outcome) -> bool:
+        if outcome.target in ("stranger", "broken"):
+            if outcome.target == "broken":
+                raise ValueError("not finite")
+            return False
         self.seen.append(outcome)
         self.weight += outcome.weight
         self.total += outcome.weight * outcome.score
+        return True
 
     def state(self) -> bytes:
         return f"{self.weight} {self.total}".encode()
@@ -89,10 +92,10 @@ class Gateway:
 
 
 def saying(
-    score: float | None, request: str = "r", *, about: log.About = ABOUT, **fields: Any
+    score: float | None, request: str = "r", *, about: log.About = ABOUT, at_ms: int = 1_000, **fields: Any
 ) -> Callable[[Journal], None]:
     plain: dict[str, Any] = {"request_id": request, "attempt": 1, "target": "t", "source": "client", "score": score}
-    return lambda journal: log.say(journal, Said(**(plain | fields)), about, 1_000)
+    return lambda journal: log.say(journal, Said(**(plain | fields)), about, at_ms)
 
 
 async def told(journal: Journal, *said: Callable[[Journal], None]) -> None:
@@ -132,10 +135,11 @@ def test_what_is_replaced_is_taken_back(ledger: Ledger) -> None:
     async def work(journal: Journal, one: Gateway, other: Gateway) -> None:
         await told(journal, saying(1.0, weight=0.5))
         await one.learning.tick()
-        await told(journal, saying(0.25))
+        await told(journal, saying(0.25, at_ms=2_000))
         await one.learning.tick()
         await other.learning.tick()
         assert (one.rates.weight, one.rates.total) == (other.rates.weight, other.rates.total) == (1.0, 0.25)
+        assert [(seen.weight, seen.given_ms) for seen in one.rates.seen] == [(0.5, 1_000), (-0.5, 1_000), (1.0, 2_000)]
 
     run(ledger, work)
 
@@ -156,7 +160,8 @@ def test_sources_that_contradict_each_other_both_count(ledger: Ledger) -> None:
         (saying(1.0, about=log.About.quantised("maths", 0.4, b"\1", {"other": 0.5})), None),
         (saying(1.0, about=log.About(task="maths", traits="?", expected={"t": 0.5})), None),
         (saying(1.0, about=log.About.quantised("nonsense", 0.4, b"\1", {"t": 0.5})), None),
-        (saying(1.0, target="stranger"), None),
+        (saying(1.0, target="stranger", about=log.About.quantised("maths", 0.4, b"\1", {"stranger": 0.5})), None),
+        (saying(1.0, target="broken", about=log.About.quantised("maths", 0.4, b"\1", {"broken": 0.5})), None),
         (saying(1.0, weight=0.0), None),
         (saying(None, source="judge.j"), None),
         (saying(1.0, source="verifier.empty", decides=False), 0.75),
@@ -299,6 +304,7 @@ def logged(position: int) -> Logged:
         weight=1.0,
         was_score=None,
         was_weight=0.0,
+        was_ms=None,
         decides=True,
         task="chat",
         traits="",

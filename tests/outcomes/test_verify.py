@@ -237,6 +237,7 @@ def test_a_service_that_hangs_or_is_gone(server: Canned) -> None:
 
 def test_a_service_is_told_the_answer_and_what_is_expected() -> None:
     heard: list[bytes] = []
+    over = asyncio.Event()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -245,6 +246,8 @@ def test_a_service_is_told_the_answer_and_what_is_expected() -> None:
         writer.write(b'HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{"score":1}')
         await writer.drain()
         writer.close()
+        await writer.wait_closed()
+        over.set()
 
     async def work() -> None:
         listening = await asyncio.start_server(listen, "127.0.0.1", 0)
@@ -255,6 +258,8 @@ def test_a_service_is_told_the_answer_and_what_is_expected() -> None:
             verify = own.of([verifier("http", url=url, **more)], GUARD)
             (verdict,) = await verify(asked(expecting("42"), saying("41", ("f", "{}"))))
             assert verdict.score == 1.0
+            await over.wait()
+            over.clear()
         transport.close()
         listening.close()
         await asyncio.sleep(0)

@@ -16,6 +16,7 @@ CREATE TABLE outcomes (
     weight REAL NOT NULL,
     was_score REAL,
     was_weight REAL NOT NULL,
+    was_ms BIGINT,
     -- 0: its yes means only that nothing wrong was seen
     decides INTEGER NOT NULL,
     task TEXT NOT NULL,
@@ -31,8 +32,8 @@ CREATE TABLE outcomes (
 );
 
 INSERT INTO outcomes (
-    request_id, attempt, target, source, revision, score, weight, was_score, was_weight, decides, task, difficulty,
-    traits, expected, given_ms, told_key
+    request_id, attempt, target, source, revision, score, weight, was_score, was_weight, was_ms, decides, task,
+    difficulty, traits, expected, given_ms, told_key
 )
 SELECT
     f.request_id,
@@ -44,6 +45,7 @@ SELECT
     1,
     lag(f.score) OVER told,
     CASE WHEN row_number() OVER told = 1 THEN 0 ELSE 1 END,
+    lag(f.given_ms) OVER told,
     1,
     r.task,
     r.difficulty,
