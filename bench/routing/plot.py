@@ -1,6 +1,7 @@
 """Cost against accuracy as a picture: single models, random mixing, label lookup, the router, the oracle."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,10 +34,18 @@ class _Curve(NamedTuple):
     style: str
 
 
-def draw_plot(path: Path, data: Data, tested: Tested) -> None:
-    """Writes a PNG. Raises BadData where the set has no costs, or the file can't be written."""
+def check_plot(path: Path, data: Data) -> None:
+    """Before the work is done: raises BadData where no picture could be drawn after it."""
+    if find_spec("matplotlib") is None:
+        wrong("--plot", "matplotlib is not installed", "pip install 'lowpass[bench]'")
     if not data.priced:
         wrong("--plot", f"{data.name} has no costs to draw", "leave --plot away, or give rows with cost_usd")
+    if not path.parent.is_dir():
+        wrong(path, "can't be written: its folder does not exist", "make it first, or give another --plot")
+
+
+def draw_plot(path: Path, data: Data, tested: Tested) -> None:
+    """Writes a PNG. Raises BadData where the file can't be written."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -82,7 +82,10 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 def _tested(data: Data, train: Ints, test: Ints, number: int, fit: Fit) -> Tested:
-    estimator = fit(data.prompts.take(train), data.rows_of(train), targets=list(data.targets))
+    try:
+        estimator = fit(data.prompts.take(train), data.rows_of(train), targets=list(data.targets))
+    except ValueError as error:
+        raise BadData(f"{data.name}, {len(train)} prompts to learn from: {error}") from error
     said = estimator.predict(data.seen(test))
     column = _columns(data, estimator.targets)
     p, cost, low, high = (

@@ -132,10 +132,13 @@ def _worst(fold: FoldReport) -> float:
 
 
 def _cell(one: Figure) -> str:
+    """✗: a goal is missed; ~: the value misses it, its interval does not."""
     text = _bare(one)
     if one.low is not None and one.high is not None:
         text += f" ({_written(one.name, one.low)} … {_written(one.name, one.high)})"
-    return f"{text} ✗ {_wanted(one.name, one.goal)}" if one.passed is False and one.goal else text
+    if one.goal is None or one.goal.holds(one.value or 0.0, one.value or 0.0):
+        return text
+    return f"{text} {'~' if one.passed else '✗'} {_wanted(one.name, one.goal)}"
 
 
 def _bare(one: Figure) -> str:

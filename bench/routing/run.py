@@ -15,7 +15,7 @@ from bench.routing.data import Data, load
 from bench.routing.figures import GOALS
 from bench.routing.folds import Fold, grouping, held_out, kfold
 from bench.routing.metrics import best_single, singles
-from bench.routing.plot import draw_plot
+from bench.routing.plot import check_plot, draw_plot
 from bench.routing.predicted import PRICES, Estimator, Fit, Tested, carry_out
 from bench.routing.report import FoldReport, Report, Single, render
 from bench.routing.score import Score, of_fold
@@ -49,6 +49,8 @@ def measure(options: Options, fit: Fit | None = None) -> Report:
     if options.protocol not in PROTOCOLS:
         wrong("--protocol", f"does not know {options.protocol}", f"choose of {', '.join(PROTOCOLS)}")
     data = load(options.rows, options.prompts, options.name, options.targets)
+    if options.plot:
+        check_plot(options.plot, data)
     report = _online(data, options) if options.protocol == "online" else _folded(data, options, fit or _shipped)
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - began, 1))
 

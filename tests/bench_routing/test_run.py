@@ -296,3 +296,11 @@ def test_the_command_fails_with_one_line(made: Path, options: list[str], said: s
     assert done.stderr.startswith("lowpass: ")
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
+
+
+def test_what_the_estimator_refuses_is_said(made: Path) -> None:
+    def refuse(*_: object, **__: object) -> ByWord:
+        raise ValueError("rows: column 'score' holds no score")
+
+    with pytest.raises(BadData, match="made, 192 prompts to learn from: rows: column 'score'"):
+        measure(Options([made], [], "made"), refuse)
