@@ -67,6 +67,18 @@ def test_before_any_outcome_it_adds_nothing_and_is_as_unsure_as_its_prior() -> N
     assert learner.belief(np.empty((0, K))).sd.shape == (0, 3)
 
 
+def test_what_is_unknown_of_all_says_nothing_of_who_is_better() -> None:
+    prior = Prior(np.full(K, 100.0), np.full((3, K), 0.01))
+    learner = Posterior(NAMES, prior)
+    for target, phi, residual in drawn(20):
+        learner.update(target, np.array(phi), residual, 0.2)
+    apart = learner.apart(PHI, 1)
+    assert apart[1] == 0
+    assert (np.delete(apart, 1) < 0.3).all()
+    assert Posterior(NAMES, prior).apart(PHI, 0)[1] == pytest.approx(np.sqrt(2 * PHI @ PHI * 0.01))
+    assert Posterior(NAMES, prior).sd(PHI)[1] > 10
+
+
 def test_what_one_target_shows_moves_the_others_by_the_common_part_only() -> None:
     learner = posterior()
     for _ in range(50):

@@ -1,0 +1,192 @@
+"""The gateway's own policy on recorded outcomes: what it believes and chooses, and learns from what it chose."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.routing.metrics import Floats
+from router.classify.reading import traits
+from router.decide.situation import Situation
+from router.decide.weigh import worth
+from router.estimate.pass_rate import PassRates
+from router.estimate.posterior import Posterior, Prior, noise
+from router.features.look import looks
+from router.priors.fitting.facts import Known
+from router.priors.priors import STEPS, TASKS, TRAITS, Priors, Single
+from router.types.classification import Classification, Reading, Task
+from router.types.forecast import Forecast
+from router.types.money import NANO_PER_USD
+from router.types.outcome import Outcome
+from router.types.price import Price
+from router.types.stakes import Stakes
+from router.types.target import Model, Provider, Target, Wire
+from router.worth import worth_trying
+
+HORIZON = 1_000.0
+"""Requests within which a trial must pay for itself."""
+CAUTION = 0.5
+"""As `cost_of_pass` has it."""
+COST_NOISE = 0.3
+"""Variance of the logarithm of one cost, given its text and target."""
+COST_SD = (1.0, 0.06, 1.3, 0.04)
+"""Of the logarithm of cost in public sets: level and slopes that targets share, level and slopes of each."""
+USUAL_USD = 0.001
+USUAL_OUTPUT = 500
+"""Tokens: what a list price is multiplied by."""
+NOTHING = 1e-7
+"""USD. Added to costs before their logarithm: some are 0."""
+MEMORY = 300
+"""Outcomes over which it is seen how much dearer requests are than the median says."""
+Flags = NDArray[np.bool_]
+_PLACE = Provider(id="recorded", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1/v1")
+
+
+def read(priors: Priors, prompts: Sequence[str], functions: Sequence[str] | None = None) -> list[Classification]:
+    """Each prompt as the gateway classifies it."""
+    offered = functions if functions is not None else [""] * len(prompts)
+    return [_read(priors, row, bool(tools)) for row, tools in zip(looks(prompts, offered), offered, strict=True)]
+
+
+def _read(priors: Priors, look: Single, tools: bool) -> Classification:
+    numbers = priors.read(look)
+    tasks = numbers.tasks.copy()
+    if tools:
+        tasks /= 2
+        tasks[TASKS.index(Task.TOOL_USE)] += 0.5
+    return Classification(
+        data_class="",
+        difficulty=numbers.difficulty,
+        unfamiliarity=numbers.unfamiliarity,
+        task=TASKS[int(tasks.argmax())],
+        reading=Reading(traits(numbers, tasks), tasks, numbers.work),
+    )
+
+
+def target(name: str, card: Known | None) -> Target:
+    """`card`: what is known of a model of that name; None: nothing."""
+    known = card or Known(())
+    price = None if known.price is None else Price(input=0, output=round(known.price * NANO_PER_USD), version="list")
+    model = Model(
+        id=name,
+        name=name,
+        context=known.context or 0,
+        max_output=0,
+        capabilities=frozenset(),
+        price=price,
+        parameters_b=known.total,
+        active_b=known.active,
+    )
+    return Target(id=name, model=model, provider=_PLACE, base_url=_PLACE.base_url)
+
+
+class Learner:
+    """T targets at one price of a failure."""
+
+    def __init__(
+        self,
+        targets: Sequence[str],
+        priors: Priors,
+        failure_usd: float,
+        cards: Mapping[str, Known] | None = None,
+        horizon: float = HORIZON,
+    ) -> None:
+        known = cards or {}
+        self.targets = tuple(target(name, known.get(name)) for name in targets)
+        self.rates = PassRates(self.targets, priors)
+        self.stakes = Stakes(failure_nano=round(failure_usd * NANO_PER_USD))
+        self.failure_usd, self._horizon = failure_usd, horizon
+        self._every = np.arange(len(targets))
+        level, slope, own_level, own_slope = (sd**2 for sd in COST_SD)
+        common, own = np.full(TRAITS, slope), np.full((len(targets), TRAITS), own_slope)
+        common[0], own[:, 0] = level, own_level
+        self._costs = Posterior(targets, Prior(common, own))
+        self._log_cost = np.array([math.log(_list_cost(each)) for each in self.targets])
+        self._real = self._expected = NOTHING
+        self._traits, self._seen = np.zeros(TRAITS), 0
+
+    def forecast(self, seen: Classification) -> Forecast:
+        """Only what the policy reads is in it. Costs in nano-USD."""
+        p, sd = self.rates.expect(seen, self._every)
+        cost, none = self._cost(phi_of(seen)) * NANO_PER_USD, np.zeros(len(p))
+        usual = self._traits / max(1, self._seen)
+        return Forecast(
+            p=p,
+            p_sd=sd,
+            cost=cost,
+            cost_p10=cost,
+            cost_p90=cost,
+            output=none,
+            thinking=none,
+            first_ms=none,
+            total_ms=none,
+            total_p90_ms=none,
+            usual_p=self.rates.usual(self._every),
+            usual_cost=self._cost(usual) * NANO_PER_USD,
+        )
+
+    def choose(self, seen: Classification, observed: Flags) -> int:
+        """As `cost_of_pass` does, among what was `observed` [T]; learns nothing and tries nothing."""
+        return self._best(self.forecast(seen), seen, observed)
+
+    def _best(self, forecast: Forecast, seen: Classification, observed: Flags) -> int:
+        situation = Situation(
+            targets=self.targets, forecast=forecast, classification=seen, stakes=self.stakes, draw=0.0
+        )
+        return worth(situation, np.where(observed, 0, 1), CAUTION).best
+
+    def play(self, seen: Classification, observed: Flags) -> int:
+        """What is asked while learning: the best, or what is worth trying."""
+        forecast = self.look(seen)
+        value = np.where(observed, forecast.cost / NANO_PER_USD + self.failure_usd * (1 - forecast.p), np.inf)
+        sd = self.rates.posterior.apart(phi_of(seen), int(value.argmin())) * self.failure_usd
+        gain = worth_trying(value, sd, self.failure_usd / 2, self._horizon)
+        return int(gain.argmax()) if gain.max() > 0 else self._best(forecast, seen, observed)
+
+    def look(self, seen: Classification) -> Forecast:
+        """The forecast; the request counts as traffic."""
+        self._traits += phi_of(seen)
+        self._seen += 1
+        return self.forecast(seen)
+
+    def learn(self, at: int, seen: Classification, score: float, cost: float) -> None:
+        self.rates.observe(_outcome(self.targets[at].id, seen, score))
+        self.learn_cost(at, seen, cost)
+
+    def learn_after(self, at: int, seen: Classification, score: float, cost: float, likely: float) -> None:
+        """The target was asked because another had failed, where it is right with a chance of `likely` only."""
+        phi = phi_of(seen)
+        posterior = self.rates.posterior
+        posterior.update(at, phi, score - likely + float(posterior.mean(phi)[at]), noise(likely))
+        self.learn_cost(at, seen, cost)
+
+    def learn_cost(self, at: int, seen: Classification, cost: float) -> None:
+        phi = phi_of(seen)
+        expected = math.exp(self._log_cost[at] + float(self._costs.mean(phi)[at]))
+        keep = 1 - 1 / MEMORY
+        self._real, self._expected = self._real * keep + cost, self._expected * keep + expected
+        self._costs.update(at, phi, math.log(cost + NOTHING) - self._log_cost[at], COST_NOISE)
+
+    def _cost(self, phi: Floats) -> Floats:
+        dearer = min(max(self._real / self._expected, 0.5), 5.0)
+        found: Floats = np.exp(np.clip(self._log_cost + self._costs.mean(phi), -16.0, 3.0)) * dearer
+        return found
+
+
+def phi_of(seen: Classification) -> Floats:
+    assert seen.reading is not None
+    return seen.reading.traits.astype(np.float64)
+
+
+def _list_cost(target: Target) -> float:
+    price = target.model.price
+    return USUAL_USD if price is None else max(NOTHING, price.output / NANO_PER_USD * USUAL_OUTPUT / 1e6)
+
+
+def _outcome(name: str, seen: Classification, score: float) -> Outcome:
+    assert seen.reading is not None
+    packed = np.rint(seen.reading.traits * STEPS).astype(np.int8).tobytes()
+    return Outcome(
+        request_id="", target=name, source="", score=score, task=seen.task, traits=packed, expected=0.0, given_ms=0
+    )
