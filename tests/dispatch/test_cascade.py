@@ -260,3 +260,11 @@ def test_verifiers_see_the_client_s_own_request_and_words(tmp_path: Path, stream
     assert asked.target.id == "weak"
     assert value not in str(given.bodies)
     assert mail.encode() not in given.events
+
+
+@pytest.mark.parametrize(
+    ("said", "written"), [(GOOD, '{"test":0.9}'), (NONE, '{"test":null}')], ids=["a score", "nobody can say"]
+)
+def test_who_said_what_is_written_down(tmp_path: Path, said: Said, written: str) -> None:
+    given = run(tmp_path, Case(scripts={"weak": [said], "strong": [BEST]}, tactic=TWO, verify=opinion()))
+    assert [attempt["verdicts"] for attempt in given.attempts] == [written]
