@@ -49,6 +49,10 @@ GOALS: dict[str, dict[tuple[str, str], Goal]] = {
         ("apgr", "router"): Goal(low=0.625),
         ("ece", "router"): Goal(high=0.07),
     },
+    "online": {
+        ("harm_after_300", "router"): Goal(high=0.02),
+        ("harm_after_1500", "router"): Goal(high=-0.05),
+    },
 }
 """What routing promises, by protocol."""
 
@@ -62,6 +66,14 @@ def figure(
     return Figure(
         name=name, of=of, at=at, value=value, low=low, high=high, goal=goal, passed=_passed(goal, value, low, high)
     )
+
+
+def measured(goals: dict[tuple[str, str], Goal], name: str, at: float, found: tuple[float, float, float]) -> Figure:
+    """`found`: a value with its interval."""
+    value, low, high = found
+    goal = goals.get((name, "router"))
+    passed = _passed(goal, value, low, high)
+    return Figure(name=name, at=at, value=value, low=low, high=high, goal=goal, passed=passed)
 
 
 def _passed(goal: Goal | None, value: float | None, low: float | None, high: float | None) -> bool | None:

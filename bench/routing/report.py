@@ -53,9 +53,9 @@ class Report(Struct, frozen=True):
         return not self.failed and not any(fold.harmed for fold in self.folds)
 
 
-_SHARES = {"harm", "mean_harm", "harm_to_pick", "cost_bias", "accuracy_gain"}
-"""Printed as signed percentages."""
-_MONEY = {"failure_priced_cost", "cost_usd", "cost_of_pass"}
+_SHARES = ("harm", "mean_harm", "paid_by", "cost_bias", "accuracy_gain", "headroom")
+"""Beginnings of names that are printed as signed percentages."""
+_MONEY = ("failure_priced_cost", "cost_usd", "cost_of_pass", "regret_by")
 _PRICED = (
     ("failure_priced_cost", "best single"),
     ("failure_priced_cost", "router"),
@@ -66,7 +66,7 @@ _PRICED = (
     ("accuracy", "router"),
     ("cost_of_pass", "router"),
 )
-"""What is printed by price; the rest is in the JSON."""
+"""What is printed by price, where there is all that; the rest is in the JSON."""
 WORST = 12
 """Folds that are printed; all are in the JSON."""
 
@@ -97,11 +97,13 @@ def _prices(report: Report) -> str:
     """A line for each price of a failure."""
     prices = sorted({one.at for one in report.figures if one.at is not None})
     cells = {(one.name, one.of, one.at): _cell(one) for one in report.figures}
+    keys = list(dict.fromkeys((one.name, one.of) for one in report.figures if one.at is not None))
+    shown = _PRICED if set(_PRICED) <= set(keys) else keys
     rows = [
-        (f"{price:g}", report.best.get(f"{price:g}", ""), *(cells.get((*key, price), "") for key in _PRICED))
+        (f"{price:g}", report.best.get(f"{price:g}", ""), *(cells.get((*key, price), "") for key in shown))
         for price in prices
     ]
-    head = ("a failure costs, USD", "best single", *(f"{name} of {of}" for name, of in _PRICED))
+    head = ("a failure costs, USD", "best single", *(f"{name} of {of}" for name, of in shown))
     return _table("By the price of a failure", head, rows)
 
 
@@ -146,9 +148,9 @@ def _bare(one: Figure) -> str:
 
 
 def _written(name: str, value: float) -> str:
-    if name in _SHARES:
+    if name.startswith(_SHARES):
         return f"{value:+.1%}"
-    return f"{value:.4g}" if name in _MONEY else f"{value:.3f}"
+    return f"{value:.4g}" if name.startswith(_MONEY) else f"{value:.3f}"
 
 
 def _wanted(name: str, goal: Goal) -> str:

@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -18,7 +17,7 @@ from bench.routing.metrics import best_single, singles
 from bench.routing.plot import check_plot, draw_plot
 from bench.routing.predicted import PRICES, Estimator, Fit, Tested, carry_out
 from bench.routing.report import FoldReport, Report, Single, render
-from bench.routing.score import Score, of_fold
+from bench.routing.score import Score, learned, of_fold
 from bench.routing.tables import BadData, wrong
 
 __all__ = ["PROTOCOLS", "BadData", "Options", "measure", "render"]
@@ -84,26 +83,25 @@ def _folded(data: Data, options: Options, fit: Fit) -> Report:
 
 
 def _online(data: Data, options: Options) -> Report:
-    """`bench.routing.online.run` gives the figures."""
-    try:
-        play = import_module("bench.routing.online").run
-    except ModuleNotFoundError as error:
-        if error.name != "bench.routing.online":
-            raise
-        wrong("--protocol", "online is not part of this checkout", "use kfold or leave-one-benchmark-out")
-    figures = play(data.prompts, data.rows, options.seed, targets=data.targets, resamples=options.resamples)
+    """From the shipped priors on, several orders of the prompts."""
+    from bench.routing import online
+
+    with _progress(f"{data.name}, online", len(PRICES) * online.ORDERS) as advance:
+        found = online.run(data, seed=options.seed, advance=advance)
+    goals = {} if data.sparse else GOALS["online"]
     return Report(
         set=data.name,
         protocol=options.protocol,
         seed=options.seed,
-        resamples=options.resamples,
+        resamples=0,
         labels=None,
         left_out="",
         prompts=len(data.prompts),
         scored=int(data.scored.sum()),
         targets=data.targets,
-        notes=data.notes,
-        figures=tuple(figures),
+        notes=(*data.notes, f"intervals are over {online.ORDERS} orders of the prompts"),
+        figures=tuple(figure for one in found for figure in learned(one, goals)),
+        best={f"{one.failure_usd:g}": one.best for one in found},
     )
 
 

@@ -1,16 +1,22 @@
 """Figures of what was tested: quality of the choice, price of failures, calibration."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.routing import calibration, metrics, pairs
 from bench.routing.bootstrap import draw
-from bench.routing.figures import Figure, Goal, figure
+from bench.routing.figures import Figure, Goal, figure, measured
 from bench.routing.metrics import Floats, Ints, Truth
 from bench.routing.predicted import PRICES, Said, Tested
 
+if TYPE_CHECKING:
+    from bench.routing.online import Learned
+
 Goals = dict[tuple[str, str], Goal]
+ROOM = 0.3
+"""Share of its cost that an oracle must save before gains of learning are promised."""
 
 
 class Score:
@@ -118,6 +124,17 @@ class Score:
         if self._priced:
             inside = calibration.coverage(tested.cost_p10, tested.cost_p90, cost, weights)
             yield self._figure("cost_coverage", inside)
+
+
+def learned(found: "Learned", goals: Goals) -> Iterator[Figure]:
+    """Of the online protocol. Much can't be promised where an oracle would save little."""
+    if found.room <= ROOM:
+        goals = {key: goal for key, goal in goals.items() if goal.high is None or goal.high > 0}
+    at = found.failure_usd
+    yield Figure(name="headroom", of="oracle", at=at, value=found.room)
+    for name, by_mark in (("harm_after", found.frozen), ("paid_by", found.paid), ("regret_by", found.regret_usd)):
+        for mark, one in by_mark.items():
+            yield measured(goals, f"{name}_{mark}", at, (one.value, one.low, one.high))
 
 
 def of_fold(tested: Tested, number: int, priced: bool, resamples: int, seed: int) -> tuple[int, list[Figure]]:

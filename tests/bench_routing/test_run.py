@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from bench.routing.figures import Figure, Goal, figure
+from bench.routing.figures import GOALS, Figure, Goal, figure
+from bench.routing.online import Estimated, Learned
 from bench.routing.report import Report, render
 from bench.routing.run import BadData, Options, measure
+from bench.routing.score import learned
 from tests.bench_routing.made import MODELS, Blind, ByWord, Fits, columns, written
 from tests.gateway.running import ROOT
 
@@ -304,3 +306,12 @@ def test_what_the_estimator_refuses_is_said(made: Path) -> None:
 
     with pytest.raises(BadData, match="made, 192 prompts to learn from: rows: column 'score'"):
         measure(Options([made], [], "made"), refuse)
+
+
+@pytest.mark.parametrize(("room", "passed"), [(0.8, {300: True, 1500: False}), (0.2, {300: True, 1500: None})])
+def test_what_was_learned_is_judged_where_there_is_head_room(room: float, passed: dict[int, bool | None]) -> None:
+    by_mark = {300: Estimated(0.01, -0.05, 0.07), 1500: Estimated(-0.02, -0.04, 0.0)}
+    found = Learned(failure_usd=1.0, best="dear", room=room, frozen=by_mark, paid=by_mark, regret_usd=by_mark, orders=5)
+    figures = list(learned(found, GOALS["online"]))
+    assert {mark: next(one.passed for one in figures if one.name == f"harm_after_{mark}") for mark in passed} == passed
+    assert [one.name for one in figures if one.name.startswith("regret")] == ["regret_by_300", "regret_by_1500"]
