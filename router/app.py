@@ -12,6 +12,7 @@ from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
+from router.aftermath import Aftermath
 from router.api import budgets, dashboard, decisions, feedback, health, models, reports
 from router.api.auth import Keyring
 from router.api.disconnect import Visits
@@ -20,16 +21,19 @@ from router.api.rest import rest
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget
 from router.budget.loops.breaker import ROWS, Breaker
+from router.classify import reading
 from router.classify.deep.process import Reader
 from router.config import Config, Watcher
 from router.decide.health import Health
 from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
 from router.dispatch.opinion import Opinions
+from router.dispatch.verify import Verifiers
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ConfigError
 from router.estimate.beliefs import Beliefs
+from router.judging import Judges
 from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
 from router.ledger.instance import instance_secret
@@ -114,6 +118,11 @@ class Gateway:
         self._webhooks = Webhooks(self._door)
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._door.withheld)
         self._alerts.adopt(config.budgets)
+        judges = Judges()
+        verifiers = Verifiers(self._door, self._telemetry.verdict)
+        self._aftermath = Aftermath(
+            self._ledger, self._journal, Beliefs(priors.load()), verifiers, self._telemetry, judges.ask
+        )
         books = Books(
             self._journal,
             self._budgets,
@@ -121,9 +130,9 @@ class Gateway:
             self._telemetry,
             self._alerts.touch,
             self._breaker,
-            Beliefs(priors.load()),
+            self._aftermath,
         )
-        self._pipeline = Pipeline(
+        self._pipeline = judges.pipeline = Pipeline(
             config,
             books,
             Sources(self._stores.sessions, self._reader, instance_secret(self._ledger), opinions),
@@ -140,6 +149,7 @@ class Gateway:
                 self._breaker.restore(connection.execute(ROWS).fetchall())
             self._telemetry.loops = self._breaker.trips
             await self._stores.start()
+            await self._aftermath.start()
             await self._warm()
         except BaseException:
             await self.close()
@@ -147,6 +157,7 @@ class Gateway:
 
     async def _warm(self) -> None:
         """The first request should not wait for a model."""
+        await asyncio.to_thread(reading.warm)
         if self._pipeline.rules.screen.deep:
             await self._reader.warm()
 
@@ -223,6 +234,7 @@ class Gateway:
             # Keys stay in force as they are while the ledger can't be read.
             with suppress(LedgerUnavailable):
                 await asyncio.to_thread(refresh, self._ring, self._ledger, self._settings)
+                await self._aftermath.tick()
             self._adopt(await asyncio.to_thread(self._watcher.poll))
             self._breaker.save()
             if tick % FORGET_EVERY == 0:
@@ -231,6 +243,7 @@ class Gateway:
 
     async def close(self) -> None:
         await self._visits.end()
+        await self._aftermath.close()
         await self._webhooks.close()
         await self._reader.close()
         self._http.close()

@@ -88,6 +88,7 @@ def choose(
                 stakes=stakes,
                 draw=draw,
                 last=progress.target,
+                verified=bool(route.verifiers),
                 stream=request.stream,
                 spent=progress.spent,
                 calls=progress.calls,

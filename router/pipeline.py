@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from random import random
 
+from router.aftermath import Heard
 from router.choose import Rules, binding, check, choose, downgrade, index, named
 from router.config.config import Config
 from router.decide.eligible import Gate
 from router.decide.explain import encode, explain
 from router.decide.health import Health
 from router.decide.recall import NEW
+from router.dispatch.answer import overheard, unchecked
 from router.dispatch.cut import STOPPED
 from router.dispatch.errand import Errand
 from router.dispatch.fold import said
@@ -28,6 +31,7 @@ from router.settlement import CLIENT_CLOSED, Books, Settlement
 from router.types.account import Child, Refused
 from router.types.clock import clock_ms, now_ms
 from router.types.failure import ErrorKind
+from router.types.outcome import Asked
 from router.types.plan import Decision, Plan
 from router.types.request import Caller, Request
 from router.types.served import Served, Translation
@@ -48,9 +52,9 @@ class Pipeline:
 
     def adopt(self, config: Config) -> None:
         self.rules: Rules = index(config, self._sources.secret)
-        targets, beliefs = tuple(config.targets.values()), self._books.beliefs
-        beliefs.adopt(targets)
-        self._forecaster = Forecaster(targets, self._books.learned, beliefs)
+        aftermath = self._books.aftermath
+        aftermath.adopt(config)
+        self._forecaster = Forecaster(tuple(config.targets.values()), self._books.learned, aftermath.beliefs)
         policy = self.rules.in_force
         adopted(self._books.journal, policy.hash, now_ms(), policy.document)
 
@@ -67,11 +71,13 @@ class Pipeline:
         rules, settlement = self.rules, Settlement(self._books, request, caller)
         children = await self._children(rules, request, caller)
         decision, gate, plan = await self._pay(rules, request, caller, settlement, children)
-        errand = Errand(request, plan, gate, settlement.purse, _deadline(decision.stakes))
+        heard = settlement.heard = Heard(decision, rules.routes[plan.route][0], caller)
+        verify = self._books.aftermath.verify(heard.route, gate.guard)
+        errand = Errand(request, plan, gate, settlement.purse, _deadline(decision.stakes), verify)
         answer = await self._dispatch(errand, settlement)
         if isinstance(answer, Opened):
-            return self._stream(decision, errand, settlement, answer, translation)
-        return await self._whole(decision, errand, settlement, answer)
+            return self._stream(heard, errand, settlement, answer, translation)
+        return await self._whole(heard, errand, settlement, answer)
 
     async def _screen(self, rules: Rules, request: Request, caller: Caller) -> Screened:
         check(rules, request, caller)
@@ -163,7 +169,7 @@ class Pipeline:
 
     def _stream(
         self,
-        decision: Decision,
+        heard: Heard,
         errand: Errand,
         settlement: Settlement,
         opened: Opened,
@@ -172,23 +178,33 @@ class Pipeline:
         translated = errand.translated(opened.step)
         settlement.translation = translation if translated else None
         settlement.lowered += opened.lowered
+        events = forward(opened, self.health, settlement)
+        if heard.watched:
+            tell = partial(self._given, heard, errand)
+            events = overheard(events, errand, opened, tell)
         return Served(
-            decision=decision,
+            decision=heard.decision,
             step=opened.step,
             thinking=opened.trial.thinking,
             lowered=settlement.lowered,
-            events=forward(opened, self.health, settlement),
+            events=events,
             translated=translated,
         )
 
-    async def _whole(self, decision: Decision, errand: Errand, settlement: Settlement, answer: Answered) -> Served:
+    def _given(self, heard: Heard, errand: Errand, asked: Asked | None) -> None:
+        if asked is not None:
+            self._books.aftermath.given(heard, errand.verify, asked, len(errand.purse.attempts))
+
+    async def _whole(self, heard: Heard, errand: Errand, settlement: Settlement, answer: Answered) -> Served:
         settlement.purse.attempts.append(answer.attempt)
         settlement.lowered += answer.lowered
         settlement.answer = said(answer.reply.body)
         cost = settlement.close(200, STOPPED if answer.stopped else None)
         await self._books.durable()
+        if heard.watched:
+            self._given(heard, errand, unchecked(errand, answer))
         return Served(
-            decision=decision,
+            decision=heard.decision,
             step=answer.step,
             thinking=answer.attempt.thinking,
             lowered=settlement.lowered,

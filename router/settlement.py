@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from router.aftermath import Aftermath, Heard
 from router.budget.loops.breaker import Breaker
 from router.decide.health import SUSPENSION_S
 from router.decide.recall import Recall
@@ -13,7 +14,6 @@ from router.dispatch.opened import Opened
 from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
 from router.errors import TABLE, ClientError
-from router.estimate.beliefs import Beliefs
 from router.estimate.learn import Learned
 from router.ledger.incident import region_mismatches
 from router.ledger.write import Outcome, birth, reroute, settle
@@ -49,10 +49,10 @@ class Books:
         telemetry: Telemetry,
         touch: Callable[[Account], object],
         breaker: Breaker,
-        beliefs: Beliefs,
+        aftermath: Aftermath,
     ) -> None:
         self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
-        self.touch, self.breaker, self.room, self.beliefs, self.recall = touch, breaker, Room(), beliefs, Recall()
+        self.touch, self.breaker, self.room, self.aftermath, self.recall = touch, breaker, Room(), aftermath, Recall()
         """`touch` hears of every account that is charged."""
 
     async def durable(self) -> None:
@@ -71,6 +71,8 @@ class Settlement:
         self.purse = Purse(books.store, books.learned, books.room, request, _UNBOUND)
         self.lowered: tuple[str, ...] = ()
         self.translation: Translation | None = None
+        self.heard: Heard | None = None
+        """Once it is decided."""
         self.answer: str | None = None
         """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
 
@@ -151,6 +153,8 @@ class Settlement:
                     books.touch(account)
             settle(books.journal, self._request.id, self._outcome(status, error, cost, overrun))
             region_mismatches(books.journal, purse.attempts, now_ms(), SUSPENSION_S)
+            if self.heard is not None:
+                books.aftermath.settled(self.heard, purse.attempts)
             books.telemetry.settled(self._route, status, purse.attempts)
             sent, session = bool(purse.attempts), self._request.limits.session
             if session:

@@ -84,6 +84,16 @@ class Drift:
         self._names: dict[tuple[int, str], dict[str, int]] = {}
         self._same: dict[tuple[int, str], int] = {}
 
+    def of(self, targets: Sequence[str]) -> "Drift":
+        """What was seen of them goes on; targets go by name."""
+        found, at = Drift(targets), {name: place for place, name in enumerate(self.targets)}
+        for place, name in enumerate(found.targets):
+            if (before := at.get(name)) is not None:
+                found._scores[place] = self._scores[before]
+                found._names |= {(place, kind): names for (was, kind), names in self._names.items() if was == before}
+                found._same |= {(place, kind): same for (was, kind), same in self._same.items() if was == before}
+        return found
+
     def scored(self, target: int, expected: float, score: float, at_ms: int) -> Alarm | None:
         """`expected`: the pass rate that was estimated before. ValueError: a number that is not within 0 … 1."""
         if not (0 <= expected <= 1 and 0 <= score <= 1):

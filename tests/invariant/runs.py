@@ -13,6 +13,7 @@ import msgspec
 
 from adapters.anthropic import AnthropicAdapter
 from adapters.openai_compatible import OpenAICompatible
+from router.aftermath import Aftermath
 from router.api.parse import parse
 from router.api.responses import ResponsesStream
 from router.budget.alerts import Alerts
@@ -23,12 +24,15 @@ from router.config.config import Config
 from router.decide.health import Health
 from router.dispatch.door import Door, Parcel
 from router.dispatch.http import HttpTransport
+from router.dispatch.verify import Verifiers
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.beliefs import Beliefs
 from router.estimate.learn import Learned
+from router.judging import Judges
 from router.ledger.journal import SqliteJournal
+from router.ledger.ledger import ledger_at
 from router.ledger.write import LEASE_MS
 from router.priors import priors
 from router.screen import Sources
@@ -68,7 +72,7 @@ class Universe:
     def __init__(self, home: Path, recorder: Recorder) -> None:
         self.recorder = recorder
         home.mkdir(exist_ok=True)
-        self.journal = SqliteJournal(home / "lowpass.db")
+        self.ledger, self.journal = ledger_at(home / "lowpass.db", None), SqliteJournal(home / "lowpass.db")
         self.transport = HttpTransport()
         self.budgets = SqliteBudgets(self.journal, LEASE_MS)
         self.sources = Sources(SqliteSessions(self.journal), Reader(), Secret("of all worlds"))
@@ -93,17 +97,17 @@ class Play:
         self.alerts = Alerts(universe.budgets, _claimed(set()), self.webhooks.post, self.door.withheld)
         config = world.configs[0]
         breaker = Breaker(config.loops, now_ms, universe.journal)
-        books = Books(
-            universe.journal,
-            universe.budgets,
-            Learned(),
-            Telemetry(),
-            self.alerts.touch,
-            breaker,
-            Beliefs(priors.load()),
+        telemetry, judges = Telemetry(), Judges()
+        verifiers = Verifiers(self.door, telemetry.verdict)
+        aftermath = Aftermath(
+            universe.ledger, universe.journal, Beliefs(priors.load()), verifiers, telemetry, judges.ask
         )
+        touch = self.alerts.touch
+        books = Books(universe.journal, universe.budgets, Learned(), telemetry, touch, breaker, aftermath)
         dispatcher = Dispatcher(_ADAPTERS, self.door, self.health)
-        self.pipeline = Planner(world, universe.outcomes, config, books, universe.sources, dispatcher, self.health)
+        self.pipeline = judges.pipeline = Planner(
+            world, universe.outcomes, config, books, universe.sources, dispatcher, self.health
+        )
         self._tainted: dict[tuple[str, str], tuple[frozenset[str], frozenset[str]]] = {}
         self._adopt(config)
 

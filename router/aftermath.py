@@ -1,0 +1,162 @@
+"""What follows answers: verifiers and judges look at them, what they say goes into the shared log, and estimates learn
+from that log."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from router.config.config import Config, Route
+from router.decide.explain import quantised
+from router.dispatch.verify import Verifiers
+from router.estimate.beliefs import Beliefs
+from router.estimate.drift import Drift
+from router.ledger.incident import drifted
+from router.ledger.ledger import Ledger
+from router.ledger.outcomes import About, load, newest, save, say, since
+from router.outcomes.judge.judging import Ask, Given, Judging, case, overlap
+from router.outcomes.judge.trust import Trust
+from router.outcomes.learning import Alarm, Learning, Log
+from router.outcomes.verify import said
+from router.telemetry import Telemetry
+from router.types.attempt import Attempt
+from router.types.clock import now_ms
+from router.types.guard import Guard
+from router.types.journal import Journal
+from router.types.logged import Said
+from router.types.outcome import Asked, Outcome, Verdict, Verify
+from router.types.plan import Decision
+from router.types.request import Caller
+
+MOST_PENDING = 256
+"""Answers that verifiers look at after they were given; one more is not looked at."""
+_log = logging.getLogger("lowpass")
+
+
+class Heard(Struct, frozen=True):
+    """One request, as far as what is said of its answers concerns it."""
+
+    decision: Decision
+    route: Route
+    caller: Caller
+
+    @property
+    def watched(self) -> bool:
+        """Somebody looks at its answers."""
+        return bool(self.route.verifiers) or self.route.judge is not None
+
+    @property
+    def about(self) -> About:
+        seen, plan = self.decision.classification, self.decision.plan
+        traits = b"" if seen.reading is None else quantised(seen.reading.traits)
+        return About.quantised(seen.task, seen.difficulty, traits, {one.target: one.p for one in plan.weighed})
+
+
+class Aftermath:
+    """One for a process. `ask` is how a judge is asked: as any client is."""
+
+    def __init__(
+        self, ledger: Ledger, journal: Journal, beliefs: Beliefs, verifiers: Verifiers, telemetry: Telemetry, ask: Ask
+    ) -> None:
+        self.beliefs = beliefs
+        self._journal, self._verifiers, self._telemetry = journal, verifiers, telemetry
+        self._trust = Trust()
+        self._judging = Judging(ask, self._trust, telemetry.judgement)
+        self._drift = Drift(())
+        self._pending: set[asyncio.Task[None]] = set()
+        log = Log(
+            since=partial(since, ledger),
+            newest=partial(newest, ledger),
+            load=partial(load, ledger),
+            save=lambda name, position, state: save(journal, name, position, state, now_ms()),
+        )
+        self._learning = Learning(log, beliefs, self._trust, telemetry, self._watch, self._tell)
+        self._judges: asyncio.Task[None] | None = None
+
+    def adopt(self, config: Config) -> None:
+        """Another policy is in force."""
+        self.beliefs.adopt(tuple(config.targets.values()))
+        self._drift = self._drift.of(tuple(config.targets))
+        self._verifiers.adopt(one for route in config.routes.values() for one in route.verifiers)
+
+    async def start(self) -> None:
+        """Raises what the ledger raises."""
+        await self._learning.start()
+        self._judges = asyncio.create_task(self._judging.run())
+
+    async def tick(self) -> None:
+        """Raises what the ledger raises."""
+        await self._learning.tick()
+        self._telemetry.consistency, self._telemetry.agreement = self._trust.consistency, self._trust.agreement
+
+    async def close(self) -> None:
+        tasks = [*self._pending, *([self._judges] if self._judges else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._learning.save()
+        await self._verifiers.close()
+
+    def verify(self, route: Route, guard: Guard) -> Verify | None:
+        """None: nobody looks at the route's answers."""
+        return self._verifiers.of(route.verifiers, guard) if route.verifiers else None
+
+    def settled(self, heard: Heard, attempts: Sequence[Attempt]) -> None:
+        """Every attempt has its number: what was said of answers before they were given, and who answered."""
+        for number, attempt in enumerate(attempts, 1):
+            self._write(heard, attempt.verdicts, number, attempt.target.id)
+            if attempt.model_served and attempt.target.id in self._drift.targets:
+                at = self._drift.targets.index(attempt.target.id)
+                alarm = self._drift.served(at, "model", attempt.model_served, now_ms())
+                if alarm is not None:
+                    self._learning.alarm(alarm, f"{alarm.kind}-{attempt.model_served}")
+
+    def given(self, heard: Heard, verify: Verify | None, asked: Asked, number: int) -> None:
+        """An answer that nobody has looked at yet is on its way to its client."""
+        self._consider(heard, asked, number)
+        if verify is None or len(self._pending) >= MOST_PENDING:
+            return
+        task = asyncio.create_task(self._look(heard, verify, asked, number))
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+
+    async def _look(self, heard: Heard, verify: Verify, asked: Asked, number: int) -> None:
+        self._write(heard, await verify(asked), number, asked.target.id)
+
+    def _write(self, heard: Heard, verdicts: Sequence[Verdict], number: int, target: str) -> None:
+        if verdicts:
+            rows = said(heard.route.verifiers, verdicts, heard.decision.id, number, target)
+            self._say(heard.about, rows)
+
+    def _say(self, about: About, rows: Iterable[Said]) -> None:
+        for row in rows:
+            say(self._journal, row, about, now_ms())
+
+    def _consider(self, heard: Heard, asked: Asked, number: int) -> None:
+        judge = heard.route.judge
+        if judge is None:
+            return
+        about = heard.about
+
+        def tell(row: Said) -> None:
+            self._say(about, (row,))
+
+        given = (Given(number, asked.target.id, asked.answers[0]),)
+        priority = overlap(heard.decision.plan.weighed)
+        make = partial(case, judge, asked.request, heard.caller, given, priority, tell)
+        self._judging.consider(judge, priority, make)
+
+    def _watch(self, outcome: Outcome) -> Alarm | None:
+        if outcome.target not in self._drift.targets:
+            return None
+        at = self._drift.targets.index(outcome.target)
+        return self._drift.scored(at, outcome.expected, outcome.score, outcome.given_ms)
+
+    def _tell(self, alarm: Alarm, place: str) -> None:
+        was, now = (one if isinstance(one, str) else f"{one:.0%}" for one in (alarm.before, alarm.after))
+        reason = f"{alarm.kind} was {was}, is {now}"
+        _log.warning("%s is not what it was: %s", alarm.target, reason)
+        self._telemetry.drift[alarm.target] += 1
+        drifted(self._journal, place, alarm.target, reason, now_ms())
