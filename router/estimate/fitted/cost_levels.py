@@ -8,6 +8,8 @@ from router.estimate.fitted.folds import Floats
 
 CHEAPEST, DEAREST = 4.0, 6.0
 """Logarithms below and above a target's median beyond which a cost is no farther away: a free one has no logarithm."""
+NOTHING = 1e-9
+"""Stands for the median of a target that was always free."""
 ROUNDS = 20
 
 
@@ -48,5 +50,6 @@ def _logs(values: Floats) -> Floats:
 
 
 def _median(column: Floats) -> float:
+    """The log of the median of what is above zero."""
     known = column[np.isfinite(column)]
-    return float(np.log(np.median(known))) if len(known) else np.nan
+    return float(np.log(np.median(known))) if len(known) else np.log(NOTHING)

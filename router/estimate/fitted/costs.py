@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.estimate.fitted.cost_levels import Levels, levels
+from router.estimate.fitted.familiarity import UNFAMILIAR
 from router.estimate.fitted.folds import Floats, Ints, clusters, group_folds, random_folds
 from router.estimate.fitted.heads import Heads, heads, splits
-from router.estimate.fitted.quantiles import band, widening
+from router.estimate.fitted.quantiles import PRIOR_ROWS, Band, band, weighted_quantile, widening
 from router.features.embedding import DIMENSIONS
 from router.features.features import NAMES
 
@@ -43,6 +44,9 @@ SIZES = [DIMENSIONS + NAMES.index(name) for name in ("log_characters", "log_word
 MEAN_ROWS = 5.0
 """What the ratio of mean to median of all targets weighs, in rows, against a target's own."""
 LEAST_SPREAD = 0.05
+GATES = (1.0, 0.5, 0.25, 0.125)
+"""What is known of costs does not reach as far as what is known of difficulty: powers below 1 part sooner with it."""
+ROUNDS = 8
 OUTER = (0.005, 0.995)
 """No prompt is taken to be farther from usual than these quantiles of the known ones."""
 
@@ -65,6 +69,8 @@ class Costs(NamedTuple):
     """[K, 2 (T + 2)]"""
     level: Floats
     """[T], mean log cost."""
+    gate: Floats
+    """[1]: the power of unfamiliarity that mixes the two."""
     reach: Floats
     """[2, 2]: least and most of what a target's head, and of what the spread's, may say."""
     to_mean: Floats
@@ -116,7 +122,7 @@ class Costs(NamedTuple):
         return found
 
     def _said(self, looks: Matrix, unfamiliarity: Floats) -> tuple[Floats, Floats]:
-        share = unfamiliarity[:, None]
+        share = unfamiliarity[:, None] ** self.gate
         both = _rows(looks, self.centre, self.gain) @ self.weights
         half = both.shape[1] // 2
         return share, _mix(both[:, :half], both[:, half:], share)
@@ -146,6 +152,7 @@ class _Read(NamedTuple):
 def _fit(
     looks: Matrix, labels: Ints, costs_usd: Floats, groups: Ints, tokens: Floats | None, shares: tuple[Floats, Floats]
 ) -> Costs:
+    costs_usd = np.where(np.isfinite(costs_usd) & (costs_usd >= 0), costs_usd, np.nan)
     some = np.isfinite(costs_usd).any(1)
     centre, gain = _scales(looks[some])
     z = _rows(looks[some], centre, gain).astype(float)
@@ -214,22 +221,46 @@ def _spread(residuals: Floats) -> Floats:
     return centred
 
 
-def _whole(centre: Matrix, gain: Matrix, costs_usd: Floats, costs: Levels, read: _Read, shares: list[Floats]) -> Costs:
+def _whole(centre: Matrix, gain: Matrix, costs_usd: Floats, costs: Levels, read: _Read, strange: list[Floats]) -> Costs:
     """The scales of means and intervals come from what the mixed heads said of rows left out."""
     reach = np.array([_reach(heads[0].said[0]) for heads in (read.costs, read.spread)])
+    gate = _gate(costs.away, read, strange)
+    shares = [share**gate for share in strange]
     said = [np.clip(_left_out(read.costs, side, share), *reach[0]) for side, share in enumerate(shares)]
     width = [np.exp(np.clip(_left_out(read.spread, side, share), *reach[1])) for side, share in enumerate(shares)]
     off = [costs.away - values for values in said]
     found = band(off[0] / width[0])
-    scored = zip(off, width, read.folds, (0.0, read.doubt), strict=True)
-    wider = np.log([widening(residuals, found, size, folds, doubt) for residuals, size, folds, doubt in scored])
+    wider = _wider(off, width, shares, found, read)
     to_mean = np.array([_to_mean(costs_usd, costs.level + values) for values in said])
     work = np.exp(np.clip(read.work[0].said[0], *reach[0])).mean() if len(costs_usd) else 1.0
-    weights = [
-        np.column_stack([part[side].weights for part in (read.costs, read.work, read.spread)]) for side in range(2)
-    ]
-    both = np.column_stack(weights).astype(np.float32)
-    return Costs(centre, gain, both, costs.level, reach, to_mean, *found, wider, np.log([work]))
+    parts = (read.costs, read.work, read.spread)
+    weights = np.column_stack([part[side].weights for side in range(2) for part in parts]).astype(np.float32)
+    return Costs(
+        centre, gain, weights, costs.level, np.array([gate]), reach, to_mean, *found, wider, np.array([np.log(work)])
+    )
+
+
+def _gate(away: Floats, read: _Read, strange: list[Floats]) -> float:
+    """The power of unfamiliarity that foretells costs best, over what is like the data and what is not."""
+
+    def loss(gate: float) -> float:
+        sides = [_left_out(read.costs, side, share**gate) for side, share in enumerate(strange)]
+        squares = [np.nansum((away - said) ** 2) for said in sides]
+        return float((1 - UNFAMILIAR) * squares[0] + UNFAMILIAR * squares[1])
+
+    return min(GATES, key=loss)
+
+
+def _wider(off: list[Floats], width: list[Floats], shares: list[Floats], found: Band, read: _Read) -> Floats:
+    """[2], so that with `shares` of both, intervals hold for rows left out at random and for groups left out."""
+    doubts = PRIOR_ROWS * len(np.unique(read.folds[0])) / max(len(off[0]), 1), read.doubt
+    wider = np.zeros(2)
+    for _ in range(ROUNDS):
+        for side, (residuals, size, share, doubt) in enumerate(zip(off, width, shares, doubts, strict=True)):
+            grown = np.exp(_mix(wider[:1], wider[1:], share))
+            wider[side] += np.log(widening(residuals, found, size, grown, read.folds[side], doubt))
+        wider[1] = max(wider)
+    return wider
 
 
 def _left_out(pair: tuple[Heads, Heads], side: int, share: Floats) -> Floats:
@@ -250,6 +281,7 @@ def _to_mean(costs_usd: Floats, log: Floats) -> Floats:
     scale = typical.sum(0) / np.maximum(known.sum(0), 1)
     real = np.where(known, costs_usd, 0.0).sum(0) / np.maximum(scale, 1e-300)
     rows = known.sum(0)
-    pooled = (real.sum() + MEAN_ROWS) / (rows.sum() + MEAN_ROWS)
+    paid = real > 0
+    pooled = weighted_quantile(real[paid] / rows[paid], rows[paid], 0.5) if paid.any() else 1.0
     found: Floats = np.log((real + MEAN_ROWS * pooled) / (rows + MEAN_ROWS))
     return found

@@ -39,24 +39,26 @@ def band(residuals: Floats) -> Band:
     return Band(rows[:, 0], *np.maximum(rows[:, 1:], NARROWEST).T)
 
 
-def widening(residuals: Floats, found: Band, width: Floats, folds: Ints, doubt: float) -> float:
-    """By how much `found` × `width` [n, 1] must grow so that the stated share of `residuals` [n, T] lies within.
+def widening(residuals: Floats, found: Band, width: Floats, grown: Floats, folds: Ints, doubt: float) -> float:
+    """By how much `found` × `width` × `grown` ([n, 1] each) must grow to hold the stated share of `residuals` [n, T].
 
-    Each fold [n] weighs as the root of its rows. `doubt`: weight, in folds, of one that is as far off as WIDE says.
+    Each fold [n] weighs as the root of its rows. `doubt`: weight, in folds, of one that is farther off, as WIDE says.
     """
     off = residuals - found.middle
-    score = np.maximum(off / found.above, -off / found.below) / width
+    score = np.maximum(off / found.above, -off / found.below) / (width * grown)
     known = np.isfinite(score)
     if not known.any():
         return 1.0
-    rows = np.bincount(folds)
-    weight = np.broadcast_to((1 / np.sqrt(rows[folds]))[:, None], score.shape)[known]
-    wide = WIDE / np.median(((found.above + found.below) * width)[known] / 2) * NORMAL
-    share = doubt * weight.sum() / max(np.count_nonzero(rows), 1) / len(NORMAL)
-    return _quantile(np.append(score[known], wide), np.append(weight, np.full(len(NORMAL), share)), COVERAGE)
+    weight = np.broadcast_to((1 / np.sqrt(np.bincount(folds)[folds]))[:, None], score.shape)[known]
+    half = (found.above + found.below) * width / 2
+    strange = np.median((np.hypot(half, WIDE) / (half * grown))[known]) * NORMAL
+    share = doubt * weight.sum() / len(np.unique(folds)) / len(NORMAL)
+    values = np.append(score[known], strange)
+    return weighted_quantile(values, np.append(weight, np.full(len(NORMAL), share)), COVERAGE)
 
 
-def _quantile(values: Floats, weights: Floats, share: float) -> float:
+def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
+    """The least of `values` [n] that, with all below it, has that share of the `weights` [n]."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, share * reached[-1]).clip(max=len(order) - 1)])
