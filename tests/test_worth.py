@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.estimate.cost_of_pass import (
+from router.worth import (
     Check,
     agreement,
     best_pair,

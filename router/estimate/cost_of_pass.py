@@ -1,3 +1,0 @@
-"""See `router.worth`."""
-
-from router.worth import *  # noqa: F403
