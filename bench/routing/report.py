@@ -53,7 +53,7 @@ class Report(Struct, frozen=True):
         return not self.failed and not any(fold.harmed for fold in self.folds)
 
 
-_SHARES = ("harm", "mean_harm", "paid_by", "cost_bias", "accuracy_gain", "headroom")
+_SHARES = ("harm", "mean_harm", "paid_by", "cascade_harm", "cost_bias", "accuracy_gain", "headroom")
 """Beginnings of names that are printed as signed percentages."""
 _MONEY = ("failure_priced_cost", "cost_usd", "cost_of_pass", "regret_by")
 _PRICED = (
@@ -63,6 +63,7 @@ _PRICED = (
     ("harm", "router"),
     ("harm", "label lookup"),
     ("harm_to_pick", "router"),
+    ("cascade_harm", "router"),
     ("accuracy", "router"),
     ("cost_of_pass", "router"),
 )
@@ -98,7 +99,7 @@ def _prices(report: Report) -> str:
     prices = sorted({one.at for one in report.figures if one.at is not None})
     cells = {(one.name, one.of, one.at): _cell(one) for one in report.figures}
     keys = list(dict.fromkeys((one.name, one.of) for one in report.figures if one.at is not None))
-    shown = _PRICED if set(_PRICED) <= set(keys) else keys
+    shown = [key for key in _PRICED if key in keys] or keys
     rows = [
         (f"{price:g}", report.best.get(f"{price:g}", ""), *(cells.get((*key, price), "") for key in shown))
         for price in prices

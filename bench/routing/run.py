@@ -17,7 +17,7 @@ from bench.routing.metrics import best_single, singles
 from bench.routing.plot import check_plot, draw_plot
 from bench.routing.predicted import PRICES, Estimator, Fit, Tested, carry_out
 from bench.routing.report import FoldReport, Report, Single, render
-from bench.routing.score import Score, learned, of_fold
+from bench.routing.score import Score, learned, of_fold, with_verifier
 from bench.routing.tables import BadData, wrong
 
 __all__ = ["PROTOCOLS", "BadData", "Options", "measure", "render"]
@@ -61,6 +61,9 @@ def _folded(data: Data, options: Options, fit: Fit) -> Report:
         tested = carry_out(data, folds, fit, advance)
     goals = {} if data.sparse else GOALS[options.protocol]
     score = Score(tested, goals, data.priced, data.measured, options.resamples, options.seed)
+    figures = list(score.figures())
+    if data.priced and not data.sparse:
+        figures.append(with_verifier(tested, data.targets, options.seed))
     report = Report(
         set=data.name,
         protocol=options.protocol,
@@ -72,7 +75,7 @@ def _folded(data: Data, options: Options, fit: Fit) -> Report:
         scored=len(tested.prompts),
         targets=data.targets,
         notes=data.notes,
-        figures=tuple(score.figures()),
+        figures=tuple(figures),
         singles=_singles(data, tested),
         best={f"{price:g}": data.targets[best_single(tested.truth, price)] for price in PRICES},
         folds=tuple(_fold_reports(folds, tested, options, data.priced, out)),

@@ -1,6 +1,6 @@
 """Figures of what was tested: quality of the choice, price of failures, calibration."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -124,6 +124,15 @@ class Score:
         if self._priced:
             inside = calibration.coverage(tested.cost_p10, tested.cost_p90, cost, weights)
             yield self._figure("cost_coverage", inside)
+
+
+def with_verifier(tested: Tested, targets: Sequence[str], seed: int) -> Figure:
+    """Cheap first, and another target where a verifier that is always right says no; at a failure of 1 USD."""
+    from bench.routing.cascades import cascaded
+
+    price, said = 1.0, tested.router
+    found = cascaded(tested.truth, said.p, said.cost, targets, price=price, seed=seed).router
+    return Figure(name="cascade_harm", at=price, value=found.value, low=found.low, high=found.high)
 
 
 def learned(found: "Learned", goals: Goals) -> Iterator[Figure]:
