@@ -13,9 +13,9 @@ EXPECTED = "expected"
 
 def field(request: Request, name: str) -> Any:
     """Decoded; None: it is not there, or can't be read."""
-    raw = request.body.get(name)
-    if raw is None and request.chat is not None:
-        raw = request.chat.get(name)
+    raw = None if request.chat is None else request.chat.get(name)
+    if raw is None:
+        raw = request.body.get(name)
     try:
         return None if raw is None else msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError):

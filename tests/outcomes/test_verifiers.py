@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from router.api.parse import parse
 from router.outcomes.verifiers.number import last, readings
 from router.types.outcome import Answer
+from router.types.request import Endpoint
 from tests.outcomes.values import asking, expecting, saying, verifier
 
 PERSON = {
@@ -20,7 +22,7 @@ PERSON = {
     "additionalProperties": False,
 }
 FORM = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
-WEATHER = {
+WEATHER: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "weather",
@@ -103,6 +105,19 @@ def test_tool_call(calls: list[tuple[str, str]], score: float | None) -> None:
 def test_a_call_that_is_demanded(choice: Any, calls: list[tuple[str, str]], score: float | None) -> None:
     request = asking(tools=[WEATHER, CLOCK], tool_choice=choice)
     assert verifier("tool_call").check(request, saying("", *calls)) == score
+
+
+def test_what_a_request_to_responses_asks_for() -> None:
+    """Its tools and its form are said in other words."""
+    tool = {"type": "function", **WEATHER["function"]}
+    text = {"format": {"type": "json_schema", "name": "person", "schema": PERSON}}
+    body = {"model": "auto", "input": "Hi", "tools": [tool], "text": text, "metadata": {"expected": "42"}}
+    request = parse(Endpoint.RESPONSES, "r", json.dumps(body).encode(), [])
+    for one in (request, msgspec.structs.replace(request, chat=None)):
+        assert verifier("tool_call").check(one, saying("", CALL)) == 1.0
+        assert verifier("tool_call").check(one, saying("", ("weather", "{}"))) == 0.0
+        assert verifier("exact").check(one, saying("42")) == 1.0
+    assert verifier("json_schema").check(request, saying('{"age": 1}')) == 0.0
 
 
 def test_a_call_where_there_are_no_tools_is_wrong() -> None:

@@ -53,12 +53,14 @@ class Pool:
 
     def __init__(self) -> None:
         self._crews: dict[Work, _Crew] = {}
+        self._dismissed: list[_Crew] = []
 
     def keep(self, works: Iterable[Work]) -> None:
         """Starts the children of these, so that no request waits for imports, and ends all others."""
         wanted = set(works)
         for gone in self._crews.keys() - wanted:
-            self._crews.pop(gone).end()
+            self._dismissed.append(self._crews.pop(gone))
+            self._dismissed[-1].end()
         for work in wanted:
             self._crew(work).fill()
 
@@ -85,10 +87,9 @@ class Pool:
         return reply.score
 
     async def close(self) -> None:
-        for crew in self._crews.values():
-            crew.end()
-        await asyncio.gather(*(crew.ended() for crew in self._crews.values()))
-        self._crews.clear()
+        self.keep(())
+        await asyncio.gather(*(crew.ended() for crew in self._dismissed))
+        self._dismissed.clear()
 
     def _crew(self, work: Work) -> "_Crew":
         if work not in self._crews:

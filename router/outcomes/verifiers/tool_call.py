@@ -61,9 +61,10 @@ def _tools(request: Request) -> _Tools:
 def _declared(tools: Any) -> Iterator[tuple[str, Any]]:
     for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict):
-            kind = tool.get("type", "function")
-            named = tool.get(kind)
-            if isinstance(named, dict) and isinstance(named.get("name"), str):
+            kind, inner = tool.get("type", "function"), tool.get("function") or tool.get("custom")
+            # The Responses API has all of it in one object.
+            named: dict[str, Any] = inner if isinstance(inner, dict) else tool
+            if isinstance(named.get("name"), str):
                 yield named["name"], None if kind == "custom" else _parameters(named)
 
 
