@@ -12,6 +12,7 @@ from router.classify.task import by_form, likeliest
 from router.features import embedding
 from router.features.features import Shape
 from router.features.look import look
+from router.priors.marks import marks
 from router.priors.priors import (
     DIFFICULTY,
     INTERACTION,
@@ -56,7 +57,8 @@ def read(request: Request) -> Read:
     """Never raises on odd text. Embeddings are not read: there is no answer that could be wrong."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return UNREAD_EMBEDDING
-    numbers = load().read(look(text(request), tools(request), shape(request)))
+    said = text(request)
+    numbers = load().read(look(said, tools(request), shape(request)), marks(said))
     tasks, formed = numbers.tasks, by_form(request)
     if formed is not None:
         tasks = tasks * (1 - _FORM)

@@ -1,12 +1,9 @@
 """What kind of work a request asks for: its form first, then what its text is most like."""
 
-from router.priors.priors import TASKS
+from router.priors.priors import SURE, TASKS
 from router.types.classification import Task, Traits
 from router.types.request import Request
 from router.types.target import Capability
-
-SURE = 0.4
-"""A task less likely than that is not named: then it is chat."""
 
 
 def by_form(request: Request) -> Task | None:

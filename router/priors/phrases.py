@@ -12,7 +12,7 @@ from msgspec import Struct
 from router.types.classification import Task
 
 _FILE = Path(__file__).parent / "phrases.yaml"
-_EACH = 24
+_EACH = 12
 """Texts made from one template, at most; a template without blanks gives one."""
 
 
@@ -28,16 +28,19 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     texts: dict[str, tuple[str, ...]]
     things: dict[str, tuple[str, ...]]
     languages: dict[str, tuple[str, ...]]
+    frames: dict[str, tuple[str, ...]]
+    asks: dict[Task, dict[str, tuple[str, ...]]]
     templates: dict[Task, dict[str, tuple[str, ...]]]
 
 
 def phrases(seed: int) -> list[Phrase]:
-    """Every third template and every third filler is held out: neither is in any other phrase."""
+    """Every third template or ask and every third filler is held out: neither is in any other phrase."""
     file = msgspec.convert(yaml.safe_load(_FILE.read_text("utf-8")), _File)
     random = Random(seed)  # noqa: S311
     return [
         phrase
-        for task, languages in file.templates.items()
+        for table in (file.templates, file.asks)
+        for task, languages in table.items()
         for language, templates in languages.items()
         for at, template in enumerate(templates)
         for phrase in _filled(file, task, language, template, at % 3 == 2, random)
@@ -47,9 +50,13 @@ def phrases(seed: int) -> list[Phrase]:
 def _filled(file: _File, task: Task, language: str, template: str, held_out: bool, random: Random) -> Iterator[Phrase]:
     lists = {"topic": file.topics, "text": file.texts, "thing": file.things, "language": file.languages}
     fillers = {name: _side(rows[language], held_out) for name, rows in lists.items()}
+    asked = task in file.asks and template in file.asks[task].get(language, ())
+    frames = file.frames[language] if asked else ("{ask}",)
     texts = (
-        template.format(**{name: random.choice(rows) for name, rows in fillers.items()}, number=random.randint(2, 9))
-        for _ in range(_EACH if "{" in template else 1)
+        random.choice(frames)
+        .replace("{ask}", template)
+        .format(**{name: random.choice(rows) for name, rows in fillers.items()}, number=random.randint(2, 9))
+        for _ in range(_EACH if asked or "{" in template else 1)
     )
     yield from (Phrase(text, task, held_out) for text in dict.fromkeys(texts))
 

@@ -1,7 +1,9 @@
 """The shipped artefact: `priors.npz` and its `manifest.json`, loaded once and read with every request."""
 
 from functools import cache
+from hashlib import sha256
 from io import BytesIO
+from math import exp, log
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from zipfile import BadZipFile
@@ -29,6 +31,8 @@ TRAITS = INTERACTION + INTERACTIONS
 """Components of `Reading.traits`: 1, difficulty, unfamiliarity, a share for each of `SHARES`, then interactions."""
 LOGIT = 3.0
 """The difficulty's logit is cut here, and a difficulty trait of 1 stands for it."""
+SURE = 0.4
+"""A task less likely than that is not named: then it is chat."""
 STEPS = 127
 """Traits are whole multiples of one over this, so that a signed byte holds each of them exactly."""
 MOST_WORK = 1.4
@@ -69,8 +73,12 @@ class Priors(Struct, frozen=True, eq=False):
     """[L, C], of centred and scaled looks."""
     offset: Single
     """[C]."""
+    marks: Single
+    """[M, 12]: what `router.priors.marks` adds to the logits of tasks."""
     centroids: Single
     """[G, E]. Kinds of requests that estimates were built on."""
+    sizes: Single
+    """[G]. Squared lengths of the centroids."""
     strange: Vector
     """[3]: offset and slope of the logit of unfamiliarity by the logarithm of the distance; one over L."""
     card_mean: Vector
@@ -82,32 +90,30 @@ class Priors(Struct, frozen=True, eq=False):
     version: str = ""
     """Digest of the arrays: what was learned with others means something else."""
 
-    def read(self, look: Single) -> Numbers:
-        """Of one look [L]. ValueError: a look of another length."""
+    def read(self, look: Single, marks: Single) -> Numbers:
+        """Of one text's look [L] and marks [M]. ValueError: of another length."""
         scaled: Single = (look - self.centre) * self.scale
         columns: Single = scaled @ self.projection + self.offset
         tasks = 2 + INTERACTIONS
-        logits = columns[tasks : tasks + len(TASKS)]
+        logits = columns[tasks : tasks + len(TASKS)] + marks @ self.marks
         likely = np.exp(logits - logits.max())
         return Numbers(
             difficulty=_sigmoid(min(max(float(columns[0]), -LOGIT), LOGIT)),
             unfamiliarity=self._unfamiliarity(scaled, columns[tasks + len(TASKS) :]),
             tasks=likely / likely.sum(),
-            interactions=np.clip(columns[2:tasks], -1, 1),
-            work=float(np.exp(min(max(float(columns[1]), -MOST_WORK), MOST_WORK))),
+            interactions=np.minimum(np.maximum(columns[2:tasks], -1), 1),
+            work=exp(min(max(float(columns[1]), -MOST_WORK), MOST_WORK)),
         )
 
     def _unfamiliarity(self, scaled: Single, point: Single) -> float:
         """By the distance to the nearest centroid, and what of the look lies outside of their space."""
-        apart = self.centroids - point
-        outside = max(float(scaled @ scaled) - float(point @ point), 0.0)
-        near = float(np.einsum("ge,ge->g", apart, apart).min()) + outside
+        nearest = float((self.sizes - 2 * (self.centroids @ point)).min()) + float(scaled @ scaled)
         offset, slope, size = self.strange
-        return _sigmoid(offset + slope * float(np.log(1e-6 + near * size)))
+        return _sigmoid(float(offset + slope * log(1e-6 + max(nearest, 0.0) * size)))
 
 
 def _sigmoid(logit: float) -> float:
-    return float(1 / (1 + np.exp(-logit)))
+    return 1 / (1 + exp(-min(max(logit, -50.0), 50.0)))
 
 
 @cache
@@ -151,6 +157,4 @@ def _widened(array: NDArray[np.generic]) -> NDArray[np.generic]:
 
 
 def digest(data: bytes) -> str:
-    from hashlib import sha256
-
     return sha256(data).hexdigest()[:16]

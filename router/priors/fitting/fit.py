@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -13,13 +13,28 @@ from router.features.features import NAMES
 from router.features.look import looks
 from router.priors.ability import ABILITIES, BENCHMARKS, FACTS
 from router.priors.fitting import cards, difficulty, directions, facts, sets, strangeness, tasks, variances
-from router.priors.phrases import Phrase, phrases
-from router.priors.priors import DIFFICULTY, INTERACTION, KNOWN, LOGIT, SHARE, SHARES, TASKS, TRAITS, Vector
+from router.priors.marks import SIZE, marks
+from router.priors.phrases import phrases
+from router.priors.priors import (
+    DIFFICULTY,
+    INTERACTION,
+    KNOWN,
+    LOGIT,
+    SHARE,
+    SHARES,
+    SURE,
+    TASKS,
+    TRAITS,
+    Single,
+    Vector,
+)
 
 SEED = 0
 RIDGES = (300.0, 1_000.0, 3_000.0, 10_000.0)
 """Of difficulty, in prompts' worth of evidence: that which does best on a set that is left out."""
-_TASK_RIDGE = 10.0
+_TASK_RIDGE = 100.0
+_MARKED = 10.0
+"""A mark counts as so many spreads of a number of a look: one word says more than any of them."""
 _PHRASE_WEIGHT = 4.0
 """A phrase counts as so many public prompts of its task: they are few, and stand for all requests of their kind."""
 _LEAST_SPREAD = 0.02
@@ -59,11 +74,17 @@ def fit(folder: Path) -> tuple[Arrays, Metrics, Metrics]:
     columns.append(directions.interactions(together.scaled, together.outcomes, expected, hard))
     task_weights, task_offset = _tasks(together, metrics)
     space = strangeness.space(together.scaled, _even(together.outcomes.part), np.random.default_rng(SEED))
-    arrays["projection"] = np.hstack([*columns, task_weights, space.axes])
+    arrays["projection"] = np.hstack([*columns, task_weights[:-SIZE], space.axes])
+    arrays["marks"] = task_weights[-SIZE:]
     offset = np.zeros(arrays["projection"].shape[1])
     offset[0] = -level
     offset[2 + columns[2].shape[1] :][: len(TASKS)] = task_offset
-    arrays |= {"offset": offset, "centroids": space.centroids, "strange": _strange(together, folder, metrics)}
+    arrays |= {
+        "offset": offset,
+        "centroids": space.centroids,
+        "sizes": (space.centroids**2).sum(axis=1),
+        "strange": _strange(together, folder, metrics),
+    }
     arrays["card_mean"], arrays["card_covariance"] = _cards(together, found, level, metrics)
     arrays["variances"] = _variances(together, found, hard, columns[2], task_weights, task_offset, ridge)
     metrics["variances"] = {"common": _rounded(arrays["variances"][0]), "own": _rounded(arrays["variances"][1])}
@@ -123,51 +144,56 @@ def _base(known: Mapping[str, facts.Known], model: str) -> bool:
     return model not in known or known[model].base
 
 
+def _design(scaled: Vector, marked: Single) -> Vector:
+    return np.hstack([scaled, _MARKED * marked])
+
+
 def _tasks(together: Fitted, metrics: Metrics) -> tuple[Vector, Vector]:
+    """Weights [L + M, 12] and offsets [12], for standardised looks and marks."""
     found = phrases(SEED)
-    seen = (looks([phrase.text for phrase in found]) - together.centre) * together.scale
-    kept = np.array([not phrase.held_out for phrase in found])
-    _, held_public = _public(together)
-    weights, offset = _task_fit(together, found, seen, kept, ~held_public)
-    metrics["tasks"] = _task_metrics(together, found, seen, ~kept, held_public, weights, offset)
-    return _task_fit(together, found, seen, kept | True, held_public | True)
-
-
-def _public(together: Fitted) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Task of each public prompt in the order of `TASKS`, and which prompts are held out: every fifth."""
+    scaled = (looks([phrase.text for phrase in found]) - together.centre) * together.scale
+    own = Labelled(
+        _design(scaled, np.stack([marks(phrase.text) for phrase in found])),
+        np.array([TASKS.index(phrase.task) for phrase in found]),
+        np.array([phrase.held_out for phrase in found]),
+    )
     label = np.array([TASKS.index(task) for task in KNOWN])[together.outcomes.task]
-    return label, np.arange(len(label)) % 5 == 0
-
-
-def _task_fit(
-    together: Fitted, found: list[Phrase], seen: Vector, kept: NDArray[np.bool_], public: NDArray[np.bool_]
-) -> tuple[Vector, Vector]:
-    label = _public(together)[0][public]
-    own = np.array([TASKS.index(phrase.task) for phrase in found])[kept]
-    weight = np.concatenate([tasks.balanced(label), _PHRASE_WEIGHT * tasks.balanced(own)])
-    scaled = np.concatenate([together.scaled[public], seen[kept]])
-    return tasks.fit(scaled, np.concatenate([label, own]), weight, len(TASKS), _TASK_RIDGE)
-
-
-def _task_metrics(
-    together: Fitted,
-    found: list[Phrase],
-    seen: Vector,
-    left: NDArray[np.bool_],
-    public: NDArray[np.bool_],
-    weights: Vector,
-    offset: Vector,
-) -> Metrics:
-    label = np.array([TASKS.index(phrase.task) for phrase in found])
-    told = {
-        "held_out_templates_and_topics": (seen[left] @ weights + offset, label[left]),
-        "held_out_public_prompts": (together.scaled[public] @ weights + offset, _public(together)[0][public]),
+    public = Labelled(_design(together.scaled, together.outcomes.marks), label, np.arange(len(label)) % 5 == 0)
+    weights, offset = _task_fit(public.kept(), own.kept())
+    metrics["tasks"] = {
+        "held_out_asks_and_texts": _told(own, weights, offset),
+        "held_out_public_prompts": _told(public, weights, offset),
     }
-    return {
-        name: {"all": round(float((logits.argmax(axis=1) == truth).mean()), 3)}
-        | {TASKS[at].value: round(share, 3) for at, share in tasks.accuracy(logits, truth).items()}
-        for name, (logits, truth) in told.items()
-    }
+    weights, offset = _task_fit(public, own)
+    weights[-SIZE:] *= _MARKED
+    return weights, offset
+
+
+class Labelled(NamedTuple):
+    """Texts whose task is known: design [n, L + M], task [n] in the order of `TASKS`, which are held out [n]."""
+
+    design: Vector
+    task: tasks.Labels
+    held_out: NDArray[np.bool_]
+
+    def kept(self) -> "Labelled":
+        kept = ~self.held_out
+        return Labelled(self.design[kept], self.task[kept], self.held_out[kept])
+
+
+def _task_fit(public: Labelled, own: Labelled) -> tuple[Vector, Vector]:
+    weight = np.concatenate([tasks.balanced(public.task), _PHRASE_WEIGHT * tasks.balanced(own.task)])
+    label = np.concatenate([public.task, own.task])
+    return tasks.fit(np.concatenate([public.design, own.design]), label, weight, len(TASKS), _TASK_RIDGE)
+
+
+def _told(rows: Labelled, weights: Vector, offset: Vector) -> Metrics:
+    logits, truth = rows.design[rows.held_out] @ weights + offset, rows.task[rows.held_out]
+    sure = tasks.softmax(logits).max(axis=1) >= SURE
+    right = logits.argmax(axis=1) == truth
+    each = {TASKS[at].value: round(share, 3) for at, share in tasks.accuracy(logits, truth).items()}
+    told = {"all": right.mean(), "named": sure.mean(), "right_where_named": right[sure].mean()}
+    return {name: round(float(share), 3) for name, share in told.items()} | each
 
 
 def _strange(together: Fitted, folder: Path, metrics: Metrics) -> Vector:
@@ -237,7 +263,8 @@ def _variances(
     """[2, TRAITS]. Own: what is left of each model's scores. Common: of all models' on a set that was left out."""
     outcomes, traits = together.outcomes, np.zeros((len(hard), TRAITS))
     traits[:, 0], traits[:, DIFFICULTY] = 1, np.clip(hard, -LOGIT, LOGIT) / LOGIT
-    likely = tasks.softmax(together.scaled @ task_weights + task_offset)
+    design = np.hstack([together.scaled, together.outcomes.marks])
+    likely = tasks.softmax(design @ task_weights + task_offset)
     traits[:, SHARE:INTERACTION] = likely[:, [TASKS.index(task) for task in SHARES]]
     traits[:, INTERACTION:] = np.clip(together.scaled @ interactions, -1, 1)
     left = outcomes.score - difficulty.expect(together.scaled, outcomes, found)
@@ -260,7 +287,7 @@ def _variances(
 
 def _packed(arrays: Arrays) -> Arrays:
     """Half precision where nothing is lost by it, double where matrices are inverted."""
-    half = {"centroids"}
+    half = {"projection"}
     double = {"strange", "card_mean", "card_covariance", "variances"}
     return {
         name: array.astype(np.float16 if name in half else np.float64 if name in double else np.float32)

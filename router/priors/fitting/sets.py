@@ -10,6 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.features.look import looks
+from router.priors.marks import marks
 from router.priors.priors import KNOWN, Single, Vector
 from router.types.classification import Task
 
@@ -28,6 +29,8 @@ class Outcomes(Struct, frozen=True, eq=False):
 
     looks: Single
     """[n, L]."""
+    marks: Single
+    """[n, M]."""
     task: NDArray[np.intp]
     """[n]. Index in `KNOWN`, by the set's own labels."""
     score: Vector
@@ -53,6 +56,7 @@ def read(folder: Path, name: str, part: int, aliases: Mapping[str, str]) -> Outc
     shape = (len(index), len(models))
     return Outcomes(
         looks=seen(folder, name),
+        marks=np.stack([marks(text) for text in prompts["prompt"]]),
         task=_tasks(prompts),
         score=_matrix(shape, row, column, rows["score"]),
         output=_matrix(shape, row, column, rows["output_tokens"]),
@@ -73,6 +77,7 @@ def join(sets: Sequence[Outcomes]) -> Outcomes:
     at = {model: index for index, model in enumerate(models)}
     return Outcomes(
         looks=np.concatenate([each.looks for each in sets]),
+        marks=np.concatenate([each.marks for each in sets]),
         task=np.concatenate([each.task for each in sets]),
         score=np.concatenate([_spread(each.score, [at[model] for model in each.models], len(at)) for each in sets]),
         output=np.concatenate([_spread(each.output, [at[model] for model in each.models], len(at)) for each in sets]),
@@ -85,6 +90,7 @@ def take(outcomes: Outcomes, kept: NDArray[np.bool_]) -> Outcomes:
     """Some of the prompts, all of the models."""
     return Outcomes(
         looks=outcomes.looks[kept],
+        marks=outcomes.marks[kept],
         task=outcomes.task[kept],
         score=outcomes.score[kept],
         output=outcomes.output[kept],
