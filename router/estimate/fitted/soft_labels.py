@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from router.estimate.fitted.folds import Floats, Ints
 from router.estimate.fitted.space import Matrix
 
-RIDGE = 0.1
+RIDGE = 0.2
 """Share of the identity in the covariance within labels."""
 MEAN_WEIGHT = 2.0
 """Prompts' worth of the overall mean in each label's."""

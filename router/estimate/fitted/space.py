@@ -14,6 +14,8 @@ SPREAD = 16.0
 LEAST_SD = 0.02
 """A feature that hardly varies in the data says nothing, however far a new prompt is off."""
 CLIP = 4.0
+MARK = 3.0
+"""Weight of a feature, in dimensions of the embedding, in linear functions; similarities take them as they are."""
 WAVES = 256
 NEAR = 64
 
@@ -34,7 +36,7 @@ class Space(NamedTuple):
         text = rows[:, :DIMENSIONS]
         length = np.maximum(np.sqrt((text * text).sum(1, keepdims=True)), 1e-6)
         marks = np.clip(rows[:, DIMENSIONS:] / self.scale, -CLIP, CLIP)
-        return np.hstack([text * (SPREAD / length), marks])
+        return np.hstack([text * (SPREAD / length), np.float32(MARK) * marks])
 
     def waves(self, z: Matrix) -> Matrix:
         """[n, D + WAVES]"""
@@ -54,9 +56,13 @@ def space(looks: Matrix) -> Space:
     scale = np.maximum(looks[:, DIMENSIONS:].std(0), LEAST_SD)
     bare = Space(centre, scale, *(np.zeros((0, 0), np.float32),) * 3)
     z = bare.z(looks)
+    even = np.ones(z.shape[1], np.float32)
+    even[DIMENSIONS:] /= MARK
+    plain = z * even
     pairs = rng.integers(len(z), size=(2, 512))
-    width = max(float(np.median(np.linalg.norm(z[pairs[0]] - z[pairs[1]], axis=1))), 1.0)
+    width = max(float(np.median(np.linalg.norm(plain[pairs[0]] - plain[pairs[1]], axis=1))), 1.0)
     waves_in = rng.standard_normal((z.shape[1], WAVES)).astype(np.float32) * np.float32(1.5 / width)
     phase = rng.uniform(0, 2 * np.pi, WAVES).astype(np.float32)
-    _, directions = np.linalg.eigh(z.T @ z / len(z))
-    return Space(centre, scale, waves_in, phase, np.ascontiguousarray(directions[:, ::-1][:, :NEAR]))
+    _, directions = np.linalg.eigh(plain.T @ plain / len(z))
+    main = np.ascontiguousarray(directions[:, ::-1][:, :NEAR])
+    return Space(centre, scale, even[:, None] * waves_in, phase, even[:, None] * main)

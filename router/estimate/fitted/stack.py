@@ -10,6 +10,11 @@ PULL = 0.02
 """Of the pooled weights on each axis' own, as a share of the axis' own evidence, per 1/axes."""
 
 
+CALM = 0.5
+"""How far deviations are drawn to what labels alone say of them: who is best is chosen by them, and the best of many
+guesses is mostly a lucky one."""
+
+
 def weights(guess: NDArray[np.float32], truth: Floats, share: Floats) -> Floats:
     """Non-negative [parts, K]: `guess` [n, parts, K], `truth` [n, K], rows count `share` [n]. The first column, common
     to all targets, stands alone; the axes lean towards weights that they share."""
@@ -18,10 +23,13 @@ def weights(guess: NDArray[np.float32], truth: Floats, share: Floats) -> Floats:
     found = np.zeros(products.shape)
     found[0] = _non_negative(grams[0], products[0])
     if len(found) > 1:
+        alone = products[1:, 0] / np.maximum(grams[1:, 0, 0], 1e-12)
         pooled = _non_negative(grams[1:].sum(0), products[1:].sum(0))
         pull = PULL * np.trace(grams[1:].sum(0)) / grams.shape[1] * np.eye(grams.shape[1])
         for axis in range(1, len(found)):
             found[axis] = _non_negative(grams[axis] + pull, products[axis] + pull @ pooled)
+        found[1:] *= 1 - CALM
+        found[1:, 0] += CALM * np.clip(alone, 0, 1)
     return found.T
 
 
