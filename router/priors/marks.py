@@ -199,17 +199,17 @@ def marks(text: str) -> Traits:
     """`float32 [SIZE]`: 1 for each task that one of its words is said of near an end of the text."""
     seen = text if len(text) <= 2 * EDGE else f"{text[:EDGE]}\n{text[-EDGE:]}"
     found = np.zeros(SIZE, np.float32)
-    found[list(_matches(seen.encode(errors="replace")))] = 1
+    found[list(_matches(seen.encode(errors="replace")) or ())] = 1
     return found
 
 
-def _compiled() -> Callable[[bytes], Sequence[int]]:
-    """All stems in one automaton: a task is a set of alternatives."""
+def _compiled() -> Callable[[bytes], Sequence[int] | None]:
+    """All stems in one automaton: a task is a set of alternatives. None: it finds nothing."""
     words = re2.Set.SearchSet()
     for stems in STEMS.values():
         words.Add("(?i:" + "|".join(map(re2.escape, stems)) + ")")
     words.Compile()
-    match: Callable[[bytes], Sequence[int]] = words.Match
+    match: Callable[[bytes], Sequence[int] | None] = words.Match
     return match
 
 
