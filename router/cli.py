@@ -271,7 +271,7 @@ def bench_routing(
     protocol: Annotated[str, typer.Option(help="kfold, leave-one-benchmark-out or online.")] = "kfold",
     seed: Annotated[int, typer.Option(help="Of folds and resamples.", min=0)] = 0,
     labels: Annotated[int | None, typer.Option(help="Learn from so many prompts only.", min=1)] = None,
-    resamples: Annotated[int, typer.Option(help="For the intervals; 0: none.", min=0)] = 500,
+    resamples: Annotated[int, typer.Option(help="For the intervals; 0: none.", min=0, max=5_000)] = 500,
     targets: Annotated[str, typer.Option(help="Compare these only: a,b.")] = "",
     plot: Annotated[Path | None, typer.Option(help="Cost against accuracy, as a PNG.")] = None,
     must: Annotated[bool, typer.Option("--check", help="Exit status 1 if a goal is missed.")] = False,

@@ -45,13 +45,20 @@ class Options(NamedTuple):
 def measure(options: Options, fit: Fit | None = None) -> Report:
     """Raises BadData. `fit`: something else than `router.estimate.fit`."""
     began = time.monotonic()
-    if options.protocol not in PROTOCOLS:
-        wrong("--protocol", f"does not know {options.protocol}", f"choose of {', '.join(PROTOCOLS)}")
+    _check(options)
     data = load(options.rows, options.prompts, options.name, options.targets)
     if options.plot:
         check_plot(options.plot, data)
     report = _online(data, options) if options.protocol == "online" else _folded(data, options, fit or _shipped)
     return msgspec.structs.replace(report, seconds=round(time.monotonic() - began, 1))
+
+
+def _check(options: Options) -> None:
+    if options.protocol not in PROTOCOLS:
+        wrong("--protocol", f"does not know {options.protocol}", f"choose of {', '.join(PROTOCOLS)}")
+    for name, given in (("--plot", options.plot), ("--labels", options.labels)):
+        if options.protocol == "online" and given is not None:
+            wrong(name, "means nothing online", "leave it away, or choose another --protocol")
 
 
 def _folded(data: Data, options: Options, fit: Fit) -> Report:

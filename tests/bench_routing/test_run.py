@@ -243,6 +243,7 @@ Change = Callable[[dict[str, Any], dict[str, Any]], object]
         (lambda p, r: None, {"targets": ["nobody"]}, "--targets: nobody is not in"),
         (lambda p, r: None, {"targets": ["cheap"]}, "fewer than two models"),
         (lambda p, r: None, {"protocol": "guess"}, "--protocol: does not know guess; choose of kfold"),
+        (lambda p, r: None, {"protocol": "online", "labels": 9}, "--labels: means nothing online"),
         (lambda p, r: None, {"labels": 240}, "--labels: 240 leaves nothing to predict"),
         (lambda p, r: p.pop("benchmark"), {"protocol": "leave-one-benchmark-out"}, "no categories"),
         (lambda p, r: r.pop("cost_usd"), {"plot": Path("x.png")}, "--plot: made has no costs"),
