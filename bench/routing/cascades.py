@@ -163,7 +163,7 @@ def run(
 
 def _serve(truth: Truth, prompt: int, seen: Classification, learner: Learner) -> float:
     """What was paid. A first target is chosen with hope: that it failed is seen, and then another is asked."""
-    forecast, price = learner.look(seen), learner.failure_usd
+    forecast, price = learner.meet(seen), learner.failure_usd
     p, cost = np.clip(forecast.p, LEAST_RIGHT, MOST_RIGHT), forecast.cost / NANO_PER_USD
     known = truth.observed[prompt]
     cost = np.where(known, cost, np.inf)

@@ -12,9 +12,10 @@ from router.decide.situation import Situation
 from router.decide.weigh import worth
 from router.estimate.pass_rate import PassRates
 from router.estimate.posterior import Posterior, Prior, noise
-from router.features.look import looks
+from router.features.look import look
 from router.priors.fitting.facts import Known
-from router.priors.priors import STEPS, TASKS, TRAITS, Priors, Single
+from router.priors.marks import marks
+from router.priors.priors import STEPS, TASKS, TRAITS, Priors
 from router.types.classification import Classification, Reading, Task
 from router.types.forecast import Forecast
 from router.types.money import NANO_PER_USD
@@ -46,11 +47,11 @@ _PLACE = Provider(id="recorded", wire=Wire.OPENAI_COMPATIBLE, base_url="http://1
 def read(priors: Priors, prompts: Sequence[str], functions: Sequence[str] | None = None) -> list[Classification]:
     """Each prompt as the gateway classifies it."""
     offered = functions if functions is not None else [""] * len(prompts)
-    return [_read(priors, row, bool(tools)) for row, tools in zip(looks(prompts, offered), offered, strict=True)]
+    return [_read(priors, text, tools) for text, tools in zip(prompts, offered, strict=True)]
 
 
-def _read(priors: Priors, look: Single, tools: bool) -> Classification:
-    numbers = priors.read(look)
+def _read(priors: Priors, text: str, tools: str) -> Classification:
+    numbers = priors.read(look(text, tools), marks(text))
     tasks = numbers.tasks.copy()
     if tools:
         tasks /= 2
@@ -138,13 +139,13 @@ class Learner:
 
     def play(self, seen: Classification, observed: Flags) -> int:
         """What is asked while learning: the best, or what is worth trying."""
-        forecast = self.look(seen)
+        forecast = self.meet(seen)
         value = np.where(observed, forecast.cost / NANO_PER_USD + self.failure_usd * (1 - forecast.p), np.inf)
         sd = self.rates.posterior.apart(phi_of(seen), int(value.argmin())) * self.failure_usd
         gain = worth_trying(value, sd, self.failure_usd / 2, self._horizon)
         return int(gain.argmax()) if gain.max() > 0 else self._best(forecast, seen, observed)
 
-    def look(self, seen: Classification) -> Forecast:
+    def meet(self, seen: Classification) -> Forecast:
         """The forecast; the request counts as traffic."""
         self._traits += phi_of(seen)
         self._seen += 1
