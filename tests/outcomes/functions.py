@@ -29,6 +29,11 @@ def hangs(answer: dict[str, Any], request: dict[str, Any]) -> bool:
     return True
 
 
+def hangs_at_times(answer: dict[str, Any], request: dict[str, Any]) -> bool:
+    time.sleep(60 if answer["text"] == "hang" else 0)
+    return True
+
+
 def raises(answer: dict[str, Any], request: dict[str, Any]) -> bool:
     raise ValueError(answer["text"])
 

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,6 +19,7 @@ from router.decide.requirements import Requirements
 from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
 from router.dispatch.verify import LARGEST, Verifiers
+from router.outcomes.child.pool import Pool, Work
 from router.outcomes.verify import Became, said
 from router.types.outcome import Asked, Verdict, accepted
 from router.types.target import Wire
@@ -119,6 +122,39 @@ def test_a_function_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: P
     assert outcome.became == ["timeout", "yes"]
     sleeper = int(mark.read_text())
     until(lambda: not _lives(sleeper))
+
+
+def test_a_function_that_hangs_does_not_outlive_the_gateway(tmp_path: Path) -> None:
+    mark = tmp_path / "sleeper"
+    program = f"""
+import asyncio
+from router.outcomes.child.pool import Pool, Work
+asyncio.run(Pool().call(Work("tests.outcomes.functions:hangs"), {{"text": {str(mark)!r}}}, {{}}))
+"""
+    with subprocess.Popen([sys.executable, "-c", program]) as gateway:
+        sleeper = int(until(lambda: mark.read_text() if mark.exists() else ""))
+        gateway.kill()
+    until(lambda: not _lives(sleeper))
+
+
+def test_one_that_waits_while_another_hangs_has_its_turn(tmp_path: Path) -> None:
+    """By a process in the place of the one that was killed."""
+    said: list[float | str | None] = []
+
+    async def call(pool: Pool, text: str, limit_s: float) -> None:
+        work = Work("tests.outcomes.functions:hangs_at_times")
+        try:
+            said.append(await asyncio.wait_for(pool.call(work, {"text": text}, {}), limit_s))
+        except TimeoutError:
+            said.append("timeout")
+
+    async def both() -> None:
+        pool = Pool()
+        await asyncio.gather(call(pool, "hang", 1), call(pool, "fine", 20))
+        await pool.close()
+
+    asyncio.run(both())
+    assert said == ["timeout", 1.0]
 
 
 def _lives(pid: int) -> bool:

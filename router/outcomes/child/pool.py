@@ -159,6 +159,8 @@ class _Crew:
         child.kill()
         # It stays until the system has confirmed its end, which nobody waits for here.
         self._all = {one for one in self._all if not one.over}
+        if self._waiting:
+            self.fill(at_least=False)
 
     def end(self) -> None:
         self._over = True

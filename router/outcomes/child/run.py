@@ -7,12 +7,17 @@ import json
 import math
 import os
 import resource
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, BinaryIO
 
 Function = Callable[..., Any]
+LOOK_S = 1.0
+"""How often the gateway is looked for: a function that hangs must not outlive it."""
 
 
 def main() -> None:
@@ -20,6 +25,7 @@ def main() -> None:
     answers, questions = _own_pipes()
     _limit(int(sys.argv[2]))
     sys.addaudithook(_no_network)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     function = _function(sys.argv[1])
     _write(answers, {"ready": True})
     for line in questions:
@@ -39,6 +45,13 @@ def _limit(megabytes: int) -> None:
     """Of its address space, and of those that it starts. No core is left behind: it would hold prompts."""
     resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _end_with(parent: int) -> None:
+    """And all that was started here: it is a group of its own."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _no_network(event: str, arguments: tuple[Any, ...]) -> None:
