@@ -60,10 +60,10 @@ class PassRates:
         return np.asarray(np.clip(self._usual + self.posterior.mean(_NOBODY), 0.001, 0.999)[at])
 
     def observe(self, outcome: Outcome) -> bool:
-        """Learn from one score. False: it is of no target here, or of traits that are not ours."""
+        """Learn from one score. False: it is of no target here, of traits that are not ours, or counts for nothing."""
         at = self._at.get(outcome.target)
         traits = np.frombuffer(outcome.traits, np.int8) / STEPS
-        if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1:
+        if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
         expected = float(self._prior(traits)[at])
         spread = noise(expected) / outcome.weight

@@ -1,0 +1,1 @@
+"""What ships as priors, and what they make of a card."""
