@@ -167,6 +167,7 @@ def _case(seen: Views, score: Floats, labels: Ints, groups: Ints, same: Ints) ->
     number, result = int(labels.max()) + 1, outcomes(score)
     linear = ridges(seen.waves, result.apart.astype(np.float32), result.weight[:, None].astype(np.float32))[-1]
     main = axes((seen.waves @ linear).astype(float), min(RANK, score.shape[1] - 1))
+    main = main * np.where(result.common @ (result.apart @ main) < 0, -1.0, 1.0)
     responses = np.column_stack([result.common, result.apart @ main])
     return _Case(seen, result, responses, main, labels, number, _temperature(seen.z, labels, number, same)), groups
 

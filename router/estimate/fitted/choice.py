@@ -6,17 +6,40 @@ import numpy as np
 
 from router.estimate.fitted.folds import Floats, Ints
 
-CAUTION = 1.0
+CAUTION = 1.5
 """Standard errors that a gain must have over none."""
-STRANGER = 0.5
-"""Unfamiliarity from which on leaving must also have paid on groups held out whole."""
+HARM = 0.003
+"""Share of the baseline's loss that leaving it may have cost on groups held out whole."""
+SHARES = (1.0, 0.9, 0.75, 0.5, 0.25)
+"""Of the known prompts, the most familiar ones: of these, leaving may be judged apart."""
+STEPS = 24
 
 
 class Trial(NamedTuple):
-    """What was predicted of prompts held out: `p`, `cost` [n, T]."""
+    """What was predicted of prompts: `p`, `cost` [n, T], `unfamiliarity` [n]."""
 
     p: Floats
     cost: Floats
+    unfamiliarity: Floats
+
+
+class _Terms(NamedTuple):
+    """Leave the baseline for a gain above `gain`, up to this `unfamiliarity`."""
+
+    gain: float
+    unfamiliarity: float
+
+
+class _Tried(NamedTuple):
+    """Of each prompt held out [n]: gain that was predicted, gain that came, unfamiliarity."""
+
+    gain: Floats
+    real: Floats
+    unfamiliarity: Floats
+
+    def came(self, terms: _Terms) -> Floats:
+        """What each prompt on these terms gained."""
+        return self.real[(self.gain > terms.gain) & (self.unfamiliarity <= terms.unfamiliarity)]
 
 
 class Rules(NamedTuple):
@@ -38,27 +61,34 @@ class Rules(NamedTuple):
     def choose(self, p: Floats, cost: Floats, unfamiliarity: Floats, price: float) -> Ints:
         """The column [n] for prompts with predicted `p` and `cost` [n, T]."""
         base = self.baseline(price)
-        best, gain = _best(Trial(p, cost), base, price)
-        least = self._least_gain(self.known, base, price)
-        farther = np.maximum(least, self._least_gain(self.strange, base, price))
-        leave = gain > np.where(unfamiliarity < STRANGER, least, farther)
+        best, gain = _best(Trial(p, cost, unfamiliarity), base, price)
+        terms = self._terms(base, price)
+        leave = (gain > terms.gain) & (unfamiliarity <= terms.unfamiliarity)
         choice: Ints = np.where(leave, best, base)
         return choice
 
-    def _least_gain(self, trial: Trial, base: int, price: float) -> float:
-        """The predicted gain from which on leaving the baseline paid most, by what really came of it, or infinity."""
+    def _terms(self, base: int, price: float) -> _Terms:
+        """On which leaving paid most on known prompts, surely and without harm to strangers; never, if on none."""
+        known, strange = (self._tried(trial, base, price) for trial in (self.known, self.strange))
+        loss = (self.cost + price * (1 - self.score))[:, base]
+        allowed = -HARM * np.nansum(loss)
+        steps = np.quantile(known.gain[known.gain > 0], np.linspace(0, 0.99, STEPS)) if (known.gain > 0).any() else []
+        ranges = np.quantile(known.unfamiliarity, SHARES) if len(known.gain) else []
+        offers = [_Terms(float(gain) * 0.999, float(most)) for most in ranges for gain in steps]
+        paid = {terms: _surely(known.came(terms)) for terms in offers if strange.came(terms).sum() >= allowed}
+        best = max(paid, key=lambda terms: paid[terms], default=None)
+        return best if best and paid[best] > 0 else _Terms(np.inf, 0.0)
+
+    def _tried(self, trial: Trial, base: int, price: float) -> _Tried:
         best, gain = _best(trial, base, price)
         loss = self.cost + price * (1 - self.score)
         real = loss[:, base] - loss[np.arange(len(loss)), best]
-        real, gain = (values[np.isfinite(real) & (gain > 0)] for values in (real, gain))
-        order = np.argsort(-gain, kind="stable")
-        gain, real = gain[order], real[order]
-        sums = np.cumsum(real)
-        sure = sums - CAUTION * np.sqrt(np.cumsum(real * real))
-        if not len(sure) or sure.max() <= 0:
-            return np.inf
-        last = int(sure.argmax())
-        return float(gain[last] + (gain[last + 1] if last + 1 < len(gain) else 0.0)) / 2
+        seen = np.isfinite(real)
+        return _Tried(gain[seen], real[seen], trial.unfamiliarity[seen])
+
+
+def _surely(gains: Floats) -> float:
+    return float(gains.sum() - CAUTION * np.sqrt((gains**2).sum()))
 
 
 def _best(trial: Trial, base: int, price: float) -> tuple[Ints, Floats]:

@@ -33,11 +33,12 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
     found = observed(prompts, rows, targets)
     look = looks(found.asked.texts, found.asked.functions)
     same = np.unique(look, axis=0, return_inverse=True)[1].reshape(-1)
+    compared = _compared(found.cost)
     chance, held_out = chances(look, found.score, found.labels, found.groups, same)
     shares = held_out.known.unfamiliarity, held_out.strange.unfamiliarity
     costs = Costs.fit(look, found.labels, found.cost, found.groups, found.tokens, shares)
     trials = [_trial(said, costs, look) for said in held_out]
-    rules = Rules(found.score, _compared(found.cost), *trials)
+    rules = Rules(found.score, compared, *trials)
     estimator = Estimator(found.targets, chance, costs, rules, found.ignored)
     seen = features(views(chance.space, look).near)
     estimator.remember(found.asked.ids, seen, held_out.known.p, trials[0].cost)
@@ -45,7 +46,7 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
 
 
 def _trial(said: Chance, costs: Costs, look: Matrix) -> Trial:
-    return Trial(said.p, priced(costs.predict(look, said.unfamiliarity)).mean)
+    return Trial(said.p, priced(costs.predict(look, said.unfamiliarity)).mean, said.unfamiliarity)
 
 
 def _compared(cost: Floats) -> Floats:

@@ -42,7 +42,6 @@ class Parts(NamedTuple):
     labels: SoftLabels
     temperature: float
     by_label: Matrix
-    mean: Matrix
     linear: tuple[Matrix, ...]
     near: Matrix
     nearby: Matrix
@@ -52,11 +51,19 @@ class Parts(NamedTuple):
         probability = probabilities(self.labels.logits(views.z), self.temperature)
         similarity = views.near @ self.near.T
         guesses = [probability @ self.by_label]
-        guesses += [views.waves @ weights + self.mean for weights in self.linear]
+        guesses += [views.waves @ weights for weights in self.linear]
         for sharpness, doubt in zip(SHARPNESS, self.doubt, strict=True):
             weight = np.exp(np.float32(sharpness) * (similarity - 1))
             guesses.append(weight @ self.nearby / (weight.sum(1, keepdims=True) + doubt))
+        guesses.append(_by_ease(guesses[len(self.linear)]))
         return Seen(np.stack(guesses, 1), probability, _nearest(similarity))
+
+
+def _by_ease(linear: Matrix) -> Matrix:
+    """How easy a prompt is, as a guess at each axis: targets differ more where it is hard, elsewhere too."""
+    guess = np.repeat(linear[:, :1], linear.shape[1], axis=1)
+    guess[:, 0] = 0
+    return guess
 
 
 def _nearest(similarity: Matrix) -> Matrix:
@@ -66,17 +73,19 @@ def _nearest(similarity: Matrix) -> Matrix:
 
 
 def parts(views: Views, responses: Floats, weight: Floats, labels: Ints, number: int, temperature: float) -> Parts:
-    """Fitted to `responses` [n, K] of rows that count `weight` [n]; `labels` from 0 to `number` − 1."""
+    """Fitted to `responses` [n, K] of rows that count `weight` [n]; `labels` from 0 to `number` − 1.
+
+    Responses are 0 on average over all that is known, and no part moves that: the mean of the rows that are left when a
+    group is held out is off to the other side, which would look as if the text misled.
+    """
     values, share = responses.astype(np.float32), weight.astype(np.float32)[:, None]
-    mean = (values * share).sum(0) / share.sum()
-    linear = ridges(views.waves, values - mean, share)
+    linear = ridges(views.waves, values, share)
     chosen = np.random.default_rng(0).permutation(len(values))[:REFERENCES]
     near = views.near[chosen]
     return Parts(
         soft_labels(views.z, labels, number),
         temperature,
         _by_label(values, share, labels, number),
-        mean,
         linear,
         near,
         values[chosen],
@@ -92,16 +101,15 @@ def ridges(rows: Matrix, values: Matrix, share: Matrix) -> tuple[Matrix, ...]:
 
 
 def _by_label(values: Matrix, share: Matrix, labels: Ints, number: int) -> Matrix:
-    """Means by label, each shrunk to the overall one as far as chance explains it (empirical Bayes)."""
+    """Means by label, each shrunk to 0 as far as chance explains it (empirical Bayes)."""
     sums, count = label_sums(values * share, labels, number), label_sums(share, labels, number)
-    overall = (values * share).sum(0) / share.sum()
-    means = np.where(count > 0, sums / np.maximum(count, 1e-6), overall)
+    means = sums / np.maximum(count, 1e-6)
     within = ((values - means[labels]) ** 2 * share).sum(0) / share.sum()
     present = (count > 0).sum()
-    excess = (count * (means - overall) ** 2).sum(0) - max(present - 1, 0) * within
+    excess = (count * means**2).sum(0) - present * within
     between = np.maximum(excess / share.sum(), 1e-4 * within + 1e-12)
     kept = count / (count + within / between)
-    shrunk: Matrix = (overall + kept * (means - overall)).astype(np.float32)
+    shrunk: Matrix = (kept * means).astype(np.float32)
     return shrunk
 
 
