@@ -24,6 +24,8 @@ from router.worth import RHO, best_pair, both_pass, cascade_value, failure_price
 ALONE = -1
 """In the place of a second target."""
 LEAST_RIGHT, MOST_RIGHT = 0.01, 0.99
+HOPE = 0.5
+"""Of what is not known of a second target so much counts in its favour while learning: its failure is seen too late."""
 
 
 class Pairs(Struct, frozen=True, eq=False):
@@ -168,7 +170,8 @@ def _serve(truth: Truth, prompt: int, seen: Classification, learner: Learner) ->
     known = truth.observed[prompt]
     cost = np.where(known, cost, np.inf)
     apart = learner.rates.posterior.apart(phi_of(seen), int(p.argmax()))
-    first, second = _choose(p, np.clip(p + apart, LEAST_RIGHT, MOST_RIGHT), cost, price, RHO)
+    hoped, second_hoped = (np.clip(p + share * apart, LEAST_RIGHT, MOST_RIGHT) for share in (1.0, HOPE))
+    first, second = _choose(second_hoped, hoped, cost, price, RHO)
     score, usd = truth.score[prompt], truth.cost[prompt]
     learner.learn(first, seen, score[first], usd[first])
     if second == ALONE or score[first] >= PASSED:

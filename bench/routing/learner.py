@@ -25,8 +25,9 @@ from router.types.stakes import Stakes
 from router.types.target import Model, Provider, Target, Wire
 from router.worth import worth_trying
 
-HORIZON = 1_000.0
-"""Requests within which a trial must pay for itself."""
+EAGER, SETTLED = 3_000.0, 300.0
+"""Requests within which a trial must pay for itself: of the first `FIRST`, and of those after them."""
+FIRST = 300
 CAUTION = 0.5
 """As `cost_of_pass` has it."""
 COST_NOISE = 0.3
@@ -91,13 +92,12 @@ class Learner:
         priors: Priors,
         failure_usd: float,
         cards: Mapping[str, Known] | None = None,
-        horizon: float = HORIZON,
     ) -> None:
         known = cards or {}
         self.targets = tuple(target(name, known.get(name)) for name in targets)
         self.rates = PassRates(self.targets, priors)
         self.stakes = Stakes(failure_nano=round(failure_usd * NANO_PER_USD))
-        self.failure_usd, self._horizon = failure_usd, horizon
+        self.failure_usd = failure_usd
         self._every = np.arange(len(targets))
         level, slope, own_level, own_slope = (sd**2 for sd in COST_SD)
         common, own = np.full(TRAITS, slope), np.full((len(targets), TRAITS), own_slope)
@@ -142,7 +142,8 @@ class Learner:
         forecast = self.meet(seen)
         value = np.where(observed, forecast.cost / NANO_PER_USD + self.failure_usd * (1 - forecast.p), np.inf)
         sd = self.rates.posterior.apart(phi_of(seen), int(value.argmin())) * self.failure_usd
-        gain = worth_trying(value, sd, self.failure_usd / 2, self._horizon)
+        horizon = EAGER if self._seen <= FIRST else SETTLED
+        gain = worth_trying(value, sd, self.failure_usd / 2, horizon)
         return int(gain.argmax()) if gain.max() > 0 else self._best(forecast, seen, observed)
 
     def meet(self, seen: Classification) -> Forecast:
