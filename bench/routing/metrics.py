@@ -7,7 +7,7 @@ without them every prompt counts once and R is 1. Money is in USD. So with `swep
 same weights are compared in pairs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ POINTS = 512
 """Of a swept curve: switches are grouped to at most so many, which moves AIQ_norm by less than 0.001."""
 NO_ROOM = 1e-12
 """Less head-room of the oracle over random mixing is none."""
+DIGITS = 12
+"""Of the largest cost: sums in another order differ beyond."""
 CHUNK = 16
 """Resamples at a time, for the sake of memory."""
 
@@ -125,11 +127,16 @@ def singles(truth: Truth, weights: Floats | None = None) -> Points:
         return Points(*(given @ np.where(seen, values, 0.0) / count for values in (truth.cost, truth.score)))
 
 
-def hull(cost: Iterable[float], accuracy: Iterable[float]) -> tuple[Floats, Floats]:
-    """Upper, non-decreasing convex hull: its corners by rising cost. Points with NaN are left out."""
+def hull(cost: Sequence[float] | Floats, accuracy: Sequence[float] | Floats) -> tuple[Floats, Floats]:
+    """Upper, non-decreasing convex hull: its corners by rising cost. Points with NaN are left out; costs that differ by
+    rounding only are the same."""
+    both = np.array([cost, accuracy], float)
+    both = both[:, np.isfinite(both).all(0)]
+    step = 2.0 ** np.ceil(np.log2(np.abs(both[0]).max(initial=np.finfo(float).tiny)))
+    both[0] = np.round(both[0] / step, DIGITS) * step
     chain: list[tuple[float, float]] = []
-    for x, y in sorted(zip(map(float, cost), map(float, accuracy), strict=True), key=lambda one: (one[0], -one[1])):
-        if x != x or y != y or (chain and y <= chain[-1][1]):
+    for x, y in both[:, np.lexsort((-both[1], both[0]))].T.tolist():
+        if chain and y <= chain[-1][1]:
             continue
         while len(chain) > 1 and _below(chain[-2], chain[-1], (x, y)):
             chain.pop()
@@ -146,9 +153,9 @@ def _below(left: tuple[float, float], middle: tuple[float, float], right: tuple[
 def height(corners: tuple[Floats, Floats], low: float, high: float) -> float:
     """Mean height of a hull between two costs; flat to the right of its last corner, and left of its first."""
     x, y = corners
+    if high - low <= 10.0**-DIGITS * abs(high):
+        return float(np.interp(high, x, y))
     knots = np.unique(np.clip([low, *x, high], low, high))
-    if len(knots) == 1:
-        return float(np.interp(low, x, y))
     return float(np.trapezoid(np.interp(knots, x, y), knots) / (high - low))
 
 
@@ -157,9 +164,9 @@ def _heights(curve: Points, single: Points) -> Floats:
     router, so its point joins the curve: nothing is claimed at costs below what a router really reaches."""
     found = []
     for x, y, costs, accuracies in zip(*curve, *single, strict=True):
-        low, high = np.nanmin(costs), np.nanmax(costs)
-        at = np.nanargmin(costs)
-        found.append(height(hull([*x, costs[at]], [*y, accuracies[at]]), low, high))
+        low, high = float(np.nanmin(costs)), float(np.nanmax(costs))
+        cheapest = costs <= low + abs(low) * 10.0**-DIGITS
+        found.append(height(hull([*x, *costs[cheapest]], [*y, *accuracies[cheapest]]), low, high))
     return np.array(found)
 
 
