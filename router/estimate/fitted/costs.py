@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.estimate.fitted.cost_levels import Levels, levels
-from router.estimate.fitted.familiarity import UNFAMILIAR
 from router.estimate.fitted.folds import Floats, Ints, clusters, group_folds, random_folds
 from router.estimate.fitted.heads import Heads, heads, splits
 from router.estimate.fitted.quantiles import PRIOR_ROWS, Band, band, weighted_quantile, widening
@@ -44,8 +43,6 @@ SIZES = [DIMENSIONS + NAMES.index(name) for name in ("log_characters", "log_word
 MEAN_ROWS = 5.0
 """What the ratio of mean to median of all targets weighs, in rows, against a target's own."""
 LEAST_SPREAD = 0.05
-GATES = (1.0, 0.5, 0.25, 0.125)
-"""What is known of costs does not reach as far as what is known of difficulty: powers below 1 part sooner with it."""
 ROUNDS = 8
 OUTER = (0.005, 0.995)
 """No prompt is taken to be farther from usual than these quantiles of the known ones."""
@@ -69,8 +66,6 @@ class Costs(NamedTuple):
     """[K, 2 (T + 2)]"""
     level: Floats
     """[T], mean log cost."""
-    gate: Floats
-    """[1]: the power of unfamiliarity that mixes the two."""
     reach: Floats
     """[2, 2]: least and most of what a target's head, and of what the spread's, may say."""
     to_mean: Floats
@@ -122,7 +117,7 @@ class Costs(NamedTuple):
         return found
 
     def _said(self, looks: Matrix, unfamiliarity: Floats) -> tuple[Floats, Floats]:
-        share = unfamiliarity[:, None] ** self.gate
+        share = unfamiliarity[:, None]
         both = _rows(looks, self.centre, self.gain) @ self.weights
         half = both.shape[1] // 2
         return share, _mix(both[:, :half], both[:, half:], share)
@@ -221,11 +216,9 @@ def _spread(residuals: Floats) -> Floats:
     return centred
 
 
-def _whole(centre: Matrix, gain: Matrix, costs_usd: Floats, costs: Levels, read: _Read, strange: list[Floats]) -> Costs:
+def _whole(centre: Matrix, gain: Matrix, costs_usd: Floats, costs: Levels, read: _Read, shares: list[Floats]) -> Costs:
     """The scales of means and intervals come from what the mixed heads said of rows left out."""
     reach = np.array([_reach(heads[0].said[0]) for heads in (read.costs, read.spread)])
-    gate = _gate(costs.away, read, strange)
-    shares = [share**gate for share in strange]
     said = [np.clip(_left_out(read.costs, side, share), *reach[0]) for side, share in enumerate(shares)]
     width = [np.exp(np.clip(_left_out(read.spread, side, share), *reach[1])) for side, share in enumerate(shares)]
     off = [costs.away - values for values in said]
@@ -235,20 +228,7 @@ def _whole(centre: Matrix, gain: Matrix, costs_usd: Floats, costs: Levels, read:
     work = np.exp(np.clip(read.work[0].said[0], *reach[0])).mean() if len(costs_usd) else 1.0
     parts = (read.costs, read.work, read.spread)
     weights = np.column_stack([part[side].weights for side in range(2) for part in parts]).astype(np.float32)
-    return Costs(
-        centre, gain, weights, costs.level, np.array([gate]), reach, to_mean, *found, wider, np.array([np.log(work)])
-    )
-
-
-def _gate(away: Floats, read: _Read, strange: list[Floats]) -> float:
-    """The power of unfamiliarity that foretells costs best, over what is like the data and what is not."""
-
-    def loss(gate: float) -> float:
-        sides = [_left_out(read.costs, side, share**gate) for side, share in enumerate(strange)]
-        squares = [np.nansum((away - said) ** 2) for said in sides]
-        return float((1 - UNFAMILIAR) * squares[0] + UNFAMILIAR * squares[1])
-
-    return min(GATES, key=loss)
+    return Costs(centre, gain, weights, costs.level, reach, to_mean, *found, wider, np.array([np.log(work)]))
 
 
 def _wider(off: list[Floats], width: list[Floats], shares: list[Floats], found: Band, read: _Read) -> Floats:

@@ -10,23 +10,37 @@ from router.estimate.fitted.folds import Floats, Ints
 PENALTIES = (30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 
 
+class Split(NamedTuple):
+    """Rows without those of a fold: their mean [K], and the eigenvalues and eigenvectors of their scatter about it.
+
+    About the mean of all rows, what remains would mirror what was left out, and give it away.
+    """
+
+    mean: Floats
+    values: Floats
+    vectors: Floats
+
+
 class Splits(NamedTuple):
-    """A matrix [n, K], and the eigenvalues and eigenvectors of it without each fold, and last of all of it."""
+    """A matrix [n, K]; it without each fold; and all of it."""
 
     z: Floats
     folds: Ints
-    solved: tuple[tuple[Floats, Floats], ...]
+    without: tuple[Split, ...]
+    whole: Split
 
 
 def splits(z: Floats, folds: Ints) -> Splits:
-    gram = z.T @ z
+    gram, total = z.T @ z, z.sum(0)
     parts = [z[folds == fold] for fold in range(folds.max() + 1)]
-    return Splits(z, folds, (*(_decomposed(gram - part.T @ part) for part in parts), _decomposed(gram)))
+    without = [_split(gram - part.T @ part, total - part.sum(0), len(z) - len(part)) for part in parts]
+    return Splits(z, folds, tuple(without), _split(gram, total, len(z)))
 
 
-def _decomposed(gram: Floats) -> tuple[Floats, Floats]:
-    values, vectors = np.linalg.eigh(gram)
-    return np.maximum(values, 0), vectors
+def _split(gram: Floats, total: Floats, rows: int) -> Split:
+    mean = total / max(rows, 1)
+    values, vectors = np.linalg.eigh(gram - np.outer(total, mean))
+    return Split(mean, np.maximum(values, 0), vectors)
 
 
 class Heads(NamedTuple):
@@ -39,30 +53,32 @@ class Heads(NamedTuple):
 def heads(pair: tuple[Splits, Splits], outputs: Floats, seen: NDArray[np.bool_], judge: int, trust: float) -> Heads:
     """Of `outputs` [n, H] without gaps, where `seen` [n, H]. `pair`: one matrix, split at random and by whole groups;
     `judge`: by which of the two the heads are chosen and shrunk. `trust`, from 0 to 1, shrinks them further."""
-    tries = [_unseen(side, outputs) for side in pair]
-    side, tried = pair[judge], tries[judge]
+    tries = [unseen(side, outputs) for side in pair]
+    side, (usual, tried) = pair[judge], tries[judge]
+    truth = outputs - usual
     importance = seen / np.maximum((seen * outputs**2).mean(0), 1e-9)
     weights = importance * _by_fold(side.folds)[:, None]
-    best = int(np.argmin([float((weights * (outputs - said) ** 2).sum()) for said in tried]))
-    mixing = trust * _mixing(tried[best], outputs, importance, side.folds)
-    whole = _solution(side.z.T @ outputs, *side.solved[-1], PENALTIES[best]) @ mixing
-    return Heads(whole, (tries[0][best] @ mixing, tries[1][best] @ mixing))
+    best = int(np.argmin([float((weights * (truth - said) ** 2).sum()) for said in tried]))
+    mixing = trust * _mixing(tried[best], truth, importance, side.folds)
+    slope = (side.z - side.whole.mean).T @ outputs
+    said = [usual + tried[best] @ mixing for usual, tried in tries]
+    return Heads(_solution(slope, side.whole, PENALTIES[best]) @ mixing, (said[0], said[1]))
 
 
-def _unseen(side: Splits, outputs: Floats) -> Floats:
-    """[penalties, n, H]"""
-    slope = side.z.T @ outputs
-    unseen = np.zeros((len(PENALTIES), *outputs.shape))
-    for fold, (values, vectors) in enumerate(side.solved[:-1]):
+def unseen(side: Splits, outputs: Floats) -> tuple[Floats, Floats]:
+    """Of rows left out: the mean of the others [n, H], and what the heads add to it, [penalties, n, H]."""
+    usual, added = np.zeros_like(outputs), np.zeros((len(PENALTIES), *outputs.shape))
+    for fold, split in enumerate(side.without):
         left = side.folds == fold
-        rest = slope - side.z[left].T @ outputs[left]
+        usual[left] = outputs[~left].sum(0) / max(np.count_nonzero(~left), 1)
+        slope = (side.z[~left] - split.mean).T @ outputs[~left]
         for place, penalty in enumerate(PENALTIES):
-            unseen[place, left] = side.z[left] @ _solution(rest, values, vectors, penalty)
-    return unseen
+            added[place, left] = (side.z[left] - split.mean) @ _solution(slope, split, penalty)
+    return usual, added
 
 
-def _solution(slope: Floats, values: Floats, vectors: Floats, penalty: float) -> Floats:
-    found: Floats = vectors @ ((vectors.T @ slope) / (values[:, None] + penalty))
+def _solution(slope: Floats, split: Split, penalty: float) -> Floats:
+    found: Floats = split.vectors @ ((split.vectors.T @ slope) / (split.values[:, None] + penalty))
     return found
 
 
