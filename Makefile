@@ -13,7 +13,7 @@ OURSELVES := $(INSTALL) --no-build-isolation --config-settings editable_mode=com
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command 'make lock'
 
-.PHONY: help serve test demo check bench lock invariant litellm-test node-test clean
+.PHONY: help serve test demo check bench priors lock invariant litellm-test node-test clean
 
 help: ## print these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -46,6 +46,9 @@ check: .venv/.dev ## format, lint, types, imports, size limits
 
 bench: .venv/.dev ## measure CPU per request, side by side with other gateways
 	@$(BIN)/python -m bench.gateway $(ARGS)
+
+priors: .venv/.dev ## fit what estimates begin with anew; ARGS="--data DIR" is the folder of the public outcomes
+	$(BIN)/python -m router.priors.build --data $${LOWPASS_DATA:-../shared/data} $(ARGS)
 
 lock: .venv/.lock ## resolve requirements/ anew; ARGS=--upgrade takes newer releases
 	$(LOCK) $(ARGS) requirements/lock.in -o requirements/lock.txt

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from router.features.embedding import DIMENSIONS
 from router.features.features import NAMES
-from router.features.look import looks
 from router.priors.ability import ABILITIES, BENCHMARKS, FACTS
-from router.priors.fitting import cards, difficulty, directions, facts, sets, strangeness, tasks, variances
-from router.priors.marks import SIZE, marks
+from router.priors.fitting import cards, difficulty, directions, facts, labelled, sets, strangeness, tasks, variances
+from router.priors.marks import SIZE
 from router.priors.phrases import phrases
 from router.priors.priors import (
     DIFFICULTY,
@@ -22,21 +21,14 @@ from router.priors.priors import (
     LOGIT,
     SHARE,
     SHARES,
-    SURE,
     TASKS,
     TRAITS,
-    Single,
     Vector,
 )
 
 SEED = 0
 RIDGES = (300.0, 1_000.0, 3_000.0, 10_000.0)
 """Of difficulty, in prompts' worth of evidence: that which does best on a set that is left out."""
-_TASK_RIDGE = 100.0
-_MARKED = 10.0
-"""A mark counts as so many spreads of a number of a look: one word says more than any of them."""
-_PHRASE_WEIGHT = 4.0
-"""A phrase counts as so many public prompts of its task: they are few, and stand for all requests of their kind."""
 _LEAST_SPREAD = 0.02
 """Numbers of a look that hardly vary in the sets are not blown up by more than one over this."""
 _NOT_SAID = ("turns", "max_output", "position")
@@ -72,7 +64,9 @@ def fit(folder: Path) -> tuple[Arrays, Metrics, Metrics]:
     expected = difficulty.expect(together.scaled, together.outcomes, found)
     columns = [found.weights[:, None], directions.work(together.scaled, together.outcomes)[:, None]]
     columns.append(directions.interactions(together.scaled, together.outcomes, expected, hard))
-    task_weights, task_offset = _tasks(together, metrics)
+    task_weights, task_offset, metrics["tasks"] = labelled.fit(
+        together.scaled, together.outcomes, lambda seen: (seen - together.centre) * together.scale, SEED
+    )
     space = strangeness.space(together.scaled, _even(together.outcomes.part), np.random.default_rng(SEED))
     arrays["projection"] = np.hstack([*columns, task_weights[:-SIZE], space.axes])
     arrays["marks"] = task_weights[-SIZE:]
@@ -142,58 +136,6 @@ def _level(together: Fitted, found: difficulty.Fit) -> float:
 
 def _base(known: Mapping[str, facts.Known], model: str) -> bool:
     return model not in known or known[model].base
-
-
-def _design(scaled: Vector, marked: Single) -> Vector:
-    return np.hstack([scaled, _MARKED * marked])
-
-
-def _tasks(together: Fitted, metrics: Metrics) -> tuple[Vector, Vector]:
-    """Weights [L + M, 12] and offsets [12], for standardised looks and marks."""
-    found = phrases(SEED)
-    scaled = (looks([phrase.text for phrase in found]) - together.centre) * together.scale
-    own = Labelled(
-        _design(scaled, np.stack([marks(phrase.text) for phrase in found])),
-        np.array([TASKS.index(phrase.task) for phrase in found]),
-        np.array([phrase.held_out for phrase in found]),
-    )
-    label = np.array([TASKS.index(task) for task in KNOWN])[together.outcomes.task]
-    public = Labelled(_design(together.scaled, together.outcomes.marks), label, np.arange(len(label)) % 5 == 0)
-    weights, offset = _task_fit(public.kept(), own.kept())
-    metrics["tasks"] = {
-        "held_out_asks_and_texts": _told(own, weights, offset),
-        "held_out_public_prompts": _told(public, weights, offset),
-    }
-    weights, offset = _task_fit(public, own)
-    weights[-SIZE:] *= _MARKED
-    return weights, offset
-
-
-class Labelled(NamedTuple):
-    """Texts whose task is known: design [n, L + M], task [n] in the order of `TASKS`, which are held out [n]."""
-
-    design: Vector
-    task: tasks.Labels
-    held_out: NDArray[np.bool_]
-
-    def kept(self) -> "Labelled":
-        kept = ~self.held_out
-        return Labelled(self.design[kept], self.task[kept], self.held_out[kept])
-
-
-def _task_fit(public: Labelled, own: Labelled) -> tuple[Vector, Vector]:
-    weight = np.concatenate([tasks.balanced(public.task), _PHRASE_WEIGHT * tasks.balanced(own.task)])
-    label = np.concatenate([public.task, own.task])
-    return tasks.fit(np.concatenate([public.design, own.design]), label, weight, len(TASKS), _TASK_RIDGE)
-
-
-def _told(rows: Labelled, weights: Vector, offset: Vector) -> Metrics:
-    logits, truth = rows.design[rows.held_out] @ weights + offset, rows.task[rows.held_out]
-    sure = tasks.softmax(logits).max(axis=1) >= SURE
-    right = logits.argmax(axis=1) == truth
-    each = {TASKS[at].value: round(share, 3) for at, share in tasks.accuracy(logits, truth).items()}
-    told = {"all": right.mean(), "named": sure.mean(), "right_where_named": right[sure].mean()}
-    return {name: round(float(share), 3) for name, share in told.items()} | each
 
 
 def _strange(together: Fitted, folder: Path, metrics: Metrics) -> Vector:
