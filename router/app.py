@@ -17,6 +17,7 @@ from router.api import budgets, dashboard, decisions, feedback, health, models, 
 from router.api.auth import Keyring
 from router.api.disconnect import Visits
 from router.api.hot import HotRoutes
+from router.api.internal import asking
 from router.api.rest import rest
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget
@@ -33,7 +34,6 @@ from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.errors import ConfigError
 from router.estimate.beliefs import Beliefs
-from router.judging import Judges
 from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
 from router.ledger.instance import instance_secret
@@ -41,7 +41,7 @@ from router.ledger.journal import SqliteJournal
 from router.ledger.keys import callers, every
 from router.ledger.ledger import Ledger, ledger_at
 from router.ledger.write import recover, renew
-from router.pipeline import Pipeline
+from router.pipeline import JUDGED, Pipeline
 from router.priors import priors
 from router.report.budgets import budgets as pots
 from router.report.report import Report
@@ -52,6 +52,8 @@ from router.stores import Stores, learned_from
 from router.types.call import Adapter, Transport
 from router.types.clock import now_ms
 from router.types.journal import LedgerUnavailable
+from router.types.request import Caller, Request
+from router.types.served import Served
 from router.types.store import StoreUnavailable
 from router.types.target import Wire
 from router.workers import Crew
@@ -118,10 +120,9 @@ class Gateway:
         self._webhooks = Webhooks(self._door)
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._door.withheld)
         self._alerts.adopt(config.budgets)
-        judges = Judges()
         verifiers = Verifiers(self._door, self._telemetry.verdict)
         self._aftermath = Aftermath(
-            self._ledger, self._journal, Beliefs(priors.load()), verifiers, self._telemetry, judges.ask
+            self._ledger, self._journal, Beliefs(priors.load()), verifiers, self._telemetry, asking(self._judged)
         )
         books = Books(
             self._journal,
@@ -132,7 +133,7 @@ class Gateway:
             self._breaker,
             self._aftermath,
         )
-        self._pipeline = judges.pipeline = Pipeline(
+        self._pipeline = Pipeline(
             config,
             books,
             Sources(self._stores.sessions, self._reader, instance_secret(self._ledger), opinions),
@@ -160,6 +161,9 @@ class Gateway:
         await asyncio.to_thread(reading.warm)
         if self._pipeline.rules.screen.deep:
             await self._reader.warm()
+
+    async def _judged(self, request: Request, caller: Caller) -> Served:
+        return await self._pipeline.serve(request, caller, internal=JUDGED)
 
     def _declared(self) -> Sequence[Budget]:
         return self._config().budgets

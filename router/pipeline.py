@@ -6,6 +6,8 @@ from contextlib import suppress
 from functools import partial
 from random import random
 
+from msgspec import structs
+
 from router.aftermath import Heard
 from router.choose import Rules, binding, check, choose, downgrade, index, named
 from router.config.config import Config
@@ -41,6 +43,9 @@ from router.types.store import StoreUnavailable
 from router.types.usage import Usage
 from router.usage_json import usage_json
 
+JUDGED = "judge"
+"""What a judge's requests are called in place of their route."""
+
 
 class Pipeline:
     """Steps 1, 2 and 8 are the HTTP edge's (`router.api`). `adopt` swaps the whole policy between two requests."""
@@ -66,12 +71,19 @@ class Pipeline:
         await self._books.durable()
         return decision
 
-    async def serve(self, request: Request, caller: Caller, translation: Translation | None = None) -> Served:
-        """Raises `ClientError`, with the answer for the client, when no target gives one."""
-        rules, settlement = self.rules, Settlement(self._books, request, caller)
+    async def serve(
+        self, request: Request, caller: Caller, translation: Translation | None = None, internal: str = ""
+    ) -> Served:
+        """Raises `ClientError`, with the answer for the client, when no target gives one.
+
+        `internal`: what a request that no client sent is called in place of its route. Nobody looks at its answer, and
+        it is no part of what its session repeats.
+        """
+        rules, settlement = self.rules, Settlement(self._books, request, caller, internal)
         children = await self._children(rules, request, caller)
         decision, gate, plan = await self._pay(rules, request, caller, settlement, children)
-        heard = settlement.heard = Heard(decision, rules.routes[plan.route][0], caller)
+        route, _ = rules.routes[request.model if internal else plan.route]
+        heard = settlement.heard = Heard(decision, route, caller)
         verify = self._books.aftermath.verify(heard.route, gate.guard)
         errand = Errand(request, plan, gate, settlement.purse, _deadline(decision.stakes), verify)
         answer = await self._dispatch(errand, settlement)
@@ -111,9 +123,11 @@ class Pipeline:
         """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
         screened = await self._screen(rules, request, caller)
         decision, gate = self._choose(rules, request, caller, screened)
-        looped = self._books.breaker.check(request, caller, now_ms())
+        looped = None if settlement.internal else self._books.breaker.check(request, caller, now_ms())
         if looped is not None:
             raise await self._turn_away(settlement, decision, loop_detected(looped))
+        if settlement.internal:
+            decision = structs.replace(decision, plan=structs.replace(decision.plan, route=settlement.internal))
         tried = {decision.plan.route}
         while True:
             if not decision.plan.steps:

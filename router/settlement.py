@@ -64,7 +64,8 @@ class Books:
 class Settlement:
     """The open account of one request."""
 
-    def __init__(self, books: Books, request: Request, caller: Caller) -> None:
+    def __init__(self, books: Books, request: Request, caller: Caller, internal: str = "") -> None:
+        self.internal = internal
         self._books, self._request, self._caller = books, request, caller
         self._started, self._open, self._born = clock_ms(), True, False
         self._route, self._bound = "", _UNBOUND
@@ -161,7 +162,8 @@ class Settlement:
                 given = next((one for one in reversed(purse.attempts) if one.outcome == "ok"), None)
                 answered = "" if given is None or given.passed_over else given.target.id
                 books.recall.note(session_key(self._caller.id, session), answered, cost, now_ms())
-            books.breaker.settled(self._request, self._caller, cost=cost, sent=sent, answer=self.answer)
+            if not self.internal:
+                books.breaker.settled(self._request, self._caller, cost=cost, sent=sent, answer=self.answer)
             if overrun:
                 books.learned.overrun(purse.attempts[-1].target.id)
                 books.telemetry.overruns += 1

@@ -17,7 +17,8 @@ def asking(serve: Callable[[Request, Caller], Awaitable[Served]]) -> Ask:
 
     async def ask(body: bytes, caller: Caller, limits: Limits) -> bytes:
         request = parse(Endpoint.CHAT, new_id(), body, ())
-        served = await serve(structs.replace(request, limits=limits), caller)
+        # A key that is bound to routes may name none of the targets, so no judge either; one bound to targets only those.
+        served = await serve(structs.replace(request, limits=limits), structs.replace(caller, routes=frozenset()))
         return msgspec.json.encode(served.body)
 
     return ask

@@ -14,6 +14,7 @@ import msgspec
 from adapters.anthropic import AnthropicAdapter
 from adapters.openai_compatible import OpenAICompatible
 from router.aftermath import Aftermath
+from router.api.internal import asking
 from router.api.parse import parse
 from router.api.responses import ResponsesStream
 from router.budget.alerts import Alerts
@@ -30,7 +31,6 @@ from router.dispatch.webhook import Webhooks
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.beliefs import Beliefs
 from router.estimate.learn import Learned
-from router.judging import Judges
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import ledger_at
 from router.ledger.write import LEASE_MS
@@ -42,8 +42,9 @@ from router.telemetry import Telemetry
 from router.types.call import Adapter, UpstreamRequest
 from router.types.clock import now_ms
 from router.types.ids import new_id
-from router.types.request import Caller, Endpoint
+from router.types.request import Caller, Endpoint, Request
 from router.types.secret import Secret
+from router.types.served import Served
 from router.types.target import Timeouts, Wire
 from tests.invariant.oracle import Asked, Judge, Rulebook
 from tests.invariant.planner import Planner
@@ -97,19 +98,20 @@ class Play:
         self.alerts = Alerts(universe.budgets, _claimed(set()), self.webhooks.post, self.door.withheld)
         config = world.configs[0]
         breaker = Breaker(config.loops, now_ms, universe.journal)
-        telemetry, judges = Telemetry(), Judges()
+        telemetry = Telemetry()
         verifiers = Verifiers(self.door, telemetry.verdict)
         aftermath = Aftermath(
-            universe.ledger, universe.journal, Beliefs(priors.load()), verifiers, telemetry, judges.ask
+            universe.ledger, universe.journal, Beliefs(priors.load()), verifiers, telemetry, asking(self._asked)
         )
         touch = self.alerts.touch
         books = Books(universe.journal, universe.budgets, Learned(), telemetry, touch, breaker, aftermath)
         dispatcher = Dispatcher(_ADAPTERS, self.door, self.health)
-        self.pipeline = judges.pipeline = Planner(
-            world, universe.outcomes, config, books, universe.sources, dispatcher, self.health
-        )
+        self.pipeline = Planner(world, universe.outcomes, config, books, universe.sources, dispatcher, self.health)
         self._tainted: dict[tuple[str, str], tuple[frozenset[str], frozenset[str]]] = {}
         self._adopt(config)
+
+    async def _asked(self, request: Request, caller: Caller) -> Served:
+        return await self.pipeline.serve(request, caller)
 
     async def through(self, runs: int) -> None:
         """The policy changes while requests of the first are under way."""
