@@ -54,7 +54,7 @@ def widening(residuals: Floats, found: Band, width: Floats, grown: Floats, folds
     strange = np.median((np.hypot(half, WIDE) / (half * grown))[known]) * NORMAL
     share = doubt * weight.sum() / len(np.unique(folds)) / len(NORMAL)
     values = np.append(score[known], strange)
-    return weighted_quantile(values, np.append(weight, np.full(len(NORMAL), share)), COVERAGE)
+    return max(weighted_quantile(values, np.append(weight, np.full(len(NORMAL), share)), COVERAGE), NARROWEST)
 
 
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:

@@ -57,7 +57,7 @@ def test_the_mean_is_the_bill_and_not_the_usual_cost_where_a_few_answers_run_awa
 
 
 def test_what_is_left_out_of_a_fold_does_not_show_in_what_is_said_of_it() -> None:
-    """All is measured from the mean of all rows, so a large group's own level shifts the others': that must not tell."""
+    """All is measured from the mean of all rows, so a large group shifts the others: that must not tell of it."""
     rows = looks(120).astype(float)
     groups = np.repeat([0, 1, 2], [80, 20, 20]).astype(np.intp)
     rows += np.where(groups == 0, 1.0, 0.0)[:, None]
@@ -66,7 +66,8 @@ def test_what_is_left_out_of_a_fold_does_not_show_in_what_is_said_of_it() -> Non
     def said(level: float) -> Floats:
         outputs = rows[:, :1] + np.where(groups == 0, level, 0.0)[:, None]
         usual, added = unseen(sides, outputs - outputs.mean(0))
-        return (usual + added + outputs.mean(0))[:, groups == 0]
+        found: Floats = (usual + added + outputs.mean(0))[:, groups == 0]
+        return found
 
     np.testing.assert_allclose(said(0.0), said(50.0), atol=1e-6)
 
@@ -122,6 +123,13 @@ def test_free_answers_count_in_the_mean_and_break_nothing() -> None:
     assert np.isfinite(np.array(said)).all()
     assert said.mean[:, 0].max() < 1e-6
     assert said.mean[:, 2].sum() == pytest.approx(costs[:, 2].sum(), rel=0.1)
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.2])
+def test_what_always_costs_the_same_will(cost: float) -> None:
+    said = predict(fit(looks(100), np.full((100, 2), cost)), looks(5, seed=3))
+    assert said.mean == pytest.approx(np.full((5, 2), cost), abs=1e-9)
+    assert said.p90 == pytest.approx(np.full((5, 2), cost), rel=0.01, abs=1e-9)
 
 
 def test_one_absurd_cost_spoils_no_other_target() -> None:
