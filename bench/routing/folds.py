@@ -35,23 +35,33 @@ def kfold(data: Data, seed: int, labels: int | None = None) -> list[Fold]:
 
 
 def held_out(data: Data, seed: int, labels: int | None = None) -> list[Fold]:
-    """A fold a benchmark, or a category where there is one benchmark; `labels` bounds what is learned from."""
+    """A fold a benchmark, or a category where there is one benchmark, or of two models a fifth of its categories, since a
+    share of calls means little within one. `labels` bounds what is learned from."""
     groups = data.benchmarks if distinct(data.benchmarks) > 1 else data.categories
     if distinct(groups) < 2:
         wrong(data.name, "has one benchmark and no categories, so none can be left out", "use --protocol kfold")
     rng, every = np.random.default_rng(seed), np.arange(len(groups))
-    folds = []
-    for name in sorted(set(groups)):
-        train = every[groups != name]
+    names, folds = sorted(set(groups)), []
+    parts = np.array_split(rng.permutation(names), FOLDS) if _many(data) else [[name] for name in names]
+    for part in parts:
+        out = np.isin(groups.astype(str), [str(name) for name in part])
+        train = every[~out]
         if labels is not None and labels < len(train):
             train = np.sort(rng.choice(train, labels, replace=False))
-        folds.append(Fold(str(name) or "without a label", train, every[groups == name]))
+        folds.append(Fold(", ".join(map(str, part)) or "without a label", train, every[out]))
     return folds
 
 
 def grouping(data: Data) -> str:
     """What `held_out` leaves out."""
-    return "benchmark" if distinct(data.benchmarks) > 1 else "category"
+    if distinct(data.benchmarks) > 1:
+        return "one benchmark"
+    return "a fifth of the categories" if _many(data) else "one category"
+
+
+def _many(data: Data) -> bool:
+    """Two models, and enough categories of one benchmark."""
+    return len(data.targets) == 2 and distinct(data.benchmarks) == 1 and distinct(data.categories) >= 2 * FOLDS
 
 
 def distinct(labels: NDArray[np.object_]) -> int:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.routing.metrics import Floats, once
+from bench.routing.metrics import Floats, Ints, once
 
 
 class Gain(NamedTuple):
@@ -26,6 +26,19 @@ def gain(merit: Floats, weak: Floats, strong: Floats, weights: Floats | None = N
     drawn = given[:, order]
     with np.errstate(invalid="ignore", divide="ignore"):
         return Gain(*(_share(drawn * each)[:, [0, *(last + 1)]] for each in (np.ones(len(order)), added)))
+
+
+def within(merit: Floats, fold: Ints) -> Floats:
+    """Merit as its rank among the prompts of its own fold, 0 to 1: each fold gets the same share of strong calls.
+    A fold that was left out as a whole was predicted by a fit that lacked just its prompts, so levels of folds don't
+    compare: the more the strong one adds there, the less the others say it does."""
+    found = np.empty(len(merit))
+    for number in set(fold.tolist()):
+        own = merit[fold == number]
+        ordered = np.sort(own)
+        below, upto = np.searchsorted(ordered, own, "left"), np.searchsorted(ordered, own, "right")
+        found[fold == number] = (below + upto) / (2 * len(own))
+    return found
 
 
 def _share(parts: Floats) -> Floats:

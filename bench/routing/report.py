@@ -75,7 +75,7 @@ WORST = 12
 def render(report: Report) -> str:
     goals = [one for one in report.figures if one.passed is not None]
     labels = f", {report.labels:,} labels" if report.labels is not None else ""
-    left_out = f" (a fold leaves out one {report.left_out})" if report.left_out else ""
+    left_out = f" (a fold leaves out {report.left_out})" if report.left_out else ""
     head = (
         f"{report.set}: {report.protocol}{left_out}{labels}, seed {report.seed}, {report.scored:,} of"
         f" {report.prompts:,} prompts scored, {len(report.targets)} targets, {report.resamples} resamples,"
@@ -121,7 +121,12 @@ def _folds(folds: Sequence[FoldReport]) -> str:
     names = list(dict.fromkeys((one.name, one.at) for fold in folds for one in fold.figures))
     ranked = sorted(folds, key=_worst, reverse=True)[:WORST]
     rows = [
-        (fold.name, f"{fold.prompts}", *map(_bare, fold.figures), "clearly" if fold.harmed else "")
+        (
+            fold.name if len(fold.name) <= 40 else f"{fold.name[:39]}…",
+            f"{fold.prompts}",
+            *map(_bare, fold.figures),
+            "clearly" if fold.harmed else "",
+        )
         for fold in ranked
         if fold.figures
     ]

@@ -67,7 +67,7 @@ def _folded(data: Data, options: Options, fit: Fit) -> Report:
     with _progress(f"{data.name}, {options.protocol}", len(folds)) as advance:
         tested = carry_out(data, folds, fit, advance)
     goals = {} if data.sparse else GOALS[options.protocol]
-    score = Score(tested, goals, data.priced, data.measured, options.resamples, options.seed)
+    score = Score(tested, goals, data, out, options.resamples, options.seed)
     figures = list(score.figures())
     if data.priced and not data.sparse:
         figures.append(with_verifier(tested, data.targets, options.seed))

@@ -7,6 +7,7 @@ import numpy as np
 
 from bench.routing import calibration, metrics, pairs
 from bench.routing.bootstrap import draw
+from bench.routing.data import Data
 from bench.routing.figures import Figure, Goal, figure, measured
 from bench.routing.metrics import Floats, Ints, Truth
 from bench.routing.predicted import PRICES, Said, Tested
@@ -22,11 +23,12 @@ ROOM = 0.3
 class Score:
     """All figures of one run, under the same resamples, so that differences are paired."""
 
-    def __init__(self, tested: Tested, goals: Goals, priced: bool, measured: bool, resamples: int, seed: int) -> None:
+    def __init__(self, tested: Tested, goals: Goals, data: Data, apart: bool, resamples: int, seed: int) -> None:
+        """`apart`: folds are of different kinds, not drawn at random."""
         n = len(tested.prompts)
         self._weights = np.concatenate([metrics.once(n), draw(n, resamples, seed)])
-        self._tested, self._priced = tested, priced
-        self._goals = goals if measured else {key: goal for key, goal in goals.items() if key[0] != "cost_ratio"}
+        self._tested, self._priced, self._apart = tested, data.priced, apart
+        self._goals = goals if data.measured else {key: goal for key, goal in goals.items() if key[0] != "cost_ratio"}
 
     def figures(self) -> Iterator[Figure]:
         yield from self._quality() if self._priced else self._accuracy()
@@ -106,6 +108,7 @@ class Score:
         weak, strong = np.argsort(np.nanmean(score, axis=0))
         for of, said in (("router", self._tested.router), ("label lookup", self._tested.lookup)):
             merit = said.p[:, strong] - said.p[:, weak]
+            merit = pairs.within(merit, self._tested.fold) if self._apart else merit
             curve = pairs.gain(merit, score[:, weak], score[:, strong], self._weights)
             yield self._figure("apgr", pairs.apgr(curve), of)
             yield self._figure("cpt50", pairs.cpt(curve, 0.5), of)

@@ -44,6 +44,13 @@ def test_one_share_after_the_other(seed: int) -> None:
     assert pairs.cpt(curve, 0.5).item() == pytest.approx(np.argmax(fine >= 0.5 - 1e-9) / 9_000, abs=2e-4)
 
 
+def test_ranks_within_folds_ignore_the_level_of_a_fold() -> None:
+    fold = np.array([0, 0, 0, 1, 1, 1])
+    merit = np.array([0.1, 0.3, 0.3, 5.1, 5.0, 5.2])
+    assert pairs.within(merit, fold) == pytest.approx([1 / 6, 4 / 6, 4 / 6, 3 / 6, 1 / 6, 5 / 6])
+    assert (pairs.within(np.array([1.0, 1, 2, 2]), np.array([0, 0, 1, 1])) == 0.5).all()
+
+
 def test_what_was_not_graded_does_not_count() -> None:
     curve = pairs.gain(np.array([9.0, 0, 3, 2, -1]), np.append(np.nan, WEAK), np.append(1, STRONG))
     assert pairs.apgr(curve).item() == pytest.approx(1.375)

@@ -88,7 +88,7 @@ def test_a_benchmark_is_left_out(tmp_path: Path) -> None:
     fits = Fits()
     report = run(written(tmp_path, prompts, rows), fits, protocol="leave-one-benchmark-out")
     assert [(fold.name, fold.prompts) for fold in report.folds] == [("plans", 80), ("sums", 80), ("tales", 80)]
-    assert report.left_out == "benchmark"
+    assert report.left_out == "one benchmark"
     assert list(fits.sizes()) == [160] * 3
     assert value(report, "aiq_norm") > 0.5
 
@@ -97,8 +97,20 @@ def test_where_there_is_one_benchmark_a_category_is_left_out(tmp_path: Path) -> 
     prompts, rows = columns(labels=("sums",))
     prompts["category"] = [("even", "odd")[i % 2] for i in range(240)]
     report = run(written(tmp_path, prompts, rows), protocol="leave-one-benchmark-out", labels=30)
-    assert (report.left_out, [fold.name for fold in report.folds]) == ("category", ["even", "odd"])
+    assert (report.left_out, [fold.name for fold in report.folds]) == ("one category", ["even", "odd"])
     assert "one category" in render(report)
+
+
+def test_of_two_models_whole_subjects_are_left_out_and_levels_of_folds_do_not_count(tmp_path: Path) -> None:
+    """A blind router is a random one. Were its folds ranked together, it would seem worse."""
+    prompts, rows = columns(600, labels=("exam",))
+    prompts["category"] = [f"subject {i % 10}" for i in range(600)]
+    folder, options = written(tmp_path, prompts, rows), {"protocol": "leave-one-benchmark-out"}
+    blind, reader = (run(folder, Fits(kind), targets=["cheap", "dear"], **options) for kind in (Blind, ByWord))
+    assert blind.left_out == "a fifth of the categories"
+    assert [fold.prompts for fold in blind.folds] == [120] * 5
+    assert value(blind, "apgr") == pytest.approx(0.5)
+    assert value(reader, "apgr") > 0.7
 
 
 def test_a_fold_that_is_worse_than_its_training_parts_pick_is_harmed(tmp_path: Path) -> None:
