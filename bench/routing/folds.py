@@ -35,8 +35,8 @@ def kfold(data: Data, seed: int, labels: int | None = None) -> list[Fold]:
 
 
 def held_out(data: Data, seed: int, labels: int | None = None) -> list[Fold]:
-    """A fold a benchmark, or a category where there is one benchmark, or of two models a fifth of its categories, since a
-    share of calls means little within one. `labels` bounds what is learned from."""
+    """A fold a benchmark; where there is one, a category, or of two models a fifth of the categories, since a share of
+    calls means little within one. `labels` bounds what is learned from."""
     groups = data.benchmarks if distinct(data.benchmarks) > 1 else data.categories
     if distinct(groups) < 2:
         wrong(data.name, "has one benchmark and no categories, so none can be left out", "use --protocol kfold")
