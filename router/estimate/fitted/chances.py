@@ -87,6 +87,8 @@ class _Held(NamedTuple):
 
     seen: Seen
     fold: Ints
+    strange: bool
+    """Folds are whole groups."""
 
 
 class _Case(NamedTuple):
@@ -109,16 +111,16 @@ class _Case(NamedTuple):
         found: list[NDArray[np.float32]] = []
         for number in np.unique(fold):
             rest, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-            seen = self.parts(rest).look_at(self.views.at(out))
+            seen = self.parts(rest if len(rest) else out).look_at(self.views.at(out))
             found = found or [np.zeros((len(fold), *values.shape[1:]), np.float32) for values in seen]
             for whole, values in zip(found, seen, strict=True):
                 whole[out] = values
         return Seen(*found)
 
-    def weighed(self, seen: Seen, rows: Ints | NDArray[np.bool_]) -> Weights:
+    def weighed(self, held: _Held, rows: Ints | NDArray[np.bool_]) -> Weights:
         """From what was said of these rows without them."""
-        guess, result = seen.guess[rows], self.outcomes
-        found = weights(guess, self.responses[rows], result.weight[rows])
+        guess, result = held.seen.guess[rows], self.outcomes
+        found = weights(guess, self.responses[rows], result.weight[rows], held.strange)
         apart = np.einsum("npk,pk->nk", guess[:, :, 1:], found[:, 1:]) @ self.axes.T
         return Weights(found, slopes(apart, result.apart[rows], result.seen[rows]))
 
@@ -128,10 +130,10 @@ def chances(looks: Matrix, score: Floats, labels: Ints, groups: Ints, same: Ints
     place = space(looks)
     case, groups = _case(views(place, looks), score, labels, groups, same)
     folds = _several(random_folds(same, FOLDS)), _several(group_folds(groups, FOLDS))
-    known, strange = (_Held(case.held_out(fold), fold) for fold in folds)
+    known, strange = (_Held(case.held_out(fold), fold, bool(at)) for at, fold in enumerate(folds))
     trust = familiarity(*(signs(held.seen.similar, held.seen.probability) for held in (known, strange)))
     every = np.arange(len(looks))
-    weighed = case.weighed(known.seen, every), case.weighed(strange.seen, every)
+    weighed = case.weighed(known, every), case.weighed(strange, every)
     nothing = Doubt.none(score.shape[1])
     rough = Chances(place, case.parts(every), case.outcomes.usual, case.axes, *weighed, trust, nothing)
     said = [_judged(rough, case, held, (known, strange)) for held in (known, strange)]
@@ -146,7 +148,7 @@ def _judged(whole: Chances, case: _Case, held: _Held, pair: tuple[_Held, _Held])
     for number in np.unique(held.fold):
         out = held.fold == number
         rest = ~out if not out.all() else out
-        weighed = [case.weighed(side.seen, rest) for side in pair]
+        weighed = [case.weighed(side, rest) for side in pair]
         said = whole._replace(familiar=weighed[0], strange=weighed[1]).mixed(held.seen.at(out))
         parts = parts or [np.zeros((len(out), *values.shape[1:])) for values in said]
         for all_rows, values in zip(parts, said, strict=True):

@@ -30,6 +30,9 @@ class _Terms(NamedTuple):
     unfamiliarity: float
 
 
+_NEVER = _Terms(np.inf, 0.0)
+
+
 class _Tried(NamedTuple):
     """Of each prompt held out [n]: gain that was predicted, gain that came, unfamiliarity."""
 
@@ -72,12 +75,14 @@ class Rules(NamedTuple):
         known, strange = (self._tried(trial, base, price) for trial in (self.known, self.strange))
         loss = (self.cost + price * (1 - self.score))[:, base]
         allowed = -HARM * np.nansum(loss)
-        steps = np.quantile(known.gain[known.gain > 0], np.linspace(0, 0.99, STEPS)) if (known.gain > 0).any() else []
-        ranges = np.quantile(known.unfamiliarity, SHARES) if len(known.gain) else []
+        if not (known.gain > 0).any():
+            return _NEVER
+        steps = np.quantile(known.gain[known.gain > 0], np.linspace(0, 0.99, STEPS))
+        ranges = np.quantile(known.unfamiliarity, SHARES)
         offers = [_Terms(float(gain) * 0.999, float(most)) for most in ranges for gain in steps]
         paid = {terms: _surely(known.came(terms)) for terms in offers if strange.came(terms).sum() >= allowed}
         best = max(paid, key=lambda terms: paid[terms], default=None)
-        return best if best and paid[best] > 0 else _Terms(np.inf, 0.0)
+        return best if best and paid[best] > 0 else _NEVER
 
     def _tried(self, trial: Trial, base: int, price: float) -> _Tried:
         best, gain = _best(trial, base, price)

@@ -14,9 +14,8 @@ COST_NOISE = 0.5
 """Variance of the log of one cost around its mean: thinking makes it a factor of two."""
 MOST_RATIO = 50.0
 """Costs farther off than that teach no more than at that distance."""
-DRIFT = 0.05**2
-SLOPE = 0.04**2
-"""Variances of the part that all targets share, and of each main direction."""
+SHARED, SLOPE = 0.02**2, 0.04**2
+"""Variances of each weight of the part that all targets share, and of a target's own along each main direction."""
 COST_DRIFT = 0.1
 
 
@@ -33,8 +32,8 @@ class Online:
 
     def __init__(self, targets: tuple[str, ...], known: Doubt) -> None:
         shape = (len(targets), DIRECTIONS + 1)
-        own, common = np.full(shape, SLOPE), np.full(shape[1], SLOPE)
-        own[:, 0], common[0] = known.strange, DRIFT
+        own, common = np.full(shape, SLOPE), np.full(shape[1], SHARED)
+        own[:, 0] = known.strange
         self._variance = common + own
         self._chance = Posterior(targets, Prior(common, own))
         self._cost = Posterior(targets, Prior(np.full(shape[1], COST_DRIFT), np.full(shape, COST_DRIFT)))

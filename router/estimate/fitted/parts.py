@@ -108,7 +108,7 @@ def _by_label(values: Matrix, share: Matrix, labels: Ints, number: int) -> Matri
     present = (count > 0).sum()
     excess = (count * means**2).sum(0) - present * within
     between = np.maximum(excess / share.sum(), 1e-4 * within + 1e-12)
-    kept = count / (count + within / between)
+    kept = count / np.maximum(count + within / between, 1e-6)
     shrunk: Matrix = (kept * means).astype(np.float32)
     return shrunk
 
