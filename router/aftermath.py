@@ -149,7 +149,7 @@ class Aftermath:
         self._judging.consider(judge, priority, make)
 
     def _watch(self, outcome: Outcome) -> Alarm | None:
-        if outcome.target not in self._drift.targets:
+        if outcome.expected is None or outcome.target not in self._drift.targets:
             return None
         at = self._drift.targets.index(outcome.target)
         return self._drift.scored(at, outcome.expected, outcome.score, outcome.given_ms)

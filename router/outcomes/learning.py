@@ -200,18 +200,19 @@ class Learning:
 def outcomes(row: Logged) -> Iterator[Outcome]:
     """What is learned of a row: the earlier score that it replaces is taken back, and its own counts. Nothing where
     nobody looked at the request. Raises ValueError for a row that can't be read."""
-    if not row.traits or row.expected is None:
+    if not row.traits:
         return
     traits = b64decode(row.traits, validate=True)
     was_ms = row.given_ms if row.was_ms is None else row.was_ms
-    for score, weight, at_ms in ((row.was_score, -row.was_weight, was_ms), (row.score, row.weight, row.given_ms)):
+    for said, weight, at_ms in ((row.was_score, -row.was_weight, was_ms), (row.score, row.weight, row.given_ms)):
+        # Nothing wrong was seen, so nothing changes: only that it was not wrong is known of one more answer.
+        score = said if row.decides or said is None or said < PASSED else row.expected
         if score is not None and weight != 0:
             yield Outcome(
                 request_id=row.request_id,
                 target=row.target,
                 source=row.source,
-                # Nothing wrong was seen, so nothing changes: only that it was not wrong is known of one more answer.
-                score=score if row.decides or score < PASSED else row.expected,
+                score=score,
                 task=Task(row.task),
                 traits=traits,
                 expected=row.expected,

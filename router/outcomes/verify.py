@@ -153,11 +153,11 @@ async def _outside(verifier: Verifier, asked: Asked, answer: Answer, ports: Port
         body = {name: msgspec.json.decode(raw) for name, raw in (asked.request.chat or asked.request.body).items()}
         return await ports.pool.call(_work(verifier), answer, body)
     if isinstance(verifier, JsonSchema | ToolCallValid):
-        return await _hold(verifier.claims(asked.request, answer), ports.pool)
+        return await _valid(verifier.claims(asked.request, answer), ports.pool)
     return _check(verifier, asked.request, answer)
 
 
-async def _hold(claims: tuple[Claim, ...] | float | None, pool: Pool) -> float | None:
+async def _valid(claims: tuple[Claim, ...] | float | None, pool: Pool) -> float | None:
     if not isinstance(claims, tuple):
         return claims
     return await pool.call(_SCHEMAS, claims) if claims else 1.0

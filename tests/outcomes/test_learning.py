@@ -157,7 +157,8 @@ def test_sources_that_contradict_each_other_both_count(ledger: Ledger) -> None:
     ("said", "learned"),
     [
         (saying(1.0, about=log.About(task="maths")), None),
-        (saying(1.0, about=log.About.quantised("maths", 0.4, b"\1", {"other": 0.5})), None),
+        (saying(1.0, about=log.About.quantised("maths", 0.4, b"\1", {"other": 0.5})), 1.0),
+        (saying(1.0, decides=False, about=log.About.quantised("maths", 0.4, b"\1", {})), None),
         (saying(1.0, about=log.About(task="maths", traits="?", expected={"t": 0.5})), None),
         (saying(1.0, about=log.About.quantised("nonsense", 0.4, b"\1", {"t": 0.5})), None),
         (saying(1.0, target="stranger", about=log.About.quantised("maths", 0.4, b"\1", {"stranger": 0.5})), None),
