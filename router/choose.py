@@ -15,6 +15,7 @@ from router.decide.plan import plan, weighed_plan, weighs
 from router.decide.recall import NEW, Progress
 from router.decide.situation import Situation
 from router.decide.strategies import Pinned
+from router.dispatch.vote import always_the_same
 from router.errors import ClientError
 from router.estimate.estimate import estimate, per_choice
 from router.estimate.forecast import Forecaster
@@ -89,6 +90,7 @@ def choose(
                 draw=draw,
                 last=progress.target,
                 verified=bool(route.verifiers),
+                samples_differ=request.choices == 1 and not always_the_same(request),
                 stream=request.stream,
                 spent=progress.spent,
                 calls=progress.calls,

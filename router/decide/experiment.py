@@ -6,12 +6,11 @@ Source: boundary-guided routing (arXiv 2602.21227): both ends of what routing ca
 from typing import Annotated
 
 import numpy as np
+from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.situation import Ranked, Situation
-
-_BARRED = ("over_cost", "too_slow")
-"""Not even for an experiment."""
+from router.decide.weigh import BELOW_FLOOR, excluded
 
 
 class Exploration(BaseModel):
@@ -27,10 +26,12 @@ NO_EXPLORATION = Exploration()
 def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> tuple[Ranked, str, float]:
     """What is tried, which end it is for ("cheapest", "best" or ""), and how likely this first target was.
 
-    `draw`: uniform in [0, 1), apart from the strategy's own.
+    `draw`: uniform in [0, 1). What is over the cap, too slow or unknown is not even for an experiment.
     """
-    allowed = np.array([one.why not in _BARRED for one in ranked.weighed])
-    if share <= 0 or not allowed.any():
+    if share <= 0:
+        return ranked, "", 1.0
+    allowed = excluded(situation, 0.0) <= BELOW_FLOOR
+    if not allowed.any():
         return ranked, "", 1.0
     cheapest = int(np.where(allowed, situation.forecast.cost, np.inf).argmin())
     best = int(np.where(allowed, situation.forecast.p, -np.inf).argmax())
@@ -38,6 +39,13 @@ def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> 
     arm = "cheapest" if draw < share / 2 else "best" if draw < share else ""
     first = ends[arm] if arm else ranked.order[0]
     likely = sum(share / 2 for end in ends.values() if end == first) + (1 - share) * (ranked.order[0] == first)
-    if not arm:
-        return ranked, "", likely
-    return Ranked([first, *(at for at in ranked.order if at != first)], ranked.weighed), arm, likely
+    return (_tried(ranked, first) if arm else ranked), arm, likely
+
+
+def _tried(ranked: Ranked, first: int) -> Ranked:
+    """Alone, without checks and samples; the others follow as they were."""
+    rows = tuple(
+        structs.replace(row, why="explored") if at == first and at != ranked.order[0] else row
+        for at, row in enumerate(ranked.weighed)
+    )
+    return Ranked([first, *(at for at in ranked.order if at != first)], rows)

@@ -1,10 +1,10 @@
 """Two targets one after the other, against the best single one: the pair wins only if it pays."""
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from router.decide.situation import Ranked, Situation
-from router.decide.weigh import Worth, excluded, price, weighed, worth
+from router.decide.weigh import UNKNOWN, Worth, excluded, price, reasons, weighed, worth
 from router.types.forecast import Vector
 from router.types.plan import Tactic
 
@@ -16,23 +16,10 @@ class Pairs(Struct, frozen=True, eq=False):
     p: Vector
     low_cost: Vector
     low_p: Vector
+    most: Vector
+    """Expected cost where all of it is asked …"""
     slow_ms: Vector
-    """A time that hardly any such answer takes."""
-
-    def value(self, situation: Situation) -> Vector:
-        """nano-USD; infinite for pairs that break floor, cap or deadline."""
-        stakes = situation.stakes
-        value = price(self.cost, self.p, stakes)
-        if stakes.min_pass_rate is not None:
-            value = np.where(self.low_p < stakes.min_pass_rate, np.inf, value)
-        if stakes.max_nano is not None:
-            value = np.where(self.cost > stakes.max_nano, np.inf, value)
-        if stakes.deadline_ms is not None:
-            value = np.where(self.slow_ms > stakes.deadline_ms, np.inf, value)
-        return value
-
-    def best(self, situation: Situation) -> float:
-        return float(self.value(situation).min())
+    """… and a time that hardly any such answer takes."""
 
 
 class Alone(Struct, frozen=True, eq=False):
@@ -45,29 +32,49 @@ class Alone(Struct, frozen=True, eq=False):
 def singles(situation: Situation, caution: float) -> Alone:
     forecast = situation.forecast
     found = worth(situation, excluded(situation, caution), caution)
-    low = np.clip(forecast.p - caution * forecast.p_sd, 0.0, 1.0)
-    return Alone(found, float(price(forecast.cost, low, situation.stakes)[found.best]))
+    return Alone(found, float(price(forecast.cost, lower(situation, caution), situation.stakes)[found.best]))
 
 
-def ranked(situation: Situation, alone: Alone, pairs: Pairs | None, tactic: Tactic | None = None) -> Ranked:
+def lower(situation: Situation, caution: float) -> Vector:
+    """Pass rates that are worse than expected."""
+    forecast = situation.forecast
+    return np.minimum(np.maximum(forecast.p - caution * forecast.p_sd, 0.0), 1.0)
+
+
+def values(situation: Situation, alone: Alone, pairs: Pairs) -> Vector:
+    """nano-USD; infinite for pairs that break floor, cap or deadline, also if all of it comes to be asked."""
+    stakes = situation.stakes
+    value = price(pairs.cost, pairs.p, stakes)
+    fine = np.isfinite(value)
+    if stakes.min_pass_rate is not None:
+        fine &= pairs.low_p >= stakes.min_pass_rate
+    if stakes.max_nano is not None:
+        fine &= pairs.most <= stakes.max_nano
+    if stakes.deadline_ms is not None:
+        fine &= pairs.slow_ms <= stakes.deadline_ms
+    known = alone.worth.out != UNKNOWN
+    return np.where(fine & known[:, None] & known[None, :], value, np.inf)
+
+
+def ranked(situation: Situation, alone: Alone, pair: tuple[int, int] | None, tactic: Tactic | None = None) -> Ranked:
     """The pair's two first and how they are asked, or the single targets by their value."""
     found = alone.worth
     order = np.lexsort((found.value, found.out, np.arange(len(found.value)) != found.best)).tolist()
-    rows = weighed(situation, found, found.best)
-    pair = None if pairs is None else _winner(situation, alone, pairs)
     if pair is None:
-        return Ranked(order, rows)
-    why = dict(zip(pair, ("first", "second"), strict=True))
-    told = tuple(structs.replace(row, why=why[at]) if at in why else row for at, row in enumerate(rows))
-    return Ranked([*pair, *(at for at in order if at not in pair)], told, tactic)
+        return Ranked(order, weighed(situation, found, reasons(found, found.best)))
+    first, second = pair
+    why = reasons(found, first, "first")
+    why[second] = "second"
+    return Ranked([first, second, *(at for at in order if at not in pair)], weighed(situation, found, why), tactic)
 
 
-def _winner(situation: Situation, alone: Alone, pairs: Pairs) -> tuple[int, int] | None:
-    """Better than the best single target, as expected and where pass rates are worse."""
-    value, found = pairs.value(situation), alone.worth
+def winner(situation: Situation, alone: Alone, pairs: Pairs) -> tuple[int, int] | None:
+    """Better than the best single target, as expected and where pass rates are worse; or the only one within limits."""
+    value, found = values(situation, alone, pairs), alone.worth
     first, second = divmod(int(value.argmin()), len(value))
-    single = found.value[found.best] if not found.out[found.best] else np.inf
-    if not value[first, second] < single:
+    if value[first, second] == np.inf:
         return None
-    low = price(pairs.low_cost, pairs.low_p, situation.stakes)[first, second]
-    return (first, second) if low < alone.low or single == np.inf else None
+    if found.out[found.best]:
+        return first, second
+    low = price(pairs.low_cost[first, second], pairs.low_p[first, second], situation.stakes)
+    return (first, second) if value[first, second] < found.value[found.best] and low < alone.low else None

@@ -1,7 +1,9 @@
-"""One request played many times over: costs, times and right answers drawn from the forecasts."""
+"""One request played many times over: costs and times drawn from the forecasts, right answers by their chances."""
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import permutations
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +12,9 @@ from numpy.typing import NDArray
 
 from router.decide.situation import Situation
 from router.types.forecast import Vector
-from router.worth import RHO
+from router.worth import both_pass
 
-MOST_TARGETS = 6
+MOST_TARGETS = 5
 """Of which pairs are made: the ones likeliest to be right within the limits on their own."""
 Z90 = 1.2816
 """Quantile of the normal distribution."""
@@ -29,133 +31,171 @@ class Course(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """Limits of this request, and of its session with `calls` more to come. nano-USD and ms; infinite: none."""
+    """Limits of this request, and of its session with `calls` more to come. Infinite: none."""
 
-    cost: float
+    funds: float
+    """nano-USD."""
     time: float
+    """ms."""
     calls: int = 0
-    session_cost: float = np.inf
+    session_funds: float = np.inf
     session_time: float = np.inf
 
+    def allows(self, cost: Vector, time: Vector) -> NDArray[np.bool_]:
+        most, longest = min(self.funds, self.session_funds), min(self.time, self.session_time)
+        return np.asarray((cost <= most) & (time <= longest))
 
-class Drawn(Struct, frozen=True, eq=False):
-    """One number per course."""
 
-    success: Vector
-    """Share of draws in which all ends well."""
+class Played(Struct, frozen=True, eq=False):
+    """[courses, draws] each."""
+
+    right: Vector
+    """Share of right answers within the limits: of this request, or of this one and all that are to come."""
     cost: Vector
-    """Mean."""
-    draws: int
+    """nano-USD."""
 
 
 class _Draws(NamedTuple):
-    """[draws, targets] each."""
+    """[targets, draws] each."""
 
     cost: Vector
     time: Vector
-    first: Vector
-    right: NDArray[np.bool_]
+    begun: Vector
+    """When the first byte of the answer is there."""
+
+
+class _Pairs(NamedTuple):
+    """Which courses are pairs of one kind, and who is second in them."""
+
+    at: NDArray[np.intp]
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    late: NDArray[np.intp]
 
 
 def courses(situation: Situation) -> list[Course]:
     """Every target alone; of the best few checked pairs, and pairs of which the second is a hedge."""
-    forecast, stakes = situation.forecast, situation.stakes
-    count = len(situation.targets)
-    alone = [Course(at) for at in range(count)]
-    late = 0.0 if stakes.deadline_ms is None else 1.0 * (forecast.total_ms > stakes.deadline_ms)
-    dear = 0.0 if stakes.max_nano is None else 1.0 * (forecast.cost > stakes.max_nano)
-    few = np.argsort(late + dear - forecast.p, kind="stable")[:MOST_TARGETS].tolist()
-    pairs = list(permutations(few, 2))
+    alone = [Course(at) for at in range(len(situation.targets))]
+    pairs = list(permutations(_few(situation), 2))
     checked = [Course(*pair) for pair in pairs] if situation.verified else []
-    hedges = [] if stakes.deadline_ms is None else [Course(*pair, _patience(situation, pair[0])) for pair in pairs]
+    hedges = [Course(*pair, late) for pair in pairs if (late := _patience(situation, *pair)) > 0]
     return alone + checked + hedges
 
 
-def rehearse(situation: Situation, possible: Sequence[Course], draws: int, rest: Rest) -> Drawn:
-    """The same draws for every course: what differs between two courses is not chance."""
-    drawn = _draw(situation, draws)
-    after = _after(situation, draws, rest)
-    played = [_play(course, drawn) for course in possible]
-    success = [float(np.mean(_within(cost, time, right, rest, after))) for cost, time, right in played]
-    return Drawn(np.array(success), np.array([float(cost.mean()) for cost, _, _ in played]), draws)
+def rehearse(situation: Situation, possible: Sequence[Course], draws: int, rest: Rest) -> Played:
+    """The same draws for every course: what differs between two courses is hardly chance."""
+    drawn, first = _draw(situation, draws), np.array([course.first for course in possible])
+    p = situation.forecast.p
+    cost, time = drawn.cost[first], drawn.time[first]
+    right = p[first][:, None] * rest.allows(cost, time)
+    _check(_pairs(possible, hedged=False), p, drawn, rest, cost, time, right)
+    _hedge(_pairs(possible, hedged=True), p, drawn, rest, cost, time, right)
+    return Played(_with_rest(situation, right, cost, time, rest), cost)
 
 
-def best(drawn: Drawn) -> int:
-    """The cheapest of those whose success can't be told from the highest by so many draws."""
-    top = float(drawn.success.max())
-    near = drawn.success >= top - np.sqrt(max(top * (1 - top), _TINY) / drawn.draws)
-    return int(np.where(near, drawn.cost, np.inf).argmin())
+def best(played: Played) -> int:
+    """The cheapest of those whose share can't be told from the highest by so many draws: within two standard errors."""
+    share = played.right.mean(axis=1)
+    top = int(share.argmax())
+    apart = played.right[top] - played.right
+    near = share[top] - share <= 2 * apart.std(axis=1) / np.sqrt(played.right.shape[1]) + _TINY
+    cost = np.nan_to_num(played.cost.mean(axis=1), nan=np.inf)
+    return int(np.where(near, cost, np.inf).argmin())
 
 
-def _patience(situation: Situation, first: int) -> int:
-    """A first byte is late when it is twice as late as usual."""
-    return max(1, int(2 * situation.forecast.first_ms[first]))
+def _few(situation: Situation) -> list[int]:
+    forecast, stakes = situation.forecast, situation.stakes
+    bad = np.nan_to_num(-forecast.p, nan=np.inf)
+    if stakes.deadline_ms is not None:
+        bad = bad + (forecast.total_ms > stakes.deadline_ms)
+    if stakes.max_nano is not None:
+        bad = bad + (forecast.cost > stakes.max_nano)
+    few: list[int] = bad.argsort(kind="stable")[:MOST_TARGETS].tolist()
+    return few
+
+
+def _patience(situation: Situation, first: int, second: int) -> int:
+    """When a rival is started: where the first byte is twice as late as usual, but while the rival can still make it.
+
+    An answer that is no stream shows nothing until it is there. 0: no hedge.
+    """
+    forecast, deadline = situation.forecast, situation.stakes.deadline_ms
+    if deadline is None:
+        return 0
+    last = deadline - forecast.total_p90_ms[second]
+    late = min(2 * forecast.first_ms[first], last) if situation.stream else last
+    return int(late) if late > 0 else 0
 
 
 def _draw(situation: Situation, draws: int) -> _Draws:
-    forecast, chance = situation.forecast, np.random.default_rng(int(situation.draw * _SEEDS))
-    shape = (draws, len(situation.targets))
-    cost = _lognormal(chance, forecast.cost, forecast.cost_p90, shape)
-    time = _lognormal(chance, forecast.total_ms, forecast.total_p90_ms, shape)
-    first = time * (forecast.first_ms / np.maximum(forecast.total_ms, _TINY))
-    alike = chance.random((draws, 1)) < RHO
-    luck = np.where(alike, chance.random((draws, 1)), chance.random(shape))
-    # What is not known of the pass rates is the same for a whole draw.
-    p = np.clip(forecast.p + forecast.p_sd * chance.standard_normal(shape), 0.0, 1.0)
-    return _Draws(cost, time, first, luck < p)
+    """What is not known of a pass rate makes one answer no less likely to be right: its mean is all that counts."""
+    forecast = situation.forecast
+    chance = np.random.Generator(np.random.PCG64(int(situation.draw * _SEEDS)))
+    # Every target has the same quantiles, in an order of its own: alone, none is ahead of another by chance.
+    normal = chance.permuted(np.tile(_quantiles(draws), (2 * len(situation.targets), 1)), axis=1)
+    cost = _lognormal(normal[::2], forecast.cost, forecast.cost_p90)
+    time = _lognormal(normal[1::2], forecast.total_ms, forecast.total_p90_ms)
+    begun = time * (forecast.first_ms / np.maximum(forecast.total_ms, _TINY))[:, None] if situation.stream else time
+    return _Draws(cost, time, begun)
 
 
-def _lognormal(chance: np.random.Generator, mean: Vector, p90: Vector, shape: tuple[int, int]) -> Vector:
+@cache
+def _quantiles(count: int) -> Vector:
+    """Of the normal distribution, in the middle of equally likely parts."""
+    normal = NormalDist()
+    return np.array([normal.inv_cdf((at + 0.5) / count) for at in range(count)])
+
+
+def _lognormal(normal: Vector, mean: Vector, p90: Vector) -> Vector:
     """Of this mean and 90 % quantile."""
     ratio = np.log(np.maximum(p90, _TINY) / np.maximum(mean, _TINY))
     spread = Z90 - np.sqrt(np.maximum(Z90 * Z90 - 2 * np.maximum(ratio, 0.0), 0.0))
-    drawn: Vector = mean * np.exp(spread * chance.standard_normal(shape) - spread * spread / 2)
+    drawn: Vector = np.exp(spread[:, None] * normal - (spread * spread / 2)[:, None])
+    drawn *= mean[:, None]
     return drawn
 
 
-def _play(course: Course, drawn: _Draws) -> tuple[Vector, Vector, NDArray[np.bool_]]:
-    one, two = course.first, course.second
-    cost, time, right = drawn.cost[:, one], drawn.time[:, one], drawn.right[:, one]
-    if two is None:
-        return cost, time, right
-    if course.hedge_ms is None:
-        again = ~right
-        return cost + again * drawn.cost[:, two], time + again * drawn.time[:, two], right | drawn.right[:, two]
-    both, other = drawn.first[:, one] > course.hedge_ms, course.hedge_ms + drawn.time[:, two]
-    second = both & (other < time)
-    return (
-        cost + both * drawn.cost[:, two],
-        np.where(second, other, time),
-        np.where(second, drawn.right[:, two], right),
-    )
+def _pairs(possible: Sequence[Course], *, hedged: bool) -> _Pairs:
+    rows = [
+        (at, course.first, course.second, course.hedge_ms or 0)
+        for at, course in enumerate(possible)
+        if course.second is not None and (course.hedge_ms is not None) is hedged
+    ]
+    return _Pairs(*np.array(rows, dtype=np.intp).reshape(-1, 4).T)
 
 
-def _after(situation: Situation, draws: int, rest: Rest) -> list[tuple[Vector, Vector, float]]:
-    """Cost, time and chance of all the calls after this one, under each of a few simple habits."""
+def _check(pairs: _Pairs, p: Vector, drawn: _Draws, rest: Rest, cost: Vector, time: Vector, right: Vector) -> None:
+    """A wrong answer of the first is always seen, and takes its time and money."""
+    one, two = p[pairs.first][:, None], p[pairs.second][:, None]
+    rescued, second = two - both_pass(one, two), pairs.second
+    both = rest.allows(cost[pairs.at] + drawn.cost[second], time[pairs.at] + drawn.time[second])
+    right[pairs.at] += rescued * both
+    cost[pairs.at] += (1 - one) * drawn.cost[second]
+    time[pairs.at] += (1 - one) * drawn.time[second]
+
+
+def _hedge(pairs: _Pairs, p: Vector, drawn: _Draws, rest: Rest, cost: Vector, time: Vector, right: Vector) -> None:
+    """Of a stream the first to begin is given, of an answer in one piece the first that is there."""
+    late, begun = pairs.late[:, None], drawn.begun[pairs.first]
+    outrun = late + drawn.begun[pairs.second] < begun
+    cost[pairs.at] += (begun > late) * drawn.cost[pairs.second]
+    time[pairs.at] = np.where(outrun, late + drawn.time[pairs.second], time[pairs.at])
+    sound = np.where(outrun, p[pairs.second][:, None], p[pairs.first][:, None])
+    right[pairs.at] = sound * rest.allows(cost[pairs.at], time[pairs.at])
+
+
+def _with_rest(situation: Situation, now: Vector, cost: Vector, time: Vector, rest: Rest) -> Vector:
+    """Of the calls to come so many are answered as money and time are left for, by whichever simple habit is best."""
     if not rest.calls:
-        return [(np.zeros(draws), np.zeros(draws), 1.0)]
+        return now
     forecast = situation.forecast
-    chance = np.random.default_rng(int(situation.draw * _SEEDS) + 1)
-    noise = chance.standard_normal((2, draws)) * np.sqrt(rest.calls)
     balanced = forecast.cost / max(forecast.cost.mean(), _TINY) - forecast.p
     habits = {int(key.argmin()) for key in (forecast.cost, forecast.total_ms, -forecast.p, balanced)}
-    return [
-        (
-            rest.calls * forecast.cost[at] + noise[0] * (forecast.cost_p90[at] - forecast.cost[at]) / Z90,
-            rest.calls * forecast.total_ms[at] + noise[1] * (forecast.total_p90_ms[at] - forecast.total_ms[at]) / Z90,
-            float(forecast.p[at]) ** rest.calls,
-        )
-        for at in sorted(habits)
-    ]
-
-
-def _within(
-    cost: Vector, time: Vector, right: NDArray[np.bool_], rest: Rest, after: list[tuple[Vector, Vector, float]]
-) -> Vector:
-    """Per draw, the chance that all ends well, under the habit that is best for the rest."""
-    now = right & (cost <= rest.cost) & (time <= rest.time)
-    ends = [
-        now * ((cost + more <= rest.session_cost) & (time + longer <= rest.session_time)) * p
-        for more, longer, p in after
-    ]
-    return np.asarray(max(ends, key=np.mean))
+    funds, left = rest.session_funds - cost, rest.session_time - time
+    later = np.zeros(now.shape)
+    for at in sorted(habits):
+        paid = funds / max(rest.calls * forecast.cost[at], _TINY)
+        timely = left / max(rest.calls * forecast.total_ms[at], _TINY)
+        later = np.maximum(later, forecast.p[at] * np.minimum(1.0, np.minimum(paid, timely)))
+    whole: Vector = (now + rest.calls * later) / (1 + rest.calls)
+    return whole

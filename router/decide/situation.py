@@ -25,6 +25,8 @@ class Situation(Struct, frozen=True, kw_only=True, eq=False):
     """The target that answered before in this session."""
     verified: bool = False
     """The route has verifiers: a wrong answer can be told from a right one before the client gets it."""
+    samples_differ: bool = True
+    """Asked twice, a target need not say the same, and there is one answer that two can agree on."""
     stream: bool = False
     spent: int = 0
     """By this session so far, in nano-USD …"""

@@ -1,5 +1,7 @@
 """Forecasts → what each target is worth, which are out of the question, and why a target was not chosen."""
 
+from math import isfinite
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -11,7 +13,8 @@ from router.types.stakes import Stakes
 
 Flags = NDArray[np.bool_]
 
-_REASONS = ("", "below_floor", "over_cost", "too_slow")
+IN, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNKNOWN = range(5)
+REASONS = ("", "below_floor", "over_cost", "too_slow", "unknown")
 """Why a target is out, in the order of how bad that is."""
 _LEAST_P = 1e-3
 """A pass rate below it says no more than that nobody knows."""
@@ -22,8 +25,8 @@ class Worth(Struct, frozen=True, eq=False):
 
     value: Vector
     out: NDArray[np.intp]
-    evident: Flags
-    """It is better than the baseline beyond what is not known."""
+    margin: Vector
+    """nano-USD by which it is better than the baseline, beyond what is not known: above 0 there is evidence."""
     baseline: int
     best: int
 
@@ -31,14 +34,13 @@ class Worth(Struct, frozen=True, eq=False):
 def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     """The baseline is always in the running, and leaving it needs evidence."""
     forecast, stakes = situation.forecast, situation.stakes
-    value = price(forecast.cost, forecast.p, stakes)
-    among = out == out.min()
+    value, among = price(forecast.cost, forecast.p, stakes), _among(forecast, out)
     usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
-    gain = value[baseline] - value
-    evident = gain > caution * _unknown(forecast, stakes, baseline)
-    best = int(np.where(among & evident, value, np.inf).argmin()) if (among & evident).any() else baseline
-    return Worth(value, out, evident, baseline, best)
+    margin = value[baseline] - value - caution * _unknown(forecast, stakes, baseline)
+    better = among & (margin > 0)
+    best = int(np.where(better, value, np.inf).argmin()) if better.any() else baseline
+    return Worth(value, out, margin, baseline, best)
 
 
 def price(cost: Vector, p: Vector, stakes: Stakes) -> Vector:
@@ -49,47 +51,66 @@ def price(cost: Vector, p: Vector, stakes: Stakes) -> Vector:
 
 
 def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
-    """Who breaks floor, cap or deadline. The worst reason counts."""
+    """Who breaks floor, cap or deadline. The worst reason counts; what is not a number breaks them all."""
     forecast, stakes = situation.forecast, situation.stakes
     out = np.zeros(len(forecast.p), dtype=np.intp)
     if stakes.min_pass_rate is not None:
-        out[forecast.p - caution * forecast.p_sd < stakes.min_pass_rate] = 1
-        if out.all():  # nobody is good enough for sure: then the likeliest is
-            out[int(forecast.p.argmax())] = 0
+        out[~(forecast.p - caution * forecast.p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
     if stakes.max_nano is not None:
-        out[forecast.cost > stakes.max_nano] = 2
+        out[~(forecast.cost <= stakes.max_nano)] = OVER_COST
     if stakes.deadline_ms is not None:
-        out[forecast.total_p90_ms > stakes.deadline_ms] = 3
+        out[~(forecast.total_p90_ms <= stakes.deadline_ms)] = TOO_SLOW
+    if not isfinite(forecast.p @ forecast.cost + forecast.usual_p @ forecast.usual_cost):
+        known = np.isfinite((forecast.p, forecast.cost, forecast.usual_p, forecast.usual_cost)).all(axis=0)
+        out[~known] = UNKNOWN
     return out
 
 
-def weighed(situation: Situation, found: Worth, chosen: int) -> tuple[Weighed, ...]:
+def weighed(situation: Situation, found: Worth, why: list[str]) -> tuple[Weighed, ...]:
     """What is kept of all this, in the order of the targets."""
     forecast = situation.forecast
     rates = (forecast.p, forecast.p_sd)
     whole = (forecast.cost, forecast.cost_p10, forecast.cost_p90, forecast.first_ms, forecast.total_ms, found.value)
-    columns = (*np.round(rates, 4).tolist(), *np.asarray(whole).astype(np.int64).tolist())
-    return tuple(map(Weighed, [target.id for target in situation.targets], *columns, _why(found, chosen)))
+    columns = (*_numbers(rates).round(4).tolist(), *_numbers(whole).astype(np.int64).tolist())
+    return tuple(map(Weighed, [target.id for target in situation.targets], *columns, why))
+
+
+def reasons(found: Worth, chosen: int, word: str = "chosen") -> list[str]:
+    """Why each target is or is not the one that is asked; `word` for the one that is."""
+    least = float(found.value[found.best])
+    why = [
+        REASONS[out] or ("not_evident" if value < least and not margin > 0 else "dearer")
+        for out, value, margin in zip(found.out.tolist(), found.value.tolist(), found.margin.tolist(), strict=True)
+    ]
+    if not found.out[found.baseline]:
+        why[found.baseline] = "baseline"
+    why[chosen] = word
+    return why
+
+
+def _among(forecast: Forecast, out: NDArray[np.intp]) -> Flags:
+    """Whoever is in; where nobody is, whoever is nearest to the least bad of the limits."""
+    least = int(out.min())
+    among = np.equal(out, least)
+    if least in (IN, UNKNOWN):
+        return among
+    far = {BELOW_FLOOR: -forecast.p, OVER_COST: forecast.cost, TOO_SLOW: forecast.total_p90_ms}[least]
+    nearest: Flags = np.arange(len(out)) == np.where(among, far, np.inf).argmin()
+    return nearest
 
 
 def _unknown(forecast: Forecast, stakes: Stakes, baseline: int) -> Vector:
     """Standard deviation of the difference to the baseline, in the unit of `price`."""
-    sd = np.hypot(forecast.p_sd, forecast.p_sd[baseline])
     if stakes.failure_nano is not None:
-        scale: Vector = np.full(len(sd), stakes.failure_nano)
+        own = stakes.failure_nano * forecast.p_sd
     else:
-        scale = forecast.cost / np.maximum(forecast.p, _LEAST_P) ** 2
-    unknown: Vector = scale * sd
+        own = forecast.cost / np.maximum(forecast.p, _LEAST_P) ** 2 * forecast.p_sd
+    unknown: Vector = np.hypot(own, own[baseline])
     unknown[baseline] = 0.0
     return unknown
 
 
-def _why(found: Worth, chosen: int) -> list[str]:
-    least = found.value[chosen]
-    why = [
-        _REASONS[out] or ("not_evident" if value < least and not evident else "dearer")
-        for out, value, evident in zip(found.out.tolist(), found.value.tolist(), found.evident.tolist(), strict=True)
-    ]
-    why[found.baseline] = why[found.baseline] if found.out[found.baseline] else "baseline"
-    why[chosen] = "chosen" if chosen == found.best else "kept"
-    return why
+def _numbers(rows: tuple[Vector, ...]) -> Vector:
+    """What is none, or has no end, can't be kept."""
+    numbers = np.array(rows)
+    return numbers if isfinite(numbers.sum()) else np.nan_to_num(numbers, posinf=0.0, neginf=0.0)

@@ -1,7 +1,7 @@
 """All targets of a route at once: what an answer of each would cost, how long it takes, how likely it is right."""
 
 from collections.abc import Sequence
-from math import log
+from math import exp, log
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,10 +28,15 @@ LEAST_SPREAD = 0.2
 """The same prompt twice: a factor of 1.13 to 1.17 at the median, more at the tails."""
 FRESH_MS = 1_000
 """What is known of tokens and paces is read again after so long."""
-LONG_BYTES = 131_072
-"""From here on a prompt may reach a dearer size tier, so its own size decides over its rates."""
+SIZE_STEP = 1.02
+"""Prompts near or beyond the size at which some rate changes are told apart by this factor."""
+NEAR = 4
+"""A prompt may have so many times the tokens of its rough count."""
 MOST_KNOWN = 256
 """Kinds of work remembered: efforts and caps are the clients' own words."""
+_PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
+"""90 % quantile ÷ mean."""
+_LEAST = 1e-9
 Index = NDArray[np.intp]
 
 
@@ -48,7 +53,7 @@ class Rates(Protocol):
 
 
 class _Work(NamedTuple):
-    """What tokens and rates hang on, besides the target. `size`: input tokens, where they decide over the rates."""
+    """What tokens and rates hang on, besides the target. `size`: rough input tokens, where rates hang on them."""
 
     task: Task
     effort: str
@@ -82,6 +87,9 @@ class Forecaster:
         self._targets, self.learned, self._rates = tuple(targets), learned, rates
         self._at = {target.id: at for at, target in enumerate(self._targets)}
         self._most = np.array([target.model.max_output for target in self._targets], dtype=np.float64)
+        self._context = np.array([target.model.context for target in self._targets], dtype=np.float64)
+        rules = [rule for target in self._targets for rule in (target.model.price.rules if target.model.price else ())]
+        self._steps = sorted({rule.above for rule in rules if rule.above})
         self._known: dict[_Work, _Known] = {}
 
     def forecast(
@@ -91,26 +99,29 @@ class Forecaster:
         at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
         known, work = self._of(request, seen.task, cap, at_ms), seen.reading.work if seen.reading else 1.0
         bound, choices = self._bound(request, at), request.choices
-        output = np.minimum(known.output[at] * work, bound) * choices
-        thinking = np.minimum(known.thinking[at] * work, output)
-        fixed = self._input(targets, request, known.sent[at]) * known.rate_in[at]
-        out = (output - thinking) * known.rate_out[at] + thinking * known.rate_thinking[at]
+        usual, thought = known.output[at], known.thinking[at]
+        each = np.minimum(usual * work, bound)
+        thinking = np.minimum(thought * work, each)
+        fixed = self._input(targets, request, known.sent[at], self._context[at]) * known.rate_in[at]
+        rate, dearer = known.rate_out[at] * choices, (known.rate_thinking - known.rate_out)[at] * choices
+        out = each * rate + thinking * dearer
         spread, first = known.spread[at], known.first_ms[at]
-        written, slow = output * known.each_ms[at] / choices, np.hypot(spread, known.each_sd[at])
+        written, slow = each * known.each_ms[at], np.minimum(np.hypot(spread, known.each_sd[at]), Z90)
+        most = bound / np.maximum(each, _LEAST)
         p, sd = self._rates.expect(seen, at)
         return Forecast(
             p=p,
             p_sd=sd,
             cost=fixed + out,
             cost_p10=fixed + out * _quantile(spread, -Z90),
-            cost_p90=fixed + out * _quantile(spread, Z90),
-            output=output,
-            thinking=thinking,
+            cost_p90=fixed + out * np.minimum(_quantile(spread, Z90), most),
+            output=each * choices,
+            thinking=thinking * choices,
             first_ms=first,
             total_ms=first + written,
-            total_p90_ms=first + written * _quantile(slow, Z90),
+            total_p90_ms=first + written * np.minimum(_quantile(slow, Z90), most * _quantile(known.each_sd[at], Z90)),
             usual_p=self._rates.usual(at),
-            usual_cost=fixed + out / work,
+            usual_cost=fixed + np.minimum(usual, bound) * rate + np.minimum(thought, bound) * dearer,
         )
 
     def _bound(self, request: Request, at: Index) -> Vector:
@@ -119,21 +130,27 @@ class Forecaster:
         most: Vector = self._most[at]
         return most if request.max_output is None else np.minimum(most, request.max_output)
 
-    def _input(self, targets: Sequence[Target], request: Request, ratio: Vector) -> Vector:
+    def _input(self, targets: Sequence[Target], request: Request, ratio: Vector, context: Vector) -> Vector:
         if script(request).endswith(MEDIA):
             tokens = [prompt(target, request, self.learned).tokens for target in targets]
             return np.array(tokens, dtype=np.float64)
-        return roughly(request) * ratio
+        return np.minimum(roughly(request) * ratio, context)
 
     def _of(self, request: Request, task: Task, cap: int | None, at_ms: int) -> _Known:
-        size = roughly(request) if request.prompt_bytes >= LONG_BYTES else 0
-        work = _Work(task, request.effort or "", cap, script(request), request.service_tier, size)
+        work = _Work(task, request.effort or "", cap, script(request), request.service_tier, self._size(request))
         known = self._known.get(work)
         if known is None or not 0 <= at_ms - known.at_ms < FRESH_MS:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             known = self._known[work] = self._look(work, at_ms)
         return known
+
+    def _size(self, request: Request) -> int:
+        """Rounded; 0 where the prompt is too short for any rate to change. Without pictures and sound."""
+        rough = roughly(request)
+        if not self._steps or rough * NEAR <= self._steps[0]:
+            return 0
+        return round(SIZE_STEP ** round(log(min(rough, self._steps[-1] * NEAR), SIZE_STEP)))
 
     def _look(self, work: _Work, at_ms: int) -> _Known:
         rows = [self._row(target, work, at_ms) for target in self._targets]
@@ -147,16 +164,16 @@ class Forecaster:
         ratio = learned.input(target.id, work.script, INPUT_SHARE)
         sent = leaning(ratio.mean, ratio.seen, MILLE) / MILLE
         spread = _spread(learned.kind(target.id, rung.effort, task), known.output)
-        rates = self._rates_of(target, work, at_ms)
+        rates = self._rates_of(target, work, int(work.size * sent), at_ms)
         return (sent, known.output, known.thinking, spread, *rates, pace.first_ms, pace.ms_per_token, pace.sd)
 
-    def _rates_of(self, target: Target, work: _Work, at_ms: int) -> tuple[float, float, float]:
-        """nano-USD per token. What is running here costs what its machine does, shared by all that it writes meanwhile."""
+    def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, float, float]:
+        """nano-USD per token. What runs here costs what its machine does, shared by all that it writes meanwhile."""
         throughput = self.learned.pace(target.id).throughput
         if target.hourly is not None and throughput > 0:
             each = target.hourly / 3600 / throughput
             return 0.0, each, each
-        some = terms(target.model.price or WORST_CASE, work.size, work.tier, target.region, at_ms)
+        some = terms(target.model.price or WORST_CASE, size, work.tier, target.region, at_ms)
         rates, scale = some.rates, 1 / UNITS_PER_RATE * some.over / some.under
         reasoning = rates.output if rates.reasoning is None else rates.reasoning
         return rates.input * scale, rates.output * scale, reasoning * scale
@@ -164,7 +181,7 @@ class Forecaster:
 
 def _spread(kind: Kind, output: int) -> float:
     """Standard deviation of the logarithm, from the 90 % quantile and the mean of a lognormal."""
-    p90 = kind.output(0.9, 0)
+    p90 = kind.output(0.9, int(output * _PRIOR_P90))
     if p90 <= 0 or output <= 0:
         return PRIOR_SPREAD
     ratio = max(0.0, log(p90 / output))

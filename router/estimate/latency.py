@@ -2,7 +2,7 @@
 
 from math import exp, log, sqrt
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 PRIOR_FIRST_MS = 800.0
 PRIOR_MS_PER_TOKEN = 16.0
@@ -13,6 +13,8 @@ PRIOR_WEIGHT = 3.0
 KEEP = 0.97
 """What an observation weighs after the next one: a change of pace is seen within some dozen requests."""
 _LEAST_MS = 1.0
+_MOST_STRETCHES = 32
+"""Remembered times of work without a pause: requests that end later began before so many pauses at most."""
 Z90 = 1.2816
 """Quantile of the normal distribution."""
 
@@ -27,7 +29,7 @@ class Pace(Struct):
     weight: float = 0.0
     busy_ms: float = 0.0
     tokens: float = 0.0
-    until_ms: float = 0.0
+    stretches: list[tuple[float, float]] = field(default_factory=list)
 
     def observe(self, *, first_ms: int | None, total_ms: int, output: int, ended_ms: int) -> None:
         """`first_ms`: of a stream only, for otherwise it says nothing of its own."""
@@ -36,17 +38,26 @@ class Pace(Struct):
         if first_ms is not None:
             self.first = self.first * KEEP + log(max(first_ms, _LEAST_MS))
             self.first_weight = self.first_weight * KEEP + 1
-        each = log(total_ms / output)
+        # Where nobody saw the first byte it was as late as usual, but the answer took at least as long as it.
+        begun = min(self.first_ms, total_ms / 2) if first_ms is None else first_ms
+        each = log(max(total_ms - begun, _LEAST_MS) / output)
         self.each = self.each * KEEP + each
         self.squares = self.squares * KEEP + each * each
         self.weight = self.weight * KEEP + 1
-        self._use(ended_ms - total_ms, ended_ms, output)
-
-    def _use(self, began_ms: float, ended_ms: float, output: int) -> None:
-        """Time counts once, however many requests ran in it."""
-        self.busy_ms = self.busy_ms * KEEP + max(0.0, ended_ms - max(began_ms, self.until_ms))
+        self.busy_ms = self.busy_ms * KEEP + self._new(ended_ms - total_ms, ended_ms)
         self.tokens = self.tokens * KEEP + output
-        self.until_ms = max(self.until_ms, ended_ms)
+
+    def _new(self, began: float, ended: float) -> float:
+        """How much of this time nothing else was known to run in: time counts once, however many requests share it."""
+        new, apart = ended - began, []
+        for since, until in self.stretches:
+            if until < began or ended < since:
+                apart.append((since, until))
+            else:
+                new -= max(0.0, min(until, ended) - max(since, began))
+                began, ended = min(since, began), max(until, ended)
+        self.stretches = sorted([*apart, (began, ended)])[-_MOST_STRETCHES:]
+        return new
 
     @property
     def first_ms(self) -> float:
@@ -54,8 +65,9 @@ class Pace(Struct):
 
     @property
     def ms_per_token(self) -> float:
-        """The median."""
-        return exp((self.each + PRIOR_WEIGHT * log(PRIOR_MS_PER_TOKEN)) / (self.weight + PRIOR_WEIGHT))
+        """Expected, once the first is there."""
+        median = (self.each + PRIOR_WEIGHT * log(PRIOR_MS_PER_TOKEN)) / (self.weight + PRIOR_WEIGHT)
+        return exp(median + self.sd**2 / 2)
 
     @property
     def sd(self) -> float:

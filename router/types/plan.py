@@ -73,8 +73,8 @@ class Weighed(Struct, frozen=True):
     value_nano: int
     """What the strategy minimised, in nano-USD."""
     why: str
-    """A stable code: "chosen", "kept" (the session's), "first", "second" (of a pair), "baseline", "dearer",
-    "not_evident", "below_floor", "over_cost", "too_slow"."""
+    """A stable code: "chosen", "kept" (the session's), "first", "second" (of a pair), "explored", "baseline", "dearer",
+    "not_evident", "less_likely", "below_floor", "over_cost", "too_slow", "unknown"."""
 
 
 class Cascade(Struct, frozen=True, tag="cascade"):

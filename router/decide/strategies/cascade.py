@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from router.decide.pairs import Pairs, ranked, singles
+from router.decide.pairs import Pairs, lower, ranked, singles, winner
 from router.decide.situation import Ranked, Situation
 from router.types.plan import Cascade as Levels
 from router.worth import RHO, Check, cascade_value
@@ -33,12 +33,11 @@ class Cascade(BaseModel):
         alone = singles(situation, self.caution)
         if not situation.verified or len(situation.targets) < 2:
             return ranked(situation, alone, None)
-        return ranked(situation, alone, self._pairs(situation), Levels(2))
+        return ranked(situation, alone, winner(situation, alone, self._pairs(situation)), Levels(2))
 
     def _pairs(self, situation: Situation) -> Pairs:
         forecast, check = situation.forecast, Check(self.accepts_right, self.accepts_wrong)
-        low = np.clip(forecast.p - self.caution * forecast.p_sd, 0.0, 1.0)
         expected = cascade_value(forecast.cost, forecast.p, 0.0, check, RHO)
-        worse = cascade_value(forecast.cost, low, 0.0, check, RHO)
-        slow = forecast.total_p90_ms[:, None] + forecast.total_p90_ms[None, :]
-        return Pairs(expected.cost, expected.p, worse.cost, worse.p, slow)
+        worse = cascade_value(forecast.cost, lower(situation, self.caution), 0.0, check, RHO)
+        most, slow = (np.add.outer(each, each) for each in (forecast.cost, forecast.total_p90_ms))
+        return Pairs(expected.cost, expected.p, worse.cost, worse.p, most, slow)

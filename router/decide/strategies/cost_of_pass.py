@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.situation import Ranked, Situation
-from router.decide.weigh import Worth, excluded, weighed, worth
+from router.decide.weigh import Worth, excluded, reasons, weighed, worth
 
 Caution = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
@@ -15,7 +15,8 @@ class CostOfPass(BaseModel):
     """Minimises cost + failure cost × (1 − p); without a price of failure, cost ÷ p above the floor.
 
     The baseline, the best single target for all of the traffic, stays unless another is better by `caution` standard
-    deviations of what is not known. Targets within `sticky` of the one that served the session before don't replace it.
+    deviations of what is not known. What served the session before stays while it is worse by at most `sticky` of its
+    value.
     Source of the ratio: Cost-of-Pass (arXiv 2504.13359); of the price of failure: its correction for one-shot traffic.
     """
 
@@ -34,12 +35,14 @@ class CostOfPass(BaseModel):
         chosen = self._kept(situation, found)
         # What is out comes last of all: it is there for when nobody else answers.
         rank = np.lexsort((found.value, found.out, np.arange(len(found.value)) != chosen))
-        return Ranked(rank.tolist(), weighed(situation, found, chosen))
+        why = reasons(found, chosen, "chosen" if chosen == found.best else "kept")
+        return Ranked(rank.tolist(), weighed(situation, found, why))
 
     def _kept(self, situation: Situation, found: Worth) -> int:
-        """The one that served the session before, while nobody is better by more than a trifle."""
+        """The one that served the session before, while nobody is better by more than a trifle, and the evidence for it
+        does not lack more."""
         last = next((at for at, one in enumerate(situation.targets) if one.id == situation.last), None)
-        if last is None or found.out[last] or found.best == last:
+        if last is None or found.out[last]:
             return found.best
-        better = found.value[last] - found.value[found.best]
-        return last if better <= self.sticky * found.value[last] else found.best
+        trifle, value = self.sticky * found.value[last], found.value
+        return last if value[last] - value[found.best] <= trifle and -found.margin[last] <= trifle else found.best

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from router.decide.rehearse import Course, Rest, best, courses, rehearse
 from router.decide.requirements import Usd
 from router.decide.situation import Ranked, Situation
-from router.decide.weigh import excluded, weighed, worth
+from router.decide.weigh import REASONS, Worth, excluded, weighed, worth
 from router.types.money import nano_from_usd
 from router.types.plan import Cascade, Hedge, Tactic
 
@@ -41,23 +41,30 @@ class Plan(BaseModel):
     def rank(self, situation: Situation) -> Ranked:
         found = worth(situation, excluded(situation, 0.0), 0.0)
         possible = courses(situation)
-        drawn = rehearse(situation, possible, self.draws, self._rest(situation))
-        chosen = possible[best(drawn)]
-        order = np.lexsort((found.value, found.out)).tolist()
+        chosen = possible[best(rehearse(situation, possible, self.draws, self._rest(situation)))]
         first = [chosen.first] if chosen.second is None else [chosen.first, chosen.second]
-        rows = weighed(situation, found, chosen.first)
+        # If it fails, what may take too long or cost too much comes last.
+        order = np.lexsort((found.value, found.out)).tolist()
+        rows = weighed(situation, found, _why(found, first))
         return Ranked([*first, *(at for at in order if at not in first)], rows, _tactic(chosen))
 
     def _rest(self, situation: Situation) -> Rest:
         """What this request may take, and what has to be left for those after it."""
         stakes, session = situation.stakes, self.session
-        cost, time = _or_endless(stakes.max_nano), _or_endless(stakes.deadline_ms)
+        funds, time = _or_endless(stakes.max_nano), _or_endless(stakes.deadline_ms)
         if session is None:
-            return Rest(cost, time)
+            return Rest(funds, time)
         left = max(0, session.calls - situation.calls - 1)
         budget = _or_endless(None if session.budget_usd is None else nano_from_usd(session.budget_usd))
         deadline = _or_endless(None if session.deadline_s is None else session.deadline_s * 1000)
-        return Rest(cost, time, left, budget - situation.spent, deadline - situation.elapsed_ms)
+        return Rest(funds, time, left, budget - situation.spent, deadline - situation.elapsed_ms)
+
+
+def _why(found: Worth, first: list[int]) -> list[str]:
+    """Played through, the others were less likely to end well, or as likely and dearer."""
+    words = ["chosen"] if len(first) == 1 else ["first", "second"]
+    told = dict(zip(first, words, strict=True))
+    return [told.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(found.out.tolist())]
 
 
 def _tactic(course: Course) -> Tactic | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from router.decide.pairs import Pairs, ranked, singles
+from router.decide.pairs import Alone, Pairs, lower, ranked, singles, values, winner
 from router.decide.situation import Ranked, Situation
 from router.types.classification import Task
 from router.types.forecast import Vector
@@ -32,20 +32,23 @@ class SelfConsistency(BaseModel):
 
     def rank(self, situation: Situation) -> Ranked:
         alone = singles(situation, self.caution)
-        if situation.classification.task not in COMPARABLE or len(situation.targets) < 2:
+        comparable = situation.samples_differ and situation.classification.task in COMPARABLE
+        if not comparable or len(situation.targets) < 2:
             return ranked(situation, alone, None)
-        votes = [(self._pairs(situation, count), Vote(count)) for count in range(2, self.samples + 1)]
-        # A further sample is drawn only where it pays.
-        pairs, vote = min(votes, key=lambda vote: vote[0].best(situation))
-        return ranked(situation, alone, pairs, vote)
+        count, pairs = self._best(situation, alone)
+        return ranked(situation, alone, winner(situation, alone, pairs), Vote(count))
+
+    def _best(self, situation: Situation, alone: Alone) -> tuple[int, Pairs]:
+        """A further sample is drawn only where it pays; of equals the fewest."""
+        votes = [(count, self._pairs(situation, count)) for count in range(2, self.samples + 1)]
+        return min(votes, key=lambda vote: float(values(situation, alone, vote[1]).min()))
 
     def _pairs(self, situation: Situation, samples: int) -> Pairs:
         forecast = situation.forecast
-        low = np.clip(forecast.p - self.caution * forecast.p_sd, 0.0, 1.0)
         expected = sample_value(forecast.cost, forecast.p, 0.0, samples)
-        worse = sample_value(forecast.cost, low, 0.0, samples)
-        slow = samples * forecast.total_p90_ms[:, None] + forecast.total_p90_ms[None, :]
-        return Pairs(_apart(expected.cost), expected.p, _apart(worse.cost), worse.p, slow)
+        worse = sample_value(forecast.cost, lower(situation, self.caution), 0.0, samples)
+        most, slow = (np.add.outer(samples * each, each) for each in (forecast.cost, forecast.total_p90_ms))
+        return Pairs(_apart(expected.cost), expected.p, _apart(worse.cost), worse.p, most, slow)
 
 
 def _apart(cost: Vector) -> Vector:
