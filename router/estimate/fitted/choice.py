@@ -6,8 +6,8 @@ import numpy as np
 
 from router.estimate.fitted.folds import Floats, Ints
 
-CAUTION = 1.5
-"""Standard errors that a gain must have over none."""
+CAUTION = 3.0
+"""Standard errors that a gain must have over none: the best of about a hundred offers has two by luck alone."""
 HARM = 0.003
 """Share of the baseline's loss that leaving it may have cost on groups held out whole."""
 SHARES = (1.0, 0.9, 0.75, 0.5, 0.25)
