@@ -26,6 +26,8 @@ PROTOCOLS = ("kfold", "leave-one-benchmark-out", "online")
 FOLD_RESAMPLES = 200
 HARM = 0.01
 """How much worse than its training part's pick a left-out fold may be."""
+FEW = 30
+"""Resamples of fewer prompts than this say too little of how sure a fold's figures are."""
 
 
 class Options(NamedTuple):
@@ -130,7 +132,7 @@ def _fold_reports(
     for number, fold in enumerate(folds):
         prompts, figures = of_fold(tested, number, priced, min(options.resamples, FOLD_RESAMPLES), options.seed)
         harms = [one for one in figures if one.name == "harm_to_pick"]
-        harmed = tuple(one.at for one in harms if judged and one.at and (one.low or 0.0) > HARM)
+        harmed = tuple(one.at for one in harms if judged and prompts >= FEW and one.at and (one.low or 0.0) > HARM)
         yield FoldReport(fold.name, prompts, tuple(figures), harmed)
 
 
