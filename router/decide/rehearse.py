@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from functools import cache
 from itertools import permutations
+from math import isfinite
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.decide.situation import Situation
@@ -20,6 +21,7 @@ Z90 = 1.2816
 """Quantile of the normal distribution."""
 _SEEDS = 2**32
 _TINY = 1e-9
+_ENDLESS = 1e30
 
 
 class Course(NamedTuple):
@@ -84,6 +86,7 @@ def courses(situation: Situation) -> list[Course]:
 
 def rehearse(situation: Situation, possible: Sequence[Course], draws: int, rest: Rest) -> Played:
     """The same draws for every course: what differs between two courses is hardly chance."""
+    situation = _known(situation)
     drawn, first = _draw(situation, draws), np.array([course.first for course in possible])
     p = situation.forecast.p
     cost, time = drawn.cost[first], drawn.time[first]
@@ -99,8 +102,22 @@ def best(played: Played) -> int:
     top = int(share.argmax())
     apart = played.right[top] - played.right
     near = share[top] - share <= 2 * apart.std(axis=1) / np.sqrt(played.right.shape[1]) + _TINY
-    cost = np.nan_to_num(played.cost.mean(axis=1), nan=np.inf)
-    return int(np.where(near, cost, np.inf).argmin())
+    return int(np.where(near, played.cost.mean(axis=1), np.inf).argmin())
+
+
+def _known(situation: Situation) -> Situation:
+    """Whoever has something that is no number is never right, and never done."""
+    forecast = situation.forecast
+    columns = {
+        name: getattr(forecast, name) for name in ("p", "cost", "cost_p90", "first_ms", "total_ms", "total_p90_ms")
+    }
+    if isfinite(sum(float(column.sum()) for column in columns.values())):
+        return situation
+    worst = {
+        name: np.nan_to_num(column, nan=_ENDLESS, posinf=_ENDLESS) for name, column in columns.items() if name != "p"
+    }
+    sound = structs.replace(forecast, p=np.nan_to_num(forecast.p), **worst)
+    return structs.replace(situation, forecast=sound)
 
 
 def _few(situation: Situation) -> list[int]:

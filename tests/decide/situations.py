@@ -1,0 +1,68 @@
+"""Situations with a few targets, of which only what a test is about has to be said."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from router.decide.situation import Ranked, Situation
+from router.types.classification import Classification, Task
+from router.types.forecast import Forecast, Vector
+from router.types.money import NANO_PER_USD
+from router.types.stakes import Stakes
+from tests.decide.values import target
+
+NAMES = "abcdefghijklmnopqrstuvwxyz"
+
+
+def usd(amount: float) -> int:
+    return round(amount * NANO_PER_USD)
+
+
+def stakes(failure: float | None = None, most: float | None = None, **more: Any) -> Stakes:
+    """Amounts in USD."""
+    return Stakes(
+        failure_nano=None if failure is None else usd(failure), max_nano=None if most is None else usd(most), **more
+    )
+
+
+def situation(
+    p: Sequence[float], cost: Sequence[float], sd: Sequence[float] | float = 0.0, task: Task = Task.MATHS, **more: Any
+) -> Situation:
+    """Targets a, b, c …; costs in USD. Also `usual_p`, `usual_cost`, `first_ms`, `total_ms`, `p90_ms`."""
+    count = len(p)
+    given = {
+        name: more.pop(name) for name in ("usual_p", "usual_cost", "first_ms", "total_ms", "p90_ms") if name in more
+    }
+    nano = _of(cost, count) * NANO_PER_USD
+    total = _of(given.get("total_ms", 1_000.0), count)
+    forecast = Forecast(
+        p=_of(p, count),
+        p_sd=_of(sd, count),
+        cost=nano,
+        cost_p10=nano / 2,
+        cost_p90=nano * more.pop("cost_spread", 2.0),
+        output=_of(100.0, count),
+        thinking=_of(0.0, count),
+        first_ms=_of(given.get("first_ms", 300.0), count),
+        total_ms=total,
+        total_p90_ms=_of(given.get("p90_ms", total * 2), count),
+        usual_p=_of(given.get("usual_p", p), count),
+        usual_cost=_of(given.get("usual_cost", cost), count) * NANO_PER_USD,
+    )
+    seen = Classification(data_class="internal", difficulty=0.5, task=task)
+    known: dict[str, Any] = {"stakes": stakes(1.0), "draw": 0.5, "classification": seen}
+    return Situation(targets=tuple(map(target, NAMES[:count])), forecast=forecast, **(known | more))
+
+
+def names(ranked: Ranked) -> str:
+    """The order of the targets."""
+    return "".join(NAMES[at] for at in ranked.order)
+
+
+def why(ranked: Ranked) -> dict[str, str]:
+    return {row.target: row.why for row in ranked.weighed}
+
+
+def _of(value: Any, count: int) -> Vector:
+    return np.full(count, value, dtype=np.float64) if np.ndim(value) == 0 else np.array(value, dtype=np.float64)
