@@ -25,6 +25,8 @@ _STEPS = 16.0
 """Eight-bit steps to the unit: of the 8 million values one is beyond 7.94, and cut off there."""
 _ROWS = 1_000
 """Rows that are read at a time, so that no second table is ever in memory."""
+_SHORT = 256
+"""Rows of eight bits that 16 bits hold the sum of."""
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
@@ -68,7 +70,7 @@ class Embedding:
     def embed(self, text: str) -> NDArray[np.float32]:
         """As `embed`."""
         pieces = np.frombuffer(self.words.split(sample(text)), ">u2")
-        total: NDArray[np.int32] = np.add.reduce(self._vectors.take(pieces, axis=0), axis=0, dtype=np.int32)
+        total = _sum(self._vectors.take(pieces, axis=0))
         wide = total.astype(np.int64)
         return (total / max(sqrt(wide @ wide), 1.0)).astype(np.float32)
 
@@ -90,6 +92,16 @@ def embed_all(texts: Iterable[str]) -> NDArray[np.float32]:
     """`float32 [n, 256]`: each text's embedding, in order. Raises `EmbeddingError`."""
     rows = [embed(text) for text in texts]
     return np.array(rows, np.float32).reshape(len(rows), DIMENSIONS)
+
+
+def _sum(rows: NDArray[np.int8]) -> NDArray[np.int32]:
+    """Over the rows. In 16 bits as far as nothing overflows, which is twice as quick."""
+    whole = len(rows) - len(rows) % _SHORT
+    total: NDArray[np.int32] = np.add.reduce(rows[whole:], axis=0, dtype=np.int16).astype(np.int32)
+    if whole:
+        stacked = rows[:whole].reshape(_SHORT, -1, DIMENSIONS)
+        total += np.add.reduce(np.add.reduce(stacked, axis=0, dtype=np.int16), axis=0, dtype=np.int32)
+    return total
 
 
 def _folder() -> Path:

@@ -1,5 +1,6 @@
 """Text → pieces of the embedding's vocabulary: byte-pair encoding, a word at a time, each word once."""
 
+import re  # for the runs of characters only, which can match in one way: RE2's calls cost more than the cutting
 from itertools import repeat
 from operator import add
 
@@ -26,6 +27,8 @@ _LINE = "\x01"
 _INDENTS = tuple((" " * width, f" {SPACE * (width - 1)} ") for width in (15, 11, 7, 3))
 _STOPS = ".,;:!?)\"'"
 """No piece joins them to a letter before them, so a word, and the same word before a comma, is cut once."""
+_parts = re.compile(r"[0-9]|[A-Za-z]+|[^0-9A-Za-z]+").findall
+"""Of a word in ASCII: no piece has both letters and others, or a digit and anything else, so each is cut alone."""
 
 
 class Words(dict[str, bytes]):
@@ -50,9 +53,9 @@ class Words(dict[str, bytes]):
     def __missing__(self, word: str) -> bytes:
         if len(word) > _LONGEST:
             return self._long(word)
-        stem = word.rstrip(_STOPS)
-        if len(stem) < len(word) and stem[-1:].isalnum():
-            cut = self[stem] + self._cut(word[len(stem) :])
+        first, *rest = _parts(word) if word.isascii() else _stem(word)
+        if rest:
+            cut = self[first] + b"".join(map(self._cut, rest))
         else:
             cut = self._cut(word if word[0] == _LINE else SPACE + word)
         if len(self) >= _WORDS:
@@ -62,8 +65,10 @@ class Words(dict[str, bytes]):
 
     def _long(self, word: str) -> bytes:
         """In stretches. Of an endless word in ASCII only the beginning counts: it is data, and costs most to cut."""
-        word = word[:_DATA] if word.isascii() else word
-        return b"".join(self._cut(word[start : start + _STRETCH]) for start in range(0, len(word), _STRETCH))
+        stretches = [word[start : start + _STRETCH] for start in range(0, len(word), _STRETCH)]
+        if word.isascii():
+            stretches = [part for stretch in stretches[: _DATA // _STRETCH] for part in _parts(stretch)]
+        return b"".join(map(self._cut, stretches))
 
     def _cut(self, word: str) -> bytes:
         return self._pieces.get(word) or self._join(word)
@@ -91,6 +96,12 @@ class _Pieces(dict[str, bytes]):
         if len(self) < _CHARACTERS:
             self[character] = spelt
         return spelt
+
+
+def _stem(word: str) -> tuple[str, ...]:
+    """And the stops after it, where it ends in a letter or digit."""
+    stem = word.rstrip(_STOPS)
+    return (stem, word[len(stem) :]) if len(stem) < len(word) and stem[-1:].isalnum() else (word,)
 
 
 def _byte(value: int) -> bytes:

@@ -105,7 +105,7 @@ def test_what_is_kept_of_words_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_is_kept_is_never_shown() -> None:
     words = Words({"▁": 300})
-    words.split("somebody's text")
+    words.split("private text")
     assert repr(words) == str(words) == "<2 words>"
 
 
@@ -133,6 +133,18 @@ def test_words_are_cut_by_joining_the_pairs_that_were_learned_first(text: str, e
     numbers = {piece: 259 + order for order, piece in enumerate(learned)}
     found = np.frombuffer(Words(numbers).split(text), ">u2").tolist()
     assert found == [3 + piece[0] if isinstance(piece, bytes) else numbers.get(piece, 3 + 10) for piece in expected]
+
+
+@given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=32))
+def test_letters_digits_and_marks_are_cut_apart_as_if_joined(word: str) -> None:
+    words = embedding._the().words
+    assert words.split(word) == words._join(pieces.SPACE + word)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 255, 256, 257, 2_000])
+def test_a_sum_of_vectors_never_overflows(rows: int) -> None:
+    most = np.full((rows, DIMENSIONS), -127, np.int8)
+    assert np.array_equal(embedding._sum(most), most.sum(axis=0, dtype=np.int64))
 
 
 @pytest.fixture
