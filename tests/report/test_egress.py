@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -301,6 +302,10 @@ def test_every_demand_survives_its_document() -> None:
         redact=Redact.REMOTE,
         redacted_to="internal",
         thinking_cap=7,
+        failure_cost_usd=Decimal("0.25"),
+        min_pass_rate=0.9,
+        max_cost_usd=Decimal("0.01"),
+        deadline_ms=1_000,
     )
     assert all(getattr(every, name) != getattr(Requirements(), name) for name in Requirements.model_fields)
     assert read(in_force("f", "internal", {"every": every}, {}).document).classes == {"every": every}
