@@ -6,6 +6,7 @@ from rich.text import Text
 
 from router.decide.explain import Examined
 from router.types.money import usd_text
+from router.types.plan import Cascade, Hedge, Vote
 from router.types.request import Path
 
 MOST_FINDINGS = 100
@@ -66,18 +67,46 @@ def _unasked(examined: Examined) -> Text:
     )
 
 
-def _weighed(examined: Examined) -> Table:
-    stakes = examined.stakes
-    price = "" if stakes.failure_nano is None else f", a failure costs ${usd_text(stakes.failure_nano)}"
-    rows = Table("target", title=f"what was expected{price}", title_justify="left")
-    for name in ("p", "±", "expected $", "10–90 %", "first ms", "all ms", "value $"):
+def _weighed(examined: Examined) -> Group:
+    """p with its standard deviation, cost with the middle 80 % of what it may be, time to the first byte and in all."""
+    rows = Table("target", title="what was expected of each", title_justify="left")
+    rows.columns[0].overflow = "fold"
+    for name in ("p", "expected $", "10–90 %", "seconds", "value $"):
         rows.add_column(name, justify="right", no_wrap=True)
-    rows.add_column("")
+    rows.add_column("why", no_wrap=True)
     for one in examined.weighed:
-        spread = f"{usd_text(one.cost_nano_p10)}–{usd_text(one.cost_nano_p90)}"
-        money = (usd_text(one.cost_nano), spread, str(one.first_ms), str(one.total_ms), usd_text(one.value_nano))
-        rows.add_row(Text(one.target), f"{one.p:.2f}", f"{one.p_sd:.2f}", *money, one.why)
-    return rows
+        spread = f"{about(one.cost_nano_p10, 2)}–{about(one.cost_nano_p90, 2)}"
+        times = f"{one.first_ms / 1000:.1f} / {one.total_ms / 1000:.1f}"
+        money = (about(one.cost_nano), spread, times, about(one.value_nano))
+        rows.add_row(Text(one.target), f"{one.p:.2f} ± {one.p_sd:.2f}", *money, one.why)
+    return Group(*map(Text, _stakes(examined)), rows)
+
+
+def _stakes(examined: Examined) -> list[str]:
+    """What is at stake, how it is asked, and what chance had to do with it."""
+    stakes, tactic = examined.stakes, examined.tactic
+    limits = [
+        *([f"a failure costs ${usd_text(stakes.failure_nano)}"] if stakes.failure_nano is not None else []),
+        *([f"pass rate at least {stakes.min_pass_rate:g}"] if stakes.min_pass_rate is not None else []),
+        *([f"at most ${usd_text(stakes.max_nano)}"] if stakes.max_nano is not None else []),
+        *([f"within {stakes.deadline_ms / 1000:g} s"] if stakes.deadline_ms is not None else []),
+    ]
+    told = [f"at stake: {', '.join(limits)}"] if limits else []
+    if isinstance(tactic, Cascade):
+        told.append("the second is asked where the verifiers turn down the first's answer")
+    elif isinstance(tactic, Vote):
+        told.append(f"the first is asked up to {tactic.samples} times, the second where two of its answers differ")
+    elif isinstance(tactic, Hedge):
+        told.append(f"the second is asked as well where the first is not there after {tactic.after_ms / 1000:.1f} s")
+    if examined.explored:
+        told.append(f"chance sent it to the {examined.explored} target, to keep the estimates honest")
+    return told
+
+
+def about(nano: int, digits: int = 3) -> str:
+    """USD, to so many digits that count."""
+    unit = 10 ** max(0, len(str(abs(nano))) - digits)
+    return usd_text(round(nano / unit) * unit)
 
 
 def _considered(examined: Examined) -> Table:
