@@ -60,9 +60,10 @@ class Numbers(NamedTuple):
 
 
 class Priors(Struct, frozen=True, eq=False):
-    """C = 2 + INTERACTIONS + 12 + E columns are read from a look of L numbers at once; F facts may be on a card.
+    """C = 3 + INTERACTIONS + 12 + E columns are read from a look of L numbers at once; F facts may be on a card.
 
-    Columns: logit of difficulty, logarithm of work, interactions, logits of tasks, coordinates for familiarity.
+    Columns: logit of difficulty, what the level of requests that are like it adds, logarithm of work, interactions,
+    logits of tasks, coordinates for familiarity.
     """
 
     centre: Single
@@ -94,15 +95,18 @@ class Priors(Struct, frozen=True, eq=False):
         """Of one text's look [L] and marks [M]. ValueError: of another length."""
         scaled: Single = (look - self.centre) * self.scale
         columns: Single = scaled @ self.projection + self.offset
-        tasks = 2 + INTERACTIONS
+        tasks = 3 + INTERACTIONS
         logits = columns[tasks : tasks + len(TASKS)] + marks @ self.marks
         likely = np.exp(logits - logits.max())
+        strange = self._unfamiliarity(scaled, columns[tasks + len(TASKS) :])
+        # How hard a whole kind of requests is says nothing of those that are not of that kind.
+        hard = float(columns[0]) + (1 - strange) * float(columns[1])
         return Numbers(
-            difficulty=_sigmoid(min(max(float(columns[0]), -LOGIT), LOGIT)),
-            unfamiliarity=self._unfamiliarity(scaled, columns[tasks + len(TASKS) :]),
+            difficulty=_sigmoid(min(max(hard, -LOGIT), LOGIT)),
+            unfamiliarity=strange,
             tasks=likely / likely.sum(),
-            interactions=np.minimum(np.maximum(columns[2:tasks], -1), 1),
-            work=exp(min(max(float(columns[1]), -MOST_WORK), MOST_WORK)),
+            interactions=np.minimum(np.maximum(columns[3:tasks], -1), 1),
+            work=exp(min(max(float(columns[2]), -MOST_WORK), MOST_WORK)),
         )
 
     def _unfamiliarity(self, scaled: Single, point: Single) -> float:

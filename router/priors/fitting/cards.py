@@ -6,7 +6,7 @@ from router.priors.ability import ABILITIES, condition
 from router.priors.priors import Vector
 
 _STEPS = 200
-_PRIOR = 8.0
+_PRIOR = 4.0
 """Models' worth of belief that variables have nothing to do with each other."""
 
 

@@ -1,7 +1,7 @@
 """Who passes what: abilities of models for each task, and the difficulty of requests as far as their look shows it.
 
-logit P(model passes prompt) = ability[model, task] - difficulty(look), fitted to the outcomes of all sets at once, so
-that models that are in several sets tie them together. Marginal over what a look does not show.
+logit P(model passes prompt) = ability[model, task] - level[set] - difficulty(look), fitted to all sets at once; models
+that are in several sets tie them together. Marginal over what a look does not show.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,13 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from router.priors.fitting.directions import ridge as regress
 from router.priors.fitting.sets import Outcomes
 from router.priors.priors import KNOWN, Vector
 
 STEPS = 12
-_ABILITY, _TASK = 0.5, 2.0
-"""Precision of a model's ability, and of each task's against it, in prompts' worth of evidence."""
+_ABILITY, _TASK, _LEVEL = 0.5, 2.0, 1.0
+"""Precision of a model's ability, of each task's against it, and of a set's level, in prompts' worth of evidence."""
 _LEAST = 1e-3
 
 
@@ -23,54 +24,86 @@ class Fit(Struct, frozen=True, eq=False):
     ability: Vector
     """[T, 4], in logits."""
     weights: Vector
-    """[L], of standardised looks."""
+    """[L], of standardised looks: what makes prompts of one set harder than others of it."""
+    level: Vector
+    """[P]: how much harder a set is than its looks within sets tell."""
 
 
 class Published(Struct, frozen=True):
-    """Mean scores that models reached on a set without being in it: they tie its level to the others'."""
+    """Mean score that a model reached on a set without being in it."""
 
     part: int
     model: int
     score: float
 
 
-def fit(scaled: Vector, outcomes: Outcomes, ridge: float, published: Sequence[Published] = ()) -> Fit:
+def fit(scaled: Vector, outcomes: Outcomes, ridge: float, parts: int) -> Fit:
     """`scaled`: standardised looks [n, L]. `ridge`: how firmly weights are held at 0, in prompts' worth of evidence."""
-    models = len(outcomes.models)
+    models, looks = len(outcomes.models), scaled.shape[1]
     weight = 1 / np.sqrt(np.maximum(outcomes.asked.sum(axis=1), 1))
-    overall, own, weights = np.zeros(models), np.zeros((models, len(KNOWN))), np.zeros(scaled.shape[1])
+    design = np.hstack([scaled, np.eye(parts)[outcomes.part]])
+    held = np.concatenate([np.full(looks, ridge), np.full(parts, _LEVEL)])
+    overall, own, weights = np.zeros(models), np.zeros((models, len(KNOWN))), np.zeros(looks + parts)
     for _ in range(STEPS):
         for task in range(len(KNOWN)):
             kept = outcomes.task == task
-            pull, precision = _step(scaled, outcomes, weight, overall[:, None] + own, weights, published)
+            pull, precision = _step(outcomes, weight, overall[:, None] + own, design @ weights)
             own[:, task] += (pull[kept].sum(axis=0) - _TASK * own[:, task]) / (precision[kept].sum(axis=0) + _TASK)
-        pull, precision = _step(scaled, outcomes, weight, overall[:, None] + own, weights, published)
+        pull, precision = _step(outcomes, weight, overall[:, None] + own, design @ weights)
         overall += (pull.sum(axis=0) - _ABILITY * overall) / (precision.sum(axis=0) + _ABILITY)
-        pull, precision = _step(scaled, outcomes, weight, overall[:, None] + own, weights, published)
-        hessian = (scaled * precision.sum(axis=1)[:, None]).T @ scaled + ridge * np.eye(len(weights))
-        weights -= np.linalg.solve(hessian, scaled.T @ pull.sum(axis=1) + ridge * weights)
-    return Fit(overall[:, None] + own, weights)
+        pull, precision = _step(outcomes, weight, overall[:, None] + own, design @ weights)
+        hessian = (design * precision.sum(axis=1)[:, None]).T @ design + np.diag(held)
+        weights -= np.linalg.solve(hessian, design.T @ pull.sum(axis=1) + held * weights)
+    return Fit(overall[:, None] + own, weights[:looks], weights[looks:])
 
 
-def _step(
-    scaled: Vector, outcomes: Outcomes, weight: Vector, ability: Vector, weights: Vector, published: Sequence[Published]
-) -> tuple[Vector, Vector]:
+def _step(outcomes: Outcomes, weight: Vector, ability: Vector, hard: Vector) -> tuple[Vector, Vector]:
     """[n, T] each: how far the scores are above what is expected, and how much each says."""
-    expected = expect(scaled, outcomes, Fit(ability, weights))
+    expected = sigmoid(ability[:, outcomes.task].T - hard[:, None])
     pull = np.where(outcomes.asked, outcomes.score - expected, 0.0)
     precision = np.where(outcomes.asked, np.maximum(expected * (1 - expected), _LEAST), 0.0)
-    for each in published:
-        rows = outcomes.part == each.part
-        if rows.any():
-            column = expected[rows, each.model]
-            pull[rows, each.model] = each.score - column.mean()
-            precision[rows, each.model] = np.maximum(column * (1 - column), _LEAST)
     return pull * weight[:, None], precision * weight[:, None]
 
 
 def expect(scaled: Vector, outcomes: Outcomes, fitted: Fit) -> Vector:
-    """[n, T]: chance that each model passes each prompt."""
-    return sigmoid(fitted.ability[:, outcomes.task].T - (scaled @ fitted.weights)[:, None])
+    """[n, T]: chance that each model passes each prompt of these sets."""
+    hard = scaled @ fitted.weights + fitted.level[outcomes.part]
+    return sigmoid(fitted.ability[:, outcomes.task].T - hard[:, None])
+
+
+def equated(scaled: Vector, outcomes: Outcomes, fitted: Fit, published: Sequence[Published]) -> Fit:
+    """Sets that have no model in common with others get the level at which published scores of others' models fit.
+
+    Median over these models, each taken at its mean ability over the tasks that it was asked elsewhere.
+    """
+    ability, level = fitted.ability.copy(), fitted.level.copy()
+    elsewhere = np.nanmean(np.where(measured(outcomes), ability, np.nan), axis=1)
+    for part in {each.part for each in published}:
+        own = outcomes.asked[outcomes.part == part].any(axis=0)
+        if (own & outcomes.asked[outcomes.part != part].any(axis=0)).any():
+            continue
+        hard = (scaled @ fitted.weights + fitted.level[part])[outcomes.part == part]
+        gaps = [elsewhere[each.model] - _ability_for(each.score, hard) for each in published if each.part == part]
+        ability[own] += np.median(gaps)
+        level[part] += np.median(gaps)
+    return Fit(ability, fitted.weights, level)
+
+
+def _ability_for(score: float, hard: Vector) -> float:
+    """The ability that passes this share of prompts."""
+    return float(constants(hard, np.full((len(hard), 1), score))[0])
+
+
+def middle(fitted: Fit) -> float:
+    """The level of a request that is of no set."""
+    return float(np.median(fitted.level))
+
+
+def between(scaled: Vector, outcomes: Outcomes, fitted: Fit, ridge: float) -> Vector:
+    """[L]: weights of the sets' levels against the middle, as far as looks tell sets of different levels apart."""
+    weight = 1 / np.bincount(outcomes.part)[outcomes.part]
+    root = np.sqrt(weight / weight.mean())
+    return regress(scaled * root[:, None], (fitted.level[outcomes.part] - middle(fitted)) * root, ridge)
 
 
 def constants(difficulty: Vector, score: Vector) -> Vector:

@@ -17,6 +17,7 @@ from router.priors.phrases import phrases
 from router.priors.priors import (
     DIFFICULTY,
     INTERACTION,
+    INTERACTIONS,
     KNOWN,
     LOGIT,
     SHARE,
@@ -27,7 +28,7 @@ from router.priors.priors import (
 )
 
 SEED = 0
-RIDGES = (300.0, 1_000.0, 3_000.0, 10_000.0)
+RIDGES = (1_000.0, 3_000.0, 10_000.0, 30_000.0)
 """Of difficulty, in prompts' worth of evidence: that which does best on a set that is left out."""
 _LEAST_SPREAD = 0.02
 """Numbers of a look that hardly vary in the sets are not blown up by more than one over this."""
@@ -58,29 +59,34 @@ def fit(folder: Path) -> tuple[Arrays, Metrics, Metrics]:
     arrays: Arrays = {"centre": together.centre, "scale": together.scale}
     metrics: Metrics = {}
     ridge = _ridge(together, metrics)
-    found = difficulty.fit(together.scaled, together.outcomes, ridge, together.published)
+    found = difficulty.fit(together.scaled, together.outcomes, ridge, len(sets.SHIPPABLE))
+    found = difficulty.equated(together.scaled, together.outcomes, found, together.published)
     level = _level(together, found)
-    hard = together.scaled @ found.weights - level
+    space = strangeness.space(together.scaled, _even(together.outcomes.part), np.random.default_rng(SEED))
+    strange = _strange(together, folder, metrics)
+    between = difficulty.between(together.scaled, together.outcomes, found, ridge)
+    familiar = 1 - difficulty.sigmoid(strange[0] + strange[1] * strangeness.log_distance(together.scaled, space))
+    hard = together.scaled @ found.weights + difficulty.middle(found) - level
+    hard += familiar * (together.scaled @ between)
     expected = difficulty.expect(together.scaled, together.outcomes, found)
-    columns = [found.weights[:, None], directions.work(together.scaled, together.outcomes)[:, None]]
+    columns = [found.weights[:, None], between[:, None], directions.work(together.scaled, together.outcomes)[:, None]]
     columns.append(directions.interactions(together.scaled, together.outcomes, expected, hard))
     task_weights, task_offset, metrics["tasks"] = labelled.fit(
         together.scaled, together.outcomes, lambda seen: (seen - together.centre) * together.scale, SEED
     )
-    space = strangeness.space(together.scaled, _even(together.outcomes.part), np.random.default_rng(SEED))
     arrays["projection"] = np.hstack([*columns, task_weights[:-SIZE], space.axes])
     arrays["marks"] = task_weights[-SIZE:]
     offset = np.zeros(arrays["projection"].shape[1])
-    offset[0] = -level
-    offset[2 + columns[2].shape[1] :][: len(TASKS)] = task_offset
+    offset[0] = difficulty.middle(found) - level
+    offset[3 + INTERACTIONS :][: len(TASKS)] = task_offset
     arrays |= {
         "offset": offset,
         "centroids": space.centroids,
         "sizes": (space.centroids**2).sum(axis=1),
-        "strange": _strange(together, folder, metrics),
+        "strange": strange,
     }
     arrays["card_mean"], arrays["card_covariance"] = _cards(together, found, level, metrics)
-    arrays["variances"] = _variances(together, found, hard, columns[2], task_weights, task_offset, ridge)
+    arrays["variances"] = _variances(together, found, hard, columns[3], task_weights, task_offset, ridge)
     metrics["variances"] = {"common": _rounded(arrays["variances"][0]), "own": _rounded(arrays["variances"][1])}
     return _packed(arrays), metrics, _counts(read)
 
@@ -119,7 +125,8 @@ def _ridge(together: Fitted, metrics: Metrics) -> float:
 def _left_out(together: Fitted, part: int, ridge: float) -> tuple[float, float]:
     """Log loss and calibration error on one set, of a fit to the others."""
     rest, own = together.outcomes.part != part, together.outcomes.part == part
-    found = difficulty.fit(together.scaled[rest], sets.take(together.outcomes, rest), ridge, together.published)
+    outcomes = sets.take(together.outcomes, rest)
+    found = difficulty.fit(together.scaled[rest], outcomes, ridge, len(sets.SHIPPABLE))
     score = together.outcomes.score[own]
     score = score[:, ~np.isnan(score).all(axis=0)]
     hard = together.scaled[own] @ found.weights
@@ -218,7 +225,8 @@ def _variances(
             own_traits.append(traits[asked])
             own_left.append(left[asked, model])
         rest = ~rows
-        other = difficulty.fit(together.scaled[rest], sets.take(outcomes, rest), ridge, together.published)
+        others = sets.take(outcomes, rest)
+        other = difficulty.fit(together.scaled[rest], others, ridge, len(sets.SHIPPABLE))
         score = outcomes.score[rows]
         away = together.scaled[rows] @ other.weights
         expected = difficulty.sigmoid(difficulty.constants(away, score) - away[:, None])
