@@ -20,9 +20,9 @@ from router.ledger.postgres.pipe import Pipe
 from router.ledger.postgres.queue import Item
 from router.types.journal import Journal, LedgerUnavailable
 from router.types.secret import Secret
-from tests.ledger.books import found, with_ledger
+from tests.ledger.books import NOTES, found, with_ledger
 from tests.ledger.proxy import Proxy
-from tests.ledger.test_journal import DECISION, FEEDBACK, available, scores
+from tests.ledger.test_journal import DECISION, NOTE, available, scores
 from tests.postgres import Server
 
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'lowpass' AND pid <> pg_backend_pid()"
@@ -48,6 +48,15 @@ def server() -> Iterator[Server]:
 
 def at(url: str) -> PostgresLedger:
     return PostgresLedger(Secret(url))
+
+
+def noted(server: Server) -> PostgresLedger:
+    """With a table that asks nothing of its rows."""
+    ledger = at(server.database())
+    ledger.migrate()
+    with ledger.writing() as connection:
+        connection.execute(NOTES)
+    return ledger
 
 
 async def lost(journal: Journal) -> None:
@@ -178,13 +187,13 @@ def test_what_waits_is_bounded(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(queue_module, "LARGEST", 10)
-    ledger = at(server.database())
+    ledger = noted(server)
 
     async def work(journal: Journal) -> None:
         server.kill()
         await asyncio.wait_for(lost(journal), 5)
         for number in range(25):
-            journal.add(FEEDBACK, ("r", number, number, "client"))
+            journal.add(NOTE, ("r", number, number, "client"))
         await asyncio.to_thread(server.start)
         await asyncio.wait_for(available(journal), 5)
 
@@ -198,17 +207,17 @@ def test_a_crowd_that_is_refused_meanwhile_keeps_no_ledger_from_its_return(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each refusal is a row, so that another one waits whenever a transaction is over."""
-    ledger, commit = at(server.database()), Pipe.commit
+    ledger, commit = noted(server), Pipe.commit
 
     async def work(journal: Journal) -> None:
         async def crowded(pipe: Pipe, items: Sequence[Item]) -> None:
             await commit(pipe, items)
             if not journal.available:
-                journal.add(FEEDBACK, ("r", len(items), 1, "client"))
+                journal.add(NOTE, ("r", len(items), 1, "client"))
 
         monkeypatch.setattr(Pipe, "commit", crowded)
         server.kill()
-        journal.add(FEEDBACK, ("r", 0, 1, "client"))
+        journal.add(NOTE, ("r", 0, 1, "client"))
         await asyncio.wait_for(lost(journal), 5)
         await asyncio.to_thread(server.start)
         await asyncio.wait_for(available(journal), 10)
