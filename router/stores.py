@@ -102,6 +102,9 @@ def learned_from(ledger: Ledger) -> Learned:
                 task=Task(one.task),
                 output=one.visible + (one.reasoning or 0) + one.audio,
                 thinking=one.reasoning,
+                first_ms=one.first_ms,
+                total_ms=one.total_ms,
+                ended_ms=one.started_ms + one.total_ms,
                 cut=one.outcome != "ok" or one.finish_reason == "length",
             )
         )

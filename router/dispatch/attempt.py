@@ -125,7 +125,7 @@ class Trial:
         target, took = self.step.target, self._elapsed()
         region, verified = placed(target, self._stated)
         if usage is not None:
-            self._learned.observe(self._seen(usage, finish_reason, outcome))
+            self._learned.observe(self._seen(usage, finish_reason, outcome, took))
         return Attempt(
             target=target,
             outcome=outcome,
@@ -146,7 +146,7 @@ class Trial:
             role=self.how.role,
         )
 
-    def _seen(self, usage: Usage, finish_reason: str, outcome: str) -> Seen:
+    def _seen(self, usage: Usage, finish_reason: str, outcome: str, took: int) -> Seen:
         """What the next estimates for this target go by. Counts that we made up teach nothing."""
         estimate, decoder, n = self.step.estimate, self.decoder, self.call.n
         told = usage.source is Source.REPORTED and not usage.violations
@@ -160,6 +160,9 @@ class Trial:
             input=usage.input_total if told else None,
             expected_input=estimate.input_rough,
             output_bytes=decoder.output_chars if decoder is not None and decoder.finished else 0,
+            first_ms=self._first if decoder is not None else None,
+            total_ms=took,
+            ended_ms=self._started_ms + took,
             cut=outcome != "ok" or finish_reason == "length",
         )
 

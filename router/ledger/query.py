@@ -20,7 +20,8 @@ _HELD = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE c
 _TAINTS = "SELECT session, data_class, firm FROM taints"
 _LATEST = (
     "SELECT a.target, a.thinking, r.task, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
-    " a.output_reasoning, a.output_audio FROM attempts AS a JOIN requests AS r ON r.id = a.request_id"
+    " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms"
+    " FROM attempts AS a JOIN requests AS r ON r.id = a.request_id"
     " WHERE a.usage_source = 'reported' AND a.violations = '' ORDER BY a.request_id DESC LIMIT ?"
 )
 
@@ -37,6 +38,10 @@ class Finished(Struct, frozen=True):
     visible: int
     reasoning: int | None
     audio: int
+    first_ms: int | None
+    """Of a stream."""
+    total_ms: int
+    started_ms: int
 
 
 def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
