@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from router.classify.recent import Recent
 from router.classify.task import by_form, likeliest
 from router.features import embedding
 from router.features.features import Shape
-from router.features.look import look
 from router.priors.marks import marks
 from router.priors.priors import (
     DIFFICULTY,
@@ -36,6 +36,8 @@ _FORM = 0.5
 """What the form says about a task counts half, what the text says the rest."""
 _COLUMNS = np.array([TASKS.index(task) for task in SHARES])
 
+_recent = Recent()
+
 
 class Read(NamedTuple):
     task: Task
@@ -58,7 +60,7 @@ def read(request: Request) -> Read:
     if request.endpoint is Endpoint.EMBEDDINGS:
         return UNREAD_EMBEDDING
     said = text(request)
-    numbers = load().read(look(said, tools(request), shape(request)), marks(said))
+    numbers = load().read(_recent.look(said, tools(request), shape(request)), marks(said))
     tasks, formed = numbers.tasks, by_form(request)
     if formed is not None:
         tasks = tasks * (1 - _FORM)

@@ -83,14 +83,14 @@ _TABLE = np.array([[byte in kind for kind in _KINDS.values()] for byte in range(
 """Byte → one in the column of its kind."""
 _DIGITS = tuple(_KINDS).index("digits")
 
+FORM = ("functions", "function_characters", "turns", "tools", "schema", "images", "max_output", "position")
 NAMES: tuple[str, ...] = (
     *("log_characters", "log_words", "word_length", "distinct_words", "log_lines", "log_last_line"),
     "log_digits",
     *_KINDS,
     *_MARKS,
     *_WORDS,
-    *("functions", "function_characters"),
-    *("turns", "tools", "schema", "images", "max_output", "position"),
+    *FORM,
 )
 
 
@@ -104,10 +104,16 @@ def features(text: str, functions: str = "", shape: Shape = NO_SHAPE) -> NDArray
         *_kinds(seen),
         *(log1p(seen.count(mark)) / 8 for mark in _MARKS.values()),
         *(log1p(len(different & known)) / 4 for known in _WORDS.values()),
-        *_offered(functions),
-        *_form(shape),
+        *form(functions, shape),
     )
     return np.array(row, np.float32)
+
+
+def form(functions: str, shape: Shape) -> tuple[float, ...]:
+    """The last of the features, `len(FORM)` of them: what no text says."""
+    number = max(functions.count('"parameters"'), 1) if functions else 0
+    counts = (shape.turns, shape.tools, shape.schema, shape.images, shape.max_output, shape.position)
+    return log1p(number) / 8, log1p(len(functions)) / 16, *[log1p(max(count, 0)) / 16 for count in counts]
 
 
 def _sizes(text: str, seen: str, words: int, different: int) -> tuple[float, ...]:
@@ -128,13 +134,3 @@ def _kinds(seen: str) -> list[float]:
     counts = np.bincount(raw, minlength=256).astype(np.float32) @ _TABLE
     shares: list[float] = (np.log1p(counts * (100.0 / max(len(seen), 1))) / log1p(100)).tolist()
     return [log1p(counts[_DIGITS]) / 16, *shares]
-
-
-def _offered(functions: str) -> tuple[float, float]:
-    number = max(functions.count('"parameters"'), 1) if functions else 0
-    return log1p(number) / 8, log1p(len(functions)) / 16
-
-
-def _form(shape: Shape) -> tuple[float, ...]:
-    counts = (shape.turns, shape.tools, shape.schema, shape.images, shape.max_output, shape.position)
-    return tuple(log1p(max(count, 0)) / 16 for count in counts)
