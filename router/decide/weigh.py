@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from router.decide.situation import Situation
 from router.types.forecast import Forecast, Vector
-from router.types.plan import Weighed
+from router.types.plan import Weighed, Why
 from router.types.stakes import Stakes
 
 Flags = NDArray[np.bool_]
 
 IN, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNKNOWN = range(5)
-REASONS = ("", "below_floor", "over_cost", "too_slow", "unknown")
+REASONS: tuple[Why | None, ...] = (None, "below_floor", "over_cost", "too_slow", "unknown")
 """Why a target is out, in the order of how bad that is."""
 _LEAST_P = 1e-3
 """A pass rate below it says no more than that nobody knows."""
@@ -66,7 +66,7 @@ def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
     return out
 
 
-def weighed(situation: Situation, found: Worth, why: list[str]) -> tuple[Weighed, ...]:
+def weighed(situation: Situation, found: Worth, why: list[Why]) -> tuple[Weighed, ...]:
     """What is kept of all this, in the order of the targets."""
     forecast = situation.forecast
     rates = (forecast.p, forecast.p_sd)
@@ -75,10 +75,10 @@ def weighed(situation: Situation, found: Worth, why: list[str]) -> tuple[Weighed
     return tuple(map(Weighed, [target.id for target in situation.targets], *columns, why))
 
 
-def reasons(found: Worth, chosen: int, word: str = "chosen") -> list[str]:
+def reasons(found: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
     """Why each target is or is not the one that is asked; `word` for the one that is."""
     least = float(found.value[found.best])
-    why = [
+    why: list[Why] = [
         REASONS[out] or ("not_evident" if value < least and not margin > 0 else "dearer")
         for out, value, margin in zip(found.out.tolist(), found.value.tolist(), found.margin.tolist(), strict=True)
     ]

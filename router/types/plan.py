@@ -1,5 +1,7 @@
 """Estimates, the plan that follows from them, and the record that explains it."""
 
+from typing import Literal
+
 from msgspec import Struct
 
 from router.types.account import Amount
@@ -59,6 +61,13 @@ class Dropped(Struct, frozen=True):
     detail: str
 
 
+Why = Literal[
+    "chosen", "kept", "first", "second", "explored", "baseline", "dearer", "not_evident", "less_likely", "below_floor",
+    "over_cost", "too_slow", "unknown",
+]  # fmt: skip
+"""A stable code: why a target was or was not chosen. "kept": the session's; "first", "second": of a pair."""
+
+
 class Weighed(Struct, frozen=True):
     """What was expected of one eligible target, and why it was or was not chosen. Expected nano-USD and ms."""
 
@@ -73,8 +82,7 @@ class Weighed(Struct, frozen=True):
     value_nano: int
     """What the strategy minimised, in nano-USD."""
     why: str
-    """A stable code: "chosen", "kept" (the session's), "first", "second" (of a pair), "explored", "baseline", "dearer",
-    "not_evident", "less_likely", "below_floor", "over_cost", "too_slow", "unknown"."""
+    """A `Why`."""
 
 
 class Cascade(Struct, frozen=True, tag="cascade"):

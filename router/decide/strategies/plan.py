@@ -10,7 +10,7 @@ from router.decide.requirements import Usd
 from router.decide.situation import Ranked, Situation
 from router.decide.weigh import REASONS, Worth, excluded, weighed, worth
 from router.types.money import nano_from_usd
-from router.types.plan import Cascade, Hedge, Tactic
+from router.types.plan import Cascade, Hedge, Tactic, Why
 
 
 class Errands(BaseModel):
@@ -60,9 +60,9 @@ class Plan(BaseModel):
         return Rest(funds, time, left, budget - situation.spent, deadline - situation.elapsed_ms)
 
 
-def _why(found: Worth, first: list[int]) -> list[str]:
+def _why(found: Worth, first: list[int]) -> list[Why]:
     """Played through, the others were less likely to end well, or as likely and dearer."""
-    words = ["chosen"] if len(first) == 1 else ["first", "second"]
+    words: list[Why] = ["chosen"] if len(first) == 1 else ["first", "second"]
     told = dict(zip(first, words, strict=True))
     return [told.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(found.out.tolist())]
 
