@@ -25,8 +25,10 @@ _STEPS = 16.0
 """Eight-bit steps to the unit: of the 8 million values one is beyond 7.94, and cut off there."""
 _ROWS = 1_000
 """Rows that are read at a time, so that no second table is ever in memory."""
-_SHORT = 256
-"""Rows of eight bits that 16 bits hold the sum of."""
+_GROUP = 256
+"""Vectors of eight bits that 16 bits hold the sum of."""
+_NOTHING = _PIECES.to_bytes(2)
+"""The number of a piece that adds nothing."""
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 
@@ -50,7 +52,7 @@ class _Tensor(msgspec.Struct):
 
 
 class Embedding:
-    """The vocabulary and its vectors, `[32000, 256]` in eight bits: 8 MB, and about as much for its words."""
+    """The vocabulary and its vectors, `[32001, 256]` in eight bits: 8 MB, and about as much for its words."""
 
     def __init__(self) -> None:
         """Reads the package's files. Raises `EmbeddingError`."""
@@ -69,10 +71,8 @@ class Embedding:
 
     def embed(self, text: str) -> NDArray[np.float32]:
         """As `embed`."""
-        pieces = np.frombuffer(self.words.split(sample(text)), ">u2")
-        total = _sum(self._vectors.take(pieces, axis=0))
-        wide = total.astype(np.int64)
-        return (total / max(sqrt(wide @ wide), 1.0)).astype(np.float32)
+        total = _sum(self._vectors, self.words.split(sample(text)))
+        return total / np.float32(max(sqrt(total @ total), 1.0))
 
 
 _the = cache(Embedding)
@@ -94,13 +94,13 @@ def embed_all(texts: Iterable[str]) -> NDArray[np.float32]:
     return np.array(rows, np.float32).reshape(len(rows), DIMENSIONS)
 
 
-def _sum(rows: NDArray[np.int8]) -> NDArray[np.int32]:
-    """Over the rows. In 16 bits as far as nothing overflows, which is twice as quick."""
-    whole = len(rows) - len(rows) % _SHORT
-    total: NDArray[np.int32] = np.add.reduce(rows[whole:], axis=0, dtype=np.int16).astype(np.int32)
-    if whole:
-        stacked = rows[:whole].reshape(_SHORT, -1, DIMENSIONS)
-        total += np.add.reduce(np.add.reduce(stacked, axis=0, dtype=np.int16), axis=0, dtype=np.int32)
+def _sum(vectors: NDArray[np.int8], pieces: bytes) -> NDArray[np.float32]:
+    """`float32 [256]`, exact: in groups of so few pieces that none overflows in 16 bits, which is twice as quick."""
+    number = len(pieces) // 2
+    groups = max(-(-number // _GROUP), 1)
+    even = np.frombuffer(pieces + _NOTHING * (-number % groups), ">u2")
+    grouped = vectors.take(even, axis=0).reshape(-1, groups, DIMENSIONS)
+    total: NDArray[np.float32] = np.add.reduce(np.add.reduce(grouped, axis=0, dtype=np.int16), axis=0, dtype=np.float32)
     return total
 
 
@@ -112,14 +112,14 @@ def _folder() -> Path:
 
 
 def _vectors(path: Path) -> NDArray[np.int8]:
-    """The table of a safetensors file: the size of its header, the header in JSON, the rows."""
+    """The table of a safetensors file: the size of its header, the header in JSON, the rows; then a row of zeros."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = msgspec.json.decode(file.read(min(size, 65_536)), type=dict[str, _Tensor])
         tensor = header["embedding.weight"]
         if (tensor.dtype, tensor.shape, tensor.data_offsets[0]) != ("F16", (_PIECES, DIMENSIONS), 0):
             raise ValueError("another table than expected")
-        table = np.empty((_PIECES, DIMENSIONS), np.int8)
+        table = np.zeros((_PIECES + 1, DIMENSIONS), np.int8)
         for start in range(0, _PIECES, _ROWS):
             rows = np.fromfile(file, np.float16, _ROWS * DIMENSIONS).reshape(_ROWS, DIMENSIONS).astype(np.float32)
             table[start : start + _ROWS] = np.rint(rows * _STEPS).clip(-127, 127)

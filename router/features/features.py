@@ -82,6 +82,7 @@ _WORDS: dict[str, frozenset[str]] = {
 _TABLE = np.array([[byte in kind for kind in _KINDS.values()] for byte in range(256)], np.float32)
 """Byte → one in the column of its kind."""
 _DIGITS = tuple(_KINDS).index("digits")
+_ALL = log1p(100)
 
 FORM = ("functions", "function_characters", "turns", "tools", "schema", "images", "max_output", "position")
 NAMES: tuple[str, ...] = (
@@ -131,6 +132,6 @@ def _sizes(text: str, seen: str, words: int, different: int) -> tuple[float, ...
 def _kinds(seen: str) -> list[float]:
     """How many digits; then the share of each kind of character, as log(1 + per cent)."""
     raw = np.frombuffer(seen.encode(errors="replace"), np.uint8)
-    counts = np.bincount(raw, minlength=256).astype(np.float32) @ _TABLE
-    shares: list[float] = (np.log1p(counts * (100.0 / max(len(seen), 1))) / log1p(100)).tolist()
-    return [log1p(counts[_DIGITS]) / 16, *shares]
+    counts = (np.bincount(raw, minlength=256).astype(np.float32) @ _TABLE).tolist()
+    share = 100.0 / max(len(seen), 1)
+    return [log1p(counts[_DIGITS]) / 16, *[log1p(count * share) / _ALL for count in counts]]
