@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import exp, log
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -37,6 +38,7 @@ MOST_KNOWN = 256
 _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 """90 % quantile ÷ mean."""
 _LEAST = 1e-9
+_ID = attrgetter("id")
 Index = NDArray[np.intp]
 
 
@@ -64,20 +66,29 @@ class _Work(NamedTuple):
 
 
 class _Known(Struct, frozen=True, eq=False):
-    """Of one kind of work, for every target. Tokens of one choice, money in nano-USD per token, times in ms."""
+    """Of one kind of work, for some targets. Tokens of one choice, money in nano-USD per token, times in ms."""
 
     at_ms: int
+    at: Index
+    """Among all targets."""
     sent: Vector
     """Input tokens ÷ the rough count."""
     output: Vector
     thinking: Vector
-    spread: Vector
+    most: Vector
+    context: Vector
     rate_in: Vector
     rate_out: Vector
-    rate_thinking: Vector
+    rate_more: Vector
+    """By which thinking is dearer than other output."""
     first_ms: Vector
     each_ms: Vector
-    each_sd: Vector
+    low: Vector
+    """Quantiles of the output, ÷ its mean: 10 %, 90 % …"""
+    high: Vector
+    slow: Vector
+    """… of its time, 90 %; and of that for an output whose length is known."""
+    slow_each: Vector
 
 
 class Forecaster:
@@ -86,63 +97,52 @@ class Forecaster:
     def __init__(self, targets: Sequence[Target], learned: Learned, rates: Rates) -> None:
         self._targets, self.learned, self._rates = tuple(targets), learned, rates
         self._at = {target.id: at for at, target in enumerate(self._targets)}
-        self._most = np.array([target.model.max_output for target in self._targets], dtype=np.float64)
-        self._context = np.array([target.model.context for target in self._targets], dtype=np.float64)
         rules = [rule for target in self._targets for rule in (target.model.price.rules if target.model.price else ())]
         self._steps = sorted({rule.above for rule in rules if rule.above})
-        self._known: dict[_Work, _Known] = {}
+        self._known: dict[tuple[_Work, tuple[str, ...]], _Known] = {}
 
     def forecast(
         self, targets: Sequence[Target], request: Request, seen: Classification, at_ms: int, cap: int | None = None
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of."""
-        at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
-        known, work = self._of(request, seen.task, cap, at_ms), seen.reading.work if seen.reading else 1.0
-        bound, choices = self._bound(request, at), request.choices
-        usual, thought = known.output[at], known.thinking[at]
-        each = np.minimum(usual * work, bound)
-        thinking = np.minimum(thought * work, each)
-        fixed = self._input(targets, request, known.sent[at], self._context[at]) * known.rate_in[at]
-        rate, dearer = known.rate_out[at] * choices, (known.rate_thinking - known.rate_out)[at] * choices
-        out = each * rate + thinking * dearer
-        spread, first = known.spread[at], known.first_ms[at]
-        written, slow = each * known.each_ms[at], np.minimum(np.hypot(spread, known.each_sd[at]), Z90)
-        most = bound / np.maximum(each, _LEAST)
-        p, sd = self._rates.expect(seen, at)
+        known, work = self._of(targets, request, seen.task, cap, at_ms), seen.reading.work if seen.reading else 1.0
+        bound, choices = _bound(known, request), request.choices
+        each = np.minimum(known.output * work, bound)
+        thinking = np.minimum(known.thinking * work, each)
+        fixed = self._input(targets, request, known) * known.rate_in
+        rate, more = known.rate_out * choices, known.rate_more * choices
+        out, written = each * rate + thinking * more, each * known.each_ms
+        room = bound / np.maximum(each, _LEAST)
+        p, sd = self._rates.expect(seen, known.at)
         return Forecast(
             p=p,
             p_sd=sd,
             cost=fixed + out,
-            cost_p10=fixed + out * _quantile(spread, -Z90),
-            cost_p90=fixed + out * np.minimum(_quantile(spread, Z90), most),
+            cost_p10=fixed + out * known.low,
+            cost_p90=fixed + out * np.minimum(known.high, room),
             output=each * choices,
             thinking=thinking * choices,
-            first_ms=first,
-            total_ms=first + written,
-            total_p90_ms=first + written * np.minimum(_quantile(slow, Z90), most * _quantile(known.each_sd[at], Z90)),
-            usual_p=self._rates.usual(at),
-            usual_cost=fixed + np.minimum(usual, bound) * rate + np.minimum(thought, bound) * dearer,
+            first_ms=known.first_ms,
+            total_ms=known.first_ms + written,
+            total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
+            usual_p=self._rates.usual(known.at),
+            usual_cost=fixed + np.minimum(known.output, bound) * rate + np.minimum(known.thinking, bound) * more,
         )
 
-    def _bound(self, request: Request, at: Index) -> Vector:
-        if request.endpoint is Endpoint.EMBEDDINGS:
-            return np.zeros(len(at))
-        most: Vector = self._most[at]
-        return most if request.max_output is None else np.minimum(most, request.max_output)
-
-    def _input(self, targets: Sequence[Target], request: Request, ratio: Vector, context: Vector) -> Vector:
+    def _input(self, targets: Sequence[Target], request: Request, known: _Known) -> Vector:
         if script(request).endswith(MEDIA):
             tokens = [prompt(target, request, self.learned).tokens for target in targets]
             return np.array(tokens, dtype=np.float64)
-        return np.minimum(roughly(request) * ratio, context)
+        return np.minimum(roughly(request) * known.sent, known.context)
 
-    def _of(self, request: Request, task: Task, cap: int | None, at_ms: int) -> _Known:
+    def _of(self, targets: Sequence[Target], request: Request, task: Task, cap: int | None, at_ms: int) -> _Known:
         work = _Work(task, request.effort or "", cap, script(request), request.service_tier, self._size(request))
-        known = self._known.get(work)
+        key = (work, tuple(map(_ID, targets)))
+        known = self._known.get(key)
         if known is None or not 0 <= at_ms - known.at_ms < FRESH_MS:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            known = self._known[work] = self._look(work, at_ms)
+            known = self._known[key] = self._look(targets, work, at_ms)
         return known
 
     def _size(self, request: Request) -> int:
@@ -152,31 +152,46 @@ class Forecaster:
             return 0
         return round(SIZE_STEP ** round(log(min(rough, self._steps[-1] * NEAR), SIZE_STEP)))
 
-    def _look(self, work: _Work, at_ms: int) -> _Known:
-        rows = [self._row(target, work, at_ms) for target in self._targets]
-        return _Known(at_ms, *np.array(rows, dtype=np.float64).T)
+    def _look(self, targets: Sequence[Target], work: _Work, at_ms: int) -> _Known:
+        rows = [self._row(target, work, at_ms) for target in targets]
+        *columns, spread, each_sd = np.array(rows, dtype=np.float64).T
+        slow = np.minimum(np.hypot(spread, each_sd), Z90)
+        columns += [_quantile(spread, -Z90), _quantile(spread, Z90), _quantile(slow, Z90), _quantile(each_sd, Z90)]
+        at = np.array([self._at[target.id] for target in targets], dtype=np.intp)
+        return _Known(at_ms, at, *columns)
 
     def _row(self, target: Target, work: _Work, at_ms: int) -> tuple[float, ...]:
-        learned, task = self.learned, work.task
+        learned, task, model = self.learned, work.task, target.model
         asked = target.effort or work.effort
         rung = next(rungs(target, asked, work.cap, learned, task), None) or Rung(asked, 0)
         known, pace = usual(target, rung, learned, task), learned.pace(target.id)
         ratio = learned.input(target.id, work.script, INPUT_SHARE)
         sent = leaning(ratio.mean, ratio.seen, MILLE) / MILLE
-        spread = _spread(learned.kind(target.id, rung.effort, task), known.output)
+        tokens = (sent, known.output, known.thinking, model.max_output, model.context)
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
-        return (sent, known.output, known.thinking, spread, *rates, pace.first_ms, pace.ms_per_token, pace.sd)
+        spread = _spread(learned.kind(target.id, rung.effort, task), known.output)
+        return (*tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 
     def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, float, float]:
-        """nano-USD per token. What runs here costs what its machine does, shared by all that it writes meanwhile."""
+        """nano-USD per token: input, output, and what thinking costs beyond it.
+
+        What runs here costs what its machine does, shared by all that it writes meanwhile.
+        """
         throughput = self.learned.pace(target.id).throughput
         if target.hourly is not None and throughput > 0:
             each = target.hourly / 3600 / throughput
-            return 0.0, each, each
+            return 0.0, each, 0.0
         some = terms(target.model.price or WORST_CASE, size, work.tier, target.region, at_ms)
         rates, scale = some.rates, 1 / UNITS_PER_RATE * some.over / some.under
         reasoning = rates.output if rates.reasoning is None else rates.reasoning
-        return rates.input * scale, rates.output * scale, reasoning * scale
+        return rates.input * scale, rates.output * scale, (reasoning - rates.output) * scale
+
+
+def _bound(known: _Known, request: Request) -> Vector:
+    """Tokens that one choice can have."""
+    if request.endpoint is Endpoint.EMBEDDINGS:
+        return np.zeros(len(known.at))
+    return known.most if request.max_output is None else np.minimum(known.most, request.max_output)
 
 
 def _spread(kind: Kind, output: int) -> float:
