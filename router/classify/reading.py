@@ -4,6 +4,7 @@ What is looked at is what the user said last, and before it as much as fits: the
 "and now in French" says what it says with what came before.
 """
 
+from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -14,15 +15,10 @@ from router.features import embedding
 from router.features.features import Shape
 from router.priors.marks import marks
 from router.priors.priors import (
-    DIFFICULTY,
-    INTERACTION,
     LOGIT,
-    SHARE,
     SHARES,
     STEPS,
     TASKS,
-    TRAITS,
-    UNFAMILIARITY,
     Numbers,
     load,
 )
@@ -71,12 +67,14 @@ def read(request: Request) -> Read:
 
 def traits(numbers: Numbers, tasks: Traits) -> Traits:
     """[TRAITS], in steps that a signed byte holds exactly: what is learned later is about the very same numbers."""
-    found = np.empty(TRAITS, np.float32)
-    found[0], found[UNFAMILIARITY] = 1, numbers.unfamiliarity
-    found[DIFFICULTY] = np.log(numbers.difficulty / (1 - numbers.difficulty)) / LOGIT
-    found[SHARE:INTERACTION] = tasks[_COLUMNS]
-    found[INTERACTION:] = numbers.interactions
-    return np.asarray(np.rint(found * STEPS) / np.float32(STEPS), np.float32)
+    found = (
+        1.0,
+        log(numbers.difficulty / (1 - numbers.difficulty)) / LOGIT,
+        numbers.unfamiliarity,
+        *tasks.take(_COLUMNS).tolist(),
+        *numbers.interactions.tolist(),
+    )
+    return np.array([round(each * STEPS) / STEPS for each in found], np.float32)
 
 
 def text(request: Request) -> str:

@@ -96,24 +96,32 @@ class Priors(Struct, frozen=True, eq=False):
         scaled: Single = (look - self.centre) * self.scale
         columns: Single = scaled @ self.projection + self.offset
         tasks = 3 + INTERACTIONS
-        logits = columns[tasks : tasks + len(TASKS)] + marks @ self.marks
-        likely = np.exp(logits - logits.max())
+        likely = columns[tasks : tasks + len(TASKS)] + marks @ self.marks
         strange = self._unfamiliarity(scaled, columns[tasks + len(TASKS) :])
+        hard, level, work, *interactions = columns[:tasks].tolist()
         # How hard a whole kind of requests is says nothing of those that are not of that kind.
-        hard = float(columns[0]) + (1 - strange) * float(columns[1])
+        hard += (1 - strange) * level
         return Numbers(
             difficulty=_sigmoid(min(max(hard, -LOGIT), LOGIT)),
             unfamiliarity=strange,
-            tasks=likely / likely.sum(),
-            interactions=np.minimum(np.maximum(columns[3:tasks], -1), 1),
-            work=exp(min(max(float(columns[2]), -MOST_WORK), MOST_WORK)),
+            tasks=np.array(_shares(likely.tolist()), np.float32),
+            interactions=np.array([min(max(each, -1.0), 1.0) for each in interactions], np.float32),
+            work=exp(min(max(work, -MOST_WORK), MOST_WORK)),
         )
 
     def _unfamiliarity(self, scaled: Single, point: Single) -> float:
         """By the distance to the nearest centroid, and what of the look lies outside of their space."""
         nearest = float((self.sizes - 2 * (self.centroids @ point)).min()) + float(scaled @ scaled)
-        offset, slope, size = self.strange
-        return _sigmoid(float(offset + slope * log(1e-6 + max(nearest, 0.0) * size)))
+        offset, slope, size = self.strange.tolist()
+        return _sigmoid(offset + slope * log(1e-6 + max(nearest, 0.0) * size))
+
+
+def _shares(logits: list[float]) -> list[float]:
+    """So few that arrays would cost more."""
+    most = max(logits)
+    raised = [exp(each - most) for each in logits]
+    total = sum(raised)
+    return [each / total for each in raised]
 
 
 def _sigmoid(logit: float) -> float:

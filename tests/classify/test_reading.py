@@ -8,7 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.classify.reading import MOST, read, text
-from router.priors.priors import DIFFICULTY, LOGIT, STEPS, TRAITS, UNFAMILIARITY
+from router.priors.priors import (
+    DIFFICULTY,
+    INTERACTION,
+    LOGIT,
+    SHARE,
+    SHARES,
+    STEPS,
+    TASKS,
+    TRAITS,
+    UNFAMILIARITY,
+)
 from router.types.classification import Task
 from router.types.request import Endpoint, Passage, Request
 from router.types.target import Capability
@@ -70,6 +80,8 @@ def test_traits_fit_into_signed_bytes_and_say_what_else_is_said(words: str) -> N
     assert (again / np.float32(STEPS) == traits).all()
     assert traits[0] == 1
     assert traits[UNFAMILIARITY] == pytest.approx(seen.unfamiliarity, abs=0.005)
+    shares = [seen.reading.tasks[TASKS.index(task)] for task in SHARES]
+    assert traits[SHARE:INTERACTION] == pytest.approx(shares, abs=0.005)
     assert 1 / (1 + np.exp(-LOGIT * traits[DIFFICULTY])) == pytest.approx(seen.difficulty, abs=0.01)
 
 

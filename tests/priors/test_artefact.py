@@ -16,7 +16,7 @@ from router.priors.ability import ABILITIES, FACTS
 from router.priors.build import main, pack
 from router.priors.fitting.sets import SHIPPABLE, digests
 from router.priors.marks import STEMS, marks
-from router.priors.priors import ARRAYS, FOLDER, MANIFEST, TASKS, TRAITS, read
+from router.priors.priors import ARRAYS, FOLDER, INTERACTIONS, LOGIT, MANIFEST, MOST_WORK, TASKS, TRAITS, read
 
 DATA = Path(os.environ.get("LOWPASS_DATA", FOLDER.parents[2] / "shared" / "data"))
 MANIFEST_TEXT: dict[str, Any] = msgspec.json.decode((FOLDER / MANIFEST).read_bytes())
@@ -113,6 +113,26 @@ def test_reading_gives_shares_of_all_tasks() -> None:
     numbers = load().read(look(text), marks(text))
     assert numbers.tasks.shape == (len(TASKS),)
     assert numbers.tasks.sum() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Prove it.", "def f(): ...\n" * 40, "Übersetze das: " + "wort " * 300, "字" * 500]
+)
+def test_what_is_read_is_what_the_arrays_say_in_double_precision(text: str) -> None:
+    priors, tasks = load(), 3 + INTERACTIONS
+    numbers = priors.read(look(text), marks(text))
+    scaled = (look(text).astype(np.float64) - priors.centre) * priors.scale
+    columns = scaled @ priors.projection.astype(np.float64) + priors.offset
+    raised = np.exp(columns[tasks : tasks + len(TASKS)] + marks(text) @ priors.marks.astype(np.float64))
+    point, inside = columns[tasks + len(TASKS) :], priors.centroids.astype(np.float64)
+    distance = (priors.sizes - 2 * inside @ point).min() + scaled @ scaled
+    strange = 1 / (1 + np.exp(-priors.strange[0] - priors.strange[1] * np.log(1e-6 + distance * priors.strange[2])))
+    hard = np.clip(columns[0] + (1 - strange) * columns[1], -LOGIT, LOGIT)
+    assert numbers.unfamiliarity == pytest.approx(strange, rel=1e-3)
+    assert numbers.difficulty == pytest.approx(1 / (1 + np.exp(-hard)), rel=1e-4)
+    assert numbers.tasks == pytest.approx(raised / raised.sum(), rel=1e-3)
+    assert numbers.interactions == pytest.approx(np.clip(columns[3:tasks], -1, 1), abs=1e-4)
+    assert numbers.work == pytest.approx(np.exp(np.clip(columns[2], -MOST_WORK, MOST_WORK)), rel=1e-4)
 
 
 @pytest.mark.skipif(not (DATA / f"{SHIPPABLE[0]}.rows.parquet").exists(), reason="the public sets are not here")
