@@ -18,6 +18,10 @@ INPUT, OUTPUT = 20, 10
 """Tokens of every question and of every answer."""
 
 
+VERIFIER = "verify"
+"""The pupil that is asked at `/verify`, as a verifier is: `says` is the whole of its answer."""
+
+
 class Pupil(Struct):
     """`says`: the whole body of a request → the text of the answer."""
 
@@ -59,12 +63,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        pupil = self.server.pupils[body["model"]]
-        self.server.asked.append((body["model"], body))
+        name = VERIFIER if self.path == f"/{VERIFIER}" else body["model"]
+        pupil = self.server.pupils[name]
+        self.server.asked.append((name, body))
         time.sleep(pupil.slow_s)
+        if name == VERIFIER:
+            return self._send(pupil.status, pupil.says(body).encode())
         if pupil.status != 200:
             return self._send(pupil.status, json.dumps({"error": {"message": "no", "type": "server_error"}}).encode())
-        said, model = pupil.says(body), pupil.name or body["model"]
+        said, model = pupil.says(body), pupil.name or name
         head = {"id": "s", "created": 1, "model": model}
         usage = {"prompt_tokens": INPUT, "completion_tokens": OUTPUT, "total_tokens": INPUT + OUTPUT}
         if body.get("stream"):
@@ -89,7 +96,7 @@ def _events(head: dict[str, Any], said: str, usage: dict[str, int]) -> bytes:
     chunk = {**head, "object": "chat.completion.chunk"}
     deltas: list[dict[str, Any]] = [
         {"role": "assistant", "content": ""},
-        *({"content": one} for one in said.split(" ")),
+        *({"content": word} for word in re.findall(r"\S+\s*", said)),
     ]
     events: list[dict[str, Any]] = [_piece(chunk, delta, None) for delta in deltas]
     events += [_piece(chunk, {}, "stop"), {**chunk, "choices": [], "usage": usage}]
