@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from router.decide.rehearse import Course, Rest, rehearse
 from router.decide.situation import Ranked, Situation
@@ -78,6 +79,23 @@ def test_a_stream_that_has_begun_has_no_rival() -> None:
     played = rehearse(seen, [Course(0), Course(0, 1, 700)], 500, ENDLESS)
     assert (played.cost[0] == played.cost[1]).all()
     assert (played.right[0] == played.right[1]).all()
+
+
+def test_a_stream_that_is_late_to_begin_has_one() -> None:
+    columns: dict[str, Any] = {"first_ms": [900.0, 10.0], "total_ms": [1_000.0, 300.0], "p90_ms": [2_000.0, 400.0]}
+    seen = situation([0.1, 0.9], [0.01, 0.01], **columns, stream=True)
+    played = rehearse(seen, [Course(0), Course(0, 1, 700)], 500, ENDLESS)
+    assert played.cost[1].mean() > 1.2 * played.cost[0].mean()
+    assert played.right[1].mean() > 0.3
+
+
+def test_pairs_that_differ_by_chance_only_are_as_good_as_the_cheapest_of_them() -> None:
+    """Twenty pairs of five equals: some is always ahead by its draws."""
+    seen = situation(
+        [0.6] * 5, [0.01 * at for at in range(1, 6)], verified=True, stakes=stakes(deadline_ms=2_500), stream=True
+    )
+    for draw in range(10):
+        assert names(rank(structs.replace(seen, draw=draw / 10))).startswith("ab")
 
 
 @pytest.mark.parametrize(
