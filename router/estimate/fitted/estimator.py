@@ -15,7 +15,7 @@ from router.estimate.fitted.prediction import Prediction
 from router.estimate.fitted.pricing import Priced, priced
 from router.estimate.fitted.space import Matrix
 from router.estimate.fitted.table import Asked, asked
-from router.features.look import looks
+from router.estimate.fitted.tools import tool_looks
 
 LEAST = 0.001
 
@@ -45,7 +45,7 @@ class Estimator:
         prompt is wholly unfamiliar. Raises ValueError, which names the column, for a table that can't be read.
         """
         found = asked(prompts)
-        rows = looks(found.texts, found.functions)
+        rows = tool_looks(found.texts, found.functions)
         chance, money = self._fitted(rows, found)
         seen = features(self._near(rows))
         self.remember(found.ids, seen, chance.p, money.mean)

@@ -14,7 +14,7 @@ from router.estimate.fitted.online import features
 from router.estimate.fitted.pricing import priced
 from router.estimate.fitted.space import Matrix
 from router.estimate.fitted.table import observed
-from router.features.look import looks
+from router.estimate.fitted.tools import tool_looks
 
 
 def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Estimator:
@@ -31,7 +31,7 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
     that can't be true, a target without scores, and where nothing is left to fit.
     """
     found = observed(prompts, rows, targets)
-    look = looks(found.asked.texts, found.asked.functions)
+    look = tool_looks(found.asked.texts, found.asked.functions)
     same = np.unique(look, axis=0, return_inverse=True)[1].reshape(-1)
     compared = _compared(found.cost)
     chance, held_out = chances(look, found.score, found.labels, found.groups, same)
