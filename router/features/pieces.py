@@ -53,11 +53,11 @@ class Words(dict[str, bytes]):
     def __missing__(self, word: str) -> bytes:
         if len(word) > _LONGEST:
             return self._long(word)
-        first, *rest = _parts(word) if word.isascii() else _stem(word)
-        if rest:
-            cut = self[first] + b"".join(map(self._cut, rest))
+        parts = _parts(word) if word.isascii() else _stem(word)
+        if len(parts) > 1:
+            cut = self[parts[0]] + b"".join(map(self._pieces.__getitem__, parts[1:]))
         else:
-            cut = self._cut(word if word[0] == _LINE else SPACE + word)
+            cut = self._pieces[word if word[0] == _LINE else SPACE + word]
         if len(self) >= _WORDS:
             self.clear()
         self[word] = cut
@@ -68,40 +68,40 @@ class Words(dict[str, bytes]):
         stretches = [word[start : start + _STRETCH] for start in range(0, len(word), _STRETCH)]
         if word.isascii():
             stretches = [part for stretch in stretches[: _DATA // _STRETCH] for part in _parts(stretch)]
-        return b"".join(map(self._cut, stretches))
-
-    def _cut(self, word: str) -> bytes:
-        return self._pieces.get(word) or self._join(word)
-
-    def _join(self, word: str) -> bytes:
-        """Byte-pair encoding: neighbours are joined, the pair of the lowest number first, while any pair is a piece."""
-        pieces, parts = self._pieces, list(word)
-        ranks = list(map(pieces.get, map(add, parts, parts[1:]), repeat(_NEVER)))
-        while ranks and (best := min(ranks)) != _NEVER:
-            at = ranks.index(best)
-            parts[at : at + 2] = [parts[at] + parts[at + 1]]
-            del ranks[at]
-            if at < len(ranks):
-                ranks[at] = pieces.get(parts[at] + parts[at + 1], _NEVER)
-            if at:
-                ranks[at - 1] = pieces.get(parts[at - 1] + parts[at], _NEVER)
-        return b"".join(map(pieces.__getitem__, parts))
+        return b"".join(map(self._pieces.__getitem__, stretches))
 
 
 class _Pieces(dict[str, bytes]):
     """Piece → its number; the order of the numbers is the order in which pairs are joined."""
 
-    def __missing__(self, character: str) -> bytes:
-        spelt = b"".join(map(_byte, character.encode(errors="replace")))
+    def __missing__(self, run: str) -> bytes:
+        """Of characters that are no piece: what they are cut into."""
+        if len(run) > 1:
+            return self.join(run)
+        spelt = b"".join(map(_byte, run.encode(errors="replace")))
         if len(self) < _CHARACTERS:
-            self[character] = spelt
+            self[run] = spelt
         return spelt
 
+    def join(self, run: str) -> bytes:
+        """Byte-pair encoding: neighbours are joined, the pair of the lowest number first, while any pair is a piece."""
+        parts = list(run)
+        ranks = list(map(self.get, map(add, parts, parts[1:]), repeat(_NEVER)))
+        while ranks and (best := min(ranks)) != _NEVER:
+            at = ranks.index(best)
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+            del ranks[at]
+            if at < len(ranks):
+                ranks[at] = self.get(parts[at] + parts[at + 1], _NEVER)
+            if at:
+                ranks[at - 1] = self.get(parts[at - 1] + parts[at], _NEVER)
+        return b"".join(map(self.__getitem__, parts))
 
-def _stem(word: str) -> tuple[str, ...]:
+
+def _stem(word: str) -> list[str]:
     """And the stops after it, where it ends in a letter or digit."""
     stem = word.rstrip(_STOPS)
-    return (stem, word[len(stem) :]) if len(stem) < len(word) and stem[-1:].isalnum() else (word,)
+    return [stem, word[len(stem) :]] if len(stem) < len(word) and stem[-1:].isalnum() else [word]
 
 
 def _byte(value: int) -> bytes:

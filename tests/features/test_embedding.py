@@ -138,7 +138,7 @@ def test_words_are_cut_by_joining_the_pairs_that_were_learned_first(text: str, e
 @given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=32))
 def test_letters_digits_and_marks_are_cut_apart_as_if_joined(word: str) -> None:
     words = embedding._the().words
-    assert words.split(word) == words._join(pieces.SPACE + word)
+    assert words.split(word) == words._pieces.join(pieces.SPACE + word)
 
 
 @pytest.mark.parametrize("number", [0, 1, 255, 256, 257, 2_000, 6_144])
