@@ -5,7 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.gateway.running import Gateway, serving
+from tests.stores import postgres
 from tests.upstream import Upstream
+
+__all__ = ["gateway", "postgres", "served"]
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ class Pupil(Struct):
 
 
 class School(ThreadingHTTPServer):
-    """`asked` collects pupil and body of each request, in order."""
+    """`asked` collects pupil and body of each request, in order; `keys` what they were authorised by."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -42,6 +42,7 @@ class School(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.pupils = pupils
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.keys: set[str] = set()
 
     @property
     def url(self) -> str:
@@ -66,6 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         name = VERIFIER if self.path == f"/{VERIFIER}" else body["model"]
         pupil = self.server.pupils[name]
         self.server.asked.append((name, body))
+        self.server.keys.add(self.headers.get("authorization", ""))
         time.sleep(pupil.slow_s)
         if name == VERIFIER:
             return self._send(pupil.status, pupil.says(body).encode())

@@ -61,9 +61,10 @@ def policy(url: str) -> dict[str, Any]:
         "cap": cost_of_pass(*PAIR, failure_cost_usd=1000, max_cost_usd=0.0002),
         "no-cap": cost_of_pass(*PAIR, caution=0, failure_cost_usd=1000),
         "tiny": cost_of_pass(*PAIR, max_cost_usd=0.000001),
-        "sticky": cost_of_pass("cheap", "twin", caution=0),
+        "sticky": cost_of_pass("cheap", "twin", caution=0, sticky=0.2),
         "loose": cost_of_pass("cheap", "twin", caution=0, sticky=0),
         "hurry": cost_of_pass("slow", "quick", caution=0, failure_cost_usd=0.000001, deadline_ms=250),
+        "planned": {"strategy": {"kind": "plan", "targets": ["slow", "quick"]}, "deadline_ms": 250},
         "no-hurry": cost_of_pass("slow", "quick", caution=0, failure_cost_usd=0.000001),
     }
     classes = {
@@ -300,3 +301,11 @@ def test_who_is_too_slow_is_not_asked(paced: Gateway, route: str, headers: Heade
 def test_the_answer_says_what_it_cost(gateway: Gateway) -> None:
     reply = ask(gateway, "plain", product(31, 57))
     assert reply.json["usage"]["cost"] == float(reply.headers["x-lowpass-cost-usd"]) == usd(CHEAP_NANO)
+
+
+@pytest.mark.parametrize(("headers", "target"), [({}, "quick"), ({"deadline_ms": "60000"}, "slow")])
+def test_a_plan_keeps_its_deadline(paced: Gateway, headers: Headers, target: str) -> None:
+    """The slow one is better and cheaper, and no good to whom it answers too late."""
+    reply = ask(paced, "planned", product(21, 43), **headers)
+    assert reply.headers["x-lowpass-model"] == target
+    assert paced.settled(reply.headers["x-request-id"])["attempts"][-1]["target"] == target
