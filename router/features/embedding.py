@@ -25,6 +25,9 @@ _STEPS = 16.0
 """Eight-bit steps to the unit: of the 8 million values one is beyond 7.94, and cut off there."""
 _ROWS = 1_000
 """Rows that are read at a time, so that no second table is ever in memory."""
+_DIGITS = "0123456789"
+_RAW_DIGITS = tuple(digit.encode() for digit in _DIGITS)
+_ZEROS = bytes.maketrans(_DIGITS.encode(), b"0" * len(_DIGITS))
 _GROUP = 256
 """Vectors of eight bits that 16 bits hold the sum of."""
 _NOTHING = _PIECES.to_bytes(2)
@@ -68,11 +71,25 @@ class Embedding:
                 "install it again from requirements/runtime.txt, with --no-deps --force-reinstall"
             ) from problem
         self.words = Words(tokenizer.model.vocab)
+        pieces = [tokenizer.model.vocab[digit] for digit in _DIGITS]
+        self._zero = pieces[0].to_bytes(2)
+        digits = self._vectors[pieces].astype(np.float32)
+        self._apart = digits - digits[0]
 
     def embed(self, text: str) -> NDArray[np.float32]:
         """As `embed`."""
-        total = _sum(self._vectors, self.words.split(sample(text)))
+        total = self._total(sample(text))
         return total / np.float32(max(sqrt(total @ total), 1.0))
+
+    def _total(self, seen: str) -> NDArray[np.float32]:
+        """The sum of its pieces. A digit is a piece wherever it stands, so that numbers of one form are one word."""
+        raw = seen.encode(errors="surrogatepass")
+        pieces = self.words.split(raw.translate(_ZEROS).decode(errors="surrogatepass"))
+        digits = [raw.count(digit) for digit in _RAW_DIGITS]
+        if pieces.count(self._zero) != sum(digits):  # there is a word of which not all is looked at
+            return _sum(self._vectors, self.words.split(seen))
+        apart: NDArray[np.float32] = np.array(digits, np.float32) @ self._apart
+        return _sum(self._vectors, pieces) + apart
 
 
 _the = cache(Embedding)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.features import embedding, pieces
@@ -139,6 +139,15 @@ def test_words_are_cut_by_joining_the_pairs_that_were_learned_first(text: str, e
 def test_letters_digits_and_marks_are_cut_apart_as_if_joined(word: str) -> None:
     words = embedding._the().words
     assert words.split(word) == words._pieces.join(pieces.SPACE + word)
+
+
+@given(st.text(st.sampled_from("0123456789a.,é字 \n"), max_size=60))
+@example("a 12 " * 300)
+@example("1234 " + "a1" * 2_000)
+@example("\ud8007")
+def test_numbers_are_the_sum_of_their_digits(text: str) -> None:
+    model = embedding._the()
+    assert np.array_equal(model._total(text), embedding._sum(model._vectors, model.words.split(text)))
 
 
 @pytest.mark.parametrize("number", [0, 1, 255, 256, 257, 2_000, 6_144])
