@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from router.estimate.fitted.doubt import Doubt, doubt
 from router.estimate.fitted.familiarity import Familiarity, familiarity, signs
 from router.estimate.fitted.folds import Floats, Ints, clusters, group_folds, random_folds
-from router.estimate.fitted.outcomes import Outcomes, axes, outcomes
-from router.estimate.fitted.parts import Parts, Seen, Views, parts, ridges
+from router.estimate.fitted.outcomes import Outcomes, outcomes
+from router.estimate.fitted.parts import Parts, Seen, Views, parts
 from router.estimate.fitted.soft_labels import soft_labels, temperature
 from router.estimate.fitted.space import Matrix, Space, space
-from router.estimate.fitted.stack import slopes, weights
+from router.estimate.fitted.stack import slopes, weights, within
 
 FOLDS = 5
-RANK = 8
 CLUSTER_SIZE = 100
 MOST_CLUSTERS = 16
 STRANGE_CLUSTERS = 8
@@ -43,7 +42,7 @@ class HeldOut(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Of parts [parts, 1 + axes], then of what comes out for each target [T]."""
+    """Of parts [parts, 2]: common to all targets, and apart; then of what comes out for each target [T]."""
 
     parts: Floats
     slopes: Floats
@@ -53,7 +52,6 @@ class Chances(NamedTuple):
     space: Space
     parts: Parts
     usual: Floats
-    axes: Floats
     familiar: Weights
     strange: Weights
     familiarity: Familiarity
@@ -71,10 +69,14 @@ class Chances(NamedTuple):
         return Chance(p, self.doubt.sd(p, strange), share)
 
     def _by(self, weighed: Weights, guess: NDArray[np.float32]) -> Floats:
-        found = np.einsum("npk,pk->nk", guess, weighed.parts)
-        apart = found[:, 1:] @ self.axes.T
-        p: Floats = self.usual + found[:, :1] + apart * weighed.slopes
+        common, apart = guess[:, :, 0] @ weighed.parts[:, 0], _apart(guess, weighed.parts)
+        p: Floats = self.usual + common[:, None] + apart * weighed.slopes
         return p
+
+
+def _apart(guess: NDArray[np.float32] | Floats, weight: Floats) -> Floats:
+    found: Floats = np.einsum("npt,p->nt", guess[:, :, 1:], weight[:, 1], optimize=True)
+    return found
 
 
 def views(place: Space, looks: Matrix) -> Views:
@@ -97,7 +99,6 @@ class _Case(NamedTuple):
     views: Views
     outcomes: Outcomes
     responses: Floats
-    axes: Floats
     labels: Ints
     number: int
     temperature: float
@@ -119,10 +120,14 @@ class _Case(NamedTuple):
 
     def weighed(self, held: _Held, rows: Ints | NDArray[np.bool_]) -> Weights:
         """From what was said of these rows without them."""
-        guess, result = held.seen.guess[rows], self.outcomes
-        found = weights(guess, self.responses[rows], result.weight[rows], held.strange)
-        apart = np.einsum("npk,pk->nk", guess[:, :, 1:], found[:, 1:]) @ self.axes.T
-        return Weights(found, slopes(apart, result.apart[rows], result.seen[rows]))
+        guess, truth = held.seen.guess[rows], self.responses[rows]
+        weight, seen = self.outcomes.weight[rows], self.outcomes.seen[rows]
+        found = weights(guess, truth, weight, seen)
+        if not held.strange:
+            return Weights(found, slopes(_apart(guess, found), truth[:, 1:], seen))
+        alike, truth = within(guess, held.fold[rows]), within(truth, held.fold[rows])
+        found[:, 1] = weights(alike, truth, weight, seen)[:, 1]
+        return Weights(found, slopes(_apart(alike, found), truth[:, 1:], seen))
 
 
 def chances(looks: Matrix, score: Floats, labels: Ints, groups: Ints, same: Ints) -> tuple[Chances, HeldOut]:
@@ -135,7 +140,7 @@ def chances(looks: Matrix, score: Floats, labels: Ints, groups: Ints, same: Ints
     every = np.arange(len(looks))
     weighed = case.weighed(known, every), case.weighed(strange, every)
     nothing = Doubt.none(score.shape[1])
-    rough = Chances(place, case.parts(every), case.outcomes.usual, case.axes, *weighed, trust, nothing)
+    rough = Chances(place, case.parts(every), case.outcomes.usual, *weighed, trust, nothing)
     said = [_judged(rough, case, held, (known, strange)) for held in (known, strange)]
     found = rough._replace(doubt=doubt(score, case.views.near, groups, *said))
     spread = [each._replace(p_sd=found.doubt.sd(each.p, each.unfamiliarity[:, None])) for each in said]
@@ -167,11 +172,8 @@ def _case(seen: Views, score: Floats, labels: Ints, groups: Ints, same: Ints) ->
     if len(np.unique(groups)) == 1:
         groups = clusters(seen.near, STRANGE_CLUSTERS)
     number, result = int(labels.max()) + 1, outcomes(score)
-    linear = ridges(seen.waves, result.apart.astype(np.float32), result.weight[:, None].astype(np.float32))[-1]
-    main = axes((seen.waves @ linear).astype(float), min(RANK, score.shape[1] - 1))
-    main = main * np.where(result.common @ (result.apart @ main) < 0, -1.0, 1.0)
-    responses = np.column_stack([result.common, result.apart @ main])
-    return _Case(seen, result, responses, main, labels, number, _temperature(seen.z, labels, number, same)), groups
+    responses = np.column_stack([result.common, result.apart])
+    return _Case(seen, result, responses, labels, number, _temperature(seen.z, labels, number, same)), groups
 
 
 def _temperature(z: Matrix, labels: Ints, number: int, same: Ints) -> float:

@@ -1,4 +1,4 @@
-"""Scores as an easy-to-hard part that targets share, and what sets them apart along few axes."""
+"""Scores as an easy-to-hard part that targets share, and what sets them apart."""
 
 from typing import NamedTuple
 
@@ -37,10 +37,3 @@ def outcomes(score: Floats) -> Outcomes:
         common -= common.mean()
     apart = np.where(seen, score - usual - common[:, None], 0.0)
     return Outcomes(usual, common, apart, seen, asked / (asked + PROMPT_WEIGHT))
-
-
-def axes(predicted: Floats, rank: int) -> Floats:
-    """The main directions [T, r] of predicted deviations [n, T]: what can't be predicted is noise to all else."""
-    _, directions = np.linalg.eigh(predicted.T @ predicted)
-    main: Floats = directions[:, ::-1][:, :rank]
-    return main

@@ -55,15 +55,7 @@ class Parts(NamedTuple):
         for sharpness, doubt in zip(SHARPNESS, self.doubt, strict=True):
             weight = np.exp(np.float32(sharpness) * (similarity - 1))
             guesses.append(weight @ self.nearby / (weight.sum(1, keepdims=True) + doubt))
-        guesses.append(_by_ease(guesses[len(self.linear)]))
         return Seen(np.stack(guesses, 1), probability, _nearest(similarity))
-
-
-def _by_ease(linear: Matrix) -> Matrix:
-    """How easy a prompt is, as a guess at each axis: targets differ more where it is hard, elsewhere too."""
-    guess = np.repeat(linear[:, :1], linear.shape[1], axis=1)
-    guess[:, 0] = 0
-    return guess
 
 
 def _nearest(similarity: Matrix) -> Matrix:

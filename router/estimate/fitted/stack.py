@@ -3,36 +3,35 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from router.estimate.fitted.folds import Floats
+from router.estimate.fitted.folds import Floats, Ints
+from router.estimate.fitted.soft_labels import label_sums
 
 ROUNDS = 100
 MOST = 2.0
 """A part that says next to nothing, as neighbours do of strangers, is not multiplied until it says something."""
-PULL = 0.02
-"""Of the pooled weights on each axis' own, as a share of the axis' own evidence, per 1/axes."""
 
 
-CALM = 0.5
-"""How far deviations are drawn to what labels alone say of them, and of strangers to none: who is best is chosen by
-them, and the best of many guesses is mostly a lucky one."""
+def weights(guess: NDArray[np.float32] | Floats, truth: Floats, share: Floats, seen: NDArray[np.bool_]) -> Floats:
+    """Non-negative [parts, 2]: what each part counts for the first column, which all targets have in common, and for
+    the others. `guess` [n, parts, 1 + T], `truth` [n, 1 + T], rows count `share` [n] in the first column and as far as
+    `seen` [n, T] in the others. Targets share their weights: of each alone too little is known.
+    """
+    common, apart = guess[:, :, 0].astype(float), guess[:, :, 1:]
+    wanted = np.where(seen, truth[:, 1:], 0.0)
+    weighted = np.where(seen[:, None, :], apart, 0.0)
+    first = _non_negative((common * share[:, None]).T @ common, (common * share[:, None]).T @ truth[:, 0])
+    gram = np.einsum("npt,nqt->pq", weighted, apart, optimize=True)
+    return np.column_stack([first, _non_negative(gram, np.einsum("npt,nt->p", weighted, wanted, optimize=True))])
 
 
-def weights(guess: NDArray[np.float32], truth: Floats, share: Floats, strange: bool) -> Floats:
-    """Non-negative [parts, K]: `guess` [n, parts, K], `truth` [n, K], rows count `share` [n]. The first column, common
-    to all targets, stands alone; the axes lean towards weights that they share."""
-    grams = np.einsum("npk,nqk,n->kpq", guess, guess, share, optimize=True)
-    products = np.einsum("npk,nk,n->kp", guess, truth, share, optimize=True)
-    found = np.zeros(products.shape)
-    found[0] = _non_negative(grams[0], products[0])
-    if len(found) > 1:
-        alone = products[1:, 0] / np.maximum(grams[1:, 0, 0], 1e-12)
-        pooled = _non_negative(grams[1:].sum(0), products[1:].sum(0))
-        pull = PULL * np.trace(grams[1:].sum(0)) / grams.shape[1] * np.eye(grams.shape[1])
-        for axis in range(1, len(found)):
-            found[axis] = _non_negative(grams[axis] + pull, products[axis] + pull @ pooled)
-        found[1:] *= 1 - CALM
-        found[1:, 0] += 0 if strange else CALM * np.clip(alone, 0, 1)
-    return found.T
+def within(values: NDArray[np.float32] | Floats, fold: Ints) -> Floats:
+    """Values [n, …] less the mean of their fold [n]: how far off whole groups are is chance, as there are few of them,
+    and would drown what tells their prompts apart."""
+    rows = values.reshape(len(values), -1).astype(float)
+    number = int(fold.max(initial=0)) + 1
+    means = label_sums(rows, fold, number) / np.maximum(np.bincount(fold, minlength=number), 1)[:, None]
+    centred: Floats = (rows - means[fold]).reshape(values.shape)
+    return centred
 
 
 def slopes(predicted: Floats, truth: Floats, seen: NDArray[np.bool_]) -> Floats:
