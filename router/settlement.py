@@ -157,17 +157,21 @@ class Settlement:
             if self.heard is not None:
                 books.aftermath.settled(self.heard, purse.attempts)
             books.telemetry.settled(self._route, status, purse.attempts)
-            sent, session = bool(purse.attempts), self._request.limits.session
-            if session:
-                given = next((one for one in reversed(purse.attempts) if one.outcome == "ok"), None)
-                answered = "" if given is None or given.passed_over else given.target.id
-                books.recall.note(session_key(self._caller.id, session), answered, cost, now_ms())
             if not self.internal:
-                books.breaker.settled(self._request, self._caller, cost=cost, sent=sent, answer=self.answer)
+                self._remember(cost)
             if overrun:
                 books.learned.overrun(purse.attempts[-1].target.id)
                 books.telemetry.overruns += 1
         return cost
+
+    def _remember(self, cost: int) -> None:
+        """What a client's own request tells of its session and its conversation."""
+        books, attempts, session = self._books, self.purse.attempts, self._request.limits.session
+        if session:
+            given = next((one for one in reversed(attempts) if one.outcome == "ok" and not one.passed_over), None)
+            answered = "" if given is None else given.target.id
+            books.recall.note(session_key(self._caller.id, session), answered, cost, now_ms())
+        books.breaker.settled(self._request, self._caller, cost=cost, sent=bool(attempts), answer=self.answer)
 
     def _outcome(self, status: int, error: str | None, cost: int, overrun: bool) -> Outcome:
         attempts = self.purse.attempts

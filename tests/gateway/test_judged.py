@@ -36,6 +36,11 @@ def policy(url: str) -> dict[str, Any]:
         "targets": targets,
         "routes": {
             "auto": {**weighed, "judge": JUDGE},
+            "loyal": {
+                "strategy": {"kind": "cost_of_pass", "targets": ["cheap", "judge"], "caution": 0, "sticky": 1},
+                "failure_cost_usd": 0.00001,
+                "judge": JUDGE,
+            },
             "own": {**ordered("judge", "cheap"), "judge": JUDGE},
         },
         "budgets": [{"id": "each", "scope": "key", "limit_usd": 1, "window": "lifetime"}],
@@ -117,6 +122,14 @@ def test_judges_take_no_turn_of_a_session(gateway: Gateway) -> None:
     assert {row["status"] for row in judgements(gateway, "turns", 2 * TURNS)} == {200}
     refused = gateway.chat("auto", house(40), {"x-lowpass-session": "turns"}, max_tokens=16)
     assert (refused.status, refused.error["code"]) == (429, "turn_limit")
+
+
+def test_a_judge_is_not_what_served_a_session(gateway: Gateway) -> None:
+    """A route that stays with whoever answered before stays with the one that answered the client."""
+    for number in range(2):
+        reply = gateway.chat("loyal", house(80 + number), {"x-lowpass-session": "loyal"}, max_tokens=16)
+        assert (reply.status, reply.headers["x-lowpass-model"]) == (200, "cheap")
+        judgements(gateway, "loyal", 2 * (number + 1))
 
 
 def test_what_a_judge_says_of_it_is_learned_only_in_so_far_as_it_is_believed(gateway: Gateway) -> None:
