@@ -9,6 +9,8 @@ from router.estimate.fitted.soft_labels import label_sums
 ROUNDS = 100
 MOST = 2.0
 """A part that says next to nothing, as neighbours do of strangers, is not multiplied until it says something."""
+LEAN = 0.75
+"""Who is best is chosen by deviations, and the best of many guesses is mostly a lucky one."""
 
 
 def weights(guess: NDArray[np.float32] | Floats, truth: Floats, share: Floats, seen: NDArray[np.bool_]) -> Floats:
@@ -35,11 +37,11 @@ def within(values: NDArray[np.float32] | Floats, fold: Ints) -> Floats:
 
 
 def slopes(predicted: Floats, truth: Floats, seen: NDArray[np.bool_]) -> Floats:
-    """[T]: how far each target's own deviations [n, T] follow what is predicted, leaning towards a half as long as
+    """[T]: how far each target's own deviations [n, T] follow what is predicted, leaning towards LEAN as long as
     little is known; never more than all the way."""
     evidence = (predicted**2 * seen).sum(0)
     lean = np.median(evidence) + 1e-12
-    found: Floats = np.clip((np.where(seen, predicted * truth, 0.0).sum(0) + lean / 2) / (evidence + lean), 0, 1)
+    found: Floats = np.clip((np.where(seen, predicted * truth, 0.0).sum(0) + lean * LEAN) / (evidence + lean), 0, 1)
     return found
 
 
