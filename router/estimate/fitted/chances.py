@@ -75,7 +75,8 @@ class Chances(NamedTuple):
 
 
 def _apart(guess: NDArray[np.float32] | Floats, weight: Floats) -> Floats:
-    found: Floats = np.einsum("npt,p->nt", guess[:, :, 1:], weight[:, 1], optimize=True)
+    """[n, T]"""
+    found: Floats = np.matmul(weight[:, 1].astype(guess.dtype), guess[:, :, 1:])
     return found
 
 

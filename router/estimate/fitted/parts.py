@@ -59,9 +59,11 @@ class Parts(NamedTuple):
 
 
 def _nearest(similarity: Matrix) -> Matrix:
+    """[n, NEAREST], falling; where fewer are known, the last one again."""
     number = min(NEAREST, similarity.shape[1])
-    top = -np.sort(-np.partition(similarity, -number, axis=1)[:, -number:], axis=1)
-    return np.pad(top, ((0, 0), (0, NEAREST - number)), mode="edge")
+    top = np.partition(similarity, -number, axis=1)[:, -number:]
+    top.sort(axis=1)
+    return top[:, np.maximum(number - 1 - np.arange(NEAREST), 0)]
 
 
 def parts(views: Views, responses: Floats, weight: Floats, labels: Ints, number: int, temperature: float) -> Parts:
