@@ -24,8 +24,8 @@ from msgspec import Struct, structs
 from adapters.catalog import read
 from router.api.parse import parse
 from router.dispatch.meter import STEP
+from router.estimate.afford import fit
 from router.estimate.estimate import affordable_output, estimate, worst_cost
-from router.estimate.fit import fit
 from router.estimate.learn import EXTEND, Learned, Seen
 from router.estimate.price import charge
 from router.types.plan import Candidate

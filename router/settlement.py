@@ -68,7 +68,7 @@ class Settlement:
         self.internal = internal
         self._books, self._request, self._caller = books, request, caller
         self._started, self._open, self._born = clock_ms(), True, False
-        self._route, self._bound = "", _UNBOUND
+        self._route, self._bound, self._deadline_ms = "", _UNBOUND, request.limits.deadline_ms
         self.purse = Purse(books.store, books.learned, books.room, request, _UNBOUND)
         self.lowered: tuple[str, ...] = ()
         self.translation: Translation | None = None
@@ -85,6 +85,7 @@ class Settlement:
         books, plan = self._books, decision.plan
         if bound != _UNBOUND:
             self._bound, self.purse = bound, Purse(books.store, books.learned, books.room, self._request, bound)
+        self._deadline_ms = decision.stakes.deadline_ms
         ask = self.purse.ask(plan.steps)
         self._birth(decision, ask.whole)
         if not self.purse.bound:
@@ -123,7 +124,7 @@ class Settlement:
     async def _hold(self, ask: Ask) -> Refused | None:
         if not self._books.journal.available:
             raise self._down(ledger_down())
-        deadline = self._request.limits.deadline_ms
+        deadline = self._deadline_ms
         patience = PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline)
         try:
             return await self.purse.open(ask, patience)
@@ -170,7 +171,8 @@ class Settlement:
         if session:
             given = next((one for one in reversed(attempts) if one.outcome == "ok" and not one.passed_over), None)
             answered = "" if given is None else given.target.id
-            books.recall.note(session_key(self._caller.id, session), answered, cost, now_ms())
+            began = now_ms() - int(clock_ms() - self._started)
+            books.recall.note(session_key(self._caller.id, session), answered, cost, began)
         books.breaker.settled(self._request, self._caller, cost=cost, sent=bool(attempts), answer=self.answer)
 
     def _outcome(self, status: int, error: str | None, cost: int, overrun: bool) -> Outcome:

@@ -17,7 +17,7 @@ def asking(serve: Callable[[Request, Caller], Awaitable[Served]]) -> Ask:
 
     async def ask(body: bytes, caller: Caller, limits: Limits) -> bytes:
         request = parse(Endpoint.CHAT, new_id(), body, ())
-        # A key that is bound to routes may name none of the targets, so no judge either; one bound to targets only those.
+        # A key that is bound to routes may name no target, so no judge; one that is bound to targets only those.
         served = await serve(structs.replace(request, limits=limits), structs.replace(caller, routes=frozenset()))
         return msgspec.json.encode(served.body)
 

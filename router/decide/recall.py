@@ -26,9 +26,9 @@ class Recall:
     def of(self, session: str) -> Progress:
         return self._sessions.get(session, NEW)
 
-    def note(self, session: str, target: str, cost: int, now_ms: int) -> None:
-        """A request of it has ended; `target` answered, or nobody where it is empty."""
-        before = self._sessions.pop(session, None) or Progress(at_ms=now_ms)
+    def note(self, session: str, target: str, cost: int, began_ms: int) -> None:
+        """A request of it has ended; `target` answered, or nobody where it is empty. `began_ms`: Unix."""
+        before = self._sessions.pop(session, None) or Progress(at_ms=began_ms)
         self._sessions[session] = Progress(target or before.target, before.spent + cost, before.calls + 1, before.at_ms)
         if len(self._sessions) > MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]

@@ -5,7 +5,7 @@ from math import ceil
 
 from router.dispatch.how import ALONE, How
 from router.dispatch.region import in_headers, misplaced, placed
-from router.estimate.fit import Fit
+from router.estimate.afford import Fit
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
 from router.redact.restore import Restorer

@@ -5,7 +5,7 @@ from msgspec import Struct
 from router.decide.eligible import Gate
 from router.dispatch.door import Parcel
 from router.dispatch.purse import Purse
-from router.estimate.fit import Fit
+from router.estimate.afford import Fit
 from router.redact.restore import Restorer
 from router.types.call import Call, UpstreamRequest
 from router.types.outcome import Verify

@@ -3,8 +3,8 @@
 from math import ceil, inf
 
 from router.dispatch.purse import ENDLESS, Purse
+from router.estimate.afford import Fit
 from router.estimate.estimate import affordable_output, worst_cost
-from router.estimate.fit import Fit
 from router.estimate.learn import EXTEND
 from router.types.account import Amount
 from router.types.call import StreamDecoder

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from router.dispatch.room import Room
+from router.estimate.afford import Fit, fit
 from router.estimate.estimate import affordable_output
-from router.estimate.fit import Fit, fit
 from router.estimate.learn import Learned
 from router.types.account import Account, Amount, Ask, Bound, Refused, Reservation, Unit
 from router.types.attempt import Attempt

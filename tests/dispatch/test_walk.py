@@ -12,7 +12,7 @@ from router.dispatch.http import HttpTransport
 from router.dispatch.opened import Answered, Opened
 from router.dispatch.walk import Dispatcher
 from router.errors import UpstreamFailure
-from router.estimate.fit import Fit
+from router.estimate.afford import Fit
 from router.types.call import Call, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.target import Timeouts

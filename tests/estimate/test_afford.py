@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from router.estimate.afford import Fit, fit
 from router.estimate.estimate import estimate, worst_cost
-from router.estimate.fit import Fit, fit
 from router.estimate.learn import Learned, Seen
 from router.estimate.size import LEAST_ANSWER
 from router.estimate.thinking import p90
