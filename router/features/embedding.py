@@ -25,9 +25,9 @@ _STEPS = 16.0
 """Eight-bit steps to the unit: of the 8 million values one is beyond 7.94, and cut off there."""
 _ROWS = 1_000
 """Rows that are read at a time, so that no second table is ever in memory."""
-_DIGITS = "0123456789"
-_RAW_DIGITS = tuple(digit.encode() for digit in _DIGITS)
-_ZEROS = bytes.maketrans(_DIGITS.encode(), b"0" * len(_DIGITS))
+_DIGITS = b"0123456789"
+_ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
+_OTHERS = bytes(set(range(256)) - set(_DIGITS))
 _GROUP = 256
 """Vectors of eight bits that 16 bits hold the sum of."""
 _NOTHING = _PIECES.to_bytes(2)
@@ -71,7 +71,7 @@ class Embedding:
                 "install it again from requirements/runtime.txt, with --no-deps --force-reinstall"
             ) from problem
         self.words = Words(tokenizer.model.vocab)
-        pieces = [tokenizer.model.vocab[digit] for digit in _DIGITS]
+        pieces = [tokenizer.model.vocab[chr(digit)] for digit in _DIGITS]
         self._zero = pieces[0].to_bytes(2)
         digits = self._vectors[pieces].astype(np.float32)
         self._apart = digits - digits[0]
@@ -85,11 +85,12 @@ class Embedding:
         """The sum of its pieces. A digit is a piece wherever it stands, so that numbers of one form are one word."""
         raw = seen.encode(errors="surrogatepass")
         pieces = self.words.split(raw.translate(_ZEROS).decode(errors="surrogatepass"))
-        digits = [raw.count(digit) for digit in _RAW_DIGITS]
-        if pieces.count(self._zero) != sum(digits):  # there is a word of which not all is looked at
+        digits = raw.translate(None, _OTHERS)
+        if pieces.count(self._zero) != len(digits):  # there is a word of which not all is looked at
             return _sum(self._vectors, self.words.split(seen))
-        apart: NDArray[np.float32] = np.array(digits, np.float32) @ self._apart
-        return _sum(self._vectors, pieces) + apart
+        counts = np.array(list(map(digits.count, _DIGITS)), np.float32)
+        total: NDArray[np.float32] = _sum(self._vectors, pieces) + counts @ self._apart
+        return total
 
 
 _the = cache(Embedding)
