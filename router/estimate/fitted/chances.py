@@ -39,6 +39,8 @@ class HeldOut(NamedTuple):
     """A random part of all rows left out."""
     strange: Chance
     """The whole group of each left out."""
+    folds: tuple[Ints, Ints]
+    """[n]: what was left out together, of both."""
 
 
 class Weights(NamedTuple):
@@ -145,7 +147,7 @@ def chances(looks: Matrix, score: Floats, labels: Ints, groups: Ints, same: Ints
     said = [_judged(rough, case, held, (known, strange)) for held in (known, strange)]
     found = rough._replace(doubt=doubt(score, case.views.near, groups, *said))
     spread = [each._replace(p_sd=found.doubt.sd(each.p, each.unfamiliarity[:, None])) for each in said]
-    return found, HeldOut(*spread)
+    return found, HeldOut(spread[0], spread[1], folds)
 
 
 def _judged(whole: Chances, case: _Case, held: _Held, pair: tuple[_Held, _Held]) -> Chance:

@@ -1,48 +1,69 @@
 """Which target to take at a price of failure: the best single one, left only where that paid on prompts held out."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from router.estimate.fitted.folds import Floats, Ints
 
-CAUTION = 3.0
-"""Standard errors that a gain must have over none: the best of about a hundred offers has two by luck alone."""
+BARELY = 0.25
+"""Of a standard error: by so little no single target is better than another, and the cheaper one is taken."""
+CAUTION = 2.0
+"""Standard errors by which gains are lowered before they are compared, and must be above none: the best of many offers
+is mostly a lucky one."""
 HARM = 0.003
 """Share of the baseline's loss that leaving it may have cost on groups held out whole."""
-SHARES = (1.0, 0.9, 0.75, 0.5, 0.25)
+OTHERS = (1, 2, 4, 1000)
+"""Targets for which the baseline may be left: few are judged more surely than many."""
+GAINS = (0.0, 0.1, 0.2, 0.3)
+"""Of the baseline's expected loss, what leaving must promise."""
+SHARES = (1.0, 0.75, 0.5, 0.25)
 """Of the known prompts, the most familiar ones: of these, leaving may be judged apart."""
-STEPS = 24
 
 
 class Trial(NamedTuple):
-    """What was predicted of prompts: `p`, `cost` [n, T], `unfamiliarity` [n]."""
+    """What was predicted of prompts without their `fold` [n]: `p`, `cost` [n, T], `unfamiliarity` [n]."""
 
     p: Floats
     cost: Floats
     unfamiliarity: Floats
+    fold: Ints
 
 
 class _Terms(NamedTuple):
-    """Leave the baseline for a gain above `gain`, up to this `unfamiliarity`."""
+    """Leave the baseline for targets of `others` [T] and a gain above `gain`, up to this `unfamiliarity`."""
 
+    others: NDArray[np.bool_]
     gain: float
     unfamiliarity: float
 
 
-_NEVER = _Terms(np.inf, 0.0)
-
-
 class _Tried(NamedTuple):
-    """Of each prompt held out [n]: gain that was predicted, gain that came, unfamiliarity."""
+    """Of each prompt held out: what each target was expected to lose and lost [n, T], the baseline that the other folds
+    had [n], unfamiliarity [n]."""
 
-    gain: Floats
+    expected: Floats
     real: Floats
+    base: Ints
     unfamiliarity: Floats
 
     def came(self, terms: _Terms) -> Floats:
-        """What each prompt on these terms gained."""
-        return self.real[(self.gain > terms.gain) & (self.unfamiliarity <= terms.unfamiliarity)]
+        """What each prompt gained on these terms [n]; 0 where it stayed, or nothing is known."""
+        rows = np.arange(len(self.base))
+        choice = _choice(self.expected, self.base, self.unfamiliarity, terms)
+        gained = self.real[rows, self.base] - self.real[rows, choice]
+        return np.where(np.isfinite(gained), gained, 0.0)
+
+    def promising(self, base: int) -> Ints:
+        """All targets but `base`, by what they promised to win as the best ones."""
+        rows = np.arange(len(self.base))
+        best = self.expected.argmin(1)
+        gain = self.expected[rows, self.base] - self.expected[rows, best]
+        order = np.bincount(best, gain, minlength=self.expected.shape[1]).argsort(kind="stable")[::-1]
+        found: Ints = order[order != base]
+        return found
 
 
 class Rules(NamedTuple):
@@ -54,49 +75,69 @@ class Rules(NamedTuple):
     strange: Trial
 
     def baseline(self, price: float) -> int:
-        """The single target with the least mean of cost + price · (1 − score)."""
-        loss = self.cost + price * (1 - self.score)
-        seen = np.isfinite(loss)
-        count = seen.sum(0)
-        means = np.where(seen, loss, 0.0).sum(0) / np.maximum(count, 1)
-        return int(np.where(count > 0, means, np.inf).argmin())
+        """The single target with the least mean of cost + price · (1 − score), or one that barely differs for less."""
+        return _baseline(self.score, self.cost, price)
 
     def choose(self, p: Floats, cost: Floats, unfamiliarity: Floats, price: float) -> Ints:
         """The column [n] for prompts with predicted `p` and `cost` [n, T]."""
-        base = self.baseline(price)
-        best, gain = _best(Trial(p, cost, unfamiliarity), base, price)
-        terms = self._terms(base, price)
-        leave = (gain > terms.gain) & (unfamiliarity <= terms.unfamiliarity)
-        choice: Ints = np.where(leave, best, base)
-        return choice
+        base = np.full(len(p), self.baseline(price))
+        terms = self._terms(int(base[0]), price) if len(base) else None
+        return _choice(cost + price * (1 - p), base, unfamiliarity, terms) if terms else base
 
-    def _terms(self, base: int, price: float) -> _Terms:
-        """On which leaving paid most on known prompts, surely and without harm to strangers; never, if on none."""
-        known, strange = (self._tried(trial, base, price) for trial in (self.known, self.strange))
-        loss = (self.cost + price * (1 - self.score))[:, base]
-        allowed = -HARM * np.nansum(loss)
-        if not (known.gain > 0).any():
-            return _NEVER
-        steps = np.quantile(known.gain[known.gain > 0], np.linspace(0, 0.99, STEPS))
-        ranges = np.quantile(known.unfamiliarity, SHARES)
-        offers = [_Terms(float(gain) * 0.999, float(most)) for most in ranges for gain in steps]
-        paid = {terms: _surely(known.came(terms)) for terms in offers if strange.came(terms).sum() >= allowed}
-        best = max(paid, key=lambda terms: paid[terms], default=None)
-        return best if best and paid[best] > 0 else _NEVER
+    def _terms(self, base: int, price: float) -> _Terms | None:
+        """On which leaving paid most on known prompts, surely and without harm to strangers; None: on none."""
+        known, strange = (self._tried(trial, price) for trial in (self.known, self.strange))
+        allowed = -HARM * float(np.nansum(known.real[:, base]))
+        best, most = None, 0.0
+        for terms in _offers(known, base):
+            came = known.came(terms)
+            surely = float(came.sum() - CAUTION * np.sqrt(len(came)) * came.std())
+            if surely > most and strange.came(terms).sum() >= allowed:
+                best, most = terms, surely
+        return best
 
-    def _tried(self, trial: Trial, base: int, price: float) -> _Tried:
-        best, gain = _best(trial, base, price)
-        loss = self.cost + price * (1 - self.score)
-        real = loss[:, base] - loss[np.arange(len(loss)), best]
-        seen = np.isfinite(real)
-        return _Tried(gain[seen], real[seen], trial.unfamiliarity[seen])
+    def _tried(self, trial: Trial, price: float) -> _Tried:
+        base = np.zeros(len(trial.fold), np.intp)
+        for number in np.unique(trial.fold):
+            rest = trial.fold != number
+            base[~rest] = _baseline(self.score[rest], self.cost[rest], price)
+        real = self.cost + price * (1 - self.score)
+        return _Tried(trial.cost + price * (1 - trial.p), real, base, trial.unfamiliarity)
 
 
-def _surely(gains: Floats) -> float:
-    return float(gains.sum() - CAUTION * np.sqrt((gains**2).sum()))
+def _baseline(score: Floats, cost: Floats, price: float) -> int:
+    loss = cost + price * (1 - score)
+    means = _means(loss)
+    best = int(means.argmin())
+    if np.isinf(means[best]):
+        return best
+    apart = loss - loss[:, [best]]
+    error = np.sqrt(_means(apart**2) / np.maximum(np.isfinite(apart).sum(0), 1))
+    near = np.flatnonzero(np.isfinite(error) & (means <= means[best] + BARELY * error))
+    return int(near[_means(cost)[near].argmin()])
 
 
-def _best(trial: Trial, base: int, price: float) -> tuple[Ints, Floats]:
-    expected = trial.cost + price * (1 - trial.p)
-    best = expected.argmin(1)
-    return best, expected[:, base] - expected[np.arange(len(expected)), best]
+def _means(values: Floats) -> Floats:
+    """[T] of [n, T] with gaps; infinite where there are only gaps."""
+    seen = np.isfinite(values)
+    count = seen.sum(0)
+    found: Floats = np.where(count > 0, np.where(seen, values, 0.0).sum(0) / np.maximum(count, 1), np.inf)
+    return found
+
+
+def _offers(known: _Tried, base: int) -> Iterator[_Terms]:
+    order, targets = known.promising(base), known.expected.shape[1]
+    ranges = [np.inf if share == 1 else float(np.quantile(known.unfamiliarity, share)) for share in SHARES]
+    for number in sorted({min(number, targets - 1) for number in OTHERS}):
+        others = np.isin(np.arange(targets), order[:number])
+        yield from (_Terms(others, gain, most) for most in ranges for gain in GAINS)
+
+
+def _choice(expected: Floats, base: Ints, unfamiliarity: Floats, terms: _Terms) -> Ints:
+    """The column [n], from what each target is expected to lose [n, T]."""
+    rows = np.arange(len(base))
+    stay = expected[rows, base]
+    best = np.where(terms.others, expected, np.inf).argmin(1)
+    leave = (stay - expected[rows, best] > terms.gain * stay) & (unfamiliarity <= terms.unfamiliarity)
+    choice: Ints = np.where(leave, best, base)
+    return choice

@@ -9,7 +9,7 @@ from router.estimate.fitted.choice import Rules, Trial
 from router.estimate.fitted.columns import Table
 from router.estimate.fitted.costs import Costs
 from router.estimate.fitted.estimator import Estimator
-from router.estimate.fitted.folds import Floats
+from router.estimate.fitted.folds import Floats, Ints
 from router.estimate.fitted.online import features
 from router.estimate.fitted.pricing import priced
 from router.estimate.fitted.space import Matrix
@@ -37,7 +37,7 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
     chance, held_out = chances(look, found.score, found.labels, found.groups, same)
     shares = held_out.known.unfamiliarity, held_out.strange.unfamiliarity
     costs = Costs.fit(look, found.labels, found.cost, found.groups, found.tokens, shares)
-    trials = [_trial(said, costs, look) for said in held_out]
+    trials = [_trial(said, costs, look, fold) for said, fold in zip(held_out[:2], held_out.folds, strict=True)]
     rules = Rules(found.score, compared, *trials)
     estimator = Estimator(found.targets, chance, costs, rules, found.ignored)
     seen = features(views(chance.space, look).near)
@@ -45,8 +45,8 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> Es
     return estimator
 
 
-def _trial(said: Chance, costs: Costs, look: Matrix) -> Trial:
-    return Trial(said.p, priced(costs.predict(look, said.unfamiliarity)).mean, said.unfamiliarity)
+def _trial(said: Chance, costs: Costs, look: Matrix, fold: Ints) -> Trial:
+    return Trial(said.p, priced(costs.predict(look, said.unfamiliarity)).mean, said.unfamiliarity, fold)
 
 
 def _compared(cost: Floats) -> Floats:
