@@ -12,19 +12,30 @@ UNFAMILIAR = 0.2
 """Share of unfamiliar prompts before anything is known of one."""
 RIDGE = 1.0
 STEPS = 12
+FAR, NEAR = 0.05, 0.1
+"""Shares of the known prompts that are less similar to the others than a prompt that is wholly unfamiliar, whatever the
+groups that were held out were like, and than one of which that can't be said at all."""
+SIMILAR = 1
+"""Of the signs, similarity to the nearest few."""
 
 
 class Familiarity(NamedTuple):
-    """Logistic regression on signs of strangeness."""
+    """Logistic regression on signs of strangeness; strangers of any other kind are outside of what is known."""
 
     mean: Floats
     scale: Floats
     weights: Floats
     intercept: float
+    far: float
+    near: float
+    """Similarities at FAR and NEAR."""
 
     def unfamiliarity(self, signs: Floats) -> Floats:
         """[n] in 0 … 1, from `signs` [n, K]."""
-        return _logistic((signs - self.mean) / self.scale @ self.weights + self.intercept)
+        alike = _logistic((signs - self.mean) / self.scale @ self.weights + self.intercept)
+        outside = (self.near - signs[:, SIMILAR]) / max(self.near - self.far, 1e-6)
+        found: Floats = np.maximum(alike, np.clip(outside, 0, 1))
+        return found
 
 
 def signs(similar: Matrix, probability: Matrix) -> Floats:
@@ -44,7 +55,8 @@ def familiarity(known: Floats, strange: Floats) -> Familiarity:
         [(1 - UNFAMILIAR) / max(len(known), 1), UNFAMILIAR / max(len(strange), 1)], [len(known), len(strange)]
     )
     weights = _newton(rows, truth, share * len(both))
-    return Familiarity(mean, scale, weights[:-1], float(weights[-1]))
+    far, near = np.quantile(known[:, SIMILAR], [FAR, NEAR])
+    return Familiarity(mean, scale, weights[:-1], float(weights[-1]), float(far), float(near))
 
 
 def _newton(rows: Floats, truth: Floats, share: NDArray[np.float64]) -> Floats:
