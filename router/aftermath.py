@@ -3,7 +3,7 @@ from that log."""
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -54,6 +54,19 @@ class Heard(Struct, frozen=True):
         return About.quantised(seen.task, seen.difficulty, traits, {one.target: one.p for one in plan.weighed})
 
 
+async def recollect(ledger: Ledger, beliefs: Beliefs) -> None:
+    """What the shared log has taught so far, for who only wants to know. Raises what the ledger raises."""
+
+    def nothing(*_: object) -> None:
+        return None
+
+    await Learning(_log_of(ledger, nothing), beliefs, Trust(), Telemetry(), nothing, nothing).start()
+
+
+def _log_of(ledger: Ledger, keep: Callable[[str, int, bytes], object]) -> Log:
+    return Log(partial(since, ledger), partial(newest, ledger), partial(load, ledger), keep)
+
+
 class Aftermath:
     """One for a process. `ask` is how a judge is asked: as any client is."""
 
@@ -66,12 +79,7 @@ class Aftermath:
         self._judging = Judging(ask, self._trust, telemetry.judgement)
         self._drift = Drift(())
         self._pending: set[asyncio.Task[None]] = set()
-        log = Log(
-            since=partial(since, ledger),
-            newest=partial(newest, ledger),
-            load=partial(load, ledger),
-            save=lambda name, position, state: save(journal, name, position, state, now_ms()),
-        )
+        log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
         self._learning = Learning(log, beliefs, self._trust, telemetry, self._watch, self._tell)
         self._judges: asyncio.Task[None] | None = None
 

@@ -100,7 +100,7 @@ def explain(
 
     try:
         body = sys.stdin.buffer.read() if str(request) == "-" else request.read_bytes()
-        explained = explain_request(settings_of(policy).policy, body)
+        explained = explain_request(settings_of(policy), body)
     except OSError as error:
         fail(f"{request} can't be read: {error.strerror}")
     except ClientError as error:

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from pathlib import Path
+from contextlib import suppress
 from random import random
 
+from router.aftermath import recollect
 from router.api.auth import OPEN
 from router.api.parse import parse
 from router.app import ledger_of
@@ -12,21 +13,24 @@ from router.choose import check, choose, index
 from router.classify.deep.process import Reader
 from router.decide.explain import Examined, examine
 from router.decide.health import Health
+from router.estimate.beliefs import Beliefs
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
-from router.estimate.pass_rate import PassRates
 from router.ledger.journal import SqliteJournal
+from router.ledger.ledger import Ledger
 from router.policies import load_policy, unlaunched
 from router.priors import priors
 from router.report.budgets import budgets as pots
 from router.report.report import Report
 from router.screen import Screen, Screened
 from router.settings import Settings
-from router.stores import Stores
+from router.stores import Stores, learned_from
 from router.types.clock import now_ms
 from router.types.ids import new_id
+from router.types.journal import LedgerUnavailable
 from router.types.request import Endpoint, Request
 from router.types.secret import Secret
+from router.types.target import Target
 
 
 def budget_report(settings: Settings) -> Report:
@@ -46,19 +50,31 @@ def budget_report(settings: Settings) -> Report:
     return asyncio.run(read())
 
 
-def explain_request(path: Path, body: bytes) -> Examined:
-    """Steps 3–5 on one chat request, with every target in good health. Raises `ClientError` and `ConfigError`."""
-    config = load_policy(path, unlaunched(path))
+def explain_request(settings: Settings, body: bytes) -> Examined:
+    """Steps 3–5 on one chat request, with every target in good health, and what the ledger has taught, if there is one.
+
+    Raises `ClientError`, `ConfigError` and `SettingError`.
+    """
+    config = load_policy(settings.policy, unlaunched(settings.policy))
     rules = index(config, Secret(new_id()))
-    forecaster = Forecaster(
-        tuple(config.targets.values()), Learned(), PassRates(tuple(config.targets.values()), priors.load())
-    )
     request = parse(Endpoint.CHAT, new_id(), body, ())
     draw = random()  # noqa: S311 - a share of traffic
     check(rules, request, OPEN)
     screened = asyncio.run(_screened(rules.screen, request))
+    forecaster = asyncio.run(_forecaster(tuple(config.targets.values()), ledger_of(settings)))
     decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), forecaster, draw)
     return examine(decision)
+
+
+async def _forecaster(targets: tuple[Target, ...], ledger: Ledger) -> Forecaster:
+    beliefs, learned = Beliefs(priors.load()), Learned()
+    beliefs.adopt(targets)
+    # One that is not there, or of an older version, has taught nothing yet.
+    with suppress(LedgerUnavailable):
+        if ledger.exists():
+            await recollect(ledger, beliefs)
+            learned = learned_from(ledger)
+    return Forecaster(targets, learned, beliefs)
 
 
 async def _screened(screen: Screen, request: Request) -> Screened:

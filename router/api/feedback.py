@@ -5,8 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from router.api.asgi import read_body
 from router.api.rest import answer
 from router.errors import ClientError
 from router.ledger.ledger import Ledger
@@ -43,7 +45,8 @@ def routes(ledger: Ledger, journal: Journal, count: Callable[[bool, int], object
     router = APIRouter()
 
     @router.post("/v1/feedback")
-    async def feedback(given: Feedback, request: Request) -> Response:
+    async def feedback(request: Request) -> Response:
+        given = _read(await read_body(dict(request.scope["headers"]), request.receive))
         wanted, score = _wanted(given), _score(given)
         found = await asyncio.to_thread(answered, ledger, wanted)
         _check_known(wanted, [name for name, one in found.items() if may_judge(request.state.caller, one)])
@@ -57,6 +60,15 @@ def routes(ledger: Ledger, journal: Journal, count: Callable[[bool, int], object
         return answer({"object": "feedback", **_named(given), "score": score, "source": source})
 
     return router
+
+
+def _read(body: bytes) -> Feedback:
+    """Whatever type the body is said to have. Raises `RequestValidationError`."""
+    try:
+        return Feedback.model_validate_json(body)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in details]) from None
 
 
 def may_judge(caller: Caller, one: Answered) -> bool:
