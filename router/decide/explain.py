@@ -125,7 +125,8 @@ def _seen(seen: Classification) -> Seen:
 def quantised(traits: Traits) -> bytes:
     """Each about -1 … 1 → a signed byte each."""
     # Quicker than `np.clip` on so few.
-    return np.rint(np.minimum(np.maximum(traits, -1), 1) * 127).astype(np.int8).tobytes()
+    steps: Traits = np.rint(np.minimum(np.maximum(traits, -1), 1) * 127)
+    return steps.astype(np.int8).tobytes()
 
 
 def _known(path: Path) -> Path:
