@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from router.estimate.fitted.cost_levels import Levels, levels
 from router.estimate.fitted.folds import Floats, Ints, clusters, group_folds, random_folds
 from router.estimate.fitted.heads import Heads, heads, splits
-from router.estimate.fitted.quantiles import PRIOR_ROWS, Band, band, weighted_quantile, widening
+from router.estimate.fitted.quantiles import PRIOR_ROWS, WIDEST, Band, band, weighted_quantile, widening
 from router.features.embedding import DIMENSIONS
 from router.features.features import NAMES
 
@@ -105,8 +105,8 @@ class Costs(NamedTuple):
         middle = log + self.middle
         return CostPrediction(
             np.exp(log + _mix(self.to_mean[0], self.to_mean[1], share)),
-            np.exp(middle - self.below * width),
-            np.exp(middle + self.above * width),
+            np.exp(middle - np.minimum(self.below * width, WIDEST)),
+            np.exp(middle + np.minimum(self.above * width, WIDEST)),
             np.exp(middle),
         )
 

@@ -17,6 +17,8 @@ PRIOR_ROWS = 5.0
 TARGET_ROWS = 20.0
 """What all targets weigh, in rows, against a target's own residuals."""
 NARROWEST = 1e-3
+WIDEST = 7.0
+"""A factor of 1,100: who is surer than that of being unsure only overflows."""
 NORMAL = np.array([NormalDist().inv_cdf(0.5 + step / 200) for step in range(100)]) / NormalDist().inv_cdf(UPPER)
 """Sizes of normal residuals, evenly likely, in units of half an interval."""
 
