@@ -212,7 +212,8 @@ def test_a_spent_budget_pays_for_no_judge(gateway: Gateway, school: School) -> N
     """The judge is asked with the client's own key, session and tags, and so from its budget."""
     reply = ask(gateway, "judged", house(17), {"x-lowpass-tags": "spent", "x-lowpass-session": "spent"})
     assert (reply.status, reply.headers["x-lowpass-cost-usd"]) == (200, "0.000004")
-    refused = until(lambda: gateway.rows("SELECT * FROM requests WHERE session = ? AND route = 'judge'", "spent"))
+    settled = "SELECT * FROM requests WHERE session = ? AND route = 'judge' AND status IS NOT NULL"
+    refused = until(lambda: gateway.rows(settled, "spent"))
     assert [(row["status"], row["cost"], row["error"]) for row in refused] == [(402, 0, "budget_exceeded")]
     assert school.of("dear") == []
     assert outcomes(gateway, reply.headers["x-request-id"]) == []
@@ -318,7 +319,7 @@ def test_what_must_stay_at_home_never_does(apart: Gateway, school: School, name:
         row = apart.settled(reply.headers["x-request-id"])
         assert {one["target"] for one in row["attempts"]} <= {"cheap", "unsure", "late"}
     if name == "judge":
-        query = "SELECT * FROM requests WHERE route = 'judge' AND session = ?"
+        query = "SELECT * FROM requests WHERE route = 'judge' AND session = ? AND status IS NOT NULL"
         refused = until(lambda: apart.rows(query, f"judge-{mark}-0"))
         assert [(row["status"], row["error"], row["cost"]) for row in refused] == [(403, "no_eligible_target", 0)]
     if name == "http verifier":
