@@ -22,7 +22,6 @@ from router.api.rest import rest
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget
 from router.budget.loops.breaker import ROWS, Breaker
-from router.classify import reading
 from router.classify.deep.process import Reader
 from router.config import Config, Watcher
 from router.decide.health import Health
@@ -158,7 +157,6 @@ class Gateway:
 
     async def _warm(self) -> None:
         """The first request should not wait for a model."""
-        await asyncio.to_thread(reading.warm)
         if self._pipeline.rules.screen.deep:
             await self._reader.warm()
 

@@ -4,7 +4,7 @@ import numpy as np
 from msgspec import Struct
 
 from router.decide.situation import Ranked, Situation
-from router.decide.weigh import UNKNOWN, Worth, excluded, price, reasons, weighed, worth
+from router.decide.weigh import UNKNOWN, Worth, by_value, excluded, price, reasons, weighed, worth
 from router.types.forecast import Vector
 from router.types.plan import Tactic
 
@@ -59,7 +59,7 @@ def values(situation: Situation, alone: Alone, pairs: Pairs) -> Vector:
 def ranked(situation: Situation, alone: Alone, pair: tuple[int, int] | None, tactic: Tactic | None = None) -> Ranked:
     """The pair's two first and how they are asked, or the single targets by their value."""
     found = alone.worth
-    order = np.lexsort((found.value, found.out, np.arange(len(found.value)) != found.best)).tolist()
+    order = by_value(found, found.best)
     if pair is None:
         return Ranked(order, weighed(situation, found, reasons(found, found.best)))
     first, second = pair

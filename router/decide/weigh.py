@@ -88,6 +88,12 @@ def reasons(found: Worth, chosen: int, word: Why = "chosen") -> list[Why]:
     return why
 
 
+def by_value(found: Worth, first: int) -> list[int]:
+    """Indexes of targets: `first`, then by value; what is out last of all, for when nobody else answers."""
+    order: list[int] = np.lexsort((found.value, found.out, np.arange(len(found.value)) != first)).tolist()
+    return order
+
+
 def _among(forecast: Forecast, out: NDArray[np.intp]) -> Flags:
     """Whoever is in; where nobody is, whoever is nearest to the least bad of the limits."""
     least = int(out.min())

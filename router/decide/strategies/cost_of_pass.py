@@ -2,11 +2,10 @@
 
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.situation import Ranked, Situation
-from router.decide.weigh import Worth, excluded, reasons, weighed, worth
+from router.decide.weigh import Worth, by_value, excluded, reasons, weighed, worth
 
 Caution = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 
@@ -33,10 +32,8 @@ class CostOfPass(BaseModel):
         out = excluded(situation, self.caution)
         found = worth(situation, out, self.caution)
         chosen = self._kept(situation, found)
-        # What is out comes last of all: it is there for when nobody else answers.
-        rank = np.lexsort((found.value, found.out, np.arange(len(found.value)) != chosen))
         why = reasons(found, chosen, "chosen" if chosen == found.best else "kept")
-        return Ranked(rank.tolist(), weighed(situation, found, why))
+        return Ranked(by_value(found, chosen), weighed(situation, found, why))
 
     def _kept(self, situation: Situation, found: Worth) -> int:
         """The one that served the session before, while nobody is better by more than a trifle, and the evidence for it

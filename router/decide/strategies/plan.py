@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from router.decide.rehearse import Course, Rest, best, courses, rehearse
 from router.decide.requirements import Usd
 from router.decide.situation import Ranked, Situation
-from router.decide.weigh import REASONS, Worth, excluded, weighed, worth
+from router.decide.weigh import REASONS, Worth, by_value, excluded, weighed, worth
 from router.types.money import nano_from_usd
 from router.types.plan import Cascade, Hedge, Tactic, Why
 
@@ -44,7 +44,7 @@ class Plan(BaseModel):
         chosen = possible[best(rehearse(situation, possible, self.draws, self._rest(situation)))]
         first = [chosen.first] if chosen.second is None else [chosen.first, chosen.second]
         # If it fails, what may take too long or cost too much comes last.
-        order = np.lexsort((found.value, found.out)).tolist()
+        order = by_value(found, first[0])
         rows = weighed(situation, found, _why(found, first))
         return Ranked([*first, *(at for at in order if at not in first)], rows, _tactic(chosen))
 
