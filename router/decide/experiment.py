@@ -36,9 +36,11 @@ def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> 
     cheapest = int(np.where(allowed, situation.forecast.cost, np.inf).argmin())
     best = int(np.where(allowed, situation.forecast.p, -np.inf).argmax())
     ends = {"cheapest": cheapest, "best": best}
-    arm = "cheapest" if draw < share / 2 else "best" if draw < share else ""
+    # An end whose share is too small for a number is never tried: what is tried has a chance above 0.
+    each = share / 2
+    arm = "cheapest" if draw < each else "best" if draw < 2 * each else ""
     first = ends[arm] if arm else ranked.order[0]
-    likely = sum(share / 2 for end in ends.values() if end == first) + (1 - share) * (ranked.order[0] == first)
+    likely = sum(each for end in ends.values() if end == first) + (1 - 2 * each) * (ranked.order[0] == first)
     return (_tried(ranked, first) if arm else ranked), arm, likely
 
 
