@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from router.budget.redis import link
 from tests.upstream import Upstream
 
 
@@ -19,3 +20,10 @@ def upstream(upstream_server: Upstream) -> Iterator[Upstream]:
     upstream_server.clear()
     yield upstream_server
     assert upstream_server.errors == []
+
+
+@pytest.fixture
+def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what is booked, never of how soon: a machine that stands still for a second fails none of them."""
+    monkeypatch.setattr(link, "CONNECT_S", 10.0)
+    monkeypatch.setattr(link, "COMMAND_S", 10.0)

@@ -25,7 +25,7 @@ SESSIONS = st.sampled_from(["key/a", "key/b", "/a", "other/a", "key/a b\n{x}", "
 
 
 @pytest.fixture(params=MAKERS, ids=lambda maker: maker.name)
-def maker(request: pytest.FixtureRequest) -> Maker:
+def maker(request: pytest.FixtureRequest, patient_redis: None) -> Maker:
     made: Maker = request.param
     return made
 
