@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from msgspec import Struct, structs
 
-Value = str | int | Decimal | None
-"""None is unknown, or not applicable; never 0."""
+Value = str | int | float | Decimal | None
+"""None is unknown, or not applicable; never 0. Money is a Decimal in USD, exact to the nano-dollar; never a float."""
 Row = tuple[Value, ...]
 
 
@@ -20,6 +20,12 @@ class Kind(StrEnum):
     USD = "usd"
     AMOUNT = "amount"
     """USD where it is a Decimal, whole tokens where it is an int: the row's unit tells."""
+    SHARE = "share"
+    """A float, 1 is the whole: written as a percentage."""
+    RATE = "rate"
+    """A float between 0 and 1, such as a pass rate."""
+    FACTOR = "factor"
+    """A float: so many times."""
     MS = "ms"
     TIME = "time"
     """Unix ms; written as a time in UTC."""
@@ -32,6 +38,40 @@ class Column(Struct, frozen=True):
     kind: Kind = Kind.TEXT
     rare: bool = False
     """Tables for people leave it out while there is nothing in it."""
+
+
+class Mark(Struct, frozen=True, kw_only=True):
+    """One value of a chart, and the interval that it may lie in. Money is in nano-USD: charts round, tables don't."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    x: float | None = None
+    """Where it stands, in a chart of points."""
+    series: str = ""
+    joined: bool = False
+    """A line leads to the next joined mark of its series, as along a frontier."""
+
+
+class Shape(StrEnum):
+    BARS = "bars"
+    """Lying, one a label, from zero."""
+    DAYS = "days"
+    """Upright, one a label in the order given, from zero; the series of a label stand on each other."""
+    POINTS = "points"
+    """Each at its `x` and its value."""
+
+
+class Plot(Struct, frozen=True, kw_only=True):
+    """What a chart shows, for whoever draws it. `unit` and `x_unit`: what the numbers are."""
+
+    title: str
+    shape: Shape
+    unit: Kind
+    marks: tuple[Mark, ...]
+    x_unit: Kind = Kind.COUNT
+    x_title: str = ""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -49,6 +89,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """What it set out to prove holds."""
     below: tuple["Report", ...] = ()
     """Further tables that belong to it."""
+    plots: tuple[Plot, ...] = ()
 
     def column(self, name: str) -> tuple[Value, ...]:
         """One value a row. Raises StopIteration for a name that this report lacks."""

@@ -11,7 +11,10 @@ from router.types.secret import Secret
 from tests.ledger.books import found
 from tests.postgres import Server
 
-KINDS = {"BIGINT": "integer", "INTEGER": "integer", "TEXT": "text", "REAL": "float", "DOUBLE PRECISION": "float"}
+KINDS = {
+    **{"BIGINT": "integer", "INTEGER": "integer", "TEXT": "text", "REAL": "float", "DOUBLE PRECISION": "float"},
+    **{"BLOB": "bytes", "BYTEA": "bytes"},
+}
 _SQLITE = (
     'SELECT m.name AS "table", c.name AS "column", upper(c.type) AS kind, c."notnull" AS required, c.dflt_value AS def,'
     " c.pk > 0 AS keyed FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"

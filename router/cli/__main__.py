@@ -1,0 +1,5 @@
+"""`python -m router.cli`."""
+
+from router.cli import main
+
+main()

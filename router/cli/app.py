@@ -1,0 +1,21 @@
+"""The command `lowpass`, its groups and the options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="A cost-aware inference gateway."
+)
+keys = typer.Typer(no_args_is_help=True, help="API keys: stored as a hash, shown once.")
+app.add_typer(keys, name="keys")
+ledger = typer.Typer(no_args_is_help=True, help="The ledger itself: its soundness, its size, copies of it.")
+app.add_typer(ledger, name="ledger")
+bench = typer.Typer(no_args_is_help=True, help="Measurements on this machine; they need a checkout.")
+app.add_typer(bench, name="bench")
+
+PolicyOption = Annotated[Path | None, typer.Option("--policy", help="Policy file; else LOWPASS_POLICY.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+SinceOption = Annotated[str, typer.Option(help="A date, a time, or an age such as 7d or 24h.")]
+UntilOption = Annotated[str, typer.Option(help="Likewise.")]

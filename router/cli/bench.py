@@ -1,0 +1,83 @@
+"""`lowpass bench`: what is measured lives in the checkout's `bench/`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from router.cli.app import JsonOption, bench
+from router.terminal import echo_json, fail
+
+
+@bench.command("budgets")
+def bench_budgets(
+    quick: Annotated[bool, typer.Option("--quick", help="Less of everything: a minute instead of several.")] = False,
+    only: Annotated[str, typer.Option(help="Some of overshoot,crowds,kills,holds,cost.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Overshoot, refusals, crashes and cost of budgets, with real processes and stores."""
+    try:
+        from bench.budgets.run import PARTS, LoadError, measure, render
+    except ImportError as error:
+        fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
+    parts = only.split(",") if only else PARTS
+    if unknown := ", ".join(part for part in parts if part not in PARTS):
+        fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
+    try:
+        found = measure(parts, quick)
+    except LoadError as error:
+        fail(str(error))
+    echo_json(found) if as_json else typer.echo(render(found), nl=False)
+
+
+@bench.command("sensitivity")
+def bench_sensitivity(
+    quick: Annotated[bool, typer.Option("--quick", help="Less of everything: seconds instead of minutes.")] = False,
+    only: Annotated[str, typer.Option(help="Some of identifiers,secrets,evasions,names,speed,adverse,classes.")] = "",
+    dev: Annotated[bool, typer.Option("--dev", help="The half that may be looked at, with kinds of misses.")] = False,
+    must: Annotated[bool, typer.Option("--check", help="Exit status 1 if a goal is missed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What the detectors see, and what they wrongly see, in sets that they were not made on."""
+    try:
+        from bench.sensitivity.run import PARTS, SetsMissing, Split, measure, render
+    except ImportError as error:
+        fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
+    parts = only.split(",") if only else PARTS
+    if unknown := ", ".join(part for part in parts if part not in PARTS):
+        fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
+    try:
+        found = measure(parts, quick, Split.DEV if dev else Split.TEST)
+    except SetsMissing as error:
+        fail(str(error))
+    echo_json(found) if as_json else typer.echo(render(found), nl=False)
+    if must and found.failed:
+        raise typer.Exit(1)
+
+
+@bench.command("routing")
+def bench_routing(
+    rows: Annotated[list[Path], typer.Option(help="Outcomes: files, or a folder with --set. Several times.")],
+    prompts: Annotated[list[Path] | None, typer.Option(help="Likewise; a folder given as --rows will do.")] = None,
+    name: Annotated[str, typer.Option("--set", help="Of a folder: NAME.rows.* and NAME.prompts.*.")] = "",
+    protocol: Annotated[str, typer.Option(help="kfold, leave-one-benchmark-out or online.")] = "kfold",
+    seed: Annotated[int, typer.Option(help="Of folds and resamples.", min=0)] = 0,
+    labels: Annotated[int | None, typer.Option(help="Learn from so many prompts only.", min=1)] = None,
+    resamples: Annotated[int, typer.Option(help="For the intervals; 0: none.", min=0, max=5_000)] = 500,
+    targets: Annotated[str, typer.Option(help="Compare these only: a,b.")] = "",
+    plot: Annotated[Path | None, typer.Option(help="Cost against accuracy, as a PNG.")] = None,
+    must: Annotated[bool, typer.Option("--check", help="Exit status 1 if a goal is missed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """How well routing does on outcomes of models: against single ones, mixing, a table of labels and the oracle."""
+    try:
+        from bench.routing.run import BadData, Options, measure, render
+    except ImportError as error:
+        fail(f"this needs a checkout as the current folder, and `pip install 'lowpass[bench]'` ({error})")
+    only = targets.split(",") if targets else ()
+    try:
+        found = measure(Options(rows, prompts or (), name, protocol, seed, labels, resamples, only, plot))
+    except BadData as error:
+        fail(str(error))
+    echo_json(found) if as_json else typer.echo(render(found), nl=False)
+    raise typer.Exit(must and not found.sound)

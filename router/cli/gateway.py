@@ -1,0 +1,96 @@
+"""Commands around one policy: serve it, check it, explain what it does."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from router.cli.app import JsonOption, PolicyOption, app
+from router.terminal import echo_json, fail, ledger_of, settings_of, show, tell_problems
+
+if TYPE_CHECKING:
+    from router.settings import Settings
+
+
+@app.command()
+def serve(
+    policy: PolicyOption = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; else LOWPASS_HOST or 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="0 picks a free one.", min=0, max=65_535)] = None,
+    workers: Annotated[str | None, typer.Option(metavar="N", help="Processes; else LOWPASS_WORKERS or 1.")] = None,
+) -> None:
+    """Start the gateway and the local engines that its policy needs."""
+    from router.errors import ConfigError
+    from router.server import StartError, run
+
+    try:
+        run(settings_of(policy, host, port, workers))
+    except StartError as error:
+        fail(str(error))
+    except ConfigError as error:
+        tell_problems(error)
+
+
+@app.command()
+def check(
+    file: Annotated[Path | None, typer.Argument(help="The same as --policy.")] = None,
+    policy: PolicyOption = None,
+    prices: Annotated[bool, typer.Option("--prices", help="Look at the catalog's prices instead.")] = False,
+    days: Annotated[int, typer.Option(help="With --prices: unconfirmed for longer is stale.", min=0)] = 90,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a policy file and list everything that is wrong with it."""
+    from router.policies import inspect_policy
+
+    settings = settings_of(file or policy)
+    if prices:
+        _check_prices(settings, days, as_json)
+    path = settings.policy
+    problems = inspect_policy(path)
+    if as_json:
+        echo_json({"policy": str(path), "problems": problems})
+    else:
+        for problem in problems:
+            typer.echo(str(problem))
+        typer.echo(f"{path}: {len(problems)} to mend" if problems else f"{path}: sound")
+    raise typer.Exit(bool(problems))
+
+
+def _check_prices(settings: "Settings", days: int, as_json: bool) -> NoReturn:
+    """Lists where the catalog and the installed price lists differ, and prices the ledger's attempts again; fails where
+    a difference has no reason."""
+    from router.policies import compare_prices, recompute_ledger
+
+    found = compare_prices(days)
+    with ledger_of(settings) as ledger:
+        again = recompute_ledger(ledger) if ledger.exists() else None
+    if as_json:
+        echo_json({"prices": found, "ledger": again})
+    else:
+        lines = [*found.disagreements, *found.stale, found, *([*again.changed, again] if again else ())]
+        typer.echo("\n".join(map(str, lines)))
+    raise typer.Exit(bool(found.unexplained or (again and again.changed)))
+
+
+@app.command()
+def explain(
+    request: Annotated[Path, typer.Argument(help="A chat request as JSON; - reads standard input.")],
+    policy: PolicyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what would happen to a request: classification, targets, estimates, choice. Nobody is called."""
+    from router.errors import ClientError, ConfigError
+    from router.offline import explain_request
+    from router.report.explained import table
+
+    try:
+        body = sys.stdin.buffer.read() if str(request) == "-" else request.read_bytes()
+        explained = explain_request(settings_of(policy), body)
+    except OSError as error:
+        fail(f"{request} can't be read: {error.strerror}")
+    except ClientError as error:
+        fail(f"{request}: {error.message}")
+    except ConfigError as error:
+        tell_problems(error)
+    echo_json(explained) if as_json else show(table(explained))

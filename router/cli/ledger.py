@@ -1,0 +1,1 @@
+"""`lowpass ledger`: verify, pack, back up and restore."""

@@ -1,0 +1,1 @@
+"""`lowpass replay`: another policy over recorded traffic."""

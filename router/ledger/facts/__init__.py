@@ -1,0 +1,1 @@
+"""What the ledger knows, as a cube: sums of exact counts and amounts, by any of its dimensions."""

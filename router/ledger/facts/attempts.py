@@ -1,0 +1,139 @@
+"""One fact an attempt, or a request without any: its dimensions and measures, as SQL over requests `r`, attempts `a`
+and keys `k`. What belongs to the request as a whole counts at its last attempt, which gave the answer if any did; so
+every request counts once, whatever the sums are by."""
+
+from collections.abc import Mapping, Sequence
+
+from router.ledger.attempt_row import BUCKETS, INPUT_TOKENS, OUTPUT_TOKENS
+
+TABLE = "attempts"
+HOUR_MS = 3_600_000
+QUARTER_MS = 900_000
+STEP = 1.25
+"""Times are told apart by this factor: a percentile is right within 12 %."""
+EDGES_MS = tuple(sorted({round(STEP**power) for power in range(66)}))
+"""1 ms to half an hour."""
+EDGES_US = tuple(sorted({round(10 * STEP**power) for power in range(62)}))
+"""10 µs to ten seconds."""
+LEVELS = 5
+"""Of difficulty, each a fifth of 0 … 1."""
+
+_LAST = "NOT EXISTS (SELECT 1 FROM attempts AS n WHERE n.request_id = r.id AND n.number = a.number + 1)"
+_WASTED = "a.answered = 0 AND a.finish_reason = 'length' AND COALESCE(a.output_visible, 0) = 0"
+
+
+def _bucket(value: str, edges: Sequence[int]) -> str:
+    """The greatest edge that is not above the value."""
+    return _halved(value, (0, *edges))
+
+
+def _halved(value: str, edges: Sequence[int]) -> str:
+    """As nested comparisons, so that each row takes few of them."""
+    if len(edges) == 1:
+        return str(edges[0])
+    middle = len(edges) // 2
+    low, high = _halved(value, edges[:middle]), _halved(value, edges[middle:])
+    return f"CASE WHEN {value} < {edges[middle]} THEN {low} ELSE {high} END"
+
+
+def _level(difficulty: str) -> str:
+    steps = " ".join(f"WHEN {difficulty} < {(level + 1) / LEVELS:g} THEN {level}" for level in range(LEVELS - 1))
+    return f"CASE {steps} ELSE {LEVELS - 1} END"
+
+
+def _known(value: str, bucket: str) -> str:
+    return f"CASE WHEN {value} IS NOT NULL THEN {bucket} END"
+
+
+DIMENSIONS: Mapping[str, str] = {
+    "hour": f"r.started_ms / {HOUR_MS}",
+    "quarter": f"r.started_ms / {QUARTER_MS}",
+    "organisation": "k.organisation",
+    "team": "k.team",
+    "key": "COALESCE(k.name, r.key_id)",
+    "tags": "r.tags",
+    "session": "r.session",
+    "endpoint": "r.endpoint",
+    "stream": "r.stream",
+    "route": "r.route",
+    "state": "r.state",
+    "status": "r.status",
+    "error": "r.error",
+    "lowered": "r.lowered",
+    "policy": "r.policy",
+    "class": "r.data_class",
+    "classes": "r.classes",
+    "task": "r.task",
+    "difficulty": _level("r.difficulty"),
+    "target": "a.target",
+    "model": "a.model",
+    "provider": "a.provider",
+    "region": "a.region",
+    "region_source": "a.region_source",
+    "sent_classes": "a.classes",
+    "redacted": "a.redacted",
+    "effort": "a.thinking",
+    "role": "a.role",
+    "outcome": "a.outcome",
+    "finish": "a.finish_reason",
+    "cost_source": "a.cost_source",
+    "price_version": "a.price_version",
+    "total_ms": _known("a.total_ms", _bucket("a.total_ms", EDGES_MS)),
+    "first_ms": _known("a.first_ms", _bucket("a.first_ms", EDGES_MS)),
+    "overhead_us": _known("r.overhead_us", _bucket("r.overhead_us", EDGES_US)),
+}
+"""An empty text and NULL are the same label. Times are the lower edges of their buckets."""
+
+
+def _when(condition: str, value: str = "1") -> str:
+    return f"CASE WHEN {condition} THEN COALESCE({value}, 0) ELSE 0 END"
+
+
+_OPEN = "r.state IN ('held', 'recovered')"
+MEASURES: Mapping[str, str] = {
+    "requests": _when(_LAST),
+    "errors": _when(f"r.error IS NOT NULL AND {_LAST}"),
+    "lowered_requests": _when(f"r.lowered <> '' AND {_LAST}"),
+    "attempts": _when("a.number IS NOT NULL"),
+    "failed_attempts": _when("a.number IS NOT NULL AND a.outcome <> 'ok'"),
+    "passed_over": _when("a.passed_over = 1"),
+    "counted": _when("a.input_uncached IS NOT NULL"),
+    "split": _when("a.output_reasoning IS NOT NULL"),
+    "unsplit": _when("a.output_visible > 0 AND a.output_reasoning IS NULL"),
+    "unpriced": _when("a.cost_source = 'unpriced'"),
+    "input_tokens": f"COALESCE({INPUT_TOKENS}, 0)",
+    "output_tokens": f"COALESCE({OUTPUT_TOKENS}, 0)",
+    **{bucket: f"COALESCE(a.{bucket}, 0)" for bucket in BUCKETS},
+    "cost": f"CASE WHEN {_OPEN} THEN 0 ELSE COALESCE(a.cost, r.cost, 0) END",
+    "own_cost": f"CASE WHEN {_OPEN} THEN 0 ELSE COALESCE(a.own_cost, a.cost, r.cost, 0) END",
+    "recovered": _when(f"r.state = 'recovered' AND {_LAST}", "r.cost"),
+    "held": _when(f"r.state = 'held' AND {_LAST}", "r.held"),
+    "request_held": _when(_LAST, "r.held"),
+    "thinking_cost": "COALESCE(a.thinking_cost, 0)",
+    "cache_saved": "COALESCE(a.cache_saved, 0)",
+    "passed_over_cost": _when("a.passed_over = 1", "a.cost"),
+    "wasted": _when(_WASTED),
+    "wasted_tokens": _when(_WASTED, "a.output_reasoning"),
+    "wasted_cost": _when(_WASTED, "a.cost"),
+    "total_ms_sum": "COALESCE(a.total_ms, 0)",
+    "first_ms_sum": "COALESCE(a.first_ms, 0)",
+}
+"""`counted`: attempts whose usage is known, `split`: whose provider tells reasoning from other output; without any of
+them the token sums mean nothing. `wasted`: thought up to the cap, and never answered."""
+
+GROUPINGS: tuple[tuple[str, ...], ...] = (
+    ("organisation", "team", "key"),
+    ("tags",),
+    ("route", "role", "state", "status", "error", "lowered"),
+    ("target", "model", "provider", "policy", "route", "outcome", "cost_source"),
+    ("class", "classes", "sent_classes", "target", "region", "region_source", "redacted", "policy", "outcome", "error"),
+    ("target", "model", "task", "difficulty"),
+    ("target", "model", "task", "effort", "finish", "role"),
+    ("target", "stream", "total_ms"),
+    ("target", "stream", "first_ms"),
+    ("target", "overhead_us"),
+)
+"""What stays told apart by hour when rows are packed, beside the hour itself: a question that needs no more than one of
+these is answered from few numbers, and also after the rows have expired."""
+
+SOURCE = "requests AS r LEFT JOIN attempts AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"

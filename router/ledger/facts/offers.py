@@ -1,0 +1,97 @@
+"""One fact a request and target that could have served it: what was expected of that target, whoever was chosen.
+
+Read from the documents of decisions. Where the strategy goes by forecasts these are all eligible targets, with pass
+rates; else those that would have been tried, without.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+
+import msgspec
+from msgspec import Struct
+
+from router.ledger.facts.attempts import HOUR_MS, LEVELS
+from router.ledger.facts.query import Label, Sums
+from router.types.money import nano_from_usd
+
+TABLE = "offers"
+DIMENSIONS = ("hour", "route", "class", "task", "difficulty", "chosen", "candidate", "explored", "strategy")
+MEASURES = ("requests", "answered", "expected", "rated", "pass_e4", "actual")
+"""`expected`: nano-USD that the candidate was expected to cost; `rated`: of how many there is a pass rate; `pass_e4`:
+sum of these, in ten-thousandths; `actual`: nano-USD that the request was charged in the end, whoever answered it."""
+GROUPINGS = (DIMENSIONS[1:],)
+"""Beside the hour: nothing less is kept, nothing more is known."""
+
+
+class Decided(Struct, frozen=True):
+    """A decision and what came of it."""
+
+    started_ms: int
+    route: str
+    data_class: str
+    task: str
+    difficulty: float
+    answered: bool
+    cost: int | None
+    document: bytes
+
+
+class _Weighed(Struct):
+    target: str
+    p: float
+    cost_nano: int
+
+
+class _Considered(Struct):
+    target: str
+    cost_usd: Decimal
+
+
+class _Document(Struct):
+    strategy: str = ""
+    chosen: str | None = None
+    explored: str = ""
+    weighed: list[_Weighed] = []
+    considered: list[_Considered] = []
+
+
+_document = msgspec.json.Decoder(_Document)
+
+
+def offers(decided: Iterable[Decided]) -> Sums:
+    """By all dimensions, in their order."""
+    found: dict[tuple[Label, ...], list[int]] = {}
+    for one in decided:
+        for labels, sums in _facts(one):
+            kept = found.setdefault(labels, [0] * len(MEASURES))
+            for at, amount in enumerate(sums):
+                kept[at] += amount
+    return {labels: tuple(sums) for labels, sums in found.items()}
+
+
+def _facts(one: Decided) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
+    found = _document.decode(one.document)
+    level = min(LEVELS - 1, int(one.difficulty * LEVELS))
+    about = (one.started_ms // HOUR_MS, one.route, one.data_class, one.task, level, found.chosen)
+    rest = (found.explored or None, found.strategy)
+    for target, expected, rated, rate in _candidates(found):
+        yield (*about, target, *rest), (1, int(one.answered), expected, rated, rate, one.cost or 0)
+
+
+def _candidates(found: _Document) -> Iterator[tuple[str, int, int, int]]:
+    for one in found.weighed:
+        yield one.target, one.cost_nano, 1, round(one.p * 10_000)
+    if not found.weighed:
+        for plain in found.considered:
+            yield plain.target, nano_from_usd(plain.cost_usd), 0, 0
+
+
+def grouped(sums: Sums, by: Mapping[str, int], measures: Mapping[str, int]) -> Sums:
+    """Fewer dimensions and measures, by their places."""
+    found: Sums = {}
+    for labels, amounts in sums.items():
+        key = tuple(labels[at] for at in by.values())
+        some = tuple(amounts[at] for at in measures.values())
+        before = found.get(key)
+        found[key] = tuple(map(int.__add__, before, some)) if before else some
+    return found

@@ -1,0 +1,56 @@
+"""A question to the ledger and its answer: which sums, by what, of what."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+Label = str | int | None
+"""None: there is no such thing, or it is not known."""
+Sums = dict[tuple[Label, ...], tuple[int, ...]]
+"""Values of the dimensions → sums of the measures, both in the query's order. Money in nano-USD, times in ms."""
+
+
+class Where(Struct, frozen=True):
+    """Only what has one of these labels in this dimension; or, `inverted`, only what has none of them."""
+
+    dimension: str
+    labels: frozenset[Label]
+    inverted: bool = False
+
+    def holds(self, label: Label) -> bool:
+        return (label in self.labels) != self.inverted
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """Of all facts of `table` whose request began in the window: `since_ms` is included, `until_ms` is not."""
+
+    table: str
+    by: tuple[str, ...]
+    measures: tuple[str, ...]
+    where: tuple[Where, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    @property
+    def dimensions(self) -> frozenset[str]:
+        """All that an answer needs to tell apart."""
+        return frozenset((*self.by, *(one.dimension for one in self.where)))
+
+
+class Expired(Exception):
+    """Rows that the question needs are gone: what is left of them can't be told apart so."""
+
+    def __init__(self, before_ms: int, dimensions: Iterable[str]) -> None:
+        """`before_ms`: only from then on (Unix) can it be answered."""
+        super().__init__(before_ms)
+        self.before_ms, self.dimensions = before_ms, tuple(dimensions)
+
+
+def added(*answers: Mapping[tuple[Label, ...], tuple[int, ...]]) -> Sums:
+    """The sums of disjoint facts, together."""
+    found: Sums = {}
+    for answer in answers:
+        for labels, sums in answer.items():
+            before = found.get(labels)
+            found[labels] = tuple(map(int.__add__, before, sums)) if before else sums
+    return found

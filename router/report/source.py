@@ -1,0 +1,68 @@
+"""What a report is made from, and what every report tells of itself."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import tzinfo
+
+from msgspec import Struct
+
+from router.ledger.connection import Connection
+from router.ledger.facts.query import Query, Sums, Where
+from router.ledger.facts.read import sums
+from router.report.report import Report
+from router.types.target import Target
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What somebody wants to know. `by` is empty for the report's own usual; times are Unix ms, None is open."""
+
+    by: tuple[str, ...] = ()
+    where: tuple[Where, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+    zone: tzinfo
+    """In which days begin."""
+    now_ms: int
+    baseline: str = ""
+    """A target to compare with; empty: those that the report knows by itself."""
+    subject: str = ""
+    """The request or session that it is about."""
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """One moment of the ledger (`connection` is inside a read transaction), the targets of the policy in force, and the
+    standing of its budgets, where that could be read."""
+
+    connection: Connection
+    asked: Asked
+    targets: Mapping[str, Target]
+    pots: Report | None = None
+
+    def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: Where) -> Sums:
+        """Of the window and filters that were asked for, and `where`. Raises ValueError and `Expired`."""
+        asked = self.asked
+        return sums(
+            self.connection,
+            Query(
+                table=table,
+                by=tuple(by),
+                measures=tuple(measures),
+                where=(*asked.where, *where),
+                since_ms=asked.since_ms,
+                until_ms=asked.until_ms,
+            ),
+        )
+
+
+class Definition(Struct, frozen=True, kw_only=True):
+    """One report: what it is called, what may be asked of it, and the pure function that makes it."""
+
+    name: str
+    summary: str
+    """One line for help and navigation."""
+    make: Callable[[Source], Report]
+    by: tuple[str, ...] = ()
+    """What it can be grouped by; empty: it has its own groups only."""
+    where: tuple[str, ...] = ()
+    """What it can be filtered by."""
+    needs_subject: bool = False
+    takes_baseline: bool = False
