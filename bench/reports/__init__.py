@@ -1,0 +1,1 @@
+"""What reports cost on large ledgers: bytes a request, seconds a page, rows written a second."""
