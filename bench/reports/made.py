@@ -112,7 +112,7 @@ def _kept(one: _Drawn) -> Kept:
         "id": one.id, "started_ms": one.now, "state": "settled", "held": held, "lease_until_ms": one.now + 30_000,
         "owner": KEYS[0], "endpoint": "chat.completions", "requested": route, "route": route,
         "stream": int(dice.random() < 0.5), "key_id": KEYS[key], "session": one.session,
-        "tags": f"app-{key % 12}", "data_class": data_class, "task": task, "difficulty": one.hard,
+        "tags": f"app-{key % 12}", "data_class": data_class, "task": task, "difficulty": round(one.hard, 4),
         "target": None if failed else target.id, "model": None if failed else target.model,
         "status": 502 if failed else 200, "error": "server_error" if failed else None, "cost": cost,
         "input_tokens": 0 if failed else one.into, "output_tokens": 0 if failed else one.shown + one.thought,
@@ -171,8 +171,8 @@ def _document(one: _Drawn, route: str, task: str, data_class: str) -> str:
     ]  # fmt: skip
     seen = {
         "data_class": data_class, "classes": [data_class],
-        "causes": [{"data_class": data_class, "by": "default", "count": 1}], "task": task, "difficulty": one.hard,
-        "unfamiliarity": one.rates[0] ** 2, "traits": one.traits,
+        "causes": [{"data_class": data_class, "by": "default", "count": 1}], "task": task, "difficulty": round(one.hard, 4),
+        "unfamiliarity": round(one.rates[0] ** 2, 4), "traits": one.traits,
     }  # fmt: skip
     document = {
         "id": one.id, "requested": route, "route": route, "strategy": "cost_of_pass", "policy": POLICY,

@@ -28,6 +28,8 @@ from router.types.target import Capability
 
 MOST = 6_144
 """Characters of the conversation that are looked at, besides a last message that is longer."""
+DIGITS = 4
+"""More of a difficulty or an unfamiliarity says nothing, and every request's are kept for good."""
 _FORM = 0.5
 """What the form says about a task counts half, what the text says the rest."""
 _COLUMNS = np.array([TASKS.index(task) for task in SHARES])
@@ -62,7 +64,8 @@ def read(request: Request) -> Read:
         tasks = tasks * (1 - _FORM)
         tasks[TASKS.index(formed)] += _FORM
     reading = Reading(traits(numbers, tasks), tasks, numbers.work)
-    return Read(formed or likeliest(tasks), numbers.difficulty, numbers.unfamiliarity, reading)
+    kept = (round(numbers.difficulty, DIGITS), round(numbers.unfamiliarity, DIGITS))
+    return Read(formed or likeliest(tasks), *kept, reading)
 
 
 def traits(numbers: Numbers, tasks: Traits) -> Traits:
