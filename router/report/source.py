@@ -65,4 +65,7 @@ class Definition(Struct, frozen=True, kw_only=True):
     where: tuple[str, ...] = ()
     """What it can be filtered by."""
     needs_subject: bool = False
+    """It is about one request or session, which must be named."""
     takes_baseline: bool = False
+    needs_pots: bool = False
+    """It can't be made while the store of the budgets does not answer; others leave that store alone."""

@@ -103,6 +103,7 @@ MEASURES: Mapping[str, str] = {
     "unpriced": _when("a.cost_source = 'unpriced'"),
     "input_tokens": f"COALESCE({INPUT_TOKENS}, 0)",
     "output_tokens": f"COALESCE({OUTPUT_TOKENS}, 0)",
+    "split_output": _when("a.output_reasoning IS NOT NULL", OUTPUT_TOKENS),
     **{bucket: f"COALESCE(a.{bucket}, 0)" for bucket in BUCKETS},
     "cost": f"CASE WHEN {_OPEN} THEN 0 ELSE COALESCE(a.cost, r.cost, 0) END",
     "own_cost": f"CASE WHEN {_OPEN} THEN 0 ELSE COALESCE(a.own_cost, a.cost, r.cost, 0) END",
@@ -119,7 +120,8 @@ MEASURES: Mapping[str, str] = {
     "first_ms_sum": "COALESCE(a.first_ms, 0)",
 }
 """`counted`: attempts whose usage is known, `split`: whose provider tells reasoning from other output; without any of
-them the token sums mean nothing. `wasted`: thought up to the cap, and never answered."""
+them the token sums mean nothing. `split_output`: all output of the latter, of which reasoning is a share. `wasted`:
+thought up to the cap, and never answered."""
 
 GROUPINGS: tuple[tuple[str, ...], ...] = (
     ("organisation", "team", "key"),
