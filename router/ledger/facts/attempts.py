@@ -19,6 +19,16 @@ LEVELS = 5
 """Of difficulty, each a fifth of 0 … 1."""
 
 _LAST = "NOT EXISTS (SELECT 1 FROM attempts AS n WHERE n.request_id = r.id AND n.number = a.number + 1)"
+_EARLIER = (
+    "a.number > 1 AND EXISTS (SELECT 1 FROM attempts AS e WHERE e.request_id = r.id AND e.number < a.number AND {})"
+)
+_SENT = "{}.outcome <> 'circuit_open'"
+_SENT_BEFORE = _EARLIER.format(_SENT.format("e"))
+_PLACE = ("target", "classes", "redacted", "region", "region_source")
+_SENT_THERE_BEFORE = _EARLIER.format(" AND ".join((_SENT.format("e"), *(f"e.{name} = a.{name}" for name in _PLACE))))
+_AGAIN = "e.number = a.number - 1 AND e.target = a.target AND e.outcome <> 'ok'"
+_ELSEWHERE = "e.target <> a.target AND e.outcome <> 'ok'"
+_GIVEN = f"a.outcome = 'ok' AND a.passed_over = 0 AND {_LAST}"
 _WASTED = "a.answered = 0 AND a.finish_reason = 'length' AND COALESCE(a.output_visible, 0) = 0"
 
 
@@ -97,6 +107,11 @@ MEASURES: Mapping[str, str] = {
     "attempts": _when("a.number IS NOT NULL"),
     "failed_attempts": _when("a.number IS NOT NULL AND a.outcome <> 'ok'"),
     "passed_over": _when("a.passed_over = 1"),
+    "retries": _when(_EARLIER.format(_AGAIN)),
+    "fallbacks": _when(f"{_EARLIER.format(_ELSEWHERE)} AND {_GIVEN}"),
+    "sent_requests": _when(f"{_SENT.format('a')} AND NOT ({_SENT_BEFORE})"),
+    "sent_there": _when(f"{_SENT.format('a')} AND NOT ({_SENT_THERE_BEFORE})"),
+    "unwritten": _when("a.number IS NULL AND r.state IN ('held', 'recovered')"),
     "counted": _when("a.input_uncached IS NOT NULL"),
     "split": _when("a.output_reasoning IS NOT NULL"),
     "unsplit": _when("a.output_visible > 0 AND a.output_reasoning IS NULL"),
@@ -110,6 +125,8 @@ MEASURES: Mapping[str, str] = {
     "recovered": _when(f"r.state = 'recovered' AND {_LAST}", "r.cost"),
     "held": _when(f"r.state = 'held' AND {_LAST}", "r.held"),
     "request_held": _when(_LAST, "r.held"),
+    "request_thinking": _when(_LAST, "r.thinking"),
+    "overruns": _when(f"r.overrun = 1 AND {_LAST}"),
     "thinking_cost": "COALESCE(a.thinking_cost, 0)",
     "cache_saved": "COALESCE(a.cache_saved, 0)",
     "passed_over_cost": _when("a.passed_over = 1", "a.cost"),
@@ -121,7 +138,10 @@ MEASURES: Mapping[str, str] = {
 }
 """`counted`: attempts whose usage is known, `split`: whose provider tells reasoning from other output; without any of
 them the token sums mean nothing. `split_output`: all output of the latter, of which reasoning is a share. `wasted`:
-thought up to the cap, and never answered."""
+thought up to the cap, and never answered. `retries`: the attempt before it failed at the same target; `fallbacks`: it
+gave the answer after another target had failed. Requests of which anything was sent: `sent_requests` at their first
+such attempt, `sent_there` at their first at each place as the same classes. `unwritten`: no attempt was written, and
+may have been made. `request_thinking`: thinking tokens that it was charged."""
 
 GROUPINGS: tuple[tuple[str, ...], ...] = (
     ("organisation", "team", "key"),
@@ -131,7 +151,7 @@ GROUPINGS: tuple[tuple[str, ...], ...] = (
     ("class", "classes", "sent_classes", "target", "region", "region_source", "redacted", "policy", "outcome", "error"),
     ("target", "model", "task", "difficulty"),
     ("target", "model", "task", "effort", "finish", "role"),
-    ("target", "stream", "total_ms"),
+    ("target", "stream", "outcome", "total_ms"),
     ("target", "stream", "first_ms"),
     ("target", "overhead_us"),
 )
