@@ -189,7 +189,7 @@ class Gateway:
             ],
             reports=[
                 health.metrics(self._crew.values),
-                reports.routes(ledger, self._pots),
+                reports.routes(ledger, self._pots, lambda: self._config().targets),
                 dashboard.routes(ledger, self._config, self._health.snapshot, lambda: self._crew.engines, self._pots),
             ],
         )

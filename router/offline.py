@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from random import random
 
@@ -13,6 +14,7 @@ from router.choose import check, choose, index
 from router.classify.deep.process import Reader
 from router.decide.explain import Examined, examine
 from router.decide.health import Health
+from router.errors import ConfigError
 from router.estimate.beliefs import Beliefs
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
@@ -48,6 +50,13 @@ def budget_report(settings: Settings) -> Report:
             await journal.end()
 
     return asyncio.run(read())
+
+
+def policy_targets(settings: Settings) -> Mapping[str, Target]:
+    """Of the policy, where it can be read: reports tell less without it, but they do."""
+    with suppress(ConfigError):
+        return load_policy(settings.policy, unlaunched(settings.policy)).targets
+    return {}
 
 
 def explain_request(settings: Settings, body: bytes) -> Examined:

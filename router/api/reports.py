@@ -1,36 +1,49 @@
-"""`/v1/reports/{name}`: what was spent and what is left. The ledger is read in threads, off the event loop."""
+"""`/v1/reports/{name}`: every report, as JSON or CSV. The ledger is read in threads, off the event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict
 
 from router.ledger.ledger import Ledger
-from router.report.read import read
+from router.report.asked import Question
+from router.report.read import definition, read
 from router.report.render import as_json
 from router.report.report import Report
+from router.types.target import Target
 
 
 class Asked(BaseModel):
-    """The query of a report; see `router.report.read`."""
+    """The query of a report: a `Question`, and how to write the answer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    by: str = "target"
+    by: str = ""
+    where: tuple[str, ...] = ()
     since: str = ""
     until: str = ""
+    zone: str = ""
+    baseline: str = ""
+    subject: str = ""
+    format: Literal["json"] = "json"
+
+    def question(self) -> Question:
+        return Question(**self.model_dump(exclude={"format"}))
 
 
-def routes(ledger: Ledger, budgets: Callable[[], Awaitable[Report]]) -> APIRouter:
-    """`budgets` makes the report of that name from the budgets' store."""
+def routes(
+    ledger: Ledger,
+    budgets: Callable[[], Awaitable[Report]],
+    targets: Callable[[], Mapping[str, Target]] = dict,
+) -> APIRouter:
+    """`budgets` makes the report of that name from the budgets' store; `targets` of the policy in force."""
     router = APIRouter()
 
     @router.get("/v1/reports/{name}")
     async def report(name: str, asked: Annotated[Asked, Query()]) -> Response:
-        query = asked.model_dump()
-        found = await budgets() if name == "budgets" else await asyncio.to_thread(partial(read, ledger, name, **query))
+        pots = await budgets() if definition(name).needs_pots else None
+        found = await asyncio.to_thread(read, ledger, name, asked.question(), targets(), pots)
         return Response(as_json(found), media_type="application/json")
 
     return router

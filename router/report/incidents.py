@@ -2,6 +2,7 @@
 
 from router.ledger.connection import Connection
 from router.report.report import Column, Kind, Report
+from router.report.source import Definition, Source
 
 _LATEST = """
     SELECT at_ms, kind, scope, subject, reason, until_ms FROM incidents
@@ -32,3 +33,10 @@ def incidents(connection: Connection, since_ms: int | None, until_ms: int | None
         since_ms=since_ms,
         until_ms=until_ms,
     )
+
+
+def _made(source: Source) -> Report:
+    return incidents(source.connection, source.asked.since_ms, source.asked.until_ms)
+
+
+REPORT = Definition(name="incidents", summary="What the loop breaker and the region check stopped.", make=_made)

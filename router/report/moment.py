@@ -1,7 +1,7 @@
 """`since` and `until` as people write them."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from router.errors import ClientError
 
@@ -9,8 +9,8 @@ _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
-def moment(param: str, text: str, now_ms: int) -> int | None:
-    """Unix ms; None for "". Without an offset a time is UTC. Raises a 400 `ClientError` that names `param`."""
+def moment(param: str, text: str, now_ms: int, zone: tzinfo = UTC) -> int | None:
+    """Unix ms; None for "". A time without an offset is the zone's. Raises a 400 `ClientError` that names `param`."""
     if not text:
         return None
     age = _AGE.fullmatch(text)
@@ -18,7 +18,7 @@ def moment(param: str, text: str, now_ms: int) -> int | None:
         return now_ms - int(age[1]) * _UNIT_MS[age[2]]
     try:
         when = datetime.fromisoformat(text)
-        return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+        return round((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
     except (ValueError, OverflowError):
         remedy = "Send a date (2026-01-31), a time (2026-01-31T12:00Z) or an age (24h, 7d)."
         message = f"{param}: '{text[:40]}' is no time. {remedy}"

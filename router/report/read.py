@@ -1,40 +1,75 @@
 """A report by its name, read from the ledger. The connection can't write, so a report never locks the gateway."""
 
+from collections.abc import Mapping
+
+from msgspec import structs
+
 from router.errors import ClientError
+from router.ledger.connection import Connection
+from router.ledger.facts.query import Expired
 from router.ledger.ledger import Ledger
-from router.report.egress import egress
-from router.report.incidents import incidents
-from router.report.moment import moment
+from router.report.asked import Question, asked, named, wrong
+from router.report.catalog import REPORTS
+from router.report.filters import filters
+from router.report.moment import iso
 from router.report.report import Report
-from router.report.spend import spend
+from router.report.source import Definition, Source
 from router.types.clock import now_ms
+from router.types.target import Target
 
-NAMES = ("spend", "budgets", "egress", "incidents")
+_ANYTHING = Question()
+_NOTHING: Mapping[str, Target] = {}
 
 
-def read(ledger: Ledger, name: str, *, by: str = "target", since: str = "", until: str = "") -> Report:
-    """All but `budgets`, which is read from the budgets' store (`router.report.budgets`).
-
-    Raises `ClientError`: 404 for an unknown name, 400 for a value that makes no sense, each with its `param`.
-    """
-    now = now_ms()
-    since_ms, until_ms = moment("since", since, now), moment("until", until, now)
-    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        raise _wrong("since", f"since ({since}) is not before until ({until}).")
-    if name not in NAMES or name == "budgets":
-        message = f"There is no report '{name}'. Known: {', '.join(NAMES)}."
+def definition(name: str) -> Definition:
+    """Raises a 404 `ClientError`."""
+    found = REPORTS.get(name)
+    if found is None:
+        message = f"There is no report '{name[:40]}'. {named(REPORTS)}"
         raise ClientError(404, "not_found", message, param="name")
+    return found
+
+
+def read(
+    ledger: Ledger,
+    name: str,
+    question: Question = _ANYTHING,
+    targets: Mapping[str, Target] = _NOTHING,
+    pots: Report | None = None,
+) -> Report:
+    """As of one moment. `targets` of the policy in force; `pots`: the standing of its budgets, where a definition
+    `needs_pots`.
+
+    Raises `ClientError`: 404 for an unknown name, 400 for a value that makes no sense, each with its `param`; and
+    `LedgerUnavailable`.
+    """
     with ledger.reading() as connection:
-        if name == "incidents":
-            return incidents(connection, since_ms, until_ms)
-        if name == "egress":
-            connection.execute("BEGIN")
-            return egress(connection, since_ms, until_ms)
-        try:
-            return spend(connection, by, since_ms, until_ms)
-        except ValueError as error:
-            raise _wrong("by", str(error)) from None
+        connection.execute("BEGIN")
+        return answer(connection, name, question, targets, pots)
 
 
-def _wrong(param: str, message: str) -> ClientError:
-    return ClientError(400, "invalid_request_error", message, param=param)
+def answer(
+    connection: Connection,
+    name: str,
+    question: Question = _ANYTHING,
+    targets: Mapping[str, Target] = _NOTHING,
+    pots: Report | None = None,
+    at_ms: int | None = None,
+) -> Report:
+    """`read`, inside a transaction that the caller has begun, so that several reports agree; `at_ms` is now."""
+    report = definition(name)
+    about = asked(report, question, now_ms() if at_ms is None else at_ms)
+    source = Source(connection=connection, asked=about, targets=targets, pots=pots)
+    try:
+        about = structs.replace(about, where=filters(report, source, question.where))
+        return report.make(structs.replace(source, asked=about))
+    except Expired as gone:
+        raise wrong("since", _gone(gone)) from None
+
+
+def _gone(gone: Expired) -> str:
+    told = ", ".join(gone.dimensions)
+    return (
+        f"The rows before {iso(gone.before_ms)} have expired, and the sums that are left of them can't be told apart by"
+        f" {told}. Ask since {iso(gone.before_ms)}, or with fewer groups and filters."
+    )

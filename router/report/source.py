@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.ledger.connection import Connection
 from router.ledger.facts.query import Query, Sums, Where
@@ -36,6 +36,10 @@ class Source(Struct, frozen=True, kw_only=True):
     asked: Asked
     targets: Mapping[str, Target]
     pots: Report | None = None
+
+    def always(self) -> "Source":
+        """Of all time and unfiltered."""
+        return structs.replace(self, asked=structs.replace(self.asked, where=(), since_ms=None, until_ms=None))
 
     def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: Where) -> Sums:
         """Of the window and filters that were asked for, and `where`. Raises ValueError and `Expired`."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 from router.ledger.attempt_row import INPUT_TOKENS, OUTPUT_TOKENS
 from router.ledger.connection import Connection
 from router.report.report import Column, Kind, Report, Row
+from router.report.source import Definition, Source
 from router.types.money import usd_from_nano
 
 # Both give one line a unit of work, with the same columns. `charged` is what a request cost; a request that was
@@ -189,3 +190,11 @@ def _by_cost(line: tuple[Any, ...]) -> tuple[Any, ...]:
     """Dearest first; what has no label last."""
     _, label, *sums = line
     return label is None, -sums[_MONEY_FROM], label
+
+
+def _made(source: Source) -> Report:
+    asked = source.asked
+    return spend(source.connection, (asked.by or ("target",))[0], asked.since_ms, asked.until_ms)
+
+
+REPORT = Definition(name="spend", summary="What was spent, on what.", make=_made, by=BY)

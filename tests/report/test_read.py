@@ -6,6 +6,7 @@ import pytest
 
 from router.errors import ClientError
 from router.ledger.ledger import Ledger, SqliteLedger
+from router.report.asked import Question
 from router.report.read import read
 from tests.report.filled import Happened, Tried, fill
 
@@ -16,7 +17,7 @@ def filled(ledger: Ledger) -> Ledger:
 
 
 def test_by_name(filled: Ledger) -> None:
-    assert read(filled, "spend", by="model").column("model") == ("house/model",)
+    assert read(filled, "spend", Question(by="model")).column("model") == ("house/model",)
 
 
 def test_reading_needs_no_running_gateway(tmp_path: Path) -> None:
@@ -26,19 +27,26 @@ def test_reading_needs_no_running_gateway(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "query", "status", "param", "says"),
+    ("name", "question", "status", "param", "says"),
     [
-        ("spent", {}, 404, "name", "Known: spend, budgets, egress, incidents"),
-        ("spend", {"by": "colour"}, 400, "by", "Known: model, target"),
-        ("spend", {"since": "soon"}, 400, "since", "24h, 7d"),
-        ("spend", {"until": "2026-02-30"}, 400, "until", "24h, 7d"),
-        ("spend", {"since": "1d", "until": "2d"}, 400, "since", "not before until"),
-        ("spend", {"since": "2026-11-02", "until": "2026-11-02"}, 400, "since", "not before until"),
+        ("spent", Question(), 404, "name", "Known: spend, budgets, egress, incidents"),
+        ("spend", Question(by="colour"), 400, "by", "Known: .*model, target"),
+        ("incidents", Question(by="team"), 400, "by", "groups of its own"),
+        ("incidents", Question(where=("team=a",)), 400, "where", "has no filters"),
+        ("spend", Question(since="soon"), 400, "since", "24h, 7d"),
+        ("spend", Question(until="2026-02-30"), 400, "until", "24h, 7d"),
+        ("spend", Question(since="1d", until="2d"), 400, "since", "not before until"),
+        ("spend", Question(since="2026-11-02", until="2026-11-02"), 400, "since", "not before until"),
+        ("spend", Question(zone="europe/berln"), 400, "zone", "Did you mean Europe/Berlin"),
+        ("spend", Question(zone="Europe"), 400, "zone", "IANA name"),
+        ("spend", Question(zone="../../etc/passwd"), 400, "zone", "IANA name"),
+        ("spend", Question(baseline="local"), 400, "baseline", "leave it out"),
+        ("spend", Question(subject="abc"), 400, "subject", "no single request"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    filled: Ledger, name: str, query: dict[str, str], status: int, param: str, says: str
+    filled: Ledger, name: str, question: Question, status: int, param: str, says: str
 ) -> None:
     with pytest.raises(ClientError, match=says) as caught:
-        read(filled, name, **query)
+        read(filled, name, question)
     assert (caught.value.status, caught.value.param) == (status, param)
