@@ -9,6 +9,8 @@ SECTIONS = {
     "LiteLLM": "litellm",
     "Price": "prices",
     "Names": "names",
+    "Export": "export",
+    "OpenTelemetry": "otel",
     "Routing": "bench",
     "Development": "dev",
 }

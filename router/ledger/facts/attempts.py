@@ -154,6 +154,10 @@ GROUPINGS: tuple[tuple[str, ...], ...] = (
     ("target", "stream", "outcome", "total_ms"),
     ("target", "stream", "first_ms"),
     ("target", "overhead_us"),
+    (
+        *("organisation", "team", "key", "tags", "route", "task", "effort", "target", "model", "provider", "region"),
+        *("price_version", "cost_source"),
+    ),
 )
 """What stays told apart by hour when rows are packed, beside the hour itself: a question that needs no more than one of
 these is answered from few numbers, and also after the rows have expired."""
