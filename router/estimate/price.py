@@ -25,6 +25,14 @@ _RARE = (
 )
 """Buckets that few calls have, named as their rates."""
 _RARE_COUNTS = attrgetter(*_RARE)
+_SELDOM_CACHED = (
+    ("cache_read_explicit", "input"),
+    ("cache_read_audio", "input_audio"),
+    ("cache_write_1h", "input"),
+    ("cache_write_12h", "input"),
+)
+"""Buckets of cached input that few calls have, and what each would be without a cache."""
+_SELDOM_COUNTS = attrgetter(*(name for name, _ in _SELDOM_CACHED))
 _READS = ("input", "cache_read", "cache_read_explicit")
 _WRITES = {
     Writes.NONE: (),
@@ -43,9 +51,11 @@ def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 
     dearer of its begin and its end does. `region` is the target's, for providers that don't report where they served.
     """
     price = price or WORST_CASE
-    own = _own(price, usage, at_ms, region)
+    some, own = _own(price, usage, at_ms, region)
     if took_ms and price.rules and timed(price):
-        own = max(own, _own(price, usage, at_ms + took_ms, region))
+        later, dearer = _own(price, usage, at_ms + took_ms, region)
+        if dearer > own:
+            some, own = later, dearer
     if usage.provider_cost is not None:
         nano, source = usage.provider_cost, CostSource.PROVIDER
     elif price.assumed:
@@ -53,7 +63,7 @@ def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 
     else:
         nano, source = own, CostSource.PRICED if usage.source is Source.REPORTED else CostSource.ESTIMATED
     flagged = bool(usage.violations or (usage.units and not usage.units.keys() <= price.each.keys()))
-    return Cost(nano, source, price.version, own, flagged)
+    return Cost(nano, source, price.version, own, flagged, *_parts(price, some, usage))
 
 
 def ceiling(
@@ -80,16 +90,54 @@ def output_left(price: Price | None, nano: int, input_tokens: int, *, at_ms: int
     return max(0, least)
 
 
-def _own(price: Price, usage: Usage, at_ms: int, region: str) -> int:
-    if not price.rules:
-        paid = _tokens(price, usage)
-        if usage.units:
-            paid += _units(Terms(price, price.each), usage.units)
-        return (paid + UNITS_PER_RATE // 2) // UNITS_PER_RATE
-    some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
-    paid = _tokens(some.rates, usage) * some.over + _units(some, usage.units) * some.under
-    scale = some.under * UNITS_PER_RATE
-    return (2 * paid + scale) // (2 * scale)
+def _own(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[Terms, int]:
+    if price.rules:
+        some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
+    else:
+        some = Terms(price, price.each)
+    return some, _rounded(_paid(some, usage), some.under * UNITS_PER_RATE)
+
+
+def _paid(some: Terms, usage: Usage) -> int:
+    paid = _tokens(some.rates, usage) * some.over
+    return paid + _units(some, usage.units) * some.under if usage.units else paid
+
+
+def _rounded(amount: int, scale: int) -> int:
+    """Half up."""
+    return (2 * amount + scale) // (2 * scale)
+
+
+def _parts(price: Price, some: Terms, usage: Usage) -> tuple[int | None, int | None]:
+    """What of the charge reasoning cost, and what caches saved; each rounded once."""
+    thoughts, saved = usage.output_reasoning, _saved(some.rates, usage)
+    if not thoughts and not saved:
+        return thoughts, 0
+    top, bottom = 1, some.under * UNITS_PER_RATE
+    if usage.provider_cost is not None:
+        # At the worst case of an unknown price nothing is known of the shares.
+        top, bottom = usage.provider_cost, 0 if price.assumed else _paid(some, usage)
+    thinking = _part(thoughts * _rate(some.rates, "reasoning") * some.over, top, bottom) if thoughts else thoughts
+    return thinking, _part(saved * some.over, top, bottom) if saved else 0
+
+
+def _part(amount: int, top: int, bottom: int) -> int | None:
+    if not top:
+        return 0
+    return _rounded(amount * top, bottom) if bottom else None
+
+
+def _saved(rates: Rates, usage: Usage) -> int:
+    """Cached tokens × what each was cheaper than as plain input, in nano-USD per million."""
+    saved = 0
+    if usage.cache_read:
+        saved += usage.cache_read * (rates.input - _rate(rates, "cache_read"))
+    if usage.cache_write:
+        saved += usage.cache_write * (rates.input - _rate(rates, "cache_write"))
+    if any(seldom := _SELDOM_COUNTS(usage)):
+        pairs = zip(_SELDOM_CACHED, seldom, strict=True)
+        saved += sum(count * (_rate(rates, plain) - _rate(rates, name)) for (name, plain), count in pairs if count)
+    return saved
 
 
 def _tokens(rates: Rates, usage: Usage) -> int:
@@ -110,8 +158,10 @@ def _rate(rates: Rates, name: str) -> int:
     rate: int | None = getattr(rates, name)
     if rate is not None:
         return rate
-    stated: tuple[int | None, ...] = tuple(getattr(rates, kin) for kin in KIN[name])
-    return next(kin for kin in stated if kin is not None)
+    kin = iter(KIN[name])
+    while rate is None:
+        rate = getattr(rates, next(kin))
+    return rate
 
 
 def _units(some: Terms, units: Mapping[str, int]) -> int:

@@ -68,6 +68,8 @@ _COLUMNS = (
     "passed_over",
     "verdict",
     "verdicts",
+    "thinking_cost",
+    "cache_saved",
 )
 INSERT = f"INSERT INTO attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
 Value = str | int | float | None
@@ -106,6 +108,8 @@ def attempt_row(request_id: str, number: int, attempt: Attempt) -> tuple[Value, 
         attempt.role,
         int(attempt.passed_over),
         *(_judged(attempt.verdicts) if attempt.verdicts else _UNJUDGED),
+        cost.thinking,
+        cost.saved,
     )
 
 

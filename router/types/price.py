@@ -143,3 +143,10 @@ class Cost(Struct, frozen=True):
     """What our price makes of the usage; differs from `nano` where the provider states another amount."""
     flagged: bool = False
     """The report contradicts itself, or has something that the price doesn't name: settled at the larger reading."""
+    thinking: int | None = None
+    """The part of `nano` that reasoning cost; None: not told apart from other output, or not known."""
+    saved: int | None = None
+    """How many nano-USD more it would have cost with all cached input as plain input: what reads saved, less what
+    writes cost extra, so below 0 where a cache was written and hardly read. None: not known.
+
+    Where the provider states the amount, both have the share in it that they have in our own."""

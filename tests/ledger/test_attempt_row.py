@@ -3,7 +3,8 @@
 import pytest
 from msgspec import structs
 
-from router.ledger.attempt_row import LONGEST_NAME, attempt_row
+from router.ledger.attempt_row import INSERT, LONGEST_NAME, attempt_row
+from router.ledger.ledger import Ledger
 from router.types.attempt import Attempt
 from router.types.price import Cost, CostSource
 from router.types.usage import Usage
@@ -36,3 +37,12 @@ def test_a_sentence_is_no_name(said: str, kept: bool) -> None:
     row = attempt_row("r", 1, structs.replace(ATTEMPT, model_served=said, finish_reason=said, usage=usage))
     assert row.count(said) >= 3 if kept else said not in row
     assert row.count("?") == (0 if kept else 3)
+
+
+@pytest.mark.parametrize("parts", [(7, -3), (0, 0), (None, None)])
+def test_the_parts_of_a_charge_are_kept_as_they_are_known(ledger: Ledger, parts: tuple[int | None, int | None]) -> None:
+    cost = structs.replace(ATTEMPT.cost, thinking=parts[0], saved=parts[1])
+    with ledger.writing() as connection:
+        connection.execute(INSERT, attempt_row("r", 1, structs.replace(ATTEMPT, cost=cost)))
+    with ledger.reading() as connection:
+        assert connection.execute("SELECT thinking_cost, cache_saved FROM attempts").fetchall() == [parts]

@@ -1,0 +1,115 @@
+"""What of a charge is thinking, and what caches saved: the same charge with and without them, told apart."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from router.estimate.price import charge
+from router.types.price import Cost, Price, Rule
+from router.types.usage import Usage
+from tests.estimate.test_price import BUCKETS, MOMENTS, PRICES, RULED, TOKENS
+
+NAMES = [name for name in BUCKETS if name != "output_reasoning"]
+READS = ("cache_read", "cache_read_explicit", "cache_read_audio")
+WRITES = ("cache_write", "cache_write_1h", "cache_write_12h")
+USAGES = st.builds(
+    lambda buckets, reasoning, tier: Usage(**buckets, output_reasoning=reasoning, service_tier=tier),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, TOKENS)),
+    st.none() | TOKENS,
+    st.sampled_from(["", "flex", "priority"]),
+)
+
+
+def uncached(usage: Usage) -> Usage:
+    """The same tokens, none of them cached."""
+    plain = {name: getattr(usage, name) for name in (*READS, *WRITES)}
+    audio = plain["cache_read_audio"]
+    return replace(
+        usage,
+        **dict.fromkeys(plain, 0),
+        input_uncached=usage.input_uncached + sum(plain.values()) - audio,
+        input_audio=usage.input_audio + audio,
+    )
+
+
+def near(one: int | None, other: int) -> bool:
+    """Each of three amounts is rounded once."""
+    return one is not None and abs(one - other) <= 1
+
+
+@given(RULED, USAGES, MOMENTS)
+def test_thinking_is_what_the_charge_is_less_without_it(price: Price, usage: Usage, at_ms: int) -> None:
+    cost = charge(price, usage, at_ms=at_ms)
+    without = charge(price, replace(usage, output_reasoning=0), at_ms=at_ms)
+    if usage.output_reasoning is None:
+        assert cost.thinking is None
+    else:
+        assert near(cost.thinking, cost.nano - without.nano)
+        assert cost.thinking is not None
+        assert 0 <= cost.thinking <= cost.nano
+
+
+@given(RULED, USAGES, MOMENTS)
+def test_a_cache_saves_what_the_same_tokens_cost_more_without(price: Price, usage: Usage, at_ms: int) -> None:
+    cost = charge(price, usage, at_ms=at_ms)
+    assert near(cost.saved, charge(price, uncached(usage), at_ms=at_ms).nano - cost.nano)
+
+
+@given(PRICES, USAGES, st.integers(0, 10**12))
+def test_where_the_provider_states_the_amount_each_part_keeps_its_share(price: Price, usage: Usage, said: int) -> None:
+    own, cost = charge(price, usage), charge(price, replace(usage, provider_cost=said))
+    if cost.thinking is None or own.thinking is None:
+        assert usage.output_reasoning is None or (said and not own.nano)
+        return
+    assert 0 <= cost.thinking <= said
+    if own.nano > 10**6:
+        assert abs(Fraction(cost.thinking, 1) - Fraction(said * own.thinking, own.nano)) <= 1 + Fraction(said, 10**5)
+
+
+@given(PRICES, TOKENS, TOKENS)
+def test_no_thinking_costs_nothing_and_no_cache_saves_nothing(price: Price, sent: int, made: int) -> None:
+    usage = Usage(input_uncached=sent, output_visible=made)
+    assert parts(charge(price, usage)) == (None, 0)
+    assert parts(charge(price, replace(usage, output_reasoning=0))) == (0, 0)
+
+
+def parts(cost: Cost) -> tuple[int | None, int | None]:
+    return cost.thinking, cost.saved
+
+
+LIST = Price(
+    input=1_000_000, output=4_000_000, cache_read=100_000, cache_write=1_250_000, cache_write_1h=2_000_000, version="v"
+)
+PEAK = replace(LIST, rules=(Rule(since_ms=1_000, times=(3, 1)),))
+
+
+@pytest.mark.parametrize(
+    ("price", "usage", "took_ms", "expected"),
+    [
+        # nano-USD per token: 1 in, 4 out, 0.1 read, 1.25 and 2 written
+        (LIST, Usage(output_reasoning=100), 0, (400, 0)),
+        (LIST, Usage(cache_read=1_000), 0, (None, 900)),
+        (LIST, Usage(cache_write=1_000), 0, (None, -250)),
+        (LIST, Usage(cache_read=1_000, cache_write_1h=2_000), 0, (None, 900 - 2_000)),
+        (replace(LIST, reasoning=9_000_000), Usage(output_reasoning=100), 0, (900, 0)),
+        # the end of the call is dearer, and decides
+        (PEAK, Usage(output_reasoning=100, cache_read=1_000), 999, (400, 900)),
+        (PEAK, Usage(output_reasoning=100, cache_read=1_000), 1_000, (1_200, 2_700)),
+        # half of what we would have charged
+        (LIST, Usage(output_visible=100, output_reasoning=100, provider_cost=400), 0, (200, 0)),
+        (LIST, Usage(input_uncached=100, cache_read=1_000, provider_cost=100), 0, (None, 450)),
+        (LIST, Usage(output_reasoning=100, provider_cost=0), 0, (0, 0)),
+        # at a worst case nobody knows the shares of a stated amount; of the worst case itself they are known
+        (None, Usage(output_visible=100, output_reasoning=100, provider_cost=400), 0, (None, 0)),
+        (None, Usage(output_reasoning=1), 0, (600_000, 0)),
+        (Price(input=0, output=0, version="v"), Usage(output_reasoning=1, provider_cost=7), 0, (None, 0)),
+        (Price(input=0, output=0, version="v"), Usage(output_reasoning=1), 0, (0, 0)),
+    ],
+)
+def test_parts_by_hand(
+    price: Price | None, usage: Usage, took_ms: int, expected: tuple[int | None, int | None]
+) -> None:
+    assert parts(charge(price, usage, at_ms=0, took_ms=took_ms)) == expected
