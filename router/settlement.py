@@ -176,7 +176,8 @@ class Settlement:
         books.breaker.settled(self._request, self._caller, cost=cost, sent=bool(attempts), answer=self.answer)
 
     def _outcome(self, status: int, error: str | None, cost: int, overrun: bool) -> Outcome:
-        attempts = self.purse.attempts
+        attempts, now = self.purse.attempts, clock_ms()
+        took = now - self._started
         return Outcome(
             status=status,
             error=error,
@@ -185,8 +186,9 @@ class Settlement:
             thinking=sum(map(thought, attempts)),
             overrun=overrun,
             lowered=self.lowered,
-            total_ms=int(clock_ms() - self._started),
+            total_ms=int(took),
             first_ms=attempts[-1].first_ms if attempts else None,
+            overhead_us=round((took - self.purse.waits.total(now)) * 1000),
         )
 
     # What remains when a stream is over (`router.dispatch.stream.Ending`).

@@ -54,8 +54,8 @@ class Asker:
         fit = await purse.ready(step)
         if fit is None:
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
-        call, suspend = errand.call(step, fit), self.health.suspend
-        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, suspend, errand.restorer(step), how)
+        call, waits, suspend = errand.call(step, fit), purse.waits, self.health.suspend
+        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, waits, suspend, errand.restorer(step), how)
         attempts = purse.attempts
         if not self.health.admit(target.id):
             failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")
@@ -103,6 +103,7 @@ class Asker:
             return await self._open(trial, adapter.stream(call), response, meter)
         body = await response.read()
         trial.first_byte()
+        trial.received()
         reply = adapter.decode(call, body)
         self.health.succeeded(call.target.id)
         return Answered(trial.answered(reply), _restored(trial, reply), trial.step, trial.fit.lowered)

@@ -5,6 +5,7 @@ from math import ceil
 
 from router.dispatch.how import ALONE, How
 from router.dispatch.region import in_headers, misplaced, placed
+from router.dispatch.waits import Waits
 from router.estimate.afford import Fit
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
@@ -32,6 +33,7 @@ class Trial:
         learned: Learned,
         now_ms: int,
         clock: Callable[[], float],
+        waits: Waits,
         suspend: Callable[[str], object],
         restorer: Restorer | None = None,
         how: How = ALONE,
@@ -50,6 +52,7 @@ class Trial:
         """The region, as the provider states it."""
         self._started_ms, self._clock, self._start = now_ms, clock, clock()
         self._first: int | None = None
+        self._waits, self._awaited = waits, False
 
     def first_byte(self) -> None:
         if self._first is None:
@@ -63,7 +66,15 @@ class Trial:
 
     def leaves(self, classes: frozenset[str]) -> None:
         """The first byte is about to be sent: from now on it may be charged. `classes`: of what is sent."""
-        self.sent, self.classes = True, classes
+        self.sent = self._awaited = True
+        self.classes = classes
+        self._waits.begin(self._clock())
+
+    def received(self) -> None:
+        """It is waited for no longer."""
+        if self._awaited:
+            self._awaited = False
+            self._waits.end(self._clock())
 
     def opened(self, response: UpstreamResponse) -> None:
         """Status and headers are here."""
@@ -122,6 +133,7 @@ class Trial:
     def _done(
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
     ) -> Attempt:
+        self.received()
         target, took = self.step.target, self._elapsed()
         region, verified = placed(target, self._stated)
         if usage is not None:

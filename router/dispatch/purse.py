@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from router.dispatch.room import Room
+from router.dispatch.waits import Waits
 from router.estimate.afford import Fit, fit
 from router.estimate.estimate import affordable_output
 from router.estimate.learn import Learned
@@ -37,6 +38,7 @@ class Purse:
         self._partial = self.bound and any(account.targets for account in bound.accounts)
         self.reservation = Reservation(request.id, _ENDLESS)
         self.attempts: list[Attempt] = []
+        self.waits = Waits()
         self._extending = asyncio.Lock()
         """Rivals hold more from the same reservation: one after the other."""
 

@@ -23,7 +23,8 @@ _BIRTH = (
 _REROUTE = "UPDATE requests SET route = ?, held = ?, held_thinking = ? WHERE id = ?"
 _SETTLE = (
     "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, thinking = ?, overrun = ?,"
-    " lowered = ?, input_tokens = ?, output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ?"
+    " lowered = ?, input_tokens = ?, output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ?,"
+    " overhead_us = ?"
     " WHERE id = ? AND state IN ('held', 'recovered')"
 )
 _RENEW = "UPDATE requests SET lease_until_ms = ? WHERE state = 'held' AND owner = ?"
@@ -49,6 +50,11 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """What was changed so that it fitted its budgets."""
     total_ms: int = 0
     first_ms: int | None = None
+    overhead_us: int | None = None
+    """Microseconds of `total_ms` in which no target was waited for: from when the request was read and its key known
+    until it is settled, less all time between a first byte that was sent to a target and the last that came from it.
+    What several targets were asked for at once counts once. So it has what we compute, and what else the client waits
+    for because of us: room in a budget, a pause before a retry, a verifier. It has not the write of this row."""
 
     @property
     def served(self) -> Attempt | None:
@@ -121,6 +127,7 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
             _reasoning(usages),
             outcome.total_ms,
             outcome.first_ms,
+            outcome.overhead_us,
             request_id,
         ),
     )

@@ -253,3 +253,15 @@ def test_while_all_that_may_serve_it_rest_the_client_is_told_when_to_come_back(
         assert len(upstream.requests) == asked
         row = gateway.row(reply.headers["x-request-id"])
         assert (row["state"], row["status"], row["cost"], row["attempts"]) == ("released", 503, 0, [])
+
+
+def test_time_in_which_a_target_was_waited_for_is_not_ours(gateway: Gateway) -> None:
+    """300 ms pass before the first target is given up."""
+    row = gateway.row(ask(gateway, "plain/hang")[1])
+    assert 0 < row["overhead_us"] <= (row["total_ms"] + 1 - 300) * 1_000
+
+
+def test_a_pause_before_a_target_is_asked_again_is_ours(gateway: Gateway) -> None:
+    row = gateway.row(ask(gateway, "plain-flaky")[1])
+    pause_ms = row["attempts"][1]["started_ms"] - row["attempts"][0]["started_ms"] - row["attempts"][0]["total_ms"]
+    assert row["overhead_us"] >= (pause_ms - 3) * 1_000 > 50_000
