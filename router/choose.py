@@ -1,7 +1,8 @@
-"""Steps 3 to 5, pure: policy, request, health of the targets → a decision. `lowpass explain` calls it too."""
+"""Steps 3 to 5, pure: policy, request, health of the targets → a decision. `explain` and `replay` call them too."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -9,10 +10,10 @@ from router.budget.budget import Budget, Charged, Downgrade
 from router.budget.pots import Pots
 from router.config.config import Config, Route
 from router.decide.eligible import Gate
-from router.decide.health import Health
 from router.decide.in_force import InForce, in_force
 from router.decide.plan import plan, weighed_plan, weighs
 from router.decide.recall import NEW, Progress
+from router.decide.shape import shape_of
 from router.decide.situation import Situation
 from router.decide.strategies import Pinned
 from router.dispatch.vote import always_the_same
@@ -27,11 +28,21 @@ from router.types.clock import now_ms
 from router.types.plan import Decision
 from router.types.request import NO_LIMITS, Caller, Request
 from router.types.secret import Secret
+from router.types.shape import Shape
 from router.types.stakes import NO_STAKES, Stakes
 from router.types.target import Target
 
 _UNBOUND = Bound()
 _NONE: frozenset[str] = frozenset()
+_CHANCES = 1 << 62
+
+
+class Rests(Protocol):
+    """Who knows which targets rest after failures."""
+
+    def resting(self, target: str) -> float:
+        """Seconds until it may be asked again."""
+        ...
 
 
 class Rules(Struct, frozen=True):
@@ -43,6 +54,10 @@ class Rules(Struct, frozen=True):
     pots: Pots
     routes: Mapping[str, tuple[Route, tuple[Target, ...]]]
     """By the `model` that a client sends: routes, and every target by its own id as a route that pins it."""
+    regions: frozenset[str]
+    """Of its targets."""
+    budgets: frozenset[str]
+    """Their ids."""
 
 
 def index(config: Config, secret: Secret) -> Rules:
@@ -53,7 +68,14 @@ def index(config: Config, secret: Secret) -> Rules:
     }
     sensitivity = config.sensitivity
     document = in_force(config.hash, sensitivity.default, sensitivity.classes, config.targets)
-    return Rules(config, document, Screen(sensitivity, secret, config.targets), Pots(config.budgets), routes)
+    screen, pots = Screen(sensitivity, secret, config.targets), Pots(config.budgets)
+    regions = frozenset(target.region for target in config.targets.values())
+    return Rules(config, document, screen, pots, routes, regions, frozenset(one.id for one in config.budgets))
+
+
+def chance(identifier: str) -> float:
+    """Uniform in [0, 1), by the random bits of a request's id: whoever decides it again draws the same."""
+    return (int(identifier[16:], 16) % _CHANCES) / _CHANCES
 
 
 def choose(
@@ -61,23 +83,26 @@ def choose(
     request: Request,
     caller: Caller,
     screened: Screened,
-    health: Health,
+    health: Rests,
     forecaster: Forecaster,
     draw: float,
     model: str = "",
     progress: Progress = NEW,
+    at_ms: int | None = None,
 ) -> tuple[Decision, Gate]:
     """Of a request that `check` let pass. `model`: a route that the policy sends it to in place of the one it names.
 
-    `progress`: of its session.
+    `progress`: of its session. `at_ms`: decided again, as of then (Unix); what it would hold is not worked out.
     """
     route, targets = rules.routes[model] if model else _route(rules, request.model, caller)
-    seen, now, strategy = screened.classification, now_ms(), route.strategy
+    seen, strategy = screened.classification, route.strategy
+    now = now_ms() if at_ms is None else at_ms
     within = partial(fits_thinking, learned=forecaster.learned)
     gate = Gate(request, caller, seen, rules.screen.guard, screened.redacted, now, health.resting, within)
-    estimates = partial(estimate, learned=forecaster.learned, task=seen.task, at_ms=now)
+    estimates = partial(estimate, learned=forecaster.learned, task=seen.task, at_ms=now, holds=at_ms is None)
     demands = rules.screen.guard.demands(seen.classes)
-    stakes = own_stakes(request).over(demands.stakes()).over(route.stakes)
+    own, fixed = own_stakes(request), always_the_same(request)
+    stakes = own.over(demands.stakes()).over(route.stakes)
     if weighs(strategy):
 
         def situation(eligible: tuple[Target, ...]) -> Situation:
@@ -90,7 +115,7 @@ def choose(
                 draw=draw,
                 last=progress.target,
                 verified=bool(route.verifiers),
-                samples_differ=request.choices == 1 and not always_the_same(request),
+                samples_differ=request.choices == 1 and not fixed,
                 stream=request.stream,
                 spent=progress.spent,
                 calls=progress.calls,
@@ -107,8 +132,26 @@ def choose(
         classification=seen,
         plan=chosen,
         stakes=stakes,
+        shape=_shape(rules, request, own, screened, progress, fixed, now),
     )
     return decision, gate
+
+
+def _shape(
+    rules: Rules, request: Request, own: Stakes, screened: Screened, progress: Progress, fixed: bool, now: int
+) -> Shape:
+    reading, redacted = screened.classification.reading, screened.redacted
+    return shape_of(
+        request,
+        own,
+        progress,
+        work=1.0 if reading is None else reading.work,
+        fixed=fixed,
+        redacted=None if redacted is None else redacted.classes,
+        regions=rules.regions,
+        budgets=rules.budgets,
+        at_ms=now,
+    )
 
 
 def own_stakes(request: Request) -> Stakes:
@@ -124,9 +167,18 @@ def own_stakes(request: Request) -> Stakes:
     )
 
 
-def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child]) -> Bound:
+def binding(
+    rules: Rules,
+    request: Request,
+    caller: Caller,
+    decision: Decision,
+    children: Sequence[Child],
+    at_ms: int | None = None,
+) -> Bound:
     """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
-    and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
+    and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`.
+
+    `at_ms`: as of then (Unix)."""
     limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
     free = limits is NO_LIMITS and requirements.thinking_cap is None and decision.stakes.max_nano is None
     if free and not (rules.pots.budgets or children):
@@ -140,7 +192,7 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
         targets=tuple(step.target.id for step in decision.plan.steps),
     )
     binds = rules.pots.binding(charged, named(rules, request, caller))
-    accounts = rules.pots.accounts(charged, binds, now_ms())
+    accounts = rules.pots.accounts(charged, binds, now_ms() if at_ms is None else at_ms)
     if children:
         replaced = {account for child in children for account in child.replaces}
         accounts += [child.account() for child in children]

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from random import random
 
 from msgspec import structs
 
 from router.aftermath import Heard
-from router.choose import Rules, binding, check, choose, downgrade, index, named
+from router.choose import Rules, binding, chance, check, choose, downgrade, index, named
 from router.config.config import Config
 from router.decide.eligible import Gate
 from router.decide.explain import encode, explain
@@ -98,7 +97,7 @@ class Pipeline:
     def _choose(
         self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
     ) -> tuple[Decision, Gate]:
-        draw = random()  # noqa: S311 - a share of traffic
+        draw = chance(request.id)
         session = request.limits.session
         progress = self._books.recall.of(session_key(caller.id, session)) if session else NEW
         return choose(rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)

@@ -63,7 +63,7 @@ def read(request: Request) -> Read:
     if formed is not None:
         tasks = tasks * (1 - _FORM)
         tasks[TASKS.index(formed)] += _FORM
-    reading = Reading(traits(numbers, tasks), tasks, numbers.work)
+    reading = Reading(traits(numbers, tasks), tasks, round(numbers.work, 3))
     kept = (round(numbers.difficulty, DIGITS), round(numbers.unfamiliarity, DIGITS))
     return Read(formed or likeliest(tasks), *kept, reading)
 

@@ -10,6 +10,7 @@ from router.types.classification import Cause, Classification, Finding, Task, Tr
 from router.types.money import usd_json
 from router.types.plan import Candidate, Decision, Dropped, Tactic, Weighed
 from router.types.request import Path
+from router.types.shape import Shape
 from router.types.stakes import NO_STAKES, Stakes
 
 encode = msgspec.json.encode
@@ -71,6 +72,8 @@ class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tactic: Tactic | None = None
     explored: str = ""
     propensity: float = 1.0
+    shape: Shape = Shape()
+    """By which `lowpass replay` decides the request again, without its text."""
 
 
 class Examined(Explained, frozen=True, kw_only=True):
@@ -98,6 +101,7 @@ def explain(decision: Decision) -> Explained:
         tactic=plan.tactic,
         explored=plan.explored,
         propensity=plan.propensity,
+        shape=decision.shape,
     )
 
 

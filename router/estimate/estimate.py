@@ -5,9 +5,10 @@ from msgspec import Struct
 from router.estimate.bill import Bill, bill
 from router.estimate.learn import Learned
 from router.estimate.price import charge
-from router.estimate.size import LEAST_ANSWER, Usual, size, usual
+from router.estimate.size import LEAST_ANSWER, Size, Usual, size, usual
 from router.estimate.thinking import LEAST_THOUGHT, NUMBERED, Rung, lowest, rungs
 from router.estimate.tokens import prompt
+from router.types.account import Amount
 from router.types.classification import Task
 from router.types.plan import Candidate, Estimate
 from router.types.request import Request
@@ -22,17 +23,17 @@ def estimate(
     task: Task = Task.CHAT,
     thinking_cap: int | None = None,
     at_ms: int = 0,
+    holds: bool = True,
 ) -> Estimate:
-    """Pure. `thinking_cap`: over all choices, of class and budgets; the header's holds anyway. `at_ms`: Unix."""
+    """Pure. `thinking_cap`: over all choices, of class and budgets; the header's holds anyway. `at_ms`: Unix.
+
+    Without `holds` what it may cost at most is left out, which is most of the work.
+    """
     outlook = _outlook(target, request, learned, task, per_choice(request, thinking_cap))
     figures, choices = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id)), request.choices
     sent = prompt(target, request, learned)
     output, thinking = figures.output * choices, figures.thinking * choices
-    worst = bill(target, request, sent.bound, at_ms)
-    whole = worst.amount(figures.most, figures.whole_thinking)
-    tight = worst.amount(figures.tight, figures.tight_thinking)
-    answer = min(figures.most, outlook.lowest + LEAST_ANSWER, outlook.lowest + outlook.usual.long)
-    least = worst.amount(answer, min(outlook.lowest, answer) if outlook.bounded else answer)
+    least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
     return Estimate(
         input_tokens=sent.tokens,
         input_bound=sent.bound,
@@ -63,6 +64,19 @@ class _Outlook(Struct, frozen=True):
     """Thinking tokens per choice that leave room to think at all, and that the target can be held to."""
     bounded: bool
     """It keeps to them, whatever the cap on its output."""
+
+
+_NO_HOLDS = (Amount(), Amount(), Amount())
+
+
+def _holds(worst: Bill, figures: Size, outlook: _Outlook) -> tuple[Amount, Amount, Amount]:
+    """The least that an answer takes, what is held for it, and its worst case."""
+    answer = min(figures.most, outlook.lowest + LEAST_ANSWER, outlook.lowest + outlook.usual.long)
+    return (
+        worst.amount(answer, min(outlook.lowest, answer) if outlook.bounded else answer),
+        worst.amount(figures.tight, figures.tight_thinking),
+        worst.amount(figures.most, figures.whole_thinking),
+    )
 
 
 def _outlook(target: Target, request: Request, learned: Learned, task: Task, cap: int | None) -> _Outlook:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from router.types.account import Amount
 from router.types.classification import Classification, Task
+from router.types.shape import Shape
 from router.types.stakes import NO_STAKES, Stakes
 from router.types.target import Target
 
@@ -134,3 +135,5 @@ class Decision(Struct, frozen=True, kw_only=True):
     plan: Plan
     stakes: Stakes = NO_STAKES
     """Of the route, its classes and the request, joined."""
+    shape: Shape = Shape()
+    """What else it takes to decide the request again."""

@@ -1,0 +1,123 @@
+"""Request → what is kept of it, and back: a request without its text that is decided as the whole one was."""
+
+from collections.abc import Set
+
+from msgspec import Raw
+
+from router.decide.recall import NEW, Progress
+from router.types.request import NO_LIMITS, Endpoint, Limits, Request
+from router.types.shape import OTHER, Before, Shape
+from router.types.stakes import NO_STAKES, Stakes
+from router.types.target import EFFORTS, Capability
+
+TIERS = frozenset({"auto", "batch", "default", "fast", "flex", "priority", "scale", "standard", "standard_only"})
+"""Service tiers by the names that providers give them."""
+_CHAT = frozenset({Capability.CHAT})
+_USUAL = (Capability.CHAT,)
+_NOTHING: dict[str, Raw] = {}
+_SPOKEN, _FIXED = {"audio": Raw(b"{}")}, {"seed": Raw(b"0")}
+
+
+def shape_of(
+    request: Request,
+    stakes: Stakes,
+    progress: Progress,
+    *,
+    work: float,
+    fixed: bool,
+    redacted: Set[str] | None,
+    regions: Set[str],
+    budgets: Set[str],
+    at_ms: int,
+) -> Shape:
+    """`stakes`: the request's own. `regions`, `budgets`: of the policy; no other name is kept. `at_ms`: Unix."""
+    limits, needs = request.limits, request.needs
+    return Shape(
+        bytes=request.prompt_bytes,
+        dense=request.dense_bytes,
+        wide=request.wide_bytes,
+        images=request.images,
+        audio_s=request.audio_seconds,
+        file_bytes=request.file_bytes,
+        needs=_USUAL if needs == _CHAT else tuple(sorted(needs)),
+        max_output=request.max_output,
+        effort=_known(request.effort or "", EFFORTS),
+        n=request.n,
+        prompts=request.prompts,
+        best_of=request.best_of,
+        tier=_known(request.service_tier, TIERS),
+        caches=request.caches + request.caches_long,
+        speaks="audio" in request.body,
+        fixed=fixed,
+        region=_known(limits.region, regions),
+        thinking=limits.thinking_budget,
+        budget=limits.budget if limits.budget in budgets else "",
+        stakes=stakes,
+        work=work,
+        redacted=None if redacted is None else tuple(sorted(redacted)),
+        before=_before(progress, at_ms) if progress is not NEW else None,
+    )
+
+
+def request_of(
+    shape: Shape, *, id: str, endpoint: str, model: str, stream: bool, session: str, tags: tuple[str, ...]
+) -> Request:
+    """All that steps 4 and 5 look at. `tags`: its own, without its key's."""
+    body = _NOTHING
+    if shape.speaks or shape.fixed:
+        body = (_SPOKEN if shape.speaks else _NOTHING) | (_FIXED if shape.fixed else _NOTHING)
+    return Request(
+        id=id,
+        endpoint=Endpoint(endpoint),
+        model=model,
+        body=body,
+        prompt_bytes=shape.bytes,
+        dense_bytes=shape.dense,
+        wide_bytes=shape.wide,
+        images=shape.images,
+        audio_seconds=shape.audio_s,
+        file_bytes=shape.file_bytes,
+        caches=shape.caches > 0,
+        caches_long=shape.caches > 1,
+        service_tier=shape.tier,
+        needs=_CHAT if shape.needs == _USUAL else frozenset(shape.needs),
+        stream=stream,
+        n=shape.n,
+        prompts=shape.prompts,
+        best_of=shape.best_of,
+        max_output=shape.max_output,
+        effort=shape.effort or None,
+        limits=_limits(shape, session, tags),
+    )
+
+
+def progress_of(shape: Shape, at_ms: int) -> Progress:
+    before = shape.before
+    if before is None:
+        return NEW
+    return Progress(before.target, before.spent, before.calls, at_ms - before.elapsed_ms)
+
+
+def _limits(shape: Shape, session: str, tags: tuple[str, ...]) -> Limits:
+    own = shape.stakes
+    if not (session or tags or shape.region or shape.budget) and own is NO_STAKES and shape.thinking is None:
+        return NO_LIMITS
+    return Limits(
+        session=session,
+        region=shape.region,
+        budget=shape.budget,
+        budget_nano=own.max_nano,
+        thinking_budget=shape.thinking,
+        deadline_ms=own.deadline_ms,
+        failure_cost_nano=own.failure_nano,
+        min_pass_rate=own.min_pass_rate,
+        tags=tags,
+    )
+
+
+def _before(progress: Progress, at_ms: int) -> Before:
+    return Before(progress.target, progress.spent, progress.calls, at_ms - progress.at_ms)
+
+
+def _known(word: str, words: Set[str] | tuple[str, ...]) -> str:
+    return word if not word or word in words else OTHER
