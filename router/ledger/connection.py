@@ -10,7 +10,7 @@ Parameters = Sequence[Value] | Mapping[str, Value]
 
 
 class Rows(Protocol):
-    """Integers, floats, text and None: never a Decimal, a bool or a date, whatever the database."""
+    """Integers, floats, text, bytes and None: never a Decimal, a bool or a date, whatever the database."""
 
     @property
     def description(self) -> Any:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from router.types.store import StoreUnavailable
 
 T = TypeVar("T")
-Value = str | int | float | None
+Value = str | int | float | bytes | None
 Row = tuple[Value, ...]
 
 

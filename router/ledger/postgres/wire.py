@@ -47,7 +47,9 @@ def parameters(names: Sequence[str], values: Sequence[Value] | Mapping[str, Valu
     return encoded([values[name] for name in names] if isinstance(values, Mapping) else values)
 
 
-def _text(value: str | int | float) -> bytes:
+def _text(value: str | int | float | bytes) -> bytes:
+    if isinstance(value, bytes):
+        return b"\\x" + value.hex().encode()
     if isinstance(value, str):
         text = value.encode("utf-8", "replace")
         return text.replace(b"\0", _NUL) if b"\0" in text else text
@@ -72,6 +74,7 @@ def _whole(value: bytes) -> int | float:
 
 _READERS: dict[int, Callable[[bytes], Value]] = {
     16: lambda value: int(value == b"t"),
+    17: lambda value: bytes.fromhex(value[2:].decode()),
     20: int,
     21: int,
     23: int,
@@ -79,7 +82,7 @@ _READERS: dict[int, Callable[[bytes], Value]] = {
     701: float,
     1700: _whole,
 }
-"""By the type's OID in `pg_type`: bool, int8, int2, int4, float4, float8, numeric. All else is text."""
+"""By the type's OID in `pg_type`: bool, bytea, int8, int2, int4, float4, float8, numeric. All else is text."""
 
 
 class StatementRefused(Exception):

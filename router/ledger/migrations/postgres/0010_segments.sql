@@ -6,6 +6,7 @@ ALTER TABLE requests ADD COLUMN overhead_us BIGINT;
 
 CREATE TABLE segments (
     number BIGINT PRIMARY KEY,
+    previous BIGINT NOT NULL UNIQUE,
     first_id TEXT NOT NULL,
     last_id TEXT NOT NULL,
     first_ms BIGINT NOT NULL,

@@ -7,9 +7,13 @@ ALTER TABLE attempts ADD COLUMN cache_saved BIGINT;
 -- microseconds in which we were busy and no target was
 ALTER TABLE requests ADD COLUMN overhead_us BIGINT;
 
--- One row a segment: requests whose ids follow each other. Whatever is not beyond the newest `last_id` is in a segment.
+-- One row a segment: requests whose ids follow each other. Whatever is not beyond the greatest `last_id` is in a segment,
+-- or came late and will be in the next one.
 CREATE TABLE segments (
+    -- Unix ms at which it was packed; parts without a segment were left behind by somebody who did not finish
     number BIGINT PRIMARY KEY,
+    -- the number of the segment packed before it, 0 for the first: of two packed at once only one can follow it
+    previous BIGINT NOT NULL UNIQUE,
     first_id TEXT NOT NULL,
     last_id TEXT NOT NULL,
     -- requests.started_ms, of the first and of the last to begin
