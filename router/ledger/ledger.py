@@ -8,7 +8,7 @@ from typing import Protocol
 
 from router.ledger.connection import Connection
 from router.ledger.journal import SqliteJournal, connect
-from router.ledger.migrate import migrate
+from router.ledger.migrate import SQLITE, Dialect, current, migrate, readable
 from router.types.journal import Journal, LedgerUnavailable
 from router.types.secret import Secret
 
@@ -21,20 +21,30 @@ class Ledger(Protocol):
         """For people; without a password."""
         ...
 
+    @property
+    def dialect(self) -> Dialect: ...
+
     def exists(self) -> bool:
         """It was made by `migrate`."""
         ...
 
-    def migrate(self) -> int:
-        """Makes it, or brings it to the newest form; returns its version. Raises `LedgerTooNew`."""
+    def version(self) -> int:
+        """0: there is none yet. Raises `LedgerTooNew`."""
+        ...
+
+    def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
+        """Makes it, or brings it to a version, the newest one if none is named; see `router.ledger.migrate.migrate`."""
         ...
 
     def open_journal(self) -> Journal:
         """Inside the event loop that it will run in."""
         ...
 
-    def reading(self) -> AbstractContextManager[Connection]:
-        """A connection that can't write. After BEGIN it sees the ledger as of one moment; a server's does so anyway."""
+    def reading(self, *, any_version: bool = False) -> AbstractContextManager[Connection]:
+        """A connection that can't write. After BEGIN it sees the ledger as of one moment; a server's does so anyway.
+
+        Raises `LedgerTooOld` for a ledger that lacks what this lowpass reads, unless `any_version` will do.
+        """
         ...
 
     def writing(self) -> AbstractContextManager[Connection]:
@@ -51,13 +61,21 @@ def ledger_at(path: Path, url: Secret | None) -> Ledger:
     return PostgresLedger(url)
 
 
-_UNUSABLE = frozenset(
-    {
-        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN),
-        *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
-    }
-)
-"""Kinds of errors that blame the file, or who else uses it, and no statement."""
+_DAMAGED = "it is damaged: stop the gateway, move the file aside, and `lowpass ledger restore` a backup"
+_DENIED = "let the user of this process write it, and the folder that it is in"
+_TAKEN = "another process keeps it: try again, or end that one"
+_REMEDIES = {
+    sqlite3.SQLITE_BUSY: _TAKEN,
+    sqlite3.SQLITE_LOCKED: _TAKEN,
+    sqlite3.SQLITE_PERM: _DENIED,
+    sqlite3.SQLITE_READONLY: _DENIED,
+    sqlite3.SQLITE_CANTOPEN: _DENIED,
+    sqlite3.SQLITE_IOERR: "the disk fails",
+    sqlite3.SQLITE_FULL: "the disk is full: make room",
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: "it is no ledger, or its beginning is lost: name another LOWPASS_HOME, or restore a backup",
+}
+"""Kinds of errors that blame the file, or who else uses it, and no statement; and what to do about them."""
 
 
 class SqliteLedger:
@@ -70,20 +88,32 @@ class SqliteLedger:
     def name(self) -> str:
         return str(self.path)
 
+    @property
+    def dialect(self) -> Dialect:
+        return SQLITE
+
     def exists(self) -> bool:
         return self.path.exists()
 
-    def migrate(self) -> int:
+    def version(self) -> int:
+        if not self.exists():
+            return 0
+        with self.reading(any_version=True) as connection:
+            return current(connection, SQLITE)
+
+    def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
         with self.writing() as connection:
-            return migrate(connection)
+            return migrate(connection, SQLITE, to, lose_data=lose_data)
 
     def open_journal(self) -> SqliteJournal:
         return SqliteJournal(self.path)
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self, *, any_version: bool = False) -> Iterator[Connection]:
         address = f"{self.path.absolute().as_uri()}?mode=ro"
-        with self._usable(), closing(sqlite3.connect(address, uri=True)) as connection:
+        with self._usable(), closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+            if not any_version:
+                readable(self.name, int(connection.execute(SQLITE.read).fetchone()[0]), SQLITE)
             yield connection
 
     @contextmanager
@@ -96,7 +126,16 @@ class SqliteLedger:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            # The low byte is the kind: https://www.sqlite.org/rescode.html#primary_result_codes
-            if error.sqlite_errorcode & 0xFF not in _UNUSABLE:
+            remedy = _remedy(error)
+            if remedy is None:
                 raise
-            raise LedgerUnavailable(f"{self.path} can't be used: {error}") from None
+            raise LedgerUnavailable(f"{self.path} can't be used ({error}): {remedy}") from None
+
+
+def _remedy(error: sqlite3.DatabaseError) -> str | None:
+    """None: the statement is to blame. What Python finds has no code: a text of the file that is none."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return _DAMAGED if isinstance(error, sqlite3.OperationalError) else None
+    # The low byte is the kind: https://www.sqlite.org/rescode.html#primary_result_codes
+    return _REMEDIES.get(code & 0xFF)

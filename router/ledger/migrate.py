@@ -1,17 +1,40 @@
-"""Numbered SQL files, applied once each and in order; the ledger itself keeps the number of the last one."""
+"""Numbered SQL files, applied once each and in order; the ledger itself keeps the number of the last one.
 
+NNNN_name.sql goes up to version N, NNNN_name.down.sql takes it back. A line `-- loses WHAT: SELECT …` of the latter
+says what is gone where that finds a row.
+"""
+
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.resources import files
 
 from msgspec import Struct
 
 from router.ledger.connection import Connection
+from router.types.journal import LedgerUnavailable
+
+FIRST = 1
+"""The version that nothing goes back from."""
+_LOSES = re.compile(r"^-- loses (.+?): (SELECT .+)$", re.MULTILINE)
 
 
 class LedgerTooNew(Exception):
     """A newer lowpass wrote this ledger."""
+
+
+class LedgerTooOld(LedgerUnavailable):
+    """It must be brought up before it can be read."""
+
+
+class WouldLose(Exception):
+    """The way back has no place for something that is there."""
+
+    def __init__(self, version: int, losses: Sequence[str]) -> None:
+        self.losses = tuple(losses)
+        super().__init__(f"version {version} has no place for {', '.join(losses)}: --lose-data gives them up")
 
 
 class Dialect(Struct, frozen=True):
@@ -38,41 +61,79 @@ POSTGRES = Dialect(
 """The lock's number is of no meaning, but always the same."""
 
 
-def migrate(connection: Connection, dialect: Dialect = SQLITE) -> int:
-    """Brings the ledger to the newest form; safe when several processes start at once. Returns its version."""
-    scripts = _scripts(dialect)
+def migrate(
+    connection: Connection, dialect: Dialect = SQLITE, to: int | None = None, *, lose_data: bool = False
+) -> int:
+    """Brings the ledger to a version, the newest one if none is named, and returns it. Several processes may start at
+    once. Raises `LedgerTooNew`, `WouldLose` and, for a version that there is not, ValueError; then nothing is changed.
+    """
+    goal = newest(dialect) if to is None else to
+    if not FIRST <= goal <= newest(dialect):
+        raise ValueError(f"there is no version {goal} of a ledger: this lowpass knows {FIRST} to {newest(dialect)}")
     try:
         for statement in dialect.begin:
             connection.execute(statement)
         version = current(connection, dialect)
-        for number, script in enumerate(scripts[version:], version + 1):
-            for statement in _statements(script):
-                connection.execute(statement)
-            connection.execute(dialect.write.format(number))
+        for number in range(version + 1, goal + 1):
+            _run(connection, _scripts(dialect)[number])
+        losses = [loss for number in range(version, goal, -1) for loss in _back(connection, dialect, number)]
+        if losses and not lose_data:
+            raise WouldLose(goal, losses)
+        if version != goal:
+            connection.execute(dialect.write.format(goal))
         connection.execute("COMMIT")
     except BaseException:
         with suppress(Exception):
             connection.execute("ROLLBACK")
         raise
-    return len(scripts)
+    return goal
 
 
 def current(connection: Connection, dialect: Dialect) -> int:
-    """The version that the ledger has. Raises `LedgerTooNew`."""
-    version, newest = int(connection.execute(dialect.read).fetchone()[0]), len(_scripts(dialect))
-    if version > newest:
-        raise LedgerTooNew(f"the ledger has version {version}, this lowpass knows {newest}: install a newer one")
+    """The version that the ledger has; 0: it has none. Raises `LedgerTooNew`."""
+    version = int(connection.execute(dialect.read).fetchone()[0])
+    if version > newest(dialect):
+        raise LedgerTooNew(
+            f"the ledger has version {version}, this lowpass knows {newest(dialect)}: install a newer one"
+        )
     return version
 
 
+def readable(name: str, version: int, dialect: Dialect) -> None:
+    """Raises `LedgerUnavailable` where this lowpass would look for what is not there yet. A newer ledger has all that
+    there was before: gateways of the version before go on while others come."""
+    if version == 0:
+        raise LedgerUnavailable(f"there is no ledger in {name} yet: `lowpass serve` makes it")
+    if version < newest(dialect):
+        raise LedgerTooOld(
+            f"{name} has version {version} of the ledger, this lowpass needs {newest(dialect)}:"
+            " run `lowpass ledger migrate`"
+        )
+
+
 def newest(dialect: Dialect) -> int:
-    return len(_scripts(dialect))
+    return max(_scripts(dialect))
 
 
-def _scripts(dialect: Dialect) -> list[str]:
+def _back(connection: Connection, dialect: Dialect, number: int) -> list[str]:
+    """One version back; returns what was lost."""
+    script = _scripts(dialect, ".down.sql")[number]
+    losses = [what for what, where in _LOSES.findall(script) if connection.execute(f"{where} LIMIT 1").fetchone()]
+    _run(connection, script)
+    return losses
+
+
+def _run(connection: Connection, script: str) -> None:
+    for statement in _statements(script):
+        connection.execute(statement)
+
+
+@cache
+def _scripts(dialect: Dialect, ending: str = ".sql") -> dict[int, str]:
+    """By number."""
     folder = files("router.ledger").joinpath("migrations", dialect.folder)
-    named = {int(entry.name[:4]): entry for entry in folder.iterdir() if entry.name.endswith(".sql")}
-    return [named[number].read_text() for number in sorted(named)]
+    named = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(ending)}
+    return {int(name[:4]): entry.read_text() for name, entry in named.items() if name.count(".") == ending.count(".")}
 
 
 def _statements(script: str) -> Iterator[str]:

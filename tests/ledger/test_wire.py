@@ -126,6 +126,7 @@ def test_a_password_may_have_any_character_once_it_is_encoded(postgres: Server) 
     role = f"odd_{url.rpartition('_')[2]}"
     with PostgresLedger(Secret(url)).writing() as admin:
         admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'a@/:#?%'")
+        admin.execute(f"GRANT SELECT ON schema_version TO {role}")
     odd = PostgresLedger(Secret(url.replace("lowpass:secret@", f"{role}:a%40%2F%3A%23%3F%25@")))
     assert odd.exists()
     assert found(odd, "SELECT current_user AS me") == [{"me": role}]

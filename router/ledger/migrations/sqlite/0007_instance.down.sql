@@ -1,0 +1,2 @@
+-- loses the secret of placeholders: SELECT 1 FROM instance
+DROP TABLE instance;
