@@ -1,48 +1,26 @@
 """Where requests went, per class, and whether any of it broke the policy that was in force then."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from datetime import UTC
 
-from router.ledger.attempt_row import INPUT_TOKENS, OUTPUT_TOKENS
+from msgspec import Struct
+
 from router.ledger.connection import Connection
+from router.ledger.facts import attempts
+from router.ledger.facts.query import Where
 from router.ledger.policies import documents
 from router.report.proof import Judge, Sent
-from router.report.report import Column, Kind, Report, Row
+from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
+from router.report.source import Asked, Definition, Source
+from router.report.violations import MOST, NOTHING, RESTING, SENT, Found, Search, sent
+from router.types.clock import now_ms
 
-_SENT = ", ".join(
-    (
-        *("r.policy", "r.data_class", "r.classes AS held", "a.classes", "a.target"),
-        *("a.redacted", "a.region", "a.region_source"),
-    )
-)
-_FROM = """
-    FROM requests AS r JOIN attempts AS a ON a.request_id = r.id
-    WHERE r.started_ms >= :since AND r.started_ms < :until
-"""
-_LEFT = "CASE WHEN a.outcome = 'circuit_open' THEN 0 ELSE 1 END"
-"""Nothing is sent to a target that rests after failures."""
-_GROUPS = f"""
-    SELECT {_SENT}, {_LEFT} AS went, COUNT(DISTINCT r.id), COUNT(*), MAX(a.started_ms),
-        SUM({INPUT_TOKENS}), SUM({OUTPUT_TOKENS}) {_FROM}
-    GROUP BY r.policy, r.data_class, r.classes, a.classes, a.target, a.redacted, a.region, a.region_source, {_LEFT}
-"""
-_EACH = f"""
-    SELECT r.id, a.number, a.started_ms {_FROM} AND r.policy = :policy AND r.data_class = :data_class
-        AND r.classes = :held AND a.classes = :classes AND a.target = :target AND a.redacted = :redacted
-        AND a.region = :region AND a.region_source = :region_source AND {_LEFT} = :went
-    ORDER BY r.id, a.number
-"""
-_REQUESTS = f"SELECT COUNT(DISTINCT r.id) {_FROM} AND {_LEFT} = 1"
-_REFUSED = """
-    SELECT data_class, COUNT(*) FROM requests
-    WHERE error = 'no_eligible_target' AND started_ms >= :since AND started_ms < :until
-    GROUP BY data_class ORDER BY data_class
-"""
-_UNWRITTEN = """
-    SELECT COUNT(*) FROM requests WHERE state IN ('held', 'recovered') AND started_ms >= :since AND started_ms < :until
-        AND NOT EXISTS (SELECT 1 FROM attempts WHERE request_id = id)
-"""
+_MEASURES = ("sent_there", "attempts", "counted", "input_tokens", "output_tokens")
+_OF_REQUESTS = frozenset({"class", "policy"})
+"""Filters that hold for all of a request or for nothing of it."""
+_EXPIRED = "they went about the time when evidence expired, and their rows are gone"
+_MOST_BARS = 20
 _COLUMNS = (
     Column("class", Kind.LABEL),
     Column("sent_as"),
@@ -57,6 +35,7 @@ _COLUMNS = (
     Column("refused", Kind.COUNT, rare=True),
     Column("input_tokens", Kind.COUNT),
     Column("output_tokens", Kind.COUNT),
+    Column("incidents", Kind.COUNT, rare=True),
     Column("unchecked", Kind.COUNT, rare=True),
     Column("violations", Kind.COUNT, rare=True),
 )
@@ -70,83 +49,94 @@ _VIOLATION_COLUMNS = (
     Column("target"),
     Column("rule"),
 )
-MOST_VIOLATIONS = 1_000
-"""Listed; all are counted."""
-_ALWAYS = (-(2**63), 2**63 - 1)
-_Window = dict[str, int]
 
 
-class _Group(NamedTuple):
-    """Attempts that are alike; `last_ms` is when the last of them began."""
+class _Group(Struct, frozen=True):
+    """Attempts that are alike. Tokens are None where the usage of none of them is known."""
 
     sent: Sent
-    went: int
+    went: bool
     requests: int
     attempts: int
-    last_ms: int
     input_tokens: int | None
     output_tokens: int | None
 
 
-class _Verdict(NamedTuple):
+class _Judged(Struct, frozen=True):
+    group: _Group
     unknown: str
     """Why they can't be checked."""
-    violations: list[Row]
+    found: Found
 
 
 def egress(connection: Connection, since_ms: int | None, until_ms: int | None) -> Report:
     """Of requests that began in the window. Reads the ledger as of one moment if it is in a transaction."""
-    window = _window(since_ms, until_ms)
-    judge = Judge(documents(connection))
-    groups = [_group(line) for line in connection.execute(_GROUPS, window).fetchall()]
-    judged = [(group, _verdict(connection, window, judge, group)) for group in groups]
-    refused = connection.execute(_REFUSED, window).fetchall()
-    rows = [*_rows(judge, judged), *(_refusal(name, count) for name, count in refused)]
-    (requests,) = connection.execute(_REQUESTS, window).fetchone()
-    violations = [row for _, verdict in judged for row in verdict.violations]
+    asked = Asked(since_ms=since_ms, until_ms=until_ms, zone=UTC, now_ms=now_ms())
+    return _made(Source(connection=connection, asked=asked, targets={}))
+
+
+def _made(source: Source) -> Report:
+    judge = Judge(documents(source.connection))
+    search = Search(source, judge)
+    judged = [_judged(judge, search, group) for group in _groups(source)]
+    refused = source.sums(attempts.TABLE, ("class",), ("requests",), Where("error", frozenset({"no_eligible_target"})))
+    rows = [*_rows(judge, judged), *(_refusal(str(name), count) for (name,), (count,) in refused.items())]
+    rows.sort(key=_by_place)
+    violations = sum(one.found.violations for one in judged)
     return Report(
         name="egress",
         title="Egress",
         columns=_COLUMNS,
-        rows=tuple(sorted(rows, key=_by_place)),
-        totals=_totals(rows, requests),
-        note=" ".join(_notes(connection, window, judged, len(violations))),
-        since_ms=since_ms,
-        until_ms=until_ms,
+        rows=tuple(rows),
+        totals=_totals(rows, _requests(source)),
+        note=" ".join(_notes(source, judged, violations)),
+        since_ms=source.asked.since_ms,
+        until_ms=source.asked.until_ms,
         sound=not violations,
-        below=_listed(violations),
+        below=_listed([row for one in judged for row in one.found.listed], violations),
+        plots=_plots(rows),
     )
 
 
-def _window(since_ms: int | None, until_ms: int | None) -> _Window:
-    earliest, latest = _ALWAYS
-    return {
-        "since": earliest if since_ms is None else since_ms,
-        "until": latest if until_ms is None else until_ms,
-    }
+REPORT = Definition(
+    name="egress",
+    summary="Where requests of each class went, and whether the policy of their time allowed it.",
+    make=_made,
+    where=("class", "target", "region", "policy"),
+)
 
 
-def _group(line: Any) -> _Group:
-    fields = len(Sent._fields)
-    return _Group(Sent(*line[:fields]), *line[fields:])
+def _groups(source: Source) -> list[_Group]:
+    """Nothing is sent to a target that rests after failures."""
+    found: dict[tuple[Sent, bool], list[int]] = {}
+    for (*labels, outcome), sums in source.sums(attempts.TABLE, (*SENT, "outcome"), _MEASURES).items():
+        alike = (sent(labels), outcome != RESTING)
+        if sums[1] and (alike[1] or alike[0].classes):
+            found[alike] = [one + other for one, other in zip(found.get(alike, [0] * len(sums)), sums, strict=True)]
+    return [
+        _Group(alike, went, requests, count, *((tokens[0], tokens[1]) if counted else (None, None)))
+        for (alike, went), (requests, count, counted, *tokens) in sorted(found.items())
+    ]
 
 
-def _verdict(connection: Connection, window: _Window, judge: Judge, group: _Group) -> _Verdict:
+def _judged(judge: Judge, search: Search, group: _Group) -> _Judged:
     unknown = judge.unknown(group.sent)
-    if unknown or not judge.violation(group.sent, group.last_ms):
-        return _Verdict(unknown, [])
-    sent = group.sent
-    found = connection.execute(_EACH, {**window, **sent._asdict(), "went": group.went}).fetchall()
-    judged = ((line, judge.violation(sent, line[2])) for line in found)
-    return _Verdict("", [(*line, sent.data_class, sent.classes, sent.target, rule) for line, rule in judged if rule])
+    return _Judged(group, unknown, NOTHING if unknown else search.among(group.sent))
 
 
-def _rows(judge: Judge, judged: list[tuple[_Group, _Verdict]]) -> Iterator[Row]:
+def _requests(source: Source) -> int | None:
+    """Of which anything was sent; None where a filter takes single attempts, and nobody can say of how many."""
+    if not {one.dimension for one in source.asked.where} <= _OF_REQUESTS:
+        return None
+    return sum(count for (count,) in source.sums(attempts.TABLE, (), ("sent_requests",)).values())
+
+
+def _rows(judge: Judge, judged: Iterable[_Judged]) -> Iterator[Row]:
     """One row a place: groups that differ in nothing but their policy are one."""
     found: dict[Row, list[int | None]] = {}
-    for group, verdict in judged:
-        if group.went or verdict.violations:
-            label, counts = _label(judge, group.sent), _counts(group, verdict)
+    for one in judged:
+        if one.group.went or one.found.violations:
+            label, counts = _label(judge, one.group.sent), _counts(one)
             before = found.get(label)
             found[label] = counts if before is None else [_plus(*pair) for pair in zip(before, counts, strict=True)]
     for label, counts in found.items():
@@ -166,51 +156,65 @@ def _label(judge: Judge, sent: Sent) -> Row:
     )
 
 
-def _counts(group: _Group, verdict: _Verdict) -> list[int | None]:
-    went = group.went
-    unchecked = group.attempts if verdict.unknown else 0
+def _counts(judged: _Judged) -> list[int | None]:
+    group, found = judged.group, judged.found
+    went = group.attempts if group.went else 0
+    misplaced = group.attempts if group.sent.region_source == "mismatch" else 0
     tokens = (group.input_tokens, group.output_tokens)
-    return [went and group.requests, went and group.attempts, 0, *tokens, unchecked, len(verdict.violations)]
+    unchecked = group.attempts if judged.unknown else found.lost
+    return [group.requests, went, 0, *tokens, misplaced, unchecked, found.violations]
 
 
 def _refusal(data_class: str, count: int) -> Row:
-    return (data_class, *(None for _ in _COLUMNS[1:_COUNTS_FROM]), count, 0, count, None, None, 0, 0)
+    return (data_class, *(None for _ in _COLUMNS[1:_COUNTS_FROM]), count, 0, count, None, None, 0, 0, 0)
 
 
-def _totals(rows: list[Row], requests: int) -> Row:
+def _totals(rows: list[Row], requests: int | None) -> Row:
     """A request that went to several places counts once."""
     columns = list(zip(*rows, strict=True))[_COUNTS_FROM:] if rows else [()] * (len(_COLUMNS) - _COUNTS_FROM)
-    _, attempts, refused, *rest = [sum(value for value in column if isinstance(value, int)) for column in columns]
-    return ("total", *(None for _ in _COLUMNS[1:_COUNTS_FROM]), requests + refused, attempts, refused, *rest)
+    _, tried, refused, *rest = [sum(value for value in column if isinstance(value, int)) for column in columns]
+    every = None if requests is None else requests + refused
+    return ("total", *(None for _ in _COLUMNS[1:_COUNTS_FROM]), every, tried, refused, *rest)
 
 
-def _notes(
-    connection: Connection, window: _Window, judged: list[tuple[_Group, _Verdict]], violations: int
-) -> Iterator[str]:
-    checked = sum(group.attempts for group, verdict in judged if not verdict.unknown)
+def _notes(source: Source, judged: list[_Judged], violations: int) -> Iterator[str]:
+    checked = sum(one.group.attempts - one.found.lost for one in judged if not one.unknown)
     yield f"{_number(checked, 'attempt')} checked again, each under the policy that was in force for it:"
     yield f"{_number(violations, 'violation')}."
     unknown: Counter[str] = Counter()
-    for group, verdict in judged:
-        unknown[verdict.unknown] += group.attempts if verdict.unknown else 0
+    for one in judged:
+        unknown[one.unknown or _EXPIRED] += one.group.attempts if one.unknown else one.found.lost
     for why, count in unknown.items():
         if count:
             yield f"{count:,} can't be checked: {why}."
-    (unwritten,) = connection.execute(_UNWRITTEN, window).fetchone()
+    unwritten = sum(count for (count,) in source.sums(attempts.TABLE, (), ("unwritten",)).values())
     if unwritten:
         yield f"{_number(unwritten, 'request')} in progress, or lost with the gateway: where to is not written."
-    misplaced = sum(group.attempts for group, _ in judged if group.sent.region_source == "mismatch")
+    misplaced = sum(one.group.attempts for one in judged if one.group.sent.region_source == "mismatch")
     if misplaced:
         yield f"{_number(misplaced, 'attempt')} came from another region than the target states."
     yield "A request that went to several places counts in each of their rows, and once in the total."
 
 
-def _listed(violations: list[Row]) -> tuple[Report, ...]:
+def _listed(listed: list[Row], violations: int) -> tuple[Report, ...]:
     if not violations:
         return ()
-    shown = tuple(violations[:MOST_VIOLATIONS])
-    note = f"The first {MOST_VIOLATIONS:,} of {len(violations):,}." if len(violations) > len(shown) else ""
+    shown = tuple(sorted(listed[:MOST], key=lambda row: (str(row[0]), str(row[1]))))
+    note = f"{len(shown):,} of {violations:,}." if violations > len(shown) else ""
     return (Report(name="violations", title="Violations", columns=_VIOLATION_COLUMNS, rows=shown, note=note),)
+
+
+def _plots(rows: list[Row]) -> tuple[Plot, ...]:
+    """Attempts by class and place, most first."""
+    names = [column.name for column in _COLUMNS]
+    places = [names.index(name) for name in ("class", "target", "region", "attempts")]
+    found: Counter[str] = Counter()
+    for row in rows:
+        data_class, target, region, count = (row[place] for place in places)
+        if target is not None and isinstance(count, int):
+            found[f"{data_class} → {target}{f' ({region})' if region else ''}"] += count
+    marks = tuple(Mark(label=label, value=count) for label, count in found.most_common(_MOST_BARS))
+    return (Plot(title="Attempts by class and place", shape=Shape.BARS, unit=Kind.COUNT, marks=marks),) if marks else ()
 
 
 def _by_place(row: Row) -> tuple[str, ...]:
