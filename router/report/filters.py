@@ -5,10 +5,9 @@ from collections.abc import Iterable
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.query import Label, Where
 from router.report.asked import named, wrong
+from router.report.render import NO_LABEL
 from router.report.source import Definition, Source
 
-NONE = "(none)"
-"""Stands for having no such thing."""
 _TABLES = (attempts, offers)
 _COUNTED = {dimension for table in _TABLES for grouping in table.GROUPINGS for dimension in grouping}
 """Dimensions of few labels, which are kept for good: others are not looked up."""
@@ -29,6 +28,8 @@ def _where(definition: Definition, source: Source, text: str) -> Where:
     if dimension not in definition.where:
         can = named(definition.where) if definition.where else "It has no filters: leave where out."
         raise wrong("where", f"{definition.name} can't be filtered by '{dimension[:40]}'. {can}")
+    if "\0" in labels:
+        raise wrong("where", "where: a NUL is in no label.")
     wanted = _labels(labels)
     if dimension == "tag":
         return Where("tags", _having(source, wanted), inverted)
@@ -36,7 +37,7 @@ def _where(definition: Definition, source: Source, text: str) -> Where:
 
 
 def _labels(text: str) -> frozenset[str | None]:
-    return frozenset(None if label.strip() == NONE else label.strip() for label in text.split(","))
+    return frozenset(None if label.strip() == NO_LABEL else label.strip() for label in text.split(","))
 
 
 def _having(source: Source, tags: frozenset[str | None]) -> frozenset[Label]:

@@ -11,6 +11,7 @@ from router.report.egress import egress
 from router.report.moment import iso
 from router.report.render import NO_LABEL
 from router.report.report import Report, Value
+from router.report.source import Asked, Source
 from router.report.spend import spend
 from router.types.money import nano_from_usd
 
@@ -20,6 +21,10 @@ CHART_DAYS = 14
 MOST_TARGETS = 6
 """Bars for targets; the table below has them all."""
 _EGRESS = ("class", "sent_as", "target", "jurisdiction", "region", "redacted", "attempts", "refused", "violations")
+_SPEND = (
+    *("requests", "attempts", "failed_attempts", "input_tokens", "output_tokens", "reasoning_tokens"),
+    *("reasoning_unknown", "unpriced", "cost_usd", "recovered_usd", "held_usd"),
+)
 _DAY_MS = 86_400_000
 _THINKING = """
     SELECT SUM(output_reasoning), SUM(output_visible + output_reasoning + output_audio)
@@ -64,9 +69,9 @@ def overview(connection: Connection, budgets: Report | None, now_ms: int) -> Ove
     """`budgets`: None where their store does not answer."""
     midnight = now_ms - now_ms % _DAY_MS
     since = midnight - (DAYS - 1) * _DAY_MS
-    week = spend(connection, "target", since, None)
+    week = _spend(connection, "target", since, now_ms)
     return Overview(
-        today=spend(connection, "target", midnight, None),
+        today=_spend(connection, "target", midnight, now_ms),
         week=week,
         thinking_percent=_thinking(connection, since),
         gauges=None if budgets is None else _gauges(budgets),
@@ -74,6 +79,11 @@ def overview(connection: Connection, budgets: Report | None, now_ms: int) -> Ove
         by_day=columns(_days(connection, midnight)),
         egress=egress(connection, since, None).narrowed(*_EGRESS),
     )
+
+
+def _spend(connection: Connection, by: str, since_ms: int, now_ms: int) -> Report:
+    asked = Asked(by=(by,), since_ms=since_ms, zone=UTC, now_ms=now_ms)
+    return spend(Source(connection=connection, asked=asked, targets={})).narrowed(by, *_SPEND)
 
 
 def spent(report: Report) -> str:
@@ -96,7 +106,7 @@ def _points(report: Report) -> list[Point]:
 def _days(connection: Connection, midnight: int) -> list[Point]:
     """Every day of the chart, also those on which nothing happened."""
     since = midnight - (CHART_DAYS - 1) * _DAY_MS
-    known = dict(_points(spend(connection, "day", since, None)))
+    known = dict(_points(_spend(connection, "day", since, midnight)))
     first = datetime.fromtimestamp(since / 1000, UTC)
     days = [f"{first + timedelta(days=number):%Y-%m-%d}" for number in range(CHART_DAYS)]
     return [(day, known.get(day, 0)) for day in days]

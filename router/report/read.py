@@ -18,6 +18,7 @@ from router.types.clock import now_ms
 from router.types.target import Target
 
 _ANYTHING = Question()
+_NO_ROWS = "Nothing in the ledger began in this window and passes the filters."
 _NOTHING: Mapping[str, Target] = {}
 
 
@@ -62,9 +63,16 @@ def answer(
     source = Source(connection=connection, asked=about, targets=targets, pots=pots)
     try:
         about = structs.replace(about, where=filters(report, source, question.where))
-        return report.make(structs.replace(source, asked=about))
+        return _said(report.make(structs.replace(source, asked=about)))
     except Expired as gone:
         raise wrong("since", _gone(gone)) from None
+
+
+def _said(report: Report) -> Report:
+    """A report without rows says that it has none to show."""
+    if report.rows or report.below:
+        return report
+    return structs.replace(report, note=f"{_NO_ROWS} {report.note}".strip())
 
 
 def _gone(gone: Expired) -> str:

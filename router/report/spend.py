@@ -1,200 +1,200 @@
 """What was spent, on what: every nano-USD of the ledger in exactly one row, except where a row is a tag."""
 
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
+from functools import cache
+from itertools import product
+from typing import NamedTuple
 
-from msgspec import Struct
-
-from router.ledger.attempt_row import INPUT_TOKENS, OUTPUT_TOKENS
-from router.ledger.connection import Connection
-from router.report.report import Column, Kind, Report, Row
-from router.report.source import Definition, Source
+from router.ledger.attempt_row import BUCKETS
+from router.ledger.facts import attempts
+from router.ledger.facts.query import Label, Sums
+from router.report.days import STEPS_MS, day, hour, step
+from router.report.report import Column, Kind, Report, Value
+from router.report.source import Asked, Definition, Source
+from router.report.spend_plot import plots
 from router.types.money import usd_from_nano
 
-# Both give one line a unit of work, with the same columns. `charged` is what a request cost; a request that was
-# recovered after a crash was charged at its hold, whatever its attempts cost, so it is counted apart and once.
-_BY_REQUEST = """
-    SELECT id, started_ms, route, key_id, tags, data_class, task, NULL AS target, NULL AS model,
-        (SELECT COUNT(*) FROM attempts WHERE request_id = requests.id) AS attempts,
-        CASE WHEN error IS NULL THEN 0 ELSE 1 END AS failed,
-        input_tokens, output_tokens, reasoning_tokens,
-        (SELECT COUNT(*) FROM attempts WHERE request_id = requests.id AND output_visible > 0
-            AND output_reasoning IS NULL) AS unsplit,
-        (SELECT COUNT(*) FROM attempts WHERE request_id = requests.id AND cost_source = 'unpriced') AS unpriced,
-        CASE WHEN state IN ('held', 'recovered') THEN 0 ELSE cost END AS charged,
-        CASE WHEN state = 'recovered' THEN cost ELSE 0 END AS recovered,
-        CASE WHEN state = 'held' THEN held ELSE 0 END AS reserved
-    FROM requests WHERE started_ms >= :since AND started_ms < :until
-"""
-_BY_ATTEMPT = f"""
-    SELECT id, requests.started_ms, route, key_id, tags, data_class, task, a.target, a.model,
-        CASE WHEN number IS NULL THEN 0 ELSE 1 END AS attempts,
-        CASE WHEN outcome = 'ok' OR number IS NULL AND error IS NULL THEN 0 ELSE 1 END AS failed,
-        CASE WHEN number IS NULL THEN input_tokens
-            ELSE {INPUT_TOKENS} END AS input_tokens,
-        CASE WHEN number IS NULL THEN output_tokens
-            ELSE {OUTPUT_TOKENS} END AS output_tokens,
-        CASE WHEN number IS NULL THEN reasoning_tokens ELSE output_reasoning END AS reasoning_tokens,
-        CASE WHEN output_visible > 0 AND output_reasoning IS NULL THEN 1 ELSE 0 END AS unsplit,
-        CASE WHEN cost_source = 'unpriced' THEN 1 ELSE 0 END AS unpriced,
-        CASE WHEN state IN ('held', 'recovered') THEN 0 ELSE COALESCE(a.cost, requests.cost) END AS charged,
-        CASE WHEN state = 'recovered' AND COALESCE(number, 1) = 1 THEN requests.cost ELSE 0 END AS recovered,
-        CASE WHEN state = 'held' AND COALESCE(number, 1) = 1 THEN held ELSE 0 END AS reserved
-    FROM requests LEFT JOIN attempts AS a ON request_id = id
-    WHERE requests.started_ms >= :since AND requests.started_ms < :until
-"""  # noqa: S608 - names of columns
-_SUMS = """COUNT(DISTINCT id), COALESCE(SUM(attempts), 0), COALESCE(SUM(failed), 0), SUM(input_tokens),
-    SUM(output_tokens), SUM(reasoning_tokens), COALESCE(SUM(unsplit), 0), COALESCE(SUM(unpriced), 0),
-    COALESCE(SUM(charged), 0), COALESCE(SUM(recovered), 0), COALESCE(SUM(reserved), 0)"""
-_EVERYTHING = "unit"
-_DAY_S = 86_400
-_WITH_KEY = "(SELECT unit.*, COALESCE(keys.name, key_id) AS key FROM unit LEFT JOIN keys ON keys.id = key_id) AS named"
+TIMES: Mapping[str, Callable[[int, tzinfo], str]] = {"day": day, "hour": hour}
+"""Of a moment in Unix ms."""
+_NAMES = (
+    *("organisation", "team", "key", "tag", "route", "model", "target", "provider", "region", "effort"),
+    *("class", "task", "session"),
+)
+BY = (*_NAMES, *TIMES)
+"""What spend can be grouped by."""
+_USUAL = ("target",)
+_OF_ATTEMPTS = {"model", "target", "provider", "region", "effort"}
+
+Group = tuple[str | None, ...]
+"""One label for each name that the report is by."""
+Sizes = tuple[int, ...]
+"""One sum for each measure."""
+
+
+class _Name(NamedTuple):
+    """One of the names that the report is by: its dimension of the cube, and under what a label of that counts."""
+
+    dimension: str
+    read: Callable[[Label], Sequence[str | None]]
+
+
+class _Sum(NamedTuple):
+    """A column and the measure in it. It means nothing where the measure `known` is 0, and is its share of `whole`."""
+
+    column: Column
+    measure: str
+    known: str = ""
+    whole: str = ""
+
+
+def _bucket(name: str) -> _Sum:
+    if name == "output_reasoning":
+        return _Sum(Column("reasoning_tokens", Kind.COUNT), name, "split")
+    usual = name in ("input_uncached", "output_visible")
+    return _Sum(Column(name, Kind.COUNT, rare=not usual), name, "counted")
+
 
 _COLUMNS = (
-    Column("requests", Kind.COUNT),
-    Column("attempts", Kind.COUNT),
-    Column("errors", Kind.COUNT),
-    Column("input_tokens", Kind.COUNT),
-    Column("output_tokens", Kind.COUNT),
-    Column("reasoning_tokens", Kind.COUNT),
-    Column("reasoning_unknown", Kind.COUNT, rare=True),
-    Column("unpriced", Kind.COUNT, rare=True),
-    Column("cost_usd", Kind.USD),
-    Column("recovered_usd", Kind.USD, rare=True),
-    Column("held_usd", Kind.USD, rare=True),
+    _Sum(Column("requests", Kind.COUNT), "requests"),
+    _Sum(Column("attempts", Kind.COUNT), "attempts"),
+    _Sum(Column("errors", Kind.COUNT), "errors"),
+    _Sum(Column("failed_attempts", Kind.COUNT, rare=True), "failed_attempts"),
+    _Sum(Column("input_tokens", Kind.COUNT), "input_tokens", "counted"),
+    *(_bucket(name) for name in BUCKETS if not name.startswith("output")),
+    _Sum(Column("output_tokens", Kind.COUNT), "output_tokens", "counted"),
+    *(_bucket(name) for name in BUCKETS if name.startswith("output")),
+    _Sum(Column("thinking_share", Kind.SHARE), "output_reasoning", "split", whole="split_output"),
+    _Sum(Column("reasoning_unknown", Kind.COUNT, rare=True), "unsplit"),
+    _Sum(Column("unpriced", Kind.COUNT, rare=True), "unpriced"),
+    _Sum(Column("cost_usd", Kind.USD), "cost"),
+    _Sum(Column("cache_saved_usd", Kind.USD, rare=True), "cache_saved"),
+    _Sum(Column("recovered_usd", Kind.USD, rare=True), "recovered"),
+    _Sum(Column("held_usd", Kind.USD, rare=True), "held"),
 )
-_MONEY_FROM = next(number for number, column in enumerate(_COLUMNS) if column.kind is Kind.USD)
-"""Place of the first amount, the cost, among the sums."""
+_MEASURES = tuple(dict.fromkeys(name for one in _COLUMNS for name in (one.measure, one.known, one.whole) if name))
+_AT = {name: place for place, name in enumerate(_MEASURES)}
 
-_PER_REQUEST = "Money and errors are counted by request."
-_PER_ATTEMPT = (
-    "Money and errors are counted by attempt, each at the target that was asked;"
-    " a request that asked several counts in each of their rows, and once in the total."
+_AT_TARGETS = (
+    "Costs and tokens stand where they arose, attempt by attempt; a request counts once, at its last attempt, and is an"
+    " error if it failed there."
 )
-_PER_TAG = _PER_REQUEST + " A request with several tags counts in each of their rows, and once in the total."
+_PER_REQUEST = "A request with several attempts counts once, with all that they cost."
+_PER_TAG = "A request with several tags counts in each of their rows, and once in the total."
 _LEGEND = {
+    "failed_attempts": "Failed attempts may have been made good by a later one.",
     "reasoning_unknown": "Reasoning unknown: attempts whose provider does not tell reasoning from other output.",
     "unpriced": "Unpriced: attempts at a target without a price, charged at the policy's worst case.",
+    "cache_saved_usd": "Cache saved: what cached input would have cost more without its cache.",
     "recovered_usd": "Recovered: charged at the hold because the gateway died meanwhile.",
     "held_usd": "Held: kept back, not spent yet.",
 }
 """What a rare column means; said when there is something in it."""
 
 
-def _as_it_is(label: Any) -> list[Any]:
-    return [label]
-
-
-def _tags(label: Any) -> list[Any]:
-    return sorted(set(label.split(",")))
-
-
-def _day(label: Any) -> list[Any]:
-    return [f"{datetime.fromtimestamp(label * _DAY_S, UTC):%Y-%m-%d}"]
-
-
-class _Grouping(Struct, frozen=True):
-    """`label` is an expression over `source`, one line a unit; `labels` are the rows that a value of it counts in."""
-
-    unit: str
-    label: str
-    source: str = _EVERYTHING
-    note: str = _PER_REQUEST
-    labels: Callable[[Any], list[Any]] = _as_it_is
-
-
-_BY: Mapping[str, _Grouping] = {
-    "model": _Grouping(_BY_ATTEMPT, "model", note=_PER_ATTEMPT),
-    "target": _Grouping(_BY_ATTEMPT, "target", note=_PER_ATTEMPT),
-    "key": _Grouping(_BY_REQUEST, "key", _WITH_KEY),
-    "tag": _Grouping(_BY_REQUEST, "tags", note=_PER_TAG, labels=_tags),
-    "day": _Grouping(_BY_REQUEST, "started_ms / 86400000", labels=_day),
-    "route": _Grouping(_BY_REQUEST, "route"),
-    "class": _Grouping(_BY_REQUEST, "data_class"),
-    "task": _Grouping(_BY_REQUEST, "task"),
-}
-BY = tuple(_BY)
-"""What spend can be grouped by."""
-_ALWAYS = (-(2**63), 2**63 - 1)
-
-
-def spend(connection: Connection, by: str, since_ms: int | None, until_ms: int | None) -> Report:
-    """Requests that began in the window, in groups. Raises ValueError for an unknown `by`.
+def spend(source: Source) -> Report:
+    """Requests that began in the window, in groups.
 
     A row whose label is None holds the requests that have none: no tag, no key, or no target asked (yet).
     """
-    grouping = _BY.get(by)
-    if grouping is None:
-        raise ValueError(f"spend can't be grouped by '{by}'. Known: {', '.join(BY)}.")
-    earliest, latest = _ALWAYS
-    window = {
-        "since": earliest if since_ms is None else since_ms,
-        "until": latest if until_ms is None else until_ms,
-    }
-    *lines, total = connection.execute(_query(grouping), window).fetchall()
-    found = _merged(lines, grouping)
-    found.sort(key=_by_label if by == "day" else _by_cost)
+    asked = source.asked
+    by = asked.by or _USUAL
+    names = [_name(name, asked) for name in by]
+    found = source.sums(attempts.TABLE, tuple(dict.fromkeys(name.dimension for name in names)), _MEASURES)
+    total = tuple(map(sum, zip(*found.values(), strict=True))) if found else (0,) * len(_MEASURES)
+    groups = _ordered(by, _grouped(found, names))
     return Report(
         name="spend",
-        title=f"Spend by {by}",
-        columns=(Column(by, Kind.LABEL), *_COLUMNS),
-        rows=tuple(map(_row, found)),
-        totals=_row((1, "total", *total[2:])),
-        note=" ".join([grouping.note, *_legend(total)]),
-        since_ms=since_ms,
-        until_ms=until_ms,
+        title=f"Spend by {' and '.join(by)}",
+        columns=(*(Column(name, Kind.LABEL) for name in by), *(one.column for one in _COLUMNS)),
+        rows=tuple((*labels, *_cells(sums)) for labels, sums in groups),
+        totals=("total", *(None for _ in by[1:]), *_cells(total)),
+        note=" ".join(_notes(by, asked, total)),
+        since_ms=asked.since_ms,
+        until_ms=asked.until_ms,
+        plots=plots(by, [(labels, _charged(sums)) for labels, sums in groups]),
     )
 
 
-def _query(grouping: _Grouping) -> str:
-    """Groups and total in one statement, so that both see the same ledger; the total comes last."""
-    return (
-        f"WITH unit AS ({grouping.unit})"  # noqa: S608 - constants of this file
-        f" SELECT 0 AS is_total, {grouping.label} AS label, {_SUMS} FROM {grouping.source} GROUP BY {grouping.label}"
-        f" UNION ALL SELECT 1, NULL, {_SUMS} FROM unit ORDER BY is_total"
-    )
+def _name(name: str, asked: Asked) -> _Name:
+    if name in TIMES:
+        dimension = step(asked.zone, asked.since_ms, asked.until_ms, asked.now_ms)
+        return _Name(dimension, _times(TIMES[name], STEPS_MS[dimension], asked.zone))
+    return _Name("tags", cache(_tags)) if name == "tag" else _Name(name, _as_it_is)
 
 
-def _merged(lines: list[tuple[Any, ...]], grouping: _Grouping) -> list[tuple[Any, ...]]:
-    """One line a label; no label and an empty one are the same."""
-    found: dict[Any, tuple[Any, ...]] = {}
-    for is_total, value, *sums in lines:
-        for label in grouping.labels(value):
-            before = found.get(label or None)
-            added = map(_plus, before[2:], sums) if before else sums
-            found[label or None] = (is_total, label or None, *added)
-    return list(found.values())
+def _times(
+    written: Callable[[int, tzinfo], str], step_ms: int, zone: tzinfo
+) -> Callable[[Label], Sequence[str | None]]:
+    @cache
+    def read(label: Label) -> Sequence[str | None]:
+        return (written(int(label or 0) * step_ms, zone),)
+
+    return read
 
 
-def _plus(one: int | None, other: int | None) -> int | None:
-    """Unknown counts for nothing beside what is known."""
-    return one if other is None else other if one is None else one + other
+def _tags(label: Label) -> Sequence[str | None]:
+    return sorted(set(str(label).split(","))) if label else (None,)
 
 
-def _legend(total: tuple[Any, ...]) -> list[str]:
-    _, _, *sums = total
-    return [_LEGEND[column.name] for column, amount in zip(_COLUMNS, sums, strict=True) if column.rare and amount]
+def _as_it_is(label: Label) -> Sequence[str | None]:
+    return (None if label is None else str(label),)
 
 
-def _row(line: tuple[Any, ...]) -> Row:
-    _, label, *sums = line
-    return (label, *sums[:_MONEY_FROM], *map(usd_from_nano, sums[_MONEY_FROM:]))
+def _grouped(found: Sums, names: Sequence[_Name]) -> dict[Group, Sizes]:
+    places = {dimension: at for at, dimension in enumerate(dict.fromkeys(name.dimension for name in names))}
+    parts = [(name.read, places[name.dimension]) for name in names]
+    groups: dict[Group, Sizes] = {}
+    for labels, sums in found.items():
+        for group in product(*(read(labels[place]) for read, place in parts)):
+            before = groups.get(group)
+            groups[group] = tuple(map(int.__add__, before, sums)) if before else sums
+    return groups
 
 
-def _by_label(line: tuple[Any, ...]) -> tuple[Any, ...]:
-    return line[1] is None, line[1]
+def _ordered(by: Sequence[str], groups: Mapping[Group, Sizes]) -> list[tuple[Group, Sizes]]:
+    """By time, where a name is one; else the dearest first, and last what has no label."""
+    timed = any(name in TIMES for name in by)
+
+    def place(one: tuple[Group, Sizes]) -> tuple[object, ...]:
+        labels, sums = one
+        order = tuple((label is None, _moment(name, label)) for name, label in zip(by, labels, strict=True))
+        return order if timed else (not any(labels), -_charged(sums), order)
+
+    return sorted(groups.items(), key=place)
 
 
-def _by_cost(line: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Dearest first; what has no label last."""
-    _, label, *sums = line
-    return label is None, -sums[_MONEY_FROM], label
+def _moment(name: str, label: str | None) -> object:
+    """An hour is told from its double by its offset."""
+    return datetime.fromisoformat(label) if name == "hour" and label else label or ""
 
 
-def _made(source: Source) -> Report:
-    asked = source.asked
-    return spend(source.connection, (asked.by or ("target",))[0], asked.since_ms, asked.until_ms)
+def _charged(sums: Sizes) -> int:
+    """nano-USD, with what was charged for requests that were lost."""
+    return sums[_AT["cost"]] + sums[_AT["recovered"]]
 
 
-REPORT = Definition(name="spend", summary="What was spent, on what.", make=_made, by=BY)
+def _cells(sums: Sizes) -> Iterator[Value]:
+    for one in _COLUMNS:
+        amount = sums[_AT[one.measure]]
+        if one.known and not sums[_AT[one.known]]:
+            yield None
+        elif one.whole:
+            whole = sums[_AT[one.whole]]
+            yield amount / whole if whole else None
+        else:
+            yield usd_from_nano(amount) if one.column.kind is Kind.USD else amount
+
+
+def _notes(by: Sequence[str], asked: Asked, total: Sizes) -> Iterator[str]:
+    yield _AT_TARGETS if _OF_ATTEMPTS & set(by) else _PER_REQUEST
+    if "tag" in by:
+        yield _PER_TAG
+    if "day" in by:
+        yield f"Days begin at midnight, {asked.zone}."
+    for one in _COLUMNS:
+        if one.column.name in _LEGEND and total[_AT[one.measure]]:
+            yield _LEGEND[one.column.name]
+
+
+REPORT = Definition(name="spend", summary="What was spent, on what.", make=spend, by=BY, where=_NAMES)

@@ -12,7 +12,6 @@ import router.ledger
 import router.report
 from router.ledger.postgres.place import Place
 from router.ledger.postgres.wire import numbered
-from router.report import spend
 from router.types.secret import Secret
 from tests.postgres import Server
 
@@ -29,8 +28,6 @@ def statements() -> Iterator[tuple[str, str]]:
                 for name, value in vars(import_module(found.name)).items():
                     if isinstance(value, str) and value.lstrip().startswith(VERBS):
                         yield f"{found.name}.{name}", value
-    for by in spend.BY:
-        yield f"spend by {by}", spend._query(spend._BY[by])
 
 
 @pytest.mark.parametrize(("place", "statement"), [pytest.param(*found, id=found[0]) for found in statements()])
