@@ -17,6 +17,8 @@ EDGES_US = tuple(sorted({round(10 * STEP**power) for power in range(62)}))
 """10 µs to ten seconds."""
 LEVELS = 5
 """Of difficulty, each a fifth of 0 … 1."""
+BUDGETS = (1_024, 4_096, 16_384)
+"""Thinking budgets in tokens are told apart by these: each request may have a number of its own."""
 
 _LAST = "NOT EXISTS (SELECT 1 FROM attempts AS n WHERE n.request_id = r.id AND n.number = a.number + 1)"
 _EARLIER = (
@@ -29,6 +31,8 @@ _SENT_THERE_BEFORE = _EARLIER.format(" AND ".join((_SENT.format("e"), *(f"e.{nam
 _AGAIN = "e.number = a.number - 1 AND e.target = a.target AND e.outcome <> 'ok'"
 _ELSEWHERE = "e.target <> a.target AND e.outcome <> 'ok'"
 _GIVEN = f"a.outcome = 'ok' AND a.passed_over = 0 AND {_LAST}"
+_ANSWER = "a.outcome = 'ok' AND a.answered = 1"
+_MICRO = "CASE WHEN a.cost >= 10000000000 THEN 10000000 ELSE (COALESCE(a.cost, 0) + 999) / 1000 END"
 _WASTED = "a.answered = 0 AND a.finish_reason = 'length' AND COALESCE(a.output_visible, 0) = 0"
 
 
@@ -46,9 +50,16 @@ def _halved(value: str, edges: Sequence[int]) -> str:
     return f"CASE WHEN {value} < {edges[middle]} THEN {low} ELSE {high} END"
 
 
-def _level(difficulty: str) -> str:
+def level(difficulty: str) -> str:
     steps = " ".join(f"WHEN {difficulty} < {(level + 1) / LEVELS:g} THEN {level}" for level in range(LEVELS - 1))
     return f"CASE {steps} ELSE {LEVELS - 1} END"
+
+
+def _effort(control: str) -> str:
+    number = f"CAST(SUBSTR({control}, 8) AS BIGINT)"
+    steps = " ".join(f"WHEN {number} <= {most} THEN 'budget<={most}'" for most in BUDGETS)
+    budget = f"CASE {steps} ELSE 'budget>{BUDGETS[-1]}' END"
+    return f"CASE WHEN {control} LIKE 'budget=%' THEN {budget} ELSE {control} END"
 
 
 def _known(value: str, bucket: str) -> str:
@@ -74,7 +85,7 @@ DIMENSIONS: Mapping[str, str] = {
     "class": "r.data_class",
     "classes": "r.classes",
     "task": "r.task",
-    "difficulty": _level("r.difficulty"),
+    "difficulty": level("r.difficulty"),
     "target": "a.target",
     "model": "a.model",
     "provider": "a.provider",
@@ -82,7 +93,7 @@ DIMENSIONS: Mapping[str, str] = {
     "region_source": "a.region_source",
     "sent_classes": "a.classes",
     "redacted": "a.redacted",
-    "effort": "a.thinking",
+    "effort": _effort("a.thinking"),
     "role": "a.role",
     "outcome": "a.outcome",
     "finish": "a.finish_reason",
@@ -107,6 +118,9 @@ MEASURES: Mapping[str, str] = {
     "attempts": _when("a.number IS NOT NULL"),
     "failed_attempts": _when("a.number IS NOT NULL AND a.outcome <> 'ok'"),
     "passed_over": _when("a.passed_over = 1"),
+    "answers": _when(_ANSWER),
+    "answers_cost": _when(_ANSWER, "a.cost"),
+    "cost_square": f"({_MICRO}) * ({_MICRO})",
     "retries": _when(_EARLIER.format(_AGAIN)),
     "fallbacks": _when(f"{_EARLIER.format(_ELSEWHERE)} AND {_GIVEN}"),
     "sent_requests": _when(f"{_SENT.format('a')} AND NOT ({_SENT_BEFORE})"),
@@ -128,8 +142,11 @@ MEASURES: Mapping[str, str] = {
     "request_thinking": _when(_LAST, "r.thinking"),
     "overruns": _when(f"r.overrun = 1 AND {_LAST}"),
     "thinking_cost": "COALESCE(a.thinking_cost, 0)",
+    "thinking_known": _when("a.thinking_cost IS NOT NULL"),
     "cache_saved": "COALESCE(a.cache_saved, 0)",
     "passed_over_cost": _when("a.passed_over = 1", "a.cost"),
+    "lowered_effort": _when(f"r.lowered LIKE '%effort%' AND {_LAST}"),
+    "cut": _when("a.finish_reason = 'length'"),
     "wasted": _when(_WASTED),
     "wasted_tokens": _when(_WASTED, "a.output_reasoning"),
     "wasted_cost": _when(_WASTED, "a.cost"),
@@ -141,7 +158,10 @@ them the token sums mean nothing. `split_output`: all output of the latter, of w
 thought up to the cap, and never answered. `retries`: the attempt before it failed at the same target; `fallbacks`: it
 gave the answer after another target had failed. Requests of which anything was sent: `sent_requests` at their first
 such attempt, `sent_there` at their first at each place as the same classes. `unwritten`: no attempt was written, and
-may have been made. `request_thinking`: thinking tokens that it was charged."""
+may have been made. `request_thinking`: thinking tokens that it was charged. `answers`: attempts that had something for
+the client; `thinking_known`: those of which `thinking_cost` is known; `cost_square`: their costs squared, in square
+micro-USD, each rounded up and at 10 USD at most, so that no sum leaves 63 bits. `lowered_effort`: requests that were
+made to think less; `cut`: attempts that ended at a cap."""
 
 GROUPINGS: tuple[tuple[str, ...], ...] = (
     ("organisation", "team", "key"),

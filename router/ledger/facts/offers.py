@@ -16,9 +16,12 @@ from router.types.money import nano_from_usd
 
 TABLE = "offers"
 DIMENSIONS = ("hour", "route", "class", "task", "difficulty", "chosen", "candidate", "explored", "strategy")
-MEASURES = ("requests", "answered", "expected", "rated", "pass_e4", "actual")
+_WHERE_ANSWERED = ("expected", "rated", "pass_e4", "actual")
+MEASURES = ("requests", "answered", *_WHERE_ANSWERED, *(f"answered_{name}" for name in _WHERE_ANSWERED))
 """`expected`: nano-USD that the candidate was expected to cost; `rated`: of how many there is a pass rate; `pass_e4`:
-sum of these, in ten-thousandths; `actual`: nano-USD that the request was charged in the end, whoever answered it."""
+sum of these, in ten-thousandths; `actual`: nano-USD that the request was charged in the end, whoever answered it.
+`answered_`: the same of those requests only that were answered."""
+_NONE = (0,) * len(_WHERE_ANSWERED)
 GROUPINGS = (DIMENSIONS[1:],)
 """Beside the hour: nothing less is kept, nothing more is known."""
 
@@ -75,7 +78,8 @@ def _facts(one: Decided) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
     about = (one.started_ms // HOUR_MS, one.route, one.data_class, one.task, level, found.chosen)
     rest = (found.explored or None, found.strategy)
     for target, expected, rated, rate in _candidates(found):
-        yield (*about, target, *rest), (1, int(one.answered), expected, rated, rate, one.cost or 0)
+        sums = (expected, rated, rate, one.cost or 0)
+        yield (*about, target, *rest), (1, int(one.answered), *sums, *(sums if one.answered else _NONE))
 
 
 def _candidates(found: _Document) -> Iterator[tuple[str, int, int, int]]:
