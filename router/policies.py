@@ -10,6 +10,7 @@ from adapters.catalog.compare import Comparison, compare
 from local_serving.spec import known
 from router.config import Config, engines_needed, load, problems
 from router.errors import Problem
+from router.export.focus import Directory
 from router.ledger.ledger import Ledger
 from router.report.recompute import Recomputed, recompute
 
@@ -35,6 +36,19 @@ def compare_prices(days: int) -> Comparison:
 def recompute_ledger(ledger: Ledger) -> Recomputed:
     """Every attempt of a ledger at the price that it was charged at."""
     return recompute(ledger, catalog.read().prices)
+
+
+def directory(path: Path) -> Directory:
+    """Every price that the catalog or the policy knows, and who provides. Raises `ConfigError`."""
+    known = catalog.read()
+    targets = load_policy(path, unlaunched(path)).targets.values()
+    prices = {model: dict(tables) for model, tables in known.prices.items()}
+    for one in targets:
+        if one.model.price is not None:
+            prices.setdefault(one.model.id, {})[one.model.price.version] = one.model.price
+    providers = [*known.providers.values(), *(one.provider for one in targets)]
+    entities = {one.id: one.entity or one.id for one in providers}
+    return Directory(prices, entities, frozenset(one.id for one in providers if one.local))
 
 
 def unlaunched(path: Path) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""The ledger in forms that other systems read."""

@@ -1,0 +1,1 @@
+"""What other systems are given: whole, exact, and as their specifications say."""
