@@ -6,6 +6,7 @@ from datetime import tzinfo
 from msgspec import Struct, structs
 
 from router.ledger.connection import Connection
+from router.ledger.facts import passes
 from router.ledger.facts.query import Query, Sums, Where
 from router.ledger.facts.read import sums
 from router.report.report import Report
@@ -43,17 +44,21 @@ class Source(Struct, frozen=True, kw_only=True):
 
     def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: Where) -> Sums:
         """Of the window and filters that were asked for, and `where`. Raises ValueError and `Expired`."""
+        return sums(self.connection, self._query(table, by, measures, where))
+
+    def passes(self, by: Sequence[str], measures: Sequence[str], *where: Where) -> Sums:
+        """Of judged answers (`router.ledger.facts.passes`); otherwise as `sums`."""
+        return passes.sums(self.connection, self._query(passes.TABLE, by, measures, where))
+
+    def _query(self, table: str, by: Sequence[str], measures: Sequence[str], where: Sequence[Where]) -> Query:
         asked = self.asked
-        return sums(
-            self.connection,
-            Query(
-                table=table,
-                by=tuple(by),
-                measures=tuple(measures),
-                where=(*asked.where, *where),
-                since_ms=asked.since_ms,
-                until_ms=asked.until_ms,
-            ),
+        return Query(
+            table=table,
+            by=tuple(by),
+            measures=tuple(measures),
+            where=(*asked.where, *where),
+            since_ms=asked.since_ms,
+            until_ms=asked.until_ms,
         )
 
 
