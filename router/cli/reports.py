@@ -26,6 +26,7 @@ def report(
     from router.offline import budget_report, policy_targets
     from router.report import read, render
     from router.report.asked import Question
+    from router.report.table import table
     from router.types.store import StoreUnavailable
 
     settings = settings_of(policy)
@@ -47,7 +48,7 @@ def report(
     if as_json:
         typer.echo(render.as_json(found).decode())
     else:
-        show(render.table(found))
+        show(table(found))
     raise typer.Exit(not found.sound)
 
 

@@ -1,25 +1,26 @@
-"""A report as text, as a table for the terminal, as JSON. Nothing here knows which report it is."""
+"""A report in words, and as JSON. Nothing here knows which report it is."""
 
 from collections.abc import Sequence
 from decimal import Decimal
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from router.report.moment import iso
 from router.report.report import Column, Kind, Report, Row, Value
+from router.report.tell import shown
 
 UNKNOWN = "–"
 NO_LABEL = "(none)"
 _LEAST_PLACES = 2
 """Decimals of an amount, unless exactness needs more."""
-_NUMBERS = (Kind.COUNT, Kind.USD, Kind.AMOUNT, Kind.MS)
+NUMBERS = (Kind.COUNT, Kind.USD, Kind.AMOUNT, Kind.SHARE, Kind.RATE, Kind.FACTOR, Kind.MS)
+"""Written below each other, by their last digit."""
+_DIGITS = 6
+"""Significant digits of what is no exact amount."""
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A report in words: only the columns that hold something, every cell as text."""
+    """A report in words: only the columns that hold something, every cell as text that is safe to look at."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -29,38 +30,21 @@ class Written(msgspec.Struct, frozen=True):
 def written(report: Report) -> Written:
     """All amounts of a column have as many decimals as the longest needs: exact, and the points below each other."""
     lines = [*report.rows, *([report.totals] if report.totals else [])]
-    shown = [
+    filled = [
         (column, [line[place] for line in lines])
         for place, column in enumerate(report.columns)
         if not column.rare or any(line[place] for line in lines)
     ]
-    cells = [_cells(column.kind, values) for column, values in shown]
+    cells = [_cells(column.kind, values) for column, values in filled]
     rows = list(zip(*cells, strict=True))
     totals = rows.pop() if report.totals else ()
-    return Written(tuple(column for column, _ in shown), tuple(rows), totals)
-
-
-def table(report: Report) -> RenderableType:
-    """For the terminal."""
-    text = written(report)
-    drawn = Table(title=_heading(report), title_justify="left", show_footer=bool(text.totals))
-    for number, column in enumerate(text.columns):
-        numeric = column.kind in _NUMBERS
-        drawn.add_column(
-            Text(words(column)),
-            Text(text.totals[number]) if text.totals else "",
-            justify="right" if numeric else "left",
-            no_wrap=numeric,
-            overflow="fold",
-        )
-    for row in text.rows:
-        drawn.add_row(*map(Text, row))
-    note = (Text(report.note, style="dim"),) if report.note else ()
-    return Group(drawn, *note, *map(table, report.below))
+    # A total is of all: a label that it lacks is not one that its rows lack.
+    totals = tuple("" if text == NO_LABEL else text for text in totals)
+    return Written(tuple(column for column, _ in filled), tuple(rows), totals)
 
 
 def as_json(report: Report) -> bytes:
-    """Amounts are JSON numbers, exact to the last digit; times are UTC."""
+    """Amounts are JSON numbers, exact to the last digit; times are UTC; names are as they are."""
     return msgspec.json.encode(_document(report))
 
 
@@ -91,36 +75,59 @@ def words(column: Column) -> str:
     return name.replace("_", " ") + (" $" if usd else "")
 
 
-def _heading(report: Report) -> str:
+def heading(report: Report) -> str:
+    """What it is about, and of when."""
     since = f" since {iso(report.since_ms)}" if report.since_ms is not None else ""
     until = f" until {iso(report.until_ms)}" if report.until_ms is not None else ""
-    return report.title + since + until
+    return shown(report.title) + since + until
+
+
+def plain(amount: Decimal) -> str:
+    """All digits and no more, without an exponent."""
+    text = f"{amount:f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) if amount else "0"
+
+
+def rounded(value: float) -> float:
+    """Counts as they are."""
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
 def _json(kind: Kind, value: Value) -> object:
     if isinstance(value, Decimal):
-        return msgspec.Raw(f"{value.normalize():f}".encode())
+        return msgspec.Raw(plain(value).encode())
+    if isinstance(value, float):
+        return rounded(value)
     return iso(value) if kind is Kind.TIME and isinstance(value, int) else value
 
 
 def _cells(kind: Kind, values: Sequence[Value]) -> list[str]:
-    if kind is Kind.USD:
-        places = max([_LEAST_PLACES, *(_places(value) for value in values if isinstance(value, Decimal))])
-        return [UNKNOWN if value is None else f"{value:,.{places}f}" for value in values]
-    if kind is Kind.AMOUNT:
-        money = iter(_cells(Kind.USD, [value for value in values if isinstance(value, Decimal)]))
-        return [next(money) if isinstance(value, Decimal) else _cell(kind, value) for value in values]
-    return [_cell(kind, value) for value in values]
+    """Amounts with as many decimals as the longest of them needs."""
+    money = [value for value in values if isinstance(value, Decimal)]
+    places = max([_LEAST_PLACES, *map(_places, money)])
+    return [f"{value:,.{places}f}" if isinstance(value, Decimal) else _cell(kind, value) for value in values]
 
 
-def _cell(kind: Kind, value: Value) -> str:
+def _cell(kind: Kind, value: str | int | float | None) -> str:
     if value is None or value == "":
         return NO_LABEL if kind is Kind.LABEL else UNKNOWN
-    if kind is Kind.TIME and isinstance(value, int):
-        return iso(value)
-    return f"{value:,}" if kind in _NUMBERS else str(value)
+    if isinstance(value, str):
+        return shown(value)
+    if kind is Kind.TIME:
+        return iso(round(value))
+    return _number(kind, value)
+
+
+def _number(kind: Kind, value: float) -> str:
+    if kind is Kind.SHARE:
+        return f"{100 * value:,.1f} %"
+    if kind is Kind.FACTOR:
+        return f"{value:,.2f} ×"
+    if kind is Kind.RATE:
+        return f"{value:.3f}"
+    return f"{rounded(value):,}" if kind in NUMBERS else str(value)
 
 
 def _places(amount: Decimal) -> int:
-    exponent = amount.normalize().as_tuple().exponent
-    return -exponent if isinstance(exponent, int) else 0
+    _, _, decimals = plain(amount).partition(".")
+    return len(decimals)

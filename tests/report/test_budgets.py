@@ -13,8 +13,8 @@ from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS
 from router.report.budgets import budgets
-from router.report.render import table
 from router.report.report import Report
+from router.report.table import table
 from router.types.account import Amount, Ask, Child, Refused, Unit
 from tests.report.filled import DAY_MS, MONDAY_MS
 

@@ -7,8 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from router.report.render import as_json, table, written
+from router.report.render import as_json, written
 from router.report.report import Column, Kind, Report
+from router.report.table import table
 
 SMALLEST, LARGEST = Decimal("0.000000001"), Decimal("9223372036.854775807")
 REPORT = Report(
