@@ -77,6 +77,7 @@ DIMENSIONS: Mapping[str, str] = {
     "endpoint": "r.endpoint",
     "stream": "r.stream",
     "route": "r.route",
+    "judging": "CASE WHEN r.route = 'judge' THEN 1 ELSE 0 END",
     "state": "r.state",
     "status": "r.status",
     "error": "r.error",
@@ -103,7 +104,8 @@ DIMENSIONS: Mapping[str, str] = {
     "first_ms": _known("a.first_ms", _bucket("a.first_ms", EDGES_MS)),
     "overhead_us": _known("r.overhead_us", _bucket("r.overhead_us", EDGES_US)),
 }
-"""An empty text and NULL are the same label. Times are the lower edges of their buckets."""
+"""An empty text and NULL are the same label. Times are the lower edges of their buckets. `judging`: 1 where a judge was
+asked about another's answer (`router.pipeline.JUDGED`), so that nobody's question was answered."""
 
 
 def _when(condition: str, value: str = "1") -> str:
@@ -169,7 +171,7 @@ GROUPINGS: tuple[tuple[str, ...], ...] = (
     ("route", "role", "state", "status", "error", "lowered"),
     ("target", "model", "provider", "policy", "route", "outcome", "cost_source"),
     ("class", "classes", "sent_classes", "target", "region", "region_source", "redacted", "policy", "outcome", "error"),
-    ("target", "model", "task", "difficulty"),
+    ("target", "model", "task", "difficulty", "judging"),
     ("target", "model", "task", "effort", "finish", "role"),
     ("target", "stream", "outcome", "total_ms"),
     ("target", "stream", "first_ms"),
