@@ -13,6 +13,7 @@ from router.errors import Problem
 from router.export.focus import Directory
 from router.ledger.ledger import Ledger
 from router.report.recompute import Recomputed, recompute
+from router.types.price import Price
 
 _NOWHERE = "http://127.0.0.1:9/v1"
 """Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
@@ -33,9 +34,14 @@ def compare_prices(days: int) -> Comparison:
     return compare(datetime.now(UTC).date(), days)
 
 
+def known_prices() -> Mapping[str, Mapping[str, Price]]:
+    """Every table that each model of the catalog has had, by its version."""
+    return catalog.read().prices
+
+
 def recompute_ledger(ledger: Ledger) -> Recomputed:
     """Every attempt of a ledger at the price that it was charged at."""
-    return recompute(ledger, catalog.read().prices)
+    return recompute(ledger, known_prices())
 
 
 def directory(path: Path) -> Directory:

@@ -1,1 +1,165 @@
-"""`lowpass ledger`: verify, pack, back up and restore."""
+"""`lowpass ledger`: is it sound, how large is it, bring it to a version, copy it and take a copy back."""
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from router.cli.app import JsonOption, ledger
+from router.terminal import echo_json, fail, ledger_of, settings_of
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from router.ledger.ledger import Ledger
+    from router.ledger.verify import Verified
+    from router.settings import Settings
+
+
+@ledger.command()
+def verify(as_json: JsonOption = False) -> None:
+    """Look at every row again: sums, holds, prices, references, packed rows. Fails where anything is wrong."""
+    from router.ledger.ledger import SqliteLedger
+
+    settings = settings_of(None)
+    with ledger_of(settings) as found:
+        _exists(found)
+        looked_at = [(found, _verified(found, settings))]
+        local = SqliteLedger(settings.sqlite)
+        if settings.database_url is not None and settings.redis_url is None and local.exists():
+            looked_at.append((local, _budgets_verified(local)))
+    if as_json:
+        echo_json([{"ledger": one.name, "sound": known.sound, **_fields(known)} for one, known in looked_at])
+    else:
+        for one, known in looked_at:
+            _tell(one, known)
+    raise typer.Exit(not all(known.sound for _, known in looked_at))
+
+
+@ledger.command()
+def info(as_json: JsonOption = False) -> None:
+    """Version, rows, size, and from when on it has them."""
+    from router.ledger.info import info as read
+
+    with ledger_of(settings_of(None)) as found:
+        _exists(found)
+        known = read(found)
+    fields = {**_fields(known), "bytes_per_request": known.bytes_per_request}
+    if as_json:
+        echo_json(fields)
+    else:
+        _list(fields)
+
+
+@ledger.command()
+def migrate(
+    to: Annotated[int | None, typer.Option(metavar="N", help="Else the newest version.", min=1)] = None,
+    lose_data: Annotated[bool, typer.Option("--lose-data", help="Give up what an older version can't hold.")] = False,
+) -> None:
+    """Bring the ledger to a version: up, as `lowpass serve` does, or down, for an older lowpass."""
+    from router.ledger.migrate import WouldLose
+
+    with ledger_of(settings_of(None)) as found:
+        before = found.version()
+        try:
+            version = found.migrate(to, lose_data=lose_data)
+        except (ValueError, WouldLose) as error:
+            fail(str(error))
+    typer.echo(f"{found.name}: version {version}, {'as before' if version == before else f'was {before}'}")
+
+
+@ledger.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="A new file; only its owner may read it.")], as_json: JsonOption = False
+) -> None:
+    """Copy the whole ledger into one file, as of one moment, while gateways go on."""
+    from router.ledger.backup import backup as copy
+
+    with ledger_of(settings_of(None)) as found:
+        _exists(found)
+        try:
+            copied = copy(found, file, _progress("rows copied"))
+        except FileExistsError:
+            fail(f"{file} is there already, and is not written over: name another file")
+        except OSError as error:
+            fail(f"{file} can't be written: {error.strerror}")
+    rows = f"{sum(copied.rows.values()):,} rows, {copied.size:,} bytes"
+    echo_json(copied) if as_json else typer.echo(f"{file}: {rows}, version {copied.version}")
+
+
+@ledger.command()
+def restore(file: Annotated[Path, typer.Argument(help="What `lowpass ledger backup` wrote.")]) -> None:
+    """Fill an empty ledger, in a file or in PostgreSQL, with what a backup holds."""
+    from router.ledger.backup import BackupBroken, NotEmpty
+    from router.ledger.backup import restore as take
+
+    with ledger_of(settings_of(None)) as found:
+        try:
+            copied = take(found, file, _progress("rows restored"))
+        except (BackupBroken, NotEmpty) as error:
+            fail(str(error))
+        except OSError as error:
+            fail(f"{file} can't be read: {error.strerror}")
+    typer.echo(f"{found.name}: {sum(copied.rows.values()):,} rows of {file}")
+
+
+def _verified(found: "Ledger", settings: "Settings") -> "Verified":
+    from router.ledger.verify import verify as look
+    from router.policies import known_prices
+    from router.report.recompute import repriced
+
+    own = settings.database_url is None and settings.redis_url is None
+    return look(found, also=repriced(known_prices()), own_budgets=own, told=_progress("requests looked at"))
+
+
+def _budgets_verified(found: "Ledger") -> "Verified":
+    from router.ledger.verify import verify_budgets
+
+    return verify_budgets(found)
+
+
+def _fields(known: "Struct") -> dict[str, object]:
+    from msgspec import structs
+
+    return structs.asdict(known)
+
+
+def _list(fields: dict[str, object]) -> None:
+    """One line each; times as dates, numbers with commas."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            _list({f"{name} of {table}": count for table, count in value.items() if count})
+        else:
+            typer.echo(f"{name.removesuffix('_ms').replace('_', ' '):<28}{_written(name, value)}")
+
+
+def _written(name: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if name.endswith("_ms") and isinstance(value, int):
+        return f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+
+
+def _tell(found: "Ledger", known: "Verified") -> None:
+    for finding in known.findings:
+        typer.echo(str(finding))
+    if len(known.findings) < known.found:
+        typer.echo(f"… and {known.found - len(known.findings):,} more")
+    looked_at = f"{known.requests:,} requests, {known.attempts:,} attempts, {known.segments:,} segments"
+    typer.echo(f"{found.name}: {looked_at}: {f'{known.found:,} wrong' if known.found else 'sound'}")
+
+
+def _exists(found: "Ledger") -> None:
+    if not found.exists():
+        fail(f"there is no ledger at {found.name} yet: `lowpass serve` makes it")
+
+
+def _progress(what: str) -> Callable[[int], object]:
+    """For those who wait at a terminal."""
+    if not sys.stderr.isatty():
+        return lambda _: None
+    return lambda count: typer.echo(f"\r{count:,} {what} ", nl=False, err=True)

@@ -32,6 +32,14 @@ class Ledger(Protocol):
         """0: there is none yet. Raises `LedgerTooNew`."""
         ...
 
+    def size(self, connection: Connection) -> int:
+        """Bytes of its tables and indexes; `connection` is one of its own."""
+        ...
+
+    def damage(self) -> list[str]:
+        """What the database itself finds wrong with its file; a server looks after its own."""
+        ...
+
     def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
         """Makes it, or brings it to a version, the newest one if none is named; see `router.ledger.migrate.migrate`."""
         ...
@@ -76,6 +84,8 @@ _REMEDIES = {
     sqlite3.SQLITE_NOTADB: "it is no ledger, or its beginning is lost: name another LOWPASS_HOME, or restore a backup",
 }
 """Kinds of errors that blame the file, or who else uses it, and no statement; and what to do about them."""
+_SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+_CHECK = "PRAGMA integrity_check(20)"
 
 
 class SqliteLedger:
@@ -100,6 +110,14 @@ class SqliteLedger:
             return 0
         with self.reading(any_version=True) as connection:
             return current(connection, SQLITE)
+
+    def size(self, connection: Connection) -> int:
+        return int(connection.execute(_SIZE).fetchone()[0])
+
+    def damage(self) -> list[str]:
+        with self.reading(any_version=True) as connection:
+            found = [" ".join(line.split()) for (line,) in connection.execute(_CHECK) if line != "ok"]
+        return [*found, _DAMAGED] if found else []
 
     def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
         with self.writing() as connection:

@@ -44,6 +44,10 @@ class Dialect(Struct, frozen=True):
     begin: tuple[str, ...]
     read: str
     write: str
+    given: str = ""
+    """Lets an INSERT state what the database would count by itself."""
+    recount: str = ""
+    """Goes on counting outcomes after the last one."""
 
 
 SQLITE = Dialect("sqlite", ("BEGIN IMMEDIATE",), "PRAGMA user_version", "PRAGMA user_version = {}")
@@ -57,6 +61,9 @@ POSTGRES = Dialect(
     ),
     "SELECT version FROM schema_version",
     "UPDATE schema_version SET version = {}",
+    " OVERRIDING SYSTEM VALUE",
+    "SELECT setval(pg_get_serial_sequence('outcomes', 'position'), coalesce(max(position), 0) + 1, false)"
+    " FROM outcomes",
 )
 """The lock's number is of no meaning, but always the same."""
 

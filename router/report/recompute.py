@@ -6,17 +6,17 @@ from typing import Any
 from msgspec import Struct
 
 from router.estimate.price import charge
-from router.ledger.attempt_row import BUCKETS, usage_of
+from router.ledger import rows
+from router.ledger.attempt_row import usage_of
 from router.ledger.ledger import Ledger
+from router.ledger.rows import Kept, Line
+from router.ledger.verify import Check, Finding
 from router.types.price import Price
 
-_COLUMNS = ("request_id", "number", "model", "price_version", "started_ms", "total_ms", "own")
-_ATTEMPTS = f"""
-    SELECT request_id, number, model, price_version, started_ms, total_ms, COALESCE(own_cost, cost) AS own,
-        {", ".join(BUCKETS)}, units, usage_source, service_tier, region, violations
-    FROM attempts WHERE usage_source IS NOT NULL AND (own_cost IS NOT NULL OR cost_source IN ('priced', 'estimated'))
-"""  # noqa: S608 - names of columns
-_USAGE = (*BUCKETS, "units", "usage_source", "service_tier", "region", "violations")
+_OURS = ("priced", "estimated")
+"""Sources of a cost that our own price made, from before rows said what it made of the usage."""
+Prices = Mapping[str, Mapping[str, Price]]
+"""Every table that each model has had, by its version."""
 
 
 class Changed(Struct, frozen=True):
@@ -44,22 +44,52 @@ class Recomputed(Struct, frozen=True):
         )
 
 
-def recompute(ledger: Ledger, prices: Mapping[str, Mapping[str, Price]]) -> Recomputed:
-    """`prices`: every table that each model has had, by its version."""
-    attempts = elsewhere = 0
-    changed = []
+class Repricing:
+    """Counts what it looks at."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self.attempts = self.elsewhere = 0
+
+    def changed(self, kept: Kept) -> Iterator[Changed]:
+        for attempt in kept.attempts:
+            recorded = _recorded(attempt)
+            if recorded is None:
+                continue
+            price = self._prices.get(str(attempt["model"]), {}).get(str(attempt["price_version"]))
+            self.attempts, self.elsewhere = self.attempts + 1, self.elsewhere + (price is None)
+            if price is not None and (computed := _cost(price, attempt)) != recorded:
+                yield Changed(kept.id, int(str(attempt["number"])), recorded, computed)
+
+
+def repriced(prices: Prices) -> Check:
+    """For `router.ledger.verify`."""
+    again = Repricing(prices)
+
+    def look(kept: Kept) -> Iterator[Finding]:
+        for one in again.changed(kept):
+            says = f"it cost {one.recorded} nano-USD at its price, which makes {one.computed} of its usage now"
+            yield Finding("attempts", f"{one.request_id} attempt {one.number}", says)
+
+    return look
+
+
+def recompute(ledger: Ledger, prices: Prices) -> Recomputed:
+    """Of every request whose rows are there, packed or not."""
+    again = Repricing(prices)
     with ledger.reading() as connection:
-        for row in _rows(connection.execute(_ATTEMPTS)):
-            price = prices.get(str(row["model"]), {}).get(str(row["price_version"]))
-            attempts, elsewhere = attempts + 1, elsewhere + (price is None)
-            if price is not None and (computed := _cost(price, row)) != row["own"]:
-                changed.append(Changed(str(row["request_id"]), int(row["number"]), int(row["own"]), computed))
-    return Recomputed(attempts, elsewhere, tuple(changed))
+        connection.execute("BEGIN")
+        changed = tuple(one for kept in rows.every(connection) for one in again.changed(kept))
+    return Recomputed(again.attempts, again.elsewhere, changed)
 
 
-def _rows(found: Any) -> Iterator[dict[str, Any]]:
-    for values in found:
-        yield dict(zip((*_COLUMNS, *_USAGE), values, strict=True))
+def _recorded(attempt: Line) -> int | None:
+    """What our price made of its usage then; None: nothing."""
+    if attempt["usage_source"] is None:
+        return None
+    own = attempt["own_cost"]
+    recorded = attempt["cost"] if own is None and attempt["cost_source"] in _OURS else own
+    return None if recorded is None else int(recorded)
 
 
 def _cost(price: Price, row: Mapping[str, Any]) -> int:

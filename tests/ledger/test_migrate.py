@@ -95,7 +95,8 @@ def test_all_the_way_at_once(filled: Ledger) -> None:
 
 
 def test_feedback_goes_down_and_comes_back(filled: Ledger) -> None:
-    outcome = {"request_id": "r1", "attempt": 1, "target": "", "source": "client", "weight": 1, "was_weight": 0}
+    outcome: dict[str, str | int | float | None] = {"request_id": "r1", "attempt": 1, "target": "", "source": "client"}
+    outcome |= {"weight": 1, "was_weight": 0}
     outcome |= {"decides": 1, "task": "chat", "difficulty": 0.25, "traits": "", "given_ms": 5, "told_key": ""}
     put(filled, "outcomes", **outcome, revision=0, score=0.5)
     put(filled, "outcomes", **outcome | {"was_weight": 1, "given_ms": 6}, revision=1, score=1, was_score=0.5, was_ms=5)

@@ -12,6 +12,11 @@ from router.types.secret import Secret
 
 _MADE = "SELECT to_regclass('schema_version') IS NOT NULL"
 
+_SIZE = """
+    SELECT CAST(COALESCE(SUM(pg_total_relation_size(c.oid)), 0) AS BIGINT) FROM pg_class AS c
+    WHERE c.relkind = 'r' AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('requests'))
+"""
+
 
 class PostgresLedger:
     """The `Ledger` port over the database of a URL. Raises `SettingError` for a URL that is none."""
@@ -35,6 +40,12 @@ class PostgresLedger:
     def version(self) -> int:
         with self.reading(any_version=True) as connection:
             return _version(connection)
+
+    def size(self, connection: Connection) -> int:
+        return int(connection.execute(_SIZE).fetchone()[0])
+
+    def damage(self) -> list[str]:
+        return []
 
     def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
         goal, self._readable = newest(POSTGRES) if to is None else to, False

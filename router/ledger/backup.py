@@ -1,0 +1,253 @@
+"""A copy of a ledger in one file, as of one moment, which either database takes: so it also moves one to the other.
+
+The file is gzip over frames: four bytes of length, then MessagePack. The first frame is a `Head`, the last a `Tail`,
+and each of the others a table's name and some of its rows.
+"""
+
+import gzip
+import os
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from router.ledger.connection import Connection
+from router.ledger.ledger import Ledger
+from router.ledger.migrate import LedgerTooNew, current, newest
+from router.ledger.tables import Table, tables
+from router.types.clock import now_ms
+from router.types.journal import LedgerUnavailable
+
+FORMAT = "lowpass ledger 1"
+MADE_BY_A_START = frozenset({"instance", "policies", "posteriors"})
+"""Tables that have rows before the first request."""
+LARGEST_FRAME = 1 << 30
+"""Bytes; what is longer was not written by us."""
+PARAMETERS = 900
+"""Of one INSERT; SQLite's own limit was 999 once."""
+_LEVEL = 1
+"""Of gzip: most of a large ledger is packed already."""
+Told = Callable[[int], object]
+"""Hears how many rows there were so far."""
+
+
+class Head(Struct, frozen=True):
+    format: str
+    version: int
+    """Of the ledger."""
+    made_ms: int
+
+
+class Tail(Struct, frozen=True):
+    rows: dict[str, int]
+    """By table."""
+
+
+class Copied(Struct, frozen=True):
+    """What a backup holds; `size` in bytes."""
+
+    file: str
+    version: int
+    made_ms: int
+    rows: dict[str, int]
+    size: int
+
+
+class BackupBroken(Exception):
+    """The file is no backup, or not all of one."""
+
+
+class NotEmpty(Exception):
+    """A ledger is there already, and nothing is written over it."""
+
+
+_Frame = tuple[str, list[list[Any]]]
+
+
+def backup(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
+    """Written beside a gateway that goes on writing, and read again before it counts. It holds the hashes of keys, so
+    only its owner may read it. Raises `FileExistsError`, `OSError`, `LedgerUnavailable`: then there is no file."""
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(handle, "wb") as raw:
+            _write(ledger, raw, told)
+            raw.flush()
+            os.fsync(raw.fileno())
+        _keep_name(file.parent)
+        return check(file)
+    except BaseException:
+        file.unlink()
+        raise
+
+
+def check(file: Path) -> Copied:
+    """Reads all of it. Raises `BackupBroken` and `OSError`."""
+    frames = _read(file)
+    head = next(frames)
+    assert isinstance(head, Head)  # noqa: S101 - the first is
+    counted: Counter[str] = Counter()
+    for frame in frames:
+        if not isinstance(frame, Head | Tail):
+            counted[frame[0]] += len(frame[1])
+    return Copied(str(file), head.version, head.made_ms, dict(counted), file.stat().st_size)
+
+
+def restore(ledger: Ledger, file: Path, told: Told = lambda _: None) -> Copied:
+    """Into a ledger that is not there, or empty; all of it or nothing. One of an older version is brought up.
+
+    Raises `NotEmpty`, `BackupBroken`, `LedgerTooNew`, `OSError` and `LedgerUnavailable`.
+    """
+    copied = check(file)
+    if copied.version > newest(ledger.dialect):
+        raise LedgerTooNew(f"{file} is of version {copied.version} of the ledger: install a newer lowpass")
+    _refuse_to_overwrite(ledger)
+    ledger.migrate(copied.version, lose_data=True)
+    try:
+        with ledger.writing() as connection:
+            _transact(ledger, connection, file, told)
+    finally:
+        ledger.migrate()
+    return copied
+
+
+def _write(ledger: Ledger, raw: BinaryIO, told: Told) -> None:
+    if ledger.version() == 0:
+        raise LedgerUnavailable(f"there is no ledger in {ledger.name} yet: `lowpass serve` makes it")
+    counted: Counter[str] = Counter()
+    with (
+        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=_LEVEL, filename="", mtime=0) as packed,
+        ledger.reading(any_version=True) as connection,
+    ):
+        connection.execute("BEGIN")
+        version = current(connection, ledger.dialect)
+        _frame(packed, Head(FORMAT, version, now_ms()))
+        for table in tables(version):
+            for rows in table.pages(connection):
+                _frame(packed, (table.name, [list(row) for row in rows]))
+                counted[table.name] += len(rows)
+                told(counted.total())
+        _frame(packed, Tail(dict(counted)))
+
+
+def _frame(packed: gzip.GzipFile, content: Head | Tail | _Frame) -> None:
+    data = msgspec.msgpack.encode(content)
+    packed.write(len(data).to_bytes(4, "big") + data)
+
+
+def _read(file: Path) -> Iterator[Head | _Frame | Tail]:
+    """Raises `BackupBroken` where a table has not as many rows as were written."""
+    counted: Counter[str] = Counter()
+    try:
+        with gzip.open(file, "rb") as packed:
+            head = msgspec.msgpack.decode(_next(packed), type=Head)
+            if head.format != FORMAT:
+                raise BackupBroken(f"{file} is no backup that this lowpass can read")
+            yield head
+            while isinstance(frame := msgspec.msgpack.decode(_next(packed), type=_Frame | Tail), tuple):
+                counted[frame[0]] += len(frame[1])
+                yield frame
+            if frame.rows != counted or packed.read(1):
+                raise BackupBroken(f"{file} has not the rows that it says it has")
+            yield frame
+    except (EOFError, gzip.BadGzipFile, zlib.error, msgspec.DecodeError) as error:
+        raise BackupBroken(f"{file} is no backup of a ledger, or not all of one ({type(error).__name__})") from None
+
+
+def _next(packed: gzip.GzipFile) -> bytes:
+    length = int.from_bytes(_exactly(packed, 4), "big")
+    if length > LARGEST_FRAME:
+        raise EOFError
+    return _exactly(packed, length)
+
+
+def _exactly(packed: gzip.GzipFile, length: int) -> bytes:
+    data = packed.read(length)
+    if len(data) < length:
+        raise EOFError
+    return data
+
+
+def _refuse_to_overwrite(ledger: Ledger) -> None:
+    version = ledger.version()
+    if version:
+        with ledger.reading(any_version=True) as connection:
+            _check_empty(ledger.name, connection, tables(version))
+
+
+def _check_empty(name: str, connection: Connection, known: Sequence[Table]) -> None:
+    for table in known:
+        if table.name not in MADE_BY_A_START and (count := table.count(connection)):
+            raise NotEmpty(
+                f"{name} is not empty ({table.name}: {count:,}), and nothing is written over it: move it aside,"
+                " or name another LOWPASS_HOME or LOWPASS_DATABASE_URL"
+            )
+
+
+def _transact(ledger: Ledger, connection: Connection, file: Path, told: Told) -> None:
+    for statement in ledger.dialect.begin:
+        connection.execute(statement)
+    try:
+        _load(ledger, connection, file, told)
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(Exception):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _load(ledger: Ledger, connection: Connection, file: Path, told: Told) -> None:
+    frames = _read(file)
+    head = next(frames)
+    assert isinstance(head, Head)  # noqa: S101 - the first is
+    known = {table.name: table for table in tables(head.version)}
+    _check_empty(ledger.name, connection, tuple(known.values()))
+    for name in MADE_BY_A_START & known.keys():
+        connection.execute(f"DELETE FROM {name}")  # noqa: S608 - a name of ours
+    count, late = 0, []
+    for frame in frames:
+        if isinstance(frame, Head | Tail):
+            continue
+        if frame[0] not in known:
+            raise BackupBroken(f"{file} has a table that version {head.version} of the ledger has not")
+        if frame[0] in _LAST:
+            late.append(frame)
+        else:
+            _insert(ledger, connection, known[frame[0]], frame[1])
+        count += len(frame[1])
+        told(count)
+    for name, rows in sorted(late, key=lambda frame: _LAST.index(frame[0])):
+        _insert(ledger, connection, known[name], rows)
+    if "outcomes" in known and ledger.dialect.recount:
+        connection.execute(ledger.dialect.recount)
+
+
+_LAST = ("children", "budget_windows")
+"""Where triggers sum bookings they have done so by then, and have left children alone, which were not there yet."""
+
+
+def _insert(ledger: Ledger, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+    """What is there already was made by a trigger."""
+    step = max(1, PARAMETERS // len(table.columns))
+    line = f"({', '.join('?' * len(table.columns))})"
+    for at in range(0, len(rows), step):
+        some = rows[at : at + step]
+        statement = (
+            f"INSERT INTO {table.name} ({', '.join(table.columns)}){ledger.dialect.given}"  # noqa: S608 - names of ours
+            f" VALUES {', '.join([line] * len(some))}"
+        )
+        if table.name == "budget_windows":
+            statement += " ON CONFLICT DO NOTHING"
+        connection.execute(statement, tuple(value for row in some for value in row))
+
+
+def _keep_name(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
