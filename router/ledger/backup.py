@@ -19,7 +19,7 @@ from msgspec import Struct
 from router.ledger.connection import Connection
 from router.ledger.ledger import Ledger
 from router.ledger.migrate import LedgerTooNew, current, newest
-from router.ledger.tables import Table, tables
+from router.ledger.schema import Table, tables
 from router.types.clock import now_ms
 from router.types.journal import LedgerUnavailable
 

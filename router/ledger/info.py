@@ -5,7 +5,7 @@ from msgspec import Struct
 from router.ledger.connection import Connection
 from router.ledger.ledger import Ledger
 from router.ledger.migrate import current
-from router.ledger.tables import tables
+from router.ledger.schema import tables
 
 _SEGMENTS = "SELECT COUNT(*), COALESCE(SUM(requests), 0) FROM segments WHERE expired_ms IS NULL"
 _PACKED = "SELECT COUNT(*), COALESCE(SUM(requests), 0) FROM segments"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from router.ledger import rows
 from router.ledger.connection import Connection
 from router.ledger.ledger import Ledger
 from router.types.journal import Journal
@@ -35,12 +36,7 @@ _SINCE = (
     " traits, expected, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
 )
 _NEWEST = "SELECT coalesce(max(position), 0) FROM outcomes"
-_ANSWERED = (
-    "SELECT r.key_id, coalesce(k.organisation, ''), a.number, a.target, coalesce(d.document, '')"
-    " FROM requests AS r JOIN attempts AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"
-    " LEFT JOIN decisions AS d ON d.id = r.id"
-    " WHERE r.id = ? AND a.outcome = 'ok' AND a.passed_over = 0 ORDER BY a.number DESC LIMIT 1"
-)
+_ORGANISATION = "SELECT organisation FROM keys WHERE id = ?"
 _TOLD = "SELECT source, score, weight, decides, told_key FROM outcomes WHERE request_id = ? ORDER BY revision"
 _LOAD = "SELECT position, state FROM posteriors WHERE name = ?"
 _SAVE = (
@@ -120,8 +116,8 @@ def say(journal: Journal, said: Said, about: About, now_ms: int) -> None:
 def since(ledger: Ledger, position: int, limit: int) -> list[Logged]:
     """The rows after `position`. A row that appears late may have a smaller one than others that were there before."""
     with ledger.reading() as connection:
-        rows = connection.execute(_SINCE, (position, limit)).fetchall()
-    return [msgspec.convert(_logged(row), Logged) for row in rows]
+        found = connection.execute(_SINCE, (position, limit)).fetchall()
+    return [msgspec.convert(_logged(row), Logged) for row in found]
 
 
 def newest(ledger: Ledger) -> int:
@@ -131,10 +127,11 @@ def newest(ledger: Ledger) -> int:
 
 
 def answered(ledger: Ledger, identifiers: Sequence[str]) -> dict[str, Answered]:
-    """By request id; those without an answer are not there."""
+    """By request id; those without an answer are not there, and none whose rows expired."""
     with ledger.reading() as connection:
-        found = ((identifier, _answered(connection, identifier)) for identifier in identifiers)
-        return {identifier: one for identifier, one in found if one is not None}
+        # Neighbours in time are neighbours among packed rows.
+        found = {identifier: _answered(connection, identifier) for identifier in sorted(identifiers)}
+    return {identifier: one for identifier in identifiers if (one := found[identifier]) is not None}
 
 
 def about(document: bytes) -> About:
@@ -165,12 +162,31 @@ def _logged(row: Sequence[object]) -> dict[str, object]:
 
 
 def _answered(connection: Connection, identifier: str) -> Answered | None:
-    row = connection.execute(_ANSWERED, (identifier,)).fetchone()
-    if row is None:
+    kept = rows.one(connection, identifier)
+    given = [one for one in kept.attempts if one["outcome"] == "ok" and not one["passed_over"]] if kept else []
+    if kept is None or not given:
         return None
+    key, last = str(kept.request["key_id"]), given[-1]
+    document = "" if kept.decision is None else str(kept.decision["document"])
+    return Answered(
+        identifier,
+        key,
+        _organisation(connection, key),
+        int(str(last["number"])),
+        str(last["target"]),
+        about(document.encode()),
+        _told(connection, identifier),
+    )
+
+
+def _organisation(connection: Connection, key: str) -> str:
+    row = connection.execute(_ORGANISATION, (key,)).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def _told(connection: Connection, identifier: str) -> dict[str, Told]:
     told: dict[str, Told] = {}
     for source, score, weight, decides, key in connection.execute(_TOLD, (identifier,)).fetchall():
         before = told[source].keys if source in told else {}
         told[source] = Told(score, weight, bool(decides), {**before, **({key: score} if key else {})})
-    key_id, organisation, attempt, target, document = row
-    return Answered(identifier, key_id, organisation, attempt, target, about(document.encode()), told)
+    return told

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from router.ledger import rows
 from router.ledger.ledger import Ledger
 from router.types.clock import now_ms
 
@@ -62,12 +63,16 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 def finished(ledger: Ledger, most: int) -> list[Finished]:
     """The latest attempts, the oldest of them first."""
     with ledger.reading() as connection:
-        rows = connection.execute(_LATEST, (most,)).fetchall()
-    return [Finished(*row) for row in reversed(rows)]
+        found = connection.execute(_LATEST, (most,)).fetchall()
+    return [Finished(*row) for row in reversed(found)]
 
 
 def decision(ledger: Ledger, identifier: str) -> bytes | None:
-    """The JSON document of one decision."""
+    """The JSON document of one decision; None where there is none, or its rows expired."""
     with ledger.reading() as connection:
+        # One that nobody was asked for belongs to no request, and stays where it is.
         row = connection.execute("SELECT document FROM decisions WHERE id = ?", (identifier,)).fetchone()
-    return row[0].encode() if row else None
+        if row is not None:
+            return str(row[0]).encode()
+        kept = rows.one(connection, identifier)
+    return None if kept is None or kept.decision is None else str(kept.decision["document"]).encode()

@@ -1,7 +1,6 @@
 """Versions of the ledger, up and down: the same tables and the same rows come back, and nothing is lost unasked."""
 
 import sqlite3
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from router.ledger.migrate import FIRST, SQLITE, LedgerTooOld, WouldLose, newest
 from router.types.journal import LedgerUnavailable
 from tests.gateway.running import Gateway
 from tests.ledger.books import found
+from tests.ledger.plain import Row, attempt, put, request
 
 NEWEST = newest(SQLITE)
 _SQLITE = """
@@ -26,7 +26,6 @@ _REST = {
     "postgres": "SELECT indexname AS name, indexdef AS sql FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1",
 }
 """Indexes and triggers."""
-Row = Mapping[str, str | int | float | None]
 
 
 def schema(ledger: Ledger) -> list[dict[str, Any]]:
@@ -38,26 +37,6 @@ def schema(ledger: Ledger) -> list[dict[str, Any]]:
             names = [name for name, *_ in cursor.description]
             lines += [dict(zip(names, row, strict=True)) for row in cursor]
     return lines
-
-
-def put(ledger: Ledger, table: str, **row: str | int | float | None) -> None:
-    with ledger.writing() as connection:
-        places = ", ".join("?" * len(row))
-        connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", tuple(row.values()))  # noqa: S608 - of this file
-
-
-def request(identifier: str = "r1", **more: str | int | float | None) -> dict[str, str | int | float | None]:
-    row: dict[str, str | int | float | None] = {"id": identifier, "started_ms": 1, "state": "settled", "held": 7}
-    row |= {"lease_until_ms": 1, "owner": "o", "endpoint": "chat", "requested": "auto", "route": "auto", "stream": 0}
-    row |= {"key_id": "", "session": "", "tags": "", "data_class": "public", "task": "chat", "difficulty": 0.25}
-    return row | {"cost": 5, "input_tokens": 3, "output_tokens": 1} | more
-
-
-def attempt(identifier: str = "r1", **more: str | int | float | None) -> dict[str, str | int | float | None]:
-    row: dict[str, str | int | float | None] = {"request_id": identifier, "number": 1, "target": "t", "model": "m"}
-    row |= {"provider": "p", "model_served": "m", "outcome": "ok", "finish_reason": "stop", "answered": 1}
-    row |= {"thinking": "", "started_ms": 1, "total_ms": 9, "input_uncached": 3, "output_visible": 1}
-    return row | {"violations": "", "cost": 5, "cost_source": "priced", "price_version": "v"} | more
 
 
 def rows(ledger: Ledger) -> dict[str, list[dict[str, Any]]]:
@@ -95,7 +74,7 @@ def test_all_the_way_at_once(filled: Ledger) -> None:
 
 
 def test_feedback_goes_down_and_comes_back(filled: Ledger) -> None:
-    outcome: dict[str, str | int | float | None] = {"request_id": "r1", "attempt": 1, "target": "", "source": "client"}
+    outcome: Row = {"request_id": "r1", "attempt": 1, "target": "", "source": "client"}
     outcome |= {"weight": 1, "was_weight": 0}
     outcome |= {"decides": 1, "task": "chat", "difficulty": 0.25, "traits": "", "given_ms": 5, "told_key": ""}
     put(filled, "outcomes", **outcome, revision=0, score=0.5)

@@ -10,7 +10,7 @@ import pytest
 
 from router.ledger import keys
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.migrate import SQLITE, migrate
+from router.ledger.migrate import migrate
 from router.ledger.outcomes import since
 from router.ledger.postgres.ledger import PostgresLedger
 from router.types.secret import Secret
@@ -214,10 +214,7 @@ def test_feedback_from_before_is_in_the_log(tmp_path: Path) -> None:
     """Of a ledger that an older lowpass has left."""
     path = tmp_path / "lowpass.db"
     connection = sqlite3.connect(path, isolation_level=None)
-    older = _until(SQLITE.folder, 8)
-    for statement in older:
-        connection.executescript(statement)
-    connection.execute("PRAGMA user_version = 8")
+    migrate(connection, to=8)
     row = {"id": "r", "started_ms": 1, "state": "settled", "held": 0, "lease_until_ms": 0, "owner": "o"}
     row |= {"endpoint": "chat", "requested": "auto", "route": "auto", "stream": 0, "key_id": "", "session": ""}
     row |= {"tags": "", "data_class": "internal", "task": "maths", "difficulty": 0.5, "target": "plain"}
@@ -234,8 +231,3 @@ def test_feedback_from_before_is_in_the_log(tmp_path: Path) -> None:
         ("r", 0, 1, 1),
     ]
     assert {(row.target, row.task, row.traits, row.expected) for row in rows} == {("plain", "maths", "", None)}
-
-
-def _until(folder: str, version: int) -> list[str]:
-    place = Path(__file__).parents[2] / "router" / "ledger" / "migrations" / folder
-    return [path.read_text() for path in sorted(place.glob("*.sql")) if int(path.name[:4]) <= version]

@@ -9,6 +9,7 @@ from router.ledger.ledger import Ledger, ledger_at
 from router.report.recompute import Changed, recompute
 from router.types.attempt import Attempt
 from router.types.target import Target
+from tests.ledger.plain import put, request
 from tests.prices.golden import CASES, CATALOG, LISTS, Case, price
 
 HISTORY = {**CATALOG.prices} | {f"golden/{name}": {found.version: found} for name, found in LISTS.items()}
@@ -36,6 +37,7 @@ def attempt(case: Case) -> Attempt:
 def filled(tmp_path: Path) -> Ledger:
     ledger = ledger_at(tmp_path / "lowpass.db", None)
     ledger.migrate()
+    put(ledger, "requests", **request("r"))
     with ledger.writing() as connection:
         for number, case in enumerate(CASES):
             connection.execute(INSERT, attempt_row("r", number, attempt(case)))
@@ -64,6 +66,7 @@ def test_a_row_of_the_ledger_s_first_form_is_priced_by_its_table(tmp_path: Path)
     """Before it had columns for all that a price may depend on."""
     ledger = ledger_at(tmp_path / "lowpass.db", None)
     ledger.migrate()
+    put(ledger, "requests", **request("r"))
     version = "litellm 1.109.1 and genai-prices 0.2.3 2026-11-21"
     with sqlite3.connect(tmp_path / "lowpass.db") as connection:
         connection.execute(
@@ -74,4 +77,5 @@ def test_a_row_of_the_ledger_s_first_form_is_priced_by_its_table(tmp_path: Path)
             " 300000, 0, 0, 0, 0, 10, 0, 'reported', 'unknown', '', ?, 'priced', ?)",
             (300_000 * 2_000 + 10 * 10_000, version),
         )
-    assert recompute(ledger, HISTORY).changed == ()
+    found = recompute(ledger, HISTORY)
+    assert (found.attempts, found.elsewhere, found.changed) == (1, 0, ())
