@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from fastapi import FastAPI
 
+from adapters import catalog
 from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
@@ -180,7 +181,7 @@ class Gateway:
         ledger = self._ledger
         return rest(
             self._ring,
-            public=[health.routes(self.state)],
+            public=[health.routes(self.state), dashboard.routes(self._site())],
             calls=[
                 models.routes(lambda: self._pipeline.rules, int(time.time())),
                 decisions.routes(self._pipeline, ledger),
@@ -190,8 +191,20 @@ class Gateway:
             reports=[
                 health.metrics(self._crew.values),
                 reports.routes(ledger, self._pots, lambda: self._config().targets),
-                dashboard.routes(ledger, self._config, self._health.snapshot, lambda: self._crew.engines, self._pots),
             ],
+        )
+
+    def _site(self) -> dashboard.Site:
+        return dashboard.Site(
+            ledger=self._ledger,
+            keyring=self._ring,
+            secret=instance_secret(self._ledger),
+            policy=self._config,
+            health=self._health.snapshot,
+            engines=lambda: self._crew.engines,
+            budgets=self._pots,
+            in_flight=lambda: len(self._visits),
+            catalog=catalog.read,
         )
 
     @property

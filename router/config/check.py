@@ -24,10 +24,15 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapp
     `engines` maps the name of each local engine to its base URL.
     """
     source = Source(str(path))
-    config = _examine(path, source, catalog, environ, engines)
-    if source.problems or config is None:
-        raise ConfigError(_in_order(source.problems))
-    return config
+    return _sound(_examine(read_bytes(path, source), source, catalog, environ, engines), source)
+
+
+def load_text(
+    name: str, data: bytes, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]
+) -> Config:
+    """`load` of what is no file: `name` stands for it where its mistakes are told."""
+    source = Source(name)
+    return _sound(_examine(data, source, catalog, environ, engines), source)
 
 
 def problems(
@@ -35,7 +40,7 @@ def problems(
 ) -> tuple[Problem, ...]:
     """All problems of a policy file in its order. Where `load` succeeds, only those that time has made."""
     source = Source(str(path))
-    _examine(path, source, catalog, environ, engines)
+    _examine(read_bytes(path, source), source, catalog, environ, engines)
     return _in_order([*source.problems, *source.passed])
 
 
@@ -50,14 +55,20 @@ def engines_needed(path: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in named if isinstance(name, str)))
 
 
+def _sound(config: Config | None, source: Source) -> Config:
+    if source.problems or config is None:
+        raise ConfigError(_in_order(source.problems))
+    return config
+
+
 def _in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
 
 
 def _examine(
-    path: Path, source: Source, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]
+    data: bytes, source: Source, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]
 ) -> Config | None:
-    data = read_bytes(path, source)
+    """None, and why, in `source`."""
     if not source.problems:
         parse(data, source)
     if source.root is None:
@@ -74,16 +85,16 @@ def _examine(
     check_asked(source, policy.sensitivity, targets)
     if len(targets) == len(names.targets) and not source.unset and not _damaged(source):
         check_served(source, policy.sensitivity, targets)
-    return _config(path, digest, policy, targets)
+    return _config(source.path, digest, policy, targets)
 
 
 def _damaged(source: Source) -> bool:
     return any(loc[0] == "targets" for loc in source.dropped)
 
 
-def _config(path: Path, digest: str, policy: Policy, targets: dict[str, Target]) -> Config:
+def _config(path: str, digest: str, policy: Policy, targets: dict[str, Target]) -> Config:
     return Config(
-        path=str(path),
+        path=path,
         hash=digest,
         targets=targets,
         routes={

@@ -1,150 +1,143 @@
-"""The few numbers that the first page shows, from the same reports that the command line prints."""
+"""The few numbers that the first page shows: one look at the ledger's sums by hour, and at the budgets."""
 
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from typing import TypeVar
 
 from msgspec import Struct
 
 from router.ledger.connection import Connection
-from router.report.chart import Chart, Point, brief, columns, lines
-from router.report.egress import egress
-from router.report.moment import iso
+from router.ledger.facts import attempts
+from router.ledger.facts.query import Label, Sums
+from router.report.charts.marks import OTHERS
+from router.report.charts.units import dollars
+from router.report.days import day
+from router.report.gauges import Gauge, gauges
+from router.report.incidents import incidents
 from router.report.render import NO_LABEL
-from router.report.report import Report, Value
+from router.report.report import Kind, Mark, Plot, Report, Shape
 from router.report.source import Asked, Source
-from router.report.spend import spend
-from router.types.money import nano_from_usd
+from router.types.target import Target
 
-DAYS = 7
-"""Days of the overview: today and the six before, in UTC."""
-CHART_DAYS = 14
+WEEK, MONTH = 7, 30
+"""Days, today included; they begin at midnight UTC."""
 MOST_TARGETS = 6
-"""Bars for targets; the table below has them all."""
-_EGRESS = ("class", "sent_as", "target", "jurisdiction", "region", "redacted", "attempts", "refused", "violations")
-_SPEND = (
-    *("requests", "attempts", "failed_attempts", "input_tokens", "output_tokens", "reasoning_tokens"),
-    *("reasoning_unknown", "unpriced", "cost_usd", "recovered_usd", "held_usd"),
+"""Bars for targets; the report of spend has them all."""
+_DAY_MS = 24 * attempts.HOUR_MS
+_MEASURES = (
+    *("requests", "errors", "cost", "recovered", "input_tokens", "output_tokens"),
+    *("output_reasoning", "split_output", "thinking_cost"),
 )
-_DAY_MS = 86_400_000
-_THINKING = """
-    SELECT SUM(output_reasoning), SUM(output_visible + output_reasoning + output_audio)
-    FROM attempts JOIN requests ON requests.id = request_id
-    WHERE output_reasoning IS NOT NULL AND requests.started_ms >= ?
-"""
+
+_Group = TypeVar("_Group")
 
 
-class Gauge(Struct, frozen=True):
-    """A budget at a glance; shares in percent of the limit, together at most 100."""
+class Period(Struct, frozen=True):
+    """`charged` in nano-USD. Reasoning is a share of `split_output`: the output of those who tell it from the rest."""
 
-    id: str
-    binds: str
-    window: str
-    spent: str
-    held: str
-    limit: str
-    remaining: str
-    used_percent: float
-    reserved_percent: float
-    held_any: bool
-    resets_at: str
-    spent_up: bool
-    """Nothing remains."""
+    requests: int = 0
+    errors: int = 0
+    cost: int = 0
+    recovered: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    output_reasoning: int = 0
+    split_output: int = 0
+    thinking_cost: int = 0
+
+    @property
+    def charged(self) -> int:
+        """With what was charged for requests that were lost."""
+        return self.cost + self.recovered
+
+    @property
+    def spent(self) -> str:
+        return dollars(self.charged)
+
+    @property
+    def thinking(self) -> float | None:
+        """Share of the output; None where nobody tells."""
+        return self.output_reasoning / self.split_output if self.split_output else None
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    today: Report
-    """By target, like `week`."""
-    week: Report
-    thinking_percent: float | None
-    """Reasoning's share of the output, over the attempts that tell them apart; None when none does."""
+    today: Period
+    week: Period
+    month: Period
+    by_day: Plot
+    """Of the month, by target."""
+    by_target: Plot
+    """Of the week."""
     gauges: tuple[Gauge, ...] | None
     """None: unknown, as the store of the budgets does not answer."""
-    by_target: Chart
-    by_day: Chart
-    egress: Report
-    """Where each class went."""
+    incidents: Report
+    """Of the week."""
 
 
-def overview(connection: Connection, budgets: Report | None, now_ms: int) -> Overview:
-    """`budgets`: None where their store does not answer."""
+def overview(connection: Connection, targets: Mapping[str, Target], pots: Report | None, now_ms: int) -> Overview:
+    """`connection` is inside a read transaction; `pots`: None where their store does not answer."""
     midnight = now_ms - now_ms % _DAY_MS
-    since = midnight - (DAYS - 1) * _DAY_MS
-    week = _spend(connection, "target", since, now_ms)
+    month, week = (midnight - (days - 1) * _DAY_MS for days in (MONTH, WEEK))
+    source = Source(connection=connection, asked=Asked(since_ms=month, zone=UTC, now_ms=now_ms), targets=targets)
+    found = source.sums(attempts.TABLE, ("hour", "target"), _MEASURES)
     return Overview(
-        today=_spend(connection, "target", midnight, now_ms),
-        week=week,
-        thinking_percent=_thinking(connection, since),
-        gauges=None if budgets is None else _gauges(budgets),
-        by_target=lines(_points(week)[:MOST_TARGETS]),
-        by_day=columns(_days(connection, midnight)),
-        egress=egress(connection, since, None).narrowed(*_EGRESS),
+        today=_since(found, midnight),
+        week=_since(found, week),
+        month=_since(found, month),
+        by_day=_by_day(found, month),
+        by_target=_by_target(found, week),
+        gauges=None if pots is None else gauges(pots),
+        incidents=incidents(connection, week, None),
     )
 
 
-def _spend(connection: Connection, by: str, since_ms: int, now_ms: int) -> Report:
-    asked = Asked(by=(by,), since_ms=since_ms, zone=UTC, now_ms=now_ms)
-    return spend(Source(connection=connection, asked=asked, targets={})).narrowed(by, *_SPEND)
+def _since(found: Sums, since_ms: int) -> Period:
+    some = [sums for (hour, _), sums in found.items() if _at(hour) >= since_ms]
+    return Period(*map(sum, zip(*some, strict=True))) if some else Period()
 
 
-def spent(report: Report) -> str:
-    """All that was charged, in short: with what was recovered after a crash."""
-    charged = (report.total("cost_usd"), report.total("recovered_usd"))
-    return brief(sum(_nano(value) for value in charged))
+def _at(hour: object) -> int:
+    assert isinstance(hour, int)  # noqa: S101
+    return hour * attempts.HOUR_MS
 
 
-def _thinking(connection: Connection, since_ms: int) -> float | None:
-    reasoning, output = connection.execute(_THINKING, (since_ms,)).fetchone()
-    return 100 * reasoning / output if output else None
+def _by_day(found: Sums, since_ms: int) -> Plot:
+    """Also days on which nothing happened."""
+    days = [day(since_ms + number * _DAY_MS, UTC) for number in range(MONTH)]
+    costs = _charges(found, lambda hour, target: (day(_at(hour), UTC), target))
+    series = set(_largest(_charges(found, lambda hour, target: target)))
+    marks: dict[tuple[str, str], int] = {(one, ""): 0 for one in days}
+    for (date, target), cost in costs.items():
+        place = (date, _name(target) if target in series else OTHERS)
+        marks[place] = marks.get(place, 0) + cost
+    drawn = (Mark(label=date, series=name, value=cost) for (date, name), cost in marks.items())
+    return Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=tuple(drawn))
 
 
-def _points(report: Report) -> list[Point]:
-    labels = (row[0] for row in report.rows)
-    charged = zip(labels, report.column("cost_usd"), report.column("recovered_usd"), strict=True)
-    return [(str(label or NO_LABEL), _nano(cost) + _nano(recovered)) for label, cost, recovered in charged]
+def _by_target(found: Sums, since_ms: int) -> Plot:
+    recent = {labels: sums for labels, sums in found.items() if _at(labels[0]) >= since_ms}
+    costs = _charges(recent, lambda hour, target: target)
+    shown = _largest(costs)
+    marks = [Mark(label=_name(target), value=costs[target]) for target in shown]
+    rest = [cost for target, cost in costs.items() if target not in shown]
+    if rest:
+        marks.append(Mark(label=f"{len(rest)} {OTHERS}", value=sum(rest)))
+    return Plot(title="Spend by target", shape=Shape.BARS, unit=Kind.USD, marks=tuple(marks))
 
 
-def _days(connection: Connection, midnight: int) -> list[Point]:
-    """Every day of the chart, also those on which nothing happened."""
-    since = midnight - (CHART_DAYS - 1) * _DAY_MS
-    known = dict(_points(_spend(connection, "day", since, midnight)))
-    first = datetime.fromtimestamp(since / 1000, UTC)
-    days = [f"{first + timedelta(days=number):%Y-%m-%d}" for number in range(CHART_DAYS)]
-    return [(day, known.get(day, 0)) for day in days]
+def _charges(found: Sums, group: Callable[[Label, Label], _Group]) -> dict[_Group, int]:
+    """nano-USD."""
+    costs: dict[_Group, int] = {}
+    for (hour, target), sums in found.items():
+        name = group(hour, target)
+        costs[name] = costs.get(name, 0) + Period(*sums).charged
+    return costs
 
 
-def _gauges(report: Report) -> tuple[Gauge, ...]:
-    names = [column.name for column in report.columns]
-    return tuple(_gauge(dict(zip(names, row, strict=True))) for row in report.rows)
+def _largest(costs: Mapping[Label, int]) -> list[Label]:
+    """The dearest first."""
+    return sorted(costs, key=lambda target: (-costs[target], str(target)))[:MOST_TARGETS]
 
 
-def _gauge(row: dict[str, Value]) -> Gauge:
-    limit, used, held, left = (_count(row[name]) for name in ("limit", "spent", "held", "remaining"))
-    used_percent = min(100.0, 100 * used / limit)
-    ends_at = row["resets_at"] or row["expires_at"]
-    return Gauge(
-        id=str(row["id"]),
-        binds=str(row["binds"]),
-        window=str(row["window"]),
-        spent=_text(row["spent"]),
-        held=_text(row["held"]),
-        limit=_text(row["limit"]),
-        remaining=_text(row["remaining"]),
-        used_percent=used_percent,
-        reserved_percent=min(100 - used_percent, 100 * held / limit),
-        held_any=held > 0,
-        resets_at=iso(ends_at) if isinstance(ends_at, int) else "never",
-        spent_up=left <= 0,
-    )
-
-
-def _count(amount: Value) -> int:
-    """nano-USD, or tokens."""
-    return amount if isinstance(amount, int) else _nano(amount)
-
-
-def _text(amount: Value) -> str:
-    return f"{amount:,} tokens" if isinstance(amount, int) else brief(_nano(amount))
-
-
-def _nano(value: object) -> int:
-    return nano_from_usd(value) if isinstance(value, Decimal) else 0
+def _name(target: Label) -> str:
+    return str(target or NO_LABEL)

@@ -24,7 +24,7 @@ def _bar(mark: Mark, plot: Plot, scale: Scale, found: Tones) -> Bar:
         title=title(mark, plot.unit),
         x=min(zero, end),
         width=round(abs(end - zero), 3),
-        tone=found[mark.series],
+        tone=found.get(mark.series, 0),
         low=None if mark.low is None else place(mark.low),
         high=None if mark.high is None else place(mark.high),
     )

@@ -25,14 +25,14 @@ def days(plot: Plot) -> Days:
     places = {label: place for place, label in enumerate(labels)}
     found = tones(plot.marks)
     ranks = {series: rank for rank, series in enumerate(found)}
-    ranked = sorted(plot.marks, key=lambda mark: ranks[mark.series])
+    ranked = sorted(plot.marks, key=lambda mark: ranks.get(mark.series, 0))
     parts = list(_stacked(ranked))
-    scale = linear([*(end for _, _, end in parts), *(reach(plot.marks) if len(found) == 1 else ())], plot.unit)
+    scale = linear([*(end for _, _, end in parts), *(reach(plot.marks) if len(found) < 2 else ())], plot.unit)
     slot = 100 / max(1, len(labels))
     columns = tuple(
-        _column(part, slot * places[part[0].label], slot, scale, plot, found[part[0].series]) for part in parts
+        _column(part, slot * places[part[0].label], slot, scale, plot, found.get(part[0].series, 0)) for part in parts
     )
-    whiskers = _whiskers(plot, places, slot, scale) if len(found) == 1 else ()
+    whiskers = _whiskers(plot, places, slot, scale) if len(found) < 2 else ()
     ticks = tuple(Tick(_y(value, scale), said(value, plot.unit)) for value in scale.ticks)
     return Days(
         height=HEIGHT,

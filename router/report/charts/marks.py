@@ -16,11 +16,11 @@ Tones = Mapping[str, int]
 
 
 def tones(marks: Iterable[Mark]) -> Tones:
-    """The largest series first; those beyond the colours there are share the last one."""
+    """The largest series first; those beyond the colours there are share the last one. Nothing needs no colour."""
     sizes: dict[str, float] = {}
     for mark in marks:
         sizes[mark.series] = sizes.get(mark.series, 0) + abs(mark.value)
-    ranked = sorted(sizes, key=lambda series: (-sizes[series], series))
+    ranked = sorted(filter(sizes.get, sizes), key=lambda series: (-sizes[series], series))
     return {series: min(place, TONES - 1) for place, series in enumerate(ranked)}
 
 

@@ -58,7 +58,7 @@ def _dot(number: int, mark: Mark, plot: Plot, across: Scale, up: Scale, found: T
         title=f"{title(mark, plot.unit)}, {plot.x_title} {said(x, plot.x_unit)}",
         label=mark.label or NO_LABEL,
         text=f"{said(x, plot.x_unit)} · {said(mark.value, plot.unit)}{interval(mark, plot.unit)}",
-        tone=found[mark.series],
+        tone=found.get(mark.series, 0),
         low=None if mark.low is None else _y(mark.low, up),
         high=None if mark.high is None else _y(mark.high, up),
     )
@@ -77,6 +77,6 @@ def _lines(plot: Plot, across: Scale, up: Scale, found: Tones) -> Iterator[Line]
                 y=_y(start.value, up),
                 to_x=_x(mark.x or 0.0, across),
                 to_y=_y(mark.value, up),
-                tone=found[mark.series],
+                tone=found.get(mark.series, 0),
             )
         before[mark.series] = mark

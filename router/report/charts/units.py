@@ -12,7 +12,7 @@ _SHORT = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
 
 
 def said(value: float, kind: Kind) -> str:
-    """To be read at a glance: $1,234.50, $0.0123, 12.5 %, 1.2 s, × 1.40, 12.3k. Money comes in nano-USD."""
+    """To be read at a glance: $1,234.50, $0.0123, 12.5 %, 1.2 s, 1.40 ×, 12.3k. Money comes in nano-USD."""
     if kind in (Kind.USD, Kind.AMOUNT):
         return dollars(round(value))
     if kind is Kind.SHARE:
@@ -20,7 +20,7 @@ def said(value: float, kind: Kind) -> str:
     if kind is Kind.RATE:
         return f"{value:.3f}".rstrip("0").rstrip(".")
     if kind is Kind.FACTOR:
-        return f"× {value:,.2f}"
+        return f"{value:,.2f} ×"
     return _time(value) if kind is Kind.MS else counted(value)
 
 

@@ -1,0 +1,102 @@
+"""Who may see the dashboard: whoever sends a key with the scope `reports`, or the cookie that it was traded for.
+
+The cookie says which key it came from and until when it is good, signed with the ledger's own secret: so any process
+of any gateway on this ledger knows it, nothing is kept, and it opens nothing once the key is revoked. It never holds
+the key.
+"""
+
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+from router.api.auth import OPEN, REPORTS, Keyring
+from router.errors import ClientError
+from router.types.request import Caller
+from router.types.secret import Secret
+
+COOKIE = "lowpass"
+LIFE_S = 12 * 3_600
+"""How long a sign-in lasts."""
+MOST_FAILURES = 10
+"""Wrong keys that one address may send within `WINDOW_S`, before it has to wait."""
+WINDOW_S = 60
+_MOST_ADDRESSES = 4_096
+_PURPOSE = b"dashboard\0"
+"""The same secret signs nothing else that looks like this."""
+_CHALLENGE = (("www-authenticate", 'Bearer realm="lowpass"'),)
+"""Unlike Basic it makes no browser open a window of its own: the page asks."""
+
+
+class Entry:
+    """`clock` is Unix time in seconds."""
+
+    def __init__(self, keyring: Keyring, secret: Secret, clock: Callable[[], float] = time.time) -> None:
+        self._keyring, self._clock = keyring, clock
+        self._secret = secret
+        self._failures: OrderedDict[str, list[float]] = OrderedDict()
+
+    def caller(self, headers: Mapping[bytes, bytes], cookie: str | None) -> Caller:
+        """Raises a 401 or 403 `ClientError`."""
+        if self._keyring.open_to_all:
+            return OPEN
+        if b"authorization" in headers or b"x-api-key" in headers:
+            return self._keyring.reader(headers)
+        return self._signed_in(cookie or "")
+
+    def sign_in(self, key: str, address: str) -> str:
+        """The cookie's value. Raises a 401, 403 or 429 `ClientError`."""
+        self._slow_down(address)
+        try:
+            caller = self._keyring.reader({b"x-api-key": key.strip().encode()})
+        except ClientError as refused:
+            self._failures.setdefault(address, []).append(self._clock())
+            raise refused if refused.status == 403 else _unknown("This key is not valid here.") from None
+        return self._token(caller.id, int(self._clock()) + LIFE_S)
+
+    def _signed_in(self, token: str) -> Caller:
+        key, _, expires = token.rpartition(".")[0].rpartition(".")
+        if not expires.isdigit() or not hmac.compare_digest(self._token(key, int(expires)).encode(), token.encode()):
+            raise _unknown("Sign in to see the dashboard.")
+        # The keys in force are looked at each time, so that a revoked one ends what it opened.
+        caller = next((one for one in self._keyring.callers.values() if one.id == key), None)
+        if caller is None or REPORTS not in caller.scopes or int(expires) <= self._clock():
+            raise _unknown("Your sign-in has ended: sign in again.")
+        return caller
+
+    def _token(self, key: str, expires: int) -> str:
+        what = f"{key}.{expires}"
+        signature = hmac.new(self._secret.reveal().encode(), _PURPOSE + what.encode(), hashlib.sha256)
+        return f"{what}.{signature.hexdigest()}"
+
+    def _slow_down(self, address: str) -> None:
+        since = self._clock() - WINDOW_S
+        recent = [when for when in self._failures.pop(address, ()) if when > since]
+        if recent:
+            self._failures[address] = recent
+        while len(self._failures) > _MOST_ADDRESSES:
+            self._failures.popitem(last=False)
+        if len(recent) >= MOST_FAILURES:
+            wait_s = int(recent[0] - since) + 1
+            message = f"Too many wrong keys came from your address: wait {wait_s} s."
+            raise ClientError(429, "too_many_sign_ins", message, headers=(("retry-after", str(wait_s)),))
+
+
+def own(headers: Mapping[bytes, bytes]) -> None:
+    """A form is only taken from a page of ours. Raises a 403 `ClientError`."""
+    site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin", b"").decode("latin-1")
+    same = site == b"same-origin" if site else urlsplit(origin).netloc.encode("latin-1") == headers.get(b"host", b"")
+    if not same or not (site or origin):
+        message = "This form was not sent from the dashboard itself: open it there, and send it again."
+        raise ClientError(403, "cross_site", message, type="permission_error")
+
+
+def over_tls(headers: Mapping[bytes, bytes], scheme: str) -> bool:
+    """The browser came by https, whatever a proxy in front speaks to us."""
+    return scheme == "https" or headers.get(b"origin", b"").startswith(b"https://")
+
+
+def _unknown(message: str) -> ClientError:
+    return ClientError(401, "invalid_api_key", message, type="authentication_error", headers=_CHALLENGE)

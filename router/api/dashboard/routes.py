@@ -1,0 +1,117 @@
+"""The pages' routes, and who is let in."""
+
+import asyncio
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import RedirectResponse
+
+from router.api.dashboard import policy, reports
+from router.api.dashboard.entry import COOKIE, LIFE_S, Entry, over_tls
+from router.api.dashboard.forms import posted
+from router.api.dashboard.pages import Pages
+from router.api.dashboard.rules import HEALTHY, targets
+from router.api.dashboard.site import Site
+from router.errors import ClientError
+from router.report import requests
+from router.report.moment import iso
+from router.report.overview import MONTH, WEEK, overview
+from router.report.report import Report
+from router.types.store import StoreUnavailable
+
+LATEST = 25
+"""Requests that the first page lists."""
+FASTEST_S, SLOWEST_S = 5, 3_600
+"""How often a page may ask for itself again, where its URL says so."""
+
+
+def routes(site: Site) -> APIRouter:
+    entry, pages = Entry(site.keyring, site.secret), Pages()
+
+    def guard(request: Request) -> None:
+        headers = dict(request.scope["headers"])
+        request.state.caller = entry.caller(headers, request.cookies.get(COOKIE))
+
+    router = APIRouter(route_class=pages.route())
+    _doors(router, entry, pages)
+    inside = APIRouter(route_class=pages.route(), dependencies=[Depends(guard)])
+    _overview(inside, site, pages)
+    reports.add(inside, site, pages)
+    policy.add(inside, site, pages)
+    router.include_router(inside)
+    return router
+
+
+def _doors(router: APIRouter, entry: Entry, pages: Pages) -> None:
+    @router.get("/dashboard/sign-in")
+    async def door(request: Request) -> Response:
+        return pages.draw(request, "sign-in.html", message="", next="/dashboard")
+
+    @router.post("/dashboard/sign-in")
+    async def sign_in(request: Request) -> Response:
+        form, headers = await posted(request), dict(request.scope["headers"])
+        onward = _inside(form.get("next", ""))
+        try:
+            token = entry.sign_in(form.get("key", ""), request.client.host if request.client else "")
+        except ClientError as error:
+            return pages.refusal(request, error, onward)
+        answer = RedirectResponse(onward, 303)
+        answer.set_cookie(
+            COOKIE,
+            token,
+            max_age=LIFE_S,
+            path="/dashboard",
+            secure=over_tls(headers, request.url.scheme),
+            httponly=True,
+            samesite="strict",
+        )
+        return answer
+
+    @router.post("/dashboard/sign-out")
+    async def sign_out(request: Request) -> Response:
+        await posted(request)
+        answer = RedirectResponse("/dashboard/sign-in", 303)
+        answer.delete_cookie(COOKIE, path="/dashboard", httponly=True, samesite="strict")
+        return answer
+
+
+def _inside(path: str) -> str:
+    """A page of ours; never another site."""
+    ours = path == "/dashboard" or path.startswith(("/dashboard/", "/dashboard?"))
+    return path if ours and path.isascii() and path.isprintable() and "\\" not in path else "/dashboard"
+
+
+def _overview(router: APIRouter, site: Site, pages: Pages) -> None:
+    @router.get("/dashboard")
+    async def first(request: Request) -> Response:
+        try:
+            pots: Report | None = await site.budgets()
+        except StoreUnavailable:
+            pots = None
+        return await asyncio.to_thread(draw, request, pots)
+
+    def draw(request: Request, pots: Report | None) -> Response:
+        now, config = site.clock(), site.policy()
+        with site.ledger.reading() as connection:
+            connection.execute("BEGIN")
+            seen = overview(connection, config.targets, pots, now)
+            latest = requests.latest(connection, LATEST)
+        return pages.draw(
+            request,
+            "dashboard.html",
+            now=iso(now),
+            seen=seen,
+            week=WEEK,
+            month=MONTH,
+            latest=latest,
+            targets=targets(config, site.health()),
+            healthy=HEALTHY,
+            engines=msgspec.to_builtins(site.engines()),
+            in_flight=site.in_flight(),
+            refresh=_refresh(request.query_params.get("refresh", "")),
+        )
+
+
+def _refresh(text: str) -> int | None:
+    """Seconds; nothing where the URL asks for none."""
+    return min(max(int(text), FASTEST_S), SLOWEST_S) if text.isascii() and text.isdigit() else None
