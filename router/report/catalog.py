@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from router.report import incidents, spend
+from router.report import cost_of_pass, incidents, spend
 from router.report.egress import egress
 from router.report.report import Report
 from router.report.source import Definition, Source
@@ -21,6 +21,7 @@ REPORTS: Mapping[str, Definition] = {
     one.name: one
     for one in (
         spend.REPORT,
+        cost_of_pass.REPORT,
         Definition(name="budgets", summary="Every pot: limit, spent, held, left.", make=_budgets, needs_pots=True),
         Definition(name="egress", summary="Where each class went, and whether the policy allowed it.", make=_egress),
         incidents.REPORT,

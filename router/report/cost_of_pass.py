@@ -1,0 +1,185 @@
+"""What a right answer costs, by target, task and difficulty; the frontier of that, and what each target adds to it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import reduce
+
+from router.ledger.facts.query import Label
+from router.report.frontier import Adds, adds, hull, known
+from router.report.judged import CELL, FEW, Facts, Group, Labels, cells, together
+from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
+from router.report.source import Definition, Source
+from router.types.money import usd_from_nano
+
+_COLUMNS = (
+    Column("attempts", Kind.COUNT),
+    Column("answers", Kind.COUNT),
+    Column("judged", Kind.COUNT),
+    Column("pass_rate", Kind.RATE),
+    Column("pass_rate_low", Kind.RATE),
+    Column("pass_rate_high", Kind.RATE),
+    Column("basis"),
+    Column("cost_usd", Kind.USD),
+    Column("thinking_usd", Kind.USD, rare=True),
+    Column("cost_per_answer_usd", Kind.USD),
+    Column("cost_of_pass_usd", Kind.USD),
+    Column("cost_of_pass_low_usd", Kind.USD),
+    Column("cost_of_pass_high_usd", Kind.USD),
+)
+_UNKNOWN = (None, None, None)
+_ADDS = (
+    Column("target", Kind.LABEL),
+    Column("cells", Kind.COUNT),
+    Column("lowest", Kind.COUNT),
+    Column("share", Kind.SHARE),
+    Column("alone", Kind.COUNT),
+    Column("frontier_usd", Kind.USD),
+    Column("without_usd", Kind.USD),
+    Column("adds", Kind.FACTOR),
+)
+_NOTE = (
+    "Cost of pass: what was spent ÷ (answers × pass rate), with attempts that gave no answer. Intervals hold 95 %."
+    f" Basis: judged by at least {FEW} answers; below that, and where nobody judged, as the decisions expected it."
+    " Targets don't get the same requests: compare them within a task and a difficulty (0, the easiest fifth, to 4)."
+)
+_ADDS_NOTE = (
+    "Cells: tasks × difficulties where the target's cost of pass is known, and where it is the lowest; share: of all"
+    " answers, in the latter. Adds: how many times more a right answer costs without it, from the best other target,"
+    " over the cells where another is known. The lowest is picked among estimates: small factors may be chance."
+)
+
+
+def cost_of_pass(source: Source) -> Report:
+    by = source.asked.by or CELL
+    found = cells(source)
+    below = [_added(found)]
+    if tuple(by) != ("target",):
+        below.insert(0, _table(source, ("target",), found, "What a right answer costs, by target"))
+    title = f"What a right answer costs, by {' and '.join(by)}"
+    return _table(source, by, found, title, tuple(below), _plots(found))
+
+
+def _table(
+    source: Source,
+    by: Sequence[str],
+    found: Mapping[Labels, Facts],
+    title: str,
+    below: tuple[Report, ...] = (),
+    plots: tuple[Plot, ...] = (),
+) -> Report:
+    places = [CELL.index(name) for name in by]
+    groups = together(found, lambda labels: tuple(labels[place] for place in places))
+    return Report(
+        name="cost-of-pass",
+        title=title,
+        columns=(*(Column(name, Kind.LABEL) for name in by), *_COLUMNS),
+        rows=tuple((*labels, *_row(facts)) for labels, facts in _ordered(by, groups)),
+        totals=("total", *(None for _ in by[1:]), *_totals(groups.values())),
+        note=_NOTE,
+        since_ms=source.asked.since_ms,
+        until_ms=source.asked.until_ms,
+        below=below,
+        plots=plots,
+    )
+
+
+def _ordered(by: Sequence[str], groups: Mapping[Labels, Group]) -> list[tuple[Labels, Group]]:
+    """Targets stand beside each other where they can be compared, the lowest first."""
+
+    def key(one: tuple[Labels, Group]) -> tuple[object, ...]:
+        labels, group = one
+        value = group.cost_of_pass
+        others = [str(label) for name, label in zip(by, labels, strict=True) if name != "target"]
+        return others, value is None, value.value if value else 0, -group.facts.cost, tuple(map(str, labels))
+
+    return sorted(groups.items(), key=key)
+
+
+def _row(group: Group) -> Row:
+    facts, price, value = group.facts, group.facts.price, group.cost_of_pass
+    return (
+        facts.attempts,
+        facts.answers,
+        facts.judged,
+        *(group.passes or _UNKNOWN),
+        group.basis,
+        usd_from_nano(facts.cost),
+        usd_from_nano(facts.thinking_cost) if facts.thinking_known else None,
+        usd(price.value if price else None),
+        *map(usd, value or _UNKNOWN),
+    )
+
+
+def _totals(groups: Iterable[Group]) -> Row:
+    """What can be added up."""
+    facts = reduce(Facts.plus, (group.facts for group in groups), Facts())
+    counts, money = (facts.attempts, facts.answers, facts.judged), (facts.cost, facts.thinking_cost)
+    return *counts, *_UNKNOWN, None, *map(usd_from_nano, money), None, *_UNKNOWN
+
+
+def usd(nano: float | None) -> Decimal | None:
+    """An estimate, to the nano-dollar."""
+    return None if nano is None else usd_from_nano(round(nano))
+
+
+def _added(found: Mapping[Labels, Facts]) -> Report:
+    cells = known(found)
+    tasks = sorted({str(cell.task) for cell in cells})
+    parts = [_of_task(task, adds([cell for cell in cells if str(cell.task) == task])) for task in tasks]
+    return Report(
+        name="frontier",
+        title="What each target adds to the frontier",
+        columns=_ADDS,
+        rows=tuple(map(_add_row, adds(cells))),
+        note=_ADDS_NOTE,
+        below=tuple(parts) if len(parts) > 1 else (),
+    )
+
+
+def _of_task(task: str, found: Iterable[Adds]) -> Report:
+    rows = tuple(map(_add_row, found))
+    return Report(name=f"frontier-{task}", title=f"What each target adds in {task}", columns=_ADDS, rows=rows)
+
+
+def _add_row(one: Adds) -> Row:
+    numbers = one.cells, one.lowest, one.share, one.alone
+    return _text(one.target), *numbers, usd(one.frontier), usd(one.without), one.factor
+
+
+def _text(label: Label) -> str | None:
+    return None if label is None else str(label)
+
+
+def _plots(found: Mapping[Labels, Facts]) -> tuple[Plot, ...]:
+    targets = together(found, lambda labels: labels[:1])
+    points = [
+        (group.facts.price.value, group.passes, str(name))
+        for (name,), group in targets.items()
+        if group.facts.price is not None and group.passes is not None
+    ]
+    edge = hull((cost, rate.value, name) for cost, rate, name in points)
+    marks = tuple(
+        Mark(label=name, value=rate.value, low=rate.low, high=rate.high, x=cost, joined=name in edge)
+        for cost, rate, name in sorted(points, key=lambda one: one[0])
+    )
+    if not marks:
+        return ()
+    return (
+        Plot(
+            title="Pass rate by the cost of an answer",
+            shape=Shape.POINTS,
+            unit=Kind.RATE,
+            marks=marks,
+            x_unit=Kind.USD,
+            x_title="Cost of an answer",
+        ),
+    )
+
+
+REPORT = Definition(
+    name="cost-of-pass",
+    summary="What a right answer costs by target, task and difficulty, and which target is worth having.",
+    make=cost_of_pass,
+    by=CELL,
+    where=CELL,
+)

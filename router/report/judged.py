@@ -1,0 +1,173 @@
+"""What answers cost and how often they were right, in cells that can be put together: the ground of comparisons."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import NamedTuple
+
+from msgspec import structs
+
+from router.ledger.facts import attempts, offers
+from router.ledger.facts.query import Label, Where
+from router.report.intervals import Estimate, quotient, rate, skewed, weighted
+from router.report.source import Source
+
+CELL = ("target", "task", "difficulty")
+FEW = 10
+"""Fewer judgements than so many say less of a target than what is expected of it."""
+_SOLID = ("judged", "expected")
+CLIENTS = Where("judging", frozenset({0}))
+"""Requests of clients, not of judges."""
+_MILLION = 1_000_000
+_MICRO = 1_000
+"""nano-USD in a micro-USD."""
+Labels = tuple[Label, ...]
+
+
+class Facts(NamedTuple):
+    """Sums of the ledger, named as there; money in nano-USD. `rated` and `pass_e4`: what was expected of the target
+    where it was chosen and the request was answered."""
+
+    attempts: int = 0
+    answers: int = 0
+    cost: int = 0
+    answers_cost: int = 0
+    cost_square: int = 0
+    thinking_cost: int = 0
+    thinking_known: int = 0
+    judged: int = 0
+    weight_e6: int = 0
+    passed_e6: int = 0
+    assumed: int = 0
+    assumed_e6: int = 0
+    expected_e6: int = 0
+    rated: int = 0
+    pass_e4: int = 0
+
+    def plus(self, other: "Facts") -> "Facts":
+        return Facts(*map(add, self, other))
+
+    @property
+    def basis(self) -> str:
+        """What its pass rate goes by."""
+        if self.weight_e6 >= FEW * _MILLION:
+            return "judged"
+        return "expected" if self.rated else "few judged" if self.weight_e6 else "unknown"
+
+    @property
+    def passes(self) -> Estimate | None:
+        """The share of answers that are right. None: nobody knows. What is only expected has no interval."""
+        if self.basis == "unknown":
+            return None
+        return Estimate(self.pass_e4 / self.rated / 1e4) if self.basis == "expected" else self.seen
+
+    @property
+    def seen(self) -> Estimate | None:
+        """As it was judged, by however few."""
+        if not self.weight_e6:
+            return None
+        right, all_of_them = self.passed_e6 + self.expected_e6, self.weight_e6 + self.assumed_e6
+        return rate(min(1.0, right / all_of_them), self.weight_e6 / _MILLION)
+
+    @property
+    def price(self) -> Estimate | None:
+        """nano-USD for an answer: all that was spent, also on attempts without one. None: there was no answer."""
+        if not self.answers:
+            return None
+        mean = self.cost / self.answers
+        if self.answers < _LEAST:
+            return Estimate(mean)
+        return skewed(mean, self._spread(mean / _MICRO) * _MICRO**2)
+
+    def _spread(self, mean: float) -> float:
+        """Variance of the mean, in square micro-USD: of the ratio of all costs to all answers (linearised)."""
+        residuals = self.cost_square - 2 * mean * self.answers_cost / _MICRO + mean**2 * self.answers
+        return residuals / (self.answers * (self.answers - 1))
+
+
+class Group(NamedTuple):
+    """Some cells together. `passes`: the share of their answers that are right, None: nobody knows; `basis`: what that
+    goes by."""
+
+    facts: Facts
+    passes: Estimate | None
+    basis: str
+
+    @property
+    def cost_of_pass(self) -> Estimate | None:
+        """nano-USD for a right answer. None: not known, or none was right."""
+        price = self.facts.price
+        return None if price is None or self.passes is None else quotient(price, self.passes)
+
+
+_LEAST = 2
+"""Answers that a spread takes."""
+_ANYTHING = (0.0, 1.0)
+"""Where a rate lies that is only expected, beside others that were judged."""
+_SPENT = Facts._fields[: Facts._fields.index("judged")]
+_JUDGED = Facts._fields[Facts._fields.index("judged") : Facts._fields.index("rated")]
+
+
+def cells(source: Source) -> dict[Labels, Facts]:
+    """By `CELL`: what was asked of targets on behalf of clients."""
+    found: dict[Labels, Facts] = {}
+    for some in (_spent(source), _judged(source), _expected(source)):
+        for labels, facts in some:
+            found[labels] = found.get(labels, Facts()).plus(facts)
+    return {labels: facts for labels, facts in found.items() if facts.attempts}
+
+
+def together(found: Mapping[Labels, Facts], group: Callable[[Labels], Labels]) -> dict[Labels, Group]:
+    """Cells of the same group as one."""
+    parts: defaultdict[Labels, list[Facts]] = defaultdict(list)
+    for labels, facts in found.items():
+        parts[group(labels)].append(facts)
+    return {name: pooled(some) for name, some in parts.items()}
+
+
+def pooled(parts: Sequence[Facts]) -> Group:
+    """The pass rate counts each part by its answers, however many of them were judged. Parts of too few judgements to
+    stand alone are put together first; those of which nothing is known are taken to be as the others."""
+    solid = [one for one in parts if one.answers and one.basis in _SOLID]
+    rest = reduce(Facts.plus, (one for one in parts if one.basis not in _SOLID), Facts())
+    if rest.answers and rest.passes is not None:
+        solid.append(rest)
+    bases = sorted({one.basis for one in solid})
+    basis = bases[0] if len(bases) == 1 else "mixed" if bases else "unknown"
+    return Group(reduce(Facts.plus, parts, Facts()), _mean(solid), basis)
+
+
+def _mean(solid: Sequence[Facts]) -> Estimate | None:
+    known = [(one.answers, one.passes) for one in solid if one.passes is not None]
+    if any(rate.low is not None for _, rate in known):
+        known = [(answers, _bounded(rate)) for answers, rate in known]
+    return weighted(known) if known else None
+
+
+def _bounded(rate: Estimate) -> Estimate:
+    return Estimate(rate.value, *_ANYTHING) if rate.low is None else rate
+
+
+def _spent(source: Source) -> Iterator[tuple[Labels, Facts]]:
+    for labels, sums in source.sums(attempts.TABLE, CELL, _SPENT, CLIENTS).items():
+        yield labels, Facts(*sums)
+
+
+def _judged(source: Source) -> Iterator[tuple[Labels, Facts]]:
+    for labels, sums in source.passes(CELL, _JUDGED).items():
+        yield labels, Facts(**dict(zip(_JUDGED, sums, strict=True)))
+
+
+def _expected(source: Source) -> Iterator[tuple[Labels, Facts]]:
+    asked = source.asked
+    where = tuple(structs.replace(one, dimension=_OFFERED.get(one.dimension, one.dimension)) for one in asked.where)
+    chosen = structs.replace(source, asked=structs.replace(asked, where=where))
+    by, measures = ("chosen", "candidate", "task", "difficulty"), ("answered_rated", "answered_pass_e4")
+    for (target, candidate, *rest), (rated, pass_e4) in chosen.sums(offers.TABLE, by, measures).items():
+        if target == candidate:
+            yield (target, *rest), Facts(rated=rated, pass_e4=pass_e4)
+
+
+_OFFERED = {"target": "chosen"}
+"""Dimensions of attempts, as offers name them."""
