@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from router.types.store import StoreUnavailable
 
 T = TypeVar("T")
-Value = str | int | float | bytes | None
+Value = str | int | float | None
 Row = tuple[Value, ...]
 
 

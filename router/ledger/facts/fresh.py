@@ -50,8 +50,8 @@ def of_offers(connection: Connection, query: Query) -> Sums:
 
 def label(value: Value) -> Label:
     """Nothing and an empty text are the same."""
-    if isinstance(value, float | bytes):
-        raise TypeError("no dimension is a float, or bytes")
+    if isinstance(value, float):
+        raise TypeError("no dimension is a float")
     return None if value == "" else value
 
 

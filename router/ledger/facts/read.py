@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from router.ledger.connection import Connection
 from router.ledger.facts import attempts, fresh, offers
-from router.ledger.facts.query import Query, Sums
+from router.ledger.facts.query import Query, Sums, added
+from router.ledger.packed.sums import of_packed
 
 _TABLES = {
     attempts.TABLE: (attempts.DIMENSIONS, attempts.MEASURES, fresh.of_attempts),
@@ -20,7 +21,7 @@ def sums(connection: Connection, query: Query) -> Sums:
     dimensions, measures, of_fresh = _TABLES[query.table]
     _known(query.dimensions, dimensions)
     _known(query.measures, measures)
-    return of_fresh(connection, query)
+    return added(of_packed(connection, query), of_fresh(connection, query))
 
 
 def _known(asked: Collection[str], known: Collection[str]) -> None:

@@ -9,8 +9,8 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from router.ledger.postgres.place import Place
-from router.ledger.postgres.wire import Encoded, StatementRefused, numbered, parameters, rows
-from router.types.journal import LedgerUnavailable, Value
+from router.ledger.postgres.wire import Encoded, Sent, StatementRefused, numbered, parameters, rows
+from router.types.journal import LedgerUnavailable
 
 ANSWER_S = 10.0
 """How long a statement may take; a server that hangs is left then."""
@@ -25,13 +25,13 @@ class Result:
         self.rowcount = result.command_tuples or 0
         self._rows = iter(rows(result))
 
-    def fetchone(self) -> tuple[Value, ...] | None:
+    def fetchone(self) -> tuple[Sent, ...] | None:
         return next(self._rows, None)
 
-    def fetchall(self) -> list[tuple[Value, ...]]:
+    def fetchall(self) -> list[tuple[Sent, ...]]:
         return list(self._rows)
 
-    def __iter__(self) -> Iterator[tuple[Value, ...]]:
+    def __iter__(self) -> Iterator[tuple[Sent, ...]]:
         return self._rows
 
 
@@ -49,7 +49,7 @@ class PostgresConnection:
             self.execute(_READ_ONLY)
             self.execute(f"SET LOCAL statement_timeout = {round(ANSWER_S * 1000)}")
 
-    def execute(self, statement: str, values: Sequence[Value] | Mapping[str, Value] = (), /) -> Result:
+    def execute(self, statement: str, values: Sequence[Sent] | Mapping[str, Sent] = (), /) -> Result:
         text, names = numbered(statement)
         try:
             result = self._ask(text, parameters(names, values))

@@ -11,6 +11,7 @@ from psycopg.pq.abc import PGresult
 from router.types.journal import LedgerUnavailable, Value
 
 Encoded = list[bytes | None]
+Sent = Value | bytes
 
 _PLACEHOLDER = re.compile(r"'[^']*'|::|\?|:(\w+)")
 """Or something that looks like one: text in quotes, a cast."""
@@ -39,11 +40,11 @@ def numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
     return text.encode(), tuple(name for name in names if not name.startswith("?"))
 
 
-def encoded(values: Sequence[Value]) -> Encoded:
+def encoded(values: Sequence[Sent]) -> Encoded:
     return [None if value is None else _text(value) for value in values]
 
 
-def parameters(names: Sequence[str], values: Sequence[Value] | Mapping[str, Value]) -> Encoded:
+def parameters(names: Sequence[str], values: Sequence[Sent] | Mapping[str, Sent]) -> Encoded:
     return encoded([values[name] for name in names] if isinstance(values, Mapping) else values)
 
 
@@ -56,7 +57,7 @@ def _text(value: str | int | float | bytes) -> bytes:
     return repr(value).encode() if isinstance(value, float) else b"%d" % value
 
 
-def rows(result: PGresult) -> list[tuple[Value, ...]]:
+def rows(result: PGresult) -> list[tuple[Sent, ...]]:
     """Sums of integers are integers here, as in SQLite; PostgreSQL has them as `numeric`."""
     columns = range(result.nfields)
     readers = [_READERS.get(result.ftype(column), bytes.decode) for column in columns]
@@ -72,7 +73,7 @@ def _whole(value: bytes) -> int | float:
     return float(value) if b"." in value else int(value)
 
 
-_READERS: dict[int, Callable[[bytes], Value]] = {
+_READERS: dict[int, Callable[[bytes], Sent]] = {
     16: lambda value: int(value == b"t"),
     17: lambda value: bytes.fromhex(value[2:].decode()),
     20: int,

@@ -1,0 +1,86 @@
+"""Requests that follow each other → the parts of a segment. Pure."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+import msgspec
+from msgspec import Struct
+
+from router.ledger.facts import attempts, offers
+from router.ledger.kept import Kept
+from router.ledger.packed import block, cube
+from router.ledger.packed.facts import Keys, Workbench
+
+REQUESTS = 16_384
+"""In a segment, at most."""
+BLOCK = 1_024
+"""Requests packed together: whoever wants one unpacks them all, in about 0.1 s."""
+ROWS = "rows."
+INDEX = f"{ROWS}index"
+"""The part that says with which request each block of rows begins."""
+_WORTH_IT = 4
+"""Sums are kept beside the facts where they are so many times fewer: else the facts are read as fast."""
+
+
+class Segment(Struct, frozen=True):
+    """Of `requests` requests; their ids, and when they began (Unix ms)."""
+
+    first_id: str
+    last_id: str
+    first_ms: int
+    last_ms: int
+    requests: int
+    parts: Mapping[str, bytes]
+
+
+def packed(rows: Iterable[Kept], keys: Keys) -> Segment:
+    """`rows`: at least one, in the order of their ids; `keys`: of the ledger, for the names that facts have."""
+    parts: dict[str, bytes] = {}
+    firsts: list[str] = []
+    times: list[int] = []
+    last_id, requests = "", 0
+    with Workbench(keys) as bench:
+        for number, some in enumerate(_blocks(rows)):
+            parts[_block(number)] = block.packed(some)
+            bench.take(some)
+            firsts.append(some[0].id)
+            last_id, requests = some[-1].id, requests + len(some)
+            times += [kept.started_ms for kept in some]
+        parts[INDEX] = msgspec.msgpack.encode(firsts)
+        parts.update(_facts(bench))
+    return Segment(firsts[0], last_id, min(times), max(times), requests, parts)
+
+
+def blocks(index: bytes) -> list[str]:
+    """The parts that have rows, in the order of their ids."""
+    return [_block(number) for number in range(len(msgspec.msgpack.decode(index, type=list[str])))]
+
+
+def block_of(index: bytes, identifier: str) -> str:
+    """The part that has this request's rows, if any has."""
+    firsts = msgspec.msgpack.decode(index, type=list[str])
+    return _block(max(0, bisect_right(firsts, identifier) - 1))
+
+
+def _block(number: int) -> str:
+    return f"{ROWS}{number:02d}"
+
+
+def _facts(bench: Workbench) -> Iterator[tuple[str, bytes]]:
+    started, facts = bench.attempts()
+    yield from cube.columns(facts, started)
+    for grouping in attempts.GROUPINGS:
+        rows, data = cube.summed(facts, grouping)
+        if rows * _WORTH_IT <= len(started):
+            yield cube.part(attempts.TABLE, grouping), data
+    offered = bench.offers()
+    if offered is not None:
+        for grouping in offers.GROUPINGS:
+            yield cube.part(offers.TABLE, grouping), cube.summed(offered, grouping)[1]
+
+
+def _blocks(rows: Iterable[Kept]) -> Iterator[Sequence[Kept]]:
+    rest = iter(rows)
+    while some := list(islice(rest, BLOCK)):
+        yield some
