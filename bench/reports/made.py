@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from router.decide.explain import encode
 from router.ledger.attempt_row import BUCKETS
-from router.ledger.rows import Kept
+from router.ledger.kept import Kept
 from router.types.journal import Value
 
 _WINDOW_MS = 30 * 86_400_000
@@ -49,7 +49,7 @@ TARGETS = (
 )
 _SHARES = (0.35, 0.25, 0.2, 0.08, 0.12)
 KEYS = tuple(random.Random(seed).randbytes(16).hex() for seed in range(40))  # noqa: S311 - a bench
-_TEAMS = tuple(f"team-{number % 8}" for number in range(len(KEYS)))
+TEAMS = tuple(f"team-{number % 8}" for number in range(len(KEYS)))
 
 
 def kept(count: int, first_ms: int, step_ms: float, seed: int) -> Iterator[Kept]:
@@ -121,7 +121,7 @@ def _kept(one: _Drawn) -> Kept:
         "policy": POLICY, "overhead_us": 600 + dice.randrange(700),
     }  # fmt: skip
     attempt = _attempt(one, failed, cached, cost, took, data_class)
-    bookings = tuple(_booking(one, account, held, cost) for account in ("company", f"teams:{_TEAMS[key]}"))
+    bookings = tuple(_booking(one, account, held, cost) for account in ("company", f"teams:{TEAMS[key]}"))
     document = _document(one, route, task, data_class)
     decision: Row = {"id": one.id, "decided_ms": one.now, "policy": POLICY, "document": document}
     return Kept(request, (attempt,), bookings, decision)
@@ -171,8 +171,8 @@ def _document(one: _Drawn, route: str, task: str, data_class: str) -> str:
     ]  # fmt: skip
     seen = {
         "data_class": data_class, "classes": [data_class],
-        "causes": [{"data_class": data_class, "by": "default", "count": 1}], "task": task, "difficulty": round(one.hard, 4),
-        "unfamiliarity": round(one.rates[0] ** 2, 4), "traits": one.traits,
+        "causes": [{"data_class": data_class, "by": "default", "count": 1}],
+        "task": task, "difficulty": round(one.hard, 4), "unfamiliarity": round(one.rates[0] ** 2, 4), "traits": one.traits,
     }  # fmt: skip
     document = {
         "id": one.id, "requested": route, "route": route, "strategy": "cost_of_pass", "policy": POLICY,

@@ -16,7 +16,7 @@ from bench.children import cores
 from bench.load import Quantiles, quantiles
 from bench.reports.made import kept
 from router.ledger.journal import SqliteJournal
-from router.ledger.rows import Kept, Line
+from router.ledger.kept import Kept, Line
 from router.types.journal import Row
 
 TOGETHER = 32
