@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +42,7 @@ from router.ledger.journal import SqliteJournal
 from router.ledger.keys import callers, every
 from router.ledger.ledger import Ledger, ledger_at
 from router.ledger.write import recover, renew
+from router.observe import observer
 from router.pipeline import JUDGED, Pipeline
 from router.priors import priors
 from router.report.budgets import budgets as pots
@@ -133,15 +135,11 @@ class Gateway:
             self._breaker,
             self._aftermath,
         )
-        self._pipeline = Pipeline(
-            config,
-            books,
-            Sources(self._stores.sessions, self._reader, instance_secret(self._ledger), opinions),
-            dispatcher,
-            self._health,
-        )
+        sources = Sources(self._stores.sessions, self._reader, instance_secret(self._ledger), opinions)
+        self._pipeline = Pipeline(config, books, sources, dispatcher, self._health)
         self._open_door()
-        self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest())
+        self._observer = observer(settings.json_log, os.environ)
+        self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest(), self._observer)
 
     async def start(self) -> None:
         """Before the first request. Raises `SettingError` and `LedgerUnavailable`; then it is closed."""
@@ -263,6 +261,8 @@ class Gateway:
         await self._reader.close()
         self._http.close()
         self._litellm.close()
+        if self._observer is not None:
+            await asyncio.to_thread(self._observer.close)
         self._breaker.save()
         await self._stores.stop()
         await self._journal.end()

@@ -26,6 +26,7 @@ from router.errors import ClientError, UpstreamFailure
 from router.estimate.forecast import Forecaster
 from router.ledger.policies import adopted
 from router.ledger.write import record
+from router.observe import Observed
 from router.refusals import budget_exceeded, loop_detected, no_target, store_down, unknown_budget, upstream_failed
 from router.screen import Screened, Sources
 from router.settlement import CLIENT_CLOSED, Books, Settlement
@@ -71,14 +72,19 @@ class Pipeline:
         return decision
 
     async def serve(
-        self, request: Request, caller: Caller, translation: Translation | None = None, internal: str = ""
+        self,
+        request: Request,
+        caller: Caller,
+        translation: Translation | None = None,
+        internal: str = "",
+        observed: Observed | None = None,
     ) -> Served:
         """Raises `ClientError`, with the answer for the client, when no target gives one.
 
         `internal`: what a request that no client sent is called in place of its route. Nobody looks at its answer, and
         it is no part of what its session repeats.
         """
-        rules, settlement = self.rules, Settlement(self._books, request, caller, internal)
+        rules, settlement = self.rules, Settlement(self._books, request, caller, internal, observed)
         children = await self._children(rules, request, caller)
         decision, gate, plan = await self._pay(rules, request, caller, settlement, children)
         route, _ = rules.routes[request.model if internal else plan.route]
@@ -120,7 +126,12 @@ class Pipeline:
         self, rules: Rules, request: Request, caller: Caller, settlement: Settlement, children: Sequence[Child]
     ) -> tuple[Decision, Gate, Plan]:
         """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
+        observed = settlement.observed
+        if observed is not None:
+            observed.step("classify")
         screened = await self._screen(rules, request, caller)
+        if observed is not None:
+            observed.step("decide")
         decision, gate = self._choose(rules, request, caller, screened)
         looped = None if settlement.internal else self._books.breaker.check(request, caller, now_ms())
         if looped is not None:
@@ -132,6 +143,8 @@ class Pipeline:
             if not decision.plan.steps:
                 raise await self._turn_away(settlement, decision, _unserved(request, decision, self.health))
             bound = binding(rules, request, caller, decision, children)
+            if observed is not None:
+                observed.step("reserve")
             paid = await settlement.reserve(decision, bound)
             if not isinstance(paid, Refused):
                 self._record(decision)
@@ -142,6 +155,8 @@ class Pipeline:
                 raise await settlement.refuse(budget_exceeded(paid, rules.config.budget_status))
             tried.add(other)
             settlement.lowered = ("route",)
+            if observed is not None:
+                observed.step("decide")
             decision, gate = self._choose(rules, request, caller, screened, other)
 
     async def _turn_away(self, settlement: Settlement, decision: Decision, refusal: ClientError) -> ClientError:
@@ -149,6 +164,8 @@ class Pipeline:
         return await settlement.turn_away(decision, refusal)
 
     async def _dispatch(self, errand: Errand, settlement: Settlement) -> Answered | Opened:
+        if settlement.observed is not None:
+            settlement.observed.step("dispatch")
         try:
             return await self._dispatcher.walk(errand)
         except UpstreamFailure as error:

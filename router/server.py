@@ -22,6 +22,7 @@ from router.banner import banner
 from router.config import Config, Watcher, engines_needed
 from router.errors import ConfigError
 from router.ledger.migrate import LedgerTooNew
+from router.observe.lines import JsonFormatter
 from router.policies import load_policy
 from router.settings import SettingError, Settings, unread
 from router.settings import read as settings_of
@@ -40,7 +41,7 @@ class StartError(Exception):
 
 def run(settings: Settings) -> None:
     """Serves until a signal ends it. Raises `StartError` or `ConfigError`; nothing is left running then."""
-    _prepare("%(name)s")
+    _prepare("%(name)s", settings.json_log)
     for name in unread(os.environ):
         _log.warning("%s is set, but this version does not read it", name)
     try:
@@ -51,9 +52,10 @@ def run(settings: Settings) -> None:
 
 def work(post: Post) -> None:
     """The process of one of the `Workers`: serves until the first process says or is at its end, or a signal comes."""
-    _prepare(f"%(name)s worker {post.number}")
     try:
-        uvloop.run(_work(post))
+        settings = settings_of(os.environ, policy=Path(post.policy), host=post.host)
+        _prepare(f"%(name)s worker {post.number}", settings.json_log)
+        uvloop.run(_work(post, settings))
     except (ConfigError, *_REASONS) as error:
         sys.exit(f"lowpass worker {post.number}: {error}")
 
@@ -105,9 +107,8 @@ async def _lead(
     await _run(gateway, server, listener, greet)
 
 
-async def _work(post: Post) -> None:
+async def _work(post: Post, settings: Settings) -> None:
     worker = Worker(socket.socket(fileno=post.channel))
-    settings = settings_of(os.environ, policy=Path(post.policy), host=post.host)
     watcher, config = _policy(settings, post.engines)
     gateway = Gateway(settings, watcher, config, keyring(settings), worker)
     await gateway.start()
@@ -187,11 +188,15 @@ def _uvicorn(gateway: Gateway) -> uvicorn.Config:
     )
 
 
-def _prepare(name: str) -> None:
+def _prepare(name: str, as_json: bool) -> None:
     """`name` of the process in the log. A request leaves no cycles behind: looking for them is 2 % of its time."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s {name}: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        JsonFormatter(name) if as_json else logging.Formatter(f"%(asctime)s %(levelname)s {name}: %(message)s")
+    )
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def _on_signals(drain: Callable[[bool], None]) -> None:

@@ -13,6 +13,7 @@ NAMES = frozenset(
     {
         "LOWPASS_HOME",
         "LOWPASS_HOST",
+        "LOWPASS_LOG",
         "LOWPASS_PORT",
         "LOWPASS_WORKERS",
         "LOWPASS_POLICY",
@@ -20,6 +21,7 @@ NAMES = frozenset(
         "LOWPASS_REDIS_URL",
     }
 )
+LOGS = ("text", "json")
 MOST_WORKERS = 64
 """More than the cores of most machines; each needs about 100 MB."""
 
@@ -37,6 +39,8 @@ class Settings(Struct, frozen=True):
     """Where the budgets are; None: in `sqlite`."""
     workers: int = 1
     """Processes that serve, the first one included."""
+    json_log: bool = False
+    """All that is logged is JSON, with one line a request; else it is text, without."""
 
     @property
     def sqlite(self) -> Path:
@@ -82,6 +86,7 @@ def read(
         database_url=_secret(environ, "LOWPASS_DATABASE_URL"),
         redis_url=_secret(environ, "LOWPASS_REDIS_URL"),
         workers=_workers(workers if workers is not None else environ.get("LOWPASS_WORKERS") or "1"),
+        json_log=_json_log(environ.get("LOWPASS_LOG") or "text"),
     )
 
 
@@ -92,6 +97,12 @@ def unread(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _secret(environ: Mapping[str, str], name: str) -> Secret | None:
     return Secret(environ[name]) if environ.get(name) else None
+
+
+def _json_log(form: str) -> bool:
+    if form not in LOGS:
+        raise SettingError(f"LOWPASS_LOG={form} is no form of logs: say {' or '.join(LOGS)}")
+    return form == LOGS[1]
 
 
 def _port(text: str) -> int:

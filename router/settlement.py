@@ -17,6 +17,7 @@ from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
 from router.ledger.incident import region_mismatches
 from router.ledger.write import Outcome, birth, reroute, settle
+from router.observe import Observed
 from router.refusals import ledger_down, store_down, stream_error
 from router.telemetry import Telemetry
 from router.types.account import Account, Amount, Ask, Bound, Refused
@@ -64,8 +65,10 @@ class Books:
 class Settlement:
     """The open account of one request."""
 
-    def __init__(self, books: Books, request: Request, caller: Caller, internal: str = "") -> None:
-        self.internal = internal
+    def __init__(
+        self, books: Books, request: Request, caller: Caller, internal: str = "", observed: Observed | None = None
+    ) -> None:
+        self.internal, self.observed = internal, observed
         self._books, self._request, self._caller = books, request, caller
         self._started, self._open, self._born = clock_ms(), True, False
         self._route, self._bound, self._deadline_ms = "", _UNBOUND, request.limits.deadline_ms
@@ -114,6 +117,8 @@ class Settlement:
         else:
             birth(journal, self._request, self._caller, decision, held, now_ms())
         self._born = True
+        if self.observed is not None:
+            self.observed.decision = decision
 
     def _unheld(self, plan: Plan) -> Plan:
         """No budget binds: there is nothing to hold and nothing to wait for."""
@@ -146,6 +151,9 @@ class Settlement:
         cost = sum(attempt.cost.nano for attempt in purse.attempts)
         if self._open:
             self._open = False
+            if self.observed is not None:
+                self.observed.step("settle")
+                self.observed.settled(status, error, purse.attempts, cost)
             charges = purse.charges()
             overrun = purse.overrun(charges)
             if purse.reservation.holds:

@@ -10,8 +10,11 @@ from router.api.disconnect import Visit, Visits
 from router.api.parse import parse
 from router.api.render import answer_headers, whole
 from router.api.responses import ResponsesStream
+from router.dispatch.how import CLIENT_GONE
 from router.errors import ClientError
+from router.observe import Observed, Observer
 from router.pipeline import Pipeline
+from router.settlement import CLIENT_CLOSED
 from router.types.ids import new_id
 from router.types.request import Endpoint
 
@@ -29,10 +32,13 @@ _EVENTS = [
 
 
 class HotRoutes:
-    """`rest` is the ASGI app that answers every other path."""
+    """`rest` is the ASGI app that answers every other path; `observer` is there where somebody watches requests."""
 
-    def __init__(self, pipeline: Pipeline, keyring: Keyring, visits: Visits, rest: App) -> None:
+    def __init__(
+        self, pipeline: Pipeline, keyring: Keyring, visits: Visits, rest: App, observer: Observer | None = None
+    ) -> None:
         self._pipeline, self._keyring, self._visits, self._rest = pipeline, keyring, visits, rest
+        self._observer = observer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
@@ -53,23 +59,51 @@ class HotRoutes:
     async def _guarded(self, endpoint: Endpoint, scope: Scope, visit: Visit, send: Send) -> None:
         """Whatever goes wrong before the status is sent becomes an answer in OpenAI's envelope."""
         request_id = new_id()
+        if self._observer is None:
+            await self._refusing(endpoint, request_id, scope, visit, send, None)
+            return
+        observed = self._observer.begin(request_id, endpoint, scope["headers"])
         try:
-            await self._answer(endpoint, request_id, scope, visit.receive, send)
+            await self._refusing(endpoint, request_id, scope, visit, send, observed)
+        finally:
+            # Of who left before anything was decided, nobody else knows how it ended.
+            observed.refused(CLIENT_CLOSED, CLIENT_GONE)
+            self._observer.end(observed)
+
+    async def _refusing(
+        self, endpoint: Endpoint, request_id: str, scope: Scope, visit: Visit, send: Send, observed: Observed | None
+    ) -> None:
+        try:
+            await self._answer(endpoint, request_id, scope, visit.receive, send, observed)
         except ClientError as error:
+            if observed is not None:
+                observed.refused(error.status, error.code)
             await refuse(error, request_id, send)
         except Exception as error:
             crash(error)
+            if observed is not None:
+                observed.refused(CRASHED.status, CRASHED.code)
             await refuse(CRASHED, request_id, send)
 
-    async def _answer(self, endpoint: Endpoint, request_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self,
+        endpoint: Endpoint,
+        request_id: str,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        observed: Observed | None,
+    ) -> None:
         headers = scope["headers"]
         by_name = dict(headers)
         caller = self._keyring.caller(by_name)
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
         request = parse(endpoint, request_id, await read_body(by_name, receive), headers)
+        if observed is not None:
+            observed.stream = request.stream
         translation = ResponsesStream(request.body, f"resp_{request_id}") if endpoint is Endpoint.RESPONSES else None
-        served = await self._pipeline.serve(request, caller, translation)
+        served = await self._pipeline.serve(request, caller, translation, observed=observed)
         if served.events is None:
             await send_json(200, whole(request, served), answer_headers(request, served), send)
         else:

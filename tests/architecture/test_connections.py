@@ -27,7 +27,9 @@ CLIENTS = frozenset(
     ]
 )
 """Packages that talk to other machines, or to any."""
-CLIENT_MODULES = frozenset({"urllib.request", "asyncio.streams", "multiprocessing.connection"})
+CLIENT_MODULES = frozenset(
+    {"urllib.request", "asyncio.streams", "multiprocessing.connection", "opentelemetry.exporter"}
+)
 OPENERS = frozenset(
     [
         *("create_connection", "create_datagram_endpoint", "create_unix_connection", "open_connection"),
@@ -51,6 +53,10 @@ OPEN: dict[str, tuple[str, set[str]]] = {
     "router/ledger/postgres/connection.py": ("statements to that PostgreSQL; opens nothing", {"psycopg"}),
     "router/ledger/postgres/pipe.py": ("statements to that PostgreSQL; opens nothing", {"psycopg"}),
     "router/ledger/postgres/wire.py": ("values for that PostgreSQL; opens nothing", {"psycopg"}),
+    "router/observe/otlp.py": (
+        "the operator's OpenTelemetry collector: names of the policy and numbers, no text",
+        {"opentelemetry.exporter"},
+    ),
     "router/server.py": ("listens, and hands its socket to workers", {"socket"}),
     "router/workers/messages.py": ("a worker and its first process, over a socket pair", {"socket"}),
     "router/workers/worker.py": ("a worker and its first process, over a socket pair", {"socket"}),

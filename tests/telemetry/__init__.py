@@ -1,0 +1,1 @@
+"""What others may watch: logs, spans, metrics and the dashboard that draws them."""
