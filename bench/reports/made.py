@@ -15,6 +15,7 @@ from router.decide.explain import encode
 from router.ledger.attempt_row import BUCKETS
 from router.ledger.kept import Kept
 from router.types.journal import Value
+from router.types.shape import Shape
 
 _WINDOW_MS = 30 * 86_400_000
 TASKS = ("chat", "code", "maths", "factual", "reasoning", "extraction", "summary", "translation", "tool_use")
@@ -172,12 +173,16 @@ def _document(one: _Drawn, route: str, task: str, data_class: str) -> str:
     seen = {
         "data_class": data_class, "classes": [data_class],
         "causes": [{"data_class": data_class, "by": "default", "count": 1}],
-        "task": task, "difficulty": round(one.hard, 4), "unfamiliarity": round(one.rates[0] ** 2, 4), "traits": one.traits,
+        "task": task, "difficulty": round(one.hard, 4), "unfamiliarity": round(one.rates[0] ** 2, 4),
+        "traits": one.traits,
     }  # fmt: skip
+    cap = 4_096 if one.into % 3 == 0 else None
+    shape = Shape(bytes=one.into * 4, max_output=cap, work=round(one.spread[0], 4))
     document = {
         "id": one.id, "requested": route, "route": route, "strategy": "cost_of_pass", "policy": POLICY,
         "classification": seen, "chosen": one.target.id, "considered": considered, "dropped": [], "weighed": weighed,
         "stakes": {"failure_nano": 50_000_000, "min_pass_rate": 0.3}, "propensity": 0.98,
+        "shape": shape,
     }  # fmt: skip
     return encode(document).decode()
 
