@@ -94,8 +94,10 @@ class _Known(Struct, frozen=True, eq=False):
 class Forecaster:
     """Of one policy's targets. `learned` and `rates` outlive it."""
 
-    def __init__(self, targets: Sequence[Target], learned: Learned, rates: Rates) -> None:
-        self._targets, self.learned, self._rates = tuple(targets), learned, rates
+    def __init__(
+        self, targets: Sequence[Target], learned: Learned, rates: Rates, fresh_ms: int = FRESH_MS
+    ) -> None:
+        self._targets, self.learned, self._rates, self._fresh_ms = tuple(targets), learned, rates, fresh_ms
         self._at = {target.id: at for at, target in enumerate(self._targets)}
         rules = [rule for target in self._targets for rule in (target.model.price.rules if target.model.price else ())]
         self._steps = sorted({rule.above for rule in rules if rule.above})
@@ -139,7 +141,7 @@ class Forecaster:
         work = _Work(task, request.effort or "", cap, script(request), request.service_tier, self._size(request))
         key = (work, tuple(map(_ID, targets)))
         known = self._known.get(key)
-        if known is None or not 0 <= at_ms - known.at_ms < FRESH_MS:
+        if known is None or at_ms // self._fresh_ms != known.at_ms // self._fresh_ms:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             known = self._known[key] = self._look(targets, work, at_ms)

@@ -9,7 +9,10 @@ SPEAKS = ("router/cli/", "router/terminal.py")
 """Files that may print."""
 SILENT: set[str] = {"router/config/values.py"}
 """Files with a `pass` for an error and no reason; the list may only shrink."""
-EXPECTED = ("router/decide/rehearse.py", "router/estimate/fitted/", "router/priors/", "router/worth.py")
+EXPECTED = (
+    *("router/decide/rehearse.py", "router/estimate/fitted/", "router/priors/", "router/replay/"),
+    "router/worth.py",
+)
 """Where costs are expected or simulated, and nobody pays them."""
 MONEY = re.compile(r"usd|nano|cost|price|amount|spent|held|hold|budget|charge", re.IGNORECASE)
 ROOT_ENTRIES = {

@@ -1,0 +1,43 @@
+"""What the ledger has taught so far of some targets, for whoever decides without a gateway."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from router.aftermath import recollect
+from router.estimate.beliefs import Beliefs
+from router.estimate.forecast import FRESH_MS, Forecaster
+from router.estimate.learn import Learned
+from router.ledger.ledger import Ledger
+from router.priors import priors
+from router.stores import learned_from
+from router.types.journal import LedgerUnavailable
+from router.types.target import Target
+
+
+class Knowledge(Struct, frozen=True):
+    """As of one moment."""
+
+    learned: Learned
+    rates: bytes
+    """`Beliefs.state`."""
+
+    def forecaster(self, targets: Sequence[Target], fresh_ms: int = FRESH_MS) -> Forecaster:
+        """`targets`: of those that it is about."""
+        beliefs = Beliefs(priors.load())
+        beliefs.adopt(targets)
+        beliefs.restore(self.rates)
+        return Forecaster(targets, self.learned, beliefs, fresh_ms)
+
+
+def known(ledger: Ledger, targets: Sequence[Target]) -> Knowledge:
+    """Nothing, where there is no ledger, or one that can't be read. Not inside an event loop."""
+    beliefs, learned = Beliefs(priors.load()), Learned()
+    beliefs.adopt(targets)
+    with suppress(LedgerUnavailable):
+        if ledger.exists():
+            asyncio.run(recollect(ledger, beliefs))
+            learned = learned_from(ledger)
+    return Knowledge(learned, beliefs.state())

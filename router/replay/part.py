@@ -1,0 +1,151 @@
+"""What was found in a stretch of the ledger: a line for each request, and more of those whose decision changes."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from router.types.account import Account
+
+K = TypeVar("K", bound=Hashable)
+Lines = NDArray[np.void]
+"""One structured value a line."""
+
+SERVED, REFUSED, UNANSWERED = range(3)
+"""Unanswered: its target failed, its budget was used up, it looped, its client left."""
+ROW = np.dtype([("route", "i4"), ("bucket", "i4"), ("spent", "i8"), ("before", "i1"), ("after", "i1")])
+MOVE = np.dtype(
+    [
+        *(("row", "i8"), ("move", "i4"), ("id", "S32"), ("at_ms", "i8")),
+        *(("first", "f8"), ("second", "f8"), ("to", "i4"), ("then", "i4")),
+        *(("p", "f8"), ("p_before", "f8"), ("failure", "f8"), ("supported", "?")),
+    ]
+)
+"""`first`, `second`: expected nano-USD of the new choice's targets `to` and `then`; NaN is not known."""
+TRIAL = np.dtype(
+    [
+        *(("route", "i4"), ("bucket", "i4"), ("to", "i4"), ("weight", "f8")),
+        *(("paid", "f8"), ("expected", "f8"), ("p", "f8"), ("score", "f8")),
+    ]
+)
+"""An experiment that asked whom the new policy would choose: what it cost and what came of it."""
+CHARGE = np.dtype([("row", "i8"), ("account", "i4"), ("id", "S32"), ("at_ms", "i8")])
+
+
+class Move(NamedTuple):
+    """What changes. `before` and `after`: who was and who would be asked."""
+
+    route: str
+    before: str
+    after: str
+    why: str
+
+
+class Flow(NamedTuple):
+    """Where a class goes: to which target, under which policy, and whether it sees placeholders."""
+
+    data_class: str
+    policy: str
+    target: str
+    redacted: bool
+
+
+class Seen(NamedTuple):
+    """Of one target, where it answered alone: how often, and nano-USD observed and expected."""
+
+    answers: int = 0
+    observed: int = 0
+    expected: np.float64 = np.float64(0)
+
+    def plus(self, other: "Seen") -> "Seen":
+        return Seen(self.answers + other.answers, self.observed + other.observed, self.expected + other.expected)
+
+
+class Labels(Generic[K]):
+    """Values ↔ small numbers."""
+
+    def __init__(self, labels: Iterable[K] = ()) -> None:
+        self._at = {label: at for at, label in enumerate(labels)}
+
+    def at(self, label: K) -> int:
+        return self._at.setdefault(label, len(self._at))
+
+    @property
+    def labels(self) -> tuple[K, ...]:
+        return tuple(self._at)
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """Lines hold numbers of `routes`, `targets`, `moves` and `accounts`."""
+
+    rows: Lines
+    changed: Lines
+    trials: Lines
+    charges: Lines
+    routes: tuple[str, ...]
+    targets: tuple[str, ...]
+    moves: tuple[Move, ...]
+    accounts: tuple[Account, ...]
+    seen: dict[str, Seen]
+    before: Counter[Flow]
+    after: Counter[Flow]
+    unknown: Counter[str]
+    read: int
+    """Requests that are there, replayed or not."""
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """In the order of the parts, which is that of time."""
+    routes, targets, moves, accounts = Labels[str](), Labels[str](), Labels[Move](), Labels[Account]()
+    rows, changed, trials, charges = (
+        [np.zeros(0, ROW)],
+        [np.zeros(0, MOVE)],
+        [np.zeros(0, TRIAL)],
+        [np.zeros(0, CHARGE)],
+    )
+    seen: dict[str, Seen] = {}
+    before, after, unknown = Counter[Flow](), Counter[Flow](), Counter[str]()
+    first = read = 0
+    for part in parts:
+        route, target, move = _places(routes, part.routes), _places(targets, part.targets), _places(moves, part.moves)
+        rows.append(_moved(part.rows, route=route))
+        changed.append(_moved(part.changed, first, move=move, to=target, then=target))
+        trials.append(_moved(part.trials, route=route, to=target))
+        charges.append(_moved(part.charges, first, account=_places(accounts, part.accounts)))
+        first, read = first + len(part.rows), read + part.read
+        for name, one in part.seen.items():
+            seen[name] = seen.get(name, Seen()).plus(one)
+        before, after, unknown = before + part.before, after + part.after, unknown + part.unknown
+    return Part(
+        rows=np.concatenate(rows),
+        changed=np.concatenate(changed),
+        trials=np.concatenate(trials),
+        charges=np.concatenate(charges),
+        routes=routes.labels,
+        targets=targets.labels,
+        moves=moves.labels,
+        accounts=accounts.labels,
+        seen=seen,
+        before=before,
+        after=after,
+        unknown=unknown,
+        read=read,
+    )
+
+
+def _places(labels: Labels[K], of: Iterable[K]) -> NDArray[np.int32]:
+    return np.array([labels.at(label) for label in of], np.int32)
+
+
+def _moved(lines: Lines, first: int = 0, **places: NDArray[np.int32]) -> Lines:
+    """With the numbers of the whole; rows of this part begin at `first`. Below 0: there is none."""
+    lines = lines.copy()
+    for name, numbers in places.items():
+        given = lines[name] >= 0
+        lines[name][given] = numbers[lines[name][given]]
+    if first:
+        lines["row"] += first
+    return lines

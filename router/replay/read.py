@@ -1,0 +1,236 @@
+"""One stretch of the ledger, request by request: what was done, and what the new policy would do."""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from router.budget.budget import Charged
+from router.choose import named
+from router.ledger.rows import Kept
+from router.replay.expected import Asked, Expected, alone, expected
+from router.replay.part import CHARGE, MOVE, REFUSED, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
+from router.replay.sides import Compared, Decided, Side
+from router.replay.stored import Choice, Stored, stored
+from router.replay.trial import Trial, trial
+from router.replay.why import why
+from router.types.account import Account, Unit
+from router.types.request import Caller
+
+BUCKETS = 4_096
+"""Clusters that intervals are made of: sessions, and hours of requests without one, thrown together at random."""
+MOST_SEEN = 256
+"""Answers of a target, in one stretch, that its expected cost is compared with."""
+JUDGED = "judge"
+"""What a judge's requests are called in place of their route."""
+_HOUR_MS = 3_600_000
+_UNKNOWN = np.float64(np.nan)
+_NOTHING = np.float64(0)
+Wanted = Callable[[Stored], bool]
+Scores = Callable[[str], float | None]
+
+
+class Reader:
+    """`take` each request, then the `part`. `scores`: how good an answer was, by its request's id."""
+
+    def __init__(self, compared: Compared, callers: Mapping[str, Caller], wanted: Wanted, scores: Scores) -> None:
+        self._compared, self._new = compared, compared.new
+        self._callers, self._wanted, self._scores = callers, wanted, scores
+        self._same: dict[tuple[int, str], bool] = {}
+        self._routes, self._targets = Labels[str](), Labels[str]()
+        self._moves, self._accounts = Labels[Move](), Labels[Account]()
+        self._read = 0
+        self._rows: list[Any] = []
+        self._changed: list[Any] = []
+        self._trials: list[Any] = []
+        self._charges: list[Any] = []
+        self._seen: dict[str, Seen] = {}
+        self._before, self._after, self._unknown = Counter[Flow](), Counter[Flow](), Counter[str]()
+        budgets = self._new.config.budgets
+        self._limited = any(one.unit is Unit.USD and not one.soft for one in budgets)
+
+    def part(self) -> Part:
+        return Part(
+            rows=np.array(self._rows, ROW),
+            changed=np.array(self._changed, MOVE),
+            trials=np.array(self._trials, TRIAL),
+            charges=np.array(self._charges, CHARGE),
+            routes=self._routes.labels,
+            targets=self._targets.labels,
+            moves=self._moves.labels,
+            accounts=self._accounts.labels,
+            seen=self._seen,
+            before=self._before,
+            after=self._after,
+            unknown=self._unknown,
+            read=self._read,
+        )
+
+    def take(self, kept: Kept) -> None:
+        self._read += 1
+        one = stored(kept, self._callers)
+        if isinstance(one, str):
+            self._unknown[one] += 1
+        elif one.route == JUDGED and JUDGED not in self._new.config.routes:
+            self._unknown["judges"] += 1
+        elif self._wanted(one):
+            self._decide(one)
+
+    def _decide(self, one: Stored) -> None:
+        old, decided = self._compared.old.get(one.document.policy), None
+        if old is None:
+            self._unknown["other_policy"] += 1
+        if old is None or not self._alike(old, one):
+            decided = self._new.decide(one)
+            self._unknown.update(self._new.unknown(one))
+            if old is not None:
+                self._try(one, decided)
+        changed = decided is not None and decided.choice != one.choice and not self._learned(one, old, decided)
+        self._line(one, decided if changed else None)
+        if changed and decided is not None:
+            self._change(one, old, decided)
+        elif self._limited:
+            self._charge(one, one.route, tuple(each.target for each in one.document.considered))
+        self._compare(one, old)
+
+    def _alike(self, old: Side, one: Stored) -> bool:
+        """Both have the same rules for it: then what is known today can't tell them apart."""
+        key = (id(old), self._new.named(one))
+        found = self._same.get(key)
+        if found is None:
+            found = self._same[key] = alike(old, self._new, key[1])
+        return found
+
+    def _learned(self, one: Stored, old: Side | None, decided: Decided) -> bool:
+        """Its own policy would decide so too by now: that is no merit of the new one."""
+        if old is None or old.decide(one).choice != decided.choice:
+            return False
+        self._unknown["learned"] += 1
+        return True
+
+    def _line(self, one: Stored, decided: Decided | None) -> None:
+        """`decided`: where it changes."""
+        before = REFUSED if not one.choice.target else SERVED if one.answered else UNANSWERED
+        after = before
+        choice = one.choice if decided is None else decided.choice
+        if decided is not None:
+            after = REFUSED if not choice.target else before if before == UNANSWERED else SERVED
+        self._rows.append((self._routes.at(one.route), _bucket(one), one.spent, before, after))
+        if one.sent:
+            _flow(self._before, one, one.document.policy, one.choice)
+        if one.sent or before == REFUSED:
+            _flow(self._after, one, self._new.hash, choice)
+
+    def _change(self, one: Stored, old: Side | None, decided: Decided) -> None:
+        choice, decision = decided.choice, decided.decision
+        if not one.answered and one.choice.target:
+            self._unknown["unanswered"] += 1
+            if choice.target:
+                return
+        found, before = self._expected(one, self._new, choice), self._p_before(one, old)
+        if decision is not None and choice.target:
+            self._charge(one, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
+        move = Move(one.route, _who(one.choice), _who(choice), why(one, decided, self._new))
+        failure = None if decision is None else decision.stakes.failure_nano
+        first, second = (self._targets.at(name) if name else -1 for name in (choice.target, choice.second))
+        self._changed.append(
+            (
+                *(len(self._rows) - 1, self._moves.at(move), one.id.encode(), one.at_ms),
+                *(found.first, found.second, first, second, found.p, before),
+                *(failure or 0, decision is not None and trial(one, decision.plan).supported),
+            )
+        )
+
+    def _expected(self, one: Stored, side: Side, choice: Choice) -> Expected:
+        """A refusal costs nothing, and is never right."""
+        if not choice.target:
+            return Expected(_NOTHING, _NOTHING, _NOTHING)
+        first, second = side.targets.get(choice.target), side.targets.get(choice.second)
+        if first is None or (second is None and choice.second):
+            return Expected(_UNKNOWN, _UNKNOWN, _UNKNOWN)
+        found = side.rules.routes.get(side.named(one)) or next(iter(side.rules.routes.values()))
+        return expected(self._asked(one, side), choice, found[0].strategy, first, second)
+
+    def _p_before(self, one: Stored, old: Side | None) -> float:
+        """By what is known today; where the target is gone, by what was known then."""
+        found = float(self._expected(one, old or self._new, one.choice).p)
+        if np.isnan(found):
+            found = next((each.p for each in one.document.weighed if each.target == one.choice.target), found)
+        return found
+
+    def _asked(self, one: Stored, side: Side) -> Asked:
+        seen = side.seen(one)
+        return Asked(one, seen, side.forecaster, side.rules.screen.guard.demands(seen.classes).thinking_cap)
+
+    def _compare(self, one: Stored, old: Side | None) -> None:
+        """What an answer cost, with what it is expected to cost."""
+        name = one.choice.target
+        known = self._seen.get(name, Seen())
+        if not one.answered or one.sent != 1 or one.choice.tactic is not None or known.answers >= MOST_SEEN:
+            return
+        target = self._new.targets.get(name)
+        if target is None or (old is not None and old.targets.get(name) != target):
+            return
+        cost, _ = alone(self._asked(one, self._new), target)
+        self._seen[name] = known.plus(Seen(1, one.spent, cost[0]))
+
+    def _try(self, one: Stored, decided: Decided) -> None:
+        """An experiment that asked whom the new policy would choose."""
+        found = trial(one, decided.decision.plan) if decided.decision is not None else Trial()
+        target = self._new.targets.get(found.target)
+        if target is None or not one.answered:
+            return
+        cost, p = alone(self._asked(one, self._new), target)
+        score = self._scores(one.id)
+        self._trials.append(
+            (
+                *(self._routes.at(one.route), _bucket(one), self._targets.at(found.target)),
+                *(1 / one.document.propensity, one.spent, cost[0], p[0], np.nan if score is None else score),
+            )
+        )
+
+    def _charge(self, one: Stored, route: str, targets: tuple[str, ...]) -> None:
+        """The pots of the new policy that it would be charged to. Whoever was not sent then is not charged now."""
+        if not self._limited or not targets or not (one.sent or not one.choice.target):
+            return
+        rules = self._new.rules
+        charged = Charged(
+            request_id=one.id,
+            route=route,
+            caller=one.caller,
+            session=one.session,
+            tags=one.request.limits.tags,
+            targets=targets,
+        )
+        binds = rules.pots.binding(charged, named(rules, one.request, one.caller))
+        for account in rules.pots.accounts(charged, binds, one.at_ms):
+            if account.hard and account.unit is Unit.USD and (not account.targets or targets[0] in account.targets):
+                place = (len(self._rows) - 1, self._accounts.at(account))
+                self._charges.append((*place, one.id.encode(), one.at_ms))
+
+
+def alike(old: Side, new: Side, model: str) -> bool:
+    """The same rules for whoever names `model`."""
+    one, other = old.rules.routes.get(model), new.rules.routes.get(model)
+    return old is new or (
+        one == other
+        and (model in old.config.routes) == (model in new.config.routes)
+        and old.config.sensitivity == new.config.sensitivity
+    )
+
+
+def _bucket(one: Stored) -> int:
+    return zlib.crc32((one.session or str(one.at_ms // _HOUR_MS)).encode()) % BUCKETS
+
+
+def _flow(flows: Counter[Flow], one: Stored, policy: str, choice: Choice) -> None:
+    for target in (choice.target, choice.second):
+        if target:
+            flows[Flow(one.data_class, policy, target, choice.redacted)] += 1
+
+
+def _who(choice: Choice) -> str:
+    """Empty: nobody."""
+    return f"{choice.target} + {choice.second}" if choice.second else choice.target

@@ -1,0 +1,177 @@
+"""A policy as it decides with what is known today: the same knowledge for every policy that is compared."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from router.choose import Rules, chance, choose, index
+from router.config.config import Config
+from router.decide.requirements import Redact
+from router.errors import ClientError
+from router.estimate.forecast import Forecaster
+from router.estimate.terms import timed
+from router.ledger.ledger import Ledger
+from router.replay.knowledge import known
+from router.replay.stored import REFUSED, Choice, Stored, classification, progress
+from router.screen import Screened
+from router.types.classification import Classification
+from router.types.ids import new_id
+from router.types.plan import Decision, Plan
+from router.types.redacted import Redacted
+from router.types.secret import Secret
+from router.types.target import Target
+
+QUARTER_MS = 900_000
+"""Prices that depend on the time are looked up so often."""
+_ALWAYS_MS = 2**62
+_MOST_SETS = 4_096
+_RESTS = "circuit_open"
+
+
+class Decided(NamedTuple):
+    """`decision` is None where the policy has no such model, or the key may not name it."""
+
+    choice: Choice
+    decision: Decision | None
+
+
+class _Healthy:
+    def resting(self, target: str) -> float:
+        return 0.0
+
+
+class _Resting(NamedTuple):
+    """As it was then: failures of providers are not played anew."""
+
+    targets: frozenset[str]
+
+    def resting(self, target: str) -> float:
+        return 1.0 if target in self.targets else 0.0
+
+
+_HEALTHY = _Healthy()
+
+
+class Side:
+    """One policy."""
+
+    def __init__(self, config: Config, forecaster: Forecaster, targets: Iterable[Target]) -> None:
+        """`targets`: all that `forecaster` knows."""
+        self.rules: Rules = index(config, Secret(new_id()))
+        self.forecaster, self.targets = forecaster, {target.id: target for target in targets}
+        self._ranks = self.rules.screen.ranks
+        classes = config.sensitivity.classes
+        self._redactable = frozenset(name for name, row in classes.items() if row.redact is not Redact.NEVER)
+        self._sets: dict[frozenset[str], tuple[frozenset[str], str]] = {}
+
+    @property
+    def hash(self) -> str:
+        return self.rules.in_force.hash
+
+    @property
+    def config(self) -> Config:
+        return self.rules.config
+
+    def decide(self, one: Stored) -> Decided:
+        seen = self.seen(one)
+        screened = Screened(seen, self._redacted(one, seen.classes))
+        try:
+            decision, _ = choose(
+                *(self.rules, one.request, one.caller, screened, _rests(one), self.forecaster),
+                draw=chance(one.id),
+                model=self.named(one) if one.lowered else "",
+                progress=progress(one),
+                at_ms=one.at_ms,
+            )
+        except ClientError:
+            return Decided(REFUSED, None)
+        return Decided(_choice(decision.plan), decision)
+
+    def named(self, one: Stored) -> str:
+        """The route that it is decided by: a budget may have sent it to another one than it named."""
+        return one.route if one.lowered and one.route in self.config.routes else one.request.model
+
+    def unknown(self, one: Stored) -> list[str]:
+        """What of a request this policy would have to know, and nobody does."""
+        found = _found(one)
+        lacks = ["class"] if not found <= self._ranks.keys() else []
+        unread = one.shape.redacted is None and bool(found & self._redactable)
+        return [*lacks, "redaction"] if unread else lacks
+
+    def seen(self, one: Stored) -> Classification:
+        """The request as this policy sees it."""
+        found = _found(one)
+        known = self._sets.get(found)
+        if known is None:
+            if len(self._sets) >= _MOST_SETS:
+                self._sets.clear()
+            known = self._sets[found] = self._classes(found)
+        return classification(one, *known)
+
+    def _classes(self, found: frozenset[str]) -> tuple[frozenset[str], str]:
+        """A class that this policy lacks is every class, as with what sessions have seen."""
+        default = frozenset({self.config.sensitivity.default})
+        classes = (found if found <= self._ranks.keys() else frozenset(self._ranks)) | default
+        return classes, max(classes, key=self._ranks.__getitem__)
+
+    def _redacted(self, one: Stored, classes: frozenset[str]) -> Redacted | None:
+        """What was left then, what this policy would not redact, and what it would leave."""
+        names = classes & self._redactable
+        if one.shape.redacted is None or not names:
+            return None
+        left = frozenset(one.shape.redacted).intersection(self._ranks)
+        to = frozenset(self.config.sensitivity.redacted_to(name) for name in names)
+        return Redacted(one.request, left | (classes - names) | to, {})
+
+
+class Compared(NamedTuple):
+    """The policy that is tried, and by their hashes those that decisions may be of."""
+
+    new: Side
+    old: Mapping[str, Side]
+
+
+def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Compared:
+    """Each side knows the targets of all: whatever was observed counts on both."""
+    rest = [other for other in others if other != config]
+    targets, fresh = _joined([config, *rest]), _fresh_ms([config, *rest])
+    knowledge = known(ledger, targets)
+    new = Side(config, knowledge.forecaster(targets, fresh), targets)
+    old: dict[str, Side] = {}
+    for other in rest:
+        own = _joined([other, config, *rest])
+        side = Side(other, knowledge.forecaster(own, fresh), own)
+        old.setdefault(side.hash, side)
+    old.setdefault(new.hash, new)
+    return Compared(new, old)
+
+
+def _joined(configs: Iterable[Config]) -> tuple[Target, ...]:
+    """Of targets of the same name the first."""
+    found: dict[str, Target] = {}
+    for config in configs:
+        for name, target in config.targets.items():
+            found.setdefault(name, target)
+    return tuple(found.values())
+
+
+def _fresh_ms(configs: Iterable[Config]) -> int:
+    prices = [target.model.price for config in configs for target in config.targets.values()]
+    return QUARTER_MS if any(price is not None and timed(price) for price in prices) else _ALWAYS_MS
+
+
+def _found(one: Stored) -> frozenset[str]:
+    """Without what every request has."""
+    return frozenset([cause.data_class for cause in one.document.classification.causes if cause.by != "default"])
+
+
+def _rests(one: Stored) -> _Healthy | _Resting:
+    resting = frozenset([dropped.target for dropped in one.document.dropped if dropped.reason == _RESTS])
+    return _Resting(resting) if resting else _HEALTHY
+
+
+def _choice(plan: Plan) -> Choice:
+    if not plan.steps:
+        return REFUSED
+    first, *rest = plan.steps
+    second = rest[0].target.id if plan.tactic is not None and rest else ""
+    return Choice(first.target.id, plan.tactic, second, first.redacted)

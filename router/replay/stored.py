@@ -1,0 +1,182 @@
+"""Rows of the ledger → requests as they can be decided again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from router.decide.recall import Progress
+from router.decide.shape import progress_of, request_of
+from router.ledger.rows import Kept
+from router.priors.priors import STEPS, TASKS
+from router.types.classification import Cause, Classification, Reading, Task, Traits
+from router.types.plan import Tactic
+from router.types.request import Caller, Request
+from router.types.shape import Shape
+
+_NOBODY: Traits = np.zeros(len(TASKS), np.float32)
+LOWERED = "route"
+"""In a row's `lowered`: a budget sent it to another route than the one it named."""
+
+
+class _Seen(Struct):
+    data_class: str
+    causes: tuple[Cause, ...] = ()
+    difficulty: float = 0.0
+    unfamiliarity: float = 1.0
+    traits: bytes = b""
+
+
+class Considered(Struct):
+    target: str
+    redacted: bool = False
+
+
+class Dropped(Struct):
+    target: str
+    reason: str
+
+
+class Weighed(Struct):
+    """As much of `router.types.plan.Weighed` as is asked for."""
+
+    target: str
+    p: float
+    cost_nano: int
+    why: str
+
+
+class Document(Struct):
+    """A decision, as far as it takes to make it again. Without `shape` it is of an older lowpass."""
+
+    policy: str
+    classification: _Seen
+    chosen: str | None = None
+    considered: tuple[Considered, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    weighed: tuple[Weighed, ...] = ()
+    tactic: Tactic | None = None
+    explored: str = ""
+    propensity: float = 1.0
+    shape: Shape | None = None
+
+
+class Choice(Struct, frozen=True):
+    """Whom a request goes to, how, and whether they see placeholders only. No target: it is refused."""
+
+    target: str = ""
+    tactic: Tactic | None = None
+    second: str = ""
+    """Where the tactic may ask another one."""
+    redacted: bool = False
+
+
+REFUSED = Choice()
+
+
+class Stored(Struct, frozen=True):
+    """One request that was decided, and what came of it."""
+
+    id: str
+    at_ms: int
+    route: str
+    data_class: str
+    session: str
+    lowered: bool
+    spent: int
+    """nano-USD."""
+    answered: bool
+    sent: int
+    """Attempts."""
+    document: Document
+    shape: Shape
+    request: Request
+    caller: Caller
+    choice: Choice
+    task: Task
+
+
+_decoder = msgspec.json.Decoder(Document)
+
+
+def stored(kept: Kept, callers: Mapping[str, Caller]) -> Stored | str:
+    """Else why it can't be decided again: "undecided", "unsettled", "unreadable" or "unshaped"."""
+    row, line = kept.request, kept.decision
+    if row["state"] not in ("settled", "released"):
+        return "unsettled"
+    if line is None:
+        return "undecided"
+    try:
+        document = _decoder.decode(_bytes(line["document"]))
+    except msgspec.DecodeError:
+        return "unreadable"
+    shape = document.shape
+    return "unshaped" if shape is None else _stored(kept, row, document, shape, callers)
+
+
+def _stored(
+    kept: Kept, row: Mapping[str, Any], document: Document, shape: Shape, callers: Mapping[str, Caller]
+) -> Stored:
+    key, session, tags = row["key_id"], row["session"], row["tags"]
+    caller = callers.get(key)
+    return Stored(
+        id=row["id"],
+        at_ms=row["started_ms"],
+        route=row["route"],
+        data_class=row["data_class"],
+        session=session,
+        lowered=LOWERED in row["lowered"].split(", ") if row["lowered"] else False,
+        spent=row["cost"] or 0,
+        answered=row["status"] == 200,
+        sent=len(kept.attempts),
+        document=document,
+        shape=shape,
+        request=request_of(
+            shape,
+            id=row["id"],
+            endpoint=row["endpoint"],
+            model=row["requested"],
+            stream=bool(row["stream"]),
+            session=session,
+            tags=tuple(tags.split(",")) if tags else (),
+        ),
+        caller=Caller(id=key) if caller is None else caller,
+        choice=_choice(document),
+        task=Task(row["task"]),
+    )
+
+
+def classification(one: Stored, classes: frozenset[str], data_class: str) -> Classification:
+    """As it was seen, with the classes that the policy at hand makes of it."""
+    seen = one.document.classification
+    return Classification(
+        data_class=data_class,
+        classes=classes,
+        difficulty=seen.difficulty,
+        task=one.task,
+        unfamiliarity=seen.unfamiliarity,
+        reading=_reading(seen.traits, one.shape.work) if seen.traits else None,
+    )
+
+
+def progress(one: Stored) -> Progress:
+    return progress_of(one.shape, one.at_ms)
+
+
+def _reading(traits: bytes, work: float) -> Reading:
+    """How likely each task is was for the traits only, which are there."""
+    return Reading((np.frombuffer(traits, np.int8) / STEPS).astype(np.float32), _NOBODY, work)
+
+
+def _choice(document: Document) -> Choice:
+    if document.chosen is None:
+        return REFUSED
+    tactic, steps = document.tactic, document.considered
+    second = steps[1].target if tactic is not None and len(steps) > 1 else ""
+    return Choice(document.chosen, tactic, second, bool(steps and steps[0].redacted))
+
+
+def _bytes(text: object) -> bytes | str:
+    return text if isinstance(text, bytes | str) else str(text)

@@ -1,0 +1,1 @@
+"""Another policy over recorded traffic."""
