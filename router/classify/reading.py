@@ -29,7 +29,7 @@ from router.types.target import Capability
 MOST = 6_144
 """Characters of the conversation that are looked at, besides a last message that is longer."""
 DIGITS = 4
-"""More of a difficulty or an unfamiliarity says nothing, and every request's are kept for good."""
+"""More of a difficulty, an unfamiliarity or the work says nothing, and every request's are kept for good."""
 _FORM = 0.5
 """What the form says about a task counts half, what the text says the rest."""
 _COLUMNS = np.array([TASKS.index(task) for task in SHARES])
