@@ -13,12 +13,16 @@ NAMES = frozenset(
     {
         "LOWPASS_HOME",
         "LOWPASS_HOST",
+        "LOWPASS_KEEP_ROWS_DAYS",
         "LOWPASS_LOG",
         "LOWPASS_PORT",
         "LOWPASS_WORKERS",
         "LOWPASS_POLICY",
         "LOWPASS_DATABASE_URL",
         "LOWPASS_REDIS_URL",
+        "LOWPASS_REPORT_WEBHOOK_TOKEN",
+        "LOWPASS_SMTP_FROM",
+        "LOWPASS_SMTP_URL",
     }
 )
 LOGS = ("text", "json")
@@ -39,8 +43,14 @@ class Settings(Struct, frozen=True):
     """Where the budgets are; None: in `sqlite`."""
     workers: int = 1
     """Processes that serve, the first one included."""
+    keep_rows_days: int | None = None
+    """For how long whole rows of requests are kept; None: for ever. Their sums by hour stay."""
     json_log: bool = False
     """All that is logged is JSON, with one line a request; else it is text, without."""
+
+    @property
+    def keep_rows_ms(self) -> int | None:
+        return None if self.keep_rows_days is None else self.keep_rows_days * 86_400_000
 
     @property
     def sqlite(self) -> Path:
@@ -86,6 +96,7 @@ def read(
         database_url=_secret(environ, "LOWPASS_DATABASE_URL"),
         redis_url=_secret(environ, "LOWPASS_REDIS_URL"),
         workers=_workers(workers if workers is not None else environ.get("LOWPASS_WORKERS") or "1"),
+        keep_rows_days=_days(environ.get("LOWPASS_KEEP_ROWS_DAYS") or ""),
         json_log=_json_log(environ.get("LOWPASS_LOG") or "text"),
     )
 
@@ -108,6 +119,14 @@ def _json_log(form: str) -> bool:
 def _port(text: str) -> int:
     if not text.isdigit() or int(text) > 65_535:
         raise SettingError(f"LOWPASS_PORT={text} is not a port: give a number from 0 to 65535")
+    return int(text)
+
+
+def _days(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise SettingError(f"LOWPASS_KEEP_ROWS_DAYS={text} is not a number of days: give 1 or more, or leave it out")
     return int(text)
 
 

@@ -57,6 +57,10 @@ def _bucket(name: str) -> _Sum:
 
 _COLUMNS = (
     _Sum(Column("requests", Kind.COUNT), "requests"),
+    _Sum(Column("cost_usd", Kind.USD), "cost"),
+    _Sum(Column("cache_saved_usd", Kind.USD, rare=True), "cache_saved"),
+    _Sum(Column("recovered_usd", Kind.USD, rare=True), "recovered"),
+    _Sum(Column("held_usd", Kind.USD, rare=True), "held"),
     _Sum(Column("attempts", Kind.COUNT), "attempts"),
     _Sum(Column("errors", Kind.COUNT), "errors"),
     _Sum(Column("failed_attempts", Kind.COUNT, rare=True), "failed_attempts"),
@@ -67,10 +71,6 @@ _COLUMNS = (
     _Sum(Column("thinking_share", Kind.SHARE), "output_reasoning", "split", whole="split_output"),
     _Sum(Column("reasoning_unknown", Kind.COUNT, rare=True), "unsplit"),
     _Sum(Column("unpriced", Kind.COUNT, rare=True), "unpriced"),
-    _Sum(Column("cost_usd", Kind.USD), "cost"),
-    _Sum(Column("cache_saved_usd", Kind.USD, rare=True), "cache_saved"),
-    _Sum(Column("recovered_usd", Kind.USD, rare=True), "recovered"),
-    _Sum(Column("held_usd", Kind.USD, rare=True), "held"),
 )
 _MEASURES = tuple(dict.fromkeys(name for one in _COLUMNS for name in (one.measure, one.known, one.whole) if name))
 _AT = {name: place for place, name in enumerate(_MEASURES)}
