@@ -17,7 +17,7 @@ import uvloop
 
 from local_serving.spec import EngineError, read
 from local_serving.supervisor import Supervisor
-from router.app import Gateway, keyring
+from router.app import Gateway, keyring, ledger_of
 from router.banner import banner
 from router.config import Config, Watcher, engines_needed
 from router.errors import ConfigError
@@ -27,7 +27,7 @@ from router.policies import load_policy
 from router.settings import SettingError, Settings, unread
 from router.settings import read as settings_of
 from router.types.journal import LedgerUnavailable
-from router.workers import Post, Worker, WorkerError, Workers
+from router.workers import Packer, Post, Worker, WorkerError, Workers
 
 DRAIN_S = 10
 """How long requests in progress may take to finish after Ctrl-C."""
@@ -74,14 +74,17 @@ async def _serve(settings: Settings) -> None:
     with _listen(settings) as listener:
         post = Post(listener.fileno(), str(settings.policy), settings.host, engines)
         workers = Workers(settings.workers, post, lambda: supervisor.states)
+        packer = Packer(ledger_of(settings), settings.keep_rows_ms)
         try:
             supervisor.launch()
             workers.launch()
+            packer.launch()
             gateway = Gateway(settings, watcher, config, ring, workers)
             await gateway.start()
             greeting = banner(settings, _url(listener), ring, gateway.ledger_name)
             await _lead(gateway, listener, supervisor, workers, greeting)
         finally:
+            await packer.stop()
             await workers.stop(DRAIN_S)
             await supervisor.stop()
 

@@ -8,6 +8,7 @@ process, however that ended.
 from router.workers.crew import Crew
 from router.workers.first import WorkerError, Workers
 from router.workers.messages import Post
+from router.workers.packer import Packer
 from router.workers.worker import Worker
 
-__all__ = ["Crew", "Post", "Worker", "WorkerError", "Workers"]
+__all__ = ["Crew", "Packer", "Post", "Worker", "WorkerError", "Workers"]

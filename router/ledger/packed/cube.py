@@ -1,6 +1,6 @@
 """Facts of a segment: one by one, a part a column; and summed by hour, a part a grouping."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -14,14 +14,14 @@ from router.ledger.packed.group import Labelled, groups
 FACTS, SUMS = "facts.", "sums."
 STARTED = "started_ms"
 """The column of facts that windows of time are cut by."""
-_labels = msgspec.json.Decoder(list[Label])
+_decode_labels = msgspec.json.Decoder(list[Label])
 _encode = msgspec.msgpack.encode
 
 
 class Facts(Struct, frozen=True, eq=False):
-    """Columns of equal length."""
+    """Columns of equal length. `starts`: when each request began, or the hour in which it did (Unix ms)."""
 
-    hours: Numbers
+    starts: Numbers
     labels: Mapping[str, Labelled]
     measures: Mapping[str, Numbers]
 
@@ -41,18 +41,9 @@ class _Rollup(Struct, frozen=True, array_like=True):
     measures: dict[str, Raw]
 
 
-class Rollup:
-    def __init__(self, data: bytes) -> None:
-        self._rollup = msgspec.msgpack.decode(data, type=_Rollup)
-        self.hours = numbers(self._rollup.hours)
-
-    def labels(self, name: str) -> Labelled:
-        return labels(self._rollup.labels[name])
-
-    def measure(self, name: str) -> Numbers:
-        """What it knows nothing of was not there yet."""
-        found = self._rollup.measures.get(name)
-        return np.zeros(len(self.hours), np.int64) if found is None else measure(found)
+_decode_dimension = msgspec.msgpack.Decoder(_Dimension)
+_decode_numbers = msgspec.msgpack.Decoder(Ints | Same)
+_decode_rollup = msgspec.msgpack.Decoder(_Rollup)
 
 
 def part(table: str, grouping: Sequence[str]) -> str:
@@ -65,43 +56,60 @@ def grouping(name: str) -> tuple[str, ...]:
     return tuple(name.split(".", 2)[2].split(","))
 
 
-def columns(facts: Facts, started: Numbers) -> Iterator[tuple[str, bytes]]:
+def columns(found: Facts) -> Iterator[tuple[str, bytes]]:
     """A part for each column."""
-    yield FACTS + STARTED, _encode(ints(started))
-    for name, column in facts.labels.items():
+    yield FACTS + STARTED, _encode(ints(found.starts))
+    for name, column in found.labels.items():
         yield FACTS + name, _encode(_dimension(column))
-    for name, amounts in facts.measures.items():
+    for name, amounts in found.measures.items():
         yield FACTS + name, _encode(ints(amounts))
 
 
-def summed(facts: Facts, by: Sequence[str]) -> tuple[int, bytes]:
+def facts(parts: Mapping[str, bytes], dimensions: Iterable[str], measures: Iterable[str]) -> Facts:
+    """Out of parts, by their names without `FACTS`."""
+    return _facts(numbers(_decode_numbers.decode(parts[STARTED])), parts, parts, dimensions, measures)
+
+
+def summed(found: Facts, by: Sequence[str]) -> tuple[int, bytes]:
     """The part of a grouping, and of how many rows."""
-    hours = facts.hours - facts.hours.min()
-    chosen = [facts.labels[name] for name in by]
-    keys = [(hours, int(hours.max()) + 1), *((codes, len(names)) for names, codes in chosen)]
-    found = groups(keys, len(hours))
+    hours = found.starts // HOUR_MS
+    since = hours - hours.min()
+    chosen = {name: found.labels[name] for name in by}
+    keys = [(since, int(since.max()) + 1), *((codes, len(names)) for names, codes in chosen.values())]
+    some = groups(keys, len(hours))
     rollup = _Rollup(
-        ints(facts.hours[found.firsts]),
-        {
-            name: Raw(_encode(_dimension((names, codes[found.firsts]))))
-            for name, (names, codes) in zip(by, chosen, strict=True)
-        },
-        {name: Raw(_encode(ints(found.sums(amounts).astype(np.int64)))) for name, amounts in facts.measures.items()},
+        ints(hours[some.firsts]),
+        {name: Raw(_encode(_dimension((names, codes[some.firsts])))) for name, (names, codes) in chosen.items()},
+        {name: Raw(_encode(ints(some.sums(each).astype(np.int64)))) for name, each in found.measures.items()},
     )
-    return len(found.starts), _encode(rollup)
+    return len(some.starts), _encode(rollup)
 
 
-def labels(data: bytes | Raw) -> Labelled:
-    found = msgspec.msgpack.decode(data, type=_Dimension)
-    return _labels.decode(inflated(found.labels)), numbers(found.codes)
+def sums(data: bytes, dimensions: Iterable[str], measures: Iterable[str]) -> Facts:
+    """Out of the part of a grouping."""
+    rollup = _decode_rollup.decode(data)
+    return _facts(numbers(rollup.hours) * HOUR_MS, rollup.labels, rollup.measures, dimensions, measures)
 
 
-def measure(data: bytes | Raw) -> Numbers:
-    return numbers(msgspec.msgpack.decode(data, type=Ints | Same))
+def _facts(
+    starts: Numbers,
+    labels: Mapping[str, bytes | Raw],
+    amounts: Mapping[str, bytes | Raw],
+    dimensions: Iterable[str],
+    measures: Iterable[str],
+) -> Facts:
+    """A label that nobody knew when it was packed is none; a measure is 0."""
+    nothing = np.zeros(len(starts), np.int64)
+    return Facts(
+        starts,
+        {name: _labelled(labels[name]) if name in labels else ([None], nothing) for name in dimensions},
+        {name: numbers(_decode_numbers.decode(amounts[name])) if name in amounts else nothing for name in measures},
+    )
 
 
-def hours_of(started: Numbers) -> Numbers:
-    return started // HOUR_MS
+def _labelled(data: bytes | Raw) -> Labelled:
+    found = _decode_dimension.decode(data)
+    return _decode_labels.decode(inflated(found.labels)), numbers(found.codes)
 
 
 def _dimension(column: Labelled) -> _Dimension:

@@ -12,8 +12,7 @@ from router.ledger.facts.offers import DIMENSIONS, MEASURES, Decided, offers
 from router.ledger.facts.query import Sums, added
 from router.ledger.kept import Kept, Line
 from router.ledger.migrate import migrate
-from router.ledger.packed.column import Numbers
-from router.ledger.packed.cube import Facts, hours_of
+from router.ledger.packed.cube import Facts
 from router.ledger.packed.group import labelled
 
 _NAMED = [name for name in attempts.DIMENSIONS if name not in ("hour", "quarter")]
@@ -52,8 +51,7 @@ class Workbench:
         self._insert("attempts", [line for kept in rows for line in kept.attempts])
         self._offers.append(_offers(rows))
 
-    def attempts(self) -> tuple[Numbers, Facts]:
-        """With when the request of each began (Unix ms)."""
+    def attempts(self) -> Facts:
         columns = list(zip(*self._connection.execute(_SELECT), strict=True))
         started = np.array(columns[0], np.int64)
         named, amounts = columns[1 : len(_NAMED) + 1], columns[len(_NAMED) + 1 :]
@@ -61,7 +59,7 @@ class Workbench:
             name: labelled([label(value) for value in column]) for name, column in zip(_NAMED, named, strict=True)
         }
         measures = {name: np.array(column, np.int64) for name, column in zip(attempts.MEASURES, amounts, strict=True)}
-        return started, Facts(hours_of(started), labels, measures)
+        return Facts(started, labels, measures)
 
     def offers(self) -> Facts | None:
         return _columns(added(*self._offers))
@@ -87,9 +85,9 @@ def _columns(found: Sums) -> Facts | None:
         return None
     keys, amounts = list(zip(*found, strict=True)), list(zip(*found.values(), strict=True))
     columns = dict(zip(DIMENSIONS, keys, strict=True))
-    hours = np.array(columns.pop("hour"), np.int64)
+    starts = np.array(columns.pop("hour"), np.int64) * attempts.HOUR_MS
     measures = {name: np.array(column, np.int64) for name, column in zip(MEASURES, amounts, strict=True)}
-    return Facts(hours, {name: labelled(column) for name, column in columns.items()}, measures)
+    return Facts(starts, {name: labelled(column) for name, column in columns.items()}, measures)
 
 
 def _decided(request: Line, decision: Line) -> Decided:

@@ -17,8 +17,9 @@ from router.ledger.tables import read
 
 AFTER_MS = 600_000
 """How old a request must be: by then it is settled, and whoever asks what just happened has asked."""
-CAME_BACK_MS = 3_600_000
-"""How long a process that was cut off may take to come back with the true charge of what was recovered meanwhile."""
+CAME_BACK_MS = 900_000
+"""How long after its lease a process that was cut off may still come back with the true charge of a request that was
+recovered meanwhile: longer than any answer takes. All rows that follow wait for it, at full size."""
 LONGEST_MS = 86_400_000
 """A segment need not be full where its first request has waited so long."""
 ABANDONED_MS = 3_600_000
@@ -27,6 +28,7 @@ _TOGETHER = 256 * 1024
 """Bytes in a transaction: no other process can commit for a ms, in SQLite."""
 _READ = 1_000
 _WAITING = "SELECT id, started_ms, state, lease_until_ms FROM requests WHERE id {} ? ORDER BY id LIMIT ?"
+_LAST_OF_FULL = "SELECT started_ms FROM requests WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?"
 _NEWEST = "SELECT COALESCE(MAX(number), 0) FROM segments"
 _PART = "INSERT INTO segment_parts VALUES (?, ?, ?)"
 _SEGMENT = (
@@ -53,6 +55,9 @@ class _Waiting(Struct, frozen=True):
             return False
         return self.state != "recovered" or self.lease_until_ms <= now_ms - CAME_BACK_MS
 
+    def overdue(self, now_ms: int) -> bool:
+        return self.started_ms <= now_ms - LONGEST_MS
+
 
 def pack(ledger: Ledger, now_ms: int) -> int:
     """Packs one segment; returns of how many requests. 0: there is nothing to pack, or somebody else just did.
@@ -75,6 +80,19 @@ def pack(ledger: Ledger, now_ms: int) -> int:
     return segment.requests
 
 
+def needed(connection: Connection, now_ms: int) -> bool:
+    """There is something to pack, or to take away; perhaps not at once."""
+    boundary = stored.boundary(connection)
+    oldest = next(_waiting(connection, ">", boundary, 1), None)
+    last = connection.execute(_LAST_OF_FULL, (boundary, REQUESTS - 1)).fetchone()
+    return (
+        bool(stored.uncleared(connection))
+        or any(one.done(now_ms) for one in _waiting(connection, "<=", boundary))
+        or (oldest is not None and oldest.done(now_ms) and oldest.overdue(now_ms))
+        or (last is not None and last[0] <= now_ms - AFTER_MS)
+    )
+
+
 def finish(ledger: Ledger) -> None:
     """Takes away what somebody has packed, and left."""
     with ledger.reading() as connection:
@@ -90,12 +108,12 @@ def _due(connection: Connection, now_ms: int) -> list[str]:
     if late:
         return late
     found = list(takewhile(lambda one: one.done(now_ms), _waiting(connection, ">", boundary)))
-    full = len(found) == REQUESTS or (found and found[0].started_ms <= now_ms - LONGEST_MS)
-    return [one.id for one in found] if full else []
+    enough = len(found) == REQUESTS or (found and found[0].overdue(now_ms))
+    return [one.id for one in found] if enough else []
 
 
-def _waiting(connection: Connection, side: str, boundary: str) -> Iterator[_Waiting]:
-    for row in connection.execute(_WAITING.format(side), (boundary, REQUESTS)):
+def _waiting(connection: Connection, side: str, boundary: str, most: int = REQUESTS) -> Iterator[_Waiting]:
+    for row in connection.execute(_WAITING.format(side), (boundary, most)):
         yield _Waiting(*row)
 
 

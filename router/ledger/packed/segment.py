@@ -68,11 +68,11 @@ def _block(number: int) -> str:
 
 
 def _facts(bench: Workbench) -> Iterator[tuple[str, bytes]]:
-    started, facts = bench.attempts()
-    yield from cube.columns(facts, started)
+    facts = bench.attempts()
+    yield from cube.columns(facts)
     for grouping in attempts.GROUPINGS:
         rows, data = cube.summed(facts, grouping)
-        if rows * _WORTH_IT <= len(started):
+        if rows * _WORTH_IT <= len(facts.starts):
             yield cube.part(attempts.TABLE, grouping), data
     offered = bench.offers()
     if offered is not None:

@@ -47,8 +47,13 @@ def around(connection: Connection, first_id: str, last_id: str) -> list[Stored]:
     return _found(connection, f"{_ALL} WHERE last_id >= ? AND first_id <= ? ORDER BY first_id", (first_id, last_id))
 
 
+def which(connection: Connection, condition: str, values: Sequence[str | int] = ()) -> list[Stored]:
+    """The oldest first."""
+    return _found(connection, f"{_ALL} WHERE {condition} ORDER BY number", values)
+
+
 def uncleared(connection: Connection) -> list[Stored]:
-    return _found(connection, f"{_ALL} WHERE cleared = 0 ORDER BY number", ())
+    return which(connection, "cleared = 0")
 
 
 def parts(connection: Connection, segments: Sequence[int], names: Sequence[str]) -> Iterator[tuple[int, str, bytes]]:

@@ -1,9 +1,8 @@
 """Sums over segments: from the smallest sums by hour that tell apart what is asked, else from facts, else from rows."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.ledger.connection import Connection
@@ -12,9 +11,9 @@ from router.ledger.facts.attempts import HOUR_MS, QUARTER_MS
 from router.ledger.facts.query import Expired, Label, Query, Sums, Where
 from router.ledger.packed import cube, stored
 from router.ledger.packed.column import Numbers
-from router.ledger.packed.cube import FACTS, STARTED, Rollup
+from router.ledger.packed.cube import FACTS, STARTED, Facts
 from router.ledger.packed.facts import offered
-from router.ledger.packed.group import Labelled, Tally, of_numbers
+from router.ledger.packed.group import Tally, of_numbers
 from router.ledger.packed.stored import Stored
 from router.ledger.packed.unpack import rows
 
@@ -24,14 +23,6 @@ _SIZES = "SELECT part, LENGTH(data) FROM segment_parts WHERE segment = ? AND par
 _BY_TIME = {"hour": HOUR_MS, "quarter": QUARTER_MS}
 
 
-class _Columns(Struct, frozen=True, eq=False):
-    """Of one part or segment: what is asked for, in the query's order. `starts`: Unix ms, of rows or of their hours."""
-
-    starts: Numbers
-    labels: Mapping[str, Labelled]
-    amounts: Sequence[Numbers]
-
-
 def of_packed(connection: Connection, query: Query) -> Sums:
     """Raises `Expired`."""
     tally = Tally(len(query.by), len(query.measures))
@@ -39,14 +30,19 @@ def of_packed(connection: Connection, query: Query) -> Sums:
     for name in _parts(connection, query, list(left.values())):
         able = [one.number for one in left.values() if _whole_hours(query, one)]
         for number, _, data in stored.parts(connection, able, [name]):
-            _add(tally, query, left.pop(number), _summed(query, Rollup(data)))
-    gone = [one for one in left.values() if one.expired_ms is not None]
+            _add(tally, query, left.pop(number), cube.sums(data, _named(query), query.measures))
+    gone = [one.last_ms for one in left.values() if one.expired_ms is not None]
     if gone:
-        raise Expired(max(one.last_ms for one in gone) + 1, query.dimensions)
-    of_rows = _of_facts if query.table == attempts.TABLE else _of_rows
-    for segment, columns in of_rows(connection, query, list(left.values())):
-        _add(tally, query, segment, columns)
+        raise Expired(max(gone) + 1, query.dimensions)
+    of_rows = _of_facts if query.table == attempts.TABLE else _of_offers
+    for segment, facts in of_rows(connection, query, list(left.values())):
+        _add(tally, query, segment, facts)
     return tally.sums()
+
+
+def _named(query: Query) -> list[str]:
+    """Dimensions other than time."""
+    return sorted(query.dimensions - _BY_TIME.keys())
 
 
 def _parts(connection: Connection, query: Query, segments: Sequence[Stored]) -> list[str]:
@@ -66,75 +62,51 @@ def _whole_hours(query: Query, segment: Stored) -> bool:
     return all(edge % HOUR_MS == 0 for edge in cut)
 
 
-def _summed(query: Query, found: Rollup) -> _Columns:
-    labels = {name: found.labels(name) for name in query.dimensions if name != "hour"}
-    if "hour" in query.dimensions:
-        labels["hour"] = of_numbers(found.hours)
-    return _Columns(found.hours * HOUR_MS, labels, [found.measure(name) for name in query.measures])
-
-
-def _of_facts(connection: Connection, query: Query, segments: Sequence[Stored]) -> Iterator[tuple[Stored, _Columns]]:
-    names = [FACTS + name for name in (STARTED, *query.dimensions, *query.measures)]
+def _of_facts(connection: Connection, query: Query, segments: Sequence[Stored]) -> Iterator[tuple[Stored, Facts]]:
+    dimensions = _named(query)
+    names = [FACTS + name for name in (STARTED, *dimensions, *query.measures)]
     for at in range(0, len(segments), _TOGETHER):
         some = segments[at : at + _TOGETHER]
         found: dict[int, dict[str, bytes]] = {one.number: {} for one in some}
         for number, name, data in stored.parts(connection, list(found), names):
             found[number][name.removeprefix(FACTS)] = data
         for one in some:
-            yield one, _read(query, found.pop(one.number))
+            yield one, cube.facts(found.pop(one.number), dimensions, query.measures)
 
 
-def _read(query: Query, parts: Mapping[str, bytes]) -> _Columns:
-    """A label that was not known when the rows were packed is none; a measure is 0."""
-    started = cube.measure(parts[STARTED])
-    nothing = np.zeros(len(started), np.int64)
-    labels: dict[str, Labelled] = {}
-    for name in query.dimensions:
-        if name in _BY_TIME:
-            labels[name] = of_numbers(started // _BY_TIME[name])
-        else:
-            labels[name] = cube.labels(parts[name]) if name in parts else ([None], nothing)
-    amounts = [cube.measure(parts[name]) if name in parts else nothing for name in query.measures]
-    return _Columns(started, labels, amounts)
-
-
-def _of_rows(connection: Connection, query: Query, segments: Sequence[Stored]) -> Iterator[tuple[Stored, _Columns]]:
+def _of_offers(connection: Connection, query: Query, segments: Sequence[Stored]) -> Iterator[tuple[Stored, Facts]]:
     """Of requests in the window only: what is summed out of their decisions knows the hour, and nothing finer."""
-    since, until = query.since_ms or 0, query.until_ms
+    since = query.since_ms or 0
     for one in segments:
-        found = rows(connection, one)
-        facts = offered(
-            kept for kept in found if kept.started_ms >= since and (until is None or kept.started_ms < until)
-        )
+        until = one.last_ms + 1 if query.until_ms is None else query.until_ms
+        facts = offered(kept for kept in rows(connection, one) if since <= kept.started_ms < until)
         if facts is not None:
-            labels = {**facts.labels, "hour": of_numbers(facts.hours)}
-            amounts = [facts.measures[name] for name in query.measures]
-            yield one, _Columns(np.maximum(facts.hours * HOUR_MS, since), labels, amounts)
+            yield one, Facts(np.maximum(facts.starts, since), facts.labels, facts.measures)
 
 
-def _add(tally: Tally, query: Query, segment: Stored, columns: _Columns) -> None:
-    kept: NDArray[np.bool_] | None = None
-    for flags in _filters(query, segment, columns):
-        kept = flags if kept is None else kept & flags
-    by = [columns.labels[name] for name in query.by]
-    if kept is None:
-        tally.add(by, columns.amounts, len(columns.starts))
-    elif kept.any():
-        by = [(labels, codes[kept]) for labels, codes in by]
-        tally.add(by, [amounts[kept] for amounts in columns.amounts], int(kept.sum()))
+def _add(tally: Tally, query: Query, segment: Stored, facts: Facts) -> None:
+    times = {name: of_numbers(facts.starts // _BY_TIME[name]) for name in query.dimensions & _BY_TIME.keys()}
+    labels, amounts = {**facts.labels, **times}, [facts.measures[name] for name in query.measures]
+    by = [labels[name] for name in query.by]
+    filters = [_held(one, *labels[one.dimension]) for one in query.where] + list(_within(query, segment, facts))
+    if not filters:
+        tally.add(by, amounts, len(facts.starts))
+        return
+    held = np.logical_and.reduce(filters)
+    if held.any():
+        cut = [(names, codes[held]) for names, codes in by]
+        tally.add(cut, [amount[held] for amount in amounts], int(held.sum()))
 
 
-def _filters(query: Query, segment: Stored, columns: _Columns) -> Iterator[NDArray[np.bool_]]:
+def _within(query: Query, segment: Stored, facts: Facts) -> Iterator[NDArray[np.bool_]]:
     if query.since_ms is not None and query.since_ms > segment.first_ms:
-        yield columns.starts >= query.since_ms
+        yield facts.starts >= query.since_ms
     if query.until_ms is not None and query.until_ms <= segment.last_ms:
-        yield columns.starts < query.until_ms
-    for one in query.where:
-        labels, codes = columns.labels[one.dimension]
-        yield _held(one, labels)[codes]
+        yield facts.starts < query.until_ms
 
 
-def _held(where: Where, labels: Sequence[Label]) -> NDArray[np.bool_]:
+def _held(where: Where, labels: Sequence[Label], codes: Numbers) -> NDArray[np.bool_]:
     """By their texts, as in a database: what somebody asks for comes as text."""
     named = {None if label is None else str(label) for label in where.labels}
-    return np.array([((None if label is None else str(label)) in named) != where.inverted for label in labels])
+    held = [((None if label is None else str(label)) in named) != where.inverted for label in labels]
+    return np.array(held, np.bool_)[codes]
