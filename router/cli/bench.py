@@ -81,3 +81,27 @@ def bench_routing(
         fail(str(error))
     echo_json(found) if as_json else typer.echo(render(found), nl=False)
     raise typer.Exit(must and not found.sound)
+
+
+@bench.command("reports")
+def bench_reports(
+    requests: Annotated[int, typer.Option(help="In the ledger that is read.", min=1)] = 1_000_000,
+    only: Annotated[str, typer.Option(help="Some of size,pages,ad-hoc,replay,writes.")] = "",
+    folder: Annotated[Path | None, typer.Option(help="Where such a ledger is, or is to be made and kept.")] = None,
+    must: Annotated[bool, typer.Option("--check", help="Exit status 1 if a goal is missed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Large ledgers: bytes a request, seconds a page, ad-hoc questions, replay, rows written a second."""
+    try:
+        from bench.reports.run import PARTS, LoadError, measure, render
+    except ImportError as error:
+        fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
+    parts = only.split(",") if only else PARTS
+    if unknown := ", ".join(part for part in parts if part not in PARTS):
+        fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
+    try:
+        found = measure(parts, requests, folder)
+    except LoadError as error:
+        fail(str(error))
+    echo_json(found) if as_json else typer.echo(render(found), nl=False)
+    raise typer.Exit(must and bool(found.missed))
