@@ -154,7 +154,7 @@ def _read(file: Path) -> Iterator[Head | _Frame | Tail]:
             if frame.rows != counted or packed.read(1):
                 raise BackupBroken(f"{file} has not the rows that it says it has")
             yield frame
-    except (EOFError, gzip.BadGzipFile, zlib.error, msgspec.DecodeError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BackupBroken(f"{file} is no backup of a ledger, or not all of one ({type(error).__name__})") from None
 
 

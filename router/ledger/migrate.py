@@ -18,6 +18,8 @@ from router.types.journal import LedgerUnavailable
 
 FIRST = 1
 """The version that nothing goes back from."""
+_SEGMENTS = 10
+"""The version that packed rows came with."""
 _LOSES = re.compile(r"^-- loses (.+?): (SELECT .+)$", re.MULTILINE)
 
 
@@ -124,6 +126,10 @@ def newest(dialect: Dialect) -> int:
 
 def _back(connection: Connection, dialect: Dialect, number: int) -> list[str]:
     """One version back; returns what was lost."""
+    if number == _SEGMENTS:
+        from router.ledger.unpack import unpack_all
+
+        unpack_all(connection)
     script = _scripts(dialect, ".down.sql")[number]
     losses = [what for what, where in _LOSES.findall(script) if connection.execute(f"{where} LIMIT 1").fetchone()]
     _run(connection, script)

@@ -1,8 +1,11 @@
 """Rows of the ledger one by one, each with all that its first version demanded."""
 
+from collections.abc import Iterable
+
+from router.ledger.kept import Kept
 from router.ledger.ledger import Ledger
 
-Value = str | int | float | None
+Value = str | int | float | bytes | None
 Row = dict[str, Value]
 
 
@@ -10,6 +13,21 @@ def put(ledger: Ledger, table: str, **row: Value) -> None:
     with ledger.writing() as connection:
         places = ", ".join("?" * len(row))
         connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", tuple(row.values()))  # noqa: S608
+
+
+def put_all(ledger: Ledger, rows: Iterable[Kept]) -> None:
+    """Whole requests, in one transaction."""
+    with ledger.writing() as connection:
+        connection.execute("BEGIN")
+        for kept in rows:
+            decisions = () if kept.decision is None else (kept.decision,)
+            tables = {"requests": (kept.request,), "attempts": kept.attempts, "bookings": kept.bookings}
+            for table, lines in (tables | {"decisions": decisions}).items():
+                for line in lines:
+                    columns, places = ", ".join(line), ", ".join("?" * len(line))
+                    values = tuple(line.values())
+                    connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({places})", values)  # noqa: S608
+        connection.execute("COMMIT")
 
 
 def request(identifier: str = "r1", **more: Value) -> Row:

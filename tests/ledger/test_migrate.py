@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 
+from bench.reports.made import kept
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.migrate import FIRST, SQLITE, LedgerTooOld, WouldLose, newest
+from router.ledger.packed.pack import pack
 from router.types.journal import LedgerUnavailable
 from tests.gateway.running import Gateway
 from tests.ledger.books import found
-from tests.ledger.plain import Row, attempt, put, request
+from tests.ledger.plain import Row, attempt, put, put_all, request
 
 NEWEST = newest(SQLITE)
+DAY_MS = 86_400_000
+NOW_MS = 1_790_000_000_000
 _SQLITE = """
     SELECT m.name AS "table", c.name AS "column", c.type AS kind, c."notnull" AS required, c.dflt_value AS def, c.pk
     FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table' ORDER BY m.name, c.cid
@@ -125,6 +129,21 @@ def test_what_a_version_has_no_place_for_is_given_up_only_when_asked(
     assert filled.migrate(version, lose_data=True) == version
     assert filled.migrate() == NEWEST
     assert schema(filled) == before
+
+
+def test_what_was_packed_is_unpacked_on_the_way_down(ledger: Ledger) -> None:
+    put_all(ledger, kept(60, NOW_MS - 2 * DAY_MS, 1_000, seed=7))
+    before = rows(ledger)
+    assert pack(ledger, NOW_MS) == 60
+    assert rows(ledger)["requests"] == []
+    with pytest.raises(WouldLose, match="what reasoning cost"):
+        ledger.migrate(NEWEST - 1)
+    assert rows(ledger)["requests"] == []
+    ledger.migrate(NEWEST - 1, lose_data=True)
+    ledger.migrate()
+    for line in (*before["attempts"], *before["requests"]):
+        line.update({name: None for name in line.keys() & {"thinking_cost", "cache_saved", "overhead_us"}})
+    assert rows(ledger) == before
 
 
 @pytest.mark.parametrize("version", [0, NEWEST + 1])

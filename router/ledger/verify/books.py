@@ -37,6 +37,7 @@ _BOOKINGS = """
     WHERE NOT EXISTS (SELECT 1 FROM requests AS r WHERE r.id = b.request_id)
         AND NOT EXISTS (SELECT 1 FROM children AS c WHERE c.id = b.request_id)
         AND b.request_id NOT LIKE 'opening-%' AND b.request_id NOT LIKE 'lease:%'
+        AND b.request_id NOT LIKE 'packed-%'
 """
 _LATE = """
     SELECT b.request_id, b.account, r.state FROM bookings AS b JOIN requests AS r ON r.id = b.request_id
@@ -49,7 +50,8 @@ _NEWEST = "SELECT started_ms FROM requests ORDER BY id DESC LIMIT 1"
 def belonging(connection: Connection) -> Iterator[Finding]:
     """Rows that belong to a request which there is not, and requests that nobody looked after."""
     for (identifier,) in connection.execute(_ATTEMPTS).fetchall():
-        yield Finding("attempts", identifier, "there is no such request, or it was packed without them")
+        if not _packed(connection, identifier):
+            yield Finding("attempts", identifier, "there is no such request")
     newest = connection.execute(_NEWEST).fetchone()
     before = (newest[0] if newest else 0) - GRACE_MS
     for identifier, until_ms in connection.execute(_EXPIRED, (before,)).fetchall():

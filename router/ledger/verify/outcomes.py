@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from router.ledger import rows
 from router.ledger.connection import Connection
 from router.ledger.rows import Kept
 from router.ledger.verify.finding import Finding
@@ -35,7 +36,7 @@ class Outcomes:
 
     def __init__(self, connection: Connection, expired: Callable[[str], bool]) -> None:
         self.count = 0
-        self._expired = expired
+        self._connection, self._expired = connection, expired
         self._rows = _read(connection)
         self._next = next(self._rows, None)
         self._before: _Said | None = None
@@ -45,27 +46,28 @@ class Outcomes:
         while self._next is not None and self._next.request_id < kept.id:
             yield from self._stray()
         while self._next is not None and self._next.request_id == kept.id:
-            targets = {attempt["number"]: attempt["target"] for attempt in kept.attempts}
-            said = self._next
-            # Before outcomes named their attempt, feedback might be about none.
-            if said.attempt and targets.get(said.attempt) != said.target:
-                yield _finding(said, f"its request has no attempt {said.attempt} at {said.target}")
-            yield from self._step()
+            yield from self._step(kept)
 
     def rest(self) -> Iterator[Finding]:
         while self._next is not None:
             yield from self._stray()
 
     def _stray(self) -> Iterator[Finding]:
+        """Its request came late, and is not packed yet; or is gone; or never was."""
         said = self._next
         assert said is not None  # noqa: S101 - of the callers
-        if not self._expired(said.request_id):
+        kept = None if self._expired(said.request_id) else rows.one(self._connection, said.request_id)
+        if kept is None and not self._expired(said.request_id):
             yield _finding(said, "there is no such request")
-        yield from self._step()
+        yield from self._step(kept)
 
-    def _step(self) -> Iterator[Finding]:
+    def _step(self, kept: Kept | None) -> Iterator[Finding]:
         said, before = self._next, self._before
         assert said is not None  # noqa: S101 - of the callers
+        targets = {} if kept is None else {attempt["number"]: attempt["target"] for attempt in kept.attempts}
+        # Before outcomes named their attempt, feedback might be about none.
+        if kept is not None and said.attempt and targets.get(said.attempt) != said.target:
+            yield _finding(said, f"its request has no attempt {said.attempt} at {said.target}")
         again = before is not None and before[:3] == said[:3]
         was = (before.revision + 1, before.score, before.weight) if before and again else (0, None, 0)
         if (said.revision, said.was_score, said.was_weight) != was:
@@ -74,10 +76,10 @@ class Outcomes:
 
 
 def _read(connection: Connection) -> Iterator[_Said]:
-    rows = connection.execute(_FIRST, (PAGE,)).fetchall()
-    while rows:
-        yield from map(_Said._make, rows)
-        rows = connection.execute(_NEXT, (*rows[-1][:4], PAGE)).fetchall()
+    found = connection.execute(_FIRST, (PAGE,)).fetchall()
+    while found:
+        yield from map(_Said._make, found)
+        found = connection.execute(_NEXT, (*found[-1][:4], PAGE)).fetchall()
 
 
 def _finding(said: _Said, says: str) -> Finding:
