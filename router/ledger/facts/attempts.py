@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from router.ledger.attempt_row import BUCKETS, INPUT_TOKENS, OUTPUT_TOKENS
 
 TABLE = "attempts"
+JUDGE = "judge"
+"""In the place of a route, where a judge was asked about another's answer (`router.pipeline.JUDGED`)."""
 HOUR_MS = 3_600_000
 QUARTER_MS = 900_000
 STEP = 1.25
@@ -77,7 +79,7 @@ DIMENSIONS: Mapping[str, str] = {
     "endpoint": "r.endpoint",
     "stream": "r.stream",
     "route": "r.route",
-    "judging": "CASE WHEN r.route = 'judge' THEN 1 ELSE 0 END",
+    "judging": f"CASE WHEN r.route = '{JUDGE}' THEN 1 ELSE 0 END",
     "state": "r.state",
     "status": "r.status",
     "error": "r.error",
@@ -104,8 +106,8 @@ DIMENSIONS: Mapping[str, str] = {
     "first_ms": _known("a.first_ms", _bucket("a.first_ms", EDGES_MS)),
     "overhead_us": _known("r.overhead_us", _bucket("r.overhead_us", EDGES_US)),
 }
-"""An empty text and NULL are the same label. Times are the lower edges of their buckets. `judging`: 1 where a judge was
-asked about another's answer (`router.pipeline.JUDGED`), so that nobody's question was answered."""
+"""An empty text and NULL are the same label. Times are the lower edges of their buckets. `judging`: 1 where a judge
+was asked, so that nobody's question was answered."""
 
 
 def _when(condition: str, value: str = "1") -> str:
