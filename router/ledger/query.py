@@ -1,9 +1,16 @@
 """Single look-ups by id. Each opens its own connection, so that it can run on any thread."""
 
+from collections.abc import Iterator
+
+import msgspec
 from msgspec import Struct
 
 from router.ledger import rows
+from router.ledger.connection import Connection
+from router.ledger.kept import Line
 from router.ledger.ledger import Ledger
+from router.ledger.packed import block, stored
+from router.ledger.packed.segment import INDEX, blocks
 from router.types.clock import now_ms
 
 Spent = tuple[str, int, int]
@@ -25,6 +32,9 @@ _LATEST = (
     " FROM attempts AS a JOIN requests AS r ON r.id = a.request_id"
     " WHERE a.usage_source = 'reported' AND a.violations = '' ORDER BY a.request_id DESC LIMIT ?"
 )
+
+_NEWEST = "SELECT number FROM segments WHERE cleared = 1 AND expired_ms IS NULL ORDER BY last_id DESC LIMIT 1"
+"""What is not cleared yet is in its tables too."""
 
 
 class Finished(Struct, frozen=True):
@@ -61,10 +71,34 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 
 
 def finished(ledger: Ledger, most: int) -> list[Finished]:
-    """The latest attempts, the oldest of them first."""
+    """The latest attempts, the oldest of them first; of packed ones no more than are packed together."""
     with ledger.reading() as connection:
-        found = connection.execute(_LATEST, (most,)).fetchall()
-    return [Finished(*row) for row in reversed(found)]
+        connection.execute("BEGIN")
+        fresh = [Finished(*row) for row in reversed(connection.execute(_LATEST, (most,)).fetchall())]
+        older = list(_packed(connection)) if len(fresh) < most else []
+    return (older + fresh)[-most:]
+
+
+def _packed(connection: Connection) -> Iterator[Finished]:
+    """Of the newest segment a thousand requests or more, if it has them."""
+    row = connection.execute(_NEWEST).fetchone()
+    index = None if row is None else stored.part(connection, row[0], INDEX)
+    names = () if index is None else blocks(index)[-2:]
+    for _, _, data in sorted(stored.parts(connection, [row[0]], names)) if names else ():
+        for kept in block.unpacked(data):
+            for attempt in kept.attempts:
+                if attempt["usage_source"] == "reported" and attempt["violations"] == "":
+                    yield msgspec.convert(_finished(kept.request, attempt), Finished)
+
+
+def _finished(request: Line, attempt: Line) -> dict[str, object]:
+    tokens = {"input": "input_uncached", "visible": "output_visible", "reasoning": "output_reasoning"}
+    return {
+        **{name: attempt[name] for name in Finished.__struct_fields__ if name in attempt},
+        **{name: attempt[column] for name, column in (tokens | {"audio": "output_audio"}).items()},
+        "task": request["task"],
+        "first_ms": attempt["first_ms"] if request["stream"] else None,
+    }
 
 
 def decision(ledger: Ledger, identifier: str) -> bytes | None:

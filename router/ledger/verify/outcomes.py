@@ -68,10 +68,11 @@ class Outcomes:
         # Before outcomes named their attempt, feedback might be about none.
         if kept is not None and said.attempt and targets.get(said.attempt) != said.target:
             yield _finding(said, f"its request has no attempt {said.attempt} at {said.target}")
-        again = before is not None and before[:3] == said[:3]
-        was = (before.revision + 1, before.score, before.weight) if before and again else (0, None, 0)
-        if (said.revision, said.was_score, said.was_weight) != was:
-            yield _finding(said, "it does not follow on what the same source said before")
+        # What was said first may have expired before the rest.
+        if before is not None and before[:3] == said[:3]:
+            was = (before.revision + 1, before.score, before.weight)
+            if (said.revision, said.was_score, said.was_weight) != was:
+                yield _finding(said, "it does not follow on what the same source said before")
         self.count, self._before, self._next = self.count + 1, said, next(self._rows, None)
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 from msgspec import structs
-from numpy.typing import NDArray
 
 from router.ledger.connection import Connection
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS
-from router.ledger.packed import block, cube, stored
-from router.ledger.packed.column import Numbers
+from router.ledger.facts.query import Label
+from router.ledger.packed import block, cube, stored, unpack
 from router.ledger.packed.cube import FACTS, STARTED, SUMS, Facts
-from router.ledger.packed.facts import Workbench
+from router.ledger.packed.facts import KEYS, Workbench
 from router.ledger.packed.segment import INDEX, blocks
 from router.ledger.packed.stored import Stored
+from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rows import Kept
 from router.ledger.tables import booked
 from router.ledger.verify.finding import Finding
@@ -26,8 +26,8 @@ from router.ledger.verify.finding import Finding
 _PARTS = "SELECT part FROM segment_parts WHERE segment = ? AND part LIKE ?"
 _CHAIN = "SELECT number, previous FROM segments ORDER BY number"
 _MOVED = "SELECT account, window_start_ms, charged FROM bookings WHERE request_id LIKE 'packed-%'"
-Sums = Mapping[str, Counter[int]]
-"""Measure → hour → sum."""
+Groups = dict[str, Counter[tuple[Label, ...]]]
+"""Measure → hour and labels → sum, as Python's own integers: 64 bits might not hold it."""
 
 
 class Segments:
@@ -39,6 +39,7 @@ class Segments:
         self._expired = sorted((one.last_id, one.first_id) for one in self._all if one.expired_ms is not None)
         self.findings = list(_chained(connection))
         self.count = len(self._all)
+        self._keys = connection.execute(KEYS).fetchall()
         self._moved: Counter[tuple[Any, Any]] = Counter()
 
     def expired(self, identifier: str) -> bool:
@@ -46,12 +47,16 @@ class Segments:
         at = bisect_left(self._expired, (identifier,))
         return any(first <= identifier for _, first in self._expired[at:])
 
+    def has(self, identifier: str) -> bool:
+        """It is in a segment, or was in one."""
+        return self.expired(identifier) or unpack.one(self._connection, identifier) is not None
+
     def rows(self) -> Iterator[Kept]:
         """By id."""
         together: list[Stored] = []
         for segment in self._all:
             if segment.expired_ms is not None:
-                self._note(segment, _agree(self._sums(segment, attempts.TABLE)))
+                self._agree(segment)
                 continue
             if together and segment.first_id > max(one.last_id for one in together):
                 yield from self._merged(together)
@@ -65,7 +70,7 @@ class Segments:
         return merge(*(self._segment(one) for one in together), key=lambda kept: kept.id)
 
     def _segment(self, segment: Stored) -> Iterator[Kept]:
-        with Workbench(()) as bench:
+        with Workbench(self._keys) as bench:
             count, last = 0, ""
             for some in self._blocks(segment):
                 if [kept.id for kept in some] != sorted({kept.id for kept in some}) or some[0].id <= last:
@@ -108,30 +113,38 @@ class Segments:
         try:
             facts, offered = bench.attempts(), bench.offers()
             self._note(segment, self._facts(segment, facts))
-            self._note(segment, _differ(_by_hour(facts), self._sums(segment, attempts.TABLE)))
+            self._note(segment, self._sums(segment, attempts.TABLE, facts))
             if offered is not None:
-                self._note(segment, _differ(_by_hour(offered), self._sums(segment, offers.TABLE)))
+                self._note(segment, self._sums(segment, offers.TABLE, offered))
         except Exception as error:  # a damaged part may raise anything
             self._unreadable(segment, "facts or sums", error)
 
     def _facts(self, segment: Stored, right: Facts) -> Iterator[str]:
-        parts = {name.removeprefix(FACTS): data for name, data in self._parts(segment, f"{FACTS}%")}
-        known = [name for name in right.measures if name in parts]
-        found = cube.facts(parts, [name for name in right.labels if name in parts], known)
-        if not np.array_equal(found.starts, right.starts):
-            yield f"{FACTS}{STARTED} is not what its rows say"
-        for name, (labels, codes) in found.labels.items():
-            if len(codes) != len(right.starts) or int(codes.max()) >= len(labels):
-                yield f"{FACTS}{name} is not of its rows"
-        for name in known:
-            if not np.array_equal(found.measures[name], right.measures[name]):
-                yield f"{FACTS}{name} is not what its rows say"
+        made = dict(cube.columns(right))
+        for name, data in self._parts(segment, f"{FACTS}%"):
+            # The same numbers may be written otherwise by another version.
+            if made.get(name) != data and not _same_column(made, name, data):
+                yield f"{name} is not what its rows say"
 
-    def _sums(self, segment: Stored, table: str) -> Iterator[tuple[str, Sums]]:
-        """Of each grouping."""
-        measures = attempts.MEASURES if table == attempts.TABLE else offers.MEASURES
+    def _sums(self, segment: Stored, table: str, right: Facts) -> Iterator[str]:
         for name, data in self._parts(segment, f"{SUMS}{table}.%"):
-            yield name, _by_hour(cube.sums(data, cube.grouping(name), measures))
+            by = cube.grouping(name)
+            made = cube.summed(right, by)[1] if right.labels.keys() >= set(by) else data
+            if made != data:
+                found, wanted = (_groups(cube.sums(one, by, right.measures), by) for one in (data, made))
+                yield from (f"{name} {says}" for says in _differ(wanted, found))
+
+    def _agree(self, segment: Stored) -> None:
+        """Where rows are gone the groupings vouch for each other."""
+        first: Groups | None = None
+        try:
+            for name, data in self._parts(segment, f"{SUMS}{attempts.TABLE}.%"):
+                cube.sums(data, cube.grouping(name), ())
+                found = _groups(cube.sums(data, (), attempts.MEASURES), ())
+                first = found if first is None else first
+                self._note(segment, [f"{name} {says}" for says in _differ(first, found)])
+        except Exception as error:  # a damaged part may raise anything
+            self._unreadable(segment, "sums", error)
 
     def _parts(self, segment: Stored, like: str) -> Iterator[tuple[str, bytes]]:
         for (name,) in self._connection.execute(_PARTS, (segment.number, like)).fetchall():
@@ -140,11 +153,12 @@ class Segments:
                 yield name, data
 
     def _summed_up(self) -> Iterator[Finding]:
-        """Bookings that left their table left their sums."""
+        """Bookings that left their table left their sums, which stay for as long as any window is."""
+        long_ago = max((one.last_ms for one in self._all), default=0) - LONGEST_WINDOW_MS
         kept = {(account, start): charged for account, start, charged in self._connection.execute(_MOVED).fetchall()}
         for account, start in sorted(self._moved.keys() | kept.keys()):
             moved, left = self._moved[account, start], kept.get((account, start), 0)
-            if moved != left:
+            if moved != left and not (left == 0 and start < long_ago):
                 says = f"packed requests were charged {moved}, and {left} is booked for them"
                 yield Finding("bookings", f"packed-{start} in {account}", says)
 
@@ -164,31 +178,41 @@ def _chained(connection: Connection) -> Iterator[Finding]:
         before = number
 
 
-def _agree(sums: Iterator[tuple[str, Sums]]) -> Iterator[str]:
-    """Where rows are gone the groupings vouch for each other."""
-    first = next(sums, None)
-    if first is not None:
-        yield from _differ(first[1], sums)
+def _same_column(made: Mapping[str, bytes], name: str, data: bytes) -> bool:
+    """A column that this version does not know says nothing."""
+    column, measures = name.removeprefix(FACTS), (*attempts.MEASURES, STARTED)
+    if name not in made:
+        return True
+    parts = [{STARTED: made[FACTS + STARTED], column: one} for one in (data, made[name])]
+    names = ((), (column,)) if column in measures else ((column,), ())
+    found, wanted = (cube.facts(part, *names) for part in parts)
+    if column in measures:
+        return np.array_equal(found.measures[column], wanted.measures[column])
+    return _labels(found, column) == _labels(wanted, column)
 
 
-def _differ(right: Sums, sums: Iterator[tuple[str, Sums]]) -> Iterator[str]:
+def _labels(facts: Facts, name: str) -> list[Label]:
+    labels, codes = facts.labels[name]
+    return [labels[code] for code in codes.tolist()]
+
+
+def _groups(facts: Facts, by: Sequence[str]) -> Groups:
+    keys = list(zip((facts.starts // HOUR_MS).tolist(), *(_labels(facts, name) for name in by), strict=True))
+    found: Groups = {name: Counter() for name in facts.measures}
+    for name, amounts in facts.measures.items():
+        for key, amount in zip(keys, amounts.tolist(), strict=True):
+            found[name][key] += amount
+    return found
+
+
+def _differ(right: Groups, found: Groups) -> Iterator[str]:
     """What nobody knew of when it was packed is 0 throughout."""
-    for name, found in sums:
-        for measure, hours in found.items():
-            wrong = (hour for hour in sorted(hours | right[measure]) if hours[hour] != right[measure][hour])
-            hour = next(wrong, None) if any(hours.values()) else None
-            if hour is not None:
-                yield f"{name} sums {measure} of hour {hour} to {hours[hour]}, and it is {right[measure][hour]}"
-
-
-def _by_hour(facts: Facts) -> Sums:
-    hours, places = np.unique(facts.starts // HOUR_MS, return_inverse=True)
-    return {name: _hourly(hours.tolist(), places, amounts) for name, amounts in facts.measures.items()}
-
-
-def _hourly(hours: Sequence[int], places: NDArray[np.intp], amounts: Numbers) -> Counter[int]:
-    """As Python's own integers: 64 bits might not hold a sum."""
-    return Counter({hour: sum(amounts[places == at].tolist()) for at, hour in enumerate(hours)})
+    for measure, groups in found.items():
+        wanted = right[measure]
+        wrong = next((key for key in groups.keys() | wanted.keys() if groups[key] != wanted[key]), None)
+        if wrong is not None and any(groups.values()):
+            label = " / ".join("-" if one is None else str(one) for one in wrong)
+            yield f"sums {measure} of {label} to {groups[wrong]}, and its rows to {wanted[wrong]}"
 
 
 def _whole(value: object) -> int:

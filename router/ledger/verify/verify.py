@@ -67,7 +67,7 @@ def verify_budgets(ledger: Ledger) -> Verified:
         return damage
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        findings = tuple(books.budgets(connection))
+        findings = tuple(books.budgets(connection, Segments(connection).has))
         return Verified(findings=findings[:MOST], found=len(findings))
 
 
@@ -88,9 +88,9 @@ class _Pass:
     def run(self, own_budgets: bool) -> Verified:
         self._note(self._rows())
         self._note(self._segments.findings)
-        self._note(books.belonging(self._connection))
+        self._note(books.belonging(self._connection, self._segments.has))
         if own_budgets:
-            self._note(books.budgets(self._connection))
+            self._note(books.budgets(self._connection, self._segments.has))
         return Verified(
             requests=self._requests,
             attempts=self._attempts,
