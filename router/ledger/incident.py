@@ -1,17 +1,25 @@
-"""Rows of incidents that no breaker saw: an answer from the wrong region, a target that is not what it was."""
+"""Rows of incidents that no breaker saw: an answer from the wrong region, a target that is not what it was, a budget
+that refused."""
 
 from collections.abc import Iterable
 
+from router.types.account import Refused, Unit
 from router.types.attempt import Attempt
 from router.types.ids import new_id
 from router.types.journal import Journal
+from router.types.money import usd_text
 
 REGION_MISMATCH = "region_mismatch"
 DRIFT = "drift"
+EXHAUSTED = "budget_exceeded"
 _INCIDENT = (
     "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'target', ?, ?, ?)"
 )
 _DRIFT = f"{_INCIDENT} ON CONFLICT DO NOTHING"
+_EXHAUSTED = (
+    "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'budget', ?, ?, ?)"
+    " ON CONFLICT DO NOTHING"
+)
 
 
 def misplaced(attempt: Attempt) -> bool:
@@ -30,3 +38,20 @@ def region_mismatches(journal: Journal, attempts: Iterable[Attempt], now_ms: int
 def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int) -> None:
     """`target` is not what it was; it is asked as before. `place`: the same for all gateways that found the same."""
     journal.add(_DRIFT, (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, target, reason, now_ms))
+
+
+def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:
+    """A request did not fit an account: one row for the first in each of its windows, by whichever gateway.
+
+    A rolling window that moved on by its own length is another one.
+    """
+    account = refused.account
+    start, ends = account.window_start_ms, account.resets_at_ms
+    window = start if ends is None or account.since_ms == start else start // max(1, ends - start)
+    needed, left = (_said(account.unit, amount) for amount in (refused.needed, refused.left))
+    row = (f"{EXHAUSTED}-{account.id}-{window}", now_ms, EXHAUSTED, account.id, f"{needed} needed, {left} left", ends)
+    journal.add(_EXHAUSTED, row)
+
+
+def _said(unit: Unit, amount: int) -> str:
+    return f"{usd_text(amount)} USD" if unit is Unit.USD else f"{amount} thinking tokens"

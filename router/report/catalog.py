@@ -2,28 +2,34 @@
 
 from collections.abc import Mapping
 
-from router.report import cost_of_pass, incidents, spend
-from router.report.egress import egress
-from router.report.report import Report
-from router.report.source import Definition, Source
-
-
-def _egress(source: Source) -> Report:
-    return egress(source.connection, source.asked.since_ms, source.asked.until_ms)
-
-
-def _budgets(source: Source) -> Report:
-    assert source.pots is not None  # noqa: S101
-    return source.pots
-
+from router.report import (
+    budgets,
+    cost_of_pass,
+    egress,
+    incidents,
+    local_vs_api,
+    reliability,
+    request,
+    savings,
+    session,
+    spend,
+    vendors,
+)
+from router.report.source import Definition
 
 REPORTS: Mapping[str, Definition] = {
     one.name: one
     for one in (
         spend.REPORT,
         cost_of_pass.REPORT,
-        Definition(name="budgets", summary="Every pot: limit, spent, held, left.", make=_budgets, needs_pots=True),
-        Definition(name="egress", summary="Where each class went, and whether the policy allowed it.", make=_egress),
+        savings.REPORT,
+        budgets.REPORT,
+        egress.REPORT,
+        reliability.REPORT,
+        vendors.REPORT,
+        local_vs_api.REPORT,
+        request.REPORT,
+        session.REPORT,
         incidents.REPORT,
     )
 }

@@ -1,23 +1,23 @@
-"""Single requests: the latest ones, and everything that the ledger knows about one."""
+"""Single requests: the latest ones, and what the rows of one say. Rows are found wherever they are by now."""
 
-import json
-from collections.abc import Iterator
+from collections import deque
 from decimal import Decimal
-from typing import Any
 
+from router.ledger import rows
 from router.ledger.connection import Connection
+from router.ledger.rows import Kept, Line
+from router.report.decided import decision
 from router.report.moment import iso
 from router.report.report import Column, Kind, Report, Row, Value
+from router.report.tried import COLUMNS as _ATTEMPT_COLUMNS
+from router.report.tried import tried
 from router.types.money import usd_from_nano, usd_text
 
-_LATEST = """
-    SELECT id, started_ms, route, COALESCE(target, (SELECT target FROM attempts WHERE request_id = id
-            ORDER BY number DESC LIMIT 1)),
-        COALESCE(error, CASE WHEN state = 'settled' THEN CAST(status AS TEXT) ELSE state END),
-        data_class, input_tokens, output_tokens, reasoning_tokens, cost, total_ms
-    FROM requests ORDER BY started_ms DESC, id DESC LIMIT ?
-"""
-_LATEST_COLUMNS = (
+__all__ = ["COLUMNS", "account", "attempts", "decision", "facts_of", "latest", "line"]
+
+_FRESH = "SELECT started_ms FROM requests ORDER BY id DESC LIMIT ?"
+_PACKED = "SELECT first_ms, requests FROM segments WHERE expired_ms IS NULL ORDER BY number DESC"
+COLUMNS = (
     Column("id", Kind.REQUEST),
     Column("time", Kind.TIME),
     Column("route"),
@@ -30,99 +30,64 @@ _LATEST_COLUMNS = (
     Column("cost_usd", Kind.USD),
     Column("ms", Kind.MS),
 )
-_ATTEMPTS = """
-    SELECT number, target, model, provider, outcome, upstream_status, finish_reason,
-        CASE answered WHEN 1 THEN 'yes' ELSE 'no' END, thinking, started_ms, first_ms, total_ms,
-        input_uncached, cache_read + COALESCE(cache_read_explicit, 0) + COALESCE(cache_read_audio, 0),
-        cache_write + cache_write_1h + COALESCE(cache_write_12h, 0), input_audio, input_image, input_video,
-        output_visible, output_reasoning, output_audio, output_image, units, service_tier, usage_source, violations,
-        cost, cost_source, CASE WHEN own_cost <> cost THEN own_cost END, price_version,
-        classes, CASE redacted WHEN 1 THEN 'yes' END, region, region_source
-    FROM attempts WHERE request_id = ? ORDER BY number
-"""
-_ATTEMPT_COLUMNS = (
-    Column("number", Kind.COUNT),
-    Column("target"),
-    Column("model"),
-    Column("provider"),
-    Column("outcome"),
-    Column("upstream_status", rare=True),
-    Column("finish_reason", rare=True),
-    Column("answered"),
-    Column("thinking"),
-    Column("started", Kind.TIME),
-    Column("first_byte_ms", Kind.MS),
-    Column("ms", Kind.MS),
-    Column("input_uncached", Kind.COUNT),
-    Column("cache_read", Kind.COUNT, rare=True),
-    Column("cache_write", Kind.COUNT, rare=True),
-    Column("input_audio", Kind.COUNT, rare=True),
-    Column("input_image", Kind.COUNT, rare=True),
-    Column("input_video", Kind.COUNT, rare=True),
-    Column("output_visible", Kind.COUNT),
-    Column("output_reasoning", Kind.COUNT),
-    Column("output_audio", Kind.COUNT, rare=True),
-    Column("output_image", Kind.COUNT, rare=True),
-    Column("units", rare=True),
-    Column("service_tier", rare=True),
-    Column("usage", rare=True),
-    Column("violations", rare=True),
-    Column("cost_usd", Kind.USD),
-    Column("cost_is"),
-    Column("our_price_usd", Kind.USD, rare=True),
-    Column("price"),
-    Column("sent_as", rare=True),
-    Column("redacted", rare=True),
-    Column("region", rare=True),
-    Column("region_is", rare=True),
-)
 _FACT_COLUMNS = (Column("what"), Column("value"))
 _MONEY = ("cost", "held")
 _TIMES = ("started_ms", "lease_until_ms")
 
 
 def latest(connection: Connection, most: int) -> Report:
-    """The newest requests first. `status` is the client's, an error's code, or the state of what is not settled."""
-    found = connection.execute(_LATEST, (most,)).fetchall()
-    rows = tuple((*line[:9], _usd(line[9]), line[10]) for line in found)
-    return Report(name="requests", title="Latest requests", columns=_LATEST_COLUMNS, rows=rows)
+    """The newest requests first."""
+    newest = deque(rows.every(connection, _since_ms(connection, most)), maxlen=most)
+    found = sorted(newest, key=lambda kept: (kept.started_ms, kept.id), reverse=True)
+    return Report(name="requests", title="Latest requests", columns=COLUMNS, rows=tuple(map(line, found)))
+
+
+def line(kept: Kept) -> Row:
+    """A request as a row of `COLUMNS`. `status` is the client's, an error's code, or the state of what is not settled.
+
+    Cost is what was charged, for one that was recovered after a crash too.
+    """
+    request = kept.request
+    ended = request["status"] if request["state"] == "settled" else request["state"]
+    last = kept.attempts[-1]["target"] if kept.attempts else None
+    tokens = (request[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens"))
+    return (
+        *(kept.id, kept.started_ms, request["route"], request["target"] or last),
+        *(_text(request["error"] or ended), request["data_class"], *tokens, usd(request["cost"]), request["total_ms"]),
+    )
 
 
 def account(connection: Connection, identifier: str) -> Report | None:
     """A request's own row as facts; None when there is no such request."""
-    cursor = connection.execute("SELECT * FROM requests WHERE id = ?", (identifier,))
-    line = cursor.fetchone()
-    if line is None:
-        return None
-    names = [column for column, *_ in cursor.description]
-    return _facts("request", "Request", zip(names, line, strict=True))
+    kept = rows.one(connection, identifier)
+    return None if kept is None else facts_of(kept.request)
 
 
 def attempts(connection: Connection, identifier: str) -> Report:
-    found = connection.execute(_ATTEMPTS, (identifier,)).fetchall()
-    money = [column.kind is Kind.USD for column in _ATTEMPT_COLUMNS]
-    rows = tuple(tuple(_usd(value) if usd else value for usd, value in zip(money, line, strict=True)) for line in found)
-    return Report(name="attempts", title="Attempts", columns=_ATTEMPT_COLUMNS, rows=rows)
+    kept = rows.one(connection, identifier)
+    lines = () if kept is None else kept.attempts
+    return Report(name="attempts", title="Attempts", columns=_ATTEMPT_COLUMNS, rows=tuple(map(tried, lines)))
 
 
-def decision(document: bytes) -> list[Report]:
-    """Why it went there: one report for the plain facts of a decision, then one for each of its lists.
-
-    Reads any shape, so that a decision which an older lowpass wrote can still be shown.
-    """
-    facts = dict(_flat("", json.loads(document, parse_float=Decimal)))
-    lists = {name: value for name, value in facts.items() if isinstance(value, list) and not _words(value)}
-    plain = [(name, ", ".join(value) if _words(value) else value) for name, value in facts.items() if name not in lists]
-    return [_facts("decision", "Decision", plain), *(_listed(name, value) for name, value in lists.items())]
+def facts_of(request: Line) -> Report:
+    facts = tuple(_fact(name, value) for name, value in request.items())
+    return Report(name="request", title="Request", columns=_FACT_COLUMNS, rows=facts)
 
 
-def _usd(nano: int | None) -> Decimal | None:
-    return None if nano is None else usd_from_nano(nano)
+def usd(nano: Value) -> Decimal | None:
+    return usd_from_nano(nano) if isinstance(nano, int) else None
 
 
-def _facts(name: str, title: str, pairs: Any) -> Report:
-    rows = tuple(_fact(what, value) for what, value in pairs)
-    return Report(name=name, title=title, columns=_FACT_COLUMNS, rows=rows)
+def _since_ms(connection: Connection, most: int) -> int | None:
+    """Not later than the `most` newest began; None: there are no more than that."""
+    begun = [began for (began,) in connection.execute(_FRESH, (most,))]
+    found = len(begun)
+    for first_ms, requests in connection.execute(_PACKED).fetchall() if found < most else ():
+        begun.append(first_ms)
+        found += requests
+        if found >= most:
+            break
+    return min(begun) if found >= most else None
 
 
 def _fact(name: str, value: Value) -> Row:
@@ -130,29 +95,8 @@ def _fact(name: str, value: Value) -> Row:
         return f"{name}_usd", usd_text(value)
     if name in _TIMES and isinstance(value, int):
         return name.removesuffix("_ms"), iso(value)
-    return name, None if value is None else str(value)
+    return name, _text(value)
 
 
-def _flat(prefix: str, document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in document.items():
-        if isinstance(value, dict):
-            yield from _flat(f"{prefix}{name}.", value)
-        else:
-            yield prefix + name, value
-
-
-def _words(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(word, str) for word in value)
-
-
-def _listed(name: str, values: list[Any]) -> Report:
-    lines = [dict(_flat("", value)) if isinstance(value, dict) else {"value": value} for value in values]
-    names = list(dict.fromkeys(key for line in lines for key in line))
-    rows = tuple(tuple(_plain(line.get(key)) for key in names) for line in lines)
-    return Report(name=name, title=name.rpartition(".")[2].capitalize(), columns=tuple(map(Column, names)), rows=rows)
-
-
-def _plain(value: Any) -> Value:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return None if value is None else f"{value:f}" if isinstance(value, Decimal) else str(value)
+def _text(value: Value) -> str | None:
+    return None if value is None else str(value)
