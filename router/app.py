@@ -187,7 +187,7 @@ class Gateway:
                 budgets.routes(lambda: self._pipeline.rules, self._budgets),
             ],
             reports=[
-                health.metrics(self._crew.values),
+                health.metrics(self._crew.values, self._budgets, self._declared),
                 reports.routes(ledger, self._pots, lambda: self._config().targets),
             ],
         )
@@ -241,7 +241,7 @@ class Gateway:
             self._ring.review(self._config().sensitivity.classes)
             await asyncio.sleep(TICK_S)
             tick += 1
-            self._telemetry.in_flight = len(self._visits)
+            self._telemetry.in_flight, self._telemetry.ledger = len(self._visits), self._journal.available
             self._telemetry.health = self._health.snapshot()
             await asyncio.to_thread(self._local.checkpoint)
             # Keys stay in force as they are while the ledger can't be read.

@@ -161,11 +161,12 @@ class Settlement:
                 books.room.wake()
                 for account in self._bound.accounts:
                     books.touch(account)
-            settle(books.journal, self._request.id, self._outcome(status, error, cost, overrun))
+            outcome = self._outcome(status, error, cost, overrun)
+            settle(books.journal, self._request.id, outcome)
             region_mismatches(books.journal, purse.attempts, now_ms(), SUSPENSION_S)
             if self.heard is not None:
                 books.aftermath.settled(self.heard, purse.attempts)
-            books.telemetry.settled(self._route, status, purse.attempts)
+            books.telemetry.settled(self._route, status, purse.attempts, outcome.overhead_us or 0, purse.held)
             if not self.internal:
                 self._remember(cost)
             if overrun:

@@ -1,11 +1,19 @@
 """Is it alive, is it ready, what has it counted."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 from fastapi import APIRouter, Response
 
 from router.api.rest import answer
-from router.telemetry import Values, page
+from router.budget.budget import Budget
+from router.report.standing import every, measured
+from router.telemetry import Values, of_budgets, page
+from router.types.clock import now_ms
+from router.types.store import BudgetStore, StoreUnavailable
+
+ENDLESS = ("request", "session", "tag")
+"""Scopes whose pots clients make, as many as they like: no metric adds them up."""
 
 
 def routes(state: Callable[[], Mapping[str, object]]) -> APIRouter:
@@ -24,11 +32,18 @@ def routes(state: Callable[[], Mapping[str, object]]) -> APIRouter:
     return router
 
 
-def metrics(values: Callable[[], Awaitable[Values]]) -> APIRouter:
+def metrics(
+    values: Callable[[], Awaitable[Values]], store: BudgetStore, declared: Callable[[], Sequence[Budget]]
+) -> APIRouter:
+    """`declared`: the budgets in force. Where their store does not answer, everything else is there."""
     router = APIRouter()
 
     @router.get("/metrics")
     async def counted() -> Response:
-        return Response(page(await values()), media_type="text/plain; version=0.0.4; charset=utf-8")
+        found = dict(await values())
+        with suppress(StoreUnavailable):
+            bounded = [budget for budget in declared() if budget.scope not in ENDLESS]
+            found |= of_budgets(await measured(store, await every(store, bounded, now_ms())))
+        return Response(page(found), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router

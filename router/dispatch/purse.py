@@ -185,6 +185,11 @@ class Purse:
         thinking = granted.thinking - sum(map(thought, self.attempts)) if self._thinking else ENDLESS
         return Amount(usd, thinking)
 
+    @property
+    def held(self) -> int | None:
+        """nano-USD in the largest of its holds; None where no budget in USD binds it."""
+        return max((hold.amount for hold in self.reservation.holds if hold.unit is Unit.USD), default=None)
+
     def charges(self) -> list[int]:
         """What each hold of the reservation is charged, in its own unit."""
         if not self.reservation.holds:

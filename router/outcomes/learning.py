@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from base64 import b64decode
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -70,6 +71,8 @@ class Log(Struct, frozen=True):
 
 class Counts(Protocol):
     outcomes: dict[str, int]
+    passes: defaultdict[tuple[str, str], int]
+    """(target, "passed" or "failed") → rows."""
 
 
 class _Snapshot(Struct, frozen=True):
@@ -179,6 +182,8 @@ class Learning:
         except ValueError:
             found = []
         self._counts.outcomes["learned" if found else "not_learned"] += 1
+        if found and found[-1].weight > 0:
+            self._counts.passes[row.target, "passed" if found[-1].score >= PASSED else "failed"] += 1
         if found and found[-1].weight > 0 and row.decides:
             alarm = self._watch(found[-1])
             if alarm is not None:
