@@ -163,11 +163,11 @@ def _expected(source: Source) -> Iterator[tuple[Labels, Facts]]:
     asked = source.asked
     where = tuple(structs.replace(one, dimension=_OFFERED.get(one.dimension, one.dimension)) for one in asked.where)
     chosen = structs.replace(source, asked=structs.replace(asked, where=where))
-    by, measures = ("chosen", "candidate", "task", "difficulty"), ("answered_rated", "answered_pass_e4")
-    for (target, candidate, *rest), (rated, pass_e4) in chosen.sums(offers.TABLE, by, measures).items():
-        if target == candidate:
-            yield (target, *rest), Facts(rated=rated, pass_e4=pass_e4)
+    by, measures = ("candidate", "task", "difficulty"), ("answered_rated", "answered_pass_e4")
+    for labels, (rated, pass_e4) in chosen.sums(offers.TABLE, by, measures, _TAKEN).items():
+        yield labels, Facts(rated=rated, pass_e4=pass_e4)
 
 
-_OFFERED = {"target": "chosen"}
+_TAKEN = Where("taken", frozenset({1}))
+_OFFERED = {"target": "candidate"}
 """Dimensions of attempts, as offers name them."""

@@ -15,15 +15,22 @@ from router.ledger.facts.query import Label, Sums
 from router.types.money import nano_from_usd
 
 TABLE = "offers"
-DIMENSIONS = ("hour", "route", "class", "task", "difficulty", "chosen", "candidate", "explored", "strategy")
+DIMENSIONS = ("hour", "route", "class", "task", "difficulty", "chosen", "candidate", "taken", "explored", "strategy")
+"""`taken`: 1 where the candidate was the choice."""
 _WHERE_ANSWERED = ("expected", "rated", "pass_e4", "actual")
 MEASURES = ("requests", "answered", *_WHERE_ANSWERED, *(f"answered_{name}" for name in _WHERE_ANSWERED))
 """`expected`: nano-USD that the candidate was expected to cost; `rated`: of how many there is a pass rate; `pass_e4`:
 sum of these, in ten-thousandths; `actual`: nano-USD that the request was charged in the end, whoever answered it.
 `answered_`: the same of those requests only that were answered."""
 _NONE = (0,) * len(_WHERE_ANSWERED)
-GROUPINGS = (DIMENSIONS[1:],)
-"""Beside the hour: nothing less is kept, nothing more is known."""
+GROUPINGS = (
+    ("route", "strategy", "chosen", "candidate", "explored"),
+    ("route", "strategy", "task", "chosen", "candidate"),
+    ("route", "strategy", "class", "chosen", "candidate"),
+    ("task", "difficulty", "candidate", "taken"),
+    DIMENSIONS[1:],
+)
+"""Beside the hour: the last one is all that is known, the others are small."""
 
 
 class Decided(Struct, frozen=True):
@@ -79,7 +86,8 @@ def _facts(one: Decided) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
     rest = (found.explored or None, found.strategy)
     for target, expected, rated, rate in _candidates(found):
         sums = (expected, rated, rate, one.cost or 0)
-        yield (*about, target, *rest), (1, int(one.answered), *sums, *(sums if one.answered else _NONE))
+        taken = int(target == found.chosen)
+        yield (*about, target, taken, *rest), (1, int(one.answered), *sums, *(sums if one.answered else _NONE))
 
 
 def _candidates(found: _Document) -> Iterator[tuple[str, int, int, int]]:
