@@ -14,6 +14,7 @@ from router.report.charts.units import dollars
 from router.report.days import day
 from router.report.gauges import Gauge, gauges
 from router.report.incidents import incidents
+from router.report.judged import Group, cells, pooled, together
 from router.report.render import NO_LABEL
 from router.report.report import Kind, Mark, Plot, Report, Shape
 from router.report.source import Asked, Source
@@ -70,6 +71,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     """Of the week."""
     gauges: tuple[Gauge, ...] | None
     """None: unknown, as the store of the budgets does not answer."""
+    answers: Group
+    """What is known of the month's answers: how many are right, and what a right one costs."""
     incidents: Report
     """Of the week."""
 
@@ -87,6 +90,7 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
         by_day=_by_day(found, month),
         by_target=_by_target(found, week),
         gauges=None if pots is None else gauges(pots),
+        answers=together(cells(source), lambda labels: ()).get((), pooled(())),
         incidents=incidents(connection, week, None),
     )
 

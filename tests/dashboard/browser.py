@@ -83,9 +83,7 @@ class Browser:
     def look(self, width: int, height: int = 900, *, dark: bool = False) -> None:
         """The window's size in CSS pixels, and the user's colours."""
         narrow = width < 600
-        self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=narrow
-        )
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=narrow)
         colours = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[colours])
 

@@ -2,9 +2,11 @@
 
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from email.message import Message
 from html.parser import HTMLParser
 from typing import NamedTuple
+from urllib.parse import urlencode
 
 
 class Answer(NamedTuple):
@@ -13,13 +15,27 @@ class Answer(NamedTuple):
     body: str
 
 
-def get(url: str) -> Answer:
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        """Redirects are answers too."""
+
+
+_OPENER = urllib.request.build_opener(_Stay)
+OURS = {"sec-fetch-site": "same-origin"}
+"""What a browser sends along with a form of the page itself."""
+
+
+def get(url: str, headers: Mapping[str, str] = {}, data: bytes | None = None) -> Answer:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with _OPENER.open(urllib.request.Request(url, data, dict(headers)), timeout=30) as answer:
             return Answer(answer.status, answer.headers, answer.read().decode())
     except urllib.error.HTTPError as error:
         with error:
             return Answer(error.code, error.headers, error.read().decode())
+
+
+def post(url: str, fields: Mapping[str, str], headers: Mapping[str, str] = OURS) -> Answer:
+    return get(url, headers, urlencode(fields).encode())
 
 
 class Page(HTMLParser):

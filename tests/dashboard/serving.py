@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import uvicorn
 
+from adapters import catalog
 from router.api import budgets, dashboard, reports
 from router.api.auth import Keyring
 from router.api.rest import rest
@@ -42,12 +43,17 @@ CONFIG = Config(
 ENGINES = [{"name": "smollm2", "model": "local/smollm2", "status": "restarting", "restarts": 3, "last_error": HOSTILE}]
 
 
+SECRET = Secret("0123456789abcdef" * 4)
+
+
 @contextmanager
-def serving(ledger: Ledger) -> Iterator[str]:
-    """Yields the base URL. The budgets have a store of their own, in which nothing is booked yet."""
+def serving(ledger: Ledger, ring: Keyring | None = None, config: Config = CONFIG) -> Iterator[str]:
+    """Yields the base URL. The budgets have a store of their own, in which nothing is booked yet. Without a `ring` of
+    keys everybody is let in."""
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(lambda: None, log_config=None, lifespan="off", ws="none"))
-        work = _serve(server, listener, ledger, Path(folder) / "budgets.db")
+        keyring = ring or Keyring({}, open_to_all=True)
+        work = _serve(server, listener, ledger, Path(folder) / "budgets.db", keyring, config)
         thread = threading.Thread(target=asyncio.run, args=(work,))
         thread.start()
         try:
@@ -57,7 +63,9 @@ def serving(ledger: Ledger) -> Iterator[str]:
             thread.join()
 
 
-async def _serve(server: uvicorn.Server, listener: socket.socket, ledger: Ledger, path: Path) -> None:
+async def _serve(
+    server: uvicorn.Server, listener: socket.socket, ledger: Ledger, path: Path, ring: Keyring, config: Config
+) -> None:
     journal = SqliteJournal(path)
     store = SqliteBudgets(journal, LEASE_MS)
 
@@ -66,9 +74,20 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, ledger: Ledger
 
     routers = [
         reports.routes(ledger, pots),
-        dashboard.routes(ledger, lambda: CONFIG, lambda: {"mini": "half-open"}, lambda: ENGINES, pots, lambda: NOW_MS),
         budgets.routes(lambda: index(CONFIG, Secret("test")), store, lambda: NOW_MS),
     ]
-    server.config.app = rest(Keyring({}, open_to_all=True), public=[], calls=[], reports=routers)
+    site = dashboard.Site(
+        ledger=ledger,
+        keyring=ring,
+        secret=SECRET,
+        policy=lambda: config,
+        health=lambda: {"mini": "half-open"},
+        engines=lambda: ENGINES,
+        budgets=pots,
+        in_flight=lambda: 3,
+        catalog=catalog.read,
+        clock=lambda: NOW_MS,
+    )
+    server.config.app = rest(ring, public=[dashboard.routes(site)], calls=[], reports=routers)
     await server.serve(sockets=[listener])
     await journal.end()

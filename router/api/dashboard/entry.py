@@ -54,11 +54,11 @@ class Entry:
         except ClientError as refused:
             self._failures.setdefault(address, []).append(self._clock())
             raise refused if refused.status == 403 else _unknown("This key is not valid here.") from None
-        return self._token(caller.id, int(self._clock()) + LIFE_S)
+        return self._token(caller.id, str(int(self._clock()) + LIFE_S))
 
     def _signed_in(self, token: str) -> Caller:
         key, _, expires = token.rpartition(".")[0].rpartition(".")
-        if not expires.isdigit() or not hmac.compare_digest(self._token(key, int(expires)).encode(), token.encode()):
+        if not hmac.compare_digest(self._token(key, expires).encode(), token.encode("utf-8", "replace")):
             raise _unknown("Sign in to see the dashboard.")
         # The keys in force are looked at each time, so that a revoked one ends what it opened.
         caller = next((one for one in self._keyring.callers.values() if one.id == key), None)
@@ -66,7 +66,7 @@ class Entry:
             raise _unknown("Your sign-in has ended: sign in again.")
         return caller
 
-    def _token(self, key: str, expires: int) -> str:
+    def _token(self, key: str, expires: str) -> str:
         what = f"{key}.{expires}"
         signature = hmac.new(self._secret.reveal().encode(), _PURPOSE + what.encode(), hashlib.sha256)
         return f"{what}.{signature.hexdigest()}"

@@ -12,6 +12,7 @@ from router.errors import ClientError
 from router.refusals import ledger_down, store_down
 from router.report.catalog import REPORTS
 from router.report.charts import draw
+from router.report.charts.units import said
 from router.report.moment import iso
 from router.report.render import words, written
 from router.report.report import Report
@@ -52,6 +53,7 @@ class Pages:
             "draw": draw,
             "reports": reports,
             "spoken": spoken,
+            "said": said,
             "period": period,
         }
 

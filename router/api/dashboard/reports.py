@@ -6,14 +6,11 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
-from msgspec import structs
 
 from router.api.dashboard.pages import HEADERS, Pages
 from router.api.dashboard.site import Site
 from router.api.dashboard.view import MOST_GROUPS, SPANS, View, view
 from router.errors import ClientError
-from router.ledger.query import decision
-from router.report import requests
 from router.report.csv_ import as_csv
 from router.report.read import definition, read
 from router.report.report import Report
@@ -59,21 +56,8 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
 
     @router.get("/dashboard/requests/{identifier}")
     async def one(identifier: str, request: Request) -> Response:
-        found = await asyncio.to_thread(_request, site, identifier)
+        found = await _read(site, "request", View(subject=identifier, since="all"))
         return pages.draw(request, "drill-down.html", report=found, identifier=identifier)
-
-
-def _request(site: Site, identifier: str) -> Report:
-    with site.ledger.reading() as connection:
-        account = requests.account(connection, identifier)
-        attempts = requests.attempts(connection, identifier)
-    document = decision(site.ledger, identifier)
-    decided = requests.decision(document) if document else []
-    if account is None and not decided:
-        message = f"The ledger holds no request with the id {identifier[:80]}. Answers carry theirs in x-request-id."
-        raise ClientError(404, "not_found", message)
-    first, *others = [account, attempts, *decided] if account else decided
-    return structs.replace(first, below=tuple(others))
 
 
 async def _read(site: Site, name: str, asked: View) -> Report:

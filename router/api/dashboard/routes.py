@@ -21,6 +21,13 @@ from router.types.store import StoreUnavailable
 
 LATEST = 25
 """Requests that the first page lists."""
+BASES = {
+    "judged": "as judged",
+    "expected": "as expected: few were judged",
+    "mixed": "judged, or expected where few were",
+    "unknown": "",
+}
+"""What a pass rate goes by, in words."""
 FASTEST_S, SLOWEST_S = 5, 3_600
 """How often a page may ask for itself again, where its URL says so."""
 
@@ -107,6 +114,7 @@ def _overview(router: APIRouter, site: Site, pages: Pages) -> None:
             targets=targets(config, site.health()),
             healthy=HEALTHY,
             engines=msgspec.to_builtins(site.engines()),
+            bases=BASES,
             in_flight=site.in_flight(),
             refresh=_refresh(request.query_params.get("refresh", "")),
         )

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from router.report.report import Kind
 
-_MOST_TICKS = 5
+_MOST_TICKS = 6
 _ROUND = (1, 2, 5, 10)
 _LEAST: dict[Kind, float] = {Kind.COUNT: 1, Kind.USD: 1, Kind.AMOUNT: 1, Kind.MS: 1}
 """There is nothing between two ticks this far apart; money is in nano-USD."""
