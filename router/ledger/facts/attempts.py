@@ -147,6 +147,7 @@ MEASURES: Mapping[str, str] = {
     "overruns": _when(f"r.overrun = 1 AND {_LAST}"),
     "thinking_cost": "COALESCE(a.thinking_cost, 0)",
     "thinking_known": _when("a.thinking_cost IS NOT NULL"),
+    "thinking_of": _when("a.thinking_cost IS NOT NULL", "a.cost"),
     "cache_saved": "COALESCE(a.cache_saved, 0)",
     "passed_over_cost": _when("a.passed_over = 1", "a.cost"),
     "lowered_effort": _when(f"r.lowered LIKE '%effort%' AND {_LAST}"),
@@ -163,9 +164,9 @@ thought up to the cap, and never answered. `retries`: the attempt before it fail
 gave the answer after another target had failed. Requests of which anything was sent: `sent_requests` at their first
 such attempt, `sent_there` at their first at each place as the same classes. `unwritten`: no attempt was written, and
 may have been made. `request_thinking`: thinking tokens that it was charged. `answers`: attempts that had something for
-the client; `thinking_known`: those of which `thinking_cost` is known; `cost_square`: their costs squared, in square
-micro-USD, each rounded up and at 10 USD at most, so that no sum leaves 63 bits. `lowered_effort`: requests that were
-made to think less; `cut`: attempts that ended at a cap."""
+the client; `thinking_known`: those of which `thinking_cost` is known, `thinking_of`: what they cost; `cost_square`:
+their costs squared, in square micro-USD, each rounded up and at 10 USD at most, so that no sum leaves 63 bits.
+`lowered_effort`: requests that were made to think less; `cut`: attempts that ended at a cap."""
 
 GROUPINGS: tuple[tuple[str, ...], ...] = (
     ("organisation", "team", "key"),
