@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from router.observe.lines import Answered, Decided, Line, Tokens
 from router.settings import SettingError, read
+from tests.docs import page, rows
 from tests.gateway.running import CHAT, Gateway, ordered, serving, target, until, usd
 from tests.upstream import Upstream
 
@@ -104,3 +106,13 @@ def test_by_default_no_request_is_logged(upstream: Upstream, tmp_path: Path) -> 
 def test_an_unknown_form_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="LOWPASS_LOG=yaml is no form of logs: say text or json"):
         read({"LOWPASS_HOME": str(tmp_path), "LOWPASS_LOG": "yaml"})
+
+
+def test_the_page_has_all_fields() -> None:
+    """docs/observability.md against the shapes that are written."""
+    written = rows(page("docs/observability.md"), "field", "value")
+    documented = {name.strip() for row in written for name in row["field"].split(",")}
+    assert documented | {"event"} == set(Line.__struct_encode_fields__)
+    told = {row["field"]: row["value"] for row in written}
+    for name, kind in (("decision", Decided), ("answer", Answered), ("tokens", Tokens)):
+        assert not [field for field in kind.__struct_encode_fields__ if field not in told[name]]
