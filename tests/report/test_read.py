@@ -29,7 +29,7 @@ def test_reading_needs_no_running_gateway(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "question", "status", "param", "says"),
     [
-        ("spent", Question(), 404, "name", "Known: spend, budgets, egress, incidents"),
+        ("spent", Question(), 404, "name", "Known: spend, cost-of-pass"),
         ("spend", Question(by="colour"), 400, "by", "Known: .*model, target"),
         ("incidents", Question(by="team"), 400, "by", "groups of its own"),
         ("incidents", Question(where=("team=a",)), 400, "where", "has no filters"),
