@@ -70,8 +70,10 @@ def _sender(parts: SplitResult) -> str:
 
 
 def _send(parts: SplitResult, mail: EmailMessage) -> None:
+    context = ssl.create_default_context()
     try:
-        with _connected(parts) as smtp:
+        with _opened(parts, context) as smtp:
+            _enter(smtp, parts, context)
             smtp.send_message(mail)
     except smtplib.SMTPResponseException as error:
         raise _refused(parts, error.smtp_code) from None
@@ -88,23 +90,20 @@ def _refused(parts: SplitResult, code: int) -> Exception:
     return Undelivered(f"the mail server {parts.hostname} answered {code}")
 
 
-def _connected(parts: SplitResult) -> smtplib.SMTP:
-    """Encrypted, unless the server is on this machine and has no encryption."""
+def _opened(parts: SplitResult, context: ssl.SSLContext) -> smtplib.SMTP:
     host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-    context = ssl.create_default_context()
     if parts.scheme == "smtps":
-        smtp: smtplib.SMTP = smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_S, context=context)
-    else:
-        smtp = smtplib.SMTP(host, port, timeout=TIMEOUT_S)
-        _encrypted(smtp, host, context)
+        return smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_S, context=context)
+    return smtplib.SMTP(host, port, timeout=TIMEOUT_S)
+
+
+def _enter(smtp: smtplib.SMTP, parts: SplitResult, context: ssl.SSLContext) -> None:
+    """Encrypted, unless the server is on this machine and has no encryption."""
+    host = parts.hostname or ""
+    smtp.ehlo()
+    if parts.scheme == "smtp" and smtp.has_extn("starttls"):
+        smtp.starttls(context=context)
+    elif parts.scheme == "smtp" and not on_this_machine(host):
+        raise Undelivered(f"the mail server {host} offers no encryption: use one that does")
     if parts.username is not None:
         smtp.login(unquote(parts.username), unquote(parts.password or ""))
-    return smtp
-
-
-def _encrypted(smtp: smtplib.SMTP, host: str, context: ssl.SSLContext) -> None:
-    smtp.ehlo()
-    if smtp.has_extn("starttls"):
-        smtp.starttls(context=context)
-    elif not on_this_machine(host):
-        raise Undelivered(f"the mail server {host} offers no encryption: use one that does")

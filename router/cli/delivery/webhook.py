@@ -2,7 +2,7 @@
 
 import ssl
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, InvalidURL
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
@@ -11,6 +11,8 @@ from router.types.secret import Secret
 
 _AGAIN = {408, 425, 429}
 """Refusals that ask to come back: https://www.rfc-editor.org/rfc/rfc9110#name-client-error-4xx"""
+
+_UNSPEAKABLE = "--webhook or its token has characters that HTTP does not allow"
 
 
 def post(url: str, body: bytes, token: Secret | None, waits_s: tuple[float, ...] = WAITS_S) -> None:
@@ -50,10 +52,12 @@ def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
     try:
         connection.request("POST", _path(parts), body, headers)
         status = connection.getresponse().status
+    except InvalidURL:
+        raise Undelivered(_UNSPEAKABLE) from None
     except (OSError, HTTPException) as error:
         raise Passing(f"failed ({type(error).__name__})") from None
     except ValueError:
-        raise Undelivered("--webhook or its token has characters that HTTP does not allow") from None
+        raise Undelivered(_UNSPEAKABLE) from None
     finally:
         connection.close()
     _judge(parts, status)

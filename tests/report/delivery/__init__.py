@@ -1,0 +1,1 @@
+"""Reports that go somewhere: files, webhooks, mails, against servers that listen on this machine."""
