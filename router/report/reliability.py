@@ -8,9 +8,9 @@ from msgspec import Struct
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
 from router.ledger.facts.query import Label, Where
 from router.report.histogram import percentile
-from router.report.interval import wilson
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value
 from router.report.source import Definition, Source
+from router.report.wilson import wilson
 from router.types.failure import ErrorKind
 
 OK = "ok"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US
 from router.ledger.ledger import Ledger
 from router.report.histogram import percentile
-from router.report.interval import wilson
 from router.report.reliability import REPORT
+from router.report.wilson import wilson
 from tests.report.asking import below, lines, made
 from tests.report.filled import MONDAY_MS
 from tests.report.happenings import Asked, Was, write
