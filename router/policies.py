@@ -29,6 +29,13 @@ def inspect_policy(path: Path) -> tuple[Problem, ...]:
     return problems(path, catalog.read(), os.environ, unlaunched(path))
 
 
+def try_policy(text: bytes, in_force: Path) -> Config | tuple[Problem, ...]:
+    """What somebody pasted, who may not learn what the gateway's variables are."""
+    from router.api.dashboard.trial import tried  # pages are nothing that other commands should wait for
+
+    return tried(text, in_force, catalog.read)
+
+
 def compare_prices(days: int) -> Comparison:
     """The catalog's prices against the price lists that are installed; nothing is downloaded."""
     return compare(datetime.now(UTC).date(), days)

@@ -37,16 +37,15 @@ class Pretended(Mapping[str, str]):
         return 0
 
 
-def in_force(config: Config, catalog: Callable[[], Catalog]) -> tuple[Problem, ...]:
+def problems_of(path: Path, catalog: Callable[[], Catalog]) -> tuple[Problem, ...]:
     """What is wrong with the file of the policy in force as it is now."""
-    path = Path(config.path)
     return problems(path, catalog(), os.environ, dict.fromkeys(engines_needed(path), _NOWHERE))
 
 
-def tried(text: bytes, config: Config, catalog: Callable[[], Catalog]) -> Config | tuple[Problem, ...]:
+def tried(text: bytes, in_force: Path, catalog: Callable[[], Catalog]) -> Config | tuple[Problem, ...]:
     """`text` as a config, or all that is wrong with it. It may name the engines of the policy in force, and those that
     come with lowpass; no other file is looked at."""
-    engines = dict.fromkeys((*known(), *engines_needed(Path(config.path))), _NOWHERE)
+    engines = dict.fromkeys((*known(), *engines_needed(in_force)), _NOWHERE)
     try:
         return load_text(NAME, text, catalog(), Pretended(text), engines)
     except ConfigError as error:

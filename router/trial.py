@@ -1,0 +1,76 @@
+"""The process behind the dashboard's replay form: another policy over the ledger, away from the gateway's own work.
+
+Reads a `Trial` from its input and writes a `Replayed` to its output, as msgpack; or a reason, with the status
+`REFUSED`. Nothing of the policy is kept, or said anywhere else.
+"""
+
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from router.api.dashboard.replaying import REFUSED, Trial
+from router.app import ledger_of
+from router.config import Config
+from router.errors import ConfigError
+from router.policies import load_policy, try_policy, unlaunched
+from router.replay import Replayed, replay
+from router.settings import SettingError, Settings
+from router.settings import read as settings_of
+from router.types.journal import LedgerUnavailable
+
+_LOCK = "replay.lock"
+"""In the gateway's folder: its processes replay one policy at a time."""
+_NICE = 10
+
+
+class Refused(Exception):
+    """Why there is nothing to show."""
+
+
+def main() -> None:
+    trial = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Trial)
+    os.nice(_NICE)
+    try:
+        settings = settings_of(os.environ, policy=Path(trial.in_force))
+        with _alone(settings.home):
+            found = _replayed(trial, settings)
+    except (Refused, SettingError, LedgerUnavailable) as error:
+        sys.stdout.buffer.write(str(error).encode())
+        sys.exit(REFUSED)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(found))
+
+
+def _replayed(trial: Trial, settings: Settings) -> Replayed:
+    config = try_policy(trial.text, settings.policy)
+    if not isinstance(config, Config):
+        raise Refused("The policy is not sound.")
+    # Half of the machine is left to the gateway.
+    processes = max(1, (os.cpu_count() or 1) // 2)
+    others = _in_force(settings.policy)
+    return replay(ledger_of(settings), config, trial.since_ms, others=others, processes=processes)
+
+
+def _in_force(path: Path) -> list[Config]:
+    """It helps where it can be read."""
+    with suppress(ConfigError):
+        return [load_policy(path, unlaunched(path))]
+    return []
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    with (home / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Refused("Another replay is running: wait until it is done.") from None
+        yield
+
+
+if __name__ == "__main__":
+    main()
