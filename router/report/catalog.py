@@ -8,11 +8,13 @@ from router.report import (
     egress,
     incidents,
     local_vs_api,
+    price_reversal,
     reliability,
     request,
     savings,
     session,
     spend,
+    thinking,
     vendors,
 )
 from router.report.source import Definition
@@ -23,6 +25,8 @@ REPORTS: Mapping[str, Definition] = {
         spend.REPORT,
         cost_of_pass.REPORT,
         savings.REPORT,
+        price_reversal.REPORT,
+        thinking.REPORT,
         budgets.REPORT,
         egress.REPORT,
         reliability.REPORT,

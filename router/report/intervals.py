@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 Z = 1.959964
 """Two-sided 95 % of a normal distribution."""
+_LEAST = 2
+"""Observations that a spread takes."""
 
 
 class Estimate(NamedTuple):
@@ -29,12 +31,19 @@ def rate(share: float, seen: float) -> Estimate:
     return Estimate(share, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)))
 
 
-def skewed(value: float, variance: float) -> Estimate:
-    """Of something positive: symmetric on the scale of logarithms, by the delta method."""
+def skewed(value: float, variance: float, seen: int) -> Estimate:
+    """A mean of something positive, of so many observations: symmetric on the scale of logarithms (delta method)."""
     if value <= 0:
         return Estimate(value, value, value)
-    factor = exp(Z * sqrt(max(0.0, variance)) / value)
+    if seen < _LEAST:
+        return Estimate(value)
+    factor = exp(_student(seen - 1) * sqrt(max(0.0, variance)) / value)
     return Estimate(value, value / factor, value * factor)
+
+
+def _student(freedom: int) -> float:
+    """Two-sided 95 % of Student's distribution, to the first term beyond the normal one (Cornish and Fisher 1938)."""
+    return Z + (Z**3 + Z) / (4 * freedom)
 
 
 def quotient(over: Estimate, under: Estimate) -> Estimate | None:

@@ -76,14 +76,12 @@ class Facts(NamedTuple):
         if not self.answers:
             return None
         mean = self.cost / self.answers
-        if self.answers < _LEAST:
-            return Estimate(mean)
-        return skewed(mean, self._spread(mean / _MICRO) * _MICRO**2)
+        return skewed(mean, self._spread(mean / _MICRO) * _MICRO**2, self.answers)
 
     def _spread(self, mean: float) -> float:
         """Variance of the mean, in square micro-USD: of the ratio of all costs to all answers (linearised)."""
         residuals = self.cost_square - 2 * mean * self.answers_cost / _MICRO + mean**2 * self.answers
-        return residuals / (self.answers * (self.answers - 1))
+        return residuals / (self.answers * max(1, self.answers - 1))
 
 
 class Group(NamedTuple):
@@ -101,8 +99,6 @@ class Group(NamedTuple):
         return None if price is None or self.passes is None else quotient(price, self.passes)
 
 
-_LEAST = 2
-"""Answers that a spread takes."""
 _ANYTHING = (0.0, 1.0)
 """Where a rate lies that is only expected, beside others that were judged."""
 _SPENT = Facts._fields[: Facts._fields.index("judged")]

@@ -264,4 +264,5 @@ def test_what_is_below_the_line_bounds_a_quotient_the_other_way() -> None:
     assert quotient(Estimate(0, 0, 0), Estimate(0.5, 0.2, 0.8)) == Estimate(0, 0, 0)
     assert quotient(Estimate(10, 10, 10), Estimate(0.5, 0.4, 0.8)) == pytest.approx(Estimate(20, 12.5, 25))
     assert quotient(Estimate(10), Estimate(0.5, 0.4, 0.8)) == Estimate(20)
-    assert skewed(0, 5) == Estimate(0, 0, 0)
+    assert skewed(0, 5, 9) == Estimate(0, 0, 0)
+    assert skewed(7, 5, 1) == Estimate(7)

@@ -1,0 +1,187 @@
+"""Pairs of models of which the cheaper by list price was dearer in fact, by how much, and how much of it is thinking.
+
+List price and cost can come apart by the number of tokens, most of them thoughts (arXiv 2603.23971).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
+from typing import NamedTuple
+
+from router.ledger.facts import attempts
+from router.report.intervals import Estimate, quotient, weighted
+from router.report.judged import CLIENTS, Facts, Labels
+from router.report.report import Column, Kind, Report, Row
+from router.report.source import Definition, Source
+from router.report.thinking import silent
+from router.types.money import usd_from_nano
+from router.types.target import Target
+
+LEAST = 5
+"""Answers of each of two models that a cell takes to be compared."""
+_ABOUT = ("task", "difficulty")
+_TOKENS = ("input_tokens", "output_tokens", "counted")
+_SPENT = Facts._fields[: Facts._fields.index("judged")]
+_COLUMNS = (
+    Column("model", Kind.LABEL),
+    Column("than", Kind.LABEL),
+    Column("answers", Kind.COUNT),
+    Column("list_usd", Kind.USD),
+    Column("than_list_usd", Kind.USD),
+    Column("cost_usd", Kind.USD),
+    Column("than_cost_usd", Kind.USD),
+    Column("dearer", Kind.FACTOR),
+    Column("dearer_low", Kind.FACTOR),
+    Column("dearer_high", Kind.FACTOR),
+    Column("without_thinking", Kind.FACTOR),
+    Column("thinking_part", Kind.SHARE),
+)
+_NOTE = (
+    "Model is cheaper by its list price (USD per million tokens, input and output as both used them) and dearer by what"
+    " an answer cost in fact, on the same mix of tasks and difficulties, of which both answered some."
+    " Without thinking: by how much it would be dearer then, below 1 cheaper; thinking part: of the difference."
+)
+_NO_PRICES = "The policy in force has no list prices to compare with."
+
+
+class Cost(NamedTuple):
+    """Of one model in one cell. `known`: all that thinking cost there is known."""
+
+    facts: Facts
+    input_tokens: int
+    output_tokens: int
+    known: bool
+
+
+Shared = Sequence[tuple[float, Cost, Cost]]
+"""Cells in which two models answered: its weight, and the cost of each."""
+
+
+class Pair(NamedTuple):
+    """`model` is cheaper by list than `than`. Nano-USD: list prices per million tokens, costs per answer, and what of
+    those is thinking, None where that is not known."""
+
+    model: str
+    than: str
+    answers: int
+    lists: tuple[float, ...]
+    costs: tuple[Estimate, ...]
+    thoughts: tuple[float, ...] | None
+
+    @property
+    def dearer(self) -> Estimate | None:
+        return quotient(*self.costs)
+
+    @property
+    def reversed(self) -> bool:
+        return self.costs[0].value > self.costs[1].value
+
+
+def price_reversal(source: Source) -> Report:
+    prices, left_out = _prices(source.targets.values())
+    found = _pairs(_cells(source), prices)
+    some = sorted((pair for pair in found if pair.reversed), key=_most)
+    return Report(
+        name="price-reversal",
+        title="Cheaper by list price, dearer in fact",
+        columns=_COLUMNS,
+        rows=tuple(map(_row, some)),
+        note=" ".join(_notes(len(some), len(found), prices, left_out)),
+        since_ms=source.asked.since_ms,
+        until_ms=source.asked.until_ms,
+    )
+
+
+def _most(pair: Pair) -> tuple[float, str, str]:
+    return -(pair.dearer.value if pair.dearer else float("inf")), pair.model, pair.than
+
+
+def _notes(some: int, of_all: int, prices: Mapping[str, object], left_out: Sequence[str]) -> Iterable[str]:
+    if not prices:
+        return (_NO_PRICES,)
+    first = f"{some} of the {of_all} pairs of models that can be compared."
+    rest = (f"Left out, with several prices: {', '.join(left_out)}.",) if left_out else ()
+    return (first, _NOTE, *rest)
+
+
+def _prices(targets: Iterable[Target]) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """Input and output by model, in nano-USD per million tokens; and models whose targets don't agree on them."""
+    found: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
+    for target in targets:
+        price = target.model.price
+        if price is not None and not price.assumed:
+            found[target.model.id].add((price.input, price.output))
+    left_out = sorted(model for model, prices in found.items() if len(prices) > 1)
+    return {model: next(iter(prices)) for model, prices in found.items() if len(prices) == 1}, left_out
+
+
+def _cells(source: Source) -> dict[str, dict[Labels, Cost]]:
+    """By model, then by task and difficulty."""
+    mute = {target.model.id for target in source.targets.values() if silent(target)}
+    measures = (*_SPENT, *_TOKENS)
+    found: defaultdict[str, dict[Labels, Cost]] = defaultdict(dict)
+    for (model, *about), sums in source.sums(attempts.TABLE, ("model", *_ABOUT), measures, CLIENTS).items():
+        facts, (sent, made, counted) = Facts(*sums[: len(_SPENT)]), sums[len(_SPENT) :]
+        known = model in mute or facts.thinking_known >= counted
+        found[str(model)][tuple(about)] = Cost(facts, sent, made, known)
+    return found
+
+
+def _pairs(cells: Mapping[str, Mapping[Labels, Cost]], prices: Mapping[str, tuple[int, int]]) -> list[Pair]:
+    """All that can be compared; each once, the cheaper by list first."""
+    models = [model for model in sorted(cells) if model in prices]
+    found = []
+    for one, other in permutations(models, 2):
+        shared = _shared(cells[one], cells[other])
+        lists = tuple(_list(prices[model], shared) for model in (one, other))
+        if shared and lists[0] < lists[1]:
+            found.append(_pair(one, other, lists, shared))
+    return found
+
+
+def _shared(one: Mapping[Labels, Cost], other: Mapping[Labels, Cost]) -> Shared:
+    """Each weighs by what it tells of a difference, so that a cell counts as the smaller of both does."""
+    both = [(cost, other[about]) for about, cost in one.items() if about in other]
+    numbers = [(first.facts.answers, second.facts.answers) for first, second in both]
+    return [(a * b / (a + b), *pair) for (a, b), pair in zip(numbers, both, strict=True) if min(a, b) >= LEAST]
+
+
+def _list(price: tuple[int, int], shared: Shared) -> float:
+    """nano-USD for a million tokens, input and output as both models used them."""
+    sent = sum(cost.input_tokens for _, *pair in shared for cost in pair)
+    made = sum(cost.output_tokens for _, *pair in shared for cost in pair)
+    return (price[0] * sent + price[1] * made) / (sent + made) if sent + made else sum(price) / len(price)
+
+
+def _pair(one: str, other: str, lists: tuple[float, ...], shared: Shared) -> Pair:
+    costs, thoughts = [], []
+    for parts in ([(weight, cost) for weight, cost, _ in shared], [(weight, cost) for weight, _, cost in shared]):
+        costs.append(weighted([(weight, price) for weight, cost in parts if (price := cost.facts.price) is not None]))
+        thoughts.append(weighted([(weight, Estimate(_thought(cost))) for weight, cost in parts]).value)
+    known = all(cost.known for _, *pair in shared for cost in pair)
+    answers = sum(cost.facts.answers for _, *pair in shared for cost in pair)
+    return Pair(one, other, answers, lists, tuple(costs), tuple(thoughts) if known else None)
+
+
+def _thought(cost: Cost) -> float:
+    return cost.facts.thinking_cost / cost.facts.answers
+
+
+def _row(pair: Pair) -> Row:
+    factor = pair.dearer or (None, None, None)
+    (cost, other), thoughts = (one.value for one in pair.costs), pair.thoughts
+    without = part = None
+    if thoughts is not None:
+        rest = other - thoughts[1]
+        without = (cost - thoughts[0]) / rest if rest > 0 else None
+        part = (thoughts[0] - thoughts[1]) / (cost - other)
+    money = (*pair.lists, cost, other)
+    return pair.model, pair.than, pair.answers, *(usd_from_nano(round(mean)) for mean in money), *factor, without, part
+
+
+REPORT = Definition(
+    name="price-reversal",
+    summary="Models that are cheaper by list price and were dearer in fact, and how much of that is thinking.",
+    make=price_reversal,
+    where=("model", *_ABOUT),
+)

@@ -1,0 +1,130 @@
+"""Where thinking goes, against a ledger that was added up by hand."""
+
+import pytest
+from msgspec import structs
+
+from router.ledger.ledger import Ledger
+from router.types.classification import Task
+from router.types.target import Contract, Thinking
+from router.types.usage import Usage
+from tests.report.answers import cells, nano, reported
+from tests.report.filled import target, thinking
+from tests.report.traffic import Asked, Try, written
+
+THINKS = structs.replace(
+    target("deep"), model=structs.replace(target("deep").model, thinking=Thinking(contract=Contract.LEVEL))
+)
+POLICY = {"deep": THINKS, "plain": target("plain")}
+WASTED = Usage(input_uncached=100, output_visible=0, output_reasoning=500)
+CUT = Try(target="deep", cost=900, thinking=800, usage=WASTED, effort="effort=high", finish="length", answered=False)
+OPAQUE = Try(target="opaque", cost=70, usage=thinking(None), effort="on", finish="length")
+# deep: thinks at two efforts and, asked by number, at budgets; plain never does; opaque does not say.
+WEEK = (
+    Asked(tries=(Try(target="deep", cost=1_000, thinking=600, usage=thinking(60), effort="effort=high"),)),
+    Asked(tries=(Try(target="deep", cost=500, thinking=100, usage=thinking(10), effort="effort=low"),), task=Task.CODE),
+    Asked(
+        tries=(
+            Try(
+                target="deep",
+                cost=900,
+                thinking=800,
+                usage=WASTED,
+                effort="effort=high",
+                finish="length",
+                answered=False,
+            ),
+            Try(target="plain", cost=50, usage=thinking(None)),
+        ),
+        lowered=("effort", "output"),
+    ),
+    *[
+        Asked(tries=(Try(target="deep", cost=10, thinking=4, usage=thinking(4), effort=f"budget={number}"),))
+        for number in (7, 1_024, 1_025, 99_999)
+    ],
+    Asked(
+        tries=(Try(target="opaque", cost=70, usage=thinking(None), effort="on", finish="length"),), lowered=("output",)
+    ),
+    Asked(tries=(Try(target="opaque", cost=0, usage=None, outcome="connect"),)),
+    Asked(tries=()),
+)
+TOKENS = ("attempts", "output_tokens", "thinking_tokens", "unknown", "cost_usd", "thinking_usd")
+
+
+@pytest.fixture
+def week(ledger: Ledger) -> Ledger:
+    return written(ledger, WEEK)
+
+
+def test_tokens_and_money_by_target_and_effort(week: Ledger) -> None:
+    found = reported(week, "thinking", POLICY)
+    assert cells(found, "target", "effort", *TOKENS) == [
+        ("deep", "effort=high", 2, 580, 560, 0, 1_900, 1_400),
+        ("deep", "effort=low", 1, 30, 10, 0, 500, 100),
+        ("deep", "budget<=1024", 2, 48, 8, 0, 20, 8),
+        ("deep", "budget<=4096", 1, 24, 4, 0, 10, 4),
+        ("deep", "budget>16384", 1, 24, 4, 0, 10, 4),
+        ("opaque", "on", 1, 20, None, 1, 70, None),
+        ("plain", "none", 1, 20, 0, 0, 50, 0),
+        ("opaque", "none", 1, None, None, 0, 0, None),
+    ]
+    assert cells(found, "thinking_share", "thinking_cost_share")[0] == (560 / 580, 1_400 / 1_900)
+
+
+def test_what_lowered_it_and_what_it_was_for_nothing(week: Ledger) -> None:
+    found = reported(week, "thinking", POLICY, by="target")
+    names = ("target", "lowered", "lowered_effort", "cut", "wasted", "wasted_tokens", "wasted_usd")
+    assert cells(found, *names) == [
+        ("deep", 0, 0, 1, 1, 500, 900),
+        ("opaque", 1, 0, 1, 0, 0, 0),
+        ("plain", 1, 1, 0, 0, 0, 0),
+    ]
+
+
+@pytest.mark.parametrize("by", ["", "target", "model", "effort", "task", "task,effort"])
+def test_it_adds_up_with_spend(week: Ledger, by: str) -> None:
+    found, spend = reported(week, "thinking", POLICY, by=by), reported(week, "spend")
+    assert found.total("cost_usd") == spend.total("cost_usd")
+    assert nano(found.total("cost_usd")) == sum(cost for (cost,) in cells(found, "cost_usd"))
+    assert nano(found.total("thinking_usd")) == sum(cost or 0 for (cost,) in cells(found, "thinking_usd")) == 1_516
+    assert found.total("attempts") == spend.total("attempts") == 10
+    assert found.total("thinking_tokens") == spend.total("reasoning_tokens") == 586
+    assert found.total("unknown") == 1
+
+
+def test_who_does_not_tell_is_named_as_unknown(week: Ledger) -> None:
+    """Without the policy nobody knows that plain never thinks."""
+    found = reported(week, "thinking", by="target")
+    assert cells(found, "target", "thinking_tokens", "thinking_usd", "unknown") == [
+        ("deep", 586, 1_516, 0),
+        ("opaque", None, None, 1),
+        ("plain", None, None, 1),
+    ]
+    assert "Unknown: " in found.note
+    assert "Unknown: " not in reported(week, "thinking", by="target", where=("target=deep",)).note
+
+
+def test_filters_hold(week: Ledger) -> None:
+    found = reported(week, "thinking", POLICY, by="task", where=("effort=effort=low,effort=high",))
+    assert cells(found, "task", "thinking_tokens") == [("chat", 560), ("code", 10)]
+
+
+def test_the_chart_shows_what_thinking_cost(week: Ledger) -> None:
+    [plot] = reported(week, "thinking", POLICY).plots
+    assert [(mark.label, mark.value) for mark in plot.marks][:2] == [
+        ("deep · effort=high", 1_400),
+        ("deep · effort=low", 100),
+    ]
+
+
+@pytest.mark.parametrize("traffic", [[], [Asked(tries=())]])
+def test_nobody_thought(ledger: Ledger, traffic: list[Asked]) -> None:
+    found = reported(written(ledger, traffic), "thinking")
+    assert found.rows == ()
+    assert found.plots == ()
+    assert nano(found.total("cost_usd")) == 0
+    assert found.total("thinking_usd") is None
+
+
+def test_one_request(ledger: Ledger) -> None:
+    found = reported(written(ledger, WEEK[:1]), "thinking")
+    assert cells(found, "target", "thinking_usd", "thinking_cost_share") == [("deep", 600, 0.6)]
