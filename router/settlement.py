@@ -15,7 +15,7 @@ from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
-from router.ledger.incident import region_mismatches
+from router.ledger.incident import exhausted, region_mismatches
 from router.ledger.write import Outcome, birth, reroute, settle
 from router.observe import Observed
 from router.refusals import ledger_down, store_down, stream_error
@@ -94,9 +94,11 @@ class Settlement:
         if not self.purse.bound:
             return self._unheld(plan)
         refused = await self._hold(ask)
-        if refused is not None:
-            return refused
-        return plan
+        if refused is None:
+            return plan
+        if refused.account in bound.accounts and not refused.passing:
+            exhausted(books.journal, refused, now_ms())
+        return refused
 
     async def refuse(self, refusal: ClientError) -> ClientError:
         """A request that is turned away has its row too."""

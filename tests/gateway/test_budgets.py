@@ -27,11 +27,12 @@ def served(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream, 
     policy = {
         "version": 1,
         "targets": {"plain": target(upstream_server.url, "normal")},
-        "routes": {name: ordered("plain") for name in ("auto", "watched", "talk")},
+        "routes": {name: ordered("plain") for name in ("auto", "watched", "talk", "tiny")},
         "budgets": [
             {"id": "everyone", "limit_usd": 5, "window": "week", "timezone": "Asia/Kathmandu"},
             {"id": "per/session", "limit_usd": 1, "scope": "session"},
             {"id": "chatty", "limit_usd": 0.000001, "scope": "session", "soft": True, "routes": ["talk"]},
+            {"id": "tiny", "limit_usd": 0.000001, "routes": ["tiny"], "window": "day"},
             {
                 "id": "watched",
                 "limit_usd": float(NORMAL_USD * 4),
@@ -99,6 +100,16 @@ def test_a_split_that_does_not_fit_is_a_402_that_the_client_does_not_repeat(gate
     with pytest.raises(openai.APIStatusError) as refused:
         client.post("/budgets/everyone/split", body={"limit_usd": 6}, cast_to=object)
     assert (refused.value.status_code, refused.value.code) == (402, "budget_exceeded")
+
+
+def test_the_first_refusal_of_a_window_is_an_incident(gateway: Gateway) -> None:
+    for _ in range(2):
+        assert gateway.chat("tiny").status == 402
+    (told,) = gateway.rows("SELECT kind, scope, subject, reason, until_ms > at_ms AS lasts FROM incidents")
+    assert told.pop("reason").endswith(" USD needed, 0.000001 USD left")
+    assert told == {"kind": "budget_exceeded", "scope": "budget", "subject": "tiny", "lasts": 1}
+    (row,) = (row for row in exact(gateway, "/reports/budgets")["rows"] if row["id"] == "tiny")
+    assert row["refused_since"] is not None
 
 
 def test_command_line_report_and_endpoint_have_the_same_numbers(gateway: Gateway) -> None:
