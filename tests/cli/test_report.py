@@ -1,0 +1,133 @@
+"""`lowpass report` as cron and people call it."""
+
+import csv
+import json
+import os
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from router.cli import app
+from router.ledger.ledger import SqliteLedger
+from router.report.catalog import REPORTS
+from tests.report.delivery.sinks import webhook
+from tests.report.filled import Happened, Tried, fill, thinking
+
+
+class Done(NamedTuple):
+    status: int
+    out: str
+    error: str
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    ledger = SqliteLedger(tmp_path / "lowpass.db")
+    ledger.migrate()
+    tags = ("<b>bold</b>", "\x1b[31mred", "\u202egnihton")
+    fill(ledger, [Happened(id="a", tried=(Tried("mini", 1_500_000_001, thinking(30)),), tags=tags)])
+    return tmp_path
+
+
+def lowpass(home: Path, *words: str, **settings: str) -> Done:
+    ours = dict.fromkeys((name for name in os.environ if name.startswith("LOWPASS_")), None)
+    done = CliRunner().invoke(app, words, env={**ours, "LOWPASS_HOME": str(home), **settings})
+    return Done(done.exit_code, done.stdout, done.stderr)
+
+
+def test_without_a_name_it_is_spend(home: Path) -> None:
+    done = lowpass(home, "report")
+    assert (done.status, done.error) == (0, "")
+    assert "Spend by target" in done.out
+    assert "1.500000001" in done.out
+
+
+def test_all_forms_agree(home: Path) -> None:
+    question = (
+        "report",
+        "spend",
+        "--by",
+        "tag,day",
+        "--zone",
+        "Asia/Tokyo",
+        "--where",
+        "target=mini",
+        "--since",
+        "2026-11-01",
+    )
+    table, page = lowpass(home, *question).out, lowpass(home, *question, "--html").out
+    document = json.loads(lowpass(home, *question, "--json").out, parse_float=Decimal)
+    rows = list(csv.DictReader(StringIO(lowpass(home, *question, "--csv").out, newline="")))
+    assert [Decimal(row["cost_usd"]) for row in rows] == [row["cost_usd"] for row in document["rows"]]
+    assert {row["day"] for row in rows} == {"2026-11-02"}
+    for text in (table, page):
+        assert text.count("1.500000001") == 4
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "&lt;b&gt;bold" in page
+    assert {row["tag"] for row in document["rows"]} == {"<b>bold</b>", "\x1b[31mred", "\u202egnihton"}
+
+
+def test_the_list_names_every_report(home: Path) -> None:
+    document = json.loads(lowpass(home, "report", "list", "--json").out)
+    assert [row["name"] for row in document["rows"]] == list(REPORTS)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("spent",), "There is no report 'spent'. Known: spend, "),
+        (("--by", "colour"), "can't be grouped by 'colour'. Known: organisation"),
+        (("--where", "target=maxi"), "there is no target 'maxi'. Known: "),
+        (("--zone", "Mars"), "is no time zone"),
+        (("--since", "soon"), "Send a date"),
+        (("--json", "--csv"), "has one form"),
+        (("--table", "nowhere"), "spend has no table 'nowhere'"),
+        (("spend", "abc"), "about no single request"),
+        (("--email", "cfo@example.com"), "needs LOWPASS_SMTP_URL"),
+    ],
+)
+def test_what_makes_no_sense_fails_in_one_line(home: Path, words: tuple[str, ...], says: str) -> None:
+    done = lowpass(home, "report", *words)
+    assert (done.status, done.out) == (1, "")
+    assert says in done.error
+    assert done.error.startswith("lowpass: ")
+    assert done.error.count("\n") == 1
+
+
+def test_a_window_without_rows_is_a_report_too(home: Path) -> None:
+    done = lowpass(home, "report", "--since", "2020-01-01", "--until", "2020-01-02")
+    assert done.status == 0
+    assert "Nothing in the ledger began in this window" in done.out
+
+
+def test_cron_hears_of_a_failure_and_nothing_is_lost(home: Path) -> None:
+    with webhook(401) as sink:
+        done = lowpass(home, "report", "--webhook", sink.url, LOWPASS_REPORT_WEBHOOK_TOKEN="open-sesame")
+        assert (done.status, done.out) == (1, "")
+        assert sink.headers[0]["authorization"] == "Bearer open-sesame"
+    assert "the webhook at 127.0.0.1 answered 401" in done.error
+    assert "open-sesame" not in done.error
+    (kept,) = (home / "reports").iterdir()
+    assert str(kept) in done.error
+    assert json.loads(kept.read_bytes())["totals"]["requests"] == 1
+
+
+def test_cron_hears_nothing_of_a_success(home: Path) -> None:
+    with webhook() as sink:
+        done = lowpass(home, "report", "egress", "--webhook", sink.url, "--out", str(home / "egress.html"))
+    assert (done.out, done.error) == ("", "")
+    assert json.loads(sink.bodies[0])["name"] == "egress"
+    assert (home / "egress.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_file_that_is_no_ledger(home: Path) -> None:
+    (home / "lowpass.db").write_bytes(b"no database at all" * 100)
+    done = lowpass(home, "report")
+    assert done.status == 1
+    assert "can't be used (file is not a database)" in done.error
+    assert done.error.count("\n") == 1
