@@ -108,7 +108,7 @@ def test_the_first_refusal_of_a_window_is_an_incident(gateway: Gateway) -> None:
     (told,) = gateway.rows("SELECT kind, scope, subject, reason, until_ms > at_ms AS lasts FROM incidents")
     assert told.pop("reason").endswith(" USD needed, 0.000001 USD left")
     assert told == {"kind": "budget_exceeded", "scope": "budget", "subject": "tiny", "lasts": 1}
-    (row,) = (row for row in exact(gateway, "/reports/budgets")["rows"] if row["id"] == "tiny")
+    (row,) = (row for row in exact(gateway, "/v1/reports/budgets")["rows"] if row["id"] == "tiny")
     assert row["refused_since"] is not None
 
 
