@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import structs
 
@@ -71,17 +72,27 @@ class Segments:
 
     def _segment(self, segment: Stored) -> Iterator[Kept]:
         with Workbench(self._keys) as bench:
-            count, last = 0, ""
+            count, last, firsts = 0, "", list[str]()
             for some in self._blocks(segment):
                 if [kept.id for kept in some] != sorted({kept.id for kept in some}) or some[0].id <= last:
                     self._note(segment, ["its requests are not in the order of their ids"])
                 count, last = count + len(some), some[-1].id
+                firsts.append(some[0].id)
                 bench.take(some)
                 yield from self._with_later_bookings(segment, some)
             if count != segment.requests:
                 self._note(segment, [f"it has {count} requests, and should have {segment.requests}"])
             elif count:
                 self._compare(segment, bench)
+                self._note(segment, self._placed(segment, firsts, last))
+
+    def _placed(self, segment: Stored, firsts: Sequence[str], last: str) -> Iterator[str]:
+        """Requests are looked for where these say."""
+        if (segment.first_id, segment.last_id) != (firsts[0], last):
+            yield f"it has requests from {firsts[0]} to {last}, and should have those to {segment.last_id}"
+        index = stored.part(self._connection, segment.number, INDEX)
+        if index is None or msgspec.msgpack.decode(index, type=list[str]) != firsts:
+            yield f"{INDEX} does not say where its requests are"
 
     def _blocks(self, segment: Stored) -> Iterator[list[Kept]]:
         """What can't be read is missed when they are counted."""
