@@ -25,7 +25,7 @@ from router.refusals import unknown_model
 from router.screen import Screen, Screened
 from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
-from router.types.plan import Decision
+from router.types.plan import Decision, Estimate
 from router.types.request import NO_LIMITS, Caller, Request
 from router.types.secret import Secret
 from router.types.shape import Shape
@@ -35,6 +35,8 @@ from router.types.target import Target
 _UNBOUND = Bound()
 _NONE: frozenset[str] = frozenset()
 _CHANCES = 1 << 62
+_KEPT = Shape()
+_UNHELD = Estimate(input_tokens=0, input_bound=0, output_tokens=0, max_output=0, cost=0, hold=0)
 
 
 class Rests(Protocol):
@@ -122,7 +124,9 @@ def choose(
                 elapsed_ms=now - progress.at_ms if progress.calls else 0.0,
             )
 
-        chosen = weighed_plan(route.name, strategy, targets, gate, estimates, situation, route.exploration, draw)
+        # Forecasts choose; the estimates are for what is held.
+        steps = estimates if at_ms is None else _unheld
+        chosen = weighed_plan(route.name, strategy, targets, gate, steps, situation, route.exploration, draw)
     else:
         chosen = plan(route.name, strategy, targets, gate, estimates, draw)
     decision = Decision(
@@ -132,9 +136,13 @@ def choose(
         classification=seen,
         plan=chosen,
         stakes=stakes,
-        shape=_shape(rules, request, own, screened, progress, fixed, now),
+        shape=_shape(rules, request, own, screened, progress, fixed, now) if at_ms is None else _KEPT,
     )
     return decision, gate
+
+
+def _unheld(target: Target, request: Request) -> Estimate:
+    return _UNHELD
 
 
 def _shape(

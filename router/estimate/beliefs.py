@@ -26,6 +26,10 @@ class Beliefs:
     def expect(self, seen: Classification, at: Index) -> tuple[Vector, Vector]:
         return self._rates.expect(seen, at)
 
+    def expect_each(self, traits: Vector) -> tuple[Vector, Vector]:
+        """See `PassRates`."""
+        return self._rates.expect_each(traits)
+
     def usual(self, at: Index) -> Vector:
         return self._rates.usual(at)
 

@@ -55,6 +55,11 @@ class PassRates:
         expected = np.clip(self._prior(traits) + belief.mean, 0.001, 0.999)
         return expected[at], belief.sd[at]
 
+    def expect_each(self, traits: Vector) -> tuple[Vector, Vector]:
+        """Of many requests [n, TRAITS] at once, for all targets: [n, T] each."""
+        belief = self.posterior.belief(traits)
+        return np.clip(self._prior(traits) + belief.mean, 0.001, 0.999), belief.sd
+
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""
         return np.asarray(np.clip(self._usual + self.posterior.mean(_NOBODY), 0.001, 0.999)[at])
@@ -76,9 +81,10 @@ class PassRates:
             self.posterior.widen(at, WIDER)
 
     def _prior(self, traits: Vector) -> Vector:
-        """[T]: before anything was observed. By traits alone, so that an outcome can be learned from later."""
-        strange = min(max(float(traits[UNFAMILIARITY]), 0.0), 1.0)
-        familiar = _sigmoid(self._weights @ traits)
+        """[T], or [n, T] of [n, TRAITS]: before anything was observed. By traits alone, so that an outcome can be
+        learned from later."""
+        strange = np.minimum(np.maximum(traits[..., UNFAMILIARITY, None], 0.0), 1.0)
+        familiar = _sigmoid(traits @ self._weights.T)
         return np.asarray(familiar + strange * (self._usual - familiar))
 
 

@@ -1,5 +1,6 @@
 """What a choice is expected to cost, target by target, and how likely it ends in a right answer."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from router.estimate.forecast import Forecaster
 from router.replay.stored import Choice, Stored
 from router.types.classification import Classification
 from router.types.forecast import Vector
-from router.types.plan import Hedge, Vote
+from router.types.plan import Hedge, Vote, Weighed
 from router.types.target import Target
 from router.worth import PERFECT, RHO, Check, Value, cascade_value, sample_value
 
@@ -26,20 +27,26 @@ class Expected(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request, and what is known of the targets it may go to. `cap`: thinking tokens over all choices."""
+    """A request, and what is known of the targets it may go to. `cap`: thinking tokens over all choices; `weighed`:
+    what the decision has worked out already."""
 
     one: Stored
     seen: Classification
     forecaster: Forecaster
     cap: int | None
+    weighed: Sequence[Weighed] = ()
 
 
 def alone(asked: Asked, *targets: Target) -> tuple[Vector, Vector]:
     """Expected nano-USD and pass rate of each [len(targets)], asked alone."""
+    known = {each.target: each for each in asked.weighed}
+    if all(target.id in known for target in targets):
+        found = [known[target.id] for target in targets]
+        return np.array([each.cost_nano for each in found], np.float64), np.array([each.p for each in found])
     one = asked.one
     cap = per_choice(one.request, asked.cap)
-    found = asked.forecaster.forecast(targets, one.request, asked.seen, one.at_ms, cap)
-    return found.cost, found.p
+    forecast = asked.forecaster.forecast(targets, one.request, asked.seen, one.at_ms, cap)
+    return forecast.cost, forecast.p
 
 
 def expected(asked: Asked, choice: Choice, strategy: Strategy, first: Target, second: Target | None) -> Expected:

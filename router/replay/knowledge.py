@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from router.aftermath import recollect
 from router.estimate.beliefs import Beliefs
-from router.estimate.forecast import FRESH_MS, Forecaster
 from router.estimate.learn import Learned
 from router.ledger.ledger import Ledger
 from router.priors import priors
@@ -24,12 +23,12 @@ class Knowledge(Struct, frozen=True):
     rates: bytes
     """`Beliefs.state`."""
 
-    def forecaster(self, targets: Sequence[Target], fresh_ms: int = FRESH_MS) -> Forecaster:
+    def beliefs(self, targets: Sequence[Target]) -> Beliefs:
         """`targets`: of those that it is about."""
-        beliefs = Beliefs(priors.load())
-        beliefs.adopt(targets)
-        beliefs.restore(self.rates)
-        return Forecaster(targets, self.learned, beliefs, fresh_ms)
+        found = Beliefs(priors.load())
+        found.adopt(targets)
+        found.restore(self.rates)
+        return found
 
 
 def known(ledger: Ledger, targets: Sequence[Target]) -> Knowledge:

@@ -20,8 +20,8 @@ ROW = np.dtype([("route", "i4"), ("bucket", "i4"), ("spent", "i8"), ("before", "
 MOVE = np.dtype(
     [
         *(("row", "i8"), ("move", "i4"), ("id", "S32"), ("at_ms", "i8")),
-        *(("first", "f8"), ("second", "f8"), ("to", "i4"), ("then", "i4")),
-        *(("p", "f8"), ("p_before", "f8"), ("failure", "f8"), ("supported", "?")),
+        *(("first", "f8"), ("second", "f8"), ("to", "i2"), ("then", "i2")),
+        *(("p", "f4"), ("p_before", "f4"), ("failure", "f4"), ("supported", "?")),
     ]
 )
 """`first`, `second`: expected nano-USD of the new choice's targets `to` and `then`; NaN is not known."""

@@ -2,14 +2,14 @@
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from router.budget.budget import Charged
 from router.choose import named
-from router.ledger.rows import Kept
+from router.ledger.decided import Row
 from router.replay.expected import Asked, Expected, alone, expected
 from router.replay.part import CHARGE, MOVE, REFUSED, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
 from router.replay.sides import Compared, Decided, Side
@@ -17,6 +17,7 @@ from router.replay.stored import Choice, Stored, stored
 from router.replay.trial import Trial, trial
 from router.replay.why import why
 from router.types.account import Account, Unit
+from router.types.plan import Weighed
 from router.types.request import Caller
 
 BUCKETS = 4_096
@@ -68,15 +69,23 @@ class Reader:
             read=self._read,
         )
 
-    def take(self, kept: Kept) -> None:
-        self._read += 1
-        one = stored(kept, self._callers)
+    def take(self, rows: Sequence[Row]) -> None:
+        self._read += len(rows)
+        found = [one for row in rows if (one := self._replayable(row)) is not None]
+        for side in {id(side): side for side in (self._new, *self._compared.old.values())}.values():
+            side.look(found)
+        for one in found:
+            self._decide(one)
+
+    def _replayable(self, row: Row) -> Stored | None:
+        one = stored(row, self._callers)
         if isinstance(one, str):
             self._unknown[one] += 1
-        elif one.route == JUDGED and JUDGED not in self._new.config.routes:
+            return None
+        if one.route == JUDGED and JUDGED not in self._new.config.routes:
             self._unknown["judges"] += 1
-        elif self._wanted(one):
-            self._decide(one)
+            return None
+        return one if self._wanted(one) else None
 
     def _decide(self, one: Stored) -> None:
         old, decided = self._compared.old.get(one.document.policy), None
@@ -129,7 +138,9 @@ class Reader:
             self._unknown["unanswered"] += 1
             if choice.target:
                 return
-        found, before = self._expected(one, self._new, choice), self._p_before(one, old)
+        weighed = () if decision is None else decision.plan.weighed
+        found = self._expected(one, self._new, choice, weighed)
+        before = self._p_before(one, old, weighed)
         if decision is not None and choice.target:
             self._charge(one, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
         move = Move(one.route, _who(one.choice), _who(choice), why(one, decided, self._new))
@@ -143,7 +154,7 @@ class Reader:
             )
         )
 
-    def _expected(self, one: Stored, side: Side, choice: Choice) -> Expected:
+    def _expected(self, one: Stored, side: Side, choice: Choice, weighed: Sequence[Weighed] = ()) -> Expected:
         """A refusal costs nothing, and is never right."""
         if not choice.target:
             return Expected(_NOTHING, _NOTHING, _NOTHING)
@@ -151,18 +162,23 @@ class Reader:
         if first is None or (second is None and choice.second):
             return Expected(_UNKNOWN, _UNKNOWN, _UNKNOWN)
         found = side.rules.routes.get(side.named(one)) or next(iter(side.rules.routes.values()))
-        return expected(self._asked(one, side), choice, found[0].strategy, first, second)
+        return expected(self._asked(one, side, weighed), choice, found[0].strategy, first, second)
 
-    def _p_before(self, one: Stored, old: Side | None) -> float:
+    def _p_before(self, one: Stored, old: Side | None, weighed: Sequence[Weighed]) -> float:
         """By what is known today; where the target is gone, by what was known then."""
-        found = float(self._expected(one, old or self._new, one.choice).p)
+        name = one.choice.target
+        if old is None or old.targets.get(name) == self._new.targets.get(name):
+            found = float(self._expected(one, self._new, one.choice, weighed).p)
+        else:
+            found = float(self._expected(one, old, one.choice).p)
         if np.isnan(found):
             found = next((each.p for each in one.document.weighed if each.target == one.choice.target), found)
         return found
 
-    def _asked(self, one: Stored, side: Side) -> Asked:
+    def _asked(self, one: Stored, side: Side, weighed: Sequence[Weighed] = ()) -> Asked:
         seen = side.seen(one)
-        return Asked(one, seen, side.forecaster, side.rules.screen.guard.demands(seen.classes).thinking_cap)
+        cap = side.rules.screen.guard.demands(seen.classes).thinking_cap
+        return Asked(one, seen, side.forecaster, cap, weighed)
 
     def _compare(self, one: Stored, old: Side | None) -> None:
         """What an answer cost, with what it is expected to cost."""

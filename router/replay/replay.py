@@ -38,7 +38,7 @@ def replay(
     without threads. Raises `LedgerUnavailable`, and ValueError for a `where` of what requests don't have.
     """
     sides = compared(config, others, ledger)
-    whole = joined(parts(Work(ledger, sides, wanted(where)), since_ms, until_ms, processes))
+    whole = joined(parts(Work(ledger, sides, wanted(where), since_ms, until_ms), processes))
     whole, found = limited(whole, differences(whole), sides)
     routes, total = effects(whole, found)
     shifts, decisions = shifted(whole, found, most)

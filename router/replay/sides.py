@@ -1,6 +1,6 @@
 """A policy as it decides with what is known today: the same knowledge for every policy that is compared."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from router.choose import Rules, chance, choose, index
@@ -10,7 +10,8 @@ from router.errors import ClientError
 from router.estimate.forecast import Forecaster
 from router.estimate.terms import timed
 from router.ledger.ledger import Ledger
-from router.replay.knowledge import known
+from router.replay.ahead import Ahead
+from router.replay.knowledge import Knowledge, known
 from router.replay.stored import REFUSED, Choice, Stored, classification, progress
 from router.screen import Screened
 from router.types.classification import Classification
@@ -54,10 +55,12 @@ _HEALTHY = _Healthy()
 class Side:
     """One policy."""
 
-    def __init__(self, config: Config, forecaster: Forecaster, targets: Iterable[Target]) -> None:
-        """`targets`: all that `forecaster` knows."""
+    def __init__(self, config: Config, knowledge: Knowledge, targets: Sequence[Target], fresh_ms: int) -> None:
+        """`targets`: all that anything is known of."""
         self.rules: Rules = index(config, Secret(new_id()))
-        self.forecaster, self.targets = forecaster, {target.id: target for target in targets}
+        self.targets = {target.id: target for target in targets}
+        self._ahead = Ahead(knowledge.beliefs(targets), len(targets))
+        self.forecaster = Forecaster(targets, knowledge.learned, self._ahead, fresh_ms)
         self._ranks = self.rules.screen.ranks
         classes = config.sensitivity.classes
         self._redactable = frozenset(name for name, row in classes.items() if row.redact is not Redact.NEVER)
@@ -70,6 +73,10 @@ class Side:
     @property
     def config(self) -> Config:
         return self.rules.config
+
+    def look(self, requests: Iterable[Stored]) -> None:
+        """At those that are decided next: so it takes less time."""
+        self._ahead.look(one.reading for one in requests if one.reading is not None)
 
     def decide(self, one: Stored) -> Decided:
         seen = self.seen(one)
@@ -135,11 +142,10 @@ def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Compar
     rest = [other for other in others if other != config]
     targets, fresh = _joined([config, *rest]), _fresh_ms([config, *rest])
     knowledge = known(ledger, targets)
-    new = Side(config, knowledge.forecaster(targets, fresh), targets)
+    new = Side(config, knowledge, targets, fresh)
     old: dict[str, Side] = {}
     for other in rest:
-        own = _joined([other, config, *rest])
-        side = Side(other, knowledge.forecaster(own, fresh), own)
+        side = Side(other, knowledge, _joined([other, config, *rest]), fresh)
         old.setdefault(side.hash, side)
     old.setdefault(new.hash, new)
     return Compared(new, old)

@@ -1,7 +1,6 @@
 """Rows of the ledger → requests as they can be decided again."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -9,19 +8,20 @@ from msgspec import Struct
 
 from router.decide.recall import Progress
 from router.decide.shape import progress_of, request_of
-from router.ledger.rows import Kept
-from router.priors.priors import STEPS, TASKS
+from router.ledger.decided import Row
+from router.priors.priors import STEPS, TASKS, TRAITS
 from router.types.classification import Cause, Classification, Reading, Task, Traits
 from router.types.plan import Tactic
 from router.types.request import Caller, Request
 from router.types.shape import Shape
 
 _NOBODY: Traits = np.zeros(len(TASKS), np.float32)
+_ENDED = ("settled", "released")
 LOWERED = "route"
 """In a row's `lowered`: a budget sent it to another route than the one it named."""
 
 
-class _Seen(Struct):
+class _Seen(Struct, gc=False):
     data_class: str
     causes: tuple[Cause, ...] = ()
     difficulty: float = 0.0
@@ -29,17 +29,17 @@ class _Seen(Struct):
     traits: bytes = b""
 
 
-class Considered(Struct):
+class Considered(Struct, gc=False):
     target: str
     redacted: bool = False
 
 
-class Dropped(Struct):
+class Dropped(Struct, gc=False):
     target: str
     reason: str
 
 
-class Weighed(Struct):
+class Weighed(Struct, gc=False):
     """As much of `router.types.plan.Weighed` as is asked for."""
 
     target: str
@@ -48,7 +48,7 @@ class Weighed(Struct):
     why: str
 
 
-class Document(Struct):
+class Document(Struct, gc=False):
     """A decision, as far as it takes to make it again. Without `shape` it is of an older lowpass."""
 
     policy: str
@@ -76,7 +76,7 @@ class Choice(Struct, frozen=True):
 REFUSED = Choice()
 
 
-class Stored(Struct, frozen=True):
+class Stored(Struct, frozen=True, gc=False):
     """One request that was decided, and what came of it."""
 
     id: str
@@ -87,6 +87,8 @@ class Stored(Struct, frozen=True):
     lowered: bool
     spent: int
     """nano-USD."""
+    reading: Reading | None
+    """None: nobody looked at it, as with embeddings."""
     answered: bool
     sent: int
     """Attempts."""
@@ -101,50 +103,47 @@ class Stored(Struct, frozen=True):
 _decoder = msgspec.json.Decoder(Document)
 
 
-def stored(kept: Kept, callers: Mapping[str, Caller]) -> Stored | str:
+def stored(row: Row, callers: Mapping[str, Caller]) -> Stored | str:
     """Else why it can't be decided again: "undecided", "unsettled", "unreadable" or "unshaped"."""
-    row, line = kept.request, kept.decision
-    if row["state"] not in ("settled", "released"):
+    if row.state not in _ENDED:
         return "unsettled"
-    if line is None:
+    if row.document is None:
         return "undecided"
     try:
-        document = _decoder.decode(_bytes(line["document"]))
-    except msgspec.DecodeError:
+        document = _decoder.decode(row.document)
+        return "unshaped" if document.shape is None else _stored(row, document, document.shape, callers)
+    except (ValueError, msgspec.DecodeError):
         return "unreadable"
-    shape = document.shape
-    return "unshaped" if shape is None else _stored(kept, row, document, shape, callers)
 
 
-def _stored(
-    kept: Kept, row: Mapping[str, Any], document: Document, shape: Shape, callers: Mapping[str, Caller]
-) -> Stored:
-    key, session, tags = row["key_id"], row["session"], row["tags"]
-    caller = callers.get(key)
+def _stored(row: Row, document: Document, shape: Shape, callers: Mapping[str, Caller]) -> Stored:
+    """Raises ValueError for what this lowpass does not know."""
+    caller, traits = callers.get(row.key_id), document.classification.traits
     return Stored(
-        id=row["id"],
-        at_ms=row["started_ms"],
-        route=row["route"],
-        data_class=row["data_class"],
-        session=session,
-        lowered=LOWERED in row["lowered"].split(", ") if row["lowered"] else False,
-        spent=row["cost"] or 0,
-        answered=row["status"] == 200,
-        sent=len(kept.attempts),
+        id=row.id,
+        at_ms=row.started_ms,
+        route=row.route,
+        data_class=row.data_class,
+        session=row.session,
+        lowered=LOWERED in row.lowered.split(", "),
+        spent=row.cost or 0,
+        reading=_reading(traits, shape.work) if traits else None,
+        answered=row.status == 200,
+        sent=row.attempts,
         document=document,
         shape=shape,
         request=request_of(
             shape,
-            id=row["id"],
-            endpoint=row["endpoint"],
-            model=row["requested"],
-            stream=bool(row["stream"]),
-            session=session,
-            tags=tuple(tags.split(",")) if tags else (),
+            id=row.id,
+            endpoint=row.endpoint,
+            model=row.requested,
+            stream=bool(row.stream),
+            session=row.session,
+            tags=tuple(row.tags.split(",")) if row.tags else (),
         ),
-        caller=Caller(id=key) if caller is None else caller,
+        caller=Caller(id=row.key_id) if caller is None else caller,
         choice=_choice(document),
-        task=Task(row["task"]),
+        task=Task(row.task),
     )
 
 
@@ -157,7 +156,7 @@ def classification(one: Stored, classes: frozenset[str], data_class: str) -> Cla
         difficulty=seen.difficulty,
         task=one.task,
         unfamiliarity=seen.unfamiliarity,
-        reading=_reading(seen.traits, one.shape.work) if seen.traits else None,
+        reading=one.reading,
     )
 
 
@@ -166,7 +165,9 @@ def progress(one: Stored) -> Progress:
 
 
 def _reading(traits: bytes, work: float) -> Reading:
-    """How likely each task is was for the traits only, which are there."""
+    """How likely each task is was for the traits only, which are there. ValueError: they are of another lowpass."""
+    if len(traits) != TRAITS:
+        raise ValueError(f"{len(traits)} traits")
     return Reading((np.frombuffer(traits, np.int8) / STEPS).astype(np.float32), _NOBODY, work)
 
 
@@ -176,7 +177,3 @@ def _choice(document: Document) -> Choice:
     tactic, steps = document.tactic, document.considered
     second = steps[1].target if tactic is not None and len(steps) > 1 else ""
     return Choice(document.chosen, tactic, second, bool(steps and steps[0].redacted))
-
-
-def _bytes(text: object) -> bytes | str:
-    return text if isinstance(text, bytes | str) else str(text)

@@ -5,7 +5,7 @@ from itertools import islice
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.ledger.kept import Kept, Line
 from router.ledger.packed import document
@@ -63,6 +63,22 @@ def unpacked(data: bytes) -> list[Kept]:
         Kept(request, tried, booked, {**made[0], "document": next(documents)} if made else None)
         for request, tried, booked, made in zip(_rows(requests), attempts, bookings, decisions, strict=True)
     ]
+
+
+def some(data: bytes, names: Sequence[str]) -> list[tuple[Sequence[Value], int, str | None]]:
+    """Of each request these columns, the number of its attempts, and its decision's document."""
+    block = msgspec.msgpack.decode(data, type=Block)
+    table = block.requests
+    needed = {*names, *(like for name, like in table.apart.items() if name in names)}
+    columns = {name: column for name, column in table.columns.items() if name in needed}
+    apart = {name: like for name, like in table.apart.items() if name in needed}
+    found = _columns(structs.replace(table, columns=columns, apart=apart), None)
+    decisions = numbers(block.decisions.counts).tolist()
+    ids = [str(identifier) for identifier, count in zip(found["id"], decisions, strict=True) if count]
+    documents = iter(document.unpacked(block.documents, ids))
+    texts = [next(documents) if count else None for count in decisions]
+    rows = zip(*(found[name] for name in names), strict=True)
+    return list(zip(rows, numbers(block.attempts.counts).tolist(), texts, strict=True))
 
 
 def identifiers(data: bytes) -> tuple[list[str], set[str]]:

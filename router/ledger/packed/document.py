@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 from msgspec import Struct
@@ -49,15 +50,14 @@ def packed(documents: Sequence[str], identifiers: Sequence[str]) -> Documents:
 def unpacked(found: Documents, identifiers: Sequence[str]) -> list[str]:
     documents = [found.others.get(place, "") for place in range(found.length)]
     for shape in found.shapes:
-        pieces = inflated(shape.frame).decode().split(_GAP)
+        frame = inflated(shape.frame).decode().replace("%", "%%").replace(_GAP, "%s")
         places = numbers(shape.places).tolist()
         columns: list[list[Value]] = []
         for gap in shape.gaps:
             columns.append(columns[gap] if isinstance(gap, int) else decoded(gap))
-        for at, place in enumerate(places):
-            gaps = [str(column[at]) for column in columns]
-            text = "".join(map(str.__add__, pieces, (*gaps, "")))
-            documents[place] = text.replace(_ID, identifiers[place])
+        rows = zip(*columns, strict=True) if columns else repeat(())
+        for place, gaps in zip(places, rows, strict=False):
+            documents[place] = (frame % gaps).replace(_ID, identifiers[place])
     return documents
 
 
