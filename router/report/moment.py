@@ -6,6 +6,9 @@ from datetime import UTC, datetime, tzinfo
 from router.errors import ClientError
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+_HOUR_MS = 3_600_000
+_LONG = ("d", "w")
+"""These ages begin with their hour: old rows are sums by hour."""
 _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
@@ -15,7 +18,8 @@ def moment(param: str, text: str, now_ms: int, zone: tzinfo = UTC) -> int | None
         return None
     age = _AGE.fullmatch(text)
     if age:
-        return now_ms - int(age[1]) * _UNIT_MS[age[2]]
+        past = now_ms - int(age[1]) * _UNIT_MS[age[2]]
+        return past - past % _HOUR_MS if age[2] in _LONG else past
     try:
         when = datetime.fromisoformat(text)
         return round((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)

@@ -6,6 +6,7 @@ from msgspec import structs
 
 from router.errors import ClientError
 from router.ledger.connection import Connection
+from router.ledger.facts.attempts import GROUPINGS
 from router.ledger.facts.query import Expired
 from router.ledger.ledger import Ledger
 from router.report.asked import Question, asked, named, wrong
@@ -65,7 +66,7 @@ def answer(
         about = structs.replace(about, where=filters(report, source, question.where))
         return _said(report.make(structs.replace(source, asked=about)))
     except Expired as gone:
-        raise wrong("since", _gone(gone)) from None
+        raise wrong("since", _gone(report, gone)) from None
 
 
 def _said(report: Report) -> Report:
@@ -75,9 +76,13 @@ def _said(report: Report) -> Report:
     return structs.replace(report, note=f"{_NO_ROWS} {report.note}".strip())
 
 
-def _gone(gone: Expired) -> str:
-    told = ", ".join(gone.dimensions)
+def _gone(report: Definition, gone: Expired) -> str:
+    # To the second, and not before: what is told here can be asked.
+    date = iso(gone.before_ms + 999)
+    kept = {dimension for grouping in GROUPINGS for dimension in grouping} | {"tag", "day", "hour"}
+    alone = ", ".join(name for name in report.by if name in kept)
+    less = f", or by less (of {alone} each alone is kept) and from one full hour to another" if alone else ""
     return (
-        f"The rows before {iso(gone.before_ms)} have expired, and the sums that are left of them can't be told apart by"
-        f" {told}. Ask since {iso(gone.before_ms)}, or with fewer groups and filters."
+        f"Rows before {date} have expired; the sums by hour that are left of them can't be told apart by"
+        f" {', '.join(gone.dimensions)}. Ask since {date}{less}."
     )

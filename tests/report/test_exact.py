@@ -4,11 +4,15 @@ from collections.abc import Iterator
 from decimal import Decimal
 from itertools import takewhile
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
+from router.errors import ClientError
 from router.ledger import rows
 from router.ledger.ledger import Ledger
+from router.ledger.packed.expire import expire
 from router.ledger.packed.pack import pack
 from router.report.asked import Question
 from router.report.catalog import REPORTS
@@ -18,11 +22,15 @@ from router.report.report import Column, Kind, Report, Row
 from router.report.spend import BY
 from router.types.money import NANO_PER_USD
 from tests.report import parsed
-from tests.report.filled import DAY_MS, MONDAY_MS, Happened, fill
+from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried, fill
 from tests.report.random_ledger import HISTORY
 from tests.stores import Make
 
 AFTER_MS = MONDAY_MS + 40 * DAY_MS
+LONG_AGO = [
+    Happened(id=str(n), tried=(Tried("mini", n),), key="a", tags=("red",), at_ms=MONDAY_MS + n * DAY_MS // 2 - 1)
+    for n in range(6)
+] + [Happened(id="6", at_ms=MONDAY_MS + 3 * DAY_MS - 1)]
 AMOUNT = st.none() | st.decimals(-(10**15), 10**15, places=9)
 SMALL = st.none() | st.integers(-(10**12), 10**12)
 NAME = st.none() | st.text(max_size=20)
@@ -89,6 +97,34 @@ def test_packing_changes_no_report(new_ledger: Make, happened: list[Happened]) -
         assert one == other
         for form in parsed.FORMS:
             assert form(one) == _where_shown(form, one), form.__name__
+
+
+@pytest.mark.parametrize("by", ["target", "team,tag,model", "day", "class", "hour,route"])
+def test_spend_outlives_its_rows(ledger: Ledger, by: str) -> None:
+    fill(ledger, LONG_AGO)
+    before = _read(ledger, "spend", Question(by=by, since="60d"))
+    _expire(ledger)
+    assert _read(ledger, "spend", Question(by=by, since="60d")) == before
+    assert _nano(before.total("cost_usd")) == 15
+
+
+@pytest.mark.parametrize(
+    "question", [Question(by="session"), Question(by="team,class"), Question(by="class", where=("key=a",))]
+)
+def test_what_has_expired_says_what_can_still_be_asked(ledger: Ledger, question: Question) -> None:
+    fill(ledger, LONG_AGO)
+    _expire(ledger)
+    with pytest.raises(ClientError, match="Rows before 2026-11-05T00:00:00Z have expired") as refused:
+        _read(ledger, "spend", question)
+    assert (refused.value.status, refused.value.param) == (400, "since")
+    assert "session each" not in refused.value.message
+    recent = structs.replace(question, since="2026-11-05", where=())
+    assert _read(ledger, "spend", recent).total("requests") == 0
+
+
+def _expire(ledger: Ledger) -> None:
+    assert pack(ledger, AFTER_MS) == len(LONG_AGO)
+    assert expire(ledger, AFTER_MS, DAY_MS) == 1
 
 
 def _before_and_after_packing(ledger: Ledger, happened: list[Happened]) -> Iterator[None]:

@@ -1,5 +1,7 @@
 """`since` and `until`: what is understood, and what is refused with a way out."""
 
+from zoneinfo import ZoneInfo
+
 import pytest
 
 from router.errors import ClientError
@@ -27,6 +29,32 @@ NOW_MS = MONDAY_MS + DAY_MS // 2
 )
 def test_understood(text: str, expected: int | None) -> None:
     assert moment("since", text, NOW_MS) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1d", NOW_MS - DAY_MS),
+        ("2w", NOW_MS - 14 * DAY_MS),
+        ("24h", NOW_MS - DAY_MS + 1_234_567),
+        ("0m", NOW_MS + 1_234_567),
+    ],
+)
+def test_days_and_weeks_ago_begin_with_their_hour(text: str, expected: int) -> None:
+    assert moment("since", text, NOW_MS + 1_234_567) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "expected"),
+    [
+        ("2026-11-02", "Europe/Berlin", MONDAY_MS - 3_600_000),
+        ("2026-11-02T05:30", "Asia/Kolkata", MONDAY_MS),
+        ("2026-11-02T00:00Z", "Asia/Kolkata", MONDAY_MS),
+        ("1d", "Asia/Kolkata", NOW_MS - DAY_MS),
+    ],
+)
+def test_a_time_without_an_offset_is_the_zones(text: str, zone: str, expected: int) -> None:
+    assert moment("since", text, NOW_MS, ZoneInfo(zone)) == expected
 
 
 @pytest.mark.parametrize(
