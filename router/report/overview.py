@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC
+from decimal import Decimal
 from typing import TypeVar
 
 from msgspec import Struct
@@ -9,6 +10,7 @@ from msgspec import Struct
 from router.ledger.connection import Connection
 from router.ledger.facts import attempts
 from router.ledger.facts.query import Label, Sums
+from router.report import savings
 from router.report.charts.marks import OTHERS
 from router.report.charts.units import dollars
 from router.report.days import day
@@ -16,7 +18,7 @@ from router.report.gauges import Gauge, gauges
 from router.report.incidents import incidents
 from router.report.judged import Group, cells, pooled, together
 from router.report.render import NO_LABEL
-from router.report.report import Kind, Mark, Plot, Report, Shape
+from router.report.report import Kind, Mark, Plot, Report, Shape, Value
 from router.report.source import Asked, Source
 from router.types.target import Target
 
@@ -61,6 +63,18 @@ class Period(Struct, frozen=True):
         return self.output_reasoning / self.split_output if self.split_output else None
 
 
+class Saved(Struct, frozen=True):
+    """Against one target for all requests: how much, between what, and how often answers are right here and there."""
+
+    target: str
+    amount: Decimal
+    low: Decimal | None
+    high: Decimal | None
+    share: float | None
+    pass_rate: float | None
+    other_pass_rate: float | None
+
+
 class Overview(Struct, frozen=True, kw_only=True):
     today: Period
     week: Period
@@ -73,6 +87,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     """None: unknown, as the store of the budgets does not answer."""
     answers: Group
     """What is known of the month's answers: how many are right, and what a right one costs."""
+    saved: Saved | None
+    """In the month. None: nothing to compare with."""
     incidents: Report
     """Of the week."""
 
@@ -91,8 +107,26 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
         by_target=_by_target(found, week),
         gauges=None if pots is None else gauges(pots),
         answers=together(cells(source), lambda labels: ()).get((), pooled(())),
+        saved=_saved(savings.REPORT.make(source)),
         incidents=incidents(connection, week, None),
     )
+
+
+def _saved(report: Report) -> Saved | None:
+    """Against the first baseline, which is the one that is right most often."""
+    names = [column.name for column in report.columns]
+    row = dict(zip(names, report.rows[0], strict=True)) if report.rows else {}
+    amount = row.get("saved_usd")
+    if not isinstance(amount, Decimal):
+        return None
+    bounds = (row["saved_low_usd"], row["saved_high_usd"])
+    low, high = (bound if isinstance(bound, Decimal) else None for bound in bounds)
+    rates = (row["saved_share"], row["pass_rate"], row["baseline_pass_rate"])
+    return Saved(_name(row["target"]), amount, low, high, *map(_share, rates))
+
+
+def _share(value: Value) -> float | None:
+    return value if isinstance(value, float) else None
 
 
 def _since(found: Sums, since_ms: int) -> Period:
@@ -143,5 +177,5 @@ def _largest(costs: Mapping[Label, int]) -> list[Label]:
     return sorted(costs, key=lambda target: (-costs[target], str(target)))[:MOST_TARGETS]
 
 
-def _name(target: Label) -> str:
+def _name(target: Value) -> str:
     return str(target or NO_LABEL)

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,8 +27,14 @@ _ARGUMENTS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 _BLANK = "about:blank"
-_SENDS_TO_US, _HEARS_FROM_US = 4, 3
-"""File descriptors that a browser with a debugging pipe uses."""
+_WRAPPER = """
+import fcntl, os, sys
+hears, says = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3])
+os.dup2(hears, 3)
+os.dup2(says, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""A browser with a debugging pipe hears at file descriptor 3 and answers at 4."""
 
 
 class BrowserGone(Exception):
@@ -135,9 +142,9 @@ def browser() -> Iterator[Browser]:
     assert BINARY is not None
     hears, commands = os.pipe()
     answers, says = os.pipe()
-    redirected = f'exec "$@" {_HEARS_FROM_US}<&{hears} {_SENDS_TO_US}>&{says}'
     with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        argv = ["sh", "-c", redirected, "sh", BINARY, *_ARGUMENTS, f"--user-data-dir={profile}", _BLANK]
+        wrapped = (sys.executable, "-c", _WRAPPER, str(hears), str(says))
+        argv = [*wrapped, BINARY, *_ARGUMENTS, f"--user-data-dir={profile}", _BLANK]
         child = subprocess.Popen(
             argv, pass_fds=(hears, says), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from router.types.classification import Task
-from tests.dashboard.serving import HOSTILE, NOW_MS, serving
+from tests.dashboard.serving import HOSTILE, NOW_MS, TURNING, serving
 from tests.report.filled import DAY_MS, Happened, Tried, fill, thinking
 from tests.stores import Make, new_ledger, postgres
 
@@ -17,6 +17,7 @@ HAPPENED = (
         tried=(Tried("mini", 0, None, HOSTILE), Tried("local", 250_000_001, thinking(30, 10))),
         at_ms=NOW_MS,
         tags=(HOSTILE,),
+        key=TURNING,
         data_class="pii",
         task=Task.CODE,
     ),

@@ -29,6 +29,8 @@ from router.types.secret import Secret
 from tests.report.filled import target
 
 HOSTILE = '<script>alert("x")</script>'
+TURNING = "a\u202eb\x1b[31m\u2066c"
+"""Turns the direction of text and the colour of a terminal."""
 NOW_MS = time.time_ns() // 1_000_000
 """The dashboard's clock stands still, so that no test straddles midnight."""
 CONFIG = Config(

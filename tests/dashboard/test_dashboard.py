@@ -179,6 +179,15 @@ def test_names_and_tags_are_text_never_markup(gateway: str, path: str) -> None:
     assert "&lt;script&gt;" in answer.body or path not in HOSTILE_PAGES
 
 
+def test_a_name_turns_neither_text_nor_terminals(gateway: str) -> None:
+    """It is shown with its codes, so that it can't pose as another, and stands alone in its cell."""
+    for path in ("/dashboard/reports/spend?by=key&since=all", "/dashboard/reports/spend.csv?by=key&since=all"):
+        body = get(gateway + path).body
+        assert "\u202e" not in body
+        assert "\x1b" not in body
+        assert "a\\u202eb\\x1b[31m\\u2066c" in body
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_nothing_is_loaded_from_anywhere(gateway: str, path: str) -> None:
     answer: Answer = get(gateway + path)

@@ -1,15 +1,21 @@
 """The policy in force as a page, and another one tried there."""
 
+import asyncio
+import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from router.api.dashboard.replaying import Replays, Trial
+from router.errors import ClientError
 from router.ledger.ledger import SqliteLedger
+from tests.dashboard.conftest import HAPPENED
 from tests.dashboard.fetch import Page, post
 from tests.dashboard.serving import CONFIG, HOSTILE, serving
 from tests.dashboard.test_dashboard import page, text_of
+from tests.report.filled import fill
 
 SOUND = """\
 version: 1
@@ -25,6 +31,7 @@ def house(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "policy.yaml").write_text(SOUND)
     ledger = SqliteLedger(tmp_path / "lowpass.db")
     ledger.migrate()
+    fill(ledger, HAPPENED)
     with serving(ledger, config=structs.replace(CONFIG, path=str(tmp_path / "policy.yaml"))) as url:
         yield f"{url}/dashboard/policy"
 
@@ -102,6 +109,37 @@ def test_no_file_of_the_gateway_is_looked_at(house: str, tmp_path: Path) -> None
 def test_a_policy_may_not_be_larger_than_any_is(house: str) -> None:
     assert "larger than 256 KiB" in text_of(tried(house, "#" * 300_000, 413))
     assert "larger than 1024 KiB" in text_of(tried(house, "#" * 2_000_000, 413))
+
+
+def test_a_policy_is_replayed(house: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
+    answer = post(house, {"policy": SOUND, "action": "replay", "days": "30"})
+    assert answer.status == 200
+    assert "Replay under policy" in text_of(Page(answer.body))
+
+
+def test_a_replay_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
+
+    async def impatient() -> None:
+        replays, trial = Replays(limit_s=0.01), Trial(SOUND.encode(), "policy.yaml", 0)
+        first = asyncio.ensure_future(replays.run(trial))
+        await asyncio.sleep(0)
+        with pytest.raises(ClientError, match="Another replay"):
+            await replays.run(trial)
+        with pytest.raises(ClientError, match="longer than"):
+            await first
+
+    asyncio.run(impatient())
+
+
+def test_processes_of_one_gateway_replay_one_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
+    with (tmp_path / "replay.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ClientError, match="Another replay") as refused:
+            asyncio.run(Replays().run(Trial(SOUND.encode(), "policy.yaml", 0)))
+    assert refused.value.status == 409
 
 
 def test_nothing_of_it_reaches_the_log(house: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """Pages as HTML: without scripts, and without a request to anywhere else."""
 
 from collections.abc import Callable, Coroutine
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from router.errors import ClientError
 from router.refusals import ledger_down, store_down
 from router.report.catalog import REPORTS
 from router.report.charts import draw
-from router.report.charts.units import said
+from router.report.charts.units import dollars, said
 from router.report.moment import iso
 from router.report.render import words, written
 from router.report.report import Report
 from router.report.tell import shown
 from router.types.journal import LedgerUnavailable
+from router.types.money import nano_from_usd
 from router.types.store import StoreUnavailable
 
 HEADERS = {
@@ -54,6 +56,7 @@ class Pages:
             "reports": reports,
             "spoken": spoken,
             "said": said,
+            "usd": usd,
             "period": period,
         }
 
@@ -111,6 +114,10 @@ def _readable(value: object) -> object:
 def spoken(name: str) -> str:
     """cost-of-pass → Cost of pass."""
     return name.replace("-", " ").capitalize()
+
+
+def usd(amount: Decimal) -> str:
+    return dollars(nano_from_usd(amount))
 
 
 def period(report: Report) -> str:
