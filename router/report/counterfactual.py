@@ -2,6 +2,7 @@
 expected it, corrected by what was expected of that target and came out."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from operator import add
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ ENOUGH = 30
 _NO_JUDGES = Where("route", frozenset({JUDGE}), inverted=True)
 _SEVERAL = frozenset({"cascade", "self_consistency", "plan"})
 """Strategies under which a request may pay for more than its first choice."""
+_WHOM = ("chosen", "candidate", "strategy")
 _MEASURES = ("answered", "answered_expected", "answered_rated", "answered_pass_e4", "answered_actual")
 
 
@@ -37,8 +39,6 @@ class Sum(NamedTuple):
 
 class Offer(NamedTuple):
     group: Labels
-    hour: int
-    """0 where hours are not told apart."""
     chosen: Label
     candidate: Label
     strategy: Label
@@ -47,6 +47,22 @@ class Offer(NamedTuple):
     @property
     def first(self) -> bool:
         return self.chosen == self.candidate
+
+    @property
+    def alone(self) -> bool:
+        """Nobody but the candidate was paid, as far as it answered."""
+        return self.first and self.strategy not in _SEVERAL
+
+
+class Hour(NamedTuple):
+    """`alone`: as of an `Offer`; nano-USD."""
+
+    group: Labels
+    hour: int
+    candidate: Label
+    alone: bool
+    expected: int
+    actual: int
 
 
 class Ratio(NamedTuple):
@@ -84,31 +100,36 @@ class Alternative(NamedTuple):
     rate: float | None
 
 
-def offered(source: Source, by: Sequence[str], read: Callable[[Labels], Labels], *, hourly: bool) -> list[Offer]:
+def offered(source: Source, by: Sequence[str], read: Callable[[Labels], Labels]) -> list[Offer]:
     """`read`: labels of these dimensions → the group that they belong to."""
-    known = (*by, *(("hour",) if hourly and "hour" not in by else ()))
-    dimensions = (*known, "chosen", "candidate", "strategy")
-    found = source.sums(offers.TABLE, dimensions, _MEASURES, _NO_JUDGES)
-    at = known.index("hour") if hourly else None
+    found = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES)
     return [
-        Offer(
-            group=read(labels[: len(by)]),
-            hour=0 if at is None else int(labels[at] or 0),
-            chosen=labels[-3],
-            candidate=labels[-2],
-            strategy=labels[-1],
-            sum=Sum(*sums),
-        )
-        for labels, sums in found.items()
+        Offer(read(labels[: len(by)]), labels[-3], labels[-2], labels[-1], Sum(*sums)) for labels, sums in found.items()
+    ]
+
+
+def merged(found: Iterable[Offer]) -> list[Offer]:
+    """All groups as one, which has no labels."""
+    sums: dict[tuple[Label, Label, Label], Sum] = {}
+    for one in found:
+        whom = one.chosen, one.candidate, one.strategy
+        sums[whom] = sums.get(whom, Sum()).plus(one.sum)
+    return [Offer((), chosen, candidate, strategy, total) for (chosen, candidate, strategy), total in sums.items()]
+
+
+def hourly(source: Source, by: Sequence[str], targets: Iterable[Label]) -> list[Hour]:
+    """Of these candidates."""
+    them = Where("candidate", frozenset(targets))
+    measures = ("answered_expected", "answered_actual")
+    found = source.sums(offers.TABLE, (*by, "hour", *_WHOM), measures, _NO_JUDGES, them)
+    return [
+        Hour(tuple(labels), int(hour or 0), candidate, chosen == candidate and strategy not in _SEVERAL, *sums)
+        for (*labels, hour, chosen, candidate, strategy), sums in found.items()
     ]
 
 
 def correction(found: Iterable[Offer], target: Label) -> Ratio:
-    """By requests that paid for nobody but the target, as far as it answered."""
-    total = Sum()
-    for one in found:
-        if one.first and one.chosen == target and one.strategy not in _SEVERAL:
-            total = total.plus(one.sum)
+    total = reduce(Sum.plus, (one.sum for one in found if one.candidate == target and one.alone), Sum())
     enough = total.answered >= ENOUGH and total.expected > 0
     return Ratio(total.actual, total.expected, total.answered) if enough else Ratio(served=total.answered)
 
@@ -126,29 +147,27 @@ def alternative(found: Sequence[Offer], target: Label) -> Alternative:
     return Alternative(total.answered, total.actual, total.expected, *rates)
 
 
-def spread(found: Sequence[Offer], everything: Sequence[Offer], target: Label) -> tuple[float, float] | None:
-    """Bounds of what `target` would have cost more than what was paid, in nano-USD; `everything`: of all groups, which
-    its correction is drawn from anew each time. None: of too few hours."""
-    hours = [one.hour for one in everything]
-    if not hours:
+def spread(found: Iterable[Hour], everything: Sequence[Hour], known: Baseline) -> tuple[float, float] | None:
+    """Bounds of what the baseline would have cost more than what was paid, in nano-USD; `everything`: of all groups,
+    which its correction is drawn from anew each time. None: of too few hours."""
+    if not everything:
         return None
-    first = min(hours)
-    table = np.zeros((max(hours) - first + 1, 4))
+    first, last = min(one.hour for one in everything), max(one.hour for one in everything)
+    table = np.zeros((last - first + 1, 4))
     for one in found:
-        if one.candidate == target:
-            table[one.hour - first, :2] += one.sum.expected, one.sum.actual
+        if one.candidate == known.target:
+            table[one.hour - first, :2] += one.expected, one.actual
     for one in everything:
-        if one.first and one.chosen == target and one.strategy not in _SEVERAL:
-            table[one.hour - first, 2:] += one.sum.expected, one.sum.actual
+        if one.candidate == known.target and one.alone:
+            table[one.hour - first, 2:] += one.expected, one.actual
     draws = drawn(table)
     if draws is None:
         return None
-    expected, paid, of_own, own = draws.T
-    known = correction(everything, target)
-    again = (known.served >= ENOUGH) & (of_own > 0)
-    factor = np.where(again, own / np.where(of_own > 0, of_own, 1), known.factor)
-    return bounds(expected * factor - paid)
+    expected, paid, foreseen, came = draws.T
+    ratio = known.correction
+    again = (ratio.served >= ENOUGH) & (foreseen > 0)
+    return bounds(expected * np.where(again, came / np.where(again, foreseen, 1), ratio.factor) - paid)
 
 
 def _decision(one: Offer) -> tuple[object, ...]:
-    return one.group, one.hour, one.chosen, one.strategy
+    return one.group, one.chosen, one.strategy

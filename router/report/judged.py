@@ -105,10 +105,10 @@ _SPENT = Facts._fields[: Facts._fields.index("judged")]
 _JUDGED = Facts._fields[Facts._fields.index("judged") : Facts._fields.index("rated")]
 
 
-def cells(source: Source) -> dict[Labels, Facts]:
-    """By `CELL`: what was asked of targets on behalf of clients."""
+def cells(source: Source, *, expected: bool = True) -> dict[Labels, Facts]:
+    """By `CELL`: what was asked of targets on behalf of clients. Without what was expected of them it takes less."""
     found: dict[Labels, Facts] = {}
-    for some in (_spent(source), _judged(source), _expected(source)):
+    for some in (_spent(source), _judged(source), _expected(source) if expected else ()):
         for labels, facts in some:
             found[labels] = found.get(labels, Facts()).plus(facts)
     return {labels: facts for labels, facts in found.items() if facts.attempts}

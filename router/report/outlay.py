@@ -53,21 +53,21 @@ def outlays(source: Source, dimensions: Sequence[str], read: Callable[[Labels], 
     return found
 
 
-def lines(source: Source) -> Report:
+def lines(source: Source, spent: Outlay) -> Report:
     """What all of it was spent on."""
-    spent = outlays(source, (), lambda labels: labels).get((), Outlay())
     explored, paid = _explored(source)
     answers = spent.cost - spent.passed_over_cost
     rows = (
         _line("answers given", spent.requests, answers, spent.all),
         _line("answers passed over", spent.passed_over, spent.passed_over_cost, spent.all),
         _line("judges", spent.judgements, spent.judges, spent.all),
+        _line("explored requests, part of the above", explored, paid, spent.all),
     )
     return Report(
         name="outlay",
         title="What it was spent on",
         columns=_COLUMNS,
-        rows=(*rows, _line("explored requests, part of the above", explored, paid, spent.all)),
+        rows=rows,
         totals=("all but the last line", None, usd_from_nano(spent.all), 1.0 if spent.all else None),
         note=_NOTE,
     )

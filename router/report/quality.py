@@ -29,7 +29,7 @@ def quality(source: Source, known: Sequence[Baseline]) -> tuple[Report, ...]:
     if any(one.dimension == "route" for one in source.asked.where):
         return ()
     found: defaultdict[Labels, dict[Label, Facts]] = defaultdict(dict)
-    for (target, *about), facts in cells(source).items():
+    for (target, *about), facts in cells(source, expected=False).items():
         found[tuple(about)][target] = facts
     rows = tuple(_row(one, found) for one in known)
     return (Report(name="quality", title="Quality as judged", columns=_COLUMNS, rows=rows, note=_NOTE),)

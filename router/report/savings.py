@@ -1,16 +1,29 @@
 """What routing saved against single targets, net of what it costs itself, and what became of correctness."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import reduce
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.ledger.facts import offers
 from router.ledger.facts.attempts import HOUR_MS
 from router.report.asked import named, wrong
-from router.report.counterfactual import ENOUGH, Alternative, Baseline, Offer, alternative, correction, offered, spread
+from router.report.counterfactual import (
+    ENOUGH,
+    Alternative,
+    Baseline,
+    Hour,
+    Offer,
+    alternative,
+    correction,
+    hourly,
+    merged,
+    offered,
+    spread,
+)
 from router.report.days import day
 from router.report.judged import Labels
 from router.report.outlay import Outlay, lines, outlays
@@ -20,7 +33,7 @@ from router.report.source import Definition, Source
 from router.types.money import usd_from_nano
 
 BY = ("route", "task", "day")
-_PARTS = ("route", "task")
+_USUAL = ("route",)
 _MOST = 0.5
 """Share of the answered requests that a target could have served, to be the best or the cheapest of all."""
 _COLUMNS = (
@@ -77,32 +90,35 @@ class Compared(Struct, frozen=True):
 
 
 def savings(source: Source) -> Report:
-    by, found = source.asked.by, _offers(source, (), hourly=True)
-    known = _baselines(source, found)
-    compared = _compared(source, by, found if not by else _offers(source, by, hourly=True), found, known)
-    parts = [] if by else [_part(source, name, known) for name in _PARTS]
+    by = source.asked.by or _USUAL
+    dimensions, read = _dimensions(by), _reader(source, by)
+    found, spent = offered(source, dimensions, read), outlays(source, dimensions, read)
+    everything, whole = merged(found), reduce(Outlay.plus, spent.values(), Outlay())
+    known = _baselines(source, everything)
+    total = _bounded(source, (), _compared(everything, {(): whole}, known))
+    groups = _compared(found, spent, known, in_order="day" in by)
+    main = total
+    if source.asked.by:
+        main = groups if "day" in by else _bounded(source, dimensions, groups)
     return Report(
         name="savings",
-        title="Savings" + (f" by {' and '.join(by)}" if by else ""),
-        columns=(*(Column(name, Kind.LABEL) for name in by), *_COLUMNS),
-        rows=tuple(map(_row, compared)),
-        note=" ".join(filter(None, (*(one.warning for one in compared), _NOTE))),
+        title="Savings" + (f" by {' and '.join(by)}" if source.asked.by else ""),
+        columns=(*(Column(name, Kind.LABEL) for name in source.asked.by), *_COLUMNS),
+        rows=tuple(map(_row, main)),
+        note=" ".join(filter(None, (*(one.warning for one in total), _NOTE))),
         since_ms=source.asked.since_ms,
         until_ms=source.asked.until_ms,
-        below=(*parts, *quality(source, known), lines(source)),
-        plots=() if by else _plots(compared),
+        below=(*_parts(source, groups), *quality(source, known), lines(source, whole)),
+        plots=_plots(total),
     )
 
 
-def _part(source: Source, name: str, known: Sequence[Baseline]) -> Report:
-    columns = (Column(name, Kind.LABEL), *_COLUMNS)
-    rows = tuple(map(_row, _compared(source, (name,), _offers(source, (name,)), (), known)))
-    whole = Report(name=f"savings-by-{name}", title=f"Savings by {name}", columns=columns, rows=rows)
-    return whole.narrowed(*(column.name for column in columns if column.name not in _BOUNDS))
-
-
-def _offers(source: Source, by: Sequence[str], *, hourly: bool = False) -> list[Offer]:
-    return offered(source, _dimensions(by), _reader(source, by), hourly=hourly)
+def _parts(source: Source, groups: Sequence[Compared]) -> tuple[Report, ...]:
+    if source.asked.by:
+        return ()
+    columns = (*(Column(name, Kind.LABEL) for name in _USUAL), *_COLUMNS)
+    whole = Report(name="savings-by-route", title="Savings by route", columns=columns, rows=tuple(map(_row, groups)))
+    return (whole.narrowed(*(column.name for column in columns if column.name not in _BOUNDS)),)
 
 
 def _dimensions(by: Sequence[str]) -> tuple[str, ...]:
@@ -154,14 +170,13 @@ def _price(found: Sequence[Offer], target: str, other: Alternative) -> Fraction:
 
 
 def _compared(
-    source: Source, by: Sequence[str], found: Sequence[Offer], hours: Sequence[Offer], known: Sequence[Baseline]
+    found: Iterable[Offer], spent: Mapping[Labels, Outlay], known: Sequence[Baseline], *, in_order: bool = False
 ) -> list[Compared]:
-    """`hours`: of everything, hour by hour, for intervals; none: without."""
+    """The groups of which most was spent first, or `in_order` of their labels."""
     groups: defaultdict[Labels, list[Offer]] = defaultdict(list)
     for one in found:
         groups[one.group].append(one)
-    spent = outlays(source, _dimensions(by), _reader(source, by))
-    order = sorted(spent, key=lambda group: (0 if "day" in by else -spent[group].all, tuple(map(str, group))))
+    order = sorted(spent, key=lambda group: (0 if in_order else -spent[group].all, tuple(map(str, group))))
     return [
         Compared(
             group,
@@ -169,11 +184,19 @@ def _compared(
             spent[group],
             sum(one.sum.answered for one in groups[group] if one.first),
             alternative(groups[group], baseline.target),
-            spread(groups[group], hours, baseline.target),
         )
         for group in order
         for baseline in known
     ]
+
+
+def _bounded(source: Source, dimensions: Sequence[str], compared: Sequence[Compared]) -> list[Compared]:
+    """With bounds, of groups that go on all the time."""
+    hours = hourly(source, dimensions, {one.baseline.target for one in compared})
+    groups: defaultdict[Labels, list[Hour]] = defaultdict(list)
+    for one in hours:
+        groups[one.group].append(one)
+    return [structs.replace(one, bounds=spread(groups[one.group], hours, one.baseline)) for one in compared]
 
 
 def _row(one: Compared) -> Row:

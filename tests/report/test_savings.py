@@ -8,7 +8,7 @@ import pytest
 from router.errors import ClientError
 from router.ledger.ledger import Ledger
 from router.report.blocks import LEAST, drawn
-from router.report.counterfactual import Offer, Sum, spread
+from router.report.counterfactual import Baseline, Hour, Ratio, spread
 from router.types.classification import Task
 from tests.report.answers import below, cells, nano, reported
 from tests.report.filled import DAY_MS, MONDAY_MS, target
@@ -174,10 +174,12 @@ def test_intervals_hold_what_was_saved_nearly_as_often_as_they_say(hours: int, l
             paid = sum(round(2_000 * chance.lognormvariate(-0.18, 0.6)) for _ in range(number))
             own = sum(round(12_000 * chance.lognormvariate(-0.18, 0.6)) for _ in range(3))
             found += [
-                Offer((), hour, "small", "big", "cost_of_pass", Sum(number, number * 9_000, number, 0, paid)),
-                Offer((), hour, "big", "big", "cost_of_pass", Sum(3, 3 * 9_000, 3, 0, own)),
+                Hour((), hour, "big", False, number * 9_000, paid),
+                Hour((), hour, "big", True, 3 * 9_000, own),
             ]
-        bounds = spread(found, found, "big")
+        owns = [one for one in found if one.alone]
+        ratio = Ratio(sum(one.actual for one in owns), sum(one.expected for one in owns), 3 * hours)
+        bounds = spread(found, found, Baseline("always best", "big", ratio))
         assert bounds is not None
         held += bounds[0] <= hours * 20 * (12_000 - 2_000) <= bounds[1]
     assert least <= held / times <= 0.99
