@@ -1,10 +1,11 @@
 """What requests booked in each account."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
-from router.ledger.rows import Kept
+from msgspec import Struct, field
+
+from router.ledger.rows import Kept, Line
 from router.report.budgets import Pots
 from router.report.report import Column, Kind, Report, Row
 from router.types.account import Unit
@@ -19,39 +20,50 @@ _COLUMNS = (
     Column("charged", Kind.AMOUNT),
     Column("state"),
 )
-_UNKNOWN = "The unit of an account whose budget is no longer declared is not known: nano-USD, or tokens."
+_UNKNOWN = "Where no unit stands it can't be told from the rows: nano-USD, or thinking tokens."
+_Place = tuple[str, int]
+"""Account, and when its window begins (Unix ms)."""
 
 
-def charges(kept: Iterable[Kept], pots: Report | None) -> Report:
-    """One row an account and window; `held` is what was kept back at most."""
+class _Booked(Struct):
+    requests: int = 0
+    held: int = 0
+    charged: int = 0
+    states: set[str] = field(default_factory=set)
+    units: set[Unit] = field(default_factory=set)
+
+    def add(self, line: Line, unit: Unit | None) -> None:
+        self.requests += 1
+        self.held += _int(line["held"])
+        self.charged += _int(line["charged"])
+        self.states.add(str(line["state"]))
+        self.units |= set() if unit is None else {unit}
+
+
+def charges(kept: Iterable[Kept], pots: Report | None = None) -> Report:
+    """One row an account and window; `held` is what was kept back at most.
+
+    Bookings don't say their unit: budgets do, where `pots` are known, else amounts that are those of the request.
+    """
     units = _units(pots)
-    found: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0, 0])
-    states: dict[tuple[str, int], set[str]] = defaultdict(set)
+    found: dict[_Place, _Booked] = {}
     for one in kept:
         for line in one.bookings:
-            place = (str(line["account"]), int(line["window_start_ms"] or 0))
-            states[place].add(str(line["state"]))
-            for at, amount in enumerate((1, line["held"], line["charged"])):
-                found[place][at] += int(amount or 0)
-    rows = tuple(
-        _row(place, units.get(place[0].partition("|")[0]), found[place], states[place]) for place in sorted(found)
-    )
+            account = str(line["account"])
+            unit = units.get(account.partition("|")[0]) or _told(one.request, line)
+            found.setdefault((account, _int(line["window_start_ms"])), _Booked()).add(line, unit)
+    rows = tuple(_row(place, found[place]) for place in sorted(found))
     unknown = any(row[1] is None for row in rows)
     return Report(name="charges", title="Charges", columns=_COLUMNS, rows=rows, note=_UNKNOWN if unknown else "")
 
 
-def _row(place: tuple[str, int], unit: Unit | None, sums: list[int], states: set[str]) -> Row:
+def _row(place: _Place, booked: _Booked) -> Row:
     account, window = place
-    requests, held, charged = sums
-    amounts = (_amount(unit, held), _amount(unit, charged) if states != {"held"} else None)
-    return (
-        account,
-        None if unit is None else unit.value,
-        window or None,
-        requests,
-        *amounts,
-        ", ".join(sorted(states)),
-    )
+    unit = next(iter(booked.units)) if len(booked.units) == 1 else None
+    charged = None if booked.states == {"held"} else _amount(unit, booked.charged)
+    named = None if unit is None else unit.value
+    amounts = (booked.requests, _amount(unit, booked.held), charged)
+    return (account, named, window or None, *amounts, ", ".join(sorted(booked.states)))
 
 
 def _amount(unit: Unit | None, amount: int) -> Decimal | int:
@@ -63,3 +75,18 @@ def _units(pots: Report | None) -> Mapping[str, Unit]:
     if not isinstance(pots, Pots):
         return {}
     return {pot.account.budget: pot.account.unit for pot in pots.pots}
+
+
+def _told(request: Line, line: Line) -> Unit | None:
+    """None where its amounts are neither those of the request in one unit, or in both."""
+    names = {Unit.USD: ("held", "cost"), Unit.THINKING: ("held_thinking", "thinking")}
+    alike = {
+        unit: (line["held"] == request[held]) + (line["charged"] is not None and line["charged"] == request[charged])
+        for unit, (held, charged) in names.items()
+    }
+    usd, thinking = alike[Unit.USD], alike[Unit.THINKING]
+    return None if usd == thinking else Unit.USD if usd > thinking else Unit.THINKING
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -103,7 +103,7 @@ def test_a_request_with_its_attempts_candidates_charges_and_outcomes(ledger: Led
             "state": "settled",
         },
     }
-    assert "no longer declared" in below(report, "charges").note
+    assert "Where no unit stands" in below(report, "charges").note
     assert lines(below(report, "outcomes")) == [
         {
             "time": MONDAY_MS + 5,
@@ -115,6 +115,14 @@ def test_a_request_with_its_attempts_candidates_charges_and_outcomes(ledger: Led
             "decides": "yes",
         }
     ]
+
+
+def test_without_the_store_the_amounts_tell_their_unit(ledger: Ledger) -> None:
+    write(ledger, [CASCADE])
+    book(ledger)
+    charges = below(made(ledger, REPORT, subject="r1"), "charges")
+    assert charges.column("unit") == (None, "usd", None)
+    assert charges.column("charged") == (7, Decimal("0.0000215"), None)
 
 
 def test_what_was_only_decided_and_what_is_not_there(ledger: Ledger) -> None:
