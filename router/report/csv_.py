@@ -25,7 +25,8 @@ def as_csv(report: Report, table: str = "") -> bytes:
     lines += [
         [cell(column.kind, value) for column, value in zip(chosen.columns, row, strict=True)] for row in chosen.rows
     ]
-    return "".join(",".join(line) + "\r\n" for line in lines).encode()
+    # A line of nothing would be no row.
+    return "".join((",".join(line) or '""') + "\r\n" for line in lines).encode()
 
 
 def tables(report: Report) -> Iterator[Report]:
