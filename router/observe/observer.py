@@ -12,8 +12,8 @@ from router.observe.lines import line, written
 from router.observe.observed import Observed
 from router.types.request import Endpoint
 
-EVERY_S = 0.25
-"""How often those that are over are told of."""
+EVERY_S = 0.1
+"""How often those that are over are told of: what waits is kept alive, and the collector of garbage looks at it."""
 MOST_WAITING = 10_000
 """Requests that wait to be told of; what comes beyond is counted and dropped."""
 CLOSING_S = 3.0

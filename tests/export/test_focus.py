@@ -22,6 +22,8 @@ from router.ledger.facts.attempts import GROUPINGS, HOUR_MS, TABLE
 from router.ledger.facts.query import Query
 from router.ledger.facts.read import sums
 from router.ledger.ledger import Ledger
+from router.ledger.packed.expire import expire
+from router.ledger.packed.pack import pack
 from router.types.money import NANO_PER_USD
 from router.types.price import Price, Rule
 from router.types.usage import Usage
@@ -189,6 +191,16 @@ def test_it_is_answered_from_one_grouping() -> None:
     from router.export.focus.dataset import BY
 
     assert tuple(BY) in GROUPINGS
+
+
+def test_packed_and_expired_requests_are_exported_as_before(new_sqlite: Ledger, tmp_path: Path) -> None:
+    ledger = fill(new_sqlite, WEEK)
+    before = exported(ledger, tmp_path / "fresh.csv")
+    now = MONDAY_MS + 400 * DAY_MS
+    assert pack(ledger, now)
+    assert exported(ledger, tmp_path / "packed.csv") == before
+    assert expire(ledger, now, DAY_MS)
+    assert exported(ledger, tmp_path / "expired.csv") == before
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

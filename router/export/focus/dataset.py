@@ -1,4 +1,4 @@
-"""The ledger's sums by hour → records, hour after hour, so that no window is too large for the memory."""
+"""The ledger's sums by hour → records, a few hours at a time, so that no window is too large for the memory."""
 
 from collections.abc import Iterator, Mapping
 
@@ -25,6 +25,10 @@ MEASURES = (
 )
 
 
+TOGETHER = 6
+"""Hours that are summed at once."""
+
+
 class Directory(Struct, frozen=True):
     """What is known beside the ledger: model → version → price, and the names of providers by their ids."""
 
@@ -46,25 +50,27 @@ def dataset(
     """
     first = None if since_ms is None else since_ms // HOUR_MS * HOUR_MS
     last = None if until_ms is None else -(-until_ms // HOUR_MS) * HOUR_MS
-    for hour in _hours(connection, first, last):
-        asked = _query(BY, MEASURES, hour * HOUR_MS, (hour + 1) * HOUR_MS)
-        yield from _records(hour, sums(connection, asked), directory)
+    for begin in _begins(connection, first, last):
+        since, until = begin * HOUR_MS, (begin + TOGETHER) * HOUR_MS
+        asked = _query(("hour", *BY), MEASURES, max(since, first or 0), min(until, until if last is None else last))
+        yield from _records(sums(connection, asked), directory)
 
 
-def _hours(connection: Connection, since_ms: int | None, until_ms: int | None) -> list[int]:
-    """Those in which anything began."""
-    return sorted(int(hour or 0) for (hour,) in sums(connection, _query(("hour",), ("requests",), since_ms, until_ms)))
+def _begins(connection: Connection, since_ms: int | None, until_ms: int | None) -> list[int]:
+    """Of the spans of hours in which anything began."""
+    found = sums(connection, _query(("hour",), ("requests",), since_ms, until_ms))
+    return sorted({int(hour or 0) // TOGETHER * TOGETHER for (hour,) in found})
 
 
 def _query(by: tuple[str, ...], measures: tuple[str, ...], since_ms: int | None, until_ms: int | None) -> Query:
     return Query(table=TABLE, by=by, measures=measures, since_ms=since_ms, until_ms=until_ms)
 
 
-def _records(hour: int, found: Sums, directory: Directory) -> Iterator[Record]:
+def _records(found: Sums, directory: Directory) -> Iterator[Record]:
     for labels in sorted(found, key=lambda labels: tuple(map(str, labels))):
-        of, measured = dict(zip(BY, labels, strict=True)), dict(zip(MEASURES, found[labels], strict=True))
+        of, measured = dict(zip(BY, labels[1:], strict=True)), dict(zip(MEASURES, found[labels], strict=True))
         provider = str(of["provider"] or "")
-        group = Group(hour, of, directory.entities.get(provider, provider), provider in directory.local)
+        group = Group(int(labels[0] or 0), of, directory.entities.get(provider, provider), provider in directory.local)
         if of["target"] is None:
             lost = measured["cost"] + measured["recovered"]
             if lost:
