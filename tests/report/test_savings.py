@@ -7,10 +7,12 @@ import pytest
 
 from router.errors import ClientError
 from router.ledger.ledger import Ledger
+from router.ledger.packed.pack import pack
 from router.report.blocks import LEAST, drawn
 from router.report.counterfactual import Baseline, Hour, Ratio, spread
+from router.report.render import as_json
 from router.types.classification import Task
-from tests.report.answers import below, cells, nano, reported
+from tests.report.answers import AFTER_MS, below, cells, nano, reported
 from tests.report.filled import DAY_MS, MONDAY_MS, target
 from tests.report.traffic import HOUR_MS, Asked, Judgement, Try, written
 
@@ -190,3 +192,14 @@ def test_of_few_hours_nothing_is_said() -> None:
     some = drawn(np.ones((LEAST, 2)))
     assert some is not None
     assert np.allclose(some, LEAST)
+
+
+def test_packed_rows_tell_the_same(week: Ledger) -> None:
+    """As those of the other reports that are made of these sums."""
+    names = ("savings", "cost-of-pass", "thinking", "price-reversal")
+    before = [as_json(reported(week, name)) for name in names]
+    while pack(week, AFTER_MS):
+        pass
+    with week.reading() as connection:
+        assert connection.execute("SELECT COUNT(*) FROM attempts").fetchone() == (0,)
+    assert [as_json(reported(week, name)) for name in names] == before
