@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ BUSY_MS = 2_000
 """How long a commit waits for another process that writes."""
 LARGEST_WAL = 64 * 1024 * 1024
 """Bytes of write-ahead log at which it is emptied even if writers must wait for that."""
+TRUNCATE_MS = 50
+"""How long writers wait at most for the write-ahead log to be emptied, once a second."""
 LARGEST_QUEUE = 100_000
 """Queued changes at which new requests are refused while the disk does not take them."""
 
@@ -49,6 +52,7 @@ class SqliteJournal:
         self.available = True
         self._waiters: list[asyncio.Future[None]] = []
         self._flush_due = False
+        self._stuck = False
 
     def add(self, statement: str, row: Row) -> None:
         self._rows.setdefault(statement, []).append(row)
@@ -80,15 +84,27 @@ class SqliteJournal:
         return future
 
     def checkpoint(self) -> None:
-        """Moves the write-ahead log into the database; runs in a worker thread, since it waits for the disk."""
-        connection = connect(self.path)
+        """Moves the write-ahead log into the database, if the disk takes it; else it stays where it is.
+
+        Runs in a worker thread, since it waits for the disk.
+        """
         try:
+            self._checkpoint()
+        except sqlite3.Error as error:
+            if not self._stuck:
+                _log.error("the write-ahead log could not be moved into the ledger (%s), trying again", error)
+            self._stuck = True
+        else:
+            self._stuck = False
+
+    def _checkpoint(self) -> None:
+        with closing(connect(self.path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             if self._wal.exists() and self._wal.stat().st_size > LARGEST_WAL:
-                # Under steady load the log never comes to rest by itself: this makes writers wait until it starts anew.
+                # Under steady load the log never comes to rest by itself: this makes writers wait until it starts anew,
+                # but not for somebody who reads for minutes.
+                connection.execute(f"PRAGMA busy_timeout = {TRUNCATE_MS}")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            connection.close()
 
     async def end(self) -> None:
         self.close()

@@ -151,13 +151,31 @@ def served(tmp_path: Path, upstream: Upstream) -> Iterator[Gateway]:
         yield gateway
 
 
-def no_room(gateway: Gateway) -> Callable[[], None]:
-    """No file of the gateway may grow beyond what its write-ahead log has now. Returns what makes room again."""
+SMALL = 40_960
+"""Less than an empty ledger, more than what SQLite shares among processes (lowpass.db-shm)."""
+
+
+def no_room(gateway: Gateway, size: int | None = None) -> Callable[[], None]:
+    """No file of the gateway may grow beyond `size`: what its write-ahead log has. Returns what makes room again."""
     process = gateway.process.pid
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
-    size = gateway.ledger.with_name("lowpass.db-wal").stat().st_size
+    size = size or gateway.ledger.with_name("lowpass.db-wal").stat().st_size
     resource.prlimit(process, resource.RLIMIT_FSIZE, (size, before[1]))
     return lambda: resource.prlimit(process, resource.RLIMIT_FSIZE, before) and None
+
+
+def test_a_gateway_lives_on_while_nothing_can_be_moved_into_its_ledger(served: Gateway) -> None:
+    """Commits may still find room in the write-ahead log, and checkpoints none in the database."""
+    served.chat("auto")
+    make_room = no_room(served, SMALL)
+    until(lambda: _until_refused(served))
+    until(lambda: "the write-ahead log could not be moved" in served.log.read_text())
+    assert served.get("/health/live").status == 200
+    assert served.get("/v1/reports/spend").status == 200
+    make_room()
+    until(lambda: served.chat("auto").status == 200)
+    assert served.log.read_text().count("the write-ahead log could not be moved") == 1
+    assert served.lowpass("ledger", "verify")[0] == 0
 
 
 def test_a_gateway_whose_disk_is_full_refuses_and_goes_on_when_there_is_room(
