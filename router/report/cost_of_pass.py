@@ -5,7 +5,7 @@ from decimal import Decimal
 from functools import reduce
 
 from router.ledger.facts.query import Label
-from router.report.frontier import Adds, adds, hull, known
+from router.report.frontier import Adds, Cell, adds, hull, known
 from router.report.judged import CELL, FEW, Facts, Group, Labels, cells, together
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
 from router.report.source import Definition, Source
@@ -117,28 +117,36 @@ def _totals(groups: Iterable[Group]) -> Row:
     return *counts, *_UNKNOWN, None, *map(usd_from_nano, money), None, *_UNKNOWN
 
 
-def usd(nano: float | None) -> Decimal | None:
-    """An estimate, to the nano-dollar."""
-    return None if nano is None else usd_from_nano(round(nano))
+def usd(mean: float | None) -> Decimal | None:
+    """Of an estimate in nano-USD, to the nano-dollar."""
+    return None if mean is None else usd_from_nano(round(mean))
 
 
 def _added(found: Mapping[Labels, Facts]) -> Report:
     cells = known(found)
-    tasks = sorted({str(cell.task) for cell in cells})
-    parts = [_of_task(task, adds([cell for cell in cells if str(cell.task) == task])) for task in tasks]
+    rows = tuple(map(_add_row, adds(cells)))
+    below = (_by_task(cells),) if len({cell.task for cell in cells}) > 1 else ()
     return Report(
         name="frontier",
         title="What each target adds to the frontier",
         columns=_ADDS,
-        rows=tuple(map(_add_row, adds(cells))),
+        rows=rows,
         note=_ADDS_NOTE,
-        below=tuple(parts) if len(parts) > 1 else (),
+        below=below,
     )
 
 
-def _of_task(task: str, found: Iterable[Adds]) -> Report:
-    rows = tuple(map(_add_row, found))
-    return Report(name=f"frontier-{task}", title=f"What each target adds in {task}", columns=_ADDS, rows=rows)
+def _by_task(cells: Sequence[Cell]) -> Report:
+    """Targets on the frontier only: elsewhere they add nothing."""
+    tasks = sorted({_text(cell.task) or "" for cell in cells})
+    rows = tuple(
+        (task, *_add_row(one))
+        for task in tasks
+        for one in adds([cell for cell in cells if (_text(cell.task) or "") == task])
+        if one.lowest
+    )
+    columns = (Column("task", Kind.LABEL), *_ADDS)
+    return Report(name="frontier-by-task", title="What each target adds, by task", columns=columns, rows=rows)
 
 
 def _add_row(one: Adds) -> Row:

@@ -49,14 +49,17 @@ _COLUMNS = (
     Column("saved_share", Kind.SHARE),
     Column("pass_rate", Kind.RATE),
     Column("baseline_pass_rate", Kind.RATE),
+    Column("per_pass_usd", Kind.USD),
     Column("correction", Kind.FACTOR),
 )
 _BOUNDS = ("saved_low_usd", "saved_high_usd")
 _NOTE = (
     "Baseline: what the answered requests that this one target could have served were expected to cost there, and what"
     " all others did cost. Saved is net: answers that were passed over, judges and exploration are in what was spent."
-    f" Correction: what came out ÷ what was expected of the target, by at least {ENOUGH} requests; else 1. Pass rates"
-    " are expected, of what was chosen and of the baseline on the same requests. Intervals hold 95 % of draws of hours."
+    " Pass rates are expected, of what was chosen and of the baseline on the same requests; per pass: what each right"
+    " answer more cost, or each one fewer saved, to be held against what a wrong one costs you."
+    f" Correction: what came out ÷ what was expected of the target, by at least {ENOUGH} requests; else 1."
+    " Intervals hold 95 % of draws of hours."
 )
 
 
@@ -80,12 +83,20 @@ class Compared(Struct, frozen=True):
         return self.nano - self.outlay.all
 
     @property
+    def per_pass(self) -> float | None:
+        """nano-USD that each right answer more cost, or each one fewer saved. None: it is no trade."""
+        chosen, other = self.other.chosen_rate, self.other.rate
+        if chosen is None or other is None or self.saved * (other - chosen) <= 0:
+            return None
+        return self.saved / ((other - chosen) * self.other.requests)
+
+    @property
     def warning(self) -> str:
         """Where it is cheaper, and expected to be right less often."""
         chosen, other = self.other.chosen_rate, self.other.rate
         if self.group or self.saved <= 0 or chosen is None or other is None or chosen >= other:
             return ""
-        less = f"expected to be right less often: {chosen:.1%}, not {other:.1%}."
+        less = f"expected to be right less often: {100 * chosen:.1f} %, not {100 * other:.1f} %."
         return f"Cheaper than always {self.baseline.target}, and {less}"
 
 
@@ -215,6 +226,7 @@ def _row(one: Compared) -> Row:
         one.saved / one.nano if one.nano else None,
         one.other.chosen_rate,
         one.other.rate,
+        _usd(one.per_pass),
         one.baseline.correction.factor,
     )
 

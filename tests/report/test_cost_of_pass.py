@@ -119,6 +119,15 @@ def test_the_frontier_tells_what_each_target_adds(week: Ledger) -> None:
     ]
 
 
+def test_by_task_the_frontier_has_those_that_are_on_it(week: Ledger) -> None:
+    found = below(below(reported(week, "cost-of-pass"), "frontier"), "frontier-by-task")
+    assert cells(found, "task", "target", "alone", "adds") == [
+        ("chat", "small", 0, pytest.approx(10_000 / 1_750)),
+        ("code", "big", 1, None),
+        ("maths", "small", 1, None),
+    ]
+
+
 def test_filters_hold_for_costs_and_for_judgements(week: Ledger) -> None:
     found = reported(week, "cost-of-pass", where=("target=big", "task=chat,code"))
     assert cells(found, "target", "task", "pass_rate") == [("big", "chat", 0.9), ("big", "code", 0.8)]
