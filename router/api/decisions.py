@@ -36,5 +36,5 @@ def routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
 
 
 def _unknown(identifier: str) -> ClientError:
-    message = f"There is no decision '{identifier}'; answers carry theirs in x-lowpass-decision."
+    message = f"There is no decision '{identifier}', or it has expired; answers carry theirs in x-lowpass-decision."
     return ClientError(404, "not_found", message, param="id")

@@ -120,7 +120,8 @@ def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
     unknown = [name for name in wanted if name not in known]
     if unknown:
         listed = ", ".join(f"'{name}'" for name in unknown[:12]) + (", …" if len(unknown) > 12 else "")
-        message = f"No answer was given to this key under {listed}; answers carry their id in x-lowpass-decision."
+        what = f"No answer was given to this key under {listed}, or its rows have expired"
+        message = f"{what}; answers carry their id in x-lowpass-decision."
         raise ClientError(404, "not_found", message, param="id" if len(wanted) == 1 else "ids")
 
 
