@@ -41,13 +41,26 @@ def clear(ledger: Ledger, segment: int) -> None:
 
 def drop(connection: Connection, ids: Sequence[str], settled: set[str]) -> None:
     """All rows of these requests; bookings only of those that are `settled`."""
-    with _transaction(connection):
+    with transaction(connection):
         _delete(connection, ids, settled)
+
+
+@contextmanager
+def transaction(connection: Connection) -> Iterator[None]:
+    """All of it or nothing."""
+    connection.execute("BEGIN")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(Exception):
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _moved(connection: Connection, ids: Sequence[str], settled: set[str]) -> None:
     """The sums of the bookings stay, so windows of budgets stay as they are."""
-    with _transaction(connection):
+    with transaction(connection):
         sums: dict[tuple[str, int], int] = {}
         for account, window, charged in _delete(connection, ids, settled):
             sums[account, window] = sums.get((account, window), 0) + charged
@@ -59,18 +72,6 @@ def _rested(connection: Connection, ids: Sequence[str], settled: set[str]) -> No
     began = time.perf_counter()
     _moved(connection, ids, settled)
     time.sleep(_REST * (time.perf_counter() - began))
-
-
-@contextmanager
-def _transaction(connection: Connection) -> Iterator[None]:
-    connection.execute("BEGIN")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(Exception):
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _delete(connection: Connection, ids: Sequence[str], settled: set[str]) -> list[tuple[str, int, int]]:

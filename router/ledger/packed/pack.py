@@ -9,7 +9,7 @@ from router.ledger.connection import Connection
 from router.ledger.kept import Kept
 from router.ledger.ledger import Ledger
 from router.ledger.packed import stored
-from router.ledger.packed.clear import clear
+from router.ledger.packed.clear import clear, transaction
 from router.ledger.packed.facts import KEYS
 from router.ledger.packed.repeated import drop_repeated
 from router.ledger.packed.segment import REQUESTS, Segment, packed
@@ -30,7 +30,7 @@ _READ = 1_000
 _WAITING = "SELECT id, started_ms, state, lease_until_ms FROM requests WHERE id {} ? ORDER BY id LIMIT ?"
 _LAST_OF_FULL = "SELECT started_ms FROM requests WHERE id > ? ORDER BY id LIMIT 1 OFFSET ?"
 _NEWEST = "SELECT COALESCE(MAX(number), 0) FROM segments"
-_PART = "INSERT INTO segment_parts VALUES (?, ?, ?)"
+_PART = "INSERT INTO segment_parts VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _SEGMENT = (
     "INSERT INTO segments (number, previous, first_id, last_id, first_ms, last_ms, requests, cleared)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, 0) ON CONFLICT DO NOTHING"
@@ -131,10 +131,11 @@ def _written(ledger: Ledger, segment: Segment, number: int, previous: int, now_m
     with ledger.writing() as connection:
         _forget_abandoned(connection, now_ms)
         for some in _portions(segment.parts):
-            connection.execute("BEGIN")
-            for name, data in some:
-                connection.execute(_PART, (number, name, data))
-            connection.execute("COMMIT")
+            with transaction(connection):
+                added = [connection.execute(_PART, (number, name, data)).rowcount for name, data in some]
+            if not all(added):
+                # The same number: whoever wrote the first parts of it goes on.
+                return False
         written = connection.execute(_SEGMENT, (number, previous, *about)).rowcount == 1
         if not written:
             connection.execute(_PARTLESS, (number,))

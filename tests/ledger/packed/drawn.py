@@ -1,0 +1,134 @@
+"""Ledgers of any requests, as hypothesis draws them or as a seed does."""
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from router.ledger.attempt_row import BUCKETS
+from router.ledger.connection import Connection
+from router.ledger.kept import Kept, Line
+from router.ledger.ledger import Ledger
+from router.types.journal import Value
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+MONDAY_MS = 1_793_577_600_000
+"""2026-11-02T00:00:00Z"""
+KEYS = ("", "k1", "k2", "gone")
+"""None has the name "gone"."""
+ACCOUNTS = ("company", "teams|a", "thinking")
+Row = dict[str, Value]
+
+requests = st.lists(st.integers(0, 2**32), max_size=40)
+"""Seeds, one a request."""
+
+
+def kept(seeds: Iterable[int], *, over_ms: int = 3 * DAY_MS, open_too: bool = False) -> list[Kept]:
+    """A request a seed, by id; `open_too`: some of them are held."""
+    made = [_kept(random.Random(seed), number, over_ms, open_too) for number, seed in enumerate(seeds)]  # noqa: S311
+    return sorted(made, key=lambda one: one.id)
+
+
+def fill(ledger: Ledger, rows: Iterable[Kept]) -> None:
+    with ledger.writing() as connection:
+        connection.execute("BEGIN")
+        for identifier, name, team in (("k1", "alice", "a"), ("k2", "bob", "")):
+            connection.execute(_KEY, (identifier, identifier, name, team))
+        for one in rows:
+            add(connection, one)
+        connection.execute("COMMIT")
+
+
+_KEY = (
+    "INSERT INTO keys (id, hash, name, team, organisation, created_ms, routes, targets, tags, scopes, budget)"
+    " VALUES (?, ?, ?, ?, 'org', 0, '', '', '', '', '') ON CONFLICT DO NOTHING"
+)
+
+
+def add(connection: Connection, one: Kept) -> None:
+    decisions = () if one.decision is None else (one.decision,)
+    tables: Sequence[tuple[str, Sequence[Line]]] = (
+        ("requests", (one.request,)),
+        ("attempts", one.attempts),
+        ("bookings", one.bookings),
+        ("decisions", decisions),
+    )
+    for table, lines in tables:
+        for line in lines:
+            places = ", ".join("?" * len(line))
+            statement = f"INSERT INTO {table} ({', '.join(line)}) VALUES ({places})"  # noqa: S608 - names of columns
+            connection.execute(statement, tuple(line.values()))
+
+
+def _kept(dice: random.Random, number: int, over_ms: int, open_too: bool) -> Kept:
+    started = MONDAY_MS + dice.randrange(over_ms)
+    identifier = f"{started:012x}7{dice.getrandbits(60):015x}{number:04x}"
+    state = dice.choice(("settled", "settled", "released", "recovered", *(("held",) if open_too else ())))
+    tried = dice.randrange(4) if state == "settled" else 0
+    attempts = tuple(_attempt(dice, identifier, started, at + 1) for at in range(tried))
+    request: Row = {
+        "id": identifier, "started_ms": started, "state": state, "held": dice.randrange(10**10),
+        "lease_until_ms": started + 30_000, "owner": "o", "endpoint": "chat.completions", "requested": "auto",
+        "route": dice.choice(("auto", "agents")), "stream": dice.randrange(2), "key_id": dice.choice(KEYS),
+        "session": dice.choice(("", "s-1", "s-2", "é\n\"'")), "tags": dice.choice(("", "a", "a,b")),
+        "data_class": dice.choice(("internal", "pii")), "task": dice.choice(("chat", "code")),
+        "difficulty": dice.choice((0.0, 0.1, 1.0, round(dice.random(), 4), dice.random())),
+        "target": None, "model": None, "status": dice.choice((None, 200, 502)),
+        "error": dice.choice((None, "server_error")), "cost": dice.choice((None, dice.randrange(10**9))),
+        "input_tokens": dice.randrange(10**5), "output_tokens": dice.choice((None, 0, 7)), "reasoning_tokens": None,
+        "total_ms": dice.choice((None, dice.randrange(10**5))), "first_ms": None, "held_thinking": 0,
+        "thinking": dice.choice((None, 5)), "overrun": dice.randrange(2), "lowered": dice.choice(("", "effort")),
+        "classes": "internal", "policy": "p" * 16, "overhead_us": dice.choice((None, dice.randrange(10**6))),
+    }  # fmt: skip
+    accounts = dice.sample(ACCOUNTS, dice.randrange(3))
+    bookings = tuple(_booking(dice, identifier, account, started, state) for account in sorted(accounts))
+    decision: Row = {
+        "id": identifier,
+        "decided_ms": started,
+        "policy": "p" * 16,
+        "document": _document(dice, identifier),
+    }
+    return Kept(request, attempts, bookings, decision if dice.random() < 0.9 else None)
+
+
+def _attempt(dice: random.Random, identifier: str, started: int, number: int) -> Row:
+    cost = dice.randrange(10**10)
+    counts = {name: dice.choice((None, 0, dice.randrange(10**6))) for name in BUCKETS}
+    named = dict.fromkeys(("model_served", "units", "service_tier", "verdicts"), "")
+    return {
+        "request_id": identifier, "number": number, "target": dice.choice(("gpu", "mini")), "model": "house/model",
+        "provider": "house", **named, "outcome": dice.choice(("ok", "server_error")),
+        "upstream_status": dice.choice((None, 500)), "finish_reason": dice.choice(("stop", "length", "")),
+        "answered": dice.randrange(2), "thinking": dice.choice(("", "high", "budget=2000")), "started_ms": started + 3,
+        "total_ms": dice.randrange(10**6), "first_ms": dice.choice((None, dice.randrange(10**5))), **counts,
+        "usage_source": "reported", "reasoning_source": None, "region": dice.choice(("", "eu")), "violations": "",
+        "cost": cost, "cost_source": dice.choice(("priced", "unpriced")),
+        "own_cost": dice.choice((None, cost, cost + 1)),
+        "price_version": "v1", "flagged": 0, "classes": dice.choice(("", "internal")), "redacted": dice.randrange(2),
+        "region_source": dice.choice(("", "verified")), "role": dice.choice(("", "cascade")),
+        "passed_over": dice.randrange(2), "verdict": dice.choice((None, 0.5, dice.random())),
+        "thinking_cost": dice.choice((None, dice.randrange(10**9))),
+        "cache_saved": dice.choice((None, dice.randrange(-(10**9), 10**9))),
+    }  # fmt: skip
+
+
+def _booking(dice: random.Random, identifier: str, account: str, started: int, state: str) -> Row:
+    window = 0 if account == "company" else started // DAY_MS * DAY_MS
+    row: Row = {"request_id": identifier, "account": account, "window_start_ms": window, "held": dice.randrange(10**10)}
+    if state == "held":
+        return {**row, "charged": None, "state": "held"}
+    return {**row, "charged": dice.randrange(10**10), "state": "recovered" if state == "recovered" else "settled"}
+
+
+def _document(dice: random.Random, identifier: str) -> str:
+    weighed: list[dict[str, Any]] = [
+        {"target": name, "p": round(dice.random(), 4), "cost_nano": dice.randrange(10**9), "why": "dearer"}
+        for name in dice.sample(("gpu", "mini", "sonnet"), dice.randrange(4))
+    ]
+    considered = [{"target": "gpu", "cost_usd": dice.randrange(10**9) / 1e9}] if dice.random() < 0.5 else []
+    known: dict[str, Any] = {"id": identifier, "strategy": dice.choice(("cheapest", "cost_of_pass"))}
+    known |= {"chosen": dice.choice(("gpu", None)), "explored": dice.choice(("", "best")), "text": 'a,5]"\\ü,[1'}
+    return json.dumps({**known, "weighed": weighed, "considered": considered}, ensure_ascii=dice.random() < 0.5)
