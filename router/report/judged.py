@@ -111,7 +111,7 @@ def cells(source: Source, *, expected: bool = True) -> dict[Labels, Facts]:
     for some in (_spent(source), _judged(source), _expected(source) if expected else ()):
         for labels, facts in some:
             found[labels] = found.get(labels, Facts()).plus(facts)
-    return {labels: facts for labels, facts in found.items() if facts.attempts}
+    return {labels: facts for labels, facts in found.items() if facts.attempts or facts.cost}
 
 
 def together(found: Mapping[Labels, Facts], group: Callable[[Labels], Labels]) -> dict[Labels, Group]:

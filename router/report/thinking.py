@@ -87,13 +87,13 @@ def silent(target: Target | None) -> bool:
 
 
 def _grouped(source: Source, by: Sequence[str]) -> dict[Labels, Thought]:
-    """Dearest thoughts first; attempts only."""
+    """Dearest thoughts first; what was never tried is there only if it cost something."""
     dimensions = tuple(dict.fromkeys((*by, "target")))
     at = dimensions.index("target")
     found: dict[Labels, Thought] = {}
     for labels, sums in source.sums(attempts.TABLE, dimensions, Thought._fields).items():
         one = _told(Thought(*sums), source.targets.get(str(labels[at])))
-        if one.attempts:
+        if one.attempts or one.cost:
             found[labels[: len(by)]] = found.get(labels[: len(by)], Thought()).plus(one)
     return dict(sorted(found.items(), key=lambda item: (-item[1].thinking_cost, -item[1].cost, _text(item[0]))))
 
