@@ -55,7 +55,7 @@ def _bucket(name: str) -> _Sum:
     return _Sum(Column(name, Kind.COUNT, rare=not usual), name, "counted")
 
 
-_COLUMNS = (
+_SUMS = (
     _Sum(Column("requests", Kind.COUNT), "requests"),
     _Sum(Column("cost_usd", Kind.USD), "cost"),
     _Sum(Column("cache_saved_usd", Kind.USD, rare=True), "cache_saved"),
@@ -72,7 +72,9 @@ _COLUMNS = (
     _Sum(Column("reasoning_unknown", Kind.COUNT, rare=True), "unsplit"),
     _Sum(Column("unpriced", Kind.COUNT, rare=True), "unpriced"),
 )
-_MEASURES = tuple(dict.fromkeys(name for one in _COLUMNS for name in (one.measure, one.known, one.whole) if name))
+COLUMNS = tuple(one.column for one in _SUMS)
+"""Beside the labels."""
+_MEASURES = tuple(dict.fromkeys(name for one in _SUMS for name in (one.measure, one.known, one.whole) if name))
 _AT = {name: place for place, name in enumerate(_MEASURES)}
 
 _AT_TARGETS = (
@@ -106,7 +108,7 @@ def spend(source: Source) -> Report:
     return Report(
         name="spend",
         title=f"Spend by {' and '.join(by)}",
-        columns=(*(Column(name, Kind.LABEL) for name in by), *(one.column for one in _COLUMNS)),
+        columns=(*(Column(name, Kind.LABEL) for name in by), *COLUMNS),
         rows=tuple((*labels, *_cells(sums)) for labels, sums in groups),
         totals=("total", *(None for _ in by[1:]), *_cells(total)),
         note=" ".join(_notes(by, asked, total)),
@@ -175,7 +177,7 @@ def _charged(sums: Sizes) -> int:
 
 
 def _cells(sums: Sizes) -> Iterator[Value]:
-    for one in _COLUMNS:
+    for one in _SUMS:
         amount = sums[_AT[one.measure]]
         if one.known and not sums[_AT[one.known]]:
             yield None
@@ -192,7 +194,7 @@ def _notes(by: Sequence[str], asked: Asked, total: Sizes) -> Iterator[str]:
         yield _PER_TAG
     if "day" in by:
         yield f"Days begin at midnight, {asked.zone}."
-    for one in _COLUMNS:
+    for one in _SUMS:
         if one.column.name in _LEGEND and total[_AT[one.measure]]:
             yield _LEGEND[one.column.name]
 

@@ -99,27 +99,25 @@ def test_packing_changes_no_report(new_ledger: Make, happened: list[Happened]) -
             assert form(one) == _where_shown(form, one), form.__name__
 
 
-@pytest.mark.parametrize("by", ["target", "team,tag,model", "day", "class", "hour,route"])
-def test_spend_outlives_its_rows(ledger: Ledger, by: str) -> None:
+def test_spend_outlives_its_rows(ledger: Ledger) -> None:
     fill(ledger, LONG_AGO)
-    before = _read(ledger, "spend", Question(by=by, since="60d"))
+    asked = [Question(by=by, since="60d") for by in ("target", "team,tag,model", "day", "class", "hour,route")]
+    before = [_read(ledger, "spend", question) for question in asked]
     _expire(ledger)
-    assert _read(ledger, "spend", Question(by=by, since="60d")) == before
-    assert _nano(before.total("cost_usd")) == 15
+    assert [_read(ledger, "spend", question) for question in asked] == before
+    assert {_nano(report.total("cost_usd")) for report in before} == {15}
 
 
-@pytest.mark.parametrize(
-    "question", [Question(by="session"), Question(by="team,class"), Question(by="class", where=("key=a",))]
-)
-def test_what_has_expired_says_what_can_still_be_asked(ledger: Ledger, question: Question) -> None:
+def test_what_has_expired_says_what_can_still_be_asked(ledger: Ledger) -> None:
     fill(ledger, LONG_AGO)
     _expire(ledger)
-    with pytest.raises(ClientError, match="Rows before 2026-11-05T00:00:00Z have expired") as refused:
-        _read(ledger, "spend", question)
-    assert (refused.value.status, refused.value.param) == (400, "since")
-    assert "session each" not in refused.value.message
-    recent = structs.replace(question, since="2026-11-05", where=())
-    assert _read(ledger, "spend", recent).total("requests") == 0
+    for question in (Question(by="session"), Question(by="team,class"), Question(by="class", where=("key=a",))):
+        with pytest.raises(ClientError, match="Rows before 2026-11-05T00:00:00Z have expired") as refused:
+            _read(ledger, "spend", question)
+        assert (refused.value.status, refused.value.param) == (400, "since")
+        assert "session," not in refused.value.message
+        recent = structs.replace(question, since="2026-11-05", where=())
+        assert _read(ledger, "spend", recent).total("requests") == 0
 
 
 def _expire(ledger: Ledger) -> None:

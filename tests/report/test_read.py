@@ -9,11 +9,12 @@ from router.ledger.ledger import Ledger, SqliteLedger
 from router.report.asked import Question
 from router.report.read import read
 from tests.report.filled import Happened, Tried, fill
+from tests.stores import Make
 
 
-@pytest.fixture
-def filled(ledger: Ledger) -> Ledger:
-    return fill(ledger, [Happened(id="a", tried=(Tried("local", 3),))])
+@pytest.fixture(scope="module")
+def filled(new_ledger: Make) -> Ledger:
+    return fill(new_ledger(), [Happened(id="a", tried=(Tried("local", 3),))])
 
 
 def test_by_name(filled: Ledger) -> None:
