@@ -281,7 +281,7 @@ def test_reasoning_is_part_of_the_output_once(gateway: Gateway) -> None:
     assert attempt["output_visible"] + attempt["output_reasoning"] == usage["completion_tokens"] == 40
     assert usage["completion_tokens_details"]["reasoning_tokens"] == attempt["output_reasoning"] == 30
     assert usage["total_tokens"] == 60
-    assert attempt["cost"] == 20 * IN + 40 * OUT
+    assert (attempt["cost"], attempt["thinking_cost"]) == (20 * IN + 40 * OUT, 30 * OUT)
 
 
 def test_all_thought_and_no_answer_is_charged_and_no_success(gateway: Gateway) -> None:
