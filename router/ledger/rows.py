@@ -1,15 +1,17 @@
 """Whole requests out of the ledger: the request's own row, its attempts, what it booked, and its decision."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from router.ledger.connection import Connection
 from router.ledger.kept import Kept, Line
 from router.ledger.packed import stored, unpack
 from router.ledger.tables import read
 
-__all__ = ["Kept", "Line", "every", "one"]
+__all__ = ["Kept", "Line", "every", "newest", "one"]
 CHUNK = 1_000
 """Requests read at a time."""
+_NEWEST = "SELECT id FROM requests WHERE id > ? ORDER BY id DESC LIMIT ?"
 
 
 def one(connection: Connection, identifier: str) -> Kept | None:
@@ -30,6 +32,13 @@ def every(connection: Connection, since_ms: int | None = None, until_ms: int | N
     while found := read(connection, "id > ?", (beyond,), CHUNK):
         beyond = found[-1].id
         yield from (kept for kept in found if _within(kept, since_ms, until_ms))
+
+
+def newest(connection: Connection, most: int) -> list[Kept]:
+    """The last ids first."""
+    ids = [identifier for (identifier,) in connection.execute(_NEWEST, (stored.boundary(connection), most))]
+    fresh = read(connection, "id >= ?", (ids[-1],)) if ids else []
+    return [*reversed(fresh), *islice(unpack.newest(connection), most - len(fresh))]
 
 
 def _within(kept: Kept, since_ms: int | None, until_ms: int | None) -> bool:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from router.ledger.facts.offers import TABLE
 from router.report.source import Source
 
-_KIND = ("route", "class", "task", "difficulty")
+_KIND = ("route", "class")
 _MEASURES = ("requests", "expected", "rated", "pass_e4")
 SURE = 10_000
 """A pass rate of 1, as sums have it."""

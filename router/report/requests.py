@@ -1,6 +1,5 @@
 """Single requests: the latest ones, and what the rows of one say. Rows are found wherever they are by now."""
 
-from collections import deque
 from decimal import Decimal
 
 from router.ledger import rows
@@ -15,8 +14,6 @@ from router.types.money import usd_from_nano, usd_text
 
 __all__ = ["COLUMNS", "account", "attempts", "decision", "facts_of", "latest", "line"]
 
-_FRESH = "SELECT started_ms FROM requests ORDER BY id DESC LIMIT ?"
-_PACKED = "SELECT first_ms, requests FROM segments WHERE expired_ms IS NULL ORDER BY number DESC"
 COLUMNS = (
     Column("id", Kind.REQUEST),
     Column("time", Kind.TIME),
@@ -37,8 +34,7 @@ _TIMES = ("started_ms", "lease_until_ms")
 
 def latest(connection: Connection, most: int) -> Report:
     """The newest requests first."""
-    newest = deque(rows.every(connection, _since_ms(connection, most)), maxlen=most)
-    found = sorted(newest, key=lambda kept: (kept.started_ms, kept.id), reverse=True)
+    found = sorted(rows.newest(connection, most), key=lambda kept: (kept.started_ms, kept.id), reverse=True)
     return Report(name="requests", title="Latest requests", columns=COLUMNS, rows=tuple(map(line, found)))
 
 
@@ -76,18 +72,6 @@ def facts_of(request: Line) -> Report:
 
 def usd(nano: Value) -> Decimal | None:
     return usd_from_nano(nano) if isinstance(nano, int) else None
-
-
-def _since_ms(connection: Connection, most: int) -> int | None:
-    """Not later than the `most` newest began; None: there are no more than that."""
-    begun = [began for (began,) in connection.execute(_FRESH, (most,))]
-    found = len(begun)
-    for first_ms, requests in connection.execute(_PACKED).fetchall() if found < most else ():
-        begun.append(first_ms)
-        found += requests
-        if found >= most:
-            break
-    return min(begun) if found >= most else None
 
 
 def _fact(name: str, value: Value) -> Row:

@@ -30,13 +30,29 @@ def every(connection: Connection, since_ms: int | None, until_ms: int | None) ->
         yield from merge(*(rows(connection, segment) for segment in together), key=lambda kept: kept.id)
 
 
+def newest(connection: Connection) -> Iterator[Kept]:
+    """The last ids first."""
+    for segment in reversed(stored.within(connection, None, None)):
+        for name in reversed(_blocks(connection, segment)):
+            yield from reversed(_rows(connection, segment, name))
+
+
 def rows(connection: Connection, segment: Stored) -> Iterator[Kept]:
+    for name in _blocks(connection, segment):
+        yield from _rows(connection, segment, name)
+
+
+def _blocks(connection: Connection, segment: Stored) -> list[str]:
+    """None where they expired."""
     index = stored.part(connection, segment.number, INDEX)
-    for name in () if index is None else blocks(index):
-        data = stored.part(connection, segment.number, name)
-        found = [] if data is None else block.unpacked(data)
-        later = booked(connection, found[0].id, found[-1].id) if found else {}
-        yield from (_booked_later(kept, later) for kept in found)
+    return [] if index is None else blocks(index)
+
+
+def _rows(connection: Connection, segment: Stored, name: str) -> list[Kept]:
+    data = stored.part(connection, segment.number, name)
+    found = [] if data is None else block.unpacked(data)
+    later = booked(connection, found[0].id, found[-1].id) if found else {}
+    return [_booked_later(kept, later) for kept in found]
 
 
 def _overlapping(segments: list[Stored]) -> Iterator[list[Stored]]:
