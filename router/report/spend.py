@@ -1,8 +1,9 @@
 """What was spent, on what: every nano-USD of the ledger in exactly one row, except where a row is a tag."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from functools import cache
+from heapq import nlargest
 from itertools import product
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ _NAMES = (
 BY = (*_NAMES, *TIMES)
 """What spend can be grouped by."""
 _USUAL = ("target",)
+MOST_ROWS = 10_000
+"""Beyond them the least are one row, so that nothing is lost: of sessions there may be millions."""
 _OF_ATTEMPTS = {"model", "target", "provider", "region", "effort"}
 
 Group = tuple[str | None, ...]
@@ -103,8 +106,8 @@ def spend(source: Source) -> Report:
     by = asked.by or _USUAL
     names = [_name(name, asked) for name in by]
     found = source.sums(attempts.TABLE, tuple(dict.fromkeys(name.dimension for name in names)), _MEASURES)
-    total = tuple(map(sum, zip(*found.values(), strict=True))) if found else (0,) * len(_MEASURES)
-    groups = _ordered(by, _grouped(found, names))
+    total = _total(found.values())
+    groups = _rows(by, _grouped(found, names))
     return Report(
         name="spend",
         title=f"Spend by {' and '.join(by)}",
@@ -154,8 +157,26 @@ def _grouped(found: Sums, names: Sequence[_Name]) -> dict[Group, Sizes]:
     return groups
 
 
+def _rows(by: Sequence[str], groups: dict[Group, Sizes]) -> list[tuple[Group, Sizes]]:
+    """In order; of too many, the largest, and one for all others."""
+    named = next((at for at, name in enumerate(by) if name not in TIMES), None)
+    if len(groups) <= MOST_ROWS or named is None:
+        return _ordered(by, groups)
+
+    def size(group: Group) -> tuple[int, int, list[str]]:
+        return _charged(groups[group]), groups[group][_AT["requests"]], [label or "" for label in group]
+
+    kept = {group: groups.pop(group) for group in nlargest(MOST_ROWS, groups, key=size)}
+    rest = tuple(f"({len(groups):,} others)" if at == named else None for at in range(len(by)))
+    return [*_ordered(by, kept), (rest, _total(groups.values()))]
+
+
+def _total(sums: Collection[Sizes]) -> Sizes:
+    return tuple(map(sum, zip(*sums, strict=True))) if sums else (0,) * len(_MEASURES)
+
+
 def _ordered(by: Sequence[str], groups: Mapping[Group, Sizes]) -> list[tuple[Group, Sizes]]:
-    """By time, where a name is one; else the dearest first, and last what has no label."""
+    """By time, where a name is one; else the dearest first. What has no label comes last."""
     timed = any(name in TIMES for name in by)
 
     def place(one: tuple[Group, Sizes]) -> tuple[object, ...]:

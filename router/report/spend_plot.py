@@ -19,9 +19,10 @@ Costs = Sequence[tuple[tuple[str | None, ...], int]]
 
 
 def plots(by: Sequence[str], costs: Costs) -> tuple[Plot, ...]:
-    """None where a chart would mislead: tags of one request can't stand on each other."""
+    """None where a chart would mislead: tags of one request can't stand on each other, and what has no time nowhere."""
     times = [place for place, name in enumerate(by) if name in ("day", "hour")]
-    if not costs or len(times) > 1 or (times and "tag" in by):
+    timeless = any(labels[place] is None for place in times for labels, _ in costs)
+    if not costs or len(times) > 1 or timeless or (times and "tag" in by):
         return ()
     marks = _stacked(times[0], costs) if times else _bars(costs)
     if times and by[times[0]] == "day":

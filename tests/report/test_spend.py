@@ -11,6 +11,7 @@ import pytest
 from router.errors import ClientError
 from router.ledger.ledger import Ledger
 from router.ledger.postgres.wire import StatementRefused
+from router.report import spend
 from router.report.asked import Question
 from router.report.read import answer, read
 from router.report.report import Report, Shape
@@ -366,6 +367,18 @@ def test_bars_add_up_to_the_total(ledger: Ledger) -> None:
     (plot,) = report(ledger, "target").plots
     assert sum(mark.value for mark in plot.marks) == sum(range(1, 21))
     assert plot.marks[-1].label == "8 others"
+
+
+@pytest.mark.parametrize(("by", "first"), [("target", 0), ("day,target", 1)])
+def test_of_very_many_rows_the_least_are_one(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, by: str, first: int
+) -> None:
+    monkeypatch.setattr(spend, "MOST_ROWS", 3)
+    fill(ledger, [Happened(id=str(n), tried=(Tried(f"t{n:02}", n + 1),)) for n in range(20)])
+    found = report(ledger, by)
+    assert len(found.rows) == 4
+    assert found.rows[-1][first] == "(17 others)"
+    assert sum(map(nano, found.column("cost_usd"))) == nano(found.total("cost_usd")) == sum(range(1, 21))
 
 
 @pytest.mark.parametrize(
