@@ -14,12 +14,11 @@ from router.report.catalog import REPORTS
 from router.report.filters import filters
 from router.report.moment import iso
 from router.report.report import Report
-from router.report.source import Definition, Source
+from router.report.source import Asked, Definition, Source
 from router.types.clock import now_ms
 from router.types.target import Target
 
 _ANYTHING = Question()
-_NO_ROWS = "Nothing in the ledger began in this window and passes the filters."
 _NOTHING: Mapping[str, Target] = {}
 
 
@@ -64,16 +63,18 @@ def answer(
     source = Source(connection=connection, asked=about, targets=targets, pots=pots)
     try:
         about = structs.replace(about, where=filters(report, source, question.where))
-        return _said(report.make(structs.replace(source, asked=about)))
+        return _said(report.make(structs.replace(source, asked=about)), about)
     except Expired as gone:
         raise wrong("since", _gone(report, gone)) from None
 
 
-def _said(report: Report) -> Report:
+def _said(report: Report, asked: Asked) -> Report:
     """A report without rows says that it has none to show."""
     if report.rows or report.below:
         return report
-    return structs.replace(report, note=f"{_NO_ROWS} {report.note}".strip())
+    window = " in this window" if asked.since_ms is not None or asked.until_ms is not None else ""
+    filtered = " with these filters" if asked.where else ""
+    return structs.replace(report, note=f"Nothing to show{window}{filtered}. {report.note}".strip())
 
 
 def _gone(report: Definition, gone: Expired) -> str:

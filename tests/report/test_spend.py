@@ -268,7 +268,7 @@ def test_a_window_without_requests_says_so(week: Ledger) -> None:
     assert (found.rows, found.plots) == ((), ())
     assert found.total("cost_usd") == 0
     assert found.total("input_tokens") is None
-    assert "Nothing in the ledger began in this window and passes the filters." in found.note
+    assert "Nothing to show in this window with these filters." in found.note
 
 
 def test_an_empty_ledger_costs_nothing_and_counts_no_token(ledger: Ledger) -> None:
