@@ -15,6 +15,7 @@ from router.report.report import Shape
 from router.types.classification import Task
 from tests.report.answers import below, cells, nano, reported
 from tests.report.traffic import Asked, Judgement, Try, written
+from tests.stores import Make
 
 RIGHT, WRONG = Judgement(score=1.0), Judgement(score=0.0)
 
@@ -50,9 +51,9 @@ WEEK = (
 )
 
 
-@pytest.fixture
-def week(ledger: Ledger) -> Ledger:
-    return written(ledger, WEEK)
+@pytest.fixture(scope="module")
+def week(new_ledger: Make) -> Ledger:
+    return written(new_ledger(), WEEK)
 
 
 def test_each_cell_is_what_one_works_out_by_hand(week: Ledger) -> None:

@@ -15,6 +15,7 @@ from router.types.target import Contract, Target, Thinking
 from tests.report.answers import cells, reported
 from tests.report.filled import target
 from tests.report.traffic import Asked, Try, written
+from tests.stores import Make
 
 USD = 10**9
 """nano-USD for a million tokens."""
@@ -48,9 +49,14 @@ WEEK = (
 )
 
 
-def test_reversals_are_what_one_works_out_by_hand(ledger: Ledger) -> None:
+@pytest.fixture(scope="module")
+def week(new_ledger: Make) -> Ledger:
+    return written(new_ledger(), WEEK)
+
+
+def test_reversals_are_what_one_works_out_by_hand(week: Ledger) -> None:
     """Cells weigh by 10 × 5 ÷ 15 and 5 × 5 ÷ 10: cheap costs 15,714 an answer, 10,714 of that for thinking."""
-    found = reported(written(ledger, WEEK), "price-reversal", TARGETS)
+    found = reported(week, "price-reversal", TARGETS)
     names = ("model", "than", "answers", "list_usd", "than_list_usd", "cost_usd", "than_cost_usd")
     lists = [round((price * 100 + 2 * price * 20) / 120 * USD) for price in (1, 2, 3)]
     assert cells(found, *names) == [
@@ -82,18 +88,16 @@ def test_thinking_that_is_not_known_is_not_none(ledger: Ledger) -> None:
         ([priced("cheap", 1, 2), priced("dear", 3, 6), priced("eu", 2, 2, model="house/cheap")], "house/cheap"),
     ],
 )
-def test_without_list_prices_nothing_is_compared(ledger: Ledger, targets: Sequence[Target], says: str) -> None:
-    written(ledger, WEEK)
-    found = reported(ledger, "price-reversal", {one.id: one for one in targets})
+def test_without_list_prices_nothing_is_compared(week: Ledger, targets: Sequence[Target], says: str) -> None:
+    found = reported(week, "price-reversal", {one.id: one for one in targets})
     assert found.rows == ()
     assert says in found.note
 
 
-def test_filters_and_windows_hold(ledger: Ledger) -> None:
-    written(ledger, WEEK)
-    code = reported(ledger, "price-reversal", TARGETS, where=("task=code",))
+def test_filters_and_windows_hold(week: Ledger) -> None:
+    code = reported(week, "price-reversal", TARGETS, where=("task=code",))
     assert cells(code, "model", "cost_usd") == [("house/cheap", 10_000)]
-    assert reported(ledger, "price-reversal", TARGETS, until="2026-11-01").rows == ()
+    assert reported(week, "price-reversal", TARGETS, until="2026-11-01").rows == ()
 
 
 @pytest.mark.parametrize("traffic", [[], answers("cheap", 1, 1, 0)])

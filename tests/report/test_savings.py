@@ -15,6 +15,7 @@ from router.types.classification import Task
 from tests.report.answers import AFTER_MS, below, cells, nano, reported
 from tests.report.filled import DAY_MS, MONDAY_MS, target
 from tests.report.traffic import HOUR_MS, Asked, Judgement, Try, written
+from tests.stores import Make
 
 BOTH = {"small": (0.6, 1_000), "big": (0.9, 9_000)}
 SMALL, BIG = (Try(target="small", cost=1_500),), (Try(target="big", cost=10_000),)
@@ -34,9 +35,9 @@ CLIENTS = OF_BIG + 5 * 1_500 + 200
 MONEY = ("spent_usd", "baseline_usd", "saved_usd")
 
 
-@pytest.fixture
-def week(ledger: Ledger) -> Ledger:
-    return written(ledger, WEEK)
+@pytest.fixture(scope="module")
+def week(new_ledger: Make) -> Ledger:
+    return written(new_ledger(), WEEK)
 
 
 def test_savings_are_what_one_works_out_by_hand(week: Ledger) -> None:
@@ -196,12 +197,13 @@ def test_of_few_hours_nothing_is_said() -> None:
     assert np.allclose(some, LEAST)
 
 
-def test_packed_rows_tell_the_same(week: Ledger) -> None:
+def test_packed_rows_tell_the_same(ledger: Ledger) -> None:
     """As those of the other reports that are made of these sums."""
+    written(ledger, WEEK)
     names = ("savings", "cost-of-pass", "thinking", "price-reversal")
-    before = [as_json(reported(week, name)) for name in names]
-    while pack(week, AFTER_MS):
+    before = [as_json(reported(ledger, name)) for name in names]
+    while pack(ledger, AFTER_MS):
         pass
-    with week.reading() as connection:
+    with ledger.reading() as connection:
         assert connection.execute("SELECT COUNT(*) FROM attempts").fetchone() == (0,)
-    assert [as_json(reported(week, name)) for name in names] == before
+    assert [as_json(reported(ledger, name)) for name in names] == before

@@ -10,6 +10,7 @@ from router.types.usage import Usage
 from tests.report.answers import cells, nano, reported
 from tests.report.filled import target, thinking
 from tests.report.traffic import Asked, Try, written
+from tests.stores import Make
 
 THINKS = structs.replace(
     target("deep"), model=structs.replace(target("deep").model, thinking=Thinking(contract=Contract.LEVEL))
@@ -50,9 +51,9 @@ WEEK = (
 TOKENS = ("attempts", "output_tokens", "thinking_tokens", "unknown", "cost_usd", "thinking_usd")
 
 
-@pytest.fixture
-def week(ledger: Ledger) -> Ledger:
-    return written(ledger, WEEK)
+@pytest.fixture(scope="module")
+def week(new_ledger: Make) -> Ledger:
+    return written(new_ledger(), WEEK)
 
 
 def test_tokens_and_money_by_target_and_effort(week: Ledger) -> None:
