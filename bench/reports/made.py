@@ -111,7 +111,7 @@ def _kept(one: _Drawn) -> Kept:
     route = dice.choice(ROUTES)
     request: Row = {
         "id": one.id, "started_ms": one.now, "state": "settled", "held": held, "lease_until_ms": one.now + 30_000,
-        "owner": KEYS[0], "endpoint": "chat.completions", "requested": route, "route": route,
+        "owner": KEYS[0], "endpoint": "chat", "requested": route, "route": route,
         "stream": int(dice.random() < 0.5), "key_id": KEYS[key], "session": one.session,
         "tags": f"app-{key % 12}", "data_class": data_class, "task": task, "difficulty": round(one.hard, 4),
         "target": None if failed else target.id, "model": None if failed else target.model,

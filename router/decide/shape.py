@@ -6,14 +6,13 @@ from msgspec import Raw
 
 from router.decide.recall import NEW, Progress
 from router.types.request import NO_LIMITS, Endpoint, Limits, Request
-from router.types.shape import OTHER, Before, Shape
+from router.types.shape import OTHER, USUAL, Before, Shape
 from router.types.stakes import NO_STAKES, Stakes
 from router.types.target import EFFORTS, Capability
 
 TIERS = frozenset({"auto", "batch", "default", "fast", "flex", "priority", "scale", "standard", "standard_only"})
 """Service tiers by the names that providers give them."""
 _CHAT = frozenset({Capability.CHAT})
-_USUAL = (Capability.CHAT,)
 _NOTHING: dict[str, Raw] = {}
 _SPOKEN, _FIXED = {"audio": Raw(b"{}")}, {"seed": Raw(b"0")}
 
@@ -39,7 +38,7 @@ def shape_of(
         images=request.images,
         audio_s=request.audio_seconds,
         file_bytes=request.file_bytes,
-        needs=_USUAL if needs == _CHAT else tuple(sorted(needs)),
+        needs=USUAL if needs == _CHAT else tuple(sorted(needs)),
         max_output=request.max_output,
         effort=_known(request.effort or "", EFFORTS),
         n=request.n,
@@ -52,7 +51,7 @@ def shape_of(
         region=_known(limits.region, regions),
         thinking=limits.thinking_budget,
         budget=limits.budget if limits.budget in budgets else "",
-        stakes=stakes,
+        stakes=NO_STAKES if stakes == NO_STAKES else stakes,
         work=work,
         redacted=None if redacted is None else tuple(sorted(redacted)),
         before=_before(progress, at_ms) if progress is not NEW else None,
@@ -80,7 +79,7 @@ def request_of(
         caches=shape.caches > 0,
         caches_long=shape.caches > 1,
         service_tier=shape.tier,
-        needs=_CHAT if shape.needs == _USUAL else frozenset(shape.needs),
+        needs=_CHAT if shape.needs == USUAL else frozenset(shape.needs),
         stream=stream,
         n=shape.n,
         prompts=shape.prompts,

@@ -74,6 +74,11 @@ def decided(
             yield row
 
 
+def expired(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> int:
+    """Requests whose rows are gone; of those beside the window as well, where they were packed with some of it."""
+    return sum(one.requests for one in stored.within(connection, since_ms, until_ms) if one.expired_ms is not None)
+
+
 def _every(connection: Connection, stretch: Stretch) -> Iterator[Row]:
     first, end = stretch
     for segment in stored.which(connection, _SEGMENTS, (first, end, end)):

@@ -55,7 +55,7 @@ class _Sums(NamedTuple):
 
 def factor(seen: Seen) -> float:
     """Observed ÷ expected, where there is enough of both."""
-    return seen.observed / float(seen.expected) if seen.answers >= LEAST_SEEN and seen.expected > 0 else 1.0
+    return seen.observed / seen.expected if seen.answers >= LEAST_SEEN and seen.expected > 0 else 1.0
 
 
 def differences(part: Part) -> Differences:

@@ -21,9 +21,9 @@ _FREE = np.array([1.0, 0.0])
 class Expected(NamedTuple):
     """Expected nano-USD of the first target and of the second, and the pass rate of what is given in the end."""
 
-    first: np.float64
-    second: np.float64
-    p: np.float64
+    first: float
+    second: float
+    p: float
 
 
 class Asked(NamedTuple):
@@ -37,27 +37,26 @@ class Asked(NamedTuple):
     weighed: Sequence[Weighed] = ()
 
 
-def alone(asked: Asked, *targets: Target) -> tuple[Vector, Vector]:
-    """Expected nano-USD and pass rate of each [len(targets)], asked alone."""
-    known = {each.target: each for each in asked.weighed}
-    if all(target.id in known for target in targets):
-        found = [known[target.id] for target in targets]
-        return np.array([each.cost_nano for each in found], np.float64), np.array([each.p for each in found])
+def alone(asked: Asked, target: Target) -> Expected:
+    """Expected nano-USD and pass rate of a target that is asked alone."""
+    for each in asked.weighed:
+        if each.target == target.id:
+            return Expected(each.cost_nano, 0.0, each.p)
     one = asked.one
     cap = per_choice(one.request, asked.cap)
-    forecast = asked.forecaster.forecast(targets, one.request, asked.seen, one.at_ms, cap)
-    return forecast.cost, forecast.p
+    forecast = asked.forecaster.forecast((target,), one.request, asked.seen, one.at_ms, cap)
+    return Expected(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
 
 
 def expected(asked: Asked, choice: Choice, strategy: Strategy, first: Target, second: Target | None) -> Expected:
     """As the strategy itself values it: a pair by the chance that its second is asked. A hedge's second is taken to be
     asked by nobody, as it mostly is."""
     if second is None or isinstance(choice.tactic, Hedge):
-        cost, p = alone(asked, first)
-        return Expected(cost[0], np.float64(0), p[0])
-    cost, p = alone(asked, first, second)
-    both, without = (_pair(choice, strategy, each, p) for each in (cost, cost * _FREE))
-    return Expected(without.cost[0, 1], both.cost[0, 1] - without.cost[0, 1], both.p[0, 1])
+        return alone(asked, first)
+    each = (alone(asked, first), alone(asked, second))
+    cost, p = np.array([one.first for one in each]), np.array([one.p for one in each])
+    both, without = (_pair(choice, strategy, some, p) for some in (cost, cost * _FREE))
+    return Expected(*map(float, (without.cost[0, 1], both.cost[0, 1] - without.cost[0, 1], both.p[0, 1])))
 
 
 def _pair(choice: Choice, strategy: Strategy, cost: Vector, p: Vector) -> Value:

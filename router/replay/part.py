@@ -58,7 +58,7 @@ class Seen(NamedTuple):
 
     answers: int = 0
     observed: int = 0
-    expected: np.float64 = np.float64(0)
+    expected: float = 0.0
 
     def plus(self, other: "Seen") -> "Seen":
         return Seen(self.answers + other.answers, self.observed + other.observed, self.expected + other.expected)

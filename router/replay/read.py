@@ -3,6 +3,7 @@
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from router.choose import named
 from router.ledger.decided import Row
 from router.replay.expected import Asked, Expected, alone, expected
 from router.replay.part import CHARGE, MOVE, REFUSED, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
-from router.replay.sides import Compared, Decided, Side
+from router.replay.sides import Compared, Decided, Side, alike, same
 from router.replay.stored import Choice, Stored, stored
-from router.replay.trial import Trial, trial
+from router.replay.trial import trial
 from router.replay.why import why
 from router.types.account import Account, Unit
 from router.types.plan import Weighed
@@ -27,8 +28,8 @@ MOST_SEEN = 256
 JUDGED = "judge"
 """What a judge's requests are called in place of their route."""
 _HOUR_MS = 3_600_000
-_UNKNOWN = np.float64(np.nan)
-_NOTHING = np.float64(0)
+_UNKNOWN = Expected(nan, nan, nan)
+_NOTHING = Expected(0.0, 0.0, 0.0)
 Wanted = Callable[[Stored], bool]
 Scores = Callable[[str], float | None]
 
@@ -93,7 +94,8 @@ class Reader:
             self._unknown["other_policy"] += 1
         if old is None or not self._alike(old, one):
             decided = self._new.decide(one)
-            self._unknown.update(self._new.unknown(one))
+            for code in self._new.unknown(one):
+                self._unknown[code] += 1
             if old is not None:
                 self._try(one, decided)
         changed = decided is not None and decided.choice != one.choice and not self._learned(one, old, decided)
@@ -113,8 +115,8 @@ class Reader:
         return found
 
     def _learned(self, one: Stored, old: Side | None, decided: Decided) -> bool:
-        """Its own policy would decide so too by now: that is no merit of the new one."""
-        if old is None or old.decide(one).choice != decided.choice:
+        """Its own policy would decide so too by now: that is no merit of the new one, which would still let it be."""
+        if old is None or not _may(decided, one.choice) or old.decide(one).choice != decided.choice:
             return False
         self._unknown["learned"] += 1
         return True
@@ -157,21 +159,21 @@ class Reader:
     def _expected(self, one: Stored, side: Side, choice: Choice, weighed: Sequence[Weighed] = ()) -> Expected:
         """A refusal costs nothing, and is never right."""
         if not choice.target:
-            return Expected(_NOTHING, _NOTHING, _NOTHING)
+            return _NOTHING
         first, second = side.targets.get(choice.target), side.targets.get(choice.second)
         if first is None or (second is None and choice.second):
-            return Expected(_UNKNOWN, _UNKNOWN, _UNKNOWN)
+            return _UNKNOWN
         found = side.rules.routes.get(side.named(one)) or next(iter(side.rules.routes.values()))
         return expected(self._asked(one, side, weighed), choice, found[0].strategy, first, second)
 
     def _p_before(self, one: Stored, old: Side | None, weighed: Sequence[Weighed]) -> float:
         """By what is known today; where the target is gone, by what was known then."""
         name = one.choice.target
-        if old is None or old.targets.get(name) == self._new.targets.get(name):
-            found = float(self._expected(one, self._new, one.choice, weighed).p)
+        if old is None or same(old.targets.get(name), self._new.targets.get(name)):
+            found = self._expected(one, self._new, one.choice, weighed).p
         else:
-            found = float(self._expected(one, old, one.choice).p)
-        if np.isnan(found):
+            found = self._expected(one, old, one.choice).p
+        if isnan(found):
             found = next((each.p for each in one.document.weighed if each.target == one.choice.target), found)
         return found
 
@@ -187,23 +189,25 @@ class Reader:
         if not one.answered or one.sent != 1 or one.choice.tactic is not None or known.answers >= MOST_SEEN:
             return
         target = self._new.targets.get(name)
-        if target is None or (old is not None and old.targets.get(name) != target):
+        if target is None or (old is not None and not same(old.targets.get(name), target)):
             return
-        cost, _ = alone(self._asked(one, self._new), target)
-        self._seen[name] = known.plus(Seen(1, one.spent, cost[0]))
+        found = alone(self._asked(one, self._new), target)
+        self._seen[name] = known.plus(Seen(1, one.spent, found.first))
 
     def _try(self, one: Stored, decided: Decided) -> None:
         """An experiment that asked whom the new policy would choose."""
-        found = trial(one, decided.decision.plan) if decided.decision is not None else Trial()
-        target = self._new.targets.get(found.target)
-        if target is None or not one.answered:
+        if not one.document.explored or decided.decision is None or not one.answered:
             return
-        cost, p = alone(self._asked(one, self._new), target)
+        found = trial(one, decided.decision.plan)
+        target = self._new.targets.get(found.target)
+        if target is None:
+            return
+        likely = alone(self._asked(one, self._new), target)
         score = self._scores(one.id)
         self._trials.append(
             (
                 *(self._routes.at(one.route), _bucket(one), self._targets.at(found.target)),
-                *(1 / one.document.propensity, one.spent, cost[0], p[0], np.nan if score is None else score),
+                *(1 / one.document.propensity, one.spent, likely.first, likely.p, nan if score is None else score),
             )
         )
 
@@ -227,14 +231,13 @@ class Reader:
                 self._charges.append((*place, one.id.encode(), one.at_ms))
 
 
-def alike(old: Side, new: Side, model: str) -> bool:
-    """The same rules for whoever names `model`."""
-    one, other = old.rules.routes.get(model), new.rules.routes.get(model)
-    return old is new or (
-        one == other
-        and (model in old.config.routes) == (model in new.config.routes)
-        and old.config.sensitivity == new.config.sensitivity
-    )
+def _may(decided: Decided, choice: Choice) -> bool:
+    """What was chosen then might still be."""
+    plan = None if decided.decision is None else decided.decision.plan
+    if plan is None:
+        return False
+    able = {each.target for each in plan.weighed} or {step.target.id for step in plan.steps}
+    return {choice.target, choice.second} - {""} <= able
 
 
 def _bucket(one: Stored) -> int:

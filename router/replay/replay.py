@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from router.config.config import Config
+from router.ledger.decided import expired
 from router.ledger.facts.query import Where
 from router.ledger.ledger import Ledger
 from router.ledger.policies import documents
@@ -43,7 +44,7 @@ def replay(
     routes, total = effects(whole, found)
     shifts, decisions = shifted(whole, found, most)
     with ledger.reading() as connection:
-        past = documents(connection)
+        past, gone = documents(connection), expired(connection, since_ms, until_ms)
     return Replayed(
         policy=sides.new.hash,
         path=config.path,
@@ -54,7 +55,7 @@ def replay(
         shifts=shifts,
         decisions=decisions,
         egress=egress(whole, sides, past),
-        unknown=told(whole, found, sides),
+        unknown=told(whole, found, sides, gone),
         calibrated=_calibrated(whole.seen),
     )
 

@@ -1,7 +1,10 @@
 """A policy as it decides with what is known today: the same knowledge for every policy that is compared."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import starmap, zip_longest
 from typing import NamedTuple
+
+from msgspec import structs
 
 from router.choose import Rules, chance, choose, index
 from router.config.config import Config
@@ -26,6 +29,7 @@ QUARTER_MS = 900_000
 _ALWAYS_MS = 2**62
 _MOST_SETS = 4_096
 _RESTS = "circuit_open"
+_DEFAULT = "default"
 
 
 class Decided(NamedTuple):
@@ -99,10 +103,10 @@ class Side:
 
     def unknown(self, one: Stored) -> list[str]:
         """What of a request this policy would have to know, and nobody does."""
-        found = _found(one)
-        lacks = ["class"] if not found <= self._ranks.keys() else []
-        unread = one.shape.redacted is None and bool(found & self._redactable)
-        return [*lacks, "redaction"] if unread else lacks
+        causes = one.document.classification.causes
+        lacks = any(cause.data_class not in self._ranks and cause.by != _DEFAULT for cause in causes)
+        unread = one.shape.redacted is None and any(cause.data_class in self._redactable for cause in causes)
+        return [*(["class"] if lacks else ()), *(["redaction"] if unread else ())]
 
     def seen(self, one: Stored) -> Classification:
         """The request as this policy sees it."""
@@ -137,6 +141,26 @@ class Compared(NamedTuple):
     old: Mapping[str, Side]
 
 
+def same(one: Target | None, other: Target | None) -> bool:
+    """The same target at the same price, whatever its key, and whichever file says so."""
+    if one is None or other is None:
+        return one is other
+    return one is other or _bare(one) == _bare(other)
+
+
+def alike(old: Side, new: Side, model: str) -> bool:
+    """The same rules for whoever names `model`."""
+    one, other = old.rules.routes.get(model), new.rules.routes.get(model)
+    if old is new or one is None or other is None:
+        return old is new or one is other
+    return (
+        one[0] == other[0]
+        and all(starmap(same, zip_longest(one[1], other[1])))
+        and (model in old.config.routes) == (model in new.config.routes)
+        and old.config.sensitivity == new.config.sensitivity
+    )
+
+
 def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Compared:
     """Each side knows the targets of all: whatever was observed counts on both."""
     rest = [other for other in others if other != config]
@@ -149,6 +173,12 @@ def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Compar
         old.setdefault(side.hash, side)
     old.setdefault(new.hash, new)
     return Compared(new, old)
+
+
+def _bare(target: Target) -> Target:
+    price = target.model.price
+    unnamed = None if price is None else structs.replace(price, version="")
+    return structs.replace(target, api_key=None, model=structs.replace(target.model, price=unnamed))
 
 
 def _joined(configs: Iterable[Config]) -> tuple[Target, ...]:
@@ -167,7 +197,7 @@ def _fresh_ms(configs: Iterable[Config]) -> int:
 
 def _found(one: Stored) -> frozenset[str]:
     """Without what every request has."""
-    return frozenset([cause.data_class for cause in one.document.classification.causes if cause.by != "default"])
+    return frozenset([cause.data_class for cause in one.document.classification.causes if cause.by != _DEFAULT])
 
 
 def _rests(one: Stored) -> _Healthy | _Resting:

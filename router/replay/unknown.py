@@ -10,6 +10,7 @@ from router.replay.replayed import Unknown
 from router.replay.sides import Compared
 
 _TEXTS = {
+    "expired": "have no rows any more, only sums: they are left out.",
     "unshaped": "were decided before lowpass kept what it takes to decide them again: they are left out.",
     "undecided": "have no decision: they are left out.",
     "unreadable": "have a decision in another form: they are left out.",
@@ -41,8 +42,8 @@ _TEXTS = {
 }
 
 
-def told(part: Part, found: Differences, sides: Compared) -> tuple[Unknown, ...]:
-    counts = {**part.unknown, **_derived(part, found, sides)}
+def told(part: Part, found: Differences, sides: Compared, expired: int) -> tuple[Unknown, ...]:
+    counts = {**part.unknown, **_derived(part, found, sides), "expired": expired}
     plain = [Unknown(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
     return (*plain, *_unasked(part))
 

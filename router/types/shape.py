@@ -9,6 +9,9 @@ OTHER = "*"
 """Stands for a word that is the client's own, and none that the API or the policy knows: it is kept nowhere."""
 
 
+USUAL = (Capability.CHAT,)
+
+
 class Before(Struct, frozen=True, omit_defaults=True):
     """What its session had done. Amounts in nano-USD."""
 
@@ -27,7 +30,7 @@ class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
     images: int = 0
     audio_s: int = 0
     file_bytes: int | None = 0
-    needs: tuple[Capability, ...] = (Capability.CHAT,)
+    needs: tuple[Capability, ...] = USUAL
     max_output: int | None = None
     effort: str = ""
     n: int = 1

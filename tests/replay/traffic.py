@@ -15,7 +15,7 @@ Policy = dict[str, Any]
 MAIL, KEY = "ann@example.com", "AKIA" + "IOSFODNN7" + "EXAMPLE"
 ROUTES = ("auto", "checked", "voted", "planned", "cheap-first", "shared", "fixed")
 """One for each strategy that has a choice."""
-EACH = 12
+EACH = 16
 MOST = 16
 """Tokens of an answer."""
 
