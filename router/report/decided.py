@@ -14,12 +14,12 @@ _COUNTS = ("_tokens", "max_output", "count")
 
 
 def decision(document: bytes) -> list[Report]:
-    """Why it went there: one report for the plain facts of a decision, then one for each of its lists."""
+    """Why it went there: one report for the plain facts of a decision, then one for each list that has something."""
     facts = dict(_flat("", json.loads(document, parse_float=Decimal)))
     lists = {name: value for name, value in facts.items() if isinstance(value, list) and not _words(value)}
     rows = tuple(_fact(name, value) for name, value in facts.items() if name not in lists)
     plain = Report(name="decision", title="Decision", columns=(Column("what"), Column("value")), rows=rows)
-    return [plain, *(_listed(name, value) for name, value in lists.items())]
+    return [plain, *(_listed(name, value) for name, value in lists.items() if value)]
 
 
 def _flat(prefix: str, document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
