@@ -17,10 +17,6 @@ class Estimate(NamedTuple):
     low: float | None = None
     high: float | None = None
 
-    def scaled(self, factor: float) -> "Estimate":
-        low, high = (None if bound is None else bound * factor for bound in self[1:])
-        return Estimate(self.value * factor, low, high)
-
 
 def rate(share: float, seen: float) -> Estimate:
     """A share of so many observations, which may be weighed; the interval is Wilson's (1927)."""

@@ -80,7 +80,9 @@ class Facts(NamedTuple):
 
     def _spread(self, mean: float) -> float:
         """Variance of the mean, in square micro-USD: of the ratio of all costs to all answers (linearised)."""
-        residuals = self.cost_square - 2 * mean * self.answers_cost / _MICRO + mean**2 * self.answers
+        # Squares of tiny costs are rounded up by far; no sum of squares is above the square of the sum.
+        squares = min(self.cost_square, (self.cost / _MICRO) ** 2)
+        residuals = squares - 2 * mean * self.answers_cost / _MICRO + mean**2 * self.answers
         return residuals / (self.answers * max(1, self.answers - 1))
 
 

@@ -250,6 +250,16 @@ def test_intervals_hold_what_is_true_as_often_as_they_say(p: float, judgements: 
     assert 0.93 <= held / 600 <= 0.98
 
 
+@pytest.mark.parametrize("costs", [(1, 1), (1, 10**13), (0, 0), (0, 1), (999, 1_001, 3)])
+def test_amounts_of_any_size_have_an_interval(ledger: Ledger, costs: tuple[int, ...]) -> None:
+    written(ledger, [Asked(tries=(Try(target="small", cost=cost),), judgements=(RIGHT,)) for cost in costs])
+    [(low, value, high)] = cells(
+        reported(ledger, "cost-of-pass"), "cost_of_pass_low_usd", "cost_of_pass_usd", "cost_of_pass_high_usd"
+    )
+    assert value == round(sum(costs) / len(costs))
+    assert 0 <= low <= value <= high <= 10_000 * max(1, value)
+
+
 def test_a_simulated_ledger_gives_back_what_it_was_made_of(ledger: Ledger) -> None:
     chance = Random(7)  # noqa: S311
     truth = {"small": (2_000, 0.55), "big": (30_000, 0.92)}
