@@ -75,9 +75,9 @@ def _facts(bench: Workbench) -> Iterator[tuple[str, bytes]]:
         if rows * _WORTH_IT <= len(facts.starts):
             yield cube.part(attempts.TABLE, grouping), data
     offered = bench.offers()
-    if offered is not None:
-        for grouping in offers.GROUPINGS:
-            yield cube.part(offers.TABLE, grouping), cube.summed(offered, grouping)[1]
+    for grouping in offers.GROUPINGS:
+        # Empty: nothing was offered to anybody, which is known also when the rows have expired.
+        yield cube.part(offers.TABLE, grouping), b"" if offered is None else cube.summed(offered, grouping)[1]
 
 
 def _blocks(rows: Iterable[Kept]) -> Iterator[Sequence[Kept]]:

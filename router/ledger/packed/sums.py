@@ -30,7 +30,9 @@ def of_packed(connection: Connection, query: Query) -> Sums:
     for name in _parts(connection, query, list(left.values())):
         able = [one.number for one in left.values() if _whole_hours(query, one)]
         for number, _, data in stored.parts(connection, able, [name]):
-            _add(tally, query, left.pop(number), cube.sums(data, _named(query), query.measures))
+            segment = left.pop(number)
+            if data:
+                _add(tally, query, segment, cube.sums(data, _named(query), query.measures))
     gone = [one.last_ms for one in left.values() if one.expired_ms is not None]
     if gone:
         raise Expired(max(gone) + 1, query.dimensions)
