@@ -86,9 +86,9 @@ class Overview(Struct, frozen=True, kw_only=True):
     gauges: tuple[Gauge, ...] | None
     """None: unknown, as the store of the budgets does not answer."""
     answers: Group
-    """What is known of the month's answers: how many are right, and what a right one costs."""
+    """What is known of the week's answers: how many are right, and what a right one costs."""
     saved: Saved | None
-    """In the month. None: nothing to compare with."""
+    """In the week. None: nothing to compare with."""
     incidents: Report
     """Of the week."""
 
@@ -97,8 +97,11 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
     """`connection` is inside a read transaction; `pots`: None where their store does not answer."""
     midnight = now_ms - now_ms % _DAY_MS
     month, week = (midnight - (days - 1) * _DAY_MS for days in (MONTH, WEEK))
-    source = Source(connection=connection, asked=Asked(since_ms=month, zone=UTC, now_ms=now_ms), targets=targets)
-    found = source.sums(attempts.TABLE, ("hour", "target"), _MEASURES)
+    long, short = (
+        Source(connection=connection, asked=Asked(since_ms=since, zone=UTC, now_ms=now_ms), targets=targets)
+        for since in (month, week)
+    )
+    found = long.sums(attempts.TABLE, ("hour", "target"), _MEASURES)
     return Overview(
         today=_since(found, midnight),
         week=_since(found, week),
@@ -106,8 +109,8 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
         by_day=_by_day(found, month),
         by_target=_by_target(found, week),
         gauges=None if pots is None else gauges(pots),
-        answers=together(cells(source), lambda labels: ()).get((), pooled(())),
-        saved=_saved(savings.REPORT.make(source)),
+        answers=together(cells(short), lambda labels: ()).get((), pooled(())),
+        saved=_saved(savings.REPORT.make(short)),
         incidents=incidents(connection, week, None),
     )
 

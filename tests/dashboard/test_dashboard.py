@@ -39,7 +39,7 @@ def test_overview(gateway: str) -> None:
     assert "Spent today $0.25 $1.25 in 7 days · $1.25 in 30" in text
     assert "Requests today 2 3 in 7 days, 0 failed · 140 tokens today" in text
     assert "Thinking 75.0 % of the output in 7 days, where reported" in text
-    assert "Pass rate – no answer was judged in 30 days" in text
+    assert "Pass rate – no answer was judged in 7 days" in text
     assert "$0 spent of $0.25 · $0.25 left" in text
     assert "Latest requests 3 in flight" in text
 

@@ -31,7 +31,7 @@ def house(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "policy.yaml").write_text(SOUND)
     ledger = SqliteLedger(tmp_path / "lowpass.db")
     ledger.migrate()
-    fill(ledger, HAPPENED)
+    fill(ledger, HAPPENED[1:])
     with serving(ledger, config=structs.replace(CONFIG, path=str(tmp_path / "policy.yaml"))) as url:
         yield f"{url}/dashboard/policy"
 

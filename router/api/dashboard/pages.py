@@ -112,8 +112,8 @@ def _readable(value: object) -> object:
 
 
 def spoken(name: str) -> str:
-    """cost-of-pass → Cost of pass."""
-    return name.replace("-", " ").capitalize()
+    """cost-of-pass → Cost of pass, local-vs-api → Local vs API."""
+    return name.replace("-", " ").capitalize().replace("api", "API")
 
 
 def usd(amount: Decimal) -> str:

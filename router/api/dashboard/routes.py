@@ -19,7 +19,7 @@ from router.report.overview import MONTH, WEEK, overview
 from router.report.report import Report
 from router.types.store import StoreUnavailable
 
-LATEST = 25
+LATEST = 20
 """Requests that the first page lists."""
 BASES = {
     "judged": "as judged",
