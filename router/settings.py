@@ -125,7 +125,7 @@ def _port(text: str) -> int:
 def _days(text: str) -> int | None:
     if not text:
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise SettingError(f"LOWPASS_KEEP_ROWS_DAYS={text} is not a number of days: give 1 or more, or leave it out")
     return int(text)
 
