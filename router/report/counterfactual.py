@@ -103,18 +103,23 @@ class Alternative(NamedTuple):
 def offered(source: Source, by: Sequence[str], read: Callable[[Labels], Labels]) -> list[Offer]:
     """`read`: labels of these dimensions → the group that they belong to."""
     found = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES)
-    return [
+    return _added(
         Offer(read(labels[: len(by)]), labels[-3], labels[-2], labels[-1], Sum(*sums)) for labels, sums in found.items()
-    ]
+    )
 
 
 def merged(found: Iterable[Offer]) -> list[Offer]:
     """All groups as one, which has no labels."""
-    sums: dict[tuple[Label, Label, Label], Sum] = {}
+    return _added(one._replace(group=()) for one in found)
+
+
+def _added(found: Iterable[Offer]) -> list[Offer]:
+    """One for each group, choice, candidate and strategy."""
+    added: dict[tuple[object, ...], Offer] = {}
     for one in found:
-        whom = one.chosen, one.candidate, one.strategy
-        sums[whom] = sums.get(whom, Sum()).plus(one.sum)
-    return [Offer((), chosen, candidate, strategy, total) for (chosen, candidate, strategy), total in sums.items()]
+        before = added.get(one[:-1])
+        added[one[:-1]] = one if before is None else one._replace(sum=before.sum.plus(one.sum))
+    return list(added.values())
 
 
 def hourly(source: Source, by: Sequence[str], targets: Iterable[Label]) -> list[Hour]:

@@ -100,6 +100,16 @@ def test_by_route_and_by_day(week: Ledger) -> None:
     assert [day for (day,) in cells(days, "day")] == ["2026-11-02", "2026-11-02", "2026-11-03", "2026-11-03"]
 
 
+def test_hours_of_a_day_are_one(ledger: Ledger) -> None:
+    hours = enumerate((0.5, 0.5, 0.8))
+    written(ledger, [Asked(tries=SMALL, offers={"small": (p, 1)}, at_ms=MONDAY_MS + n * HOUR_MS) for n, p in hours])
+    found = reported(ledger, "savings", by="day")
+    assert cells(found, "day", "requests", "pass_rate", "baseline_pass_rate")[0] == (
+        *("2026-11-02", 3),
+        *(pytest.approx(0.6), pytest.approx(0.6)),
+    )
+
+
 def test_a_filter_holds_for_what_was_spent_and_for_what_it_would_have_been(week: Ledger) -> None:
     [best, *_] = cells(reported(week, "savings", where=("task=code",)), *MONEY)
     assert best == (100_000, 90_000, -10_000)
