@@ -2,9 +2,15 @@
 
 import pytest
 
+from router.ledger.facts.attempts import HOUR_MS
+from router.ledger.packed.expire import expire
+from router.ledger.packed.pack import pack
 from router.report.catalog import REPORTS as CATALOG
+from tests.dashboard.conftest import HAPPENED
 from tests.dashboard.fetch import Answer, Page, get
-from tests.dashboard.serving import HOSTILE
+from tests.dashboard.serving import HOSTILE, NOW_MS, serving
+from tests.report.filled import fill
+from tests.stores import Make
 
 FIRST, HELD = "0" * 31 + "a", "0" * 31 + "c"
 REPORTS = tuple(f"/dashboard/reports/{name}" for name, one in CATALOG.items() if not one.needs_subject)
@@ -107,6 +113,18 @@ def test_what_is_wrong_with_a_filter_stands_beside_the_form(gateway: str, query:
     seen = page(f"{gateway}/dashboard/reports/spend?{query}", 400)
     assert told in text_of(seen)
     assert any(field["name"] == "since" for field in seen.named("input"))
+
+
+def test_a_question_that_expired_rows_would_answer_says_what_can_be_asked(new_ledger: Make) -> None:
+    ledger = fill(new_ledger(), HAPPENED[1:])
+    pack(ledger, NOW_MS + HOUR_MS)
+    assert expire(ledger, NOW_MS + HOUR_MS, HOUR_MS) == 1
+    with serving(ledger) as url:
+        told = text_of(page(f"{url}/dashboard/reports/spend?by=session", 400))
+        assert "have expired" in told
+        assert "can't be told apart by session" in told
+        assert facts(page(f"{url}/dashboard/reports/spend?since=all"))["local"]
+        assert "Spent today $0 $1.00 in 7 days" in text_of(page(f"{url}/dashboard"))
 
 
 def test_an_unknown_report_is_a_page_too(gateway: str) -> None:
