@@ -11,7 +11,7 @@ from typing import NamedTuple
 from router.ledger.facts import attempts
 from router.report.intervals import Estimate, quotient, weighted
 from router.report.judged import CLIENTS, Facts, Labels
-from router.report.report import Column, Kind, Report, Row
+from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
 from router.report.source import Definition, Source
 from router.report.thinking import silent
 from router.types.money import usd_from_nano
@@ -19,6 +19,7 @@ from router.types.target import Target
 
 LEAST = 5
 """Answers of each of two models that a cell takes to be compared."""
+_MOST_BARS = 12
 _ABOUT = ("task", "difficulty")
 _TOKENS = ("input_tokens", "output_tokens", "counted")
 _SPENT = Facts._fields[: Facts._fields.index("judged")]
@@ -89,7 +90,18 @@ def price_reversal(source: Source) -> Report:
         note=" ".join(_notes(len(some), len(found), prices, left_out)),
         since_ms=source.asked.since_ms,
         until_ms=source.asked.until_ms,
+        plots=_plots(some[:_MOST_BARS]),
     )
+
+
+def _plots(some: Sequence[Pair]) -> tuple[Plot, ...]:
+    marks = tuple(
+        Mark(label=f"{pair.model} : {pair.than}", value=factor.value, low=factor.low, high=factor.high)
+        for pair in some
+        if (factor := pair.dearer) is not None
+    )
+    title = "How many times as dear, though cheaper by list price"
+    return (Plot(title=title, shape=Shape.BARS, unit=Kind.FACTOR, marks=marks),) if marks else ()
 
 
 def _most(pair: Pair) -> tuple[float, str, str]:

@@ -68,6 +68,9 @@ def test_reversals_are_what_one_works_out_by_hand(week: Ledger) -> None:
     assert cheap == pytest.approx((15_714.2857 / 8_000, 5 / 7, 9_714.2857 / 7_714.2857))
     # nothing varies
     assert cells(found, "dearer_low") == cells(found, "dearer") == cells(found, "dearer_high")
+    [plot] = found.plots
+    assert [mark.label for mark in plot.marks] == ["house/mute : house/dear", "house/cheap : house/dear"]
+    assert plot.marks[0].value == plot.marks[0].high == 30 / 8
     assert found.note.startswith("2 of the 3 pairs of models that can be compared.")
 
 
