@@ -2,6 +2,7 @@
 rows, for whoever looks at all of them."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from router.ledger.connection import Connection
@@ -62,7 +63,7 @@ def stretches(connection: Connection, since_ms: int | None = None, until_ms: int
     """All that may have requests of the window, in the order of ids. What is packed meanwhile stays in its stretch."""
     fresh = connection.execute(_FIRSTS, (stored.boundary(connection),)).fetchall()
     firsts = [*_packed(connection, since_ms, until_ms), *(str(identifier) for (identifier,) in fresh)]
-    return [Stretch(*pair) for pair in zip(firsts, [*firsts[1:], ""], strict=True)]
+    return [Stretch(*pair) for pair in pairwise([*firsts, ""])]
 
 
 def decided(

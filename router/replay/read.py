@@ -23,7 +23,7 @@ from router.types.request import Caller
 
 BUCKETS = 4_096
 """Clusters that intervals are made of: sessions, and hours of requests without one, thrown together at random."""
-MOST_SEEN = 256
+MOST_SEEN = 128
 """Answers of a target, in one stretch, that its expected cost is compared with."""
 JUDGED = "judge"
 """What a judge's requests are called in place of their route."""

@@ -41,6 +41,9 @@ _TEXTS = {
     ),
 }
 
+_UNASKED = ("never_asked", "hardly_asked")
+CODES = (*_TEXTS, *_UNASKED)
+
 
 def told(part: Part, found: Differences, sides: Compared, expired: int) -> tuple[Unknown, ...]:
     counts = {**part.unknown, **_derived(part, found, sides), "expired": expired}

@@ -12,7 +12,7 @@ from tests.gateway.running import Gateway, ordered
 from tests.gateway.school import CHEAP, DEAR, at_home, expected, house, product, seat
 
 Policy = dict[str, Any]
-MAIL, KEY = "ann@example.com", "AKIA" + "IOSFODNN7" + "EXAMPLE"
+MAIL, KEY = "ann@example.com", "AKIA" + "IOSFODNN7" + "EXAMPLF"
 ROUTES = ("auto", "checked", "voted", "planned", "cheap-first", "shared", "fixed")
 """One for each strategy that has a choice."""
 EACH = 16
