@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from router.estimate.price import charge
@@ -67,9 +68,12 @@ def repriced(prices: Prices) -> Check:
     again = Repricing(prices)
 
     def look(kept: Kept) -> Iterator[Finding]:
-        for one in again.changed(kept):
-            says = f"it cost {one.recorded} nano-USD at its price, which makes {one.computed} of its usage now"
-            yield Finding("attempts", f"{one.request_id} attempt {one.number}", says)
+        try:
+            for one in again.changed(kept):
+                says = f"it cost {one.recorded} nano-USD at its price, which makes {one.computed} of its usage now"
+                yield Finding("attempts", f"{one.request_id} attempt {one.number}", says)
+        except (msgspec.MsgspecError, TypeError, ValueError):
+            yield Finding("attempts", kept.id, "the usage of an attempt can't be read")
 
     return look
 

@@ -15,9 +15,11 @@ from router.ledger.packed import cube
 from router.ledger.packed.expire import expire
 from router.ledger.packed.pack import pack
 from router.ledger.verify import Verified, verify
+from router.report.recompute import repriced
+from router.types.price import Price
 from tests.gateway.running import Gateway
 from tests.ledger.books import found
-from tests.ledger.plain import Row, put, put_all, request
+from tests.ledger.plain import Row, attempt, put, put_all, request
 from tests.stores import Make
 
 DAY_MS = 86_400_000
@@ -223,6 +225,34 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> SqliteLedger:
     put_all(ledger, made(40, NOW_MS - 3 * DAY_MS, 5))
     pack(ledger, NOW_MS)
     return ledger
+
+
+def test_values_that_no_column_has_are_told_and_end_nothing(new_sqlite: SqliteLedger) -> None:
+    """A damaged file may hold anything; SQLite takes it as it comes."""
+    put_all(new_sqlite, ROWS[1])
+    first, second = IDS["$A"], IDS["$B"]
+    change(
+        new_sqlite,
+        f"UPDATE attempts SET cost = 'much' WHERE request_id = '{first}'",  # noqa: S608
+        f"UPDATE attempts SET units = '[' WHERE request_id = '{second}'",  # noqa: S608
+    )
+    known = verify(
+        new_sqlite, also=repriced({"vllm/qwen3.5-9b": {"2026-11-02": Price(version="2026-11-02", input=1, output=1)}})
+    )
+    assert f"requests {first}: a value of it, of an attempt or of a booking is none of its column" in says(new_sqlite)
+    assert known.found >= 1
+
+
+def test_rows_are_priced_again_at_the_version_that_they_name(ledger: Ledger) -> None:
+    put(ledger, "requests", **request("r1"))
+    named: Row = {"usage_source": "reported", "reasoning_source": "unknown", "own_cost": 5, "price_version": "v7"}
+    put(ledger, "attempts", **attempt("r1", **named))
+    price = Price(version="v7", input=1_000_000, output=2_000_000)
+    assert verify(ledger, also=repriced({"m": {"v7": price}})).sound
+    dearer = Price(version="v7", input=1_000_000, output=9_000_000)
+    (finding,) = verify(ledger, also=repriced({"m": {"v7": dearer}})).findings
+    assert str(finding) == "attempts r1 attempt 1: it cost 5 nano-USD at its price, which makes 12 of its usage now"
+    assert verify(ledger, also=repriced({"m": {"v8": dearer}})).sound
 
 
 def test_a_ledger_is_sound_while_it_is_packed_and_after_a_crash_of_that(

@@ -35,8 +35,8 @@ def findings(kept: Kept) -> Iterator[Finding]:
             yield from (Finding("bookings", row, says) for says in _of_booking(kept.request, booking))
         if kept.decision is not None:
             yield from _of_decision(kept.decision)
-    except (TypeError, ValueError, AssertionError):
-        yield Finding("requests", kept.id, "a number of it, of an attempt or of a booking is none")
+    except (KeyError, TypeError, ValueError):
+        yield Finding("requests", kept.id, "a value of it, of an attempt or of a booking is none of its column")
 
 
 def _of_request(request: Row, attempts: tuple[Row, ...]) -> Iterator[str]:

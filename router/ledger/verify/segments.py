@@ -72,19 +72,27 @@ class Segments:
 
     def _segment(self, segment: Stored) -> Iterator[Kept]:
         with Workbench(self._keys) as bench:
-            count, last, firsts = 0, "", list[str]()
+            count, last, firsts, sound = 0, "", list[str](), True
             for some in self._blocks(segment):
                 if [kept.id for kept in some] != sorted({kept.id for kept in some}) or some[0].id <= last:
                     self._note(segment, ["its requests are not in the order of their ids"])
                 count, last = count + len(some), some[-1].id
                 firsts.append(some[0].id)
-                bench.take(some)
+                sound = self._take(segment, bench, some) and sound
                 yield from self._with_later_bookings(segment, some)
             if count != segment.requests:
                 self._note(segment, [f"it has {count} requests, and should have {segment.requests}"])
-            elif count:
+            elif count and sound:
                 self._compare(segment, bench)
                 self._note(segment, self._placed(segment, firsts, last))
+
+    def _take(self, segment: Stored, bench: Workbench, some: Sequence[Kept]) -> bool:
+        try:
+            bench.take(some)
+        except Exception as error:  # what stands in a damaged part may be anything
+            self._unreadable(segment, f"a row from {some[0].id} on", error)
+            return False
+        return True
 
     def _placed(self, segment: Stored, firsts: Sequence[str], last: str) -> Iterator[str]:
         """Requests are looked for where these say."""
@@ -125,8 +133,7 @@ class Segments:
             facts, offered = bench.attempts(), bench.offers()
             self._note(segment, self._facts(segment, facts))
             self._note(segment, self._sums(segment, attempts.TABLE, facts))
-            if offered is not None:
-                self._note(segment, self._sums(segment, offers.TABLE, offered))
+            self._note(segment, self._offers(segment, offered))
         except Exception as error:  # a damaged part may raise anything
             self._unreadable(segment, "facts or sums", error)
 
@@ -136,6 +143,13 @@ class Segments:
             # The same numbers may be written otherwise by another version.
             if made.get(name) != data and not _same_column(made, name, data):
                 yield f"{name} is not what its rows say"
+
+    def _offers(self, segment: Stored, right: Facts | None) -> Iterator[str]:
+        """Where nothing was offered to anybody nothing is what is kept of it."""
+        if right is not None:
+            yield from self._sums(segment, offers.TABLE, right)
+        elif any(data for _, data in self._parts(segment, f"{SUMS}{offers.TABLE}.%")):
+            yield "it has sums of offers, and its rows have none"
 
     def _sums(self, segment: Stored, table: str, right: Facts) -> Iterator[str]:
         for name, data in self._parts(segment, f"{SUMS}{table}.%"):
