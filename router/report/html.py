@@ -5,9 +5,13 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
+from router.report.parts import parts
 from router.report.render import NUMBERS, heading, words, written
 from router.report.report import Report
 from router.report.tell import shown
+
+_WIDTH = 130
+"""Letters of a line: a sheet of paper has no more."""
 
 
 def page(report: Report) -> str:
@@ -24,5 +28,6 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.globals |= {"written": written, "words": words, "heading": heading, "numbers": NUMBERS, "shown": shown}
+    pages.globals |= {"written": written, "words": words, "heading": heading, "shown": shown}
+    pages.globals |= {"parts": parts, "width": _WIDTH, "numbers": NUMBERS}
     return pages.get_template("page.html")

@@ -1,21 +1,16 @@
 """A report as tables for the terminal, as wide as it is: columns that do not fit beside each other stand below."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from io import StringIO
 
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from router.report.parts import parts
 from router.report.render import NUMBERS, Written, heading, words, written
 from router.report.report import Report
 from router.report.tell import shown
-
-_WRAPPED = 24
-"""Text may be folded to so many cells before a number has to make room."""
-_FRAME = 3
-"""Cells that each column needs beside its text."""
 
 
 def table(report: Report) -> RenderableType:
@@ -38,30 +33,8 @@ class _Sheet:
         self._title, self._text = heading(report), written(report)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for number, places in enumerate(_parts(self._text, options.max_width)):
+        for number, places in enumerate(parts(self._text, options.max_width)):
             yield _drawn(self._text, places, "" if number else self._title)
-
-
-def _parts(text: Written, width: int) -> Iterator[list[int]]:
-    """Places of the columns that stand beside each other."""
-    numeric = [column.kind in NUMBERS for column in text.columns]
-    first = numeric.index(True) if True in numeric else len(numeric)
-    labels, rest = list(range(first)), list(range(first, len(numeric)))
-    room = width - 1 - sum(_width(text, place) for place in labels)
-    part: list[int] = []
-    for place in rest:
-        if part and sum(_width(text, one) for one in (*part, place)) > room:
-            yield labels + part
-            part = []
-        part.append(place)
-    yield labels + part
-
-
-def _width(text: Written, place: int) -> int:
-    column = text.columns[place]
-    cells = [words(column), *(row[place] for row in text.rows), *text.totals[place : place + 1]]
-    widest = max(map(cell_len, cells))
-    return _FRAME + (widest if column.kind in NUMBERS else min(widest, _WRAPPED))
 
 
 def _drawn(text: Written, places: Sequence[int], title: str) -> Table:

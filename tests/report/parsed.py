@@ -9,7 +9,7 @@ from typing import Any
 
 from router.report.csv_ import as_csv
 from router.report.html import page
-from router.report.render import as_json, written
+from router.report.render import as_json, words, written
 from router.report.report import Kind, Report
 from router.report.table import as_text
 
@@ -34,7 +34,15 @@ def of_csv(report: Report) -> Amounts:
 
 
 def of_html(report: Report) -> Amounts:
-    return _shown(report, Cells.of(page(report)))
+    """A wide table stands in parts, each with its headings; what is below it, in sections of its own."""
+    drawn = Cells.read(page(report).partition("</section>")[0])
+    found: list[dict[str, str]] = [{} for _ in report.rows]
+    for part, headings in enumerate(drawn.headings):
+        lines = drawn.rows[part * len(found) : (part + 1) * len(found)]
+        for row, line in zip(found, lines, strict=True):
+            row |= zip(headings, line, strict=True)
+    named = {words(column): column.name for column in report.columns}
+    return _by_name(report, [{named[heading]: cell for heading, cell in row.items()} for row in found])
 
 
 def of_terminal(report: Report) -> Amounts:
@@ -54,11 +62,8 @@ class Cells(HTMLParser):
         super().__init__()
         self.rows: list[list[str]] = []
         self.tags: set[str] = set()
-        self._inside = False
-
-    @classmethod
-    def of(cls, page: str) -> list[list[str]]:
-        return cls.read(page).rows
+        self.headings: list[list[str]] = []
+        self._into: list[str] | None = None
 
     @classmethod
     def read(cls, page: str) -> "Cells":
@@ -68,26 +73,32 @@ class Cells(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
+        if tag == "thead":
+            self.headings.append([])
         if tag == "tr":
             self.rows.append([])
-        if tag == "td":
-            self.rows[-1].append("")
-            self._inside = True
+        if tag == "td" or (tag == "th" and ("scope", "col") in attributes):
+            self._into = self.rows[-1] if tag == "td" else self.headings[-1]
+            self._into.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        self._inside = self._inside and tag != "td"
+        if tag in ("td", "th"):
+            self._into = None
         if tag in ("thead", "tfoot"):
             self.rows = [row for row in self.rows if row]
 
     def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.rows[-1][-1] += data
+        if self._into is not None:
+            self._into[-1] += data
 
 
 def _shown(report: Report, cells: list[list[str]]) -> Amounts:
     """Of what people see: a rare column without anything in it is left out."""
     shown = [column.name for column in written(report).columns]
-    by_name = [dict(zip(shown, row, strict=True)) for row in cells[: len(report.rows)]]
+    return _by_name(report, [dict(zip(shown, row, strict=True)) for row in cells[: len(report.rows)]])
+
+
+def _by_name(report: Report, by_name: list[dict[str, str]]) -> Amounts:
     return [[_decimal(_text(row.get(name))) for name in _names(report)] for row in by_name]
 
 
