@@ -32,6 +32,7 @@ def focus(
     from router.errors import ClientError, ConfigError
     from router.export.focus import ParquetMissing
     from router.ledger.facts.query import Expired
+    from router.report.moment import iso
 
     settings = settings_of(policy)
     try:
@@ -46,7 +47,7 @@ def focus(
     except ParquetMissing as error:
         fail(str(error))
     except Expired as error:
-        fail(f"what began before {error.before_ms} (Unix ms) has expired: ask from then on with --since")
+        fail(f"requests before {iso(error.before_ms)} have expired: say --since {iso(error.before_ms)}")
     except OSError as error:
         fail(f"{out} can't be written ({error.strerror}): name a file in a folder that has room")
     typer.echo(f"{out}: {count} records")

@@ -1,12 +1,14 @@
 """One client's request as whoever watches sees it, noted on the way and looked at when it is over."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from router.types.attempt import Attempt
 from router.types.plan import Decision
 from router.types.request import Endpoint
 
+PARENT = frozenset({b"traceparent", b"tracestate"})
+"""Headers that name the client's own trace; no other is kept."""
 LONGEST_NAME = 128
 _NAMED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-")
 
@@ -15,12 +17,13 @@ class Observed:
     """Times in ns since 1970. It holds decision and attempts, which have no text, and nothing of the request."""
 
     __slots__ = (
-        *("attempts", "began_ns", "cost", "decision", "endpoint", "ended_ns", "error", "headers", "id", "status"),
+        *("attempts", "began_ns", "cost", "decision", "endpoint", "ended_ns", "error", "id", "parent", "status"),
         *("steps", "stream"),
     )
 
-    def __init__(self, identifier: str, endpoint: Endpoint, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        self.id, self.endpoint, self.headers = identifier, endpoint, headers
+    def __init__(self, identifier: str, endpoint: Endpoint, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self.id, self.endpoint = identifier, endpoint
+        self.parent = {name: value for name, value in headers if name in PARENT}
         self.began_ns = self.ended_ns = time.time_ns()
         self.steps: list[tuple[str, int]] = [("parse", self.began_ns)]
         """Each until the next begins."""
@@ -40,11 +43,6 @@ class Observed:
         """What was settled stays as it is."""
         if not self.status:
             self.status, self.error = status, error
-
-    def header(self, name: bytes) -> str:
-        """Empty where the client sent none."""
-        found = next((value for key, value in self.headers if key == name), b"")
-        return found.decode("latin-1")
 
     @property
     def served(self) -> Attempt | None:

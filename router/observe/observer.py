@@ -4,7 +4,7 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import time_ns
 from typing import Protocol
 
@@ -49,7 +49,7 @@ class Observer:
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
         self._thread.start()
 
-    def begin(self, identifier: str, endpoint: Endpoint, headers: Sequence[tuple[bytes, bytes]]) -> Observed:
+    def begin(self, identifier: str, endpoint: Endpoint, headers: Iterable[tuple[bytes, bytes]]) -> Observed:
         return Observed(identifier, endpoint, headers)
 
     def end(self, observed: Observed) -> None:

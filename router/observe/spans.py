@@ -20,8 +20,8 @@ class Spans:
         self._tracer = tracer
 
     def tell(self, observed: Observed) -> None:
-        sent = {"traceparent": observed.header(b"traceparent"), "tracestate": observed.header(b"tracestate")}
-        outer = _propagator.extract({name: value for name, value in sent.items() if value}, Context())
+        sent = {name.decode(): value.decode("latin-1") for name, value in observed.parent.items()}
+        outer = _propagator.extract(sent, Context())
         name = f"POST {PATHS[observed.endpoint]}"
         root = self._tracer.start_span(
             name, outer, SpanKind.SERVER, request(observed), start_time=observed.began_ns, record_exception=False

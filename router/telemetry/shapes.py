@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-Values = Mapping[str, Mapping[tuple[str, ...], float]]
+Numbers = Mapping[tuple[str, ...], float]
+"""Values of a metric's labels → number."""
+Values = Mapping[str, Numbers]
 """Metric → values of its labels → number; from one process, or from all together."""
 
 

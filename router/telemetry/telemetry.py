@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from router.budget.loops.loops import Kind
 from router.classify.deep.second import Verdict
 from router.telemetry.histogram import Histogram
-from router.telemetry.shapes import Values
+from router.telemetry.shapes import Numbers, Values
 from router.types.attempt import Attempt
 from router.types.money import NANO_PER_USD
 
@@ -123,5 +123,5 @@ class Telemetry:
         }
 
 
-def _usd(by_target: Mapping[str, int]) -> Mapping[tuple[str, ...], float]:
+def _usd(by_target: Mapping[str, int]) -> Numbers:
     return {(target,): nano / NANO_PER_USD for target, nano in by_target.items()}
