@@ -54,15 +54,8 @@ def packed(rows: Sequence[Kept]) -> bytes:
 def unpacked(data: bytes) -> list[Kept]:
     block = msgspec.msgpack.decode(data, type=Block)
     requests = _columns(block.requests, None)
-    ids = [str(identifier) for identifier in requests["id"]]
     attempts, bookings = (_lines(table, requests, "request_id") for table in (block.attempts, block.bookings))
-    decisions = _lines(block.decisions, requests, "id")
-    decided = [identifier for identifier, lines in zip(ids, decisions, strict=True) if lines]
-    documents = iter(document.unpacked(block.documents, decided))
-    return [
-        Kept(request, tried, booked, {**made[0], "document": next(documents)} if made else None)
-        for request, tried, booked, made in zip(_rows(requests), attempts, bookings, decisions, strict=True)
-    ]
+    return list(map(Kept, _rows(requests), attempts, bookings, _decisions(block, requests)))
 
 
 def some(data: bytes, names: Sequence[str]) -> list[tuple[Sequence[Value], int, str | None]]:
@@ -81,6 +74,14 @@ def some(data: bytes, names: Sequence[str]) -> list[tuple[Sequence[Value], int, 
     return list(zip(rows, numbers(block.attempts.counts).tolist(), texts, strict=True))
 
 
+def decided(data: bytes) -> list[Kept]:
+    """The requests themselves and their decisions, without attempts and bookings."""
+    block = msgspec.msgpack.decode(data, type=Block)
+    requests = _columns(block.requests, None)
+    decisions = _decisions(block, requests)
+    return [Kept(request, (), (), decision) for request, decision in zip(_rows(requests), decisions, strict=True)]
+
+
 def identifiers(data: bytes) -> tuple[list[str], set[str]]:
     """Of the requests in it; and of those whose bookings are all settled."""
     block = msgspec.msgpack.decode(data, type=Block)
@@ -89,6 +90,13 @@ def identifiers(data: bytes) -> tuple[list[str], set[str]]:
     states = decoded(block.bookings.columns["state"]) if owners else []
     open_ = {ids[owner] for owner, state in zip(owners, states, strict=True) if state != "settled"}
     return ids, set(ids) - open_
+
+
+def _decisions(block: Block, requests: Mapping[str, list[Value]]) -> list[Line | None]:
+    lines = _lines(block.decisions, requests, "id")
+    ids = [str(identifier) for identifier, some in zip(requests["id"], lines, strict=True) if some]
+    documents = iter(document.unpacked(block.documents, ids))
+    return [{**some[0], "document": next(documents)} if some else None for some in lines]
 
 
 def _table(rows: Sequence[Sequence[Line]], requests: Sequence[Line], implied: Sequence[str]) -> _Table:

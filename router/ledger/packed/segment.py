@@ -19,6 +19,8 @@ BLOCK = 1_024
 ROWS = "rows."
 INDEX = f"{ROWS}index"
 """The part that says with which request each block of rows begins."""
+TIMES = f"{ROWS}times"
+"""The part that says between when and when (Unix ms, both included) the requests of each block began."""
 _WORTH_IT = 4
 """Sums are kept beside the facts where they are so many times fewer: else the facts are read as fast."""
 
@@ -38,7 +40,7 @@ def packed(rows: Iterable[Kept], keys: Keys) -> Segment:
     """`rows`: at least one, in the order of their ids; `keys`: of the ledger, for the names that facts have."""
     parts: dict[str, bytes] = {}
     firsts: list[str] = []
-    times: list[int] = []
+    times: list[tuple[int, int]] = []
     last_id, requests = "", 0
     with Workbench(keys) as bench:
         for number, some in enumerate(_blocks(rows)):
@@ -46,15 +48,23 @@ def packed(rows: Iterable[Kept], keys: Keys) -> Segment:
             bench.take(some)
             firsts.append(some[0].id)
             last_id, requests = some[-1].id, requests + len(some)
-            times += [kept.started_ms for kept in some]
-        parts[INDEX] = msgspec.msgpack.encode(firsts)
+            began = [kept.started_ms for kept in some]
+            times.append((min(began), max(began)))
+        parts[INDEX], parts[TIMES] = msgspec.msgpack.encode(firsts), msgspec.msgpack.encode(times)
         parts.update(_facts(bench))
-    return Segment(firsts[0], last_id, min(times), max(times), requests, parts)
+    first_ms, last_ms = min(first for first, _ in times), max(last for _, last in times)
+    return Segment(firsts[0], last_id, first_ms, last_ms, requests, parts)
 
 
 def blocks(index: bytes) -> list[str]:
     """The parts that have rows, in the order of their ids."""
     return [_block(number) for number in range(len(msgspec.msgpack.decode(index, type=list[str])))]
+
+
+def blocks_of(times: bytes, since_ms: int, until_ms: int) -> list[str]:
+    """The parts that have rows of a window; its end is not included."""
+    known = enumerate(msgspec.msgpack.decode(times, type=list[tuple[int, int]]))
+    return [_block(number) for number, (first, last) in known if last >= since_ms and first < until_ms]
 
 
 def block_of(index: bytes, identifier: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from router.ledger.connection import Connection
@@ -15,7 +16,7 @@ from router.ledger.packed.cube import FACTS, STARTED, Facts
 from router.ledger.packed.facts import offered
 from router.ledger.packed.group import Tally, of_numbers
 from router.ledger.packed.stored import Stored
-from router.ledger.packed.unpack import rows
+from router.ledger.packed.unpack import decided
 
 _TOGETHER = 64
 """Segments whose facts are read at a time: some ten MB."""
@@ -26,6 +27,25 @@ _BY_TIME = {"hour": HOUR_MS, "quarter": QUARTER_MS}
 def of_packed(connection: Connection, query: Query) -> Sums:
     """Raises `Expired`."""
     tally = Tally(len(query.by), len(query.measures))
+    for window in _windows(query):
+        _tell(connection, window, tally)
+    return tally.sums()
+
+
+def _windows(query: Query) -> list[Query]:
+    """Whole hours, and what is cut off of one at the beginning and at the end."""
+    since, until = query.since_ms, query.until_ms
+    first = None if since is None else -(-since // HOUR_MS) * HOUR_MS
+    last = None if until is None else until // HOUR_MS * HOUR_MS
+    if first is not None and last is not None and first > last:
+        return [query]
+    cuts = [(since, first)] if since != first else []
+    cuts += [(first, last)] if first is None or first != last else []
+    cuts += [(last, until)] if last != until else []
+    return [structs.replace(query, since_ms=one, until_ms=other) for one, other in cuts]
+
+
+def _tell(connection: Connection, query: Query, tally: Tally) -> None:
     left = {one.number: one for one in stored.within(connection, query.since_ms, query.until_ms)}
     for name in _parts(connection, query, list(left.values())):
         able = [one.number for one in left.values() if _whole_hours(query, one)]
@@ -39,7 +59,6 @@ def of_packed(connection: Connection, query: Query) -> Sums:
     of_rows = _of_facts if query.table == attempts.TABLE else _of_offers
     for segment, facts in of_rows(connection, query, list(left.values())):
         _add(tally, query, segment, facts)
-    return tally.sums()
 
 
 def _named(query: Query) -> list[str]:
@@ -81,7 +100,7 @@ def _of_offers(connection: Connection, query: Query, segments: Sequence[Stored])
     since = query.since_ms or 0
     for one in segments:
         until = one.last_ms + 1 if query.until_ms is None else query.until_ms
-        facts = offered(kept for kept in rows(connection, one) if since <= kept.started_ms < until)
+        facts = offered(decided(connection, one, since, until))
         if facts is not None:
             yield one, Facts(np.maximum(facts.starts, since), facts.labels, facts.measures)
 

@@ -8,7 +8,7 @@ from msgspec import structs
 from router.ledger.connection import Connection
 from router.ledger.kept import Kept, Line
 from router.ledger.packed import block, stored
-from router.ledger.packed.segment import INDEX, block_of, blocks
+from router.ledger.packed.segment import INDEX, TIMES, block_of, blocks, blocks_of
 from router.ledger.packed.stored import Stored
 from router.ledger.tables import booked
 from router.types.journal import Value
@@ -53,6 +53,16 @@ def _rows(connection: Connection, segment: Stored, name: str) -> list[Kept]:
     found = [] if data is None else block.unpacked(data)
     later = booked(connection, found[0].id, found[-1].id) if found else {}
     return [_booked_later(kept, later) for kept in found]
+
+
+def decided(connection: Connection, segment: Stored, since_ms: int, until_ms: int) -> Iterator[Kept]:
+    """Requests that began in the window, and their decisions: nothing else of them."""
+    times = stored.part(connection, segment.number, TIMES)
+    for name in () if times is None else blocks_of(times, since_ms, until_ms):
+        data = stored.part(connection, segment.number, name)
+        for kept in () if data is None else block.decided(data):
+            if since_ms <= kept.started_ms < until_ms:
+                yield kept
 
 
 def _overlapping(segments: list[Stored]) -> Iterator[list[Stored]]:
