@@ -84,7 +84,6 @@ _REMEDIES = {
     sqlite3.SQLITE_NOTADB: "it is no ledger, or its beginning is lost: name another LOWPASS_HOME, or restore a backup",
 }
 """Kinds of errors that blame the file, or who else uses it, and no statement; and what to do about them."""
-_SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 _CHECK = "PRAGMA integrity_check(20)"
 
 
@@ -112,7 +111,8 @@ class SqliteLedger:
             return current(connection, SQLITE)
 
     def size(self, connection: Connection) -> int:
-        return int(connection.execute(_SIZE).fetchone()[0])
+        pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        return int(pages * size)
 
     def damage(self) -> list[str]:
         with self.reading(any_version=True) as connection:
