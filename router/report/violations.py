@@ -33,9 +33,9 @@ NOTHING = Found(0, 0)
 
 def sent(labels: Sequence[object]) -> Sent:
     """Values of `SENT`, as the columns have them: empty where there is nothing."""
-    policy, data_class, held, classes, target, redacted, *place = labels
-    texts = ["" if text is None else str(text) for text in (policy, data_class, held, classes, target, *place)]
-    return Sent(*texts[:5], int(redacted == 1), *texts[5:])
+    texts = ["" if label is None else str(label) for label in labels]
+    policy, data_class, held, classes, target, redacted, region, source = texts
+    return Sent(policy, data_class, held, classes, target, int(redacted == "1"), region, source)
 
 
 class Search:
