@@ -162,4 +162,4 @@ def _progress(what: str) -> Callable[[int], object]:
     """For those who wait at a terminal."""
     if not sys.stderr.isatty():
         return lambda _: None
-    return lambda count: typer.echo(f"\r{count:,} {what} ", nl=False, err=True)
+    return lambda count: typer.echo(f"{count:,} {what}\r", nl=False, err=True)
