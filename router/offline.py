@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from random import random
 
-from router.aftermath import recollect
 from router.api.auth import OPEN
 from router.api.parse import parse
 from router.app import ledger_of
@@ -15,21 +14,17 @@ from router.classify.deep.process import Reader
 from router.decide.explain import Examined, examine
 from router.decide.health import Health
 from router.errors import ConfigError
-from router.estimate.beliefs import Beliefs
 from router.estimate.forecast import Forecaster
-from router.estimate.learn import Learned
 from router.ledger.journal import SqliteJournal
-from router.ledger.ledger import Ledger
 from router.policies import load_policy, unlaunched
-from router.priors import priors
+from router.replay.knowledge import known
 from router.report.budgets import budgets as pots
 from router.report.report import Report
 from router.screen import Screen, Screened
 from router.settings import Settings
-from router.stores import Stores, learned_from
+from router.stores import Stores
 from router.types.clock import now_ms
 from router.types.ids import new_id
-from router.types.journal import LedgerUnavailable
 from router.types.request import Endpoint, Request
 from router.types.secret import Secret
 from router.types.target import Target
@@ -70,20 +65,11 @@ def explain_request(settings: Settings, body: bytes) -> Examined:
     draw = random()  # noqa: S311 - a share of traffic
     check(rules, request, OPEN)
     screened = asyncio.run(_screened(rules.screen, request))
-    forecaster = asyncio.run(_forecaster(tuple(config.targets.values()), ledger_of(settings)))
+    targets = tuple(config.targets.values())
+    knowledge = known(ledger_of(settings), targets)
+    forecaster = Forecaster(targets, knowledge.learned, knowledge.beliefs(targets))
     decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), forecaster, draw)
     return examine(decision)
-
-
-async def _forecaster(targets: tuple[Target, ...], ledger: Ledger) -> Forecaster:
-    beliefs, learned = Beliefs(priors.load()), Learned()
-    beliefs.adopt(targets)
-    # One that is not there, or of an older version, has taught nothing yet.
-    with suppress(LedgerUnavailable):
-        if ledger.exists():
-            await recollect(ledger, beliefs)
-            learned = learned_from(ledger)
-    return Forecaster(targets, learned, beliefs)
 
 
 async def _screened(screen: Screen, request: Request) -> Screened:
