@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -54,6 +55,12 @@ def test_nobody_is_let_in_without_a_key(house: House, path: str) -> None:
     assert not answer.headers["www-authenticate"].startswith("Basic")
     onward = [field["value"] for field in Page(answer.body).named("input") if field["name"] == "next"]
     assert onward == [path]
+
+
+def test_who_is_no_browser_is_refused_as_everywhere_else(house: House) -> None:
+    answer = get(f"{house.url}/dashboard", {"accept": "*/*"})
+    assert (answer.status, answer.headers["content-type"]) == (401, "application/json")
+    assert json.loads(answer.body)["error"]["code"] == "invalid_api_key"
 
 
 def test_the_door_leads_to_the_page_that_was_asked_for(house: House) -> None:

@@ -78,7 +78,7 @@ class Pages:
         return page
 
     def route(self) -> type[APIRoute]:
-        """A route whose refusals are pages too."""
+        """A route whose refusals are pages too, for browsers."""
         pages = self
 
         class Page(APIRoute):
@@ -86,6 +86,9 @@ class Pages:
                 answer = super().get_route_handler()
 
                 async def handle(request: Request) -> Response:
+                    # Who is no browser is answered as everywhere else.
+                    if "text/html" not in request.headers.get("accept", ""):
+                        return await answer(request)
                     try:
                         return await answer(request)
                     except ClientError as error:

@@ -23,6 +23,7 @@ LATEST = 20
 """Requests that the first page lists."""
 BASES = {
     "judged": "as judged",
+    "few judged": "by the few that were judged",
     "expected": "as expected: few were judged",
     "mixed": "judged, or expected where few were",
     "unknown": "",
