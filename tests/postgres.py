@@ -119,7 +119,8 @@ class Server:
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(20)
-            shutil.rmtree(self.folder)
+            # Hundreds of databases are a hundred thousand files: nobody waits until they are gone.
+            subprocess.run(["sh", "-c", 'rm -rf "$0" &', self.folder], check=True)
         elif not self.mine:
             with closing(self._admin()) as connection:
                 for name in self._names:
