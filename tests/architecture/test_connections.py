@@ -57,6 +57,8 @@ OPEN: dict[str, tuple[str, set[str]]] = {
         "the operator's OpenTelemetry collector: names of the policy and numbers, no text",
         {"opentelemetry.exporter"},
     ),
+    "router/cli/delivery/mail.py": ("`lowpass report --email`: the operator's mail server", {"smtplib", "ssl"}),
+    "router/cli/delivery/webhook.py": ("`lowpass report --webhook`: an address of the operator's", {"http", "ssl"}),
     "router/server.py": ("listens, and hands its socket to workers", {"socket"}),
     "router/workers/messages.py": ("a worker and its first process, over a socket pair", {"socket"}),
     "router/workers/worker.py": ("a worker and its first process, over a socket pair", {"socket"}),

@@ -1,10 +1,8 @@
-"""Spend against ledgers that were added up by hand, and against the ledger itself for any ledger at all."""
+"""Spend against ledgers that were added up by hand."""
 
 import sqlite3
-from datetime import datetime
 from decimal import Decimal
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -13,51 +11,13 @@ from router.ledger.ledger import Ledger
 from router.ledger.postgres.wire import StatementRefused
 from router.report import spend
 from router.report.asked import Question
-from router.report.read import answer, read
-from router.report.report import Report, Shape
+from router.report.read import read
+from router.report.report import Report
 from router.report.spend import BY
-from router.types.classification import Task
-from router.types.money import NANO_PER_USD
 from router.types.usage import Usage
-from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried, fill, thinking
+from tests.report.filled import MONDAY_MS, Happened, Tried, fill
+from tests.report.spending import filled, nano, report
 from tests.stores import Make
-
-# One of everything: served, retried elsewhere, failed, turned away, in progress, and lost in a crash.
-WEEK = (
-    Happened(
-        id="a", tried=(Tried("mini", 1_500, thinking(30), "lab/mini"),), key="web", tags=("red", "blue"), task=Task.CODE
-    ),
-    Happened(
-        id="b",
-        tried=(Tried("mini", 0, None, "lab/mini"), Tried("local", 7, thinking(None))),
-        at_ms=MONDAY_MS + DAY_MS,
-        tags=("red", "red"),
-        data_class="pii",
-    ),
-    Happened(id="c", tried=(Tried("mini", 2_000, thinking(0), "lab/mini"),), at_ms=MONDAY_MS + DAY_MS - 1, key="batch"),
-    Happened(id="d", at_ms=MONDAY_MS + DAY_MS, route="code"),
-    Happened(id="e", ends="held", held=40_000, at_ms=MONDAY_MS + 2 * DAY_MS),
-    Happened(id="f", ends="recovered", held=90_000, at_ms=MONDAY_MS + 2 * DAY_MS, key="web"),
-)
-
-
-HOUR_MS = 3_600_000
-AFTER_MS = MONDAY_MS + 30 * DAY_MS
-
-
-def report(
-    ledger: Ledger, by: str, since: str = "", until: str = "", where: tuple[str, ...] = (), zone: str = ""
-) -> Report:
-    question = Question(by=by, since=since, until=until, where=where, zone=zone)
-    with ledger.reading() as connection:
-        connection.execute("BEGIN")
-        return answer(connection, "spend", question, at_ms=AFTER_MS)
-
-
-def nano(amount: object) -> int:
-    assert isinstance(amount, Decimal)
-    return int(amount * NANO_PER_USD)
-
 
 COUNTED = ("requests", "attempts", "errors", "failed_attempts", "input_tokens", "output_tokens", "reasoning_tokens")
 RARE = ("reasoning_unknown", "unpriced", "cost_usd", "recovered_usd", "held_usd")
@@ -80,19 +40,12 @@ def number(cell: object) -> object:
 @pytest.fixture(scope="module")
 def week(new_ledger: Make) -> Ledger:
     """Only to be read."""
-    return _filled(new_ledger())
+    return filled(new_ledger())
 
 
 @pytest.fixture
 def own_week(ledger: Ledger) -> Ledger:
-    return _filled(ledger)
-
-
-def _filled(ledger: Ledger) -> Ledger:
-    fill(ledger, WEEK)
-    with ledger.writing() as connection:
-        connection.execute("UPDATE keys SET team = 'shop', organisation = 'acme' WHERE name = 'web'")
-    return ledger
+    return filled(ledger)
 
 
 # label, requests, attempts, errors, failed attempts, input, output, reasoning, unknown, unpriced, cost, recovered, held
@@ -170,35 +123,6 @@ def test_several_groupings_at_once(week: Ledger) -> None:
     ]
     assert found.totals is not None
     assert found.totals[:2] == ("total", None)
-
-
-@pytest.mark.parametrize(
-    ("where", "cost", "requests"),
-    [
-        ("target=mini", 3_500, 2),
-        ("target=mini,local", 3_507, 3),
-        ("target!=mini", 7, 4),
-        ("target=(none)", 0, 3),
-        ("tag=red", 1_507, 2),
-        ("tag=blue", 1_500, 1),
-        ("tag!=blue", 2_007, 5),
-        ("tag=(none)", 2_000, 4),
-        ("tag!=(none)", 1_507, 2),
-        ("key=web", 1_500, 2),
-        ("organisation=acme", 1_500, 2),
-        ("task=code", 1_500, 1),
-        ("session=nobody's", 0, 0),
-    ],
-)
-def test_filters(week: Ledger, where: str, cost: int, requests: int) -> None:
-    found = report(week, "route", where=(where,))
-    assert (nano(found.total("cost_usd")), found.total("requests")) == (cost, requests)
-
-
-def test_all_filters_hold(week: Ledger) -> None:
-    found = report(week, "target", where=("tag=red", "class!=pii"))
-    assert [row[0] for row in found.rows] == ["mini"]
-    assert nano(found.total("cost_usd")) == 1_500
 
 
 def test_tokens_stand_in_disjoint_buckets(ledger: Ledger) -> None:
@@ -295,73 +219,6 @@ def test_a_key_that_was_replaced_under_its_name_is_one_row(ledger: Ledger) -> No
     assert lines(report(ledger, "key"))[0][:2] == ("web", 2)
 
 
-STRANGE = ('say "hi"', "back\\slash", "{}", "日本", "[1]", "<b>", "=1+1", "‮evil", "👩‍💻", "a=b", "x!")
-
-
-def test_tags_keep_their_quotes_and_backslashes(ledger: Ledger) -> None:
-    fill(ledger, [Happened(id="a", tried=(Tried("local", 3),), tags=STRANGE)])
-    assert set(report(ledger, "tag").column("tag")) == set(STRANGE)
-
-
-def test_strange_tags_can_be_asked_for(ledger: Ledger) -> None:
-    fill(ledger, [Happened(id="a", tags=STRANGE), Happened(id="b")])
-    for tag in STRANGE:
-        assert report(ledger, "route", where=(f"tag={tag}",)).total("requests") == 1
-        assert report(ledger, "route", where=(f"tag!={tag}",)).total("requests") == 1
-
-
-# A day lasts from one midnight to the next as people there count them.
-DAYS = [
-    # On 2026-10-25 Berlin has 25 hours, on 2026-03-29 it has 23; Lord Howe moves its clock by half an hour.
-    ("Europe/Berlin", "2026-10-25", 25),
-    ("Europe/Berlin", "2026-03-29", 23),
-    ("Europe/Berlin", "2026-07-01", 24),
-    ("Asia/Kolkata", "2026-07-01", 24),
-    ("Asia/Kathmandu", "2026-07-01", 24),
-    ("Australia/Lord_Howe", "2026-04-05", 24.5),
-    ("Pacific/Apia", "2026-07-01", 24),
-    ("UTC", "2026-07-01", 24),
-]
-
-
-@pytest.mark.parametrize(("zone", "day", "hours"), DAYS)
-def test_days_begin_at_midnight_in_their_zone(ledger: Ledger, zone: str, day: str, hours: float) -> None:
-    begins_ms = round(datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
-    ends_ms = begins_ms + round(hours * HOUR_MS)
-    times = (begins_ms - 1, begins_ms, ends_ms - 1, ends_ms)
-    fill(ledger, [Happened(id=str(at), tried=(Tried("local", 1),), at_ms=at) for at in times])
-    found = report(ledger, "day", zone=zone)
-    assert [
-        count for label, count in zip(found.column("day"), found.column("requests"), strict=True) if label == day
-    ] == [2]
-    assert found.column("requests") == (1, 2, 1)
-    assert zone in found.note
-    within = report(
-        ledger, "day", since=day, until=datetime.fromtimestamp(ends_ms / 1000, ZoneInfo(zone)).isoformat(), zone=zone
-    )
-    assert within.column("day") == (day,)
-
-
-def test_an_hour_that_the_clock_shows_twice_is_two(ledger: Ledger) -> None:
-    first_ms = 1_792_886_400_000  # 2026-10-25T00:00Z, 02:00 in Berlin, and 02:00 again an hour later
-    fill(ledger, [Happened(id=str(n), at_ms=first_ms + n * HOUR_MS) for n in range(-1, 3)])
-    assert report(ledger, "hour", zone="Europe/Berlin").column("hour") == (
-        "2026-10-25T01:00+02:00",
-        "2026-10-25T02:00+02:00",
-        "2026-10-25T02:00+01:00",
-        "2026-10-25T03:00+01:00",
-    )
-
-
-def test_the_chart_of_days_shows_days_without_spend(own_week: Ledger) -> None:
-    fill(own_week, [Happened(id="late", tried=(Tried("local", 9),), at_ms=MONDAY_MS + 4 * DAY_MS)])
-    (plot,) = report(own_week, "day").plots
-    assert plot.shape is Shape.DAYS
-    assert [(mark.label[-2:], mark.value) for mark in plot.marks] == [
-        ("02", 3_500), ("03", 7), ("04", 90_000), ("05", 0), ("06", 9),
-    ]  # fmt: skip
-
-
 def test_bars_add_up_to_the_total(ledger: Ledger) -> None:
     fill(ledger, [Happened(id=str(n), tried=(Tried(f"t{n:02}", n + 1),)) for n in range(20)])
     (plot,) = report(ledger, "target").plots
@@ -387,26 +244,6 @@ def test_of_very_many_rows_the_least_are_one(
 def test_an_unknown_grouping_names_the_known_ones(week: Ledger, by: str) -> None:
     with pytest.raises(ClientError, match="Known: organisation, team, key, tag, route, model, target"):
         report(week, by)
-
-
-@pytest.mark.parametrize(
-    ("where", "says"),
-    [
-        ("target", "is no filter"),
-        ("=mini", "is no filter"),
-        ("", "is no filter"),
-        ("colour=red", "can't be filtered by 'colour'. Known: organisation"),
-        ("day=2026-11-02", "can't be filtered by 'day'"),
-        ("target=minni", "there is no target 'minni'. Known: local, mini"),
-        ("tag=green,red", "there is no tag 'green'. Known: blue, red"),
-        ("session=\0", "no label"),
-        ("target=", "there is no target ''"),
-    ],
-)
-def test_an_unknown_filter_says_what_is_known(week: Ledger, where: str, says: str) -> None:
-    with pytest.raises(ClientError, match=says) as caught:
-        report(week, "target", where=(where,))
-    assert (caught.value.status, caught.value.param) == (400, "where")
 
 
 def test_a_report_can_not_write(week: Ledger) -> None:
