@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from router.ledger import rows
 from router.ledger.facts import attempts
-from router.ledger.facts.query import Where
+from router.ledger.facts.query import Label, Where
 from router.report.proof import Judge, Sent
 from router.report.report import Row
 from router.report.source import Source
@@ -55,9 +55,8 @@ class Search:
         return Found(sum(one.violations for one in found), sum(one.lost for one in found), listed)
 
     def _by_hour(self, alike: Sent) -> dict[int, int]:
-        like = [
-            Where(name, frozenset({value if value != "" else None})) for name, value in zip(SENT, alike, strict=True)
-        ]
+        labels: list[Label] = [value if isinstance(value, int) else value or None for value in alike]
+        like = (Where(name, frozenset({label})) for name, label in zip(SENT, labels, strict=True))
         found = self._source.sums(attempts.TABLE, ("hour",), ("attempts",), *like)
         return {int(hour or 0): count for (hour,), (count,) in found.items()}
 
