@@ -90,6 +90,8 @@ def _baseline(definition: Definition, name: str) -> str:
 def _subject(definition: Definition, subject: str) -> str:
     if subject and not definition.needs_subject:
         raise wrong("subject", f"{definition.name} is about no single request or session: leave '{subject[:40]}' out.")
+    if "\0" in subject:
+        raise wrong("subject", "subject: a NUL is in no id.")
     if definition.needs_subject and not subject:
         raise wrong("subject", f"{definition.name} is about one: say which, by its id.")
     return subject

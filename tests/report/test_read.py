@@ -43,6 +43,9 @@ def test_reading_needs_no_running_gateway(tmp_path: Path) -> None:
         ("spend", Question(zone="../../etc/passwd"), 400, "zone", "IANA name"),
         ("spend", Question(baseline="local"), 400, "baseline", "leave it out"),
         ("spend", Question(subject="abc"), 400, "subject", "no single request"),
+        ("request", Question(), 400, "subject", "say which"),
+        ("request", Question(subject="a\0"), 400, "subject", "in no id"),
+        ("savings", Question(baseline="maxi"), 400, "baseline", "maxi"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
