@@ -1,6 +1,7 @@
 """A sound ledger is found sound; whatever is changed in it, the row where that was done is named."""
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -92,10 +93,8 @@ def test_a_sound_ledger(filled: Ledger) -> None:
     assert known.attempts == 110
 
 
-@pytest.mark.parametrize("table", ["requests", "attempts", "bookings", "decisions", "outcomes", "segments"])
-def test_an_empty_ledger_is_sound(ledger: Ledger, table: str) -> None:
-    assert found(ledger, f"SELECT * FROM {table}") == []  # noqa: S608
-    assert look(ledger).sound
+def test_an_empty_ledger_is_sound(ledger: Ledger) -> None:
+    assert look(ledger) == Verified()
 
 
 IDS = {"$A": ROWS[1][0].id, "$B": ROWS[1][1].id, "$OLD": ROWS[0][1].id, "$H": HELD, "$C": CRASHED}
@@ -149,21 +148,31 @@ def named(text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize(("statement", "where"), DAMAGE)
-def test_what_was_changed_is_found(new_ledger: Make, statement: str, where: str) -> None:
-    ledger = new_ledger()
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    ledger = SqliteLedger(tmp_path_factory.mktemp("template") / "lowpass.db")
+    ledger.migrate()
     fill(ledger)
+    return ledger.path.read_bytes()
+
+
+@pytest.mark.parametrize(("statement", "where"), [*DAMAGE, *LOCAL])
+def test_what_was_changed_is_found(template: bytes, tmp_path: Path, statement: str, where: str) -> None:
+    ledger = SqliteLedger(tmp_path / "lowpass.db")
+    ledger.path.write_bytes(template)
     change(ledger, named(statement))
     found_now = says(ledger)
     assert any(named(where) in line for line in found_now), found_now
     assert not any("\n" in line for line in found_now)
 
 
-@pytest.mark.parametrize(("statement", "where"), LOCAL)
-def test_what_was_changed_in_budgets_is_found(new_sqlite: SqliteLedger, statement: str, where: str) -> None:
-    fill(new_sqlite)
-    change(new_sqlite, statement)
-    assert any(where in line for line in says(new_sqlite)), says(new_sqlite)
+def test_what_was_changed_is_found_in_either_database(ledger: Ledger) -> None:
+    """Much of it at once, as far as one does not hide the other."""
+    fill(ledger)
+    some = [DAMAGE[at] for at in (0, 5, 12, 14, 15, 19, 20, 22, 24, 25, 26, 29)]
+    change(ledger, *(named(statement) for statement, _ in some))
+    found_now = says(ledger)
+    assert [where for _, where in some if not any(named(where) in line for line in found_now)] == []
 
 
 def test_a_child_is_charged_to_its_parent_at_what_it_spent(new_sqlite: SqliteLedger) -> None:
