@@ -175,18 +175,9 @@ def own_stakes(request: Request) -> Stakes:
     )
 
 
-def binding(
-    rules: Rules,
-    request: Request,
-    caller: Caller,
-    decision: Decision,
-    children: Sequence[Child],
-    at_ms: int | None = None,
-) -> Bound:
+def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child]) -> Bound:
     """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
-    and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`.
-
-    `at_ms`: as of then (Unix)."""
+    and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
     limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
     free = limits is NO_LIMITS and requirements.thinking_cap is None and decision.stakes.max_nano is None
     if free and not (rules.pots.budgets or children):
@@ -200,7 +191,7 @@ def binding(
         targets=tuple(step.target.id for step in decision.plan.steps),
     )
     binds = rules.pots.binding(charged, named(rules, request, caller))
-    accounts = rules.pots.accounts(charged, binds, now_ms() if at_ms is None else at_ms)
+    accounts = rules.pots.accounts(charged, binds, now_ms())
     if children:
         replaced = {account for child in children for account in child.replaces}
         accounts += [child.account() for child in children]

@@ -39,7 +39,7 @@ class Work(Struct, frozen=True):
         """As of one moment. Raises `LedgerUnavailable`."""
         with self.ledger.reading() as connection:
             connection.execute("BEGIN")
-            reader = Reader(self.compared, callers(connection), self.wanted, _scores(connection))
+            reader = Reader(self.compared, callers(connection), self.wanted, scores(connection))
             rows = decided(connection, stretch, self.since_ms, self.until_ms)
             while some := list(islice(rows, TOGETHER)):
                 reader.take(some)
@@ -76,7 +76,7 @@ def _read(stretch: Stretch) -> Part:
     return _here[0].read(stretch)
 
 
-def _scores(connection: Connection) -> Callable[[str], float | None]:
+def scores(connection: Connection) -> Callable[[str], float | None]:
     """What was said of an answer last, by everyone who counts."""
 
     def score(identifier: str) -> float | None:

@@ -8,6 +8,9 @@ from router.ledger.ledger import SqliteLedger
 from tests.gateway.running import Gateway, serving, until
 from tests.gateway.school import Pupil, able, schooling, weak
 from tests.replay.traffic import policy, record
+from tests.stores import ledger, new_ledger, postgres
+
+__all__ = ["ledger", "new_ledger", "past", "postgres", "recorded"]
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.replay.estimate import BUCKETS, LEAST_SEEN, differences, effects
+from router.replay.estimate import LEAST_SEEN, differences, effects
 from router.replay.part import CHARGE, MOVE, REFUSED, ROW, SERVED, TRIAL, Move, Part, Seen, joined
 from router.replay.play import stopped
+from router.replay.read import BUCKETS
 from router.types.account import Account
 
 NEW = Move("auto", "old", "new", "dearer")

@@ -1,7 +1,6 @@
 """What is kept of a request decides as the request did, and has none of its words."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ CASES = {**{name: (body, []) for name, body in BODIES.items()}, **{name: ({}, se
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Config, SqliteLedger]]:
+def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, SqliteLedger]:
     folder = tmp_path_factory.mktemp("shape")
     path = folder / "policy.yaml"
     path.write_text(json.dumps(policy("http://127.0.0.1:9")))
@@ -104,9 +103,11 @@ def decided(rules: Rules, forecaster: Any, route: str, body: dict[str, Any], hea
     chosen, _ = choose(rules, request, caller, screened, health, forecaster, chance(request.id), progress=before)
     document = encode(explain(chosen))
     seen = chosen.classification
-    row = Row(
-        *(request.id, at, "settled", "chat", route, chosen.plan.route, int(request.stream), ""),
-        *(request.limits.session, "", seen.data_class, 200, 7, "", seen.task.value, 1, document.decode()),
+    row = Row._make(
+        (
+            *(request.id, at, "settled", "chat", route, chosen.plan.route, int(request.stream), ""),
+            *(request.limits.session, "", seen.data_class, 200, 7, "", seen.task.value, 1, document.decode()),
+        )
     )
     return document, row
 

@@ -21,7 +21,7 @@ OLD = (
 
 def stored(explored: str, target: str, propensity: float = 0.05) -> Any:
     document = Document("p", None, weighed=OLD, explored=explored, propensity=propensity)  # type: ignore[arg-type]
-    blank = dict.fromkeys(Stored.__struct_fields__)
+    blank: dict[str, Any] = dict.fromkeys(Stored.__struct_fields__)
     return Stored(**(blank | {"document": document, "choice": Choice(target)}))
 
 
