@@ -11,13 +11,20 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from router.cli import app
+from router.ledger.kept import Kept
 from router.ledger.ledger import SqliteLedger
+from router.ledger.postgres.ledger import PostgresLedger
 from router.settings import SettingError, read
+from router.types.secret import Secret
 from router.workers import Packer
 from tests.ledger.books import found
 from tests.ledger.packed.asked import WHOLE, answers, booked, everything, windows
-from tests.ledger.packed.drawn import fill, kept
+from tests.ledger.packed.drawn import DAY_MS, fill, kept
+from tests.ledger.packed.test_pack import at
+from tests.postgres import Server
 
 PROCESS = (sys.executable, "-m", "router.workers.packing")
 PATIENCE_S = 50
@@ -27,12 +34,17 @@ def home(path: Path, count: int) -> SqliteLedger:
     """A ledger of so many old requests, in the folder that LOWPASS_HOME names."""
     ledger = SqliteLedger(path / "lowpass.db")
     ledger.migrate()
-    fill(ledger, kept(range(count)))
+    fill(ledger, old(count))
     return ledger
 
 
-def start(path: Path) -> "subprocess.Popen[bytes]":
-    environ = {**os.environ, "LOWPASS_HOME": str(path)}
+def old(count: int) -> list[Kept]:
+    """Whatever day it is today."""
+    return [at(one, one.started_ms - 10 * 365 * DAY_MS) for one in kept(range(count))]
+
+
+def start(path: Path, **settings: str) -> "subprocess.Popen[bytes]":
+    environ = {**os.environ, "LOWPASS_HOME": str(path), **settings}
     return subprocess.Popen(PROCESS, env=environ, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -119,6 +131,31 @@ def test_a_gateway_says_why_it_can_not_be_packed_and_goes_on(
         asyncio.run(serve())
     assert "LOWPASS_KEEP_ROWS_DAYS=soon is not a number of days" in caplog.messages[0]
     assert "trying again" in caplog.messages[0]
+
+
+def test_it_can_be_done_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = home(tmp_path, 5)
+    monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
+    first = CliRunner().invoke(app, ["ledger", "pack"])
+    assert (first.exit_code, first.stdout) == (0, "packed 5 requests; the rows of 0 segments have expired\n")
+    assert found(ledger, "SELECT id FROM requests") == []
+
+
+def test_a_ledger_apart_from_the_budgets_leaves_their_file_small(
+    tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the requests that are in both only sums of bookings are of use here."""
+    local, url = home(tmp_path, 5), postgres.database()
+    fill(PostgresLedger(Secret(url)), old(3))
+    before = booked(local), windows(local)
+    with start(tmp_path, LOWPASS_DATABASE_URL=url) as process:
+        assert process.wait(PATIENCE_S) == 0
+    assert found(PostgresLedger(Secret(url)), "SELECT requests, expired_ms FROM segments") == [
+        {"requests": 3, "expired_ms": None}
+    ]
+    assert found(local, "SELECT id FROM requests") == []
+    assert found(local, "SELECT part FROM segment_parts WHERE part LIKE 'rows.%'") == []
+    assert (booked(local), windows(local)) == before
 
 
 @pytest.mark.parametrize(("given", "days"), [("", None), ("1", 1), ("400", 400)])
