@@ -210,7 +210,7 @@ def _cells(sums: Sizes) -> Iterator[Value]:
 
 
 def _notes(by: Sequence[str], asked: Asked, total: Sizes) -> Iterator[str]:
-    yield _AT_TARGETS if _OF_ATTEMPTS & set(by) else _PER_REQUEST
+    yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(one.dimension for one in asked.where)} else _PER_REQUEST
     if "tag" in by:
         yield _PER_TAG
     if "day" in by:

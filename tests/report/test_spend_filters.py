@@ -41,6 +41,11 @@ def test_filters(week: Ledger, where: str, cost: int, requests: int) -> None:
     assert (nano(found.total("cost_usd")), found.total("requests")) == (cost, requests)
 
 
+def test_a_filter_of_attempts_takes_single_attempts(week: Ledger) -> None:
+    assert "attempt by attempt" in report(week, "route", where=("target=mini",)).note
+    assert "with all that they cost" in report(week, "route", where=("key=web",)).note
+
+
 def test_all_filters_hold(week: Ledger) -> None:
     found = report(week, "target", where=("tag=red", "class!=pii"))
     assert [row[0] for row in found.rows] == ["mini"]
