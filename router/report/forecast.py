@@ -63,9 +63,9 @@ class Profile:
         half = _student(freedom) * deviation * sqrt(ahead + ahead**2 / days)
         return Forecast(expected, max(0.0, expected - half), expected + half)
 
-    def reaches(self, amount: float, latest_ms: int) -> int | None:
+    def reaches(self, amount: int, latest_ms: int) -> int | None:
         """When so much will have been spent (Unix ms); None: not before `latest_ms`."""
-        left = amount
+        left = float(amount)
         if left <= 0:
             return self._now_ms
         for begin, coming in self._coming(latest_ms):
