@@ -19,11 +19,12 @@ _LEFT = (
 _NAMES = "SELECT part FROM segment_parts WHERE segment = ?"
 _DELETE = "DELETE FROM segment_parts WHERE segment = ? AND part = ?"
 _SUMS = "INSERT INTO segment_parts VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-_ALONG = (
+_OUTCOMES = (
     # Whoever reads the log of outcomes knows how far: the newest stays, so that no later one gets its place.
-    "DELETE FROM outcomes WHERE given_ms < :before AND position < (SELECT MAX(position) FROM outcomes)",
-    "DELETE FROM incidents WHERE at_ms < :before AND until_ms < :before",
+    "DELETE FROM outcomes WHERE position IN (SELECT position FROM outcomes WHERE given_ms < :before"
+    " AND position < (SELECT MAX(position) FROM outcomes) ORDER BY position LIMIT 500)"
 )
+_INCIDENTS = "DELETE FROM incidents WHERE at_ms < :before AND until_ms < :before"
 _WINDOWS = (
     "DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND window_start_ms > 0 AND window_start_ms < :before",
     "DELETE FROM budget_windows WHERE spent = 0 AND held = 0 AND window_start_ms > 0 AND window_start_ms < :before",
@@ -44,8 +45,9 @@ def expire(ledger: Ledger, now_ms: int, keep_ms: int) -> int:
             connection.execute(_EMPTY, (now_ms, segment.number))
         for (number,) in connection.execute(_LEFT, (INDEX,)).fetchall():
             _empty(connection, number)
-        for statement in _ALONG:
-            connection.execute(statement, {"before": before})
+        while connection.execute(_OUTCOMES, {"before": before}).rowcount:
+            pass
+        connection.execute(_INCIDENTS, {"before": before})
         for statement in _WINDOWS:
             connection.execute(statement, {"before": min(before, now_ms - LONGEST_WINDOW_MS)})
     return len(due)
