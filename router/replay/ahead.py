@@ -17,18 +17,23 @@ class Ahead:
         self._beliefs = beliefs
         self._usual = beliefs.usual(np.arange(targets))
         self._at: dict[int, int] = {}
+        self._next: list[Reading] = []
         self._mean = self._sd = np.zeros((0, targets))
 
     def look(self, readings: Iterable[Reading]) -> None:
-        """At the next ones, which are there until then."""
-        each = list(readings)
-        self._at = {id(one): at for at, one in enumerate(each)}
-        if each:
-            self._mean, self._sd = self._beliefs.expect_each(np.array([one.traits for one in each], np.float64))
+        """At the next ones, which are there until then: once somebody asks about one of them."""
+        self._next = list(readings)
+        self._at = {id(one): at for at, one in enumerate(self._next)}
 
     def expect(self, seen: Classification, at: Index) -> tuple[Vector, Vector]:
         row = self._at.get(id(seen.reading)) if seen.reading is not None else None
-        return self._beliefs.expect(seen, at) if row is None else (self._mean[row][at], self._sd[row][at])
+        if row is None:
+            return self._beliefs.expect(seen, at)
+        if self._next:
+            traits = np.array([one.traits for one in self._next], np.float64)
+            self._mean, self._sd = self._beliefs.expect_each(traits)
+            self._next = []
+        return self._mean[row][at], self._sd[row][at]
 
     def usual(self, at: Index) -> Vector:
         return self._usual[at]

@@ -32,11 +32,11 @@ def egress(part: Part, sides: Compared, past: Mapping[str, bytes]) -> tuple[Egre
 
 
 def _targets(policy: str, sides: Compared, past: Mapping[str, bytes]) -> Mapping[str, Target]:
-    """As that policy has them; nothing where nobody knows it any more."""
+    """As that policy has them; where nobody knows it any more, as far as is known of these names."""
     if policy == sides.new.hash:
         return sides.new.config.targets
     document = past.get(policy)
-    return in_force.read(document).targets if document is not None else {}
+    return in_force.read(document).targets if document is not None else sides.new.targets
 
 
 def _placed(flows: Counter[Flow], known: Mapping[str, Mapping[str, Target]]) -> Counter[_Place]:

@@ -96,8 +96,7 @@ class Reader:
             decided = self._new.decide(one)
             for code in self._new.unknown(one):
                 self._unknown[code] += 1
-            if old is not None:
-                self._try(one, decided)
+            self._try(one, decided)
         changed = decided is not None and decided.choice != one.choice and not self._learned(one, old, decided)
         self._line(one, decided if changed else None)
         if changed and decided is not None:
