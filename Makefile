@@ -13,6 +13,9 @@ OURSELVES := $(INSTALL) --no-build-isolation --config-settings editable_mode=com
 LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--universal --python-version 3.11 --custom-compile-command 'make lock'
 
+# Most tests wait for servers: files of them run side by side.
+SIDE_BY_SIDE = -n 3 --dist loadfile
+
 .PHONY: help serve test demo check bench priors lock invariant litellm-test node-test clean
 
 help: ## print these targets
@@ -22,7 +25,7 @@ serve: .venv/.runtime ## start the gateway with its embedded model on http://127
 	@$(BIN)/lowpass serve $(ARGS)
 
 test: .venv/.dev .venv-litellm/.installed ## run the whole suite, then LiteLLM's adapter in an environment of its own
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 	$(LITELLM)/python -m pytest tests/adapters/test_litellm.py
 
 invariant: .venv/.dev ## run the proof that nothing leaves for a forbidden place in full: 12,000 requests

@@ -194,6 +194,7 @@ def test_a_damaged_backup_restores_nothing(new_sqlite: SqliteLedger, tmp_path: P
 @pytest.mark.parametrize(
     "content",
     [b"", b"no backup", gzip.compress(b"text"), gzip.compress(b"\x00\x00\x00\x01\x01"), gzip.compress(b"\xff" * 9)],
+    ids=["empty", "text", "packed text", "a number", "noise"],
 )
 def test_other_files_are_told_from_backups(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "copy").write_bytes(content)
