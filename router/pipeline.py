@@ -126,12 +126,9 @@ class Pipeline:
         self, rules: Rules, request: Request, caller: Caller, settlement: Settlement, children: Sequence[Child]
     ) -> tuple[Decision, Gate, Plan]:
         """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
-        observed = settlement.observed
-        if observed is not None:
-            observed.step("classify")
+        _step(settlement, "classify")
         screened = await self._screen(rules, request, caller)
-        if observed is not None:
-            observed.step("decide")
+        _step(settlement, "decide")
         decision, gate = self._choose(rules, request, caller, screened)
         looped = None if settlement.internal else self._books.breaker.check(request, caller, now_ms())
         if looped is not None:
@@ -143,8 +140,7 @@ class Pipeline:
             if not decision.plan.steps:
                 raise await self._turn_away(settlement, decision, _unserved(request, decision, self.health))
             bound = binding(rules, request, caller, decision, children)
-            if observed is not None:
-                observed.step("reserve")
+            _step(settlement, "reserve")
             paid = await settlement.reserve(decision, bound)
             if not isinstance(paid, Refused):
                 self._record(decision)
@@ -155,8 +151,7 @@ class Pipeline:
                 raise await settlement.refuse(budget_exceeded(paid, rules.config.budget_status))
             tried.add(other)
             settlement.lowered = ("route",)
-            if observed is not None:
-                observed.step("decide")
+            _step(settlement, "decide")
             decision, gate = self._choose(rules, request, caller, screened, other)
 
     async def _turn_away(self, settlement: Settlement, decision: Decision, refusal: ClientError) -> ClientError:
@@ -164,8 +159,7 @@ class Pipeline:
         return await settlement.turn_away(decision, refusal)
 
     async def _dispatch(self, errand: Errand, settlement: Settlement) -> Answered | Opened:
-        if settlement.observed is not None:
-            settlement.observed.step("dispatch")
+        _step(settlement, "dispatch")
         try:
             return await self._dispatcher.walk(errand)
         except UpstreamFailure as error:
@@ -247,6 +241,12 @@ class Pipeline:
     def _record(self, decision: Decision) -> None:
         document = encode(explain(decision))
         record(self._books.journal, decision.id, now_ms(), decision.policy, document)
+
+
+def _step(settlement: Settlement, name: str) -> None:
+    """For whoever watches this request."""
+    if settlement.observed is not None:
+        settlement.observed.step(name)
 
 
 def _unserved(request: Request, decision: Decision, health: Health) -> ClientError:

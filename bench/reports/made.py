@@ -118,8 +118,8 @@ def _kept(one: _Drawn) -> Kept:
         "status": 502 if failed else 200, "error": "server_error" if failed else None, "cost": cost,
         "input_tokens": 0 if failed else one.into, "output_tokens": 0 if failed else one.shown + one.thought,
         "reasoning_tokens": None if failed else one.thought, "total_ms": took + 1, "first_ms": took // 4,
-        "held_thinking": 0, "thinking": 0 if failed else one.thought, "overrun": 0, "lowered": "", "classes": data_class,
-        "policy": POLICY, "overhead_us": 600 + dice.randrange(700),
+        "held_thinking": 0, "thinking": 0 if failed else one.thought, "overrun": 0, "lowered": "",
+        "classes": data_class, "policy": POLICY, "overhead_us": 600 + dice.randrange(700),
     }  # fmt: skip
     attempt = _attempt(one, failed, cached, cost, took, data_class)
     bookings = tuple(_booking(one, account, held, cost) for account in ("company", f"teams:{TEAMS[key]}"))

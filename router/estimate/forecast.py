@@ -94,9 +94,7 @@ class _Known(Struct, frozen=True, eq=False):
 class Forecaster:
     """Of one policy's targets. `learned` and `rates` outlive it."""
 
-    def __init__(
-        self, targets: Sequence[Target], learned: Learned, rates: Rates, fresh_ms: int = FRESH_MS
-    ) -> None:
+    def __init__(self, targets: Sequence[Target], learned: Learned, rates: Rates, fresh_ms: int = FRESH_MS) -> None:
         self._targets, self.learned, self._rates, self._fresh_ms = tuple(targets), learned, rates, fresh_ms
         self._at = {target.id: at for at, target in enumerate(self._targets)}
         rules = [rule for target in self._targets for rule in (target.model.price.rules if target.model.price else ())]
