@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +20,8 @@ BLOCK = 1_024
 ROWS = "rows."
 INDEX = f"{ROWS}index"
 """The part that says with which request each block of rows begins."""
+CHECKS = f"{ROWS}checks"
+"""The CRC-32 of every other part, for `lowpass ledger verify`."""
 TIMES = f"{ROWS}times"
 """The part that says between when and when (Unix ms, both included) the requests of each block began."""
 _WORTH_IT = 4
@@ -52,6 +55,7 @@ def packed(rows: Iterable[Kept], keys: Keys) -> Segment:
             times.append((min(began), max(began)))
         parts[INDEX], parts[TIMES] = msgspec.msgpack.encode(firsts), msgspec.msgpack.encode(times)
         parts.update(_facts(bench))
+    parts[CHECKS] = msgspec.msgpack.encode({name: crc32(data) for name, data in parts.items()})
     first_ms, last_ms = min(first for first, _ in times), max(last for _, last in times)
     return Segment(firsts[0], last_id, first_ms, last_ms, requests, parts)
 

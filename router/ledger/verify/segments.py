@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ from router.ledger.facts.query import Label
 from router.ledger.packed import block, cube, stored, unpack
 from router.ledger.packed.cube import FACTS, STARTED, SUMS, Facts
 from router.ledger.packed.facts import KEYS, Workbench
-from router.ledger.packed.segment import INDEX, blocks
+from router.ledger.packed.segment import CHECKS, INDEX, blocks
 from router.ledger.packed.stored import Stored
 from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rows import Kept
@@ -71,6 +72,7 @@ class Segments:
         return merge(*(self._segment(one) for one in together), key=lambda kept: kept.id)
 
     def _segment(self, segment: Stored) -> Iterator[Kept]:
+        self._note(segment, self._damaged(segment))
         with Workbench(self._keys) as bench:
             count, last, firsts, sound = 0, "", list[str](), True
             for some in self._blocks(segment):
@@ -85,6 +87,17 @@ class Segments:
             elif count and sound:
                 self._compare(segment, bench)
                 self._note(segment, self._placed(segment, firsts, last))
+
+    def _damaged(self, segment: Stored) -> list[str]:
+        checks = stored.part(self._connection, segment.number, CHECKS)
+        if checks is None:
+            return [f"{CHECKS} is not there"]
+        try:
+            known = msgspec.msgpack.decode(checks, type=dict[str, int])
+        except Exception as error:  # a damaged part may raise anything
+            return self._unreadable(segment, CHECKS, error)
+        found = ((name, stored.part(self._connection, segment.number, name), check) for name, check in known.items())
+        return [f"{name} is damaged" for name, data, check in found if data is None or crc32(data) != check]
 
     def _take(self, segment: Stored, bench: Workbench, some: Sequence[Kept]) -> bool:
         try:

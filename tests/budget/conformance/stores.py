@@ -110,11 +110,6 @@ class SqliteOpened:
         return {(row["account"], row["window_start_ms"]): (row["spent"], row["held"]) for row in found}
 
     async def forget(self, request_id: str) -> None:
-        self.journal.change(
-            "UPDATE budget_windows AS w SET held = w.held - b.held FROM bookings AS b"
-            " WHERE b.request_id = ? AND b.account = w.budget AND b.window_start_ms = w.window_start_ms",
-            (request_id,),
-        )
         self.journal.change("DELETE FROM bookings WHERE request_id = ?", (request_id,))
         await self.journal.committed()
 
