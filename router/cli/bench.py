@@ -1,5 +1,6 @@
 """`lowpass bench`: what is measured lives in the checkout's `bench/`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,13 @@ import typer
 
 from router.cli.app import JsonOption, bench
 from router.terminal import echo_json, fail
+
+
+def _chosen(only: str, parts: Sequence[str]) -> Sequence[str]:
+    chosen = only.split(",") if only else parts
+    if unknown := ", ".join(part for part in chosen if part not in parts):
+        fail(f"--only does not know {unknown}: choose of {', '.join(parts)}")
+    return chosen
 
 
 @bench.command("budgets")
@@ -20,9 +28,7 @@ def bench_budgets(
         from bench.budgets.run import PARTS, LoadError, measure, render
     except ImportError as error:
         fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
-    parts = only.split(",") if only else PARTS
-    if unknown := ", ".join(part for part in parts if part not in PARTS):
-        fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
+    parts = _chosen(only, PARTS)
     try:
         found = measure(parts, quick)
     except LoadError as error:
@@ -43,9 +49,7 @@ def bench_sensitivity(
         from bench.sensitivity.run import PARTS, SetsMissing, Split, measure, render
     except ImportError as error:
         fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
-    parts = only.split(",") if only else PARTS
-    if unknown := ", ".join(part for part in parts if part not in PARTS):
-        fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
+    parts = _chosen(only, PARTS)
     try:
         found = measure(parts, quick, Split.DEV if dev else Split.TEST)
     except SetsMissing as error:
@@ -96,9 +100,7 @@ def bench_reports(
         from bench.reports.run import PARTS, LoadError, measure, render
     except ImportError as error:
         fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
-    parts = only.split(",") if only else PARTS
-    if unknown := ", ".join(part for part in parts if part not in PARTS):
-        fail(f"--only does not know {unknown}: choose of {', '.join(PARTS)}")
+    parts = _chosen(only, PARTS)
     try:
         found = measure(parts, requests, folder)
     except LoadError as error:
