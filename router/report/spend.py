@@ -106,8 +106,10 @@ def spend(source: Source) -> Report:
     by = asked.by or _USUAL
     names = [_name(name, asked) for name in by]
     found = source.sums(attempts.TABLE, tuple(dict.fromkeys(name.dimension for name in names)), _MEASURES)
-    total = _total(found.values())
-    groups = _rows(by, _grouped(found, names))
+    # Of very many groups the sums by hour know the total sooner.
+    whole = found if len(found) <= MOST_ROWS else source.sums(attempts.TABLE, (), _MEASURES)
+    total = _total(whole.values())
+    groups = _rows(by, _grouped(found, names), total)
     return Report(
         name="spend",
         title=f"Spend by {' and '.join(by)}",
@@ -149,6 +151,10 @@ def _as_it_is(label: Label) -> Sequence[str | None]:
 def _grouped(found: Sums, names: Sequence[_Name]) -> dict[Group, Sizes]:
     places = {dimension: at for at, dimension in enumerate(dict.fromkeys(name.dimension for name in names))}
     parts = [(name.read, places[name.dimension]) for name in names]
+    if all(name.read is _as_it_is for name in names):
+        return {
+            tuple(None if label is None else str(label) for label in labels): sums for labels, sums in found.items()
+        }
     groups: dict[Group, Sizes] = {}
     for labels, sums in found.items():
         for group in product(*(read(labels[place]) for read, place in parts)):
@@ -157,8 +163,8 @@ def _grouped(found: Sums, names: Sequence[_Name]) -> dict[Group, Sizes]:
     return groups
 
 
-def _rows(by: Sequence[str], groups: dict[Group, Sizes]) -> list[tuple[Group, Sizes]]:
-    """In order; of too many, the largest, and one for all others."""
+def _rows(by: Sequence[str], groups: dict[Group, Sizes], total: Sizes) -> list[tuple[Group, Sizes]]:
+    """In order; of too many, the largest, and one for all others. Tags overlap; all else adds up to the total."""
     named = next((at for at, name in enumerate(by) if name not in TIMES), None)
     if len(groups) <= MOST_ROWS or named is None:
         return _ordered(by, groups)
@@ -166,9 +172,12 @@ def _rows(by: Sequence[str], groups: dict[Group, Sizes]) -> list[tuple[Group, Si
     def size(group: Group) -> tuple[int, int, list[str]]:
         return _charged(groups[group]), groups[group][_AT["requests"]], [label or "" for label in group]
 
-    kept = {group: groups.pop(group) for group in nlargest(MOST_ROWS, groups, key=size)}
+    least = nlargest(MOST_ROWS, map(_charged, groups.values()))[-1]
+    large = [group for group, sums in groups.items() if _charged(sums) >= least]
+    kept = {group: groups.pop(group) for group in nlargest(MOST_ROWS, large, key=size)}
     rest = tuple(f"({len(groups):,} others)" if at == named else None for at in range(len(by)))
-    return [*_ordered(by, kept), (rest, _total(groups.values()))]
+    left = _total(groups.values()) if "tag" in by else tuple(map(int.__sub__, total, _total(kept.values())))
+    return [*_ordered(by, kept), (rest, left)]
 
 
 def _total(sums: Collection[Sizes]) -> Sizes:

@@ -21,7 +21,8 @@ def sums(connection: Connection, query: Query) -> Sums:
     dimensions, measures, of_fresh = _TABLES[query.table]
     _known(query.dimensions, dimensions)
     _known(query.measures, measures)
-    return added(of_packed(connection, query), of_fresh(connection, query))
+    packed, recent = of_packed(connection, query), of_fresh(connection, query)
+    return added(packed, recent) if recent else packed
 
 
 def _known(asked: Collection[str], known: Collection[str]) -> None:

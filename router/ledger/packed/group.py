@@ -1,7 +1,7 @@
 """Rows of codes and amounts → one row a group, with exact sums."""
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -13,6 +13,7 @@ from router.ledger.packed.column import Numbers
 Labelled = tuple[Sequence[Label], Numbers]
 """Distinct labels, and which of them each row has."""
 T = TypeVar("T")
+_Amounts: TypeAlias = NDArray[np.int64] | NDArray[np.object_]
 _WIDEST = 2**62
 """What a key of 64 bits may count up to."""
 _TOGETHER = 2_000_000
@@ -30,7 +31,7 @@ class Groups(Struct, frozen=True, eq=False):
         """A row of each group."""
         return self.order[self.starts]
 
-    def sums(self, amounts: Numbers) -> NDArray[np.int64] | NDArray[np.object_]:
+    def sums(self, amounts: Numbers) -> _Amounts:
         """As Python's own integers where 64 bits might not hold them."""
         sorted_ = amounts[self.order]
         if _greatest(amounts) * len(amounts) >= _WIDEST:
@@ -69,7 +70,7 @@ class Tally:
     def __init__(self, dimensions: int, measures: int) -> None:
         self._indexes: list[dict[Label, int]] = [{} for _ in range(dimensions)]
         self._codes: list[list[Numbers]] = [[] for _ in range(dimensions)]
-        self._amounts: list[list[NDArray[np.int64] | NDArray[np.object_]]] = [[] for _ in range(measures)]
+        self._amounts: list[list[_Amounts | None]] = [[] for _ in range(measures)]
         self._length = 0
         self._lengths: list[int] = []
 
@@ -78,7 +79,7 @@ class Tally:
             known = np.array([index.setdefault(label, len(index)) for label in labels], np.int64)
             kept.append(known[codes])
         for amount, some in zip(amounts, self._amounts, strict=True):
-            some.append(amount)
+            some.append(amount if amount.any() else None)
         self._lengths.append(length)
         if sum(self._lengths) >= _TOGETHER + 2 * self._lengths[0]:
             self._sum_up()
@@ -89,8 +90,8 @@ class Tally:
         self._sum_up()
         names = [list(index) for index in self._indexes]
         keys = [[name[code] for code in codes[0].tolist()] for name, codes in zip(names, self._codes, strict=True)]
-        sums = [some[0].tolist() for some in self._amounts]
         count = self._lengths[0]
+        sums = [[0] * count if some[0] is None else some[0].tolist() for some in self._amounts]
         return dict(zip(_rows(keys, count), _rows(sums, count), strict=True))
 
     def _sum_up(self) -> None:
@@ -99,8 +100,18 @@ class Tally:
         sizes = [len(index) for index in self._indexes]
         found = groups(list(zip(columns, sizes, strict=True)), sum(self._lengths))
         self._codes = [[codes[found.firsts]] for codes in columns]
-        self._amounts = [[found.sums(np.concatenate(some))] for some in self._amounts]
+        self._amounts = [[self._summed(some, found)] for some in self._amounts]
         self._lengths = [len(found.starts)]
+
+    def _summed(self, some: Sequence[_Amounts | None], found: Groups) -> _Amounts | None:
+        """None: all of it is 0, as half of the measures are in most ledgers."""
+        if all(part is None for part in some):
+            return None
+        whole = (
+            np.zeros(length, np.int64) if part is None else part
+            for part, length in zip(some, self._lengths, strict=True)
+        )
+        return found.sums(np.concatenate(list(whole)))
 
 
 def _rows(columns: Sequence[list[T]], count: int) -> list[tuple[T, ...]]:
