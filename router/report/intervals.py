@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from math import exp, hypot, log, sqrt
 from typing import NamedTuple
 
-Z = 1.959964
-"""Two-sided 95 % of a normal distribution."""
+from router.report.wilson import Z_95, wilson
+
 _LEAST = 2
 """Observations that a spread takes."""
 
@@ -20,11 +20,10 @@ class Estimate(NamedTuple):
 
 def rate(share: float, seen: float) -> Estimate:
     """A share of so many observations, which may be weighed; the interval is Wilson's (1927)."""
-    if seen <= 0:
+    bounds = wilson(share * seen, seen)
+    if bounds is None:
         return Estimate(share)
-    middle = (share + Z**2 / (2 * seen)) / (1 + Z**2 / seen)
-    half = Z / (1 + Z**2 / seen) * sqrt(share * (1 - share) / seen + (Z / (2 * seen)) ** 2)
-    return Estimate(share, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)))
+    return Estimate(share, min(share, bounds[0]), max(share, bounds[1]))
 
 
 def skewed(value: float, variance: float, seen: int) -> Estimate:
@@ -39,7 +38,7 @@ def skewed(value: float, variance: float, seen: int) -> Estimate:
 
 def _student(freedom: int) -> float:
     """Two-sided 95 % of Student's distribution, to the first term beyond the normal one (Cornish and Fisher 1938)."""
-    return Z + (Z**3 + Z) / (4 * freedom)
+    return Z_95 + (Z_95**3 + Z_95) / (4 * freedom)
 
 
 def quotient(over: Estimate, under: Estimate) -> Estimate | None:

@@ -6,14 +6,14 @@ Z_95 = 1.959964
 """The normal distribution's 97.5 % quantile."""
 
 
-def wilson(hits: int, trials: int, z: float = Z_95) -> tuple[float, float] | None:
-    """The interval in which the true share lies with 95 %; None without a trial.
+def wilson(hits: float, trials: float) -> tuple[float, float] | None:
+    """The interval in which the true share lies with 95 %; None without a trial. Trials may be weighed.
 
     Wilson (1927), Probable inference, the law of succession, and statistical inference, JASA 22(158).
     """
-    if not trials:
+    if trials <= 0:
         return None
-    share, weight = hits / trials, z * z / trials
+    share, weight = hits / trials, Z_95**2 / trials
     middle = share + weight / 2
-    half = z * sqrt(share * (1 - share) / trials + weight / (4 * trials))
+    half = Z_95 * sqrt(share * (1 - share) / trials + weight / (4 * trials))
     return max(0.0, (middle - half) / (1 + weight)), min(1.0, (middle + half) / (1 + weight))
