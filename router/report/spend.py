@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from router.ledger.attempt_row import BUCKETS
 from router.ledger.facts import attempts
-from router.ledger.facts.query import Label, Sums
+from router.ledger.facts.query import Label, Sums, add
 from router.report.days import STEPS_MS, day, hour, step
 from router.report.report import Column, Kind, Report, Value
 from router.report.source import Asked, Definition, Source
@@ -158,8 +158,7 @@ def _grouped(found: Sums, names: Sequence[_Name]) -> dict[Group, Sizes]:
     groups: dict[Group, Sizes] = {}
     for labels, sums in found.items():
         for group in product(*(read(labels[place]) for read, place in parts)):
-            before = groups.get(group)
-            groups[group] = tuple(map(int.__add__, before, sums)) if before else sums
+            add(groups, group, sums)
     return groups
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from router.ledger.connection import Connection
 from router.ledger.facts import attempts
 from router.ledger.facts.offers import DIMENSIONS, MEASURES, Decided, grouped, offers
-from router.ledger.facts.query import Label, Query, Sums
+from router.ledger.facts.query import Label, Query, Sums, add
 from router.types.journal import Value
 
 BEYOND = "(SELECT COALESCE(MAX(last_id), '') FROM segments)"
@@ -31,7 +31,8 @@ def of_attempts(connection: Connection, query: Query) -> Sums:
     found: Sums = {}
     for row in connection.execute(statement, values):
         if row[-1]:
-            _add(found, tuple(map(label, row[: len(query.by)])), row[len(query.by) : -1])
+            amounts = tuple(amount or 0 for amount in row[len(query.by) : -1])
+            add(found, tuple(map(label, row[: len(query.by)])), amounts)
     return found
 
 
@@ -53,12 +54,6 @@ def label(value: Value) -> Label:
     if isinstance(value, float):
         raise TypeError("no dimension is a float")
     return None if value == "" else value
-
-
-def _add(found: Sums, labels: tuple[Label, ...], sums: tuple[int | None, ...]) -> None:
-    amounts = tuple(amount or 0 for amount in sums)
-    before = found.get(labels)
-    found[labels] = tuple(map(int.__add__, before, amounts)) if before else amounts
 
 
 def _decided(rows: Iterable[Any]) -> Iterator[Decided]:

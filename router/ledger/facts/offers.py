@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from router.ledger.facts.attempts import HOUR_MS, LEVELS
-from router.ledger.facts.query import Label, Sums
+from router.ledger.facts.query import Label, Sums, add
 from router.types.money import nano_from_usd
 
 TABLE = "offers"
@@ -102,8 +102,5 @@ def grouped(sums: Sums, by: Mapping[str, int], measures: Mapping[str, int]) -> S
     """Fewer dimensions and measures, by their places."""
     found: Sums = {}
     for labels, amounts in sums.items():
-        key = tuple(labels[at] for at in by.values())
-        some = tuple(amounts[at] for at in measures.values())
-        before = found.get(key)
-        found[key] = tuple(map(int.__add__, before, some)) if before else some
+        add(found, tuple(labels[at] for at in by.values()), tuple(amounts[at] for at in measures.values()))
     return found

@@ -1,9 +1,11 @@
 """A question to the ledger and its answer: which sums, by what, of what."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 
+K = TypeVar("K")
 Label = str | int | None
 """None: there is no such thing, or it is not known."""
 Sums = dict[tuple[Label, ...], tuple[int, ...]]
@@ -51,6 +53,11 @@ def added(*answers: Mapping[tuple[Label, ...], tuple[int, ...]]) -> Sums:
     found: Sums = {}
     for answer in answers:
         for labels, sums in answer.items():
-            before = found.get(labels)
-            found[labels] = tuple(map(int.__add__, before, sums)) if before else sums
+            add(found, labels, sums)
     return found
+
+
+def add(found: dict[K, tuple[int, ...]], key: K, amounts: tuple[int, ...]) -> None:
+    """To what is there under this key."""
+    before = found.get(key)
+    found[key] = tuple(map(int.__add__, before, amounts)) if before else amounts
