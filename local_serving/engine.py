@@ -9,15 +9,14 @@ import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from enum import StrEnum
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from local_serving.llamacpp import HOST, LISTENING
 from local_serving.spec import EngineError, EngineSpec
+from router.types.engine import EngineState, Status
 
 START_LIMIT_S = 120.0
 """A child that does not serve by then is killed. vLLM on a CPU needs up to 80 s, llama.cpp less than one."""
@@ -32,32 +31,13 @@ _LINE_CHARS = 500
 _ROOT = Path(__file__).parents[1]
 
 
-class Status(StrEnum):
-    STARTING = "starting"
-    READY = "ready"
-    RESTARTING = "restarting"
-    FAILED = "failed"
-    """The first start failed, which trying again does not mend."""
-    STOPPED = "stopped"
-
-
-class EngineState(Struct, frozen=True, kw_only=True):
-    """A snapshot. `last_error` says why the child last ended, in one line that never holds a prompt's text."""
-
-    name: str
-    model: str
-    status: Status
-    restarts: int = 0
-    pid: int | None = None
-    last_error: str = ""
-
-
 class Engine:
     """Owns one child at a time. Call `launch` once, then `stop` once."""
 
     def __init__(self, spec: EngineSpec, log_dir: Path) -> None:
         self.spec, self.port = spec, _free_port()
-        self.state = EngineState(name=spec.name, model=spec.model, status=Status.STARTING)
+        self.url = f"http://{HOST}:{self.port}/v1"
+        self.state = EngineState(name=spec.name, model=spec.model, status=Status.STARTING, url=self.url)
         self.log_path = log_dir / f"{spec.name}.log"
         self._settled, self._stopping = asyncio.Event(), asyncio.Event()
         self._log = logging.Logger(spec.name)

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import msgspec
 
-from local_serving.spec import EngineError, EngineSpec, read
+from local_serving.spec import EngineError, Llamacpp, read
 
 HOST = "127.0.0.1"
 LISTENING = "listening on"
@@ -45,8 +45,11 @@ def main() -> None:
     signal.pause()
 
 
-def _spec(engine: str) -> EngineSpec:
-    return msgspec.json.decode(engine, type=EngineSpec) if engine.startswith("{") else read(engine)
+def _spec(engine: str) -> Llamacpp:
+    spec = msgspec.json.decode(engine, type=Llamacpp) if engine.startswith("{") else read(engine)
+    if isinstance(spec, Llamacpp):
+        return spec
+    raise EngineError(f"{spec.name} is not an engine of llama.cpp")
 
 
 def _die_with_parent() -> None:
@@ -55,7 +58,7 @@ def _die_with_parent() -> None:
     os._exit(0)
 
 
-def _serve(spec: EngineSpec, port: int) -> Any:
+def _serve(spec: Llamacpp, port: int) -> Any:
     """llama.cpp's server, listening; it serves from threads of its own for as long as the object lives."""
     path = model_path(spec)
     _check_free(port)
@@ -72,7 +75,7 @@ def _serve(spec: EngineSpec, port: int) -> Any:
             raise EngineError(f"llama.cpp can't serve {path}: {_first_complaint(output)}") from error
 
 
-def model_path(spec: EngineSpec) -> Path:
+def model_path(spec: Llamacpp) -> Path:
     """The model's file. Its package is located, not imported: it would import an engine that we replace."""
     folder = Path()
     if spec.package:
@@ -96,7 +99,7 @@ def _check_free(port: int) -> None:
             raise EngineError(f"can't listen on {HOST}:{port}: {error.strerror}") from error
 
 
-def _parameters(xllamacpp: Any, spec: EngineSpec, path: Path, port: int) -> Any:
+def _parameters(xllamacpp: Any, spec: Llamacpp, path: Path, port: int) -> Any:
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(path)
     parameters.model_alias = {spec.model}

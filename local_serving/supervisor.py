@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from local_serving.engine import Engine, EngineState
-from local_serving.llamacpp import HOST
+from local_serving.engine import Engine
+from local_serving.served import served
 from local_serving.spec import EngineError, EngineSpec
+from router.types.engine import EngineState, Served
 
 READY_LIMIT_S = 60.0
 
@@ -20,10 +21,10 @@ class Supervisor:
 
     def __init__(self, specs: Iterable[EngineSpec], log_dir: Path) -> None:
         self._engines = {spec.name: Engine(spec, log_dir) for spec in specs}
-        self.endpoints: Mapping[str, str] = MappingProxyType(
-            {name: f"http://{HOST}:{engine.port}/v1" for name, engine in self._engines.items()}
+        self.served: Mapping[str, Served] = MappingProxyType(
+            {name: served(engine.spec, [engine.url]) for name, engine in self._engines.items()}
         )
-        """Engine name → base URL. The port is chosen here, once: the URL outlives restarts."""
+        """By engine's name. Ports are chosen here, once: the URLs outlive restarts."""
 
     @property
     def states(self) -> tuple[EngineState, ...]:

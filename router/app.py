@@ -14,6 +14,7 @@ from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
+from router.access import ledger_of, refresh
 from router.aftermath import Aftermath
 from router.api import budgets, dashboard, decisions, feedback, health, models, reports
 from router.api.auth import Keyring
@@ -33,14 +34,14 @@ from router.dispatch.opinion import Opinions
 from router.dispatch.verify import Verifiers
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
+from router.engines.fleet import Fleet
+from router.engines.replicas import Replicas
 from router.errors import ConfigError
 from router.estimate.beliefs import Beliefs
 from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
 from router.ledger.instance import instance_secret
 from router.ledger.journal import SqliteJournal
-from router.ledger.keys import callers, every
-from router.ledger.ledger import Ledger, ledger_at
 from router.ledger.write import recover, renew
 from router.observe import observer
 from router.pipeline import JUDGED, Pipeline
@@ -76,27 +77,6 @@ _ADAPTERS: Mapping[Wire, Adapter] = {
 _log = logging.getLogger("lowpass")
 
 
-def ledger_of(settings: Settings) -> Ledger:
-    """Raises `SettingError`."""
-    return ledger_at(settings.sqlite, settings.database_url)
-
-
-def keyring(settings: Settings) -> Keyring:
-    """Open to all only on loopback, and only while no key was ever made. Makes the ledger."""
-    ledger = ledger_of(settings)
-    ledger.migrate()
-    ring = Keyring({}, open_to_all=False)
-    refresh(ring, ledger, settings)
-    return ring
-
-
-def refresh(ring: Keyring, ledger: Ledger, settings: Settings) -> None:
-    """Reads only: it runs once a second, beside the requests' own commits."""
-    with ledger.reading() as connection:
-        ring.callers = callers(connection)
-        ring.open_to_all = settings.loopback and not every(connection)
-
-
 class Gateway:
     """Everything that one process runs; make it inside the event loop. `app` is the ASGI application."""
 
@@ -117,7 +97,9 @@ class Gateway:
         self._visits = Visits()
         self._policy_error, self._steady = "", True
         self._door = Door(self._transports())
-        dispatcher = Dispatcher(_ADAPTERS, self._door, self._health)
+        replicas = Replicas()
+        self._fleet = Fleet(replicas)
+        dispatcher = Dispatcher(_ADAPTERS, self._door, self._health, replicas)
         opinions = Opinions(_ADAPTERS, self._door, self._health, self._telemetry.opinion)
         self._webhooks = Webhooks(self._door)
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._door.withheld)
@@ -243,6 +225,7 @@ class Gateway:
             tick += 1
             self._telemetry.in_flight, self._telemetry.ledger = len(self._visits), self._journal.available
             self._telemetry.health = self._health.snapshot()
+            self._fleet.hear(self._crew.engines)
             await asyncio.to_thread(self._local.checkpoint)
             # Keys stay in force as they are while the ledger can't be read.
             with suppress(LedgerUnavailable):

@@ -96,7 +96,8 @@ def choose(
 
     `progress`: of its session. `at_ms`: decided again, as of then (Unix); what it would hold is not worked out.
     """
-    route, targets = rules.routes[model] if model else _route(rules, request.model, caller)
+    route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
+    targets = listed if at_ms is not None else forecaster.learned.measured.priced(listed)
     seen, strategy = screened.classification, route.strategy
     now = now_ms() if at_ms is None else at_ms
     within = partial(fits_thinking, learned=forecaster.learned)

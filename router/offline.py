@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from random import random
 
+from router.access import ledger_of
 from router.api.auth import OPEN
 from router.api.parse import parse
-from router.app import ledger_of
 from router.choose import check, choose, index
 from router.classify.deep.process import Reader
 from router.decide.explain import Examined, examine

@@ -7,20 +7,19 @@ from pathlib import Path
 
 from adapters import catalog
 from adapters.catalog.compare import Comparison, compare
+from local_serving.served import unlaunched as engines_of
 from local_serving.spec import known
 from router.config import Config, engines_needed, load, problems
 from router.errors import Problem
 from router.export.focus import Directory
 from router.ledger.ledger import Ledger
 from router.report.recompute import Recomputed, recompute
+from router.types.engine import Served
 from router.types.price import Price
 
-_NOWHERE = "http://127.0.0.1:9/v1"
-"""Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
 
-
-def load_policy(path: Path, engines: Mapping[str, str]) -> Config:
-    """Raises `ConfigError` with every problem; `engines` maps local engines to their base URLs."""
+def load_policy(path: Path, engines: Mapping[str, Served]) -> Config:
+    """Raises `ConfigError` with every problem; `engines`: those that targets may name."""
     return load(path, catalog.read(), os.environ, engines)
 
 
@@ -64,7 +63,7 @@ def directory(path: Path) -> Directory:
     return Directory(prices, entities, frozenset(one.id for one in providers if one.local))
 
 
-def unlaunched(path: Path) -> dict[str, str]:
+def unlaunched(path: Path) -> dict[str, Served]:
     """Engines that `lowpass serve` could launch: those that come with lowpass, and specs that are there."""
     own = [name for name in engines_needed(path) if Path(name).is_file()]
-    return dict.fromkeys((*known(), *own), _NOWHERE)
+    return engines_of((*known(), *own))

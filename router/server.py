@@ -17,7 +17,8 @@ import uvloop
 
 from local_serving.spec import EngineError, read
 from local_serving.supervisor import Supervisor
-from router.app import Gateway, keyring, ledger_of
+from router.access import keyring, ledger_of
+from router.app import Gateway
 from router.banner import banner
 from router.config import Config, Watcher, engines_needed
 from router.errors import ConfigError
@@ -26,6 +27,7 @@ from router.observe.lines import JsonFormatter
 from router.policies import load_policy
 from router.settings import SettingError, Settings, unread
 from router.settings import read as settings_of
+from router.types.engine import Served
 from router.types.journal import LedgerUnavailable
 from router.workers import Packer, Post, Worker, WorkerError, Workers
 
@@ -69,7 +71,7 @@ async def _serve(settings: Settings) -> None:
         )
     specs = {name: read(name) for name in engines_needed(settings.policy)}
     supervisor = Supervisor(specs.values(), settings.logs)
-    engines = {name: supervisor.endpoints[spec.name] for name, spec in specs.items()}
+    engines = {name: supervisor.served[spec.name] for name, spec in specs.items()}
     watcher, config = _policy(settings, engines)
     with _listen(settings) as listener:
         post = Post(listener.fileno(), str(settings.policy), settings.host, engines)
@@ -99,7 +101,7 @@ async def _lead(
         workers.drain(at_once)
 
     async def greet() -> None:
-        for name in supervisor.endpoints:
+        for name in supervisor.served:
             await supervisor.ready(name)
         await workers.ready()
         sys.stdout.write(greeting)
@@ -170,7 +172,7 @@ class _Server(uvicorn.Server):
         self.force_exit = self.force_exit or at_once
 
 
-def _policy(settings: Settings, engines: Mapping[str, str]) -> tuple[Watcher, Config]:
+def _policy(settings: Settings, engines: Mapping[str, Served]) -> tuple[Watcher, Config]:
     """The watcher comes first: then no edit falls between the two."""
     watcher = Watcher(settings.policy, lambda path: load_policy(path, engines))
     return watcher, load_policy(settings.policy, engines)

@@ -13,12 +13,12 @@ from router.ledger.write import LEASE_MS
 from router.sessions.sqlite import SqliteSessions
 from router.settings import SettingError
 from router.types.account import Account
-from router.types.classification import Task
 from router.types.journal import Journal, LocalJournal
 from router.types.money import nano_from_usd
 from router.types.secret import Secret
 from router.types.session import SessionStore
 from router.types.store import BudgetStore
+from router.types.task import Task
 
 if TYPE_CHECKING:
     from router.budget.redis.rebuild import Books

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from router.access import ledger_of
 from router.api.dashboard.replaying import REFUSED, Trial
-from router.app import ledger_of
 from router.config import Config
 from router.errors import ConfigError
 from router.policies import load_policy, try_policy, unlaunched

@@ -16,13 +16,14 @@ from router.features.look import look
 from router.priors.fitting.facts import Known
 from router.priors.marks import marks
 from router.priors.priors import STEPS, TASKS, TRAITS, Priors
-from router.types.classification import Classification, Reading, Task
+from router.types.classification import Classification, Reading
 from router.types.forecast import Forecast
 from router.types.money import NANO_PER_USD
 from router.types.outcome import Outcome
 from router.types.price import Price
 from router.types.stakes import Stakes
 from router.types.target import Model, Provider, Target, Wire
+from router.types.task import Task
 from router.worth import worth_trying
 
 EAGER, SETTLED = 3_000.0, 300.0

@@ -22,9 +22,10 @@ from router.priors.priors import (
     Numbers,
     load,
 )
-from router.types.classification import Reading, Task, Traits
+from router.types.classification import Reading, Traits
 from router.types.request import Endpoint, Request
 from router.types.target import Capability
+from router.types.task import Task
 
 MOST = 6_144
 """Characters of the conversation that are looked at, besides a last message that is longer."""

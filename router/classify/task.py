@@ -1,9 +1,10 @@
 """What kind of work a request asks for: its form first, then what its text is most like."""
 
 from router.priors.priors import SURE, TASKS
-from router.types.classification import Task, Traits
+from router.types.classification import Traits
 from router.types.request import Request
 from router.types.target import Capability
+from router.types.task import Task
 
 
 def by_form(request: Request) -> Task | None:

@@ -12,6 +12,8 @@ keys = typer.Typer(no_args_is_help=True, help="API keys: stored as a hash, shown
 app.add_typer(keys, name="keys")
 ledger = typer.Typer(no_args_is_help=True, help="The ledger itself: its soundness, its size, copies of it.")
 app.add_typer(ledger, name="ledger")
+local = typer.Typer(no_args_is_help=True, help="Engines of one's own: what fits, and what runs.")
+app.add_typer(local, name="local")
 bench = typer.Typer(no_args_is_help=True, help="Measurements on this machine; they need a checkout.")
 app.add_typer(bench, name="bench")
 

@@ -15,20 +15,21 @@ from router.config.syntax import parse, read_bytes
 from router.config.targets import TargetBuilder
 from router.config.values import construct
 from router.errors import ConfigError, Problem
+from router.types.engine import Served
 from router.types.target import Target
 
 
-def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]) -> Config:
+def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]) -> Config:
     """The config of a sound policy file; raises ConfigError with all problems in the order of the file.
 
-    `engines` maps the name of each local engine to its base URL.
+    `engines`: those that targets may name.
     """
     source = Source(str(path))
     return _sound(_examine(read_bytes(path, source), source, catalog, environ, engines), source)
 
 
 def load_text(
-    name: str, data: bytes, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]
+    name: str, data: bytes, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]
 ) -> Config:
     """`load` of what is no file: `name` stands for it where its mistakes are told."""
     source = Source(name)
@@ -36,7 +37,7 @@ def load_text(
 
 
 def problems(
-    path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]
+    path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]
 ) -> tuple[Problem, ...]:
     """All problems of a policy file in its order. Where `load` succeeds, only those that time has made."""
     source = Source(str(path))
@@ -66,7 +67,7 @@ def _in_order(problems: Sequence[Problem]) -> tuple[Problem, ...]:
 
 
 def _examine(
-    data: bytes, source: Source, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, str]
+    data: bytes, source: Source, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]
 ) -> Config | None:
     """None, and why, in `source`."""
     if not source.problems:

@@ -27,6 +27,7 @@ from router.outcomes.verifiers import Verifier
 from router.types.request import Modality
 from router.types.stakes import Stakes, stakes
 from router.types.target import Benchmark, Capability, Contract
+from router.types.task import Task
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
 URL = r"^https?://[^\s/?#]+[^\s?#]*$"
@@ -49,6 +50,7 @@ Name = Annotated[str, StringConstraints(pattern=NAME, max_length=128)]
 """Travels in headers, URLs and reports."""
 Tokens = Annotated[int, Field(gt=0)]
 Milliseconds = Annotated[int, Field(gt=0)]
+Language = Annotated[str, StringConstraints(pattern="^[a-z]{2}$")]
 Url = Annotated[str, StringConstraints(pattern=URL), AfterValidator(_address)]
 HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
 HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE)]
@@ -114,6 +116,13 @@ def _word(value: object) -> str:
     return "word" if isinstance(value, str) else "rates"
 
 
+class PromptRow(Part):
+    template: Annotated[str, StringConstraints(min_length=1)] = Field(
+        description="Jinja over `messages`, `input` (the last user's text), `source` and `target` (languages)."
+    )
+    stop: tuple[str, ...] = Field((), description="Where its answer ends.")
+
+
 class TargetRow(Part):
     """A model at an effort, at one place."""
 
@@ -130,6 +139,11 @@ class TargetRow(Part):
     timeouts: TimeoutsRow = TimeoutsRow()
     retries: int = Field(1, ge=0, le=10, description="Further tries at this target.")
     hourly_usd: Usd | None = Field(None, description="What its machine costs: estimates divide it by its throughput.")
+    adapter: str | None = Field(None, min_length=1, description="A LoRA adapter of its engine, in place of the model.")
+    max_wait_ms: Milliseconds | None = Field(None, description="With a longer queue, others are asked before it.")
+    tasks: tuple[Task, ...] = Field((), description="What it is for, and nothing else; empty: anything.")
+    languages: tuple[Language, ...] = Field((), description="ISO 639-1 codes that it can read and write; empty: any.")
+    prompt: PromptRow | None = Field(None, description="How a model that only completes texts is asked.")
 
 
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]

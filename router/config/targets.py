@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from msgspec import structs
 from pydantic import SecretStr
 
 from router.config.config import Catalog
@@ -10,22 +11,29 @@ from router.config.policy import ModelRow, TargetRow, TimeoutsRow
 from router.config.shape import did_you_mean
 from router.config.source import Loc, Source
 from router.config.terms import terms
+from router.types.engine import Served
 from router.types.money import nano_from_usd
 from router.types.price import Price
 from router.types.secret import Secret
-from router.types.target import Capability, Contract, Licence, Model, Provider, Target, Thinking, Timeouts
+from router.types.target import Capability, Contract, Licence, Model, Prompt, Provider, Target, Thinking, Timeouts
 
 _SERVED = frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDINGS})
 
 
 class TargetBuilder:
-    """`engines` maps an engine's name to its base URL; `price_version` marks prices that the policy states itself.
+    """`engines`: those that targets may name; `price_version` marks prices that the policy states itself.
 
     `worst` is charged for models without a price; None refuses them.
     """
 
     def __init__(
-        self, source: Source, catalog: Catalog, engines: Mapping[str, str], *, worst: Price | None, price_version: str
+        self,
+        source: Source,
+        catalog: Catalog,
+        engines: Mapping[str, Served],
+        *,
+        worst: Price | None,
+        price_version: str,
     ) -> None:
         self._source, self._catalog, self._engines = source, catalog, engines
         self._worst, self._version = worst, price_version
@@ -37,13 +45,16 @@ class TargetBuilder:
         if found is None:
             return None
         model, provider = found
+        engine = None if row.engine is None else self._engine(loc, row, row.engine, provider)
+        if engine is not None:
+            model = self._as_served(loc, row, model, engine)
         self._check_effort(loc, row.effort, model)
         self._check_price(loc, model)
         return Target(
             id=name,
             model=model,
             provider=provider,
-            base_url=self._address(loc, row, provider),
+            base_url=self._address(loc, row, provider) if row.engine is None else engine.urls[0] if engine else "",
             api_key=self._key(loc, row.api_key, provider),
             effort=row.effort,
             headers=dict(row.headers),
@@ -51,7 +62,12 @@ class TargetBuilder:
             terms=terms(self._source, (*loc, "terms"), row.terms, provider),
             timeouts=_timeouts(row.timeouts),
             retries=row.retries,
-            hourly=None if row.hourly_usd is None else nano_from_usd(row.hourly_usd),
+            hourly=_hourly(row, engine),
+            engine=engine,
+            max_wait_ms=row.max_wait_ms,
+            tasks=frozenset(row.tasks),
+            languages=frozenset(row.languages),
+            prompt=None if row.prompt is None else Prompt(template=row.prompt.template, stop=row.prompt.stop),
         )
 
     def _report(self, loc: Loc, what: str, remedy: str) -> None:
@@ -127,8 +143,6 @@ class TargetBuilder:
             self._report_absence((*loc, "model", "price"), what, remedy)
 
     def _address(self, loc: Loc, row: TargetRow, provider: Provider) -> str:
-        if row.engine is not None:
-            return self._engine_address(loc, row, provider)
         url = row.base_url or provider.base_url
         self._check_owner(loc, url, provider)
         if "{" in url:
@@ -143,7 +157,7 @@ class TargetBuilder:
             what = f"this address is of {owners[0].id}, not of {provider.id}, whose terms would be taken to hold there"
             self._report((*loc, "base_url"), what, f"set provider: {owners[0].id}, or another base_url")
 
-    def _engine_address(self, loc: Loc, row: TargetRow, provider: Provider) -> str:
+    def _engine(self, loc: Loc, row: TargetRow, name: str, provider: Provider) -> Served | None:
         word = self._source.text((*loc, "engine"))
         if row.base_url:
             what = "engine and base_url exclude each other"
@@ -153,9 +167,19 @@ class TargetBuilder:
         elif not provider.local:
             what = f"an engine can't serve a model of {provider.id}"
             self._report((*loc, "engine"), what, "remove engine, or name a local model")
-        elif row.engine not in self._engines:
+        elif name not in self._engines:
             self._report((*loc, "engine"), f"unknown engine '{word}'", did_you_mean(word, self._engines))
-        return self._engines.get(row.engine or "", "").rstrip("/")
+        return self._engines.get(name)
+
+    def _as_served(self, loc: Loc, row: TargetRow, model: Model, engine: Served) -> Model:
+        """The model by the name that the engine has for it, or for the adapter."""
+        if row.adapter is None:
+            return structs.replace(model, name=engine.model) if engine.model else model
+        if row.adapter not in engine.adapters:
+            word = self._source.text((*loc, "adapter"))
+            what, remedy = f"{engine.name} has no adapter '{word}'", did_you_mean(word, engine.adapters)
+            self._report((*loc, "adapter"), what, remedy)
+        return structs.replace(model, name=row.adapter)
 
     def _key(self, loc: Loc, key: SecretStr | None, provider: Provider) -> Secret | None:
         value = key.get_secret_value() if key else ""
@@ -167,6 +191,13 @@ class TargetBuilder:
             what = "the key has a blank, a line break or a character that no key has"
             self._report((*loc, "api_key"), what, "set it without them")
         return Secret(value) if value else None
+
+
+def _hourly(row: TargetRow, engine: Served | None) -> int | None:
+    """The policy's word goes before that of the engine's spec."""
+    if row.hourly_usd is not None:
+        return nano_from_usd(row.hourly_usd)
+    return (engine.hourly or None) if engine else None
 
 
 def _thinking(row: ModelRow) -> Thinking:

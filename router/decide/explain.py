@@ -6,12 +6,13 @@ import msgspec
 import numpy as np
 from msgspec import Raw, Struct, structs
 
-from router.types.classification import Cause, Classification, Finding, Task, Traits
+from router.types.classification import Cause, Classification, Finding, Traits
 from router.types.money import usd_json
 from router.types.plan import Candidate, Decision, Dropped, Tactic, Weighed
 from router.types.request import Path
 from router.types.shape import Shape
 from router.types.stakes import NO_STAKES, Stakes
+from router.types.task import Task
 
 encode = msgspec.json.encode
 

@@ -14,6 +14,7 @@ from router.dispatch.fold import Fold
 from router.dispatch.how import CLIENT_GONE, OUTRUN, How
 from router.dispatch.meter import Meter
 from router.dispatch.opened import Answered, Opened, metered
+from router.engines.replicas import Replicas
 from router.errors import TABLE, UpstreamFailure
 from router.types.call import Adapter, Reply, StreamDecoder, UpstreamResponse
 from router.types.clock import clock_ms, now_ms
@@ -33,8 +34,8 @@ PAUSE_WITH_FALLBACK_S = 0.5
 class Asker:
     """Speaks every wire, and sends through the door."""
 
-    def __init__(self, adapters: Mapping[Wire, Adapter], door: Door, health: Health) -> None:
-        self._adapters, self._door, self.health = adapters, door, health
+    def __init__(self, adapters: Mapping[Wire, Adapter], door: Door, health: Health, replicas: Replicas) -> None:
+        self._adapters, self._door, self.health, self._replicas = adapters, door, health, replicas
 
     async def ask(self, step: Candidate, errand: Errand, how: How) -> Answered | Opened | Failure:
         """Every failed attempt is appended to the purse's, also when it raises (`KeptIn`: the door let nothing out)."""

@@ -9,10 +9,10 @@ from router.estimate.size import LEAST_ANSWER, Size, Usual, size, usual
 from router.estimate.thinking import LEAST_THOUGHT, NUMBERED, Rung, lowest, rungs
 from router.estimate.tokens import prompt
 from router.types.account import Amount
-from router.types.classification import Task
 from router.types.plan import Candidate, Estimate
 from router.types.request import Request
 from router.types.target import Contract, Target
+from router.types.task import Task
 from router.types.usage import Usage
 
 

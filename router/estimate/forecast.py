@@ -15,12 +15,13 @@ from router.estimate.size import usual
 from router.estimate.terms import terms
 from router.estimate.thinking import Rung, rungs
 from router.estimate.tokens import INPUT_SHARE, MEDIA, prompt, roughly, script
-from router.types.classification import Classification, Task
+from router.types.classification import Classification
 from router.types.forecast import Forecast, Vector
 from router.types.money import UNITS_PER_RATE
 from router.types.price import WORST_CASE
 from router.types.request import Endpoint, Request
 from router.types.target import Target
+from router.types.task import Task
 
 PRIOR_SPREAD = 0.87
 """Standard deviation of the logarithm of output tokens, given the text: a text predicts cost within a factor of 1.8 at

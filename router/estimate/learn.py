@@ -6,8 +6,9 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import Struct
 
 from router.estimate.latency import Pace
+from router.estimate.measured import Measured
 from router.estimate.window import Window
-from router.types.classification import Task
+from router.types.task import Task
 
 EXTEND = 0.15
 """A stream that has used up its hold has it raised to so much more than what it has used."""
@@ -132,6 +133,8 @@ class Learned:
         self._margins: dict[str, float] = {}
         self._recalled: dict[str, dict[Hashable, Any]] = {}
         self._news: dict[str, int] = {}
+        self.measured = Measured()
+        """What local engines cost."""
 
     def observe(self, seen: Seen) -> None:
         if self._margins:

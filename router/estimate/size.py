@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from router.estimate.learn import Kind, Learned
 from router.estimate.thinking import Rung, card
-from router.types.classification import Task
 from router.types.price import Scope, Writes
 from router.types.request import Endpoint, Request
 from router.types.target import Contract, Target, Wire
+from router.types.task import Task
 
 TYPICAL_ANSWER = 400
 """Visible output tokens expected of an answer whose length nobody limited."""

@@ -6,8 +6,8 @@ from functools import lru_cache
 from msgspec import Struct
 
 from router.estimate.learn import Learned
-from router.types.classification import Task
 from router.types.target import EFFORTS, Contract, Target, Thinking
+from router.types.task import Task
 
 P90 = 0.9
 WORDS = ("low", "medium", "high")

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from router.outcomes.judge.trust import Kept, Trust
-from router.types.classification import Task
 from router.types.clock import clock_ms
 from router.types.logged import Logged
 from router.types.outcome import PASSED, Outcome
+from router.types.task import Task
 
 NAME = "pass_rates"
 BATCH = 2_000

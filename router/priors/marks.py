@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import re2
 
-from router.types.classification import Task, Traits
+from router.types.classification import Traits
+from router.types.task import Task
 
 EDGE = 300
 """Characters at the start and at the end of a text where people say what they want."""

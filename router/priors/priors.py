@@ -14,7 +14,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.errors import LowpassError
-from router.types.classification import Task, Traits
+from router.types.classification import Traits
+from router.types.task import Task
 
 FOLDER = Path(__file__).parent
 ARRAYS, MANIFEST = "priors.npz", "manifest.json"

@@ -10,10 +10,11 @@ from router.decide.recall import Progress
 from router.decide.shape import progress_of, request_of
 from router.ledger.decided import Row
 from router.priors.priors import STEPS, TASKS, TRAITS
-from router.types.classification import Cause, Classification, Reading, Task, Traits
+from router.types.classification import Cause, Classification, Reading, Traits
 from router.types.plan import Tactic
 from router.types.request import Caller, Request
 from router.types.shape import Shape
+from router.types.task import Task
 
 _NOBODY: Traits = np.zeros(len(TASKS), np.float32)
 _ENDED = ("settled", "released")

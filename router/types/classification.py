@@ -1,6 +1,5 @@
 """What was seen in a request."""
 
-from enum import StrEnum
 from typing import TypeAlias
 
 import numpy as np
@@ -8,23 +7,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.types.request import Path
+from router.types.task import Task
 
 Traits: TypeAlias = NDArray[np.float32]
-
-
-class Task(StrEnum):
-    CHAT = "chat"
-    CODE = "code"
-    MATHS = "maths"
-    FACTUAL = "factual"
-    REASONING = "reasoning"
-    EXTRACTION = "extraction"
-    SUMMARY = "summary"
-    TRANSLATION = "translation"
-    CLASSIFICATION = "classification"
-    CREATIVE = "creative"
-    TOOL_USE = "tool_use"
-    EMBEDDING = "embedding"
 
 
 class Finding(Struct, frozen=True):

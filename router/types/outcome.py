@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
-from router.types.classification import Task
 from router.types.request import Request
 from router.types.target import Target
+from router.types.task import Task
 
 PASSED = 0.5
 """A score of at least so much is a pass."""

@@ -5,10 +5,11 @@ from typing import Literal
 from msgspec import Struct
 
 from router.types.account import Amount
-from router.types.classification import Classification, Task
+from router.types.classification import Classification
 from router.types.shape import Shape
 from router.types.stakes import NO_STAKES, Stakes
 from router.types.target import Target
+from router.types.task import Task
 
 
 class Estimate(Struct, frozen=True, kw_only=True):

@@ -5,8 +5,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from router.types.engine import Served
 from router.types.price import Price
 from router.types.secret import Secret
+from router.types.task import Task
 
 
 class Capability(StrEnum):
@@ -180,6 +182,15 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     total: int = 600_000
 
 
+class Prompt(Struct, frozen=True, kw_only=True):
+    """How a model that only completes texts is asked: Jinja over `messages`, `input` (the last user's text),
+    `source` and `target` (languages, where they are known)."""
+
+    template: str
+    stop: tuple[str, ...] = ()
+    """Where its answer ends."""
+
+
 class Target(Struct, frozen=True, kw_only=True):
     """A (model, effort) at one place: the unit that is estimated, chosen, called and charged."""
 
@@ -196,6 +207,16 @@ class Target(Struct, frozen=True, kw_only=True):
     retries: int = 1
     hourly: int | None = None
     """nano-USD for an hour of its machine: estimates divide it by what was measured. None: the list price holds."""
+    engine: Served | None = None
+    """The engine behind it, of `engine` in the policy; `base_url` is that of its first replica."""
+    max_wait_ms: int | None = None
+    """With a longer queue it is asked only where nobody else can; None: a route's deadline alone says so."""
+    tasks: frozenset[Task] = frozenset()
+    """A specialist: what it is for, and nothing else. Empty: anything."""
+    languages: frozenset[str] = frozenset()
+    """ISO 639-1 codes that it can read and write; empty: any."""
+    prompt: Prompt | None = None
+    """It completes texts, and chats are put to it in this form."""
 
     @property
     def local(self) -> bool:

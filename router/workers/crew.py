@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from local_serving.engine import EngineState
 from router.telemetry import Telemetry, Values
+from router.types.engine import EngineState
 
 
 class Crew(Protocol):

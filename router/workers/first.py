@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from local_serving.engine import EngineState
 from router.telemetry import Telemetry, Values, together
+from router.types.engine import EngineState
 from router.workers.messages import Engines, Post
 from router.workers.seat import Seat
 

@@ -8,19 +8,19 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-from local_serving.engine import EngineState
 from router.telemetry import Values
+from router.types.engine import EngineState, Served
 
 _LENGTH_BYTES = 4
 
 
 class Post(Struct, frozen=True):
-    """Told a worker at birth: `listener` and `channel` are file descriptors, `engines` maps names to base URLs."""
+    """Told a worker at birth: `listener` and `channel` are file descriptors, `engines` by the policy's names."""
 
     listener: int
     policy: str
     host: str
-    engines: Mapping[str, str]
+    engines: Mapping[str, Served]
     number: int = 1
     channel: int = -1
 

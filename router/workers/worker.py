@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Thread
 
-from local_serving.engine import EngineState
 from router.telemetry import Telemetry, Values
+from router.types.engine import EngineState
 from router.workers.messages import (
     Count,
     Counted,

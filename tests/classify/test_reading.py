@@ -19,9 +19,9 @@ from router.priors.priors import (
     TRAITS,
     UNFAMILIARITY,
 )
-from router.types.classification import Task
 from router.types.request import Endpoint, Passage, Request
 from router.types.target import Capability
+from router.types.task import Task
 from tests.decide.values import request
 
 TEXTS = {

@@ -4,10 +4,11 @@ from pathlib import Path
 
 from adapters.catalog import read
 from router.config import Config, load, problems
+from router.types.engine import Served
 
 FOLDER = Path(__file__).parent
 CATALOG = read()
-ENGINES = {"smollm2": "http://127.0.0.1:4999/v1"}
+ENGINES = {"smollm2": Served(name="smollm2", urls=("http://127.0.0.1:4999/v1",), slots=4)}
 ENVIRON = {"OPENAI_API_KEY": "sk-never-print-me", "BROKEN_KEY": "sk-never\nprint-me", "EMPTY": ""}
 
 

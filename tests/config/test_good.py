@@ -41,7 +41,7 @@ def test_target_from_the_catalog() -> None:
 
 def test_target_at_an_engine() -> None:
     local = loaded(EVERYTHING).targets["local"]
-    assert local.base_url == ENGINES["smollm2"]
+    assert local.base_url == ENGINES["smollm2"].urls[0]
     assert local.api_key is None
     assert local.local
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.types.classification import Task
+from router.types.task import Task
 from tests.dashboard.serving import HOSTILE, NOW_MS, TURNING, serving
 from tests.report.filled import DAY_MS, Happened, Tried, fill, thinking
 from tests.stores import Make, new_ledger, postgres

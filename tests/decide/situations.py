@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from router.decide.situation import Ranked, Situation
-from router.types.classification import Classification, Task
+from router.types.classification import Classification
 from router.types.forecast import Forecast, Vector
 from router.types.money import NANO_PER_USD
 from router.types.stakes import Stakes
+from router.types.task import Task
 from tests.decide.values import target
 
 NAMES = "abcdefghijklmnopqrstuvwxyz"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from router.decide.situation import Ranked, Situation
 from router.decide.strategies import Cascade, SelfConsistency
 from router.decide.strategies.self_consistency import COMPARABLE
-from router.types.classification import Task
 from router.types.money import NANO_PER_USD
 from router.types.plan import Cascade as Levels
 from router.types.plan import Vote
+from router.types.task import Task
 from router.worth import RHO
 from tests.decide.situations import NAMES, names, situation, stakes, why
 

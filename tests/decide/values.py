@@ -10,12 +10,13 @@ from router.decide.guard import ClassGuard
 from router.decide.requirements import Requirements
 from router.estimate.learn import Learned
 from router.estimate.thinking import fits_thinking
-from router.types.classification import Classification, Task
+from router.types.classification import Classification
 from router.types.plan import Candidate, Estimate
 from router.types.price import Price
 from router.types.redacted import Redacted
 from router.types.request import Caller, Endpoint, Passage, Request
 from router.types.target import Capability, Model, Provider, Target, Wire
+from router.types.task import Task
 
 PRICE = Price(input=1_000_000_000, output=2_000_000_000, version="test")
 MODEL = Model(id="m", name="m", context=8_192, max_output=1_024, capabilities=frozenset({Capability.CHAT}), price=PRICE)

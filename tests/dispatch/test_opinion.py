@@ -99,7 +99,7 @@ def test_the_engine_that_comes_with_lowpass_says_yes_or_no(tmp_path: Path, count
     async def scenario() -> None:
         supervisor, transport = Supervisor([spec], tmp_path), HttpTransport()
         await supervisor.start()
-        place = at_home(at(supervisor.endpoints["smollm2"], spec.model))
+        place = at_home(at(supervisor.served["smollm2"].urls[0], spec.model))
         opinions = Opinions(
             {Wire.OPENAI_COMPATIBLE: OpenAICompatible()},
             Door({Wire.OPENAI_COMPATIBLE: transport}),

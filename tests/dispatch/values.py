@@ -17,6 +17,7 @@ from router.dispatch.http import HttpTransport
 from router.dispatch.purse import Purse
 from router.dispatch.room import Room
 from router.dispatch.walk import Dispatcher
+from router.engines.replicas import Replicas
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
 from router.types.account import Bound
@@ -81,5 +82,5 @@ def with_transport(work: Callable[[HttpTransport], Awaitable[T]]) -> T:
 def dispatcher(transport: HttpTransport, health: Health, adapter: Adapter | None = None) -> Dispatcher:
     wires = (Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC)
     return Dispatcher(
-        dict.fromkeys(wires, adapter or OpenAICompatible()), Door(dict.fromkeys(wires, transport)), health
+        dict.fromkeys(wires, adapter or OpenAICompatible()), Door(dict.fromkeys(wires, transport)), health, Replicas()
     )

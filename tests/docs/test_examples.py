@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from router.policies import load_policy
+from router.types.engine import Served
 from tests.docs import ROOT, blocks, page
 from tests.docs.gateway import environment, serving
 
@@ -49,7 +50,7 @@ def test_policies_are_sound(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     for number, policy in enumerate(policies):
         path = tmp_path / f"{number}.yaml"
         path.write_text(policy)
-        assert load_policy(path, {"smollm2": "http://127.0.0.1:9/v1"}).routes
+        assert load_policy(path, {"smollm2": Served(name="smollm2", urls=("http://127.0.0.1:9/v1",))}).routes
 
 
 @pytest.mark.parametrize("path", ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))])

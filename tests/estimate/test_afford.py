@@ -13,10 +13,10 @@ from router.estimate.learn import Learned, Seen
 from router.estimate.size import LEAST_ANSWER
 from router.estimate.thinking import p90
 from router.types.account import Amount
-from router.types.classification import Task
 from router.types.plan import Candidate
 from router.types.request import Endpoint, Limits, Request
 from router.types.target import Contract, Target, Thinking
+from router.types.task import Task
 from tests.decide.values import request, target
 
 NEW = Learned()

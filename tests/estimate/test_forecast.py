@@ -15,12 +15,13 @@ from router.estimate.latency import Z90
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
 from router.estimate.size import TYPICAL_ANSWER
-from router.types.classification import Classification, Reading, Task
+from router.types.classification import Classification, Reading
 from router.types.forecast import Forecast, Vector
 from router.types.money import NANO_PER_USD
 from router.types.price import Price, Rule
 from router.types.request import Endpoint, Limits, Request
 from router.types.target import Contract, Target, Thinking
+from router.types.task import Task
 from router.types.usage import Usage
 from tests.decide.values import PRICE, request, target
 

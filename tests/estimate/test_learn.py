@@ -8,9 +8,9 @@ from router.estimate.estimate import estimate
 from router.estimate.learn import EXTEND, MOST_CELLS, MOST_MARGIN, Learned, Seen
 from router.estimate.thinking import fits_thinking
 from router.estimate.window import SIZE, Window
-from router.types.classification import Task
 from router.types.plan import Estimate
 from router.types.target import Contract, Target, Thinking
+from router.types.task import Task
 from tests.decide.values import request, target
 
 PLACE = target(max_output=100_000)

@@ -10,10 +10,11 @@ from router.classify.reading import read
 from router.estimate.pass_rate import PassRates
 from router.priors import load
 from router.priors.priors import STEPS, TRAITS
-from router.types.classification import Classification, Task
+from router.types.classification import Classification
 from router.types.outcome import Outcome
 from router.types.request import Endpoint
 from router.types.target import Benchmark, Capability
+from router.types.task import Task
 from tests.decide.values import request, target
 
 HARD = "Let $a$ and $b$ be roots of $x^3 - 7x + 3$. Find the sum of all values of $\\frac{a^4}{b^2}$."

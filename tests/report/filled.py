@@ -11,12 +11,13 @@ from router.ledger.ledger import Ledger
 from router.ledger.write import Outcome, birth, record, settle
 from router.types.account import Amount
 from router.types.attempt import Attempt
-from router.types.classification import Cause, Classification, Finding, Task
+from router.types.classification import Cause, Classification, Finding
 from router.types.journal import Journal
 from router.types.plan import Candidate, Decision, Dropped, Estimate, Plan
 from router.types.price import Cost, CostSource
 from router.types.request import Caller, Endpoint, Limits, Request
 from router.types.target import Capability, Model, Provider, Target, Wire
+from router.types.task import Task
 from router.types.usage import Source, Usage
 
 MONDAY_MS = 1_793_577_600_000

@@ -15,11 +15,12 @@ from router.ledger.policies import adopted
 from router.ledger.write import Outcome, birth, record, settle
 from router.types.account import Amount
 from router.types.attempt import Attempt
-from router.types.classification import Classification, Task
+from router.types.classification import Classification
 from router.types.plan import Decision, Plan, Weighed
 from router.types.price import Cost, CostSource
 from router.types.request import Caller, Endpoint, Limits, Request
 from router.types.target import Target
+from router.types.task import Task
 from router.types.usage import Usage
 from tests.report.filled import MONDAY_MS, target
 

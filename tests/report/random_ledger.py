@@ -3,7 +3,7 @@
 import msgspec
 from hypothesis import strategies as st
 
-from router.types.classification import Task
+from router.types.task import Task
 from router.types.usage import Usage
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried
 

@@ -6,8 +6,8 @@ from router.ledger.ledger import Ledger
 from router.report.asked import Question
 from router.report.read import answer
 from router.report.report import Report
-from router.types.classification import Task
 from router.types.money import NANO_PER_USD
+from router.types.task import Task
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried, fill, thinking
 
 # One of everything: served, retried elsewhere, failed, turned away, in progress, and lost in a crash.

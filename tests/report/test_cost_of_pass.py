@@ -12,7 +12,7 @@ from router.report.frontier import hull
 from router.report.intervals import Estimate, quotient, rate, skewed, weighted
 from router.report.judged import Facts, pooled
 from router.report.report import Shape
-from router.types.classification import Task
+from router.types.task import Task
 from tests.report.answers import below, cells, nano, reported
 from tests.report.traffic import Asked, Judgement, Try, written
 from tests.stores import Make

@@ -20,12 +20,13 @@ from router.report.render import as_json
 from router.report.report import Report
 from router.types.account import Amount
 from router.types.attempt import Attempt
-from router.types.classification import Classification, Task
+from router.types.classification import Classification
 from router.types.plan import Decision, Plan
 from router.types.price import Cost, CostSource
 from router.types.request import Caller, Endpoint, Request
 from router.types.secret import Secret
 from router.types.target import Licence, Model, Provider, Target, Terms, Wire
+from router.types.task import Task
 from router.types.usage import Usage
 from tests.ledger.books import found
 

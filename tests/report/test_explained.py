@@ -8,9 +8,9 @@ from rich.console import Console
 
 from router.decide.explain import Examined, Seen
 from router.report.explained import about, table
-from router.types.classification import Task
 from router.types.plan import Cascade, Hedge, Tactic, Vote, Weighed
 from router.types.stakes import Stakes
+from router.types.task import Task
 
 NAME = "anthropic/claude-haiku-4-5/us-east1"
 SEEN = Seen(data_class="internal", classes=("internal",), causes=(), task=Task.MATHS, difficulty=0.4, unfamiliarity=0.1)

@@ -9,9 +9,9 @@ from msgspec import structs
 from router.ledger.ledger import Ledger
 from router.report.intervals import quotient, weighted
 from router.report.judged import Facts
-from router.types.classification import Task
 from router.types.price import Price
 from router.types.target import Contract, Target, Thinking
+from router.types.task import Task
 from tests.report.answers import cells, reported
 from tests.report.filled import target
 from tests.report.traffic import Asked, Try, written

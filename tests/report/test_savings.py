@@ -11,7 +11,7 @@ from router.ledger.packed.pack import pack
 from router.report.blocks import LEAST, drawn
 from router.report.counterfactual import Baseline, Hour, Ratio, spread
 from router.report.render import as_json
-from router.types.classification import Task
+from router.types.task import Task
 from tests.report.answers import AFTER_MS, below, cells, nano, reported
 from tests.report.filled import DAY_MS, MONDAY_MS, target
 from tests.report.traffic import HOUR_MS, Asked, Judgement, Try, written

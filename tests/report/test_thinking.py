@@ -4,8 +4,8 @@ import pytest
 from msgspec import structs
 
 from router.ledger.ledger import Ledger
-from router.types.classification import Task
 from router.types.target import Contract, Thinking
+from router.types.task import Task
 from router.types.usage import Usage
 from tests.report.answers import cells, nano, reported
 from tests.report.filled import target, thinking

@@ -5,14 +5,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from local_serving.served import unlaunched
 from local_serving.spec import known
 from router.config import Catalog, Config, engines_needed, load_text, problems
 from router.errors import ConfigError, Problem
 
 NAME = "pasted"
 """Stands for the file."""
-_NOWHERE = "http://127.0.0.1:9/v1"
-"""Stands for an engine; port 9 discards (RFC 863)."""
 _DEFAULTED = re.compile(rb"\$\{([A-Za-z_][A-Za-z0-9_]*):-")
 _STAND_IN = "1"
 """Good as a word, as a number and in an address."""
@@ -39,13 +38,13 @@ class Pretended(Mapping[str, str]):
 
 def problems_of(path: Path, catalog: Callable[[], Catalog]) -> tuple[Problem, ...]:
     """What is wrong with the file of the policy in force as it is now."""
-    return problems(path, catalog(), os.environ, dict.fromkeys(engines_needed(path), _NOWHERE))
+    return problems(path, catalog(), os.environ, unlaunched(engines_needed(path)))
 
 
 def tried(text: bytes, in_force: Path, catalog: Callable[[], Catalog]) -> Config | tuple[Problem, ...]:
     """`text` as a config, or all that is wrong with it. It may name the engines of the policy in force, and those that
     come with lowpass; no other file is looked at."""
-    engines = dict.fromkeys((*known(), *engines_needed(in_force)), _NOWHERE)
+    engines = unlaunched((*known(), *engines_needed(in_force)))
     try:
         return load_text(NAME, text, catalog(), Pretended(text), engines)
     except ConfigError as error:

@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.pairs import Alone, Pairs, lower, ranked, singles, values, winner
 from router.decide.situation import Ranked, Situation
-from router.types.classification import Task
 from router.types.forecast import Vector
 from router.types.plan import Vote
+from router.types.task import Task
 from router.worth import sample_value
 
 COMPARABLE = frozenset({Task.MATHS, Task.REASONING, Task.CLASSIFICATION, Task.EXTRACTION, Task.TOOL_USE})

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from router.features.look import looks
 from router.priors.marks import marks
 from router.priors.priors import KNOWN, Single, Vector
-from router.types.classification import Task
+from router.types.task import Task
 
 SHIPPABLE = ("frontier_2026a_dev", "routellm_dev", "zeroeval_dev", "mmlupro")
 """Their licences let a fit ship: MIT and Apache-2.0."""

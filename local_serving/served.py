@@ -1,0 +1,52 @@
+"""Spec → what targets are told of it."""
+
+from collections.abc import Iterable, Sequence
+
+from local_serving.spec import EngineSpec, External, Llamacpp, read
+from router.types.engine import Served
+from router.types.money import nano_from_usd
+
+NOWHERE = ("http://127.0.0.1:9/v1",)
+"""Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
+
+
+def unlaunched(names: Iterable[str]) -> dict[str, Served]:
+    """Engines as they would be, were they launched. Raises `EngineError`."""
+    return {name: served(read(name), NOWHERE) for name in names}
+
+
+def served(spec: EngineSpec, urls: Sequence[str]) -> Served:
+    """`urls`: a base URL for each replica."""
+    reasoning = None if isinstance(spec, Llamacpp) else spec.reasoning
+    return Served(
+        name=spec.name,
+        urls=tuple(urls),
+        model=called(spec),
+        adapters=frozenset(_adapters(spec)),
+        slots=spec.parallel,
+        hourly=spec.replicas * nano_from_usd(spec.cost.host_hour_usd + gpus(spec) * spec.cost.gpu_hour_usd),
+        counted=spec.cost.counted,
+        thinking_exact=reasoning is not None,
+        thinking_written=reasoning.written if reasoning else 0,
+    )
+
+
+def called(spec: EngineSpec) -> str:
+    """What the engine calls its model; empty: as its card does."""
+    return "" if isinstance(spec, Llamacpp) else next(iter(spec.served), "")
+
+
+def gpus(spec: EngineSpec) -> int:
+    """Of one replica."""
+    if isinstance(spec, Llamacpp):
+        return 0
+    if isinstance(spec, External):
+        return spec.gpus
+    spread = spec.parallelism
+    return spread.tensor * spread.pipeline * spread.data if spec.gpu else 0
+
+
+def _adapters(spec: EngineSpec) -> Sequence[str]:
+    if isinstance(spec, Llamacpp):
+        return ()
+    return spec.adapters if isinstance(spec, External) else [one.name for one in spec.adapters]

@@ -1,0 +1,196 @@
+"""What a local engine is: one frozen value for each kind of engine. One served model a spec."""
+
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from router.types.engine import Counted
+
+Positive = Annotated[int, Meta(ge=1)]
+Natural = Annotated[int, Meta(ge=0)]
+Share = Annotated[float, Meta(gt=0, le=1)]
+Name = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_.-]*$")]
+
+
+class EngineError(Exception):
+    """A local engine can't be described, started or reached; the message is one line with the reason and a remedy."""
+
+
+class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Unknown keys are mistakes."""
+
+
+class Cost(_Part, frozen=True, kw_only=True):
+    """What running it costs. USD per hour of one replica: of each of its GPUs, and of the host they share."""
+
+    gpu_hour_usd: Decimal = Decimal(0)
+    host_hour_usd: Decimal = Decimal(0)
+    counted: Counted = Counted.MARGINAL
+    watts: Natural = 0
+    """Of one GPU under load, where it can't be measured. 0: unknown."""
+    pue: Annotated[float, Meta(ge=1)] = 1.0
+    """Power usage effectiveness: what the site draws ÷ what its machines draw (ISO/IEC 30134-2)."""
+
+    def __post_init__(self) -> None:
+        if min(self.gpu_hour_usd, self.host_hour_usd) < 0:
+            raise ValueError("a price per hour is below 0")
+
+
+class Attention(_Part, frozen=True, kw_only=True):
+    """Layers of one kind, and what each keeps of a token (or, `state`, of a whole sequence)."""
+
+    kind: Literal["full", "sliding", "latent", "state"]
+    """`full`: multi-head, grouped-query or multi-query. `latent`: MLA. `state`: a state-space or linear layer."""
+    layers: Positive
+    kv_heads: Natural = 0
+    head_dim: Natural = 0
+    window: Natural = 0
+    """Tokens that a sliding layer keeps."""
+    latent_dim: Natural = 0
+    """MLA: the compressed width, and …"""
+    rope_dim: Natural = 0
+    """… that of the shared rotary key."""
+    state_bytes: Natural = 0
+    """Of one sequence in one layer."""
+
+
+class Architecture(_Part, frozen=True, kw_only=True):
+    """What memory and speed follow from. Billions of parameters."""
+
+    parameters_b: Annotated[float, Meta(gt=0)]
+    active_b: Annotated[float, Meta(gt=0)]
+    """Of them used for a token; the same for a dense model."""
+    hidden: Natural = 0
+    vocabulary: Natural = 0
+    attention: tuple[Attention, ...] = ()
+
+
+class Parallelism(_Part, frozen=True, kw_only=True):
+    """How one replica is spread over GPUs. GPUs of a replica = tensor × pipeline × data."""
+
+    tensor: Positive = 1
+    pipeline: Positive = 1
+    data: Positive = 1
+    """Ranks that share the experts of a MoE model; dense models take `replicas`."""
+    expert: bool = False
+    nodes: Positive = 1
+    backend: Literal["mp", "ray"] = "mp"
+
+
+class Reasoning(_Part, frozen=True, kw_only=True):
+    """How an engine tells thoughts from answers, and so can count and cap them."""
+
+    parser: str
+    start: str = "<think>"
+    end: str = "</think>"
+    written: Natural = 0
+    """Tokens that the chat template writes after `start`: the engine counts them as thought."""
+
+
+class Adapter(_Part, frozen=True, kw_only=True):
+    """A LoRA adapter: a target of its own, on the same weights."""
+
+    name: str
+    path: str
+    rank: Positive = 16
+
+
+class _Common(_Part, frozen=True, kw_only=True):
+    name: Name
+    model: str
+    """Id of the model's card in the catalog, or what the engine calls it."""
+    replicas: Positive = 1
+    """Independent copies, each on GPUs of its own."""
+    cost: Cost = Cost()
+    licence: str = ""
+    """SPDX id, or the name of the licence."""
+    architecture: Architecture | None = None
+    """What a plan goes by; else the model folder's `config.json` says it."""
+    start_s: Positive = 120
+    """What does not serve by then is killed, and started again or given up."""
+
+
+class Llamacpp(_Common, frozen=True, kw_only=True, tag_field="engine", tag="llamacpp"):
+    """llama.cpp's own server in a child process. Lengths in tokens; `context` is shared by all `parallel` streams."""
+
+    package: str = ""
+    """Python package whose folder holds `file`; empty: `file` is a path of its own, relative to the spec."""
+    file: str
+    context: Positive
+    parallel: Positive = 1
+    batch: Positive = 512
+    """Tokens computed at once; also the longest text that can be embedded."""
+    embeddings: bool = False
+    cache_mib: Natural = 256
+    """Memory for prompts that may come again."""
+    temperature: float = 0.8
+    top_p: float = 0.95
+    """Sampling for requests that say nothing about it."""
+    threads: Natural = 0
+    """0: one less than the cores that this process may use."""
+
+
+class Vllm(_Common, frozen=True, kw_only=True, tag_field="engine", tag="vllm"):
+    """vLLM in an environment or a container of its own: its pins never meet the gateway's. Lengths in tokens."""
+
+    path: str
+    """A folder with the model (relative to the spec), or its id on the model hub."""
+    served: tuple[str, ...] = ()
+    """Names that requests call it by; none: the last part of `model`."""
+    python: str = ""
+    """Interpreter of the environment that has vLLM; empty: the one that the setting names."""
+    image: str = ""
+    """Container image, for the generated manifests."""
+    context: Positive
+    parallel: Positive = 256
+    """Sequences that it works on at a time."""
+    queue: Natural = 0
+    """Requests that may be in it (running and waiting) before it turns others away; 0: no bound."""
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    quantization: str = ""
+    """As vLLM names it ("fp8", "awq_marlin", "mxfp4", …); empty: none, or what the checkpoint says."""
+    weight_bits: Annotated[float, Meta(gt=0, le=32)] = 16
+    """Mean bits a parameter in memory."""
+    kv_dtype: Literal["auto", "fp8"] = "auto"
+    parallelism: Parallelism = Parallelism()
+    gpu: str = ""
+    """Its kind, as `lowpass local plan --gpus` lists them; empty: none, it runs on the CPU."""
+    gpus: tuple[Natural, ...] = ()
+    """Ids of the GPUs of all replicas, in their order; none: the first ones."""
+    memory: Share = 0.9
+    """Of each GPU that it may take."""
+    cpu_cache_gib: Natural = 1
+    """KV cache of an engine without a GPU."""
+    reasoning: Reasoning | None = None
+    tools: str = ""
+    """Parser of tool calls; empty: it has no tools."""
+    template: str = ""
+    """Path of a chat template that replaces the model's own."""
+    template_options: dict[str, bool | int | str] = {}
+    """Defaults of `chat_template_kwargs`."""
+    adapters: tuple[Adapter, ...] = ()
+    runner: Literal["generate", "pooling"] = "generate"
+    eager: bool = False
+    """No graphs are captured: starts quicker, decodes slower."""
+    environment: dict[str, str] = {}
+    arguments: tuple[str, ...] = ()
+    """Given to vLLM as they are, after all others."""
+
+
+class External(_Common, frozen=True, kw_only=True, tag_field="engine", tag="external"):
+    """A server that somebody else runs: watched and priced, never started or stopped."""
+
+    urls: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """A base URL for each replica, with its `/v1`."""
+    served: tuple[str, ...] = ()
+    metrics: Literal["vllm", "llamacpp", "none"] = "vllm"
+    """In whose words its `/metrics` speaks."""
+    parallel: Positive = 256
+    gpus: Natural = 1
+    """Of each replica, for its price."""
+    reasoning: Reasoning | None = None
+    adapters: tuple[str, ...] = ()
+
+
+EngineSpec = Llamacpp | Vllm | External

@@ -1,0 +1,18 @@
+"""What a request asks for."""
+
+from enum import StrEnum
+
+
+class Task(StrEnum):
+    CHAT = "chat"
+    CODE = "code"
+    MATHS = "maths"
+    FACTUAL = "factual"
+    REASONING = "reasoning"
+    EXTRACTION = "extraction"
+    SUMMARY = "summary"
+    TRANSLATION = "translation"
+    CLASSIFICATION = "classification"
+    CREATIVE = "creative"
+    TOOL_USE = "tool_use"
+    EMBEDDING = "embedding"
