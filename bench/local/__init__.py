@@ -1,0 +1,1 @@
+"""Measurements of local engines: `lowpass bench local`."""
