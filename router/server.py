@@ -15,8 +15,8 @@ import msgspec
 import uvicorn
 import uvloop
 
+from local_serving.launch.supervisor import Supervisor
 from local_serving.spec import EngineError, read
-from local_serving.supervisor import Supervisor
 from router.access import keyring, ledger_of
 from router.app import Gateway
 from router.banner import banner

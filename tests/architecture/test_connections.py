@@ -66,8 +66,11 @@ OPEN: dict[str, tuple[str, set[str]]] = {
         "a worker and its first process, over a socket pair",
         {"open_unix_connection", "socket"},
     ),
-    "local_serving/llamacpp.py": ("looks for a free port of loopback", {"socket"}),
-    "local_serving/engine.py": ("health of engines that this machine runs, on loopback", {"open_connection", "socket"}),
+    "local_serving/launch/llamacpp.py": ("looks for a free port of loopback", {"socket"}),
+    "local_serving/launch/engine.py": (
+        "health of engines that this machine runs, on loopback",
+        {"open_connection", "socket"},
+    ),
 }
 TRANSPORTS = frozenset({"HttpTransport", "LitellmTransport"})
 ROOT = "router/app.py"

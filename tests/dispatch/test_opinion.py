@@ -9,8 +9,8 @@ import uvloop
 from msgspec.structs import replace
 
 from adapters.openai_compatible import OpenAICompatible
+from local_serving.launch.supervisor import Supervisor
 from local_serving.spec import read
-from local_serving.supervisor import Supervisor
 from router.classify.deep.second import Question, Verdict
 from router.classify.detector import Doubt
 from router.decide.guard import ClassGuard

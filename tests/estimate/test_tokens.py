@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import uvloop
 
+from local_serving.launch.supervisor import Supervisor
 from local_serving.spec import read
-from local_serving.supervisor import Supervisor
 from router.api.parse import parse
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned

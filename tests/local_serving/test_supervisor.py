@@ -15,9 +15,9 @@ import uvloop
 from openai import APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
-from local_serving import engine
+from local_serving.launch import engine
+from local_serving.launch.supervisor import Supervisor
 from local_serving.spec import EngineError, Llamacpp, read
-from local_serving.supervisor import Supervisor
 from router.types.engine import Status
 
 EMBEDDED = read("smollm2")
@@ -256,7 +256,7 @@ from pathlib import Path
 import msgspec
 from local_serving.spec import Llamacpp
 from local_serving.spec import EngineError, Llamacpp, read
-from local_serving.supervisor import Supervisor
+from local_serving.launch.supervisor import Supervisor
 
 async def main():
     supervisor = Supervisor([msgspec.json.decode(sys.argv[1], type=Llamacpp)], Path(sys.argv[2]))

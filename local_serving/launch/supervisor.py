@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from local_serving.engine import Engine
+from local_serving.launch.engine import Engine
 from local_serving.served import served
 from local_serving.spec import EngineError, EngineSpec
 from router.types.engine import EngineState, Served

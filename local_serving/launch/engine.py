@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from local_serving.llamacpp import HOST, LISTENING
+from local_serving.launch.llamacpp import HOST, LISTENING
 from local_serving.spec import EngineError, EngineSpec
 from router.types.engine import EngineState, Status
 
@@ -28,7 +28,7 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.2, 10.0
 _PROBE_EVERY_S = 0.05
 _LOG_BYTES = 1_000_000
 _LINE_CHARS = 500
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 
 
 class Engine:
@@ -107,7 +107,7 @@ class Engine:
     async def _spawn(self) -> Process:
         """Its own session keeps a Ctrl-C in the terminal from it; the pipe to its stdin ends with this process."""
         spec = msgspec.json.encode(self.spec).decode()
-        command = (sys.executable, "-m", "local_serving.llamacpp", spec, str(self.port))
+        command = (sys.executable, "-m", "local_serving.launch.llamacpp", spec, str(self.port))
         process = await asyncio.create_subprocess_exec(
             *command, cwd=_ROOT, stdin=PIPE, stdout=PIPE, stderr=STDOUT, start_new_session=True
         )

@@ -1,4 +1,4 @@
-"""The child process around llama.cpp's own HTTP server: `python -m local_serving.llamacpp ENGINE PORT`.
+"""The child process around llama.cpp's own HTTP server: `python -m local_serving.launch.llamacpp ENGINE PORT`.
 
 A process of its own, because an abort in C++ would take the gateway along. It lives until its standard input ends, so
 that it never outlives a parent that was killed. ENGINE is a name, the path of a spec, or the spec itself as JSON.
@@ -30,7 +30,7 @@ _MOST_THREADS = 8
 
 
 def main() -> None:
-    parser = ArgumentParser(prog="python -m local_serving.llamacpp")
+    parser = ArgumentParser(prog="python -m local_serving.launch.llamacpp")
     parser.add_argument("engine", type=_spec)
     parser.add_argument("port", type=int)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
