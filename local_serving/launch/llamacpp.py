@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import msgspec
 
+from local_serving.launch.parts import joined
 from local_serving.spec import EngineError, Llamacpp, read
 
 HOST = "127.0.0.1"
@@ -77,6 +78,8 @@ def _serve(spec: Llamacpp, port: int) -> Any:
 
 def model_path(spec: Llamacpp) -> Path:
     """The model's file. Its package is located, not imported: it would import an engine that we replace."""
+    if spec.parts is not None:
+        return joined(spec.file, spec.parts)
     folder = Path()
     if spec.package:
         package = find_spec(spec.package)

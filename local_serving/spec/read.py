@@ -26,7 +26,7 @@ def read(name_or_path: str | Path) -> EngineSpec:
         raise EngineError(f"{path}{_position(error)}: this is not YAML") from error
     except msgspec.ValidationError as error:
         raise EngineError(f"{path}: {error}") from error
-    if not isinstance(spec, Llamacpp) or spec.package:
+    if not isinstance(spec, Llamacpp) or spec.package or spec.parts:
         return spec
     return msgspec.structs.replace(spec, file=str(path.parent.absolute() / spec.file))
 

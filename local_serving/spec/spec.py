@@ -10,7 +10,8 @@ from router.types.engine import Counted
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
-Name = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9_.-]*$")]
+NAME = "^[a-z0-9][a-z0-9_.-]*$"
+Name = Annotated[str, Meta(pattern=NAME)]
 
 
 class EngineError(Exception):
@@ -31,10 +32,6 @@ class Cost(_Part, frozen=True, kw_only=True):
     """Of one GPU under load, where it can't be measured. 0: unknown."""
     pue: Annotated[float, Meta(ge=1)] = 1.0
     """Power usage effectiveness: what the site draws ÷ what its machines draw (ISO/IEC 30134-2)."""
-
-    def __post_init__(self) -> None:
-        if min(self.gpu_hour_usd, self.host_hour_usd) < 0:
-            raise ValueError("a price per hour is below 0")
 
 
 class Attention(_Part, frozen=True, kw_only=True):
@@ -61,6 +58,12 @@ class Architecture(_Part, frozen=True, kw_only=True):
     parameters_b: Annotated[float, Meta(gt=0)]
     active_b: Annotated[float, Meta(gt=0)]
     """Of them used for a token; the same for a dense model."""
+    experts: Natural = 0
+    """Routed ones of a layer, and …"""
+    experts_active: Natural = 0
+    """… those of them that a token goes through; 0: a dense model."""
+    tied: bool = False
+    """Embedding and head are the same weights."""
     hidden: Natural = 0
     vocabulary: Natural = 0
     attention: tuple[Attention, ...] = ()
@@ -111,12 +114,23 @@ class _Common(_Part, frozen=True, kw_only=True):
     """What does not serve by then is killed, and started again or given up."""
 
 
+class Parts(_Part, frozen=True, kw_only=True):
+    """A file that comes in pieces, each in a Python package; joined once, and kept where lowpass keeps its state."""
+
+    pieces: Annotated[tuple[Annotated[str, Meta(pattern="^[A-Za-z0-9_]+/.")], ...], Meta(min_length=1)]
+    """In their order: "package/path of the file in it"."""
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    """Of the whole."""
+
+
 class Llamacpp(_Common, frozen=True, kw_only=True, tag_field="engine", tag="llamacpp"):
     """llama.cpp's own server in a child process. Lengths in tokens; `context` is shared by all `parallel` streams."""
 
     package: str = ""
     """Python package whose folder holds `file`; empty: `file` is a path of its own, relative to the spec."""
     file: str
+    parts: Parts | None = None
+    """What `file`, a name of its own then, is joined from."""
     context: Positive
     parallel: Positive = 1
     batch: Positive = 512
@@ -129,6 +143,10 @@ class Llamacpp(_Common, frozen=True, kw_only=True, tag_field="engine", tag="llam
     """Sampling for requests that say nothing about it."""
     threads: Natural = 0
     """0: one less than the cores that this process may use."""
+
+    def __post_init__(self) -> None:
+        if self.parts is not None and (self.package or "/" in self.file):
+            raise ValueError("with parts, `file` is a plain name, and there is no package")
 
 
 class Vllm(_Common, frozen=True, kw_only=True, tag_field="engine", tag="vllm"):
@@ -151,7 +169,7 @@ class Vllm(_Common, frozen=True, kw_only=True, tag_field="engine", tag="vllm"):
     quantization: str = ""
     """As vLLM names it ("fp8", "awq_marlin", "mxfp4", …); empty: none, or what the checkpoint says."""
     weight_bits: Annotated[float, Meta(gt=0, le=32)] = 16
-    """Mean bits a parameter in memory."""
+    """Mean bits a parameter in memory, but for embedding and head, which stay in 16."""
     kv_dtype: Literal["auto", "fp8"] = "auto"
     parallelism: Parallelism = Parallelism()
     gpu: str = ""
@@ -173,6 +191,8 @@ class Vllm(_Common, frozen=True, kw_only=True, tag_field="engine", tag="vllm"):
     runner: Literal["generate", "pooling"] = "generate"
     eager: bool = False
     """No graphs are captured: starts quicker, decodes slower."""
+    sleep_after_s: Natural = 0
+    """Idle for so long, it gives its GPU's memory back until the next request; 0: never. On GPUs only."""
     environment: dict[str, str] = {}
     arguments: tuple[str, ...] = ()
     """Given to vLLM as they are, after all others."""

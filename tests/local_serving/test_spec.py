@@ -32,7 +32,7 @@ def test_a_file_of_ones_own_is_found_beside_its_spec(tmp_path: Path) -> None:
 
 
 def test_an_unknown_engine_names_the_known_ones() -> None:
-    with pytest.raises(spec.EngineError, match="there is no engine 'smolm2': known engines are smollm2;"):
+    with pytest.raises(spec.EngineError, match=r"there is no engine 'smolm2': known engines are .*smollm2"):
         spec.read("smolm2")
 
 
