@@ -17,6 +17,7 @@ import uvloop
 
 from local_serving.launch.supervisor import Supervisor
 from local_serving.spec import EngineError, read
+from local_serving.watch import Watch, words_of
 from router.access import keyring, ledger_of
 from router.app import Gateway
 from router.banner import banner
@@ -75,10 +76,12 @@ async def _serve(settings: Settings) -> None:
     watcher, config = _policy(settings, engines)
     with _listen(settings) as listener:
         post = Post(listener.fileno(), str(settings.policy), settings.host, engines)
-        workers = Workers(settings.workers, post, lambda: supervisor.states)
+        watch = Watch(lambda: supervisor.states, {spec.name: words_of(spec) for spec in specs.values()})
+        workers = Workers(settings.workers, post, lambda: watch.states)
         packer = Packer(ledger_of(settings), settings.keep_rows_ms)
         try:
             supervisor.launch()
+            watch.launch()
             workers.launch()
             packer.launch()
             gateway = Gateway(settings, watcher, config, ring, workers)
@@ -88,6 +91,7 @@ async def _serve(settings: Settings) -> None:
         finally:
             await packer.stop()
             await workers.stop(DRAIN_S)
+            await watch.stop()
             await supervisor.stop()
 
 

@@ -67,6 +67,10 @@ OPEN: dict[str, tuple[str, set[str]]] = {
         {"open_unix_connection", "socket"},
     ),
     "local_serving/launch/llamacpp.py": ("looks for a free port of loopback", {"socket"}),
+    "local_serving/watch/watch.py": (
+        "asks the operator's engines how busy they are; sends no text",
+        {"open_connection"},
+    ),
     "local_serving/launch/engine.py": (
         "health of engines that this machine runs, on loopback",
         {"open_connection", "socket"},
