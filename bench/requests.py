@@ -1,6 +1,7 @@
-"""What both scripted upstreams have in common: a connection that gathers requests, and a timer of its own."""
+"""What scripted upstreams have in common: a connection that gathers requests, a timer of its own, how they serve."""
 
 import asyncio
+import sys
 from typing import cast
 
 import httptools
@@ -34,3 +35,13 @@ class Requests(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self.body.append(data)
+
+
+async def serve(connection: type[Requests]) -> None:
+    """Listen on a free loopback port, print it, and stop when standard input closes."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(connection, "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    closed = asyncio.Event()
+    loop.add_reader(sys.stdin, closed.set)
+    await closed.wait()

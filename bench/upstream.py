@@ -3,13 +3,10 @@
 `python -m bench.upstream` prints its port on loopback and serves until its standard input closes.
 """
 
-import asyncio
-import sys
-
 import msgspec
 import uvloop
 
-from bench.requests import Requests
+from bench.requests import Requests, serve
 
 CHUNKS = 40
 GAP_S = 0.002
@@ -112,15 +109,5 @@ class Upstream(Requests):
             self.transport.write(event + _LAST_CHUNK)
 
 
-async def serve() -> None:
-    """Listen on a free loopback port, print it, and stop when standard input closes."""
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(Upstream, "127.0.0.1", 0, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    closed = asyncio.Event()
-    loop.add_reader(sys.stdin, closed.set)
-    await closed.wait()
-
-
 if __name__ == "__main__":
-    uvloop.run(serve())
+    uvloop.run(serve(Upstream))

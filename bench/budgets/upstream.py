@@ -5,16 +5,14 @@ answer is, and how many bytes its tokens have, is drawn from the ticket number i
 same answer. The model `flaky` fails the first time that it sees some of the tickets. Caps are heard.
 """
 
-import asyncio
 import random
 import re
-import sys
 
 import msgspec
 import uvloop
 from msgspec import Struct
 
-from bench.requests import Requests
+from bench.requests import Requests, serve
 
 MEDIAN, SIGMA = 200, 0.6
 """Tokens of an answer: log-normal, so that one in a hundred is four times the median."""
@@ -158,15 +156,5 @@ class Upstream(Requests):
             self.transport.close()
 
 
-async def serve() -> None:
-    """Listen on a free loopback port, print it, and stop when standard input closes."""
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(Upstream, "127.0.0.1", 0, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    closed = asyncio.Event()
-    loop.add_reader(sys.stdin, closed.set)
-    await closed.wait()
-
-
 if __name__ == "__main__":
-    uvloop.run(serve())
+    uvloop.run(serve(Upstream))
