@@ -1,192 +1,162 @@
-"""One supervised engine: a child process on a port of its own, started again whenever it ends."""
+"""One engine with all of its replicas: run by this process, or by another one of the same home folder and followed."""
 
 import asyncio
-import logging
-import os
-import signal
 import socket
-import sys
-from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from urllib.parse import urlsplit
 
-import msgspec
-
-from local_serving.launch.llamacpp import HOST, LISTENING
-from local_serving.spec import EngineError, EngineSpec
+from local_serving.launch import record
+from local_serving.launch.recipe import HOST, Launched, Place
+from local_serving.launch.record import Owner, Record
+from local_serving.launch.replica import Replica
+from local_serving.spec import EngineError
 from router.types.engine import EngineState, Status
 
-START_LIMIT_S = 120.0
-"""A child that does not serve by then is killed. vLLM on a CPU needs up to 80 s, llama.cpp less than one."""
-STEADY_S = 60.0
-"""After serving this long, the next restart is prompt again."""
-GRACE_S = 5.0
-"""Between SIGTERM and SIGKILL."""
-_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.2, 10.0
-_PROBE_EVERY_S = 0.05
-_LOG_BYTES = 1_000_000
-_LINE_CHARS = 500
-_ROOT = Path(__file__).parents[2]
+_FOLLOW_EVERY_S = 0.1
 
 
 class Engine:
-    """Owns one child at a time. Call `launch` once, then `stop` once."""
+    """Call `launch` once, then `stop` or `drain` once. `urls` outlive restarts, whoever runs it."""
 
-    def __init__(self, spec: EngineSpec, log_dir: Path) -> None:
-        self.spec, self.port = spec, _free_port()
-        self.url = f"http://{HOST}:{self.port}/v1"
-        self.state = EngineState(name=spec.name, model=spec.model, status=Status.STARTING, url=self.url)
-        self.log_path = log_dir / f"{spec.name}.log"
-        self._settled, self._stopping = asyncio.Event(), asyncio.Event()
-        self._log = logging.Logger(spec.name)
-        self._life: asyncio.Task[None] | None = None
-        self._process: Process | None = None
+    def __init__(self, spec: Launched, logs: Path, place: Place, owner: Owner, changed: Callable[[], None]) -> None:
+        """Blocks while leftovers of a killed owner end. Raises `EngineError` if its record can't be written."""
+        self.spec, self._logs, self._place, self._owner, self._changed = spec, logs, place, owner, changed
+        self._digest, self._process = record.digest(spec), record.this_process()
+        self._claim = record.claim(place.folder, spec.name)
+        before = record.read(place.folder, spec.name)
+        if self._claim and before:
+            record.end_leftovers(before.children)
+        known = before.urls if before and before.digest == self._digest else ()
+        self.urls = known if known and (not self._claim or _free(known)) else _addresses(spec.replicas)
+        self._replicas: tuple[Replica, ...] = ()
+        self._followed: Sequence[EngineState] = self._all(Status.STARTING)
+        self._following: asyncio.Task[None] | None = None
+        if self._claim:
+            self._write()
+
+    @property
+    def states(self) -> Sequence[EngineState]:
+        return [one.state for one in self._replicas] or self._followed
 
     def launch(self) -> None:
-        self._log.addHandler(_log_file(self.log_path))
-        self._life = asyncio.get_running_loop().create_task(self._keep_alive(), name=f"engine {self.spec.name}")
-
-    async def ready(self, timeout_s: float) -> None:
-        """Waits until the engine serves; raises `EngineError` if it failed, was stopped or is not ready in time."""
-        try:
-            await asyncio.wait_for(self._settled.wait(), timeout_s)
-        except TimeoutError:
-            raise self._error(f"is not ready after {timeout_s:g} s") from None
-        if self.state.status is Status.FAILED:
-            raise self._error("does not start")
-        if self.state.status is Status.STOPPED:
-            raise self._error("was stopped")
+        """Raises `EngineError` if logs can't be written."""
+        if self._claim:
+            self._run()
+        else:
+            self._following = asyncio.get_running_loop().create_task(self._follow(), name=f"engine {self.spec.name}")
 
     async def stop(self) -> None:
-        """Ends the child and its process group; safe at any moment."""
-        self._stopping.set()
-        if self._life:
-            self._signal(signal.SIGTERM)
-            await asyncio.wait({self._life}, timeout=GRACE_S)
-            self._signal(signal.SIGKILL)
-            await self._life
+        """Ends what this process runs of it."""
+        await self._end(one.stop() for one in self._replicas)
 
-    async def _keep_alive(self) -> None:
-        delay_s = _FIRST_DELAY_S
-        while not self._stopping.is_set() and self.state.status is not Status.FAILED:
-            served_s = await self._live()
-            delay_s = _FIRST_DELAY_S if served_s >= STEADY_S else delay_s
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay_s)
-            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-        if self.state.status is not Status.FAILED:
-            self._update(status=Status.STOPPED)
-            self._settled.set()
-        self._log.handlers[0].close()
+    async def drain(self, limit_s: float) -> None:
+        """Requests in progress have `limit_s` to finish; then it is stopped."""
+        await self._end(one.drain(limit_s) for one in self._replicas)
 
-    async def _live(self) -> float:
-        """One life of the child, to its end; for how many seconds it served."""
-        try:
-            process = self._process = await self._spawn()
-        except OSError as error:
-            self._ended(f"can't run {sys.executable}: {error.strerror}")
-            return 0.0
-        loop = asyncio.get_running_loop()
-        overdue = loop.call_later(START_LIMIT_S, self._signal, signal.SIGKILL)
-        started, served_from, last_line = loop.time(), None, ""
-        async for line in _lines(process):
-            if line.startswith(LISTENING) and await self._healthy(process):
-                overdue.cancel()
-                served_from = loop.time()
-                self._serves(process.pid, served_from - started)
-            else:
-                last_line = line
-                self._log.error("%s", line)
-        status = await process.wait()
-        overdue.cancel()
-        self._ended(_reason(status, last_line))
-        return loop.time() - served_from if served_from else 0.0
+    def replica(self, number: int) -> Replica:
+        """Raises `EngineError` where this process does not run it."""
+        if number >= len(self._replicas):
+            raise EngineError(f"replica {number} of {self.spec.name} is not run by this process")
+        return self._replicas[number]
 
-    async def _spawn(self) -> Process:
-        """Its own session keeps a Ctrl-C in the terminal from it; the pipe to its stdin ends with this process."""
-        spec = msgspec.json.encode(self.spec).decode()
-        command = (sys.executable, "-m", "local_serving.launch.llamacpp", spec, str(self.port))
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=_ROOT, stdin=PIPE, stdout=PIPE, stderr=STDOUT, start_new_session=True
+    def error(self, what: str) -> EngineError:
+        reason = next((f": {state.last_error}" for state in self.states if state.last_error), "")
+        return EngineError(f"local engine {self.spec.name} {what}{reason} (log: {self._log(0)})")
+
+    async def _end(self, ends: Iterable[Coroutine[None, None, None]]) -> None:
+        if self._following:
+            self._following.cancel()
+            await asyncio.wait({self._following})
+        await asyncio.gather(*ends)
+        if self._claim:
+            self._write(ended=True)
+            self._claim.release()
+            self._claim = None
+
+    def _run(self) -> None:
+        self._replicas = tuple(
+            Replica(self.spec, number, url, self._log(number), self._place, self._tell)
+            for number, url in enumerate(self.urls)
         )
-        if self._stopping.is_set():
-            process.kill()
-        return process
+        for one in self._replicas:
+            one.launch()
 
-    async def _healthy(self, process: Process) -> bool:
-        """Whether GET /health answers 200 before the child ends."""
-        while process.returncode is None:
-            with suppress(OSError):
-                if await _health_status(self.port) == 200:
-                    return True
-            await asyncio.sleep(_PROBE_EVERY_S)
-        return False
+    async def _follow(self) -> None:
+        """What its owner writes of it. When that was killed, or was a gateway that ended, the engine becomes ours."""
+        while not self._claim:
+            self._hear(before := record.read(self._place.folder, self.spec.name))
+            if before and not before.owned and not (before.ended and before.owner == "up"):
+                self._claim = record.claim(self._place.folder, self.spec.name)
+                await asyncio.to_thread(record.end_leftovers, before.children if self._claim else ())
+            await asyncio.sleep(_FOLLOW_EVERY_S)
+        self._run()
+        self._tell()
 
-    def _serves(self, pid: int, start_s: float) -> None:
-        self._update(status=Status.READY, pid=pid)
-        self._settled.set()
-        self._log.info("serves %s on port %d after %.1f s, pid %d", self.spec.model, self.port, start_s, pid)
+    def _hear(self, now: Record | None) -> None:
+        if now and now.ended and now.owner == "up":
+            states = self._all(Status.STOPPED, f"it was ended: `lowpass local up {self.spec.name}` starts it again")
+        elif now and now.digest != self._digest:
+            remedy = f"`lowpass local down {self.spec.name}`, or end that process, and start again"
+            states = self._all(Status.FAILED, f"process {now.process.pid} runs it with another spec: {remedy}")
+        else:
+            states = list(now.states if now else self._followed)
+        if states != self._followed:
+            self._followed = states
+            self._changed()
 
-    def _ended(self, reason: str) -> None:
-        if self._stopping.is_set():
-            return self._update(pid=None)
-        self._log.error("ended: %s", reason)
-        if self.state.status is Status.STARTING:
-            self._update(status=Status.FAILED, last_error=reason)
-            return self._settled.set()
-        self._settled.clear()
-        self._update(status=Status.RESTARTING, restarts=self.state.restarts + 1, pid=None, last_error=reason)
+    def _all(self, status: Status, why: str = "") -> list[EngineState]:
+        name, model = self.spec.name, self.spec.model
+        return [
+            EngineState(name=name, model=model, status=status, replica=number, url=url, last_error=why)
+            for number, url in enumerate(self.urls)
+        ]
 
-    def _update(self, **changes: object) -> None:
-        self.state = msgspec.structs.replace(self.state, **changes)
+    def _log(self, number: int) -> Path:
+        return self._logs / (f"{self.spec.name}.log" if self.spec.replicas == 1 else f"{self.spec.name}.{number}.log")
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+    def _tell(self) -> None:
+        self._write()
+        self._changed()
 
-    def _error(self, what: str) -> EngineError:
-        reason = f": {self.state.last_error}" if self.state.last_error else ""
-        return EngineError(f"local engine {self.spec.name} {what}{reason} (log: {self.log_path})")
+    def _write(self, *, ended: bool = False) -> None:
+        pids = [pid for one in self._replicas for pid in (one.guardian, one.state.pid) if pid is not None]
+        now = Record(
+            name=self.spec.name,
+            digest=self._digest,
+            owner=self._owner,
+            process=self._process,
+            urls=self.urls,
+            states=tuple(self.states),
+            children=tuple(record.process(pid) for pid in pids),
+            ended=ended,
+        )
+        with suppress(OSError):  # a full disk is no reason to let a running engine go
+            record.write(self._place.folder, now)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _log_file(path: Path) -> RotatingFileHandler:
+def _addresses(count: int) -> tuple[str, ...]:
+    """Base URLs of free ports."""
+    probes = [socket.socket() for _ in range(count)]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
-    except OSError as error:
-        raise EngineError(f"can't write the engine's log {path}: {error.strerror}; set LOWPASS_HOME") from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    return handler
-
-
-async def _lines(process: Process) -> AsyncIterator[str]:
-    while process.stdout and (line := await process.stdout.readline()):
-        yield line.decode(errors="replace").rstrip()[:_LINE_CHARS]
-
-
-async def _health_status(port: int) -> int:
-    """The status of GET /health; 0 when the answer is not HTTP. Raises `OSError`."""
-    reader, writer = await asyncio.open_connection(HOST, port)
-    try:
-        writer.write(b"GET /health HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n" % HOST.encode())
-        words = (await reader.readline()).split()
-        return int(words[1]) if len(words) > 1 else 0
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return tuple(f"http://{HOST}:{probe.getsockname()[1]}/v1" for probe in probes)
     finally:
-        writer.close()
+        for probe in probes:
+            probe.close()
 
 
-def _reason(status: int, last_line: str) -> str:
-    """Why a child ended: the signal, its own last line, or at least its exit status."""
-    if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
-    return last_line or f"exit status {status}"
+def _free(urls: Iterable[str]) -> bool:
+    return all(_bindable(urlsplit(url).port or 0) for url in urls)
+
+
+def _bindable(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

@@ -71,9 +71,10 @@ OPEN: dict[str, tuple[str, set[str]]] = {
         "asks the operator's engines how busy they are; sends no text",
         {"open_connection"},
     ),
-    "local_serving/launch/engine.py": (
-        "health of engines that this machine runs, on loopback",
-        {"open_connection", "socket"},
+    "local_serving/launch/engine.py": ("looks for free ports of loopback", {"socket"}),
+    "local_serving/launch/probe.py": (
+        "health, names and load of engines: on loopback, and where the operator's specs say that others run; no text",
+        {"open_connection", "ssl"},
     ),
 }
 TRANSPORTS = frozenset({"HttpTransport", "LitellmTransport"})

@@ -15,7 +15,7 @@ import uvloop
 from openai import APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
-from local_serving.launch import engine
+from local_serving.launch import replica
 from local_serving.launch.supervisor import Supervisor
 from local_serving.spec import EngineError, Llamacpp, read
 from router.types.engine import Status
@@ -122,7 +122,7 @@ def test_stop_leaves_no_process_and_frees_the_port(tmp_path: Path) -> None:
 
 
 def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "GRACE_S", 0.2)
+    monkeypatch.setattr(replica, "GRACE_S", 0.2)
 
     async def scenario() -> int:
         supervisor = Supervisor([SPEC], tmp_path)

@@ -1,0 +1,159 @@
+"""Which engines run for this home folder, and whose they are: a file for each, and a lock that ends with its owner."""
+
+import fcntl
+import os
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from local_serving.spec import EngineError, EngineSpec
+from router.types.engine import EngineState
+
+Owner = Literal["serve", "up"]
+"""`lowpass serve`, whose engines end with it; `lowpass local up`."""
+
+
+class Process(Struct, frozen=True):
+    """A process id is given anew some day; together with when it was started it names one process for good."""
+
+    pid: int
+    started: str
+    """Boot and clock ticks since then; empty: not known on this system."""
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """`ended`: in good order, and not to come back by itself."""
+
+    name: str
+    digest: str
+    """Of the spec that it was started with."""
+    owner: Owner
+    process: Process
+    """The owner's."""
+    urls: tuple[str, ...]
+    states: tuple[EngineState, ...] = ()
+    children: tuple[Process, ...] = ()
+    """Leaders of the process groups of engines, and their guardians."""
+    ended: bool = False
+
+    @property
+    def owned(self) -> bool:
+        return not self.ended and alive(self.process)
+
+
+class Claim:
+    """The right to run an engine; held until `release` or the end of this process, however that comes."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def claim(folder: Path, name: str) -> Claim | None:
+    """None: another process has it. Raises `EngineError`."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise EngineError(f"can't write {folder}: {error.strerror}; set LOWPASS_HOME") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return Claim(descriptor)
+
+
+def read(folder: Path, name: str) -> Record | None:
+    """None: there is none, or it can't be read."""
+    try:
+        return msgspec.json.decode((folder / f"{name}.json").read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def records(folder: Path) -> tuple[Record, ...]:
+    found = (read(folder, path.stem) for path in sorted(folder.glob("*.json")))
+    return tuple(record for record in found if record is not None)
+
+
+def write(folder: Path, record: Record) -> None:
+    """As a whole: nobody reads half of it."""
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix=f".{record.name}.")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(record))
+    os.replace(name, folder / f"{record.name}.json")
+
+
+def digest(spec: EngineSpec) -> str:
+    return sha256(msgspec.json.encode(spec)).hexdigest()[:16]
+
+
+def this_process() -> Process:
+    return process(os.getpid())
+
+
+def process(pid: int) -> Process:
+    return Process(pid, _started(pid))
+
+
+def alive(one: Process) -> bool:
+    try:
+        os.kill(one.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return _started(one.pid) == one.started
+
+
+def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int:
+    """Kills what is left of engines whose owner and guardian were killed; how many groups that were. Blocks.
+
+    A group outlives its leader, and nobody gets a group's number while it has members. So a group whose leader is
+    gone is ours if one of it is in the session of a guardian that we recorded.
+    """
+    sessions = {one.pid for one in children}
+    groups = [one.pid for one in children if alive(one) or _orphaned(one.pid, sessions)]
+    for group in groups:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+    deadline = monotonic() + patience_s
+    while any(_members(group) for group in groups) and monotonic() < deadline:
+        sleep(0.01)
+    return len(groups)
+
+
+def _orphaned(group: int, sessions: set[int]) -> bool:
+    return not Path(f"/proc/{group}").exists() and any(int(row[3]) in sessions for row in _members(group))
+
+
+def _members(group: int) -> list[list[str]]:
+    """Those that still run, as /proc describes them."""
+    rows = (_stat(int(path.name)) for path in Path("/proc").glob("[0-9]*"))
+    return [row for row in rows if row and int(row[2]) == group and row[0] != "Z"]
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from `state` on: the name before may hold anything. Empty: no such process."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    return []
+
+
+def _started(pid: int) -> str:
+    if sys.platform != "linux":
+        return ""
+    fields = _stat(pid)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot[:8]}-{fields[19]}" if fields and fields[0] != "Z" else "gone"

@@ -1,0 +1,273 @@
+"""One supervised replica of an engine: a child process on a port of its own, started again whenever it ends."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from local_serving.launch import guardian, probe
+from local_serving.launch.reasons import Said, discreet
+from local_serving.launch.recipe import Launched, Place, recipe
+from local_serving.launch.vllm import DRAIN_S, names
+from local_serving.spec import EngineError, Llamacpp, Vllm
+from router.types.engine import EngineState, Status
+
+STEADY_S = 60.0
+"""After serving this long, the next restart is prompt again."""
+GRACE_S = 5.0
+"""Between SIGTERM and SIGKILL, and beyond what an engine may take for the requests that it has."""
+HEALTH_EVERY_S = 2.0
+HUNG_AFTER = 6
+"""Failures of /health in a row, after which an engine that says nothing more is killed and started again."""
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.2, 10.0
+_PROBE_EVERY_S = 0.05
+_NAP_LOOK_S, _BUSY_EVERY_S = 0.5, 0.1
+_LOG_BYTES = 1_000_000
+_LINE_BYTES, _LINE_CHARS = 1 << 20, 500
+
+
+class Replica:
+    """Owns one child at a time. Call `launch` once, then `stop` once. `changed` is called whenever `state` does."""
+
+    def __init__(
+        self, spec: Launched, number: int, url: str, log: Path, place: Place, changed: Callable[[], None]
+    ) -> None:
+        self.spec, self.number, self.url, self.log_path = spec, number, url, log
+        self.state = EngineState(name=spec.name, model=spec.model, status=Status.STARTING, replica=number, url=url)
+        self.guardian: int | None = None
+        self._place, self._changed = place, changed
+        self._stopping = asyncio.Event()
+        self._log = logging.Logger(spec.name)
+        self._life: asyncio.Task[None] | None = None
+        self._process: Process | None = None
+        self._engine: int | None = None
+        self._served_from: float | None = None
+        self._verdict = ""
+
+    def launch(self) -> None:
+        """Raises `EngineError` if the log can't be written."""
+        self._log.addHandler(_log_file(self.log_path))
+        self._life = asyncio.get_running_loop().create_task(self._keep_alive(), name=f"engine {self.spec.name}")
+
+    async def stop(self) -> None:
+        """Ends the child and all of its process group; safe at any moment."""
+        self._stopping.set()
+        if self._life:
+            self._signal_guardian(signal.SIGTERM)
+            await asyncio.wait({self._life}, timeout=self._patience_s())
+            self._kill()
+            await self._life
+
+    async def drain(self, limit_s: float) -> None:
+        """Gives what it works on `limit_s` to end, and then stops. Whoever sends requests reads DRAINING meanwhile."""
+        if self.state.status in (Status.READY, Status.SLEEPING):
+            self._stopping.set()
+            self._update(status=Status.DRAINING)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle(), limit_s)
+        await self.stop()
+
+    async def _idle(self) -> None:
+        while await probe.busy(self.url):  # noqa: ASYNC110 - another process knows it
+            await asyncio.sleep(_BUSY_EVERY_S)
+
+    async def sleep(self) -> None:
+        """Gives back the memory of its GPU (vLLM's sleep mode). What it works on is finished first."""
+        await self._order("/sleep?level=1&mode=wait", Status.SLEEPING)
+
+    async def wake(self) -> None:
+        """Raises `EngineError` when it does not."""
+        await self._order("/wake_up", Status.READY)
+
+    async def _order(self, path: str, then: Status) -> None:
+        try:
+            reply = await probe.ask(self.url, path, "POST", limit_s=60)
+        except OSError as error:
+            raise self.error(f"does not answer {path.partition('?')[0]}") from error
+        if reply.status != 200:
+            raise self.error(f"answered {path.partition('?')[0]} with {reply.status}")
+        self._update(status=then)
+
+    async def _keep_alive(self) -> None:
+        delay_s = _FIRST_DELAY_S
+        while not self._stopping.is_set() and not self._failed:
+            served_s = await self._live()
+            delay_s = _FIRST_DELAY_S if served_s >= STEADY_S else delay_s
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), 0 if self._failed else delay_s)
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+        if not self._failed:
+            self._update(status=Status.STOPPED)
+        self._log.handlers[0].close()
+
+    @property
+    def _failed(self) -> bool:
+        return self.state.status is Status.FAILED
+
+    async def _live(self) -> float:
+        """One life of the child, to its end; for how many seconds it served."""
+        said, self._served_from, self._verdict = Said(), None, ""
+        try:
+            process = await self._spawn()
+        except EngineError as error:
+            self._ended(str(error))
+            return 0.0
+        watch = asyncio.ensure_future(self._watch(said))
+        burial = asyncio.ensure_future(self._bury(process))
+        async for line in _lines(process):
+            self._heard(line, said)
+        status = await burial
+        watch.cancel()
+        self._ended(self._verdict or said.why(status))
+        return asyncio.get_running_loop().time() - self._served_from if self._served_from else 0.0
+
+    async def _spawn(self) -> Process:
+        """Its own session keeps a Ctrl-C in the terminal from it; the pipe to its stdin ends with this process."""
+        command, environment = recipe(self.spec, self.number, self._port(), self._place)
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", guardian.__file__, *command),
+                env=environment,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=STDOUT,
+                limit=_LINE_BYTES,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EngineError(f"can't run {sys.executable}: {error.strerror}") from error
+        self.guardian = process.pid
+        if self._stopping.is_set():
+            process.kill()
+        return process
+
+    def _heard(self, line: str, said: Said) -> None:
+        if self._engine is None and line.startswith(guardian.GUARDS):
+            self._engine = int(line.removeprefix(guardian.GUARDS))
+            return self._update(pid=self._engine)
+        if self._served_from is not None or self.state.restarts:
+            line = discreet(line)
+        if line:
+            said.hear(line)
+            self._log.error("%s", line)
+
+    async def _bury(self, process: Process) -> int:
+        """The guardian's end is the engine's. If it was killed, the group is there yet and its output would not end."""
+        status = await process.wait()
+        if status < 0:
+            self._kill()
+        self._process = self._engine = self.guardian = None
+        return 128 - status if status > 128 else status
+
+    async def _watch(self, said: Said) -> None:
+        """Until it serves, and then whether it still does; kills what does not."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            async with asyncio.timeout(self.spec.start_s):
+                await self._until_it_serves()
+        except TimeoutError:
+            last = f", and said last: {said.last}" if said.last else ""
+            self._verdict = f"it does not serve after {self.spec.start_s} s{last}: see its log, or raise `start_s`"
+        except probe.Stranger as stranger:
+            self._verdict = f"{stranger}: stop that, or start again"
+        else:
+            self._served_from = loop.time()
+            self._serves(self._served_from - started)
+            await self._until_it_hangs()
+            self._verdict = f"killed, since /health failed {HUNG_AFTER} times in a row"
+        self._kill()
+
+    async def _until_it_serves(self) -> None:
+        while True:
+            with suppress(OSError):
+                if await probe.serves(self.url, self._names()):
+                    return
+            await asyncio.sleep(_PROBE_EVERY_S)
+
+    async def _until_it_hangs(self) -> None:
+        failures, idle_s = 0, 0.0
+        while failures < HUNG_AFTER:
+            asleep = self.state.status is Status.SLEEPING
+            pause_s = _NAP_LOOK_S if self._naps_s() else HEALTH_EVERY_S
+            await asyncio.sleep(pause_s)
+            failures = 0 if await probe.well(self.url) else failures + 1
+            if self._naps_s() and not failures:
+                idle_s = 0.0 if await probe.busy(self.url) else idle_s + pause_s
+                with suppress(EngineError):
+                    if asleep and not idle_s:
+                        await self.wake()
+                    elif idle_s >= self._naps_s() and self.state.status is Status.READY:
+                        await self.sleep()
+
+    def _naps_s(self) -> int:
+        return self.spec.sleep_after_s if isinstance(self.spec, Vllm) and self.spec.gpu else 0
+
+    def _names(self) -> tuple[str, ...]:
+        return (self.spec.model,) if isinstance(self.spec, Llamacpp) else names(self.spec)
+
+    def _serves(self, start_s: float) -> None:
+        self._log.info("serves %s on %s after %.1f s, pid %s", self.spec.model, self.url, start_s, self._engine)
+        self._update(status=Status.READY)
+
+    def _ended(self, reason: str) -> None:
+        if self._stopping.is_set():
+            return self._update(pid=None)
+        self._log.error("ended: %s", reason)
+        if self.state.status is Status.STARTING:
+            return self._update(status=Status.FAILED, pid=None, last_error=reason)
+        self._update(status=Status.RESTARTING, restarts=self.state.restarts + 1, pid=None, last_error=reason)
+
+    def _update(self, **changes: object) -> None:
+        self.state = msgspec.structs.replace(self.state, **changes)
+        self._changed()
+
+    def _patience_s(self) -> float:
+        """One that serves may finish what it has; one that starts has nothing (and vLLM then swallows SIGTERM)."""
+        return GRACE_S + (DRAIN_S if isinstance(self.spec, Vllm) and self._served_from is not None else 0)
+
+    def _signal_guardian(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def _kill(self) -> None:
+        """The whole group of the engine; its guardian ends by that."""
+        if self._engine is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._engine, signal.SIGKILL)
+        else:
+            self._signal_guardian(signal.SIGKILL)
+
+    def _port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+    def error(self, what: str) -> EngineError:
+        reason = f": {self.state.last_error}" if self.state.last_error else ""
+        return EngineError(f"local engine {self.spec.name} {what}{reason} (log: {self.log_path})")
+
+
+def _log_file(path: Path) -> RotatingFileHandler:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8")
+    except OSError as error:
+        raise EngineError(f"can't write the engine's log {path}: {error.strerror}; set LOWPASS_HOME") from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    return handler
+
+
+async def _lines(process: Process) -> AsyncIterator[str]:
+    while process.stdout and not process.stdout.at_eof():
+        with suppress(ValueError):  # longer than any line that is worth reading
+            line = await process.stdout.readline()
+            yield line.decode(errors="replace").rstrip()[:_LINE_CHARS]
