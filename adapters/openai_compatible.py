@@ -146,7 +146,7 @@ def _think(call: Call, body: dict[str, Raw]) -> str:
     body.pop("reasoning_effort", None)
     if target.model.thinking.contract is Contract.NONE and call.endpoint is Endpoint.RESPONSES:
         body.pop("reasoning", None)
-    fields = write(target.provider.quirks.thinking_field, control, call.endpoint, body)
+    fields = write(call, control, body)
     for name, value in fields.items():
         body[name] = _raw(value)
     return control.text if fields or control is ALWAYS_ON else "none"

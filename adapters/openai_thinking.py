@@ -10,16 +10,20 @@ from msgspec import Raw
 
 from adapters.failure import UNREADABLE
 from adapters.thinking import Applied
+from router.types.call import Call
 from router.types.request import Endpoint
-from router.types.target import ThinkingField
+from router.types.target import EFFORTS, Contract, ThinkingField
 
 Fields = dict[str, object]
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 
 
-def write(field: ThinkingField, control: Applied, endpoint: Endpoint, body: Mapping[str, Raw]) -> Fields:
+def write(call: Call, control: Applied, body: Mapping[str, Raw]) -> Fields:
     """The fields to set in `body` so that the provider obeys; empty if its wire has no words for this control."""
-    if endpoint is Endpoint.RESPONSES and field is ThinkingField.REASONING_EFFORT:
+    field = call.target.provider.quirks.thinking_field
+    if field is ThinkingField.TOKEN_BUDGET:
+        return _unasked(call, body) if control.on is None else _token_budget(call, control, body)
+    if call.endpoint is Endpoint.RESPONSES and field is ThinkingField.REASONING_EFFORT:
         field = ThinkingField.REASONING
     return _WRITERS[field](control, body)
 
@@ -41,13 +45,33 @@ def _word(control: Applied) -> Fields:
     return {"reasoning_effort": control.effort} if control.on and control.effort else {}
 
 
-def _token_budget(control: Applied, body: Mapping[str, Raw]) -> Fields:
+def _token_budget(call: Call, control: Applied, body: Mapping[str, Raw]) -> Fields:
     """Top level: inside `chat_template_kwargs` vLLM ignores the budget (vllm-project/vllm#50166)."""
-    if control.on is None:
+    template: Fields = {**members(body.get(_TEMPLATE)), "enable_thinking": control.on}
+    budget: Fields = {} if control.budget is None else {"thinking_token_budget": _counted(call, control.budget)}
+    word = {name: _MOST if word == EFFORTS[-1] else word for name, word in _word(control).items()}
+    return {_TEMPLATE: template, **budget, **word}
+
+
+_TEMPLATE = "chat_template_kwargs"
+_MOST = "max"
+"""vLLM knows no effort beyond."""
+
+
+def _counted(call: Call, budget: int) -> int:
+    """vLLM counts what the template wrote after the opening mark, but not what it adds when it cuts a thought off."""
+    engine = call.target.engine
+    return budget if engine is None else max(budget + engine.thinking_written - engine.thinking_forced, 0)
+
+
+def _unasked(call: Call, body: Mapping[str, Raw]) -> Fields:
+    """Parsers go by what the request says, not by what the template did: unsaid, all of an answer may be a thought."""
+    engine, thinks = call.target.engine, call.target.model.thinking.contract is not Contract.NONE
+    parsed = engine is not None and engine.thinking_exact
+    if call.endpoint is not Endpoint.CHAT or not (thinks or parsed):
         return {}
-    template: Fields = {**members(body.get("chat_template_kwargs")), "enable_thinking": control.on}
-    budget: Fields = {} if control.budget is None else {"thinking_token_budget": control.budget}
-    return {"chat_template_kwargs": template, **budget, **_word(control)}
+    stated: Fields = {**members(body.get(_TEMPLATE))}
+    return {_TEMPLATE: {"enable_thinking": True, **stated} if thinks else {**stated, "enable_thinking": False}}
 
 
 def _enable_thinking(control: Applied, body: Mapping[str, Raw]) -> Fields:
@@ -98,7 +122,6 @@ def _thinking_config(control: Applied, body: Mapping[str, Raw]) -> Fields:
 
 _WRITERS: dict[ThinkingField, Callable[[Applied, Mapping[str, Raw]], Fields]] = {
     ThinkingField.REASONING_EFFORT: _effort,
-    ThinkingField.TOKEN_BUDGET: _token_budget,
     ThinkingField.ENABLE_THINKING: _enable_thinking,
     ThinkingField.THINKING_TYPE: _thinking_type,
     ThinkingField.REASONING: _reasoning,

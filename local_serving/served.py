@@ -28,7 +28,14 @@ def served(spec: EngineSpec, urls: Sequence[str]) -> Served:
         counted=spec.cost.counted,
         thinking_exact=reasoning is not None,
         thinking_written=reasoning.written if reasoning else 0,
+        thinking_forced=_forced(reasoning.end) if reasoning else 0,
     )
+
+
+def _forced(end: str) -> int:
+    """Thinking tokens in what ends a thought: all before its last word, the mark; no token is shorter than a byte."""
+    ended = end.rstrip().encode()
+    return len(ended) - len(ended.split()[-1]) if ended else 0
 
 
 def called(spec: EngineSpec) -> str:

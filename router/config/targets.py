@@ -11,6 +11,7 @@ from router.config.policy import ModelRow, TargetRow, TimeoutsRow
 from router.config.shape import did_you_mean
 from router.config.source import Loc, Source
 from router.config.terms import terms
+from router.config.thinking import as_served
 from router.types.engine import Served
 from router.types.money import nano_from_usd
 from router.types.price import Price
@@ -48,6 +49,7 @@ class TargetBuilder:
         engine = None if row.engine is None else self._engine(loc, row, row.engine, provider)
         if engine is not None:
             model = self._as_served(loc, row, model, engine)
+            model = structs.replace(model, thinking=as_served(model.thinking, engine))
         self._check_effort(loc, row.effort, model)
         self._check_price(loc, model)
         return Target(

@@ -85,3 +85,5 @@ class Served(Struct, frozen=True, kw_only=True):
     """It has a reasoning parser, so that `thinking_token_budget` is kept to the token."""
     thinking_written: int = 0
     """Tokens that its template writes after the mark that opens thinking: the engine counts them as thought."""
+    thinking_forced: int = 0
+    """Thinking tokens by which it may go beyond a budget: what it writes to end a thought that it cuts off."""
