@@ -36,6 +36,7 @@ from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
 from router.engines.fleet import Fleet
 from router.engines.replicas import Replicas
+from router.engines.serving import can_serve
 from router.errors import ConfigError
 from router.estimate.beliefs import Beliefs
 from router.ledger.alerts import claim
@@ -59,7 +60,7 @@ from router.types.request import Caller, Request
 from router.types.served import Served
 from router.types.store import StoreUnavailable
 from router.types.target import Wire
-from router.workers import Crew
+from router.workers import Crew, Tariff
 
 TICK_S = 1.0
 """How often the policy file and the keys are looked at."""
@@ -108,10 +109,12 @@ class Gateway:
         self._aftermath = Aftermath(
             self._ledger, self._journal, Beliefs(priors.load()), verifiers, self._telemetry, asking(self._judged)
         )
+        learned = learned_from(self._ledger)
+        self._tariff = Tariff(self._ledger, learned.measured)
         books = Books(
             self._journal,
             self._budgets,
-            learned_from(self._ledger),
+            learned,
             self._telemetry,
             self._alerts.touch,
             self._breaker,
@@ -204,9 +207,8 @@ class Gateway:
         """What `/health/ready` says."""
         engines = self._crew.engines
         unhealthy = self._health.snapshot()
-        ready = all(engine.status == "ready" for engine in engines)
         return {
-            "ready": ready,
+            "ready": can_serve(self._config().targets.values(), engines),
             "policy": self._pipeline.rules.in_force.hash,
             "policy_error": self._policy_error,
             "engines": engines,
@@ -230,6 +232,7 @@ class Gateway:
             # Keys stay in force as they are while the ledger can't be read.
             with suppress(LedgerUnavailable):
                 await asyncio.to_thread(refresh, self._ring, self._ledger, self._settings)
+                await asyncio.to_thread(self._tariff.read)
                 await self._aftermath.tick()
             self._adopt(await asyncio.to_thread(self._watcher.poll))
             self._breaker.save()

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,13 +15,16 @@ import msgspec
 import uvicorn
 import uvloop
 
+from local_serving.launch.recipe import Place
 from local_serving.launch.supervisor import Supervisor
-from local_serving.spec import EngineError, read
+from local_serving.meter import Machine, machine
+from local_serving.spec import EngineError, EngineSpec, read
 from local_serving.watch import Watch, words_of
 from router.access import keyring, ledger_of
 from router.app import Gateway
 from router.banner import banner
 from router.config import Config, Watcher, engines_needed
+from router.engines.serving import can_serve
 from router.errors import ConfigError
 from router.ledger.migrate import LedgerTooNew
 from router.observe.lines import JsonFormatter
@@ -30,10 +33,12 @@ from router.settings import SettingError, Settings, unread
 from router.settings import read as settings_of
 from router.types.engine import Served
 from router.types.journal import LedgerUnavailable
-from router.workers import Packer, Post, Worker, WorkerError, Workers
+from router.workers import Metering, Packer, Post, Worker, WorkerError, Workers
 
 DRAIN_S = 10
 """How long requests in progress may take to finish after Ctrl-C."""
+PATIENCE_S = 15.0
+"""For engines, before the address is printed although some of them still start: vLLM takes minutes."""
 _REASONS = (EngineError, LedgerTooNew, LedgerUnavailable, SettingError, WorkerError)
 _log = logging.getLogger("lowpass")
 
@@ -71,7 +76,7 @@ async def _serve(settings: Settings) -> None:
             " make one with `lowpass keys create NAME`, or listen on 127.0.0.1"
         )
     specs = {name: read(name) for name in engines_needed(settings.policy)}
-    supervisor = Supervisor(specs.values(), settings.logs)
+    supervisor = Supervisor(specs.values(), settings.logs, Place(settings.engines, settings.vllm_python))
     engines = {name: supervisor.served[spec.name] for name, spec in specs.items()}
     watcher, config = _policy(settings, engines)
     with _listen(settings) as listener:
@@ -79,24 +84,27 @@ async def _serve(settings: Settings) -> None:
         watch = Watch(lambda: supervisor.states, {spec.name: words_of(spec) for spec in specs.values()})
         workers = Workers(settings.workers, post, lambda: watch.states)
         packer = Packer(ledger_of(settings), settings.keep_rows_ms)
+        metering = Metering(ledger_of(settings), _machines(specs.values(), config), lambda: watch.states)
         try:
             supervisor.launch()
             watch.launch()
             workers.launch()
             packer.launch()
+            metering.launch()
             gateway = Gateway(settings, watcher, config, ring, workers)
             await gateway.start()
             greeting = banner(settings, _url(listener), ring, gateway.ledger_name)
-            await _lead(gateway, listener, supervisor, workers, greeting)
+            await _lead(gateway, listener, _Engines(supervisor, config), workers, greeting)
         finally:
             await packer.stop()
+            await metering.stop()
             await workers.stop(DRAIN_S)
             await watch.stop()
             await supervisor.stop()
 
 
 async def _lead(
-    gateway: Gateway, listener: socket.socket, supervisor: Supervisor, workers: Workers, greeting: str
+    gateway: Gateway, listener: socket.socket, engines: "_Engines", workers: Workers, greeting: str
 ) -> None:
     """The first process: its end is the end of all."""
 
@@ -105,11 +113,11 @@ async def _lead(
         workers.drain(at_once)
 
     async def greet() -> None:
-        for name in supervisor.served:
-            await supervisor.ready(name)
+        await engines.some_serve()
         await workers.ready()
         sys.stdout.write(greeting)
         sys.stdout.flush()
+        await engines.settled()
 
     server = _Server(_uvicorn(gateway))
     _on_signals(drain)
@@ -153,6 +161,39 @@ async def _run(
         await gateway.close()
 
 
+class _Engines:
+    """How the start of the engines goes on. One that does not start costs its own targets, not those of others."""
+
+    def __init__(self, supervisor: Supervisor, config: Config) -> None:
+        self._supervisor, self._targets = supervisor, config.targets.values()
+        self._starts = [asyncio.ensure_future(self._start(name)) for name in supervisor.served]
+
+    async def some_serve(self) -> None:
+        """Until all have started or failed, but after `PATIENCE_S` only until there is a target that can be asked.
+
+        Raises `StartError` if there will be none.
+        """
+        pending = (await asyncio.wait(self._starts, timeout=PATIENCE_S))[1] if self._starts else set()
+        while pending and not can_serve(self._targets, self._supervisor.states):
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        if not can_serve(self._targets, self._supervisor.states):
+            raise StartError("; ".join(filter(None, [start.result() for start in self._starts])))
+        if pending:
+            _log.warning("%d local engines are still starting; their targets are asked once they serve", len(pending))
+
+    async def settled(self) -> None:
+        await asyncio.gather(*self._starts)
+
+    async def _start(self, name: str) -> str:
+        """Why it did not start; empty: it serves."""
+        try:
+            await self._supervisor.ready(name)
+        except EngineError as error:
+            _log.error("%s", error)
+            return str(error)
+        return ""
+
+
 class _Server(uvicorn.Server):
     """Leaves the signals to us: uvicorn raises them again when it is done, and then the engines would outlive us."""
 
@@ -180,6 +221,12 @@ def _policy(settings: Settings, engines: Mapping[str, Served]) -> tuple[Watcher,
     """The watcher comes first: then no edit falls between the two."""
     watcher = Watcher(settings.policy, lambda path: load_policy(path, engines))
     return watcher, load_policy(settings.policy, engines)
+
+
+def _machines(specs: Iterable[EngineSpec], config: Config) -> list[Machine]:
+    """At the price per hour that the policy knows."""
+    hourly = {one.engine.name: one.hourly or 0 for one in config.targets.values() if one.engine is not None}
+    return [machine(spec, hourly.get(spec.name, 0)) for spec in specs]
 
 
 def _uvicorn(gateway: Gateway) -> uvicorn.Config:

@@ -8,6 +8,7 @@ from router.budget.outage.leased import Leased
 from router.budget.sqlite import SqliteBudgets
 from router.estimate.learn import Learned, Seen
 from router.ledger import query
+from router.ledger.engines import prices
 from router.ledger.ledger import Ledger
 from router.ledger.write import LEASE_MS
 from router.sessions.sqlite import SqliteSessions
@@ -92,8 +93,9 @@ class Stores:
 
 
 def learned_from(ledger: Ledger) -> Learned:
-    """What the latest attempts of the ledger teach."""
+    """What the latest attempts of the ledger teach, and what its local engines cost."""
     learned = Learned()
+    learned.measured.publish(prices(ledger))
     for one in query.finished(ledger, LEARNED_FROM):
         learned.observe(
             Seen(

@@ -6,11 +6,12 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.estimate.latency import Z90
 from router.estimate.learn import MILLE, Kind, Learned, leaning
+from router.estimate.measured import is_measured
 from router.estimate.size import usual
 from router.estimate.terms import terms
 from router.estimate.thinking import Rung, rungs
@@ -19,6 +20,7 @@ from router.types.classification import Classification
 from router.types.forecast import Forecast, Vector
 from router.types.money import UNITS_PER_RATE
 from router.types.price import WORST_CASE
+from router.types.queue import Queue, Queues
 from router.types.request import Endpoint, Request
 from router.types.target import Target
 from router.types.task import Task
@@ -40,6 +42,7 @@ _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 """90 % quantile ÷ mean."""
 _LEAST = 1e-9
 _ID = attrgetter("id")
+_EMPTY = Queue()
 Index = NDArray[np.intp]
 
 
@@ -176,16 +179,29 @@ class Forecaster:
     def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, float, float]:
         """nano-USD per token: input, output, and what thinking costs beyond it.
 
-        What runs here costs what its machine does, shared by all that it writes meanwhile.
+        What runs here costs what its machine does, shared by all that it writes meanwhile, until that is measured.
         """
         throughput = self.learned.pace(target.id).throughput
-        if target.hourly is not None and throughput > 0:
+        if target.hourly is not None and throughput > 0 and not is_measured(target.model.price):
             each = target.hourly / 3600 / throughput
             return 0.0, each, 0.0
         some = terms(target.model.price or WORST_CASE, size, work.tier, target.region, at_ms)
         rates, scale = some.rates, 1 / UNITS_PER_RATE * some.over / some.under
         reasoning = rates.output if rates.reasoning is None else rates.reasoning
         return rates.input * scale, rates.output * scale, (reasoning - rates.output) * scale
+
+
+def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Forecast:
+    """With the time that a request waits at each target. A queue of n takes about so long as n draws of an exponential
+    distribution: its deviation is its mean ÷ √n."""
+    found = [queues.get(target.id, _EMPTY) for target in targets]
+    wait_ms = np.array([queue.wait_ms for queue in found], dtype=np.float64)
+    ahead = np.array([queue.waiting + 1 for queue in found], dtype=np.float64)
+    total_ms = forecast.total_ms + wait_ms
+    slow = np.hypot(forecast.total_p90_ms - forecast.total_ms, Z90 * wait_ms / np.sqrt(ahead))
+    return structs.replace(
+        forecast, first_ms=forecast.first_ms + wait_ms, total_ms=total_ms, total_p90_ms=total_ms + slow
+    )
 
 
 def _bound(known: _Known, request: Request) -> Vector:

@@ -24,7 +24,7 @@ from router.types.clock import now_ms
 from router.types.journal import LedgerUnavailable
 
 FORMAT = "lowpass ledger 1"
-MADE_BY_A_START = frozenset({"instance", "policies", "posteriors"})
+MADE_BY_A_START = frozenset({"engine_hours", "instance", "policies", "posteriors"})
 """Tables that have rows before the first request."""
 LARGEST_FRAME = 1 << 30
 """Bytes; what is longer was not written by us."""

@@ -96,6 +96,8 @@ class Price(Rates, frozen=True, kw_only=True):
 
 WORST_CASE = Price(input=150_000_000_000, output=600_000_000_000, version="worst case", assumed=True)
 """For a model without any price: OpenAI's dearest (o1-pro: 150 and 600 USD per million tokens)."""
+MEASURED = "measured "
+"""So begin the versions of prices that local engines were measured to have."""
 DEAREST_UNIT = 50_000_000 * 1_000_000
 """nano-USD per million of a unit that the price doesn't name: 0.05 USD each, above any query in that map (0.035)."""
 

@@ -1,0 +1,99 @@
+"""What local engines did by the hour, and the history of what their tokens cost."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from socket import gethostname
+from typing import TypeVar
+
+from msgspec import Struct, structs
+
+from router.ledger.connection import Connection
+from router.ledger.ledger import Ledger
+from router.types.metered import ADDITIVE, EngineHour, EnginePrice
+from router.types.price import Price
+
+GATEWAY = gethostname()
+"""Whose measurements are a gateway's own: engines of the same name elsewhere may run on other machines."""
+T = TypeVar("T", bound=Struct)
+_HOURS = EngineHour.__struct_fields__
+_PRICES = EnginePrice.__struct_fields__
+_ALL_HOURS, _ALL_PRICES = ", ".join(_HOURS), ", ".join(_PRICES)
+_PLUS = (
+    "{0} = CASE WHEN excluded.{0} IS NULL THEN engine_hours.{0} ELSE COALESCE(engine_hours.{0}, 0) + excluded.{0} END"
+)
+_ADD = (
+    f"INSERT INTO engine_hours ({_ALL_HOURS}) VALUES ({', '.join('?' * len(_HOURS))})"  # noqa: S608 - names of ours
+    f" ON CONFLICT (engine, hour, gateway) DO UPDATE SET {', '.join(_PLUS.format(name) for name in ADDITIVE)}"
+)
+_TELL = (
+    f"INSERT INTO engine_prices ({_ALL_PRICES}) VALUES ({', '.join('?' * len(_PRICES))})"  # noqa: S608 - names of ours
+    " ON CONFLICT DO NOTHING"
+)
+_NEWEST = f"""
+    SELECT {_ALL_PRICES} FROM engine_prices AS p WHERE since_ms >= ? AND NOT EXISTS (
+        SELECT 1 FROM engine_prices AS n
+        WHERE n.engine = p.engine AND n.gateway = p.gateway AND n.since_ms > p.since_ms
+    )
+"""  # noqa: S608 - names of ours
+_HISTORY = f"""
+    SELECT {_ALL_PRICES} FROM engine_prices WHERE since_ms >= ? AND since_ms < ? ORDER BY since_ms DESC, version LIMIT ?
+"""  # noqa: S608 - names of ours
+_BETWEEN = f"SELECT {_ALL_HOURS} FROM engine_hours WHERE hour >= ? AND hour < ? ORDER BY engine, hour, gateway"  # noqa: S608
+_VERSIONS = "SELECT version, input, cached, output FROM engine_prices"
+
+
+def keep(ledger: Ledger, hours: Iterable[EngineHour], prices: Iterable[EnginePrice]) -> None:
+    """All of it or nothing. Hours are added to what is there; the first price of a name holds. Waits for locks: call
+    it in a thread. Raises `LedgerUnavailable`, and what the database raises."""
+    with ledger.writing() as connection:
+        connection.execute("BEGIN")
+        try:
+            for hour in hours:
+                connection.execute(_ADD, structs.astuple(hour))
+            for price in prices:
+                connection.execute(_TELL, structs.astuple(price))
+            connection.execute("COMMIT")
+        except BaseException:
+            with suppress(Exception):
+                connection.execute("ROLLBACK")
+            raise
+
+
+def newest(connection: Connection, since_ms: int = 0) -> list[EnginePrice]:
+    """The last price of each engine at each gateway, of those that are not older than that."""
+    return _read(EnginePrice, connection.execute(_NEWEST, (since_ms,)).fetchall())
+
+
+def in_force(prices: Iterable[EnginePrice]) -> dict[str, EnginePrice]:
+    """By engine: this machine's own where it has one, else the newest of anybody."""
+    found: dict[str, EnginePrice] = {}
+    for price in sorted(prices, key=lambda one: (one.gateway == GATEWAY, one.since_ms, one.version)):
+        found[price.engine] = price
+    return found
+
+
+def prices(ledger: Ledger) -> dict[str, Price]:
+    """What a token of each engine costs now. Raises `LedgerUnavailable`."""
+    with ledger.reading() as connection:
+        return {engine: price.price for engine, price in in_force(newest(connection)).items()}
+
+
+def history(connection: Connection, since_ms: int, until_ms: int, most: int) -> list[EnginePrice]:
+    """The newest first."""
+    return _read(EnginePrice, connection.execute(_HISTORY, (since_ms, until_ms, most)).fetchall())
+
+
+def hours(connection: Connection, first: int, beyond: int) -> list[EngineHour]:
+    """Of Unix hours from `first` on and before `beyond`."""
+    return _read(EngineHour, connection.execute(_BETWEEN, (first, beyond)).fetchall())
+
+
+def versions(connection: Connection) -> dict[str, Price]:
+    """Every price that was ever measured, by the name that charges have for it."""
+    rows = connection.execute(_VERSIONS)
+    return {name: Price(input=into, cache_read=hit, output=out, version=name) for name, into, hit, out in rows}
+
+
+def _read(kind: type[T], rows: Sequence[Sequence[object]]) -> list[T]:
+    names = kind.__struct_fields__
+    return [kind(**dict(zip(names, row, strict=True))) for row in rows]
