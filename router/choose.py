@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from router.budget.budget import Budget, Charged, Downgrade
 from router.budget.pots import Pots
+from router.classify.language import languages
 from router.config.config import Config, Route
 from router.decide.eligible import Gate
 from router.decide.in_force import InForce, in_force
@@ -15,6 +16,7 @@ from router.decide.plan import plan, weighed_plan, weighs
 from router.decide.recall import NEW, Progress
 from router.decide.shape import shape_of
 from router.decide.situation import Situation
+from router.decide.special import ANYTHING, asked
 from router.decide.strategies import Pinned
 from router.dispatch.vote import always_the_same
 from router.errors import ClientError
@@ -25,6 +27,7 @@ from router.refusals import unknown_model
 from router.screen import Screen, Screened
 from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
+from router.types.languages import UNKNOWN, Languages
 from router.types.plan import Decision, Estimate
 from router.types.request import NO_LIMITS, Caller, Request
 from router.types.secret import Secret
@@ -101,7 +104,9 @@ def choose(
     seen, strategy = screened.classification, route.strategy
     now = now_ms() if at_ms is None else at_ms
     within = partial(fits_thinking, learned=forecaster.learned)
-    gate = Gate(request, caller, seen, rules.screen.guard, screened.redacted, now, health.resting, within)
+    told = _languages(request, targets)
+    special = asked(request, seen, targets, told or UNKNOWN) if _special(targets) else ANYTHING
+    gate = Gate(request, caller, seen, rules.screen.guard, screened.redacted, now, health.resting, within, special)
     estimates = partial(estimate, learned=forecaster.learned, task=seen.task, at_ms=now, holds=at_ms is None)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
@@ -137,7 +142,7 @@ def choose(
         classification=seen,
         plan=chosen,
         stakes=stakes,
-        shape=_shape(rules, request, own, screened, progress, fixed, now) if at_ms is None else _KEPT,
+        shape=_shape(rules, request, own, screened, progress, fixed, told, now) if at_ms is None else _KEPT,
     )
     return decision, gate
 
@@ -146,8 +151,24 @@ def _unheld(target: Target, request: Request) -> Estimate:
     return _UNHELD
 
 
+def _languages(request: Request, targets: Sequence[Target]) -> Languages | None:
+    """None where no target goes by them: nobody looks then."""
+    return languages(request) if any([target.languages for target in targets]) else None
+
+
+def _special(targets: Sequence[Target]) -> bool:
+    return any([target.tasks or target.languages for target in targets])
+
+
 def _shape(
-    rules: Rules, request: Request, own: Stakes, screened: Screened, progress: Progress, fixed: bool, now: int
+    rules: Rules,
+    request: Request,
+    own: Stakes,
+    screened: Screened,
+    progress: Progress,
+    fixed: bool,
+    told: Languages | None,
+    now: int,
 ) -> Shape:
     reading, redacted = screened.classification.reading, screened.redacted
     return shape_of(
@@ -159,6 +180,7 @@ def _shape(
         redacted=None if redacted is None else redacted.classes,
         regions=rules.regions,
         budgets=rules.budgets,
+        languages=told,
         at_ms=now,
     )
 

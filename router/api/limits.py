@@ -8,6 +8,7 @@ from router.api.shape import Metadata
 from router.errors import ClientError
 from router.types.money import nano_from_usd
 from router.types.request import NO_LIMITS, Limits
+from router.types.task import Task
 
 PREFIX = b"x-lowpass-"
 _LONGEST = 256
@@ -34,6 +35,8 @@ def _twins(metadata: Metadata | None) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if metadata is not None and metadata.session_id:
         values["session"] = _text("metadata.session_id", metadata.session_id)
+    if metadata is not None and metadata.lowpass_task:
+        values["task"] = _task("metadata.lowpass_task", metadata.lowpass_task)
     if metadata is not None and metadata.tags:
         tags = metadata.tags
         values["tags"] = _tags("metadata.tags", tags if isinstance(tags, str) else ",".join(tags))
@@ -48,6 +51,13 @@ def _text(name: str, value: str) -> str:
     if not value or len(value) > _LONGEST or not value.isprintable():
         raise _wrong(name, f"send 1 to {_LONGEST} printable characters.")
     return value
+
+
+def _task(name: str, value: str) -> Task:
+    try:
+        return Task(value)
+    except ValueError:
+        raise _wrong(name, f"lowpass knows no such task. Known: {', '.join(Task)}.") from None
 
 
 def _tags(name: str, value: str) -> tuple[str, ...]:
@@ -101,6 +111,7 @@ def _unknown(name: str, value: str) -> str:
 _UNKNOWN: tuple[str, Callable[[str, str], Any]] = ("", _unknown)
 _HEADERS: dict[bytes, tuple[str, Callable[[str, str], Any]]] = {
     b"session": ("session", _text),
+    b"task": ("task", _task),
     b"data-class": ("data_class", _text),
     b"region": ("region", _text),
     b"budget": ("budget", _text),

@@ -70,6 +70,7 @@ class Format(Struct, frozen=True):
 class Metadata(Struct, frozen=True):
     session_id: str | None = None
     tags: str | list[str] | None = None
+    lowpass_task: str | None = None
 
 
 class Fields(Struct, frozen=True):

@@ -33,6 +33,8 @@ DIGITS = 4
 """More of a difficulty, an unfamiliarity or the work says nothing, and every request's are kept for good."""
 _FORM = 0.5
 """What the form says about a task counts half, what the text says the rest."""
+_ONLY = np.eye(len(TASKS), dtype=np.float32)
+"""What the caller states leaves no doubt."""
 _COLUMNS = np.array([TASKS.index(task) for task in SHARES])
 
 _recent = Recent()
@@ -60,13 +62,15 @@ def read(request: Request) -> Read:
         return UNREAD_EMBEDDING
     said = text(request)
     numbers = load().read(_recent.look(said, tools(request), shape(request)), marks(said))
-    tasks, formed = numbers.tasks, by_form(request)
-    if formed is not None:
+    tasks, formed, stated = numbers.tasks, by_form(request), request.limits.task
+    if stated in TASKS:
+        tasks = _ONLY[TASKS.index(stated)].copy()
+    elif formed is not None:
         tasks = tasks * (1 - _FORM)
         tasks[TASKS.index(formed)] += _FORM
     reading = Reading(traits(numbers, tasks), tasks, round(numbers.work, 3))
     kept = (round(numbers.difficulty, DIGITS), round(numbers.unfamiliarity, DIGITS))
-    return Read(formed or likeliest(tasks), *kept, reading)
+    return Read(stated or formed or likeliest(tasks), *kept, reading)
 
 
 def traits(numbers: Numbers, tasks: Traits) -> Traits:

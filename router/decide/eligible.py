@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from router.decide.demands import expired
+from router.decide.special import ANYTHING, Asked, special
 from router.types.classification import Classification
 from router.types.guard import Guard
 from router.types.plan import Dropped
@@ -27,6 +28,7 @@ class Gate(Struct, frozen=True):
     """Seconds for which a target's circuit stays open."""
     thinks_within: Callable[[Target, int], bool]
     """Whether a target can be held to so many thinking tokens."""
+    asked: Asked = ANYTHING
 
 
 def refusal(target: Target, gate: Gate) -> Dropped | None:
@@ -88,6 +90,10 @@ def _context(target: Target, gate: Gate) -> str:
     return f"the request cannot fit its {target.model.context} tokens" if least > target.model.context else ""
 
 
+def _special(target: Target, gate: Gate) -> str:
+    return special(target, gate.asked)
+
+
 def _thinking(target: Target, gate: Gate) -> str:
     budget = gate.request.limits.thinking_budget
     if budget is None or gate.thinks_within(target, budget // gate.request.n):
@@ -110,6 +116,7 @@ _CHECKS: tuple[tuple[str, Callable[[Target, Gate], str]], ...] = (
     ("data_class", _data_class),
     ("region", _region),
     ("capability", _capability),
+    ("specialist", _special),
     ("context", _context),
     ("thinking", _thinking),
     ("unpriced", _price),

@@ -5,6 +5,7 @@ from collections.abc import Set
 from msgspec import Raw
 
 from router.decide.recall import NEW, Progress
+from router.types.languages import UNKNOWN, Languages
 from router.types.request import NO_LIMITS, Endpoint, Limits, Request
 from router.types.shape import OTHER, USUAL, Before, Shape
 from router.types.stakes import NO_STAKES, Stakes
@@ -27,9 +28,11 @@ def shape_of(
     redacted: Set[str] | None,
     regions: Set[str],
     budgets: Set[str],
+    languages: Languages | None,
     at_ms: int,
 ) -> Shape:
-    """`stakes`: the request's own. `regions`, `budgets`: of the policy; no other name is kept. `at_ms`: Unix."""
+    """`stakes`: the request's own. `regions`, `budgets`: of the policy; no other name is kept. `languages`: where
+    somebody looked. `at_ms`: Unix."""
     limits, needs = request.limits, request.needs
     return Shape(
         bytes=request.prompt_bytes,
@@ -48,6 +51,8 @@ def shape_of(
         caches=request.caches + request.caches_long,
         speaks="audio" in request.body,
         fixed=fixed,
+        task=limits.task,
+        languages=None if languages is None else (languages.source, languages.target),
         region=_known(limits.region, regions),
         thinking=limits.thinking_budget,
         budget=limits.budget if limits.budget in budgets else "",
@@ -87,6 +92,7 @@ def request_of(
         max_output=shape.max_output,
         effort=shape.effort or None,
         limits=_limits(shape, session, tags),
+        languages=UNKNOWN if shape.languages is None else Languages(*shape.languages),
     )
 
 
@@ -99,10 +105,15 @@ def progress_of(shape: Shape, at_ms: int) -> Progress:
 
 def _limits(shape: Shape, session: str, tags: tuple[str, ...]) -> Limits:
     own = shape.stakes
-    if not (session or tags or shape.region or shape.budget) and own is NO_STAKES and shape.thinking is None:
+    if (
+        not (session or tags or shape.region or shape.budget or shape.task)
+        and own is NO_STAKES
+        and shape.thinking is None
+    ):
         return NO_LIMITS
     return Limits(
         session=session,
+        task=shape.task,
         region=shape.region,
         budget=shape.budget,
         budget_nano=own.max_nano,

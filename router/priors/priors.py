@@ -20,7 +20,8 @@ from router.types.task import Task
 FOLDER = Path(__file__).parent
 ARRAYS, MANIFEST = "priors.npz", "manifest.json"
 FORMAT = 1
-TASKS = tuple(Task)
+TASKS = tuple(task for task in Task if task is not Task.GUARD)
+"""Those that a text can look like."""
 KNOWN = (Task.MATHS, Task.CODE, Task.FACTUAL, Task.REASONING)
 """Tasks of which there are public outcomes: abilities are known for each of them."""
 SHARES = (*KNOWN, *(task for task in TASKS if task not in (*KNOWN, Task.CHAT, Task.EMBEDDING)))

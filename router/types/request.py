@@ -4,7 +4,9 @@ from enum import StrEnum
 
 from msgspec import Raw, Struct
 
+from router.types.languages import Languages
 from router.types.target import Capability
+from router.types.task import Task
 
 
 class Endpoint(StrEnum):
@@ -41,6 +43,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """What the caller asked for beyond OpenAI's fields (`x-lowpass-*` headers or their `metadata` twins)."""
 
     session: str = ""
+    task: Task | None = None
+    """What it asks for; None: whatever its text says."""
     data_class: str = ""
     region: str = ""
     budget: str = ""
@@ -100,6 +104,8 @@ class Request(Struct, frozen=True, kw_only=True):
     max_output: int | None = None
     effort: str | None = None
     limits: Limits = NO_LIMITS
+    languages: Languages | None = None
+    """What is known of them without its text; None: the text says it."""
 
     @property
     def text(self) -> str:

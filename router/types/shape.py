@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from router.types.stakes import NO_STAKES, Stakes
 from router.types.target import Capability
+from router.types.task import Task
 
 OTHER = "*"
 """Stands for a word that is the client's own, and none that the API or the policy knows: it is kept nowhere."""
@@ -43,6 +44,10 @@ class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It asks for a spoken answer."""
     fixed: bool = False
     """Asked twice, it would be answered the same."""
+    task: Task | None = None
+    """That its caller states."""
+    languages: tuple[str, str] | None = None
+    """What its text is in, and to be translated into; None: nobody looked."""
     region: str = ""
     """That it asks for, where a target of the policy has it."""
     thinking: int | None = None

@@ -16,3 +16,5 @@ class Task(StrEnum):
     CREATIVE = "creative"
     TOOL_USE = "tool_use"
     EMBEDDING = "embedding"
+    GUARD = "guard"
+    """Whether a text may pass. Only ever stated, by callers and routes: no text says it of itself."""

@@ -1,0 +1,163 @@
+"""Which language a text is in, and which one it is to be translated into. By tables of words, in some ten microseconds.
+
+What is not clear is "": names, numbers, a few words that several languages have.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from router.classify.tongues import CYRILLIC, LETTERS, NAMES, SCRIPTS, WORDS
+from router.types.languages import UNKNOWN, Languages
+from router.types.request import Passage, Path, Request
+
+MOST = 1_000
+"""Characters of a text that are looked at."""
+LEAST = 0.4
+"""Less evidence is none: a word that one language alone has counts 1, one that n have 1/n, a letter half as much …"""
+CLEAR = 1.25
+"""… and so many times that of the next language. Both chosen on the sentences of tests/classify/test_language.py."""
+HEAD = 200
+"""Characters of an instruction, at most."""
+_LATIN = "\u024f"
+"""Its last letter."""
+_MARKS = ".,:;!?\"'()[]{}<>«»„“”‚‘’…–—-*_#`/\\|=+0123456789"
+_ASKING = ("translat", "überset", "tradu", "vertal", "vertaa", "översätt", "oversæt", "oversett", "tłumacz", "přelož")
+"""Beginnings and middles of words that ask for a translation."""
+_INTO = frozenset(
+    ("to", "in", "into", "ins", "nach", "auf", "en", "au", "al", "vers", "naar", "na", "till", "til", "para")
+)
+_FROM = frozenset(("from", "aus", "vom", "von", "du", "de", "dal", "del", "z", "ze", "från", "fra", "van"))
+_ARTICLES = frozenset(("the", "das", "dem", "die", "le", "la", "el", "il", "lo", "het", "der"))
+_TEXTS = (("messages",), ("prompt",), ("input",))
+_BLANKS = " \n\t"
+_QUOTES = (('"', '"'), ("“", "”"), ("„", "“"), ("«", "»"), (" '", "'"), ("‘", "’"))
+
+
+def _tables() -> tuple[dict[str, tuple[tuple[str, float], ...]], dict[str, tuple[tuple[str, float], ...]]]:
+    words = {language: listed.split() for language, listed in WORDS.items()}
+    return _weighed(words, 1.0), _weighed(LETTERS, 0.5)
+
+
+def _weighed(lists: Mapping[str, Sequence[str]], weight: float) -> dict[str, tuple[tuple[str, float], ...]]:
+    found = defaultdict[str, list[str]](list)
+    for language, entries in lists.items():
+        for entry in dict.fromkeys(entries):
+            found[entry].append(language)
+    return {entry: tuple((one, weight / len(having)) for one in having) for entry, having in found.items()}
+
+
+_WORDS, _LETTERS = _tables()
+_NAMED = {name.lower(): code for code, names in NAMES.items() for name in names.split()}
+
+
+def language(text: str) -> str:
+    """ISO 639-1; "" where it is not clear."""
+    seen = text[:MOST].lower()
+    scores = defaultdict[str, float](float)
+    if not seen.isascii():
+        letters = {letter for letter in set(seen) if letter >= "\x80" and letter.isalpha()}
+        if any(letter > _LATIN for letter in letters) and (script := _script(seen)):
+            return _of_script(script, letters)
+        _count(letters, _LETTERS, scores)
+    words = set(seen.replace("'", " ").replace("’", " ").split())
+    _count({word.strip(_MARKS) for word in words}, _WORDS, scores)
+    (first, most), (_, second), *_ = sorted((*scores.items(), ("", 0.0), ("", 0.0)), key=_score, reverse=True)
+    return first if most >= LEAST and most >= CLEAR * second else ""
+
+
+def _score(item: tuple[str, float]) -> float:
+    return item[1]
+
+
+def _count(found: set[str], table: Mapping[str, tuple[tuple[str, float], ...]], scores: dict[str, float]) -> None:
+    for one in found:
+        for code, weight in table.get(one, ()):
+            scores[code] += weight
+
+
+def _script(text: str) -> str:
+    """Of which there is more than of Latin; "" where there is none."""
+    letters = [letter for letter in text[:HEAD] if letter.isalpha()]
+    latin = sum(letter <= _LATIN for letter in letters)
+    counts = {code: sum(first <= ord(one) <= last for one in letters) for code, (first, last) in SCRIPTS.items()}
+    return next((code for code, count in counts.items() if count > latin), "")
+
+
+def _of_script(script: str, letters: set[str]) -> str:
+    if script != "ru":
+        return script
+    return next((code for code, own in CYRILLIC.items() if letters & set(own)), "")
+
+
+def languages(request: Request) -> Languages:
+    """What is known of a request already; else what its last message says, and its system prompt beside it."""
+    if request.languages is not None:
+        return request.languages
+    said = _said(request.passages, ("user", ""))
+    head, text = _parted(said)
+    source, target = _named(head) if head else ("", "")
+    if not target:
+        told = _named(_said(request.passages, ("system", "developer"))[:MOST], bare=False)
+        source, target = source or told[0], told[1]
+    source = source or language(text)
+    return Languages(source, target, _name(source), _name(target), text) if said else UNKNOWN
+
+
+def _name(code: str) -> str:
+    return NAMES[code].partition(" ")[0] if code else ""
+
+
+def _said(passages: Sequence[Passage], roles: Sequence[str]) -> str:
+    """All parts of the last message of such a role; of a request without messages, the last of its texts."""
+    last: Path | None = None
+    parts: list[str] = []
+    for passage in reversed(passages):
+        if passage.role in roles and passage.path[2:3] in ((), ("content",)) and passage.path[:1] in _TEXTS:
+            if last is not None and passage.path[:2] != last:
+                break
+            last = passage.path[:2]
+            parts.append(passage.text)
+    return "\n".join(reversed(parts))
+
+
+def _parted(said: str) -> tuple[str, str]:
+    """The instruction and the text that it is about: "Translate into French: …", 'How do you say "…" in French?'.
+
+    No instruction: all of it is the text.
+    """
+    for mark in ("\n", ":"):
+        head, found, text = said.partition(mark)
+        if found and len(head) <= HEAD and text.strip() and _asks(head):
+            return head, text.strip().lstrip(":").strip(_BLANKS)
+    if len(said) > HEAD or not _asks(said):
+        return "", said
+    for opening, closing in _QUOTES:
+        first, last = said.find(opening), said.rfind(closing)
+        if first >= 0 and first + len(opening) < last:
+            return said[:first] + said[last:], said[first + len(opening) : last]
+    return said, said
+
+
+def _asks(head: str) -> bool:
+    """It says that something is to be translated, or into which language."""
+    lowered = head.lower()
+    return any(word in lowered for word in _ASKING) or bool(_named(head, bare=False)[1])
+
+
+def _named(head: str, *, bare: bool = True) -> tuple[str, str]:
+    """Languages that are named: what it is from, and what into. `bare`: without "from" or "into" before it, too."""
+    source = target = ""
+    alone: list[str] = []
+    words = [word.strip(_MARKS) for word in head.lower().split()]
+    for at, code in enumerate(map(_NAMED.get, words)):
+        lead = next((one for one in reversed(words[max(at - 2, 0) : at]) if one not in _ARTICLES), "")
+        if code is None:
+            continue
+        if lead in _INTO:
+            target = code
+        elif lead in _FROM:
+            source = code
+        elif bare:
+            alone.append(code)
+    target = target or (alone.pop() if alone else "")
+    return source or (alone[0] if alone else ""), target
