@@ -1,8 +1,8 @@
 """Spec → what targets are told of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from local_serving.spec import EngineSpec, External, Llamacpp, read
+from local_serving.spec import EngineSpec, External, Llamacpp, SpecError, is_path, known, read
 from router.types.engine import Served
 from router.types.money import nano_from_usd
 
@@ -10,9 +10,32 @@ NOWHERE = ("http://127.0.0.1:9/v1",)
 """Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
 
 
-def unlaunched(names: Iterable[str]) -> dict[str, Served]:
-    """Engines as they would be, were they launched. Raises `EngineError`."""
-    return {name: served(read(name), NOWHERE) for name in names}
+class Unlaunched(Mapping[str, Served]):
+    """Engines as they would be, were they launched: those that come with lowpass, and those of `names` that are paths
+    of specs. Each is read when it is asked for; one whose spec is wrong says what is."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._read: dict[str, Served | None] = dict.fromkeys((*known(), *filter(is_path, names)))
+
+    def __getitem__(self, name: str) -> Served:
+        found = self._read[name]
+        if found is None:
+            found = self._read[name] = _unlaunched(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+
+def _unlaunched(name: str) -> Served:
+    try:
+        return served(read(name), NOWHERE)
+    except SpecError as error:
+        wrong = ((f"{one.file}:{one.line}:{one.column}: {one.what}", one.remedy) for one in error.mistakes)
+        return Served(name=name, urls=NOWHERE, mistakes=tuple(wrong))
 
 
 def served(spec: EngineSpec, urls: Sequence[str]) -> Served:

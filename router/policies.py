@@ -7,8 +7,7 @@ from pathlib import Path
 
 from adapters import catalog
 from adapters.catalog.compare import Comparison, compare
-from local_serving.served import unlaunched as engines_of
-from local_serving.spec import known
+from local_serving.served import Unlaunched
 from router.config import Config, engines_needed, load, problems
 from router.errors import Problem
 from router.export.focus import Directory
@@ -63,7 +62,6 @@ def directory(path: Path) -> Directory:
     return Directory(prices, entities, frozenset(one.id for one in providers if one.local))
 
 
-def unlaunched(path: Path) -> dict[str, Served]:
-    """Engines that `lowpass serve` could launch: those that come with lowpass, and specs that are there."""
-    own = [name for name in engines_needed(path) if Path(name).is_file()]
-    return engines_of((*known(), *own))
+def unlaunched(path: Path) -> Mapping[str, Served]:
+    """Engines that `lowpass serve` could launch: those that come with lowpass, and the specs that the policy names."""
+    return Unlaunched(engines_needed(path))

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import msgspec
-import yaml
 
-from local_serving.spec.spec import EngineError, EngineSpec, Llamacpp
+from local_serving.spec.checks import findings
+from local_serving.spec.document import Document, did_you_mean, parse
+from local_serving.spec.shape import Shape
+from local_serving.spec.spec import EngineError, EngineSpec, Llamacpp, Vllm
 
 _SHIPPED = Path(__file__).parents[1] / "engines"
 
@@ -16,30 +18,63 @@ def known() -> tuple[str, ...]:
 
 
 def read(name_or_path: str | Path) -> EngineSpec:
-    """The spec of a shipped engine (by name) or of a YAML file (by path). Raises `EngineError`."""
+    """The spec of a shipped engine (by name) or of a YAML file (by path), whose paths lie beside it.
+
+    Raises `SpecError` with every mistake, or `EngineError` where nothing bears the name.
+    """
     path = _locate(str(name_or_path))
+    document = parse(path)
+    shape = Shape(document)
+    spec = _converted(document, shape)
+    if spec is not None:
+        for place, what, remedy in findings(spec, shape.dropped):
+            document.report(document.node(place), what, remedy)
+    if spec is None or document.mistakes:
+        raise document.failed()
+    return _beside(path.parent.absolute(), spec)
+
+
+def is_path(name: str) -> bool:
+    """A spec of one's own, and not a shipped one."""
+    return "/" in name or name.endswith((".yaml", ".yml"))
+
+
+def _converted(document: Document, shape: Shape) -> EngineSpec | None:
+    """Of the sound parts; None where what is left makes no spec, which is told."""
+    values = shape.values()
     try:
-        spec: EngineSpec = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), EngineSpec)
-    except OSError as error:
-        raise EngineError(f"{path}: can't read the engine's spec: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise EngineError(f"{path}{_position(error)}: this is not YAML") from error
+        return msgspec.convert(values, EngineSpec) if values else None
     except msgspec.ValidationError as error:
-        raise EngineError(f"{path}: {error}") from error
-    if not isinstance(spec, Llamacpp) or spec.package or spec.parts:
+        if not document.mistakes:
+            document.report(document.root, str(error).partition(" - at")[0], "correct it")
+        return None
+
+
+def _beside(folder: Path, spec: EngineSpec) -> EngineSpec:
+    """Relative paths start at the spec's own folder."""
+    if isinstance(spec, Llamacpp):
+        own = spec.package or spec.parts
+        return spec if own else msgspec.structs.replace(spec, file=str(folder / Path(spec.file).expanduser()))
+    if not isinstance(spec, Vllm):
         return spec
-    return msgspec.structs.replace(spec, file=str(path.parent.absolute() / spec.file))
+    adapters = tuple(msgspec.structs.replace(one, path=_folder(folder, one.path)) for one in spec.adapters)
+    template = spec.template and str(folder / Path(spec.template).expanduser())
+    python = str(folder / Path(spec.python).expanduser()) if "/" in spec.python else spec.python
+    path = _folder(folder, spec.path)
+    return msgspec.structs.replace(spec, path=path, adapters=adapters, template=template, python=python)
+
+
+def _folder(beside: Path, path: str) -> str:
+    """An absolute folder, or a hub's id as it is: "owner/name" that is no folder here."""
+    folder = beside / Path(path).expanduser()
+    is_id = path.count("/") == 1 and not path.startswith((".", "/", "~")) and not path.endswith("/")
+    return path if is_id and not folder.exists() else str(folder)
 
 
 def _locate(name_or_path: str) -> Path:
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+    if is_path(name_or_path):
         return Path(name_or_path)
     if name_or_path not in known():
-        remedy = f"known engines are {', '.join(known())}; a spec of your own is given by its path"
-        raise EngineError(f"there is no engine {name_or_path!r}: {remedy}")
+        remedy = did_you_mean(name_or_path, known())
+        raise EngineError(f"there is no engine '{name_or_path}': {remedy} A spec of your own is given by its path")
     return _SHIPPED / f"{name_or_path}.yaml"
-
-
-def _position(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f":{mark.line + 1}:{mark.column + 1}" if mark else ""

@@ -171,7 +171,10 @@ class TargetBuilder:
             self._report((*loc, "engine"), what, "remove engine, or name a local model")
         elif name not in self._engines:
             self._report((*loc, "engine"), f"unknown engine '{word}'", did_you_mean(word, self._engines))
-        return self._engines.get(name)
+        engine = self._engines.get(name)
+        for what, remedy in engine.mistakes if engine else ():
+            self._report((*loc, "engine"), what, remedy)
+        return engine
 
     def _as_served(self, loc: Loc, row: TargetRow, model: Model, engine: Served) -> Model:
         """The model by the name that the engine has for it, or for the adapter."""

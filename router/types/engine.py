@@ -87,3 +87,5 @@ class Served(Struct, frozen=True, kw_only=True):
     """Tokens that its template writes after the mark that opens thinking: the engine counts them as thought."""
     thinking_forced: int = 0
     """Thinking tokens by which it may go beyond a budget: what it writes to end a thought that it cuts off."""
+    mistakes: tuple[tuple[str, str], ...] = ()
+    """What is wrong with its spec, each with the remedy: no target can name it then."""

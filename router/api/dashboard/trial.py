@@ -5,8 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from local_serving.served import unlaunched
-from local_serving.spec import known
+from local_serving.served import Unlaunched
 from router.config import Catalog, Config, engines_needed, load_text, problems
 from router.errors import ConfigError, Problem
 
@@ -38,13 +37,13 @@ class Pretended(Mapping[str, str]):
 
 def problems_of(path: Path, catalog: Callable[[], Catalog]) -> tuple[Problem, ...]:
     """What is wrong with the file of the policy in force as it is now."""
-    return problems(path, catalog(), os.environ, unlaunched(engines_needed(path)))
+    return problems(path, catalog(), os.environ, Unlaunched(engines_needed(path)))
 
 
 def tried(text: bytes, in_force: Path, catalog: Callable[[], Catalog]) -> Config | tuple[Problem, ...]:
     """`text` as a config, or all that is wrong with it. It may name the engines of the policy in force, and those that
     come with lowpass; no other file is looked at."""
-    engines = unlaunched((*known(), *engines_needed(in_force)))
+    engines = Unlaunched(engines_needed(in_force))
     try:
         return load_text(NAME, text, catalog(), Pretended(text), engines)
     except ConfigError as error:
