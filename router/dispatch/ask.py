@@ -14,6 +14,7 @@ from router.dispatch.fold import Fold
 from router.dispatch.how import CLIENT_GONE, OUTRUN, How
 from router.dispatch.meter import Meter
 from router.dispatch.opened import Answered, Opened, metered
+from router.dispatch.seat import Seat
 from router.engines.replicas import Replicas
 from router.errors import TABLE, UpstreamFailure
 from router.types.call import Adapter, Reply, StreamDecoder, UpstreamResponse
@@ -39,24 +40,29 @@ class Asker:
 
     async def ask(self, step: Candidate, errand: Errand, how: How) -> Answered | Opened | Failure:
         """Every failed attempt is appended to the purse's, also when it raises (`KeptIn`: the door let nothing out)."""
-        for tries in range(step.target.retries + 1):
+        retries, tried = 0, list[str]()
+        while True:
             try:
-                return await self._attempt(step, errand, how)
+                return await self._attempt(step, errand, how, tried)
             except UpstreamFailure as error:
                 failure = error.failure
-            pause = _pause_s(failure, tries)
-            if tries == step.target.retries or not TABLE[failure.kind].retry or _too_long(pause, errand, how):
-                break
-            await asyncio.sleep(pause)
-        return failure
+            # Another replica is asked at once; where nothing had reached the one before, that is no retry.
+            spare = self._replicas.spare(step.target, tried)
+            pause = 0.0 if spare else _pause_s(failure, retries)
+            retries += not (spare and failure.kind is ErrorKind.CONNECT)
+            if retries > step.target.retries or not TABLE[failure.kind].retry or _too_long(pause, errand, how):
+                return failure
+            if pause:
+                await asyncio.sleep(pause)
 
-    async def _attempt(self, step: Candidate, errand: Errand, how: How) -> Answered | Opened:
+    async def _attempt(self, step: Candidate, errand: Errand, how: How, tried: list[str]) -> Answered | Opened:
         purse, target = errand.purse, step.target
         fit = await purse.ready(step)
         if fit is None:
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
         call, waits, suspend = errand.call(step, fit), purse.waits, self.health.suspend
-        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, waits, suspend, errand.restorer(step), how)
+        seat, restorer = Seat(self._replicas, target, errand.sent(step), tried), errand.restorer(step)
+        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, waits, suspend, seat, restorer, how)
         attempts = purse.attempts
         if not self.health.admit(target.id):
             failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")
@@ -68,19 +74,21 @@ class Asker:
             failure = without_key(error.failure, target)
             attempts.append(trial.failed(failure))
             trips = TABLE[failure.kind].trips and not errand.late(clock_ms())
-            self.health.failed(target.id, trips=trips, retry_after_s=failure.retry_after_s)
+            alone = seat.broke() if trips else not self._replicas.spare(target)
+            self.health.failed(target.id, trips=trips and alone, retry_after_s=failure.retry_after_s if alone else None)
             raise UpstreamFailure(failure) from None
         except asyncio.CancelledError as cancelled:
             attempts.append(trial.abandoned(OUTRUN if OUTRUN in cancelled.args else CLIENT_GONE))
             self.health.abandoned(target.id)
             raise
         except Exception:
+            seat.leave()
             self.health.abandoned(target.id)
             raise
 
     async def _exchange(self, trial: Trial, errand: Errand, meter: Meter | None) -> Answered | Opened:
         adapter = self._adapters[trial.step.target.provider.wire]
-        parcel = errand.parcel(trial.step, adapter.encode(trial.call))
+        parcel = errand.parcel(trial.step, adapter.encode(trial.call), trial.seat.url)
         trial.thinking = parcel.request.thinking
         response = await self._door.send(parcel, _timeouts(parcel.target, errand.deadline), trial.leaves)
         trial.opened(response)
@@ -106,7 +114,7 @@ class Asker:
         trial.first_byte()
         trial.received()
         reply = adapter.decode(call, body)
-        self.health.succeeded(call.target.id)
+        self._succeeded(trial)
         return Answered(trial.answered(reply), _restored(trial, reply), trial.step, trial.fit.lowered)
 
     async def _open(
@@ -118,12 +126,16 @@ class Asker:
             first = decoder.feed(data)
             if first:
                 trial.locate(decoder.region_served)
-                self.health.succeeded(trial.step.target.id)
+                self._succeeded(trial)
                 return Opened(trial, response, decoder, first, trial.step, meter)
         if not decoder.finished:
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
-        self.health.succeeded(trial.step.target.id)
+        self._succeeded(trial)
         return Opened(trial, response, decoder, b"", trial.step, meter)
+
+    def _succeeded(self, trial: Trial) -> None:
+        self.health.succeeded(trial.step.target.id)
+        trial.seat.worked()
 
     async def _gather(self, opened: Opened, streams: bool) -> Answered:
         """The whole of a stream; what breaks in the middle may still be asked elsewhere. `streams`: for the client."""

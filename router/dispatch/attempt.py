@@ -5,6 +5,7 @@ from math import ceil
 
 from router.dispatch.how import ALONE, How
 from router.dispatch.region import in_headers, misplaced, placed
+from router.dispatch.seat import Seat
 from router.dispatch.waits import Waits
 from router.estimate.afford import Fit
 from router.estimate.learn import Learned, Seen
@@ -35,12 +36,13 @@ class Trial:
         clock: Callable[[], float],
         waits: Waits,
         suspend: Callable[[str], object],
+        seat: Seat,
         restorer: Restorer | None = None,
         how: How = ALONE,
     ) -> None:
         self.step, self.fit, self.call, self._learned, self._suspend = step, fit, call, learned, suspend
-        self.how, self.restorer = how, restorer
-        """Of an answer to a request with placeholders."""
+        self.how, self.restorer, self.seat = how, restorer, seat
+        """`restorer`: of an answer to a request with placeholders."""
         self.thinking = "none"
         self.status: int | None = None
         self.sent = False
@@ -134,6 +136,7 @@ class Trial:
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
     ) -> Attempt:
         self.received()
+        self.seat.leave()
         target, took = self.step.target, self._elapsed()
         region, verified = placed(target, self._stated)
         if usage is not None:

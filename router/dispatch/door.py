@@ -36,6 +36,8 @@ class Parcel(Struct, frozen=True):
     """Findings were replaced in it."""
     region: str = ""
     """The caller's own wish."""
+    url: str = ""
+    """Base URL of the replica that it goes to; empty: the target's own."""
 
     def __repr__(self) -> str:
         return f"Parcel({self.target.id})"
@@ -69,8 +71,8 @@ class Door:
         """
         unseen = await self._judge(parcel)
         leaves(parcel.classes | unseen)
-        target = parcel.target
-        return await self._transports[target.provider.wire].send(target.base_url, parcel.request, timeouts)
+        transport = self._transports[parcel.target.provider.wire]
+        return await transport.send(_address(parcel), parcel.request, timeouts)
 
     async def post(self, url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
         """To a webhook; `request` has everything but its path. Raises as `send` does."""
@@ -110,6 +112,14 @@ class Door:
         if len(body) < LARGE:
             return parcel.guard.unseen(body, parcel.classes)
         return await asyncio.to_thread(parcel.guard.unseen, body, parcel.classes)
+
+
+def _address(parcel: Parcel) -> str:
+    """What was judged is the target: nothing goes elsewhere than to a place of its own."""
+    target, url = parcel.target, parcel.url
+    if not url or url == target.base_url or (target.engine is not None and url in target.engine.urls):
+        return url or target.base_url
+    raise KeptIn(target.id, "none of its replicas is at the address that was picked")
 
 
 _HOOK = Target(

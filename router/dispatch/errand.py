@@ -46,8 +46,8 @@ class Errand(Struct, frozen=True):
             private=self.gate.guard.private(self.classes(step)),
         )
 
-    def parcel(self, step: Candidate, request: UpstreamRequest) -> Parcel:
-        """`request` with everything that the door judges it by."""
+    def parcel(self, step: Candidate, request: UpstreamRequest, url: str = "") -> Parcel:
+        """`request` with everything that the door judges it by; `url`: of the replica that it goes to."""
         return Parcel(
             guard=self.gate.guard,
             target=step.target,
@@ -55,6 +55,7 @@ class Errand(Struct, frozen=True):
             classes=self.classes(step),
             redacted=self.redacted(step) is not None,
             region=self.request.limits.region,
+            url=url,
         )
 
     def redacted(self, step: Candidate) -> Redacted | None:

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -20,6 +21,9 @@ IDLE_S = 20.0
 """A kept connection is dropped after this long without use."""
 
 
+_STOPPED = Failure(ErrorKind.CUT, "The engine was stopped before its answer was complete.")
+
+
 class Origin(Struct, frozen=True):
     host: str
     port: int
@@ -34,7 +38,7 @@ class HttpTransport:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._idle: dict[Origin, deque[Connection]] = {}
-        self._active: set[Connection] = set()
+        self._active: dict[Connection, Origin] = {}
         self._tls: ssl.SSLContext | None = None
         self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
@@ -62,6 +66,15 @@ class HttpTransport:
             exchange.close()
             raise
 
+    def end(self, base_urls: Iterable[str]) -> None:
+        """Nothing more will come from there, though the connections may not say so: what is in progress fails."""
+        gone = set(map(_origin, base_urls))
+        for connection in [one for one, origin in self._active.items() if origin in gone]:
+            if connection.exchange is not None:
+                connection.exchange.fail(_STOPPED)
+        for connection in [kept for origin in gone for kept in self._idle.pop(origin, ())]:
+            connection.abort()
+
     def close(self) -> None:
         self._timer.cancel()
         for connection in [*self._active, *(kept for pool in self._idle.values() for kept in pool)]:
@@ -72,13 +85,13 @@ class HttpTransport:
         while pool:
             connection = pool.pop()
             if connection.usable:
-                self._active.add(connection)
+                self._active[connection] = origin
                 return connection
         return None
 
     async def _connect(self, origin: Origin, timeouts: Timeouts) -> Connection:
         def release(connection: Connection) -> None:
-            self._active.discard(connection)
+            self._active.pop(connection, None)
             connection.idle_since, connection.fresh = self._loop.time(), False
             self._idle.setdefault(origin, deque()).append(connection)
 
@@ -92,7 +105,7 @@ class HttpTransport:
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise UpstreamFailure(Failure(ErrorKind.CONNECT, f"No connection to the upstream: {reason}.")) from None
-        self._active.add(connection)
+        self._active[connection] = origin
         return connection
 
     def _context(self, origin: Origin) -> ssl.SSLContext | None:
@@ -107,7 +120,7 @@ class HttpTransport:
             exchange = connection.exchange
             if exchange is None:
                 if not connection.usable:
-                    self._active.discard(connection)
+                    self._active.pop(connection)
             elif exchange.overdue(now):
                 exchange.fail(Failure(ErrorKind.TIMEOUT, "The upstream took too long to answer."))
         for pool in self._idle.values():

@@ -55,5 +55,5 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
         yield ending.render(rest)
     broken = error not in ("", STOPPED)
     if broken:
-        health.failed(opened.step.target.id, trips=TABLE[failure.kind].trips)
+        health.failed(opened.step.target.id, trips=TABLE[failure.kind].trips and opened.trial.seat.broke())
     yield ending.broken(failure) if broken else ending.closing(opened, usage)
