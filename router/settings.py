@@ -23,6 +23,7 @@ NAMES = frozenset(
         "LOWPASS_REPORT_WEBHOOK_TOKEN",
         "LOWPASS_SMTP_FROM",
         "LOWPASS_SMTP_URL",
+        "LOWPASS_VLLM_PYTHON",
     }
 )
 LOGS = ("text", "json")
@@ -45,6 +46,8 @@ class Settings(Struct, frozen=True):
     """Processes that serve, the first one included."""
     keep_rows_days: int | None = None
     """For how long whole rows of requests are kept; None: for ever. Their sums by hour stay."""
+    vllm_python: str = ""
+    """Interpreter of the environment that has vLLM, for engines whose specs name none."""
     json_log: bool = False
     """All that is logged is JSON, with one line a request; else it is text, without."""
 
@@ -59,6 +62,11 @@ class Settings(Struct, frozen=True):
     @property
     def logs(self) -> Path:
         return self.home / "logs"
+
+    @property
+    def engines(self) -> Path:
+        """What is known of running engines, and what they keep on disk."""
+        return self.home / "engines"
 
     @property
     def loopback(self) -> bool:
@@ -97,6 +105,7 @@ def read(
         redis_url=_secret(environ, "LOWPASS_REDIS_URL"),
         workers=_workers(workers if workers is not None else environ.get("LOWPASS_WORKERS") or "1"),
         keep_rows_days=_days(environ.get("LOWPASS_KEEP_ROWS_DAYS") or ""),
+        vllm_python=environ.get("LOWPASS_VLLM_PYTHON") or "",
         json_log=_json_log(environ.get("LOWPASS_LOG") or "text"),
     )
 

@@ -16,6 +16,7 @@ from openai import APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from local_serving.launch import replica
+from local_serving.launch.recipe import Place
 from local_serving.launch.supervisor import Supervisor
 from local_serving.spec import EngineError, Llamacpp, read
 from router.types.engine import Status
@@ -243,7 +244,7 @@ def test_a_log_that_cannot_be_written_gives_one_clear_line(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
 
     async def scenario() -> None:
-        supervisor = Supervisor([SPEC], tmp_path / "file")
+        supervisor = Supervisor([SPEC], tmp_path / "file", Place(tmp_path / "engines"))
         with pytest.raises(EngineError, match=r"can't write the engine's log .*smollm2\.log: .*; set LOWPASS_HOME"):
             await supervisor.start()
 
