@@ -22,6 +22,7 @@ _CONTEXT_MESSAGES = (
     "context size",
     "maximum context",
     "prompt is too long",
+    "max_model_len",  # vLLM: more output asked for than fits
     "is too large to process",  # llama.cpp: a text longer than the batch that embeds it
     "input is too long",
     "exceeds the maximum number of tokens",
@@ -40,6 +41,8 @@ _QUOTA_CODES = {"insufficient_quota", "billing_error", "billing_hard_limit_reach
 _QUOTA_MESSAGES = ("credit balance is too low", "insufficient balance")
 _MODEL_CODES = {"model_not_found", "model_decommissioned"}
 _AUTH_CODES = {"invalid_api_key", "api_key_invalid"}
+_SATURATED_CODES = {"service unavailable"}
+"""vLLM with a bound on its queue (`--max-num-queued-reqs`, `--max-num-queued-tokens`)."""
 
 _STATUS = {
     401: ErrorKind.AUTH,
@@ -97,6 +100,7 @@ def _kind(status: int, codes: set[str], message: str, param: str | None) -> Erro
         (ErrorKind.QUOTA, codes & _QUOTA_CODES or any(words in message for words in _QUOTA_MESSAGES)),
         (ErrorKind.MODEL_MISSING, codes & _MODEL_CODES),
         (ErrorKind.AUTH, codes & _AUTH_CODES),
+        (ErrorKind.SATURATED, status == 503 and codes & _SATURATED_CODES),
     )
     named = next((kind for kind, hit in kinds if hit), None)
     return named or _STATUS.get(status) or (ErrorKind.BAD_REQUEST if status < 500 else ErrorKind.SERVER_ERROR)

@@ -16,7 +16,9 @@ from adapters.openai_parts import THOUGHTS, plain, without_thoughts
 from adapters.openai_responses import ResponsesStream, respond
 from adapters.openai_stream import ChatStream
 from adapters.openai_thinking import members, write
+from adapters.openai_thoughts import counted
 from adapters.openai_wire import ID_PREFIXES, Answer, absent, parse, without_usage
+from adapters.strict_tools import with_strict
 from adapters.thinking import ALWAYS_ON, applied
 from adapters.usage import Report, canonical, every_choice
 from router.errors import UpstreamFailure
@@ -53,6 +55,8 @@ class OpenAICompatible:
         body["model"] = _raw(call.target.model.name)
         if quirks.grammar_tools and call.endpoint is Endpoint.CHAT:
             body = with_grammar(body)
+        if quirks.strict_tools:
+            body = with_strict(body)
         _keep_private(call, body)
         if call.endpoint is Endpoint.EMBEDDINGS:
             return _request(call, body, "none")
@@ -76,7 +80,7 @@ class OpenAICompatible:
             raise UpstreamFailure(malformed("The provider's answer holds no choices."))
         reply = Reply(
             body=fields,
-            usage=_usage(call, answer.report),
+            usage=counted(call, _usage(call, answer.report), answer.choices),
             finish_reason=answer.choices[0].finish_reason or "",
             has_answer=any(choice.answers for choice in answer.choices),
             model_served=answer.model or "",

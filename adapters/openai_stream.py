@@ -8,10 +8,11 @@ from msgspec import Raw
 from adapters.chunks import DONE
 from adapters.failure import streamed
 from adapters.openai_parts import plain
+from adapters.openai_thoughts import CLOSE, marked, opens
 from adapters.openai_wire import ID_PREFIXES, NULL, Answer, Choice, absent, parse, without_usage
 from adapters.sse import Events, frame
 from adapters.template import Template, learn
-from adapters.usage import Report, canonical, every_choice, merge
+from adapters.usage import Report, canonical, every_choice, merge, told_apart
 from router.errors import UpstreamFailure
 from router.types.call import Call, StreamDecoder
 from router.types.ids import new_id
@@ -19,6 +20,7 @@ from router.types.request import Endpoint
 
 _OBJECTS = {Endpoint.CHAT: "chat.completion.chunk", Endpoint.COMPLETIONS: "text_completion"}
 _NO_CHOICES = Raw(b"[]")
+_CLOSE = CLOSE.encode()
 
 
 class ChatStream(StreamDecoder):
@@ -32,6 +34,9 @@ class ChatStream(StreamDecoder):
         self._template: Template | None = None
         self._report: Report | None = None
         self._unfinished = call.n
+        self._marked = marked(call)
+        self._thinks = False
+        self._thought = 0
         self._done = False
         self._closing: dict[str, Raw] = {}
         self._model = Raw(msgspec.json.encode(call.model))
@@ -68,6 +73,10 @@ class ChatStream(StreamDecoder):
         if hit is None:
             return None
         self.output_chars += hit[0]
+        if self._template.thinks:
+            self._thought += hit[0]
+        elif self._marked and _CLOSE in event:
+            self._close()
         return hit[1]
 
     def _parsed(self, data: bytes) -> bytes:
@@ -82,11 +91,11 @@ class ChatStream(StreamDecoder):
             raise UpstreamFailure(streamed(payload))
         fields, answer = parse(payload)
         self.model_served = self.model_served or answer.model or ""
+        for choice in answer.choices or ():
+            self._note(choice)
         report = answer.report
         if report is not None:
             self._count(report)
-        for choice in answer.choices or ():
-            self._note(choice)
         if report is not None and not answer.choices:
             self._closing = self._stamped(fields, answer)
             return b""
@@ -96,17 +105,28 @@ class ChatStream(StreamDecoder):
         """Counters only grow: the maximum is right for cumulative and for split reports."""
         self._report = merge(self._report, report)
         usage = canonical(self._report or report)
+        if self._call.target.local:
+            usage = told_apart(usage, self.output_chars if self._thinks else self._thought, self.output_chars)
         one_choice = self._call.target.provider.quirks.usage_counts_one_choice
         self.usage = every_choice(usage, self._call.n) if one_choice else usage
 
     def _note(self, choice: Choice) -> None:
+        if self._marked and not self.output_chars:
+            self._thinks = opens(choice.said.text)
         self.output_chars += choice.chars
+        self._thought += choice.thought
+        if self._marked and CLOSE in choice.said.text:
+            self._close()
         self.has_answer = self.has_answer or choice.answers
         if choice.finish_reason:
             self._unfinished -= 1
             self.finished = self.finished or self._unfinished <= 0
             if choice.index == 0 or not self.finish_reason:
                 self.finish_reason = choice.finish_reason
+
+    def _close(self) -> None:
+        """All that was said so far was thought."""
+        self._thinks, self._thought = False, self.output_chars
 
     def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer) -> bytes:
         """The chunk as the client gets it, and the template for the next ones; blanks are none, or text would hide."""

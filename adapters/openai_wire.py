@@ -99,6 +99,12 @@ class Choice(Struct):
     def chars(self) -> int:
         return self.said.chars + len(self.text or "")
 
+    @property
+    def thought(self) -> int:
+        """Characters in fields that are for thoughts."""
+        thoughts = self.said.thoughts
+        return len(thoughts) if isinstance(thoughts, str) else 0
+
 
 class Groq(Struct):
     usage: Raw = NULL

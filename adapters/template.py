@@ -10,13 +10,19 @@ from adapters.openai_wire import Answer
 _PADDINGS = (b'"obfuscation":"', b'"p":"')
 """Random strings by which OpenAI and Mistral hide the text's length; they come after the text."""
 
+_THOUGHTS = (b"reasoning", b"reasoning_content")
+
 
 class Template:
-    """`before` text `after`, or `before` text `after` padding `tail`; as received and as sent on."""
+    """`before` text `after`, or `before` text `after` padding `tail`; as received and as sent on.
 
-    __slots__ = ("_after", "_before", "_sent_after", "_sent_before", "_start", "_tail")
+    `thinks`: the text is a thought.
+    """
 
-    def __init__(self, received: tuple[bytes, bytes, bytes], sent: tuple[bytes, bytes, bytes]) -> None:
+    __slots__ = ("_after", "_before", "_sent_after", "_sent_before", "_start", "_tail", "thinks")
+
+    def __init__(self, received: tuple[bytes, bytes, bytes], sent: tuple[bytes, bytes, bytes], thinks: bool) -> None:
+        self.thinks = thinks
         self._before, self._after, self._tail = received
         self._sent_before, self._sent_after, _ = sent
         self._start = len(self._before)
@@ -49,7 +55,9 @@ def learn(received: bytes, sent: bytes, answer: Answer) -> Template | None:
         return None
     key, text = found
     before, after = _cut(received, key, text), _cut(sent, key, text)
-    return Template(before, after) if before and after and before[2] == after[2] else None
+    if not before or not after or before[2] != after[2]:
+        return None
+    return Template(before, after, key in _THOUGHTS)
 
 
 def _text(answer: Answer) -> tuple[bytes, bytes] | None:

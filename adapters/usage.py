@@ -3,12 +3,14 @@
 What a report contradicts is kept in its larger reading and named in `violations`.
 """
 
+from math import ceil
+
 from msgspec import structs
 
 from adapters.usage_report import Count, Report, counts, merge, negative, read
 from router.types.usage import Source, Usage
 
-__all__ = ["Count", "Report", "canonical", "every_choice", "merge", "read"]
+__all__ = ["Count", "Report", "canonical", "every_choice", "merge", "read", "told_apart"]
 
 
 def canonical(report: Report) -> Usage:
@@ -62,6 +64,19 @@ def every_choice(usage: Usage, n: int) -> Usage:
         output_audio=usage.output_audio * n,
         output_image=usage.output_image * n,
         source=Source.ESTIMATED,
+    )
+
+
+def told_apart(usage: Usage, thoughts: int, said: int) -> Usage:
+    """For servers that show all that they write and count it together: thoughts by their share of the characters."""
+    if usage.output_reasoning is not None:
+        return usage
+    reasoning = ceil(usage.output_visible * min(thoughts / said, 1)) if said else 0
+    return structs.replace(
+        usage,
+        output_visible=usage.output_visible - reasoning,
+        output_reasoning=reasoning,
+        reasoning_source=Source.ESTIMATED,
     )
 
 

@@ -150,6 +150,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """With n > 1 the reported usage covers one choice only."""
     grammar_tools: bool = False
     """Tools are not enforced: the adapter asks for them through a JSON schema."""
+    strict_tools: bool = False
+    """Arguments of a forced call keep to their schema only if the tool is `strict`: the adapter says that they are."""
     responses: bool = False
     """Has `/v1/responses` of its own."""
     private: dict[str, Any] = field(default_factory=dict)

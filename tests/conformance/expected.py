@@ -1,6 +1,7 @@
 """What a client and the ledger must show of every (wire, behaviour, streamed): rules, and exceptions with reasons."""
 
 from enum import StrEnum
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -267,7 +268,15 @@ def _of_gemini(told: Tokens) -> Tokens:
 
 def _every_choice(case: Case, told: Tokens | None) -> Tokens | None:
     """llama.cpp counts one of several choices: the output is that times n, and marked as estimated."""
-    return told.choices(case.n) if told is not None and case.wire == "llamacpp" else told
+    return _told_apart(case, told).choices(case.n) if told is not None and case.wire == "llamacpp" else told
+
+
+def _told_apart(case: Case, told: Tokens) -> Tokens:
+    """llama.cpp shows its thoughts and counts them with the rest: they have their share of the characters."""
+    answer = case.row.answer(Ask(model=case.model), 0)
+    thought, text = len("".join(answer.reasoning)), len("".join(answer.text))
+    reasoning = ceil(told.visible * thought / (thought + text)) if thought else 0
+    return msgspec.structs.replace(told, visible=told.visible - reasoning, reasoning=reasoning)
 
 
 def sources(case: Case) -> tuple[str, str, str]:
@@ -277,7 +286,8 @@ def sources(case: Case) -> tuple[str, str, str]:
     cost = "provider" if told is not None and case.wire == "openrouter" else "estimated" if guessed else "priced"
     derived = case.wire == "gemini" and told is not None and not told.reasoning
     known = told is not None and told.reasoning is not None
-    return "estimated" if guessed else "reported", "derived" if derived else "reported" if known else "unknown", cost
+    reasoning = "estimated" if case.wire == "llamacpp" else "derived" if derived else "reported"
+    return "estimated" if guessed else "reported", reasoning if known else "unknown", cost
 
 
 def cost_nano(case: Case, counted: Tokens) -> int:
