@@ -31,7 +31,9 @@ def build(source: Path, folder: Path) -> None:
     reader = gguf.GGUFReader(source)
     said = {name: field.contents() for name, field in reader.fields.items()}
     if said["general.architecture"] != "llama":
-        raise ValueError(f"{source} holds a {said['general.architecture']} model: only llama's layers can be translated")
+        raise ValueError(
+            f"{source} holds a {said['general.architecture']} model: only llama's layers can be translated"
+        )
     save_file(_weights(reader, said), folder / "model.safetensors", metadata={"format": "pt"})
     write(folder / "config.json", _config(said))
     tokenizer(said).save(str(folder / "tokenizer.json"))

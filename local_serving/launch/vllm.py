@@ -31,8 +31,8 @@ def arguments(spec: Vllm, host: str, port: int) -> tuple[str, ...]:
         *_talk(spec),
         *_adapters(spec),
         *("--shutdown-timeout", str(DRAIN_S), "--disable-uvicorn-access-log"),
-        *("--enable-prompt-tokens-details", "--enable-force-include-usage"),
-        *("--enable-per-request-metrics", "--enable-server-load-tracking"),
+        # Not --enable-force-include-usage: it counts in every event, which then has to be parsed; the gateway asks anyway.
+        *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-server-load-tracking"),
         *spec.arguments,
     )
 
