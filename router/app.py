@@ -99,7 +99,7 @@ class Gateway:
         self._policy_error, self._steady = "", True
         self._door = Door(self._transports())
         replicas = Replicas()
-        self._fleet = Fleet(replicas)
+        fleet = Fleet(replicas, lambda: crew.engines)
         dispatcher = Dispatcher(_ADAPTERS, self._door, self._health, replicas)
         opinions = Opinions(_ADAPTERS, self._door, self._health, self._telemetry.opinion)
         self._webhooks = Webhooks(self._door)
@@ -121,7 +121,7 @@ class Gateway:
             self._aftermath,
         )
         sources = Sources(self._stores.sessions, self._reader, instance_secret(self._ledger), opinions)
-        self._pipeline = Pipeline(config, books, sources, dispatcher, self._health)
+        self._pipeline = Pipeline(config, books, sources, dispatcher, self._health, fleet)
         self._open_door()
         self._observer = observer(settings.json_log, os.environ)
         self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest(), self._observer)
@@ -227,7 +227,6 @@ class Gateway:
             tick += 1
             self._telemetry.in_flight, self._telemetry.ledger = len(self._visits), self._journal.available
             self._telemetry.health = self._health.snapshot()
-            self._fleet.hear(self._crew.engines)
             await asyncio.to_thread(self._local.checkpoint)
             # Keys stay in force as they are while the ledger can't be read.
             with suppress(LedgerUnavailable):

@@ -21,7 +21,9 @@ from router.decide.strategies import Pinned
 from router.dispatch.vote import always_the_same
 from router.errors import ClientError
 from router.estimate.estimate import estimate, per_choice
-from router.estimate.forecast import Forecaster
+from router.estimate.forecast import Forecaster, delayed
+from router.estimate.learn import Learned
+from router.estimate.service import expected_ms, usual_ms
 from router.estimate.thinking import fits_thinking
 from router.refusals import unknown_model
 from router.screen import Screen, Screened
@@ -29,6 +31,7 @@ from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
 from router.types.languages import UNKNOWN, Languages
 from router.types.plan import Decision, Estimate
+from router.types.queue import Asks, Queues
 from router.types.request import NO_LIMITS, Caller, Request
 from router.types.secret import Secret
 from router.types.shape import Shape
@@ -39,6 +42,7 @@ _UNBOUND = Bound()
 _NONE: frozenset[str] = frozenset()
 _CHANCES = 1 << 62
 _KEPT = Shape()
+_NO_QUEUES: Queues = {}
 _UNHELD = Estimate(input_tokens=0, input_bound=0, output_tokens=0, max_output=0, cost=0, hold=0)
 
 
@@ -94,10 +98,12 @@ def choose(
     model: str = "",
     progress: Progress = NEW,
     at_ms: int | None = None,
+    asks: Asks | None = None,
 ) -> tuple[Decision, Gate]:
     """Of a request that `check` let pass. `model`: a route that the policy sends it to in place of the one it names.
 
     `progress`: of its session. `at_ms`: decided again, as of then (Unix); what it would hold is not worked out.
+    `asks`: who knows how busy local engines are.
     """
     route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
     targets = listed if at_ms is not None else forecaster.learned.measured.priced(listed)
@@ -106,18 +112,22 @@ def choose(
     within = partial(fits_thinking, learned=forecaster.learned)
     told = _languages(request, targets)
     special = asked(request, seen, targets, told or UNKNOWN) if _special(targets) else ANYTHING
-    gate = Gate(request, caller, seen, rules.screen.guard, screened.redacted, now, health.resting, within, special)
+    queues = _NO_QUEUES if asks is None else _queues(targets, asks, forecaster.learned)
     estimates = partial(estimate, learned=forecaster.learned, task=seen.task, at_ms=now, holds=at_ms is None)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes()).over(route.stakes)
+    by = (rules.screen.guard, screened.redacted, now, health.resting, within)
+    gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms)
     if weighs(strategy):
 
         def situation(eligible: tuple[Target, ...]) -> Situation:
             cap = per_choice(request, demands.thinking_cap)
+            forecast = forecaster.forecast(eligible, request, seen, now, cap)
             return Situation(
                 targets=eligible,
-                forecast=forecaster.forecast(eligible, request, seen, now, cap),
+                forecast=delayed(forecast, eligible, queues) if queues else forecast,
+                queues=queues,
                 classification=seen,
                 stakes=stakes,
                 draw=draw,
@@ -134,7 +144,8 @@ def choose(
         steps = estimates if at_ms is None else _unheld
         chosen = weighed_plan(route.name, strategy, targets, gate, steps, situation, route.exploration, draw)
     else:
-        chosen = plan(route.name, strategy, targets, gate, estimates, draw)
+        usual = partial(expected_ms, learned=forecaster.learned, choices=request.choices)
+        chosen = plan(route.name, strategy, targets, gate, estimates, draw, usual)
     decision = Decision(
         id=request.id,
         requested=request.model,
@@ -145,6 +156,13 @@ def choose(
         shape=_shape(rules, request, own, screened, progress, fixed, told, now) if at_ms is None else _KEPT,
     )
     return decision, gate
+
+
+def _queues(targets: Sequence[Target], asks: Asks, learned: Learned) -> Queues:
+    """At the engines of those that have one."""
+    usual = partial(usual_ms, learned=learned)
+    found = {target.id: asks.queue(target, usual) for target in targets if target.engine is not None}
+    return {name: queue for name, queue in found.items() if queue is not None} if found else _NO_QUEUES
 
 
 def _unheld(target: Target, request: Request) -> Estimate:

@@ -37,6 +37,7 @@ TABLE: dict[ErrorKind, Rule] = {
     ErrorKind.TIMEOUT: Rule(False, True, True, 504, *_UPSTREAM),
     ErrorKind.RATE_LIMITED: Rule(True, True, False, 503, *_UPSTREAM),
     ErrorKind.OVERLOADED: Rule(True, True, True, 503, *_UPSTREAM),
+    ErrorKind.SATURATED: Rule(False, True, False, 503, "api_error", "saturated"),
     ErrorKind.SERVER_ERROR: Rule(True, True, True, 502, *_UPSTREAM),
     ErrorKind.BAD_RESPONSE: Rule(True, True, True, 502, *_UPSTREAM),
     ErrorKind.CUT: Rule(True, True, True, 502, *_UPSTREAM),

@@ -22,6 +22,7 @@ from router.dispatch.how import CLIENT_GONE
 from router.dispatch.opened import Answered, Opened
 from router.dispatch.stream import forward
 from router.dispatch.walk import Dispatcher
+from router.engines.fleet import Fleet
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.forecast import Forecaster
 from router.ledger.policies import adopted
@@ -31,6 +32,7 @@ from router.refusals import budget_exceeded, loop_detected, no_target, store_dow
 from router.screen import Screened, Sources
 from router.settlement import CLIENT_CLOSED, Books, Settlement
 from router.types.account import Child, Refused
+from router.types.attempt import Attempt
 from router.types.clock import clock_ms, now_ms
 from router.types.failure import ErrorKind
 from router.types.outcome import Asked
@@ -50,8 +52,10 @@ JUDGED = "judge"
 class Pipeline:
     """Steps 1, 2 and 8 are the HTTP edge's (`router.api`). `adopt` swaps the whole policy between two requests."""
 
-    def __init__(self, config: Config, books: Books, sources: Sources, dispatcher: Dispatcher, health: Health) -> None:
-        self.health = health
+    def __init__(
+        self, config: Config, books: Books, sources: Sources, dispatcher: Dispatcher, health: Health, fleet: Fleet
+    ) -> None:
+        self.health, self._fleet = health, fleet
         self._books, self._sources, self._dispatcher = books, sources, dispatcher
         self.adopt(config)
 
@@ -106,7 +110,9 @@ class Pipeline:
         draw = chance(request.id)
         session = request.limits.session
         progress = self._books.recall.of(session_key(caller.id, session)) if session else NEW
-        return choose(rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
+        return choose(
+            *(rules, request, caller, screened, self.health, self._forecaster, draw, route, progress), asks=self._fleet
+        )
 
     async def _children(self, rules: Rules, request: Request, caller: Caller) -> list[Child]:
         """The budgets that were split off, of those that request and key name. Raises `ClientError`."""
@@ -161,8 +167,11 @@ class Pipeline:
     async def _dispatch(self, errand: Errand, settlement: Settlement) -> Answered | Opened:
         _step(settlement, "dispatch")
         try:
-            return await self._dispatcher.walk(errand)
+            answer = await self._dispatcher.walk(errand)
+            self._heed(settlement.purse.attempts, answer.step.target.id)
+            return answer
         except UpstreamFailure as error:
+            self._heed(settlement.purse.attempts)
             refusal = upstream_failed(error.failure, settlement.purse.attempts)
             if error.failure.kind is ErrorKind.BUDGET:
                 refusal = await self._short(errand, settlement, refusal)
@@ -179,6 +188,12 @@ class Pipeline:
         except Exception:
             settlement.close(500, "internal_error")
             raise
+
+    def _heed(self, attempts: Sequence[Attempt], served: str = "") -> None:
+        """Engines whose queues were full are not asked by the next requests. `served`: the target that answered."""
+        for one in attempts:
+            if one.outcome == ErrorKind.SATURATED and one.target.id != served:
+                self._fleet.refused(one.target)
 
     async def _short(self, errand: Errand, settlement: Settlement, failed: ClientError) -> ClientError:
         """What was held fits no target: the client hears of the budget, and of the attempts that used it up."""

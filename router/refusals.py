@@ -13,9 +13,11 @@ from router.types.account import Refused, Unit
 from router.types.attempt import Attempt
 from router.types.failure import Failure
 from router.types.money import usd_json, usd_text
-from router.types.plan import Plan
+from router.types.plan import Dropped, Plan
 
 _NO_RETRY = (("x-should-retry", "false"),)
+_START_S = 2
+"""After so long it is worth asking an engine again that starts."""
 _AGAIN_SOON = (("x-should-retry", "true"), ("retry-after", "1"))
 
 
@@ -25,7 +27,8 @@ def unknown_model(model: str, known: Iterable[str]) -> ClientError:
 
 
 def no_target(plan: Plan, data_class: str, rest_s: Callable[[str], float]) -> ClientError:
-    """403; or 503 when a target could serve but rests after failures, for `rest_s` seconds more."""
+    """403; or 503 when a target could serve but rests after failures, for `rest_s` seconds more, or its engine is not
+    up, or too busy to answer in time."""
     reasons = [
         {"target": dropped.target, "reason": dropped.reason, "detail": dropped.detail} for dropped in plan.dropped
     ]
@@ -34,6 +37,8 @@ def no_target(plan: Plan, data_class: str, rest_s: Callable[[str], float]) -> Cl
         message = f"Every target of route '{plan.route}' that may serve this request is resting after failures."
         again = (("retry-after", str(max(1, ceil(min(rests))))),)
         return ClientError(503, "upstream_error", message, type="api_error", extra={"targets": reasons}, headers=again)
+    if down := [dropped for dropped in plan.dropped if dropped.reason in ("engine_down", "saturated")]:
+        return _not_now(plan, down, reasons)
     if reasons and all(reason["reason"] == "unpriced" for reason in reasons):
         message = "No target of this route has a price; add one, or set `unpriced` to the rates to charge."
         return ClientError(403, "unpriced_model", message, type="permission_error", extra={"targets": reasons})
@@ -42,6 +47,17 @@ def no_target(plan: Plan, data_class: str, rest_s: Callable[[str], float]) -> Cl
     return ClientError(
         403, "no_eligible_target", message, type="permission_error", extra={"targets": reasons}, headers=_NO_RETRY
     )
+
+
+def _not_now(plan: Plan, down: Sequence[Dropped], reasons: list[dict[str, str]]) -> ClientError:
+    """A queue says how long it takes; an engine that starts does not."""
+    busy = [queue.wait_ms for queue in plan.queued if any(one.target == queue.target for one in down)]
+    after = max(1, ceil(min(busy) / 1000)) if busy else _START_S
+    told = "; ".join(f"{one.target}: {one.detail}" for one in down)
+    message = f"No engine of route '{plan.route}' can begin this request in time. {told}. Try again in {after} s."
+    extra: dict[str, object] = {"targets": reasons}
+    again = (("retry-after", str(after)),)
+    return ClientError(503, "saturated", message, type="api_error", extra=extra, headers=again)
 
 
 def budget_exceeded(refused: Refused, status: int) -> ClientError:

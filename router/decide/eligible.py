@@ -9,6 +9,7 @@ from router.decide.special import ANYTHING, Asked, special
 from router.types.classification import Classification
 from router.types.guard import Guard
 from router.types.plan import Dropped
+from router.types.queue import Queues
 from router.types.redacted import Redacted
 from router.types.request import Caller, Request
 from router.types.target import Capability, Target
@@ -29,6 +30,10 @@ class Gate(Struct, frozen=True):
     thinks_within: Callable[[Target, int], bool]
     """Whether a target can be held to so many thinking tokens."""
     asked: Asked = ANYTHING
+    queues: Queues = {}
+    """At the engines of targets."""
+    deadline_ms: int | None = None
+    """For how long the answer may take."""
 
 
 def refusal(target: Target, gate: Gate) -> Dropped | None:
@@ -110,6 +115,11 @@ def _health(target: Target, gate: Gate) -> str:
     return f"its circuit is open for {seconds:.0f} s more" if seconds > 0 else ""
 
 
+def _engine(target: Target, gate: Gate) -> str:
+    queue = gate.queues.get(target.id)
+    return f"its engine is {queue.down}" if queue is not None and queue.down else ""
+
+
 _CHECKS: tuple[tuple[str, Callable[[Target, Gate], str]], ...] = (
     ("not_allowed", _key),
     ("evidence_expired", _evidence),
@@ -121,4 +131,5 @@ _CHECKS: tuple[tuple[str, Callable[[Target, Gate], str]], ...] = (
     ("thinking", _thinking),
     ("unpriced", _price),
     ("circuit_open", _health),
+    ("engine_down", _engine),
 )

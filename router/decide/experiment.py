@@ -10,7 +10,7 @@ from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.situation import Ranked, Situation
-from router.decide.weigh import BELOW_FLOOR, excluded
+from router.decide.weigh import BELOW_FLOOR, IN, excluded
 
 
 class Exploration(BaseModel):
@@ -26,11 +26,12 @@ NO_EXPLORATION = Exploration()
 def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> tuple[Ranked, str, float]:
     """What is tried, which end it is for ("cheapest", "best" or ""), and how likely this first target was.
 
-    `draw`: uniform in [0, 1). What is over the cap, too slow or unknown is not even for an experiment.
+    `draw`: uniform in [0, 1). What is over the cap, too slow, unknown or queued is not even for an experiment.
     """
     if share <= 0:
         return ranked, "", 1.0
-    allowed = excluded(situation, 0.0) <= BELOW_FLOOR
+    out = excluded(situation, 0.0)
+    allowed = (out == IN) | (out == BELOW_FLOOR)
     if not allowed.any():
         return ranked, "", 1.0
     cheapest = int(np.where(allowed, situation.forecast.cost, np.inf).argmin())

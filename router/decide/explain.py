@@ -8,7 +8,7 @@ from msgspec import Raw, Struct, structs
 
 from router.types.classification import Cause, Classification, Finding, Traits
 from router.types.money import usd_json
-from router.types.plan import Candidate, Decision, Dropped, Tactic, Weighed
+from router.types.plan import Candidate, Decision, Dropped, Queued, Tactic, Weighed
 from router.types.request import Path
 from router.types.shape import Shape
 from router.types.stakes import NO_STAKES, Stakes
@@ -69,6 +69,8 @@ class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
     considered: tuple[Considered, ...]
     dropped: tuple[Dropped, ...]
     weighed: tuple[Weighed, ...] = ()
+    queued: tuple[Queued, ...] = ()
+    """Eligible targets at whose engines it would have had to wait."""
     stakes: Stakes = NO_STAKES
     tactic: Tactic | None = None
     explored: str = ""
@@ -98,6 +100,7 @@ def explain(decision: Decision) -> Explained:
         considered=tuple(map(_considered, plan.steps)),
         dropped=plan.dropped,
         weighed=plan.weighed,
+        queued=plan.queued,
         stakes=decision.stakes,
         tactic=plan.tactic,
         explored=plan.explored,

@@ -4,7 +4,7 @@ import numpy as np
 from msgspec import Struct
 
 from router.decide.situation import Ranked, Situation
-from router.decide.weigh import UNKNOWN, Worth, by_value, excluded, price, reasons, weighed, worth
+from router.decide.weigh import QUEUED, UNKNOWN, Worth, by_value, excluded, price, reasons, weighed, worth
 from router.types.forecast import Vector
 from router.types.plan import Tactic
 
@@ -52,7 +52,7 @@ def values(situation: Situation, alone: Alone, pairs: Pairs) -> Vector:
         fine &= pairs.most <= stakes.max_nano
     if stakes.deadline_ms is not None:
         fine &= pairs.slow_ms <= stakes.deadline_ms
-    known = alone.worth.out != UNKNOWN
+    known = (alone.worth.out != UNKNOWN) & (alone.worth.out != QUEUED)
     return np.where(fine & known[:, None] & known[None, :], value, np.inf)
 
 

@@ -8,7 +8,8 @@ from typing_extensions import TypeIs
 from router.decide.eligible import Gate, must_redact, refusal
 from router.decide.experiment import Exploration, explore
 from router.decide.situation import Ranks, Situation
-from router.types.plan import Candidate, Dropped, Estimate, Plan
+from router.decide.spill import UsualMs, hopeless, noted, overtaken, spilled
+from router.types.plan import Candidate, Dropped, Estimate, Plan, Weighed
 from router.types.request import Request
 from router.types.target import Target
 
@@ -39,11 +40,16 @@ def plan(
     gate: Gate,
     estimate: Estimates,
     draw: float,
+    usual: UsualMs,
 ) -> Plan:
     """Pure: `draw`, uniform in [0, 1), is the only chance in it."""
     eligible, dropped = sift(targets, gate)
     steps = strategy.order(_candidates(eligible, gate, estimate), draw)
-    return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
+    if not gate.queues:
+        return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
+    after = spilled(steps, gate.queues, gate.deadline_ms, usual)
+    queued = noted(gate.queues, overtaken(steps, after))
+    return Plan(route=route, strategy=strategy.kind, steps=after, dropped=dropped, queued=queued)
 
 
 def weighed_plan(
@@ -59,7 +65,9 @@ def weighed_plan(
     """Pure. The tokens and holds of the steps alone are worked out: the forecast covers the others."""
     eligible, dropped = sift(targets, gate)
     if not eligible:
-        return Plan(route=route, strategy=strategy.kind, steps=(), dropped=dropped)
+        return Plan(
+            route=route, strategy=strategy.kind, steps=(), dropped=dropped, queued=noted(gate.queues, frozenset())
+        )
     seen = situation(eligible)
     ranked, arm, likely = explore(strategy.rank(seen), seen, exploration.share, draw)
     steps = _candidates([eligible[at] for at in ranked.order[:MOST_STEPS]], gate, estimate)
@@ -69,6 +77,7 @@ def weighed_plan(
         steps=steps,
         dropped=dropped,
         weighed=ranked.weighed,
+        queued=noted(gate.queues, _late(ranked.weighed)),
         tactic=ranked.tactic,
         explored=arm,
         propensity=likely,
@@ -85,11 +94,24 @@ def sift(targets: Iterable[Target], gate: Gate) -> tuple[tuple[Target, ...], tup
             eligible.append(target)
         else:
             dropped.append(reason)
+    late = hopeless(eligible, gate.queues, gate.deadline_ms) if gate.queues else ()
+    if late:
+        return (), (*dropped, *late)
     return tuple(eligible), tuple(dropped)
 
 
+def _late(weighed: Sequence[Weighed]) -> frozenset[str]:
+    return frozenset([one.target for one in weighed if one.why in ("queued", "too_slow")])
+
+
 def _candidates(targets: Sequence[Target], gate: Gate, estimate: Estimates) -> tuple[Candidate, ...]:
-    redacts = gate.redacted is not None
+    redacts, queues = gate.redacted is not None, gate.queues
     return tuple(
-        Candidate(target, estimate(target, gate.request), redacts and must_redact(target, gate)) for target in targets
+        Candidate(
+            target,
+            estimate(target, gate.request),
+            redacts and must_redact(target, gate),
+            queues[target.id].wait_ms if target.id in queues else 0,
+        )
+        for target in targets
     )

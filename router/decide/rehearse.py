@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.decide.situation import Situation
+from router.decide.spill import queued
 from router.types.forecast import Vector
 from router.worth import both_pass
 
@@ -77,8 +78,9 @@ class _Pairs(NamedTuple):
 
 def courses(situation: Situation) -> list[Course]:
     """Every target alone; of the best few checked pairs, and pairs of which the second is a hedge."""
-    alone = [Course(at) for at in range(len(situation.targets))]
-    pairs = list(permutations(_few(situation), 2))
+    open_to = _open(situation)
+    alone = [Course(at) for at in open_to]
+    pairs = [pair for pair in permutations(_few(situation), 2) if open_to.issuperset(pair)]
     checked = [Course(*pair) for pair in pairs] if situation.verified else []
     hedges = [Course(*pair, late) for pair in pairs if (late := _patience(situation, *pair)) > 0]
     return alone + checked + hedges
@@ -118,6 +120,14 @@ def _known(situation: Situation) -> Situation:
     }
     sound = structs.replace(forecast, p=np.nan_to_num(forecast.p), **worst)
     return structs.replace(situation, forecast=sound)
+
+
+def _open(situation: Situation) -> set[int]:
+    """Whose queue is not too long; everybody where all are."""
+    every = range(len(situation.targets))
+    if not situation.queues:
+        return set(every)
+    return {at for at, long in enumerate(queued(situation).tolist()) if not long} or set(every)
 
 
 def _few(situation: Situation) -> list[int]:

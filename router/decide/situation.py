@@ -8,6 +8,7 @@ from msgspec import Struct
 from router.types.classification import Classification
 from router.types.forecast import Forecast
 from router.types.plan import Tactic, Weighed
+from router.types.queue import Queues
 from router.types.stakes import Stakes
 from router.types.target import Target
 
@@ -21,6 +22,8 @@ class Situation(Struct, frozen=True, kw_only=True, eq=False):
     stakes: Stakes
     draw: float
     """Uniform in [0, 1): the only chance there is."""
+    queues: Queues = {}
+    """The forecast's times have them in it."""
     last: str = ""
     """The target that answered before in this session."""
     verified: bool = False

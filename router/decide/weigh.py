@@ -7,14 +7,15 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.decide.situation import Situation
+from router.decide.spill import queued, timely, waits_ms
 from router.types.forecast import Forecast, Vector
 from router.types.plan import Weighed, Why
 from router.types.stakes import Stakes
 
 Flags = NDArray[np.bool_]
 
-IN, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNKNOWN = range(5)
-REASONS: tuple[Why | None, ...] = (None, "below_floor", "over_cost", "too_slow", "unknown")
+IN, QUEUED, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNKNOWN = range(6)
+REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "too_slow", "unknown")
 """Why a target is out, in the order of how bad that is."""
 _LEAST_P = 1e-3
 """A pass rate below it says no more than that nobody knows."""
@@ -34,7 +35,8 @@ class Worth(Struct, frozen=True, eq=False):
 def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     """The baseline is always in the running, and leaving it needs evidence."""
     forecast, stakes = situation.forecast, situation.stakes
-    value, among = price(forecast.cost, forecast.p, stakes), _among(forecast, out)
+    p = forecast.p * timely(situation) if situation.queues else forecast.p
+    value, among = price(forecast.cost, p, stakes), _among(situation, out)
     usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
     margin = value[baseline] - value - caution * _unknown(forecast, stakes, baseline)
@@ -51,9 +53,12 @@ def price(cost: Vector, p: Vector, stakes: Stakes) -> Vector:
 
 
 def excluded(situation: Situation, caution: float) -> NDArray[np.intp]:
-    """Who breaks floor, cap or deadline. The worst reason counts; what is not a number breaks them all."""
+    """Who breaks floor, cap or deadline, or has too long a queue. The worst reason counts; what is not a number breaks
+    them all."""
     forecast, stakes = situation.forecast, situation.stakes
     out = np.zeros(len(forecast.p), dtype=np.intp)
+    if situation.queues:
+        out[queued(situation)] = QUEUED
     if stakes.min_pass_rate is not None:
         out[~(forecast.p - caution * forecast.p_sd >= stakes.min_pass_rate)] = BELOW_FLOOR
     if stakes.max_nano is not None:
@@ -94,13 +99,14 @@ def by_value(found: Worth, first: int) -> list[int]:
     return order
 
 
-def _among(forecast: Forecast, out: NDArray[np.intp]) -> Flags:
+def _among(situation: Situation, out: NDArray[np.intp]) -> Flags:
     """Whoever is in; where nobody is, whoever is nearest to the least bad of the limits."""
-    least = int(out.min())
+    forecast, least = situation.forecast, int(out.min())
     among = np.equal(out, least)
     if least in (IN, UNKNOWN):
         return among
-    far = {BELOW_FLOOR: -forecast.p, OVER_COST: forecast.cost, TOO_SLOW: forecast.total_p90_ms}[least]
+    dear, slow = forecast.cost, forecast.total_p90_ms
+    far = {QUEUED: waits_ms(situation), BELOW_FLOOR: -forecast.p, OVER_COST: dear, TOO_SLOW: slow}[least]
     nearest: Flags = np.arange(len(out)) == np.where(among, far, np.inf).argmin()
     return nearest
 

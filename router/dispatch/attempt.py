@@ -164,6 +164,9 @@ class Trial:
     def _seen(self, usage: Usage, finish_reason: str, outcome: str, took: int) -> Seen:
         """What the next estimates for this target go by. Counts that we made up teach nothing."""
         estimate, decoder, n = self.step.estimate, self.decoder, self.call.n
+        first = self._first if decoder is not None else None
+        # What it waited for others says nothing of the pace: at most until it began to answer, or half of it all.
+        waited = min(self.step.wait_ms, took // 2 if first is None else first)
         told = usage.source is Source.REPORTED and not usage.violations
         return Seen(
             target=self.step.target.id,
@@ -175,8 +178,8 @@ class Trial:
             input=usage.input_total if told else None,
             expected_input=estimate.input_rough,
             output_bytes=decoder.output_chars if decoder is not None and decoder.finished else 0,
-            first_ms=self._first if decoder is not None else None,
-            total_ms=took,
+            first_ms=None if first is None else first - waited,
+            total_ms=took - waited,
             ended_ms=self._started_ms + took,
             cut=outcome != "ok" or finish_reason == "length",
         )

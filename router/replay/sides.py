@@ -1,6 +1,6 @@
 """A policy as it decides with what is known today: the same knowledge for every policy that is compared."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import starmap, zip_longest
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from router.screen import Screened
 from router.types.classification import Classification
 from router.types.ids import new_id
 from router.types.plan import Decision, Plan
+from router.types.queue import Queue, Queues
 from router.types.redacted import Redacted
 from router.types.secret import Secret
 from router.types.target import Target
@@ -28,7 +29,7 @@ QUARTER_MS = 900_000
 """Prices that depend on the time are looked up so often."""
 _ALWAYS_MS = 2**62
 _MOST_SETS = 4_096
-_RESTS = "circuit_open"
+_RESTS, _DOWN = "circuit_open", "engine_down"
 _DEFAULT = "default"
 
 
@@ -51,6 +52,15 @@ class _Resting(NamedTuple):
 
     def resting(self, target: str) -> float:
         return 1.0 if target in self.targets else 0.0
+
+
+class _Queued(NamedTuple):
+    """As it was then: how busy engines were is not played anew."""
+
+    queues: Queues
+
+    def queue(self, target: Target, usual_ms: Callable[[Target], float]) -> Queue | None:
+        return self.queues.get(target.id)
 
 
 _HEALTHY = _Healthy()
@@ -92,6 +102,7 @@ class Side:
                 model=self.named(one) if one.lowered else "",
                 progress=progress(one),
                 at_ms=one.at_ms,
+                asks=_asks(one),
             )
         except ClientError:
             return Decided(REFUSED, None)
@@ -203,6 +214,15 @@ def _found(one: Stored) -> frozenset[str]:
 def _rests(one: Stored) -> _Healthy | _Resting:
     resting = frozenset([dropped.target for dropped in one.document.dropped if dropped.reason == _RESTS])
     return _Resting(resting) if resting else _HEALTHY
+
+
+def _asks(one: Stored) -> _Queued | None:
+    document = one.document
+    down = [dropped.target for dropped in document.dropped if dropped.reason == _DOWN]
+    if not (document.queued or down):
+        return None
+    busy = {each.target: Queue(wait_ms=each.wait_ms, waiting=each.waiting, full=each.full) for each in document.queued}
+    return _Queued(busy | dict.fromkeys(down, Queue(down="down")))
 
 
 def _choice(plan: Plan) -> Choice:

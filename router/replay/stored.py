@@ -40,6 +40,13 @@ class Dropped(Struct, gc=False):
     reason: str
 
 
+class Queued(Struct, gc=False):
+    target: str
+    wait_ms: int = 0
+    waiting: int = 0
+    full: bool = False
+
+
 class Weighed(Struct, gc=False):
     """As much of `router.types.plan.Weighed` as is asked for."""
 
@@ -58,6 +65,7 @@ class Document(Struct, gc=False):
     considered: tuple[Considered, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     weighed: tuple[Weighed, ...] = ()
+    queued: tuple[Queued, ...] = ()
     tactic: Tactic | None = None
     explored: str = ""
     propensity: float = 1.0

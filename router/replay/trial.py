@@ -7,7 +7,7 @@ from router.types.plan import Plan
 from router.types.plan import Weighed as Planned
 
 _CHOSEN, _PAIRED = ("chosen", "kept"), "first"
-_OUT = ("over_cost", "too_slow", "unknown")
+_OUT = ("over_cost", "too_slow", "unknown", "queued")
 
 
 class Trial(NamedTuple):

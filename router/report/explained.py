@@ -25,6 +25,7 @@ def table(examined: Examined) -> RenderableType:
         *([_findings(examined)] if examined.findings else []),
         *([_unasked(examined)] if examined.possible else []),
         *([_weighed(examined)] if examined.weighed else []),
+        *([_queued(examined)] if examined.queued else []),
         _considered(examined),
         *([_dropped(examined)] if examined.dropped else []),
     )
@@ -101,6 +102,10 @@ def _stakes(examined: Examined) -> list[str]:
     if examined.explored:
         told.append(f"chance sent it to the {examined.explored} target, to keep the estimates honest")
     return told
+
+
+def _queued(examined: Examined) -> Group:
+    return Group(*[Text(f"{'spilled' if one.spilled else 'queue'}: {one.told()}") for one in examined.queued])
 
 
 def about(nano: int, digits: int = 3) -> str:

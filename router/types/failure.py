@@ -12,6 +12,8 @@ class ErrorKind(StrEnum):
     TIMEOUT = "timeout"
     RATE_LIMITED = "rate_limited"
     OVERLOADED = "overloaded"
+    SATURATED = "saturated"
+    """A local engine's queue is full: no fault, and another one is asked at once."""
     SERVER_ERROR = "server_error"
     BAD_RESPONSE = "bad_response"
     CUT = "cut"

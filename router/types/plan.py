@@ -53,6 +53,8 @@ class Candidate(Struct, frozen=True):
     estimate: Estimate
     redacted: bool = False
     """It may see the request with placeholders only."""
+    wait_ms: int = 0
+    """Until its engine begins it, as far as its queue tells."""
 
 
 class Dropped(Struct, frozen=True):
@@ -65,7 +67,7 @@ class Dropped(Struct, frozen=True):
 
 Why = Literal[
     "chosen", "kept", "first", "second", "explored", "baseline", "dearer", "not_evident", "less_likely", "below_floor",
-    "over_cost", "too_slow", "unknown",
+    "over_cost", "too_slow", "unknown", "queued",
 ]  # fmt: skip
 """A stable code: why a target was or was not chosen. "kept": the session's; "first", "second": of a pair."""
 
@@ -85,6 +87,25 @@ class Weighed(Struct, frozen=True):
     """What the strategy minimised, in nano-USD."""
     why: str
     """A `Why`."""
+
+
+class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The queue that a request would have found at an eligible target's engine."""
+
+    target: str
+    wait_ms: int = 0
+    """Expected, until it is begun."""
+    waiting: int = 0
+    """Requests before it that were not begun."""
+    full: bool = False
+    """It had just turned a request away."""
+    spilled: bool = False
+    """Others were put before the target because of it."""
+
+    def told(self) -> str:
+        """For people: "local: 14 waiting, 2.1 s"."""
+        queue = "turns requests away" if self.full else f"{self.waiting} waiting, {self.wait_ms / 1000:.1f} s"
+        return f"{self.target}: {queue}"
 
 
 class Cascade(Struct, frozen=True, tag="cascade"):
@@ -117,6 +138,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     dropped: tuple[Dropped, ...] = ()
     weighed: tuple[Weighed, ...] = ()
     """Every eligible target, where the strategy goes by forecasts."""
+    queued: tuple[Queued, ...] = ()
+    """Eligible targets at which it would have to wait."""
     tactic: Tactic | None = None
     """None: the first step that answers does."""
     explored: str = ""

@@ -21,6 +21,7 @@ from router.estimate.pass_rate import PassRates
 from router.priors import priors
 from router.types.money import usd_text
 from router.types.plan import Decision, Why
+from router.types.queue import Queue
 from router.types.request import Endpoint
 from router.types.secret import Secret
 from tests.config import CATALOG, ENGINES
@@ -96,7 +97,9 @@ def test_every_code_comes_to_be_said() -> None:
     limited = situation([0.9, 0.4, 0.9, 0.9], [0.1, 0.1, 0.5, 0.1], total_ms=[1, 1, 1, 9_000], stakes=limits)
     pair = situation([0.6, 0.9], [0.001, 0.1], verified=True)
     said = [cost_of_pass.rank(each) for each in (middle, unsure, better, session, limited)]
+    busy = situation([0.9, 0.9], [0.1, 0.1], queues={"b": Queue(full=True)})
     said += [
+        cost_of_pass.rank(busy),
         explore(said[0], middle, 0.5, 0.1)[0],
         Cascade(kind="cascade", targets=("a", "b")).rank(pair),
         Plan(kind="plan", targets=("a", "b")).rank(situation([0.6, 0.9], [0.1, 0.1], stakes=stakes(most=1))),
