@@ -31,7 +31,7 @@ def arguments(spec: Vllm, host: str, port: int) -> tuple[str, ...]:
         *_talk(spec),
         *_adapters(spec),
         *("--shutdown-timeout", str(DRAIN_S), "--disable-uvicorn-access-log"),
-        # Not --enable-force-include-usage: it counts in every event, which must then be parsed; the gateway asks anyway.
+        # Not --enable-force-include-usage: counts in every event would have it parsed; the gateway asks for them anyway.
         *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-server-load-tracking"),
         *spec.arguments,
     )
