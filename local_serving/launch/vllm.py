@@ -31,7 +31,7 @@ def arguments(spec: Vllm, host: str, port: int) -> tuple[str, ...]:
         *_talk(spec),
         *_adapters(spec),
         *("--shutdown-timeout", str(DRAIN_S), "--disable-uvicorn-access-log"),
-        # Not --enable-force-include-usage: counts in every event would have it parsed; the gateway asks for them anyway.
+        # Not --enable-force-include-usage: counts in every event would have it parsed; the gateway asks for them.
         *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-server-load-tracking"),
         *spec.arguments,
     )

@@ -59,12 +59,12 @@ class Gateway:
         """JSON is YAML."""
         self.policy.write_text(policy if isinstance(policy, str) else json.dumps(policy, indent=1))
 
-    def start(self, *options: str) -> "Gateway":
+    def start(self, *options: str, within_s: float = 20) -> "Gateway":
         """Returns once it answers; fails with its output when it ends instead."""
         before = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
             self._process = self.popen("serve", "--policy", str(self.policy), "--port", "0", *options, stdout=output)
-        self.url = until(lambda: self._greeting(before), 20)
+        self.url = until(lambda: self._greeting(before), within_s)
         return self
 
     def _greeting(self, before: int) -> str:
