@@ -17,6 +17,7 @@ from msgspec import Struct
 from local_serving.spec import EngineError, EngineSpec
 from router.types.engine import EngineState
 
+_GONE = "gone"
 Owner = Literal["serve", "up"]
 """`lowpass serve`, whose engines end with it; `lowpass local up`."""
 
@@ -96,7 +97,9 @@ def write(folder: Path, record: Record) -> None:
 
 
 def digest(spec: EngineSpec) -> str:
-    return sha256(msgspec.json.encode(spec)).hexdigest()[:16]
+    """The same for specs that are equal, however they came here: 16 and 16.0 are written differently."""
+    plain = msgspec.json.decode(msgspec.json.encode(spec), type=EngineSpec)
+    return sha256(msgspec.json.encode(plain)).hexdigest()[:16]
 
 
 def this_process() -> Process:
@@ -114,7 +117,7 @@ def alive(one: Process) -> bool:
         return False
     except PermissionError:
         return True
-    return _started(one.pid) == one.started
+    return _started(one.pid) == one.started != _GONE
 
 
 def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int:
@@ -135,7 +138,7 @@ def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int
 
 
 def _orphaned(group: int, sessions: set[int]) -> bool:
-    return not Path(f"/proc/{group}").exists() and any(int(row[3]) in sessions for row in _members(group))
+    return _started(group) == _GONE and any(int(row[3]) in sessions for row in _members(group))
 
 
 def _members(group: int) -> list[list[str]]:
@@ -156,4 +159,4 @@ def _started(pid: int) -> str:
         return ""
     fields = _stat(pid)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot[:8]}-{fields[19]}" if fields and fields[0] != "Z" else "gone"
+    return f"{boot[:8]}-{fields[19]}" if fields and fields[0] != "Z" else _GONE
