@@ -113,11 +113,14 @@ async def _lead(
         workers.drain(at_once)
 
     async def greet() -> None:
-        await engines.some_serve()
-        await workers.ready()
-        sys.stdout.write(greeting)
-        sys.stdout.flush()
-        await engines.settled()
+        try:
+            await engines.some_serve()
+            await workers.ready()
+            sys.stdout.write(greeting)
+            sys.stdout.flush()
+            await engines.settled()
+        finally:
+            engines.leave()
 
     server = _Server(_uvicorn(gateway))
     _on_signals(drain)
@@ -183,6 +186,10 @@ class _Engines:
 
     async def settled(self) -> None:
         await asyncio.gather(*self._starts)
+
+    def leave(self) -> None:
+        for start in self._starts:
+            start.cancel()
 
     async def _start(self, name: str) -> str:
         """Why it did not start; empty: it serves."""

@@ -331,7 +331,9 @@ def test_an_engine_that_runs_with_another_spec_is_not_used(make: Callable[..., V
             supervisor.launch()
             with pytest.raises(EngineError, match=f"process {process.pid} runs it with another spec: `lowpass local"):
                 await supervisor.ready("mine")
-            assert state(supervisor).url not in (record.read(tmp_path / "engines", "mine") or pytest.fail()).urls
+            running = record.read(tmp_path / "engines", "mine")
+            assert running is not None
+            assert state(supervisor).url not in running.urls
 
         run([make(context=1024)], tmp_path, scenario)
         assert alive(pid)
