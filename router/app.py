@@ -172,7 +172,7 @@ class Gateway:
                 budgets.routes(lambda: self._pipeline.rules, self._budgets),
             ],
             reports=[
-                health.metrics(self._crew.values, self._budgets, self._declared),
+                health.metrics(self._crew.values, lambda: self._crew.engines, self._budgets, self._declared),
                 reports.routes(ledger, self._pots, lambda: self._config().targets),
             ],
         )

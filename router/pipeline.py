@@ -254,6 +254,8 @@ class Pipeline:
         )
 
     def _record(self, decision: Decision) -> None:
+        for queue in decision.plan.queued:
+            self._books.telemetry.spilled[queue.target] += queue.spilled
         document = encode(explain(decision))
         record(self._books.journal, decision.id, now_ms(), decision.policy, document)
 

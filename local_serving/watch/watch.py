@@ -19,6 +19,7 @@ STALE_MS = 5_000
 """A load as old as that says nothing any more."""
 MOST_BYTES = 4_000_000
 """Of a page: vLLM's has some 100 kB for each of its ranks."""
+_SERVING = (Status.READY, Status.DRAINING)
 
 
 class Watch:
@@ -56,7 +57,7 @@ class Watch:
         while True:
             for state in self._given():
                 words = self._words.get(state.name)
-                if words is not None and state.status is Status.READY and state.url not in self._asking:
+                if words is not None and state.status in _SERVING and state.url not in self._asking:
                     self._asking[state.url] = asyncio.ensure_future(self._ask(state.url, words))
             self._forget()
             await asyncio.sleep(EVERY_S)
@@ -72,9 +73,9 @@ class Watch:
 
     def _forget(self) -> None:
         """What is stale, and what was said by a replica that has been started anew since."""
-        ready = {state.url for state in self._given() if state.status is Status.READY}
+        serving = {state.url for state in self._given() if state.status in _SERVING}
         oldest = now_ms() - STALE_MS
-        for url in [url for url, load in self._loads.items() if load.at_ms < oldest or url not in ready]:
+        for url in [url for url, load in self._loads.items() if load.at_ms < oldest or url not in serving]:
             del self._loads[url]
             self._told = ((), ())
 

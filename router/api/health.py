@@ -8,8 +8,9 @@ from fastapi import APIRouter, Response
 from router.api.rest import answer
 from router.budget.budget import Budget
 from router.report.standing import every, measured
-from router.telemetry import Values, of_budgets, page
+from router.telemetry import Values, of_budgets, of_engines, page
 from router.types.clock import now_ms
+from router.types.engine import EngineState
 from router.types.store import BudgetStore, StoreUnavailable
 
 ENDLESS = ("request", "session", "tag")
@@ -33,14 +34,17 @@ def routes(state: Callable[[], Mapping[str, object]]) -> APIRouter:
 
 
 def metrics(
-    values: Callable[[], Awaitable[Values]], store: BudgetStore, declared: Callable[[], Sequence[Budget]]
+    values: Callable[[], Awaitable[Values]],
+    engines: Callable[[], Sequence[EngineState]],
+    store: BudgetStore,
+    declared: Callable[[], Sequence[Budget]],
 ) -> APIRouter:
     """`declared`: the budgets in force. Where their store does not answer, everything else is there."""
     router = APIRouter()
 
     @router.get("/metrics")
     async def counted() -> Response:
-        found = dict(await values())
+        found = {**await values(), **of_engines(engines())}
         with suppress(StoreUnavailable):
             bounded = [budget for budget in declared() if budget.scope not in ENDLESS]
             found |= of_budgets(await measured(store, await every(store, bounded, now_ms())))

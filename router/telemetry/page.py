@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from router.report.standing import Standing
 from router.telemetry.shapes import SHAPES, SUM, Shape, Values, edge_names
 from router.types.account import Unit
+from router.types.engine import EngineState, Status
 from router.types.money import NANO_PER_USD
 
 
@@ -29,6 +30,21 @@ def of_budgets(standings: Iterable[Standing]) -> Values:
         shares = found["lowpass_budget_used_share"]
         used = (balance.spent + balance.held) / account.limit if account.limit else 1.0
         shares[budget.id,] = max(shares[budget.id,], used)
+    return found
+
+
+def of_engines(states: Iterable[EngineState]) -> Values:
+    """As metrics; what a replica does not say is left out."""
+    found: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
+    for state in states:
+        whose = state.name, str(state.replica)
+        numbers: dict[str, float] = {"ready": state.status is Status.READY, "restarts": state.restarts}
+        if (load := state.load) is not None:
+            counts = {"running": load.running, "waiting": load.waiting}
+            numbers |= counts | {"rejected": load.rejected, "preempted": load.preempted}
+            numbers |= {} if load.kv_cache is None else {"kv_cache_share": load.kv_cache}
+        for name, number in numbers.items():
+            found[f"lowpass_engine_{name}"][whose] = number
     return found
 
 

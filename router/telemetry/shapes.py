@@ -27,6 +27,7 @@ _CALLS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300)
 _OURS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 10)
 SUM = "sum"
 """In place of an edge: what all values of a histogram add up to."""
+ENGINE = ("engine", "replica")
 
 
 SHAPES = {
@@ -77,6 +78,9 @@ SHAPES = {
         GaugeMetricFamily,
         max,
     ),
+    "lowpass_spilled": Shape(
+        "Requests for which others were asked before a target, because of its queue.", ("target",)
+    ),
     "lowpass_policy_errors": Shape("Edits of the policy that were refused.", together=max),
     # Read from the store that all share, by who answers.
     "lowpass_budget_limit_usd": Shape("Limits of a budget's pots.", ("budget",), GaugeMetricFamily),
@@ -86,6 +90,14 @@ SHAPES = {
     "lowpass_budget_spent_tokens": Shape("Spent of them.", ("budget",), GaugeMetricFamily),
     "lowpass_budget_held_tokens": Shape("Held of them.", ("budget",), GaugeMetricFamily),
     "lowpass_budget_used_share": Shape("Spent and held of its fullest pot, 1 is all.", ("budget",), GaugeMetricFamily),
+    # As the engines say it, by who answers.
+    "lowpass_engine_ready": Shape("1 while a replica serves.", ENGINE, GaugeMetricFamily),
+    "lowpass_engine_restarts": Shape("Times that it was started again.", ENGINE),
+    "lowpass_engine_running": Shape("Requests that it works on.", ENGINE, GaugeMetricFamily),
+    "lowpass_engine_waiting": Shape("Requests in its queue.", ENGINE, GaugeMetricFamily),
+    "lowpass_engine_kv_cache_share": Shape("KV cache in use, 1 is all.", ENGINE, GaugeMetricFamily),
+    "lowpass_engine_rejected": Shape("Requests that it turned away.", ENGINE),
+    "lowpass_engine_preempted": Shape("Requests that it set aside for lack of memory.", ENGINE),
 }
 
 

@@ -31,6 +31,7 @@ class Telemetry:
         self.in_flight = 0
         self.health: Mapping[str, str] = {}
         self.policy_errors = 0
+        self.spilled: defaultdict[str, int] = defaultdict(int)
         self.loops: Mapping[str, int] = dict.fromkeys(Kind, 0)
         self.opinions: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
         self.verdicts: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -119,6 +120,7 @@ class Telemetry:
             "lowpass_judgements": {pair: count for pair, count in self.judgements.items()},
             "lowpass_judge_consistency": {(judge,): share for judge, share in self.consistency.items()},
             "lowpass_judge_agreement": {(judge,): share for judge, share in self.agreement.items()},
+            "lowpass_spilled": {(target,): count for target, count in self.spilled.items()},
             "lowpass_policy_errors": {(): self.policy_errors},
         }
 
