@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from local_serving.meter.account import Meter, Spent
 from local_serving.meter.energy import Power, gpu_power
-from local_serving.meter.rates import HOUR_MS, Rates, Window
+from local_serving.meter.rates import HOUR_MS, Rates, Window, per_ms
 from local_serving.served import gpus
 from local_serving.spec import EngineSpec, External, Vllm
 from router.types.engine import Counted, Load
@@ -14,6 +14,8 @@ MOVED = 0.02
 """A rate that moved by no more than this stays as it is …"""
 LEAST_APART_MS = 60_000
 """… and a new price follows an earlier one after so long at the earliest."""
+MOST_RETURNED = 0.25
+"""Of a price: what those before it, which came late, took too much or too little."""
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -56,13 +58,15 @@ class Metered:
         self._window = Window(machine.replicas, wall_ms, busy_ms)
         self._meters: dict[int, Meter] = {}
         self._power: Power | None = gpu_power(machine.gpus)
-        self._spent, self._joules = Spent(), 0
+        self._spent, self._over = Spent(), 0.0
+        """`_over`: what prices have taken so far beyond what the work cost; nano-USD × a million."""
 
     def read(self, replica: int, load: Load | None) -> None:
         spent = self._meters.setdefault(replica, Meter()).read(load)
         if spent is not None:
             self._window.add(spent)
             self._spent = self._spent.plus(spent)
+            self._over += self._taken(spent) - self._due(spent.busy_ms) if self._last else 0.0
 
     def hour(self, now_ms: int) -> EngineHour | None:
         """What it did since this was last asked; None: it was not up."""
@@ -107,9 +111,26 @@ class Metered:
         if last is not None and (last.hourly, last.counted) != (machine.hourly, machine.counted):
             return self._priced(_rescaled(last, machine, self._window.idle(machine.counted)), now_ms)
         rates = self._window.rates(machine.hourly, machine.counted)
-        if rates is None or (last is not None and (now_ms - last.since_ms < LEAST_APART_MS or not _moved(last, rates))):
+        if rates is None or (last is not None and now_ms - last.since_ms < LEAST_APART_MS):
             return None
-        return self._priced(rates, now_ms)
+        rates = self._balanced(rates)
+        return self._priced(rates, now_ms) if last is None or _moved(last, rates) else None
+
+    def _taken(self, spent: Spent) -> int:
+        last = self._last
+        assert last is not None  # noqa: S101
+        return spent.uncached * last.input + spent.cached * last.cached + spent.output * last.output
+
+    def _due(self, busy_ms: float) -> float:
+        machine = self._machine
+        return busy_ms * per_ms(machine.hourly, machine.replicas) * self._window.idle(machine.counted)
+
+    def _balanced(self, rates: Rates) -> Rates:
+        """Less, where prices have taken too much: a load that gets quicker has many tokens at the price of the slow
+        time. It is given back over as much work as the window has."""
+        over = self._over / self._due(self._window.work_ms)
+        times = 1 - min(MOST_RETURNED, max(-MOST_RETURNED, over))
+        return Rates(*(round(rate * times) for rate in rates))
 
     def _priced(self, rates: Rates, now_ms: int) -> EnginePrice:
         machine, window = self._machine, self._window

@@ -28,6 +28,11 @@ class Rates(NamedTuple):
     output: int
 
 
+def per_ms(hourly: int, replicas: int) -> float:
+    """Of one replica: nano-USD a millisecond, × a million, as tokens × rates are."""
+    return hourly / replicas / HOUR_MS * UNITS_PER_RATE
+
+
 class Window:
     """Of one engine with so many replicas, all together. What is older counts for less."""
 
@@ -58,7 +63,7 @@ class Window:
         counted), but for the rounding of rates: less than 1 nano-USD in a million tokens. None: too little was seen."""
         if self.work_ms < LEAST_BUSY_MS or self.uncached + self.output < LEAST_TOKENS:
             return None
-        cost = self.work_ms * hourly / self._replicas / HOUR_MS * UNITS_PER_RATE * self.idle(counted)
+        cost = self.work_ms * per_ms(hourly, self._replicas) * self.idle(counted)
         read = self.uncached + self.cached * CACHED_WEIGHT
         share = self.prefill_share
         # Where one of both was never seen it is as dear as the other.
@@ -75,8 +80,8 @@ class Window:
         """Of the work, what reading prompts took. Requests that are written together share the machine, while a prompt
         that is read has it almost to itself: so the time of writing is divided by how many requests run.
 
-        Two mixed loads of llama.cpp: so told, the CPU seconds of the next minute were 12 and 27 % off; by the plain times
-        25 and 28 %; by a regression on the tokens of both, which needs a load that changes, 12 and 29 %.
+        Two mixed loads of llama.cpp: so told, the CPU seconds of the next minute were 12 and 27 % off, by the plain
+        times 25 and 28 %, by a regression on the tokens of both, which needs a load that changes, 12 and 29 %.
         """
         read, written = self.uncached + self.cached * CACHED_WEIGHT, self.output
         if not (self.prefill_ms and self.decode_ms):

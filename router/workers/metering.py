@@ -35,31 +35,33 @@ class Metering:
         self._metered: dict[str, Metered] = {}
         self._hours: dict[tuple[str, int], EngineHour] = {}
         self._prices: list[EnginePrice] = []
+        self._ended = asyncio.Event()
         self._life: asyncio.Future[None] | None = None
 
     def launch(self) -> None:
         if self._machines:
-            self._life = asyncio.ensure_future(self._meter_forever())
+            self._life = asyncio.ensure_future(self._meter())
 
     async def stop(self) -> None:
         """Writes what is known."""
+        self._ended.set()
         if self._life is not None:
-            self._life.cancel()
-            await asyncio.wait([self._life])
-            await self._keep()
+            await self._life
 
-    async def _meter_forever(self) -> None:
+    async def _meter(self) -> None:
         loop = asyncio.get_running_loop()
         await self._remember()
         due = loop.time() + self._keep_s
-        while True:
+        while not self._ended.is_set():
             for state in self._states():
                 if state.name in self._metered:
                     self._metered[state.name].read(state.replica, state.load)
             if loop.time() >= due:
                 await self._keep()
                 due = loop.time() + self._keep_s
-            await asyncio.sleep(READ_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), READ_S)
+        await self._keep()
 
     async def _remember(self) -> None:
         """The prices that were in force; without a ledger to ask, none was."""

@@ -1,0 +1,369 @@
+"""What replicas say of themselves becomes times, tokens and prices that add up to the money of their hours."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from local_serving.meter import Machine, Meter, Metered, Rates, Spent, Window, machine
+from local_serving.spec.spec import Cost, External, Llamacpp, Parallelism, Vllm
+from router.types.engine import Counted, Load
+from router.types.metered import EngineHour, EnginePrice
+
+HOUR_MS = 3_600_000
+USD = 1_000_000_000
+MINUTE = Spent(
+    wall_ms=60_000,
+    busy_ms=30_000,
+    request_ms=60_000,
+    uncached=9_000,
+    cached=1_000,
+    output=3_000,
+    prefill_ms=10_000,
+    decode_ms=40_000,
+)
+GPU = Machine(engine="e", hourly=2 * USD)
+TOKENS = st.integers(0, 10**7)
+SPANS = st.builds(
+    Spent,
+    wall_ms=st.integers(60_000, 600_000),
+    busy_ms=st.integers(20_000, 60_000),
+    request_ms=st.integers(20_000, 10**7),
+    uncached=TOKENS,
+    cached=TOKENS,
+    output=TOKENS,
+    prefill_ms=st.integers(0, 10**7),
+    decode_ms=st.integers(0, 10**7),
+)
+
+
+def loads(*said: dict[str, Any]) -> Spent:
+    """One look a second."""
+    meter, spent = Meter(), Spent()
+    for second, one in enumerate(said):
+        spent = spent.plus(meter.read(Load(at_ms=1_000 * second, **one)) or Spent())
+    return spent
+
+
+def test_gauges_are_the_mean_of_both_ends_and_counters_their_difference() -> None:
+    spent = loads(
+        {"prompt": 100, "cached": 10, "output": 5, "prefill_s": 1.0, "rejected": 1},
+        {"running": 3, "prompt": 150, "cached": 20, "output": 9, "prefill_s": 1.5, "decode_s": 0.25, "rejected": 1},
+        {"running": 1, "prompt": 150, "cached": 20, "output": 29, "prefill_s": 1.5, "decode_s": 2.25, "rejected": 4},
+    )
+    assert (spent.wall_ms, spent.busy_ms, spent.request_ms) == (2_000, 1_500, 3_500)
+    assert (spent.uncached, spent.cached, spent.output) == (40, 10, 24)
+    assert (spent.prefill_ms, spent.decode_ms, spent.rejected, spent.restarts) == (500, 2_250, 3, 0)
+
+
+def test_counters_that_went_back_began_anew() -> None:
+    spent = loads(
+        {"prompt": 1_000, "output": 500}, {"prompt": 30, "cached": 10, "output": 4}, {"prompt": 40, "output": 4}
+    )
+    assert (spent.uncached, spent.cached, spent.output, spent.restarts) == (30, 10, 4, 1)
+
+
+@pytest.mark.parametrize(("until_ms", "wall_ms"), [(30_000, 30_000), (30_001, 0), (0, 0), (-5_000, 0)])
+def test_nobody_pays_for_what_nobody_saw(until_ms: int, wall_ms: int) -> None:
+    """Neither for a gap, nor for a clock that was set back; and the next look begins there."""
+    meter = Meter()
+    assert meter.read(Load(at_ms=0, output=1)) is None
+    assert meter.read(None) is None
+    spent = meter.read(Load(at_ms=until_ms, output=1_000)) or Spent()
+    assert (spent.wall_ms, spent.output) == (wall_ms, 999 if wall_ms else 0)
+    after = meter.read(Load(at_ms=until_ms + 1_000, output=1_001))
+    assert after is not None
+    assert (after.wall_ms, after.output) == (1_000, 1)
+
+
+@given(spans=st.lists(SPANS, min_size=1, max_size=5), hourly=st.integers(1, 10**12), replicas=st.integers(1, 8))
+def test_tokens_at_their_rates_are_the_money_of_the_work(spans: list[Spent], hourly: int, replicas: int) -> None:
+    """To half a nano-USD in a million tokens of each kind: what the rounding of three rates makes."""
+    for counted in Counted:
+        window = Window(replicas)
+        for span in spans:
+            window.add(span)
+        rates = window.rates(hourly, counted)
+        if rates is None:
+            assert window.uncached + window.output < 500
+            continue
+        paid = window.uncached * rates.input + window.cached * rates.cached + window.output * rates.output
+        money = window.work_ms * hourly / replicas / HOUR_MS * 1_000_000
+        due = money * (window.wall_ms / window.busy_ms if counted is Counted.FULL else 1)
+        rounding = (window.uncached + window.cached + window.output) / 2
+        assert paid == pytest.approx(due, rel=1e-9, abs=rounding)
+        assert min(rates) >= 0
+
+
+@given(spans=st.lists(SPANS, min_size=1, max_size=8))
+def test_all_hours_cost_at_least_what_busy_ones_do(spans: list[Spent]) -> None:
+    window = Window()
+    for span in spans:
+        window.add(span)
+    busy, full = (window.rates(USD, counted) for counted in Counted)
+    if busy is not None and full is not None:
+        assert full >= busy
+
+
+def rates(counted: Counted = Counted.MARGINAL, **changes: Any) -> Rates | None:
+    window = Window()
+    window.add(structs.replace(MINUTE, **changes))
+    return window.rates(3_600 * USD, counted)
+
+
+def test_a_minute_by_hand() -> None:
+    """One USD a second, 30 s. Two requests at a time wrote for 40 s: a share of 1 to 2 of reading to writing."""
+    found = rates()
+    assert found is not None
+    assert found.input == pytest.approx(10 * USD * 1_000_000 / 9_010)
+    assert found.cached == pytest.approx(found.input / 100, abs=1)
+    assert found.output == pytest.approx(20 * USD * 1_000_000 / 3_000)
+    full = rates(Counted.FULL)
+    assert full is not None
+    assert full.output == pytest.approx(2 * found.output)
+
+
+def test_what_an_engine_does_not_tell_is_split_by_weights() -> None:
+    found = rates(prefill_ms=0, decode_ms=0, cached=0)
+    assert found is not None
+    assert found.output == pytest.approx(3 * found.input)
+
+
+@pytest.mark.parametrize("only", ["uncached", "output"])
+def test_tokens_of_a_kind_that_was_never_seen_are_as_dear_as_the_others(only: str) -> None:
+    tokens: dict[str, Any] = {"uncached": 0, "cached": 0, "output": 0, "prefill_ms": 5, "decode_ms": 5, only: 3_000}
+    found = rates(**tokens)
+    assert found is not None
+    assert found.input == found.output == 10_000_000_000_000
+
+
+@pytest.mark.parametrize("less", [{"busy_ms": 19_999}, {"uncached": 400, "output": 99}])
+def test_too_little_is_no_price(less: dict[str, Any]) -> None:
+    assert rates(**less) is None
+
+
+def test_recent_work_counts_more_and_idle_time_changes_nothing_of_it() -> None:
+    window = Window()
+    for _ in range(20):
+        window.add(MINUTE)
+    slow = window.rates(USD, Counted.MARGINAL)
+    window.add(Spent(wall_ms=100 * HOUR_MS))
+    assert window.rates(USD, Counted.MARGINAL) == slow
+    for _ in range(20):
+        window.add(structs.replace(MINUTE, uncached=18_000, cached=2_000, output=6_000))
+    fast = window.rates(USD, Counted.MARGINAL)
+    assert slow is not None
+    assert fast is not None
+    assert slow.output / 2 < fast.output < slow.output * 0.7
+
+
+def test_a_quiet_night_does_not_make_the_morning_dear() -> None:
+    window = Window()
+    for _ in range(16 * 60):
+        window.add(MINUTE)
+    evening = window.rates(USD, Counted.FULL)
+    for _ in range(8 * 60):
+        window.add(Spent(wall_ms=60_000))
+    morning = window.rates(USD, Counted.FULL)
+    assert evening is not None
+    assert morning is not None
+    assert evening.output < morning.output < 2 * evening.output
+
+
+def meter(engine: Metered, minutes: int, at: int = 0, *, tokens: int = 100) -> None:
+    """A look a second, always one request running."""
+    for second in range(at * 60, (at + minutes) * 60 + 1):
+        engine.read(0, Load(at_ms=second * 1_000, running=1, prompt=tokens * second, output=tokens * second))
+
+
+def test_a_new_price_when_it_moved_and_once_a_minute_at_most() -> None:
+    engine = Metered(GPU, "here")
+    assert engine.price(0) is None
+    meter(engine, 1)
+    first = engine.price(60_000)
+    assert first is not None
+    assert first.version == "measured e 1970-01-01T00:01:00Z"
+    assert (first.gateway, first.counted, first.hourly) == ("here", "marginal", 2 * USD)
+    assert engine.price(500_000) is None, "it did not move"
+    engine = Metered(GPU, "here", first)
+    meter(engine, 2, tokens=200)
+    assert engine.price(first.since_ms + 59_999) is None
+    later = engine.price(first.since_ms + 60_000)
+    assert later is not None
+    assert later.output == pytest.approx(first.output / 2 * 0.75, rel=0.01), "and what was taken too much goes back"
+
+
+def test_what_prices_took_too_much_while_the_load_changed_is_given_back() -> None:
+    """Every other three minutes the same work makes four times as many tokens: most of them come at a price that was
+    made when they were dear."""
+    engine, price, tokens, paid, due = Metered(GPU, "here"), None, 0, 0, 0.0
+    for second in range(3_600):
+        at = Load(at_ms=second * 1_000, running=1, prompt=tokens, output=tokens)
+        engine.read(0, at)
+        price = engine.price(at.at_ms) or price if second % 10 == 0 else price
+        more = 40 if second // 180 % 2 else 10
+        if price is not None:
+            paid += more * (price.input + price.output)
+            due += 2 * USD / 3_600 * 1_000_000
+        tokens += more
+    assert paid == pytest.approx(due, rel=0.03)
+
+
+def test_the_price_of_before_a_start_holds_until_there_is_another() -> None:
+    engine = Metered(GPU, "here")
+    meter(engine, 1)
+    first = engine.price(60_000)
+    assert first is not None
+    again = Metered(GPU, "here", first)
+    assert again.price(70_000) is None
+    for changes, times in (({"hourly": 4 * USD}, 2), ({"hourly": USD}, 0.5)):
+        dearer = Metered(structs.replace(GPU, **changes), "here", first).price(70_000)
+        assert dearer is not None
+        assert dearer.output == pytest.approx(first.output * times, abs=1)
+    free = Metered(structs.replace(GPU, hourly=0), "here", first)
+    meter(free, 1)
+    assert free.price(200_000) is None
+
+
+def test_idle_hours_are_counted_from_the_start_after_they_were_asked_for() -> None:
+    half = EnginePrice(
+        version="measured e 1970-01-01T00:00:00Z",
+        engine="e",
+        gateway="here",
+        since_ms=0,
+        input=100,
+        cached=1,
+        output=300,
+        counted="marginal",
+        hourly=2 * USD,
+        wall_ms=20_000,
+        busy_ms=10_000,
+        uncached_tokens=1,
+        cached_tokens=1,
+        output_tokens=1,
+    )
+    full = Metered(structs.replace(GPU, counted=Counted.FULL), "here", half).price(1_000)
+    assert full is not None
+    assert (full.input, full.cached, full.output, full.counted) == (200, 2, 600, "full")
+    back = Metered(GPU, "here", full).price(2_000)
+    assert back is not None
+    assert (back.input, back.output, back.counted) == (100, 300, "marginal")
+
+
+def hour(machine: Machine) -> EngineHour:
+    engine = Metered(machine, "here")
+    meter(engine, 1)
+    found = engine.hour(HOUR_MS + 5)
+    assert found is not None
+    assert engine.hour(HOUR_MS + 6) is None, "it was told"
+    return found
+
+
+def test_an_hour_has_its_money_and_no_energy_that_nobody_knows() -> None:
+    found = hour(structs.replace(GPU, replicas=2, external=True))
+    assert (found.engine, found.hour, found.gateway, found.external) == ("e", 1, "here", 1)
+    assert (found.wall_ms, found.busy_ms, found.output_tokens) == (60_000, 60_000, 6_000)
+    assert found.cost == round(2 * USD / 60 / 2), "one of two replicas was up for a minute"
+    assert (found.energy_mj, found.declared_mj) == (None, None)
+
+
+def test_declared_watts_are_those_of_busy_time_with_what_the_site_adds() -> None:
+    found = hour(structs.replace(GPU, watts=500, pue=1.2))
+    assert (found.energy_mj, found.declared_mj) == (None, 500 * 60_000 * 1.2)
+
+
+class _Nvml(ModuleType):
+    """Stands for the driver's library at its border: two GPUs, of which each look finds 1 and 10 J more."""
+
+    NVMLError = type("NVMLError", (Exception,), {})
+    looks = 0
+    gone = False
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        if self.gone:
+            raise self.NVMLError
+
+    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:  # noqa: N802
+        if number > 1:
+            raise self.NVMLError
+        return number
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:  # noqa: N802
+        if self.gone:
+            raise self.NVMLError
+        self.looks += 1
+        return 5_000_000 + self.looks * (1_000, 10_000)[handle]
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> _Nvml:
+    found = _Nvml("pynvml")
+    monkeypatch.setitem(sys.modules, "pynvml", found)
+    return found
+
+
+def test_the_meters_of_its_gpus_are_believed(nvml: _Nvml) -> None:
+    assert hour(structs.replace(GPU, gpus=(1,), watts=500, pue=1.5)).energy_mj == 15_000
+
+
+@pytest.mark.parametrize("gpus", [(), (0, 7)])
+def test_gpus_that_are_not_there_have_no_meters(nvml: _Nvml, gpus: tuple[int, ...]) -> None:
+    assert hour(structs.replace(GPU, gpus=gpus)).energy_mj is None
+
+
+def test_a_driver_that_goes_away_leaves_the_hours(nvml: _Nvml) -> None:
+    engine = Metered(structs.replace(GPU, gpus=(0,)), "here")
+    meter(engine, 1)
+    nvml.gone = True
+    found = engine.hour(5)
+    assert found is not None
+    assert (found.energy_mj, found.wall_ms) == (None, 60_000)
+
+
+def test_without_the_library_or_a_driver_nothing_is_known(nvml: _Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml.gone = True
+    assert hour(structs.replace(GPU, gpus=(0,))).energy_mj is None
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert hour(structs.replace(GPU, gpus=(0,))).energy_mj is None
+
+
+COST = Cost(watts=700, pue=1.1, counted=Counted.FULL)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            Llamacpp(name="e", model="m", file="f", context=1, cost=COST),
+            Machine(engine="e", hourly=7, counted=Counted.FULL, watts=700, pue=1.1),
+        ),
+        (
+            Vllm(
+                name="e",
+                model="m",
+                path="p",
+                context=1,
+                gpu="h100",
+                replicas=2,
+                parallelism=Parallelism(tensor=2),
+                cost=COST,
+            ),
+            Machine(engine="e", replicas=2, hourly=7, counted=Counted.FULL, gpus=(0, 1, 2, 3), watts=2_800, pue=1.1),
+        ),
+        (
+            Vllm(name="e", model="m", path="p", context=1, gpu="h100", gpus=(4,)),
+            Machine(engine="e", hourly=7, gpus=(4,)),
+        ),
+        (
+            External(name="e", model="m", urls=("http://a/v1", "http://b/v1"), gpus=8, cost=COST),
+            Machine(engine="e", replicas=2, hourly=7, counted=Counted.FULL, external=True, watts=11_200, pue=1.1),
+        ),
+    ],
+    ids=["llama.cpp", "vllm", "vllm on one GPU", "external"],
+)
+def test_what_a_spec_says_of_its_machine(spec: Llamacpp | Vllm | External, expected: Machine) -> None:
+    assert machine(spec, 7) == expected
