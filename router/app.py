@@ -98,9 +98,9 @@ class Gateway:
         self._visits = Visits()
         self._policy_error, self._steady = "", True
         self._door = Door(self._transports())
-        replicas = Replicas()
-        fleet = Fleet(replicas, lambda: crew.engines)
-        dispatcher = Dispatcher(_ADAPTERS, self._door, self._health, replicas)
+        self._replicas = Replicas(instance_secret(self._ledger).reveal().encode())
+        fleet = Fleet(self._replicas, lambda: crew.engines)
+        dispatcher = Dispatcher(_ADAPTERS, self._door, self._health, self._replicas)
         opinions = Opinions(_ADAPTERS, self._door, self._health, self._telemetry.opinion)
         self._webhooks = Webhooks(self._door)
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._door.withheld)
@@ -227,6 +227,7 @@ class Gateway:
             tick += 1
             self._telemetry.in_flight, self._telemetry.ledger = len(self._visits), self._journal.available
             self._telemetry.health = self._health.snapshot()
+            self._http.end(self._replicas.hear(self._crew.engines))
             await asyncio.to_thread(self._local.checkpoint)
             # Keys stay in force as they are while the ledger can't be read.
             with suppress(LedgerUnavailable):

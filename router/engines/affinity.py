@@ -14,6 +14,7 @@ LONGEST = 2_048
 """Characters of a text that are looked at: what differs only later shares a long beginning, and should meet."""
 _NUMBER = 8
 """Bytes."""
+_ODD, _ALL = 0xBF58476D1CE4E5B9, 2**64 - 1
 
 
 def conversation(request: Request, secret: bytes) -> int:
@@ -29,8 +30,9 @@ def number(text: str, secret: bytes) -> int:
 
 
 def weight(conversation: int, replica: int) -> int:
-    """Of a replica for a conversation; Python hashes numbers alike in all processes."""
-    return hash((conversation, replica))
+    """Of a replica for a conversation: every bit of both in every bit of it (a round of SplitMix64)."""
+    mixed = (conversation ^ replica) * _ODD & _ALL
+    return (mixed ^ mixed >> 32) * _ODD & _ALL
 
 
 def _beginning(request: Request) -> Sequence[str]:

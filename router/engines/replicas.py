@@ -23,7 +23,7 @@ _WAKES = 2
 class Replica:
     """What one process knows of it."""
 
-    __slots__ = ("at_ms", "others", "rest_ms", "resting_until", "seed", "sent", "status", "url")
+    __slots__ = ("at_ms", "others", "rest_ms", "resting_until", "seed", "sent", "status", "tried_until", "url")
 
     def __init__(self, url: str, seed: int) -> None:
         self.url, self.seed = url, seed
@@ -31,7 +31,7 @@ class Replica:
         """Until anything else is heard."""
         self.sent = self.others = self.at_ms = 0
         """`others`: requests of other processes, or of nobody here, as it last said."""
-        self.rest_ms = self.resting_until = 0.0
+        self.rest_ms = self.resting_until = self.tried_until = 0.0
 
     @property
     def load(self) -> int:
@@ -40,7 +40,7 @@ class Replica:
     def rank(self, now_ms: float) -> int:
         """Only those of the lowest rank are asked."""
         if self.status is Status.READY:
-            return 1 if self.resting_until > now_ms else 0
+            return 1 if self.resting_until > now_ms or self.tried_until > now_ms else 0
         return _WAKES if self.status is Status.SLEEPING else _WAKES + 1
 
     def rest(self, now_ms: float) -> None:
@@ -101,7 +101,7 @@ class Replicas:
     def succeeded(self, url: str) -> None:
         replica = self._known.get(url)
         if replica is not None and replica.rest_ms:
-            replica.rest_ms = replica.resting_until = 0.0
+            replica.rest_ms = replica.resting_until = replica.tried_until = 0.0
 
     def spare(self, target: Target, tried: Collection[str] = ()) -> bool:
         """One of several replicas stands ready and is not of `tried`."""
@@ -120,8 +120,8 @@ class Replicas:
         ranked = [(replica.rank(now), replica) for replica in map(self._at, urls)]
         least = min([rank for rank, _ in ranked])
         chosen = self._chosen([replica for rank, replica in ranked if rank == least], engine, request)
-        if chosen.rest_ms and not chosen.resting_until > now:
-            chosen.resting_until = now + chosen.rest_ms  # this request tries it for all others
+        if chosen.rest_ms:
+            chosen.tried_until = now + chosen.rest_ms  # this request tries it for all others
         return chosen
 
     def _chosen(self, replicas: Sequence[Replica], engine: Served, request: Request) -> Replica:

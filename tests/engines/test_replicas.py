@@ -1,0 +1,173 @@
+"""Which replica a request goes to: where its beginning is known, unless that one is busy, or not there."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from msgspec import structs
+
+from router.engines.replicas import FIRST_REST_MS, LONGEST_REST_MS, SPREAD, Replicas
+from router.types.engine import Status
+from router.types.request import Endpoint, Request
+from router.types.target import Target
+from tests.engines.values import SECRET, Clock, engine, picked, said, state, talk, urls
+
+FOUR = urls(4)
+PLACE = engine(FOUR)
+TALKS = [talk(number) for number in range(400)]
+IDLE = {Status.STARTING, Status.DRAINING, Status.SLEEPING, Status.RESTARTING, Status.FAILED, Status.STOPPED}
+
+
+def homes(replicas: Replicas, place: Target = PLACE) -> list[str]:
+    return [picked(replicas, place, asked) for asked in TALKS]
+
+
+@given(some.lists(some.tuples(some.sampled_from(["assistant", "user", "tool"]), some.text()), max_size=6), some.text())
+def test_a_conversation_keeps_its_replica_as_it_grows(later: list[tuple[str, str]], first: str) -> None:
+    begun = (("system", "Be brief."), ("user", first))
+    replicas = Replicas(SECRET)
+    assert picked(replicas, PLACE, said(*begun)) == picked(replicas, PLACE, said(*begun, *later))
+
+
+def test_conversations_are_spread_evenly() -> None:
+    share = Counter(homes(Replicas(SECRET)))
+    assert set(share) == set(FOUR)
+    assert max(share.values()) < 1.25 * len(TALKS) / len(FOUR)
+
+
+def test_a_session_keeps_its_replica_whatever_it_says() -> None:
+    replicas = Replicas(SECRET)
+    found = {picked(replicas, PLACE, said(("user", f"Something else: {number}"), session="s")) for number in range(50)}
+    assert len(found) == 1
+    by_session = {picked(replicas, PLACE, said(("user", "Hi"), session=f"s{number}")) for number in range(50)}
+    assert by_session == set(FOUR)
+
+
+def test_all_processes_choose_alike() -> None:
+    """Python hashes texts by a secret of each process; the second one has another."""
+    code = (
+        "from tests.engines.test_replicas import homes; from tests.engines.values import SECRET;"
+        "from router.engines.replicas import Replicas; print(*homes(Replicas(SECRET)))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
+    assert told.stdout.split() == homes(Replicas(SECRET))
+
+
+def test_who_does_not_know_the_secret_can_not_foretell_the_replica() -> None:
+    assert homes(Replicas(SECRET)) != homes(Replicas(b"another"))
+
+
+@pytest.mark.parametrize("status", sorted(IDLE))
+def test_who_is_not_ready_gets_nothing_new_and_has_its_own_back_later(status: Status) -> None:
+    replicas = Replicas(SECRET)
+    before = homes(replicas)
+    replicas.hear([state(FOUR[0], status)])
+    meanwhile = homes(replicas)
+    assert FOUR[0] not in meanwhile
+    assert all(new == old for new, old in zip(meanwhile, before, strict=True) if old != FOUR[0]), "others stay"
+    replicas.hear([state(FOUR[0])])
+    assert homes(replicas) == before
+
+
+def test_where_none_is_ready_one_that_wakes_is_asked_and_else_any() -> None:
+    replicas = Replicas(SECRET)
+    replicas.hear([state(url, Status.RESTARTING) for url in FOUR])
+    assert set(homes(replicas)) == set(FOUR)
+    replicas.hear([state(FOUR[2], Status.SLEEPING)])
+    assert set(homes(replicas)) == {FOUR[2]}
+
+
+@given(some.integers(1, 64), some.integers(2, 6), some.integers(1, 100))
+def test_one_conversation_asked_by_all_at_once_is_spread(slots: int, count: int, requests: int) -> None:
+    """The same words from everybody, as of a few-shot prompt."""
+    addresses = urls(count)
+    replicas, place = Replicas(SECRET), engine(addresses, slots)
+    for _ in range(requests):
+        replicas.pick(place, talk(1))
+    loads = [replicas.sent(url) for url in addresses]
+    assert sum(loads) == requests
+    fair = SPREAD * requests / count
+    assert max(loads) <= max(1, slots // 2 + 1, fair + 1)
+    if requests <= slots * count:
+        assert max(loads) <= slots, "nobody waits while another has room"
+    else:
+        assert max(loads) - min(loads) <= max(1, fair)
+
+
+def test_a_replica_that_others_keep_busy_is_spared() -> None:
+    replicas = Replicas(SECRET)
+    home = picked(replicas, PLACE, talk(1))
+    replicas.hear([state(url, running=0) for url in FOUR])
+    replicas.hear([state(home, running=8, at_ms=2)])
+    assert picked(replicas, PLACE, talk(1)) != home
+    replicas.hear([state(home, running=1, at_ms=3)])
+    assert picked(replicas, PLACE, talk(1)) == home
+
+
+def test_what_a_replica_reports_of_our_own_requests_counts_once() -> None:
+    replicas = Replicas(SECRET)
+    home = replicas.pick(PLACE, talk(1))
+    replicas.pick(PLACE, talk(1))
+    replicas.pick(PLACE, talk(1))
+    replicas.hear([state(home, running=3)])
+    assert picked(replicas, PLACE, talk(1)) == home, "3 of 8 slots; 6 would be too many"
+
+
+def test_embeddings_go_where_least_is_to_do() -> None:
+    replicas = Replicas(SECRET)
+    asked: Request = structs.replace(talk(1), endpoint=Endpoint.EMBEDDINGS)
+    assert {replicas.pick(PLACE, asked) for _ in FOUR} == set(FOUR)
+
+
+def test_a_replica_that_failed_rests_longer_each_time_and_one_request_tries_it() -> None:
+    clock = Clock()
+    replicas = Replicas(SECRET, clock)
+    home = picked(replicas, PLACE, talk(1))
+    rests = []
+    for _ in range(8):
+        assert not replicas.failed(PLACE, home), "the others stand ready"
+        began = clock.now
+        while picked(replicas, PLACE, talk(1)) != home:
+            clock.now += 250
+        rests.append(clock.now - began)
+        assert picked(replicas, PLACE, talk(1)) != home, "the first one tries it for all"
+    assert rests[:3] == [FIRST_REST_MS, 2 * FIRST_REST_MS, 4 * FIRST_REST_MS]
+    assert rests[-1] == LONGEST_REST_MS
+    replicas.succeeded(home)
+    assert {picked(replicas, PLACE, talk(1)) for _ in range(3)} == {home}
+
+
+def test_a_target_fails_as_a_whole_when_its_last_replica_does() -> None:
+    replicas = Replicas(SECRET, Clock())
+    assert [replicas.failed(PLACE, url) for url in FOUR] == [False, False, False, True]
+    assert not replicas.spare(PLACE)
+    assert set(homes(replicas)) == set(FOUR), "there is nobody else"
+
+
+def test_a_target_of_one_place_fails_with_it() -> None:
+    replicas = Replicas(SECRET)
+    alone = engine(urls(1))
+    assert picked(replicas, alone, talk(1)) == alone.base_url
+    assert replicas.failed(alone, alone.base_url)
+    assert not replicas.spare(alone)
+
+
+def test_those_that_were_tried_are_asked_again_only_when_all_were() -> None:
+    replicas, tried = Replicas(SECRET), list[str]()
+    for _ in FOUR:
+        tried.append(replicas.pick(PLACE, talk(1), tried))
+    assert sorted(tried) == sorted(FOUR)
+    assert replicas.pick(PLACE, talk(1), tried) in FOUR
+
+
+@pytest.mark.parametrize("status", sorted(Status))
+def test_what_a_replica_was_sent_is_lost_when_it_is_gone(status: Status) -> None:
+    """A drained one finishes, and a sleeping one had nothing to do."""
+    replicas = Replicas(SECRET)
+    replicas.hear([state(url) for url in FOUR])
+    gone = status in IDLE - {Status.DRAINING, Status.SLEEPING}
+    assert replicas.hear([state(FOUR[0], status)]) == ([FOUR[0]] if gone else [])
+    assert replicas.hear([state(FOUR[0], status)]) == [], "told once"
