@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Raw
 
+from adapters.completing import CompletingStream, answered, as_completion, completes, completion
 from adapters.failure import failure, malformed
 from adapters.grammar_tools import applies, with_grammar
 from adapters.grammar_turns import GrammarStream, called
@@ -48,6 +49,7 @@ class OpenAICompatible:
 
     def encode(self, call: Call) -> UpstreamRequest:
         """Raises `ClientError` 400 for tools that can't be put into a grammar (`quirks.grammar_tools`)."""
+        call = completion(call)
         quirks = call.target.provider.quirks
         body = {name: raw for name, raw in call.body.items() if name not in quirks.refuses}
         if THOUGHTS in quirks.refuses:
@@ -70,6 +72,8 @@ class OpenAICompatible:
     def decode(self, call: Call, body: bytes) -> Reply:
         if call.endpoint is Endpoint.RESPONSES:
             return respond(call, body)
+        if completes(call):
+            return answered(self.decode(as_completion(call), body))
         fields, answer = parse(body)
         without_usage(fields, answer)
         plain(fields, answer)
@@ -90,6 +94,8 @@ class OpenAICompatible:
     def stream(self, call: Call) -> StreamDecoder:
         if call.endpoint is Endpoint.RESPONSES:
             return ResponsesStream(call)
+        if completes(call):
+            return CompletingStream(call)
         return GrammarStream(call) if applies(call) else ChatStream(call)
 
     def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:

@@ -2,12 +2,14 @@
 
 from msgspec import Struct
 
+from router.classify.language import languages
 from router.decide.eligible import Gate
 from router.dispatch.door import Parcel
 from router.dispatch.purse import Purse
 from router.estimate.afford import Fit
 from router.redact.restore import Restorer
 from router.types.call import Call, UpstreamRequest
+from router.types.languages import UNKNOWN
 from router.types.outcome import Verify
 from router.types.plan import Candidate, Plan
 from router.types.redacted import Redacted
@@ -43,6 +45,7 @@ class Errand(Struct, frozen=True):
             max_output=fit.max_output,
             effort=fit.effort,
             thinking_budget=fit.thinking_budget,
+            languages=UNKNOWN if step.target.prompt is None else languages(request),
             private=self.gate.guard.private(self.classes(step)),
         )
 

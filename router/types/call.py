@@ -6,6 +6,7 @@ from typing import Protocol
 from msgspec import Raw, Struct
 
 from router.types.failure import Failure
+from router.types.languages import UNKNOWN, Languages
 from router.types.request import Endpoint
 from router.types.target import Target, Timeouts
 from router.types.usage import Usage
@@ -28,6 +29,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """Upper bound on output tokens to send, or None to leave the client's own."""
     effort: str | None = None
     thinking_budget: int | None = None
+    languages: Languages = UNKNOWN
+    """For templates of targets that only complete texts."""
     private: bool = False
     """What it holds must neither be kept nor trained on: said to the provider wherever its wire has a word for it."""
 

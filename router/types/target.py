@@ -184,13 +184,24 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     total: int = 600_000
 
 
+PROMPT_VARIABLES = ("messages", "system", "input", "text", "source", "target", "source_code", "target_code")
+"""What a template is told: messages (`role`, `content`), all system prompts, what the user said last, and the same
+without an instruction before it; the language of it and the one that it is to be put into, in English, then in ISO
+639-1, "" where they are not clear."""
+
+
 class Prompt(Struct, frozen=True, kw_only=True):
-    """How a model that only completes texts is asked: Jinja over `messages`, `input` (the last user's text),
-    `source` and `target` (languages, where they are known)."""
+    """How a model that only completes texts is asked: Jinja over `PROMPT_VARIABLES`."""
 
     template: str
     stop: tuple[str, ...] = ()
     """Where its answer ends."""
+    bytes: int = 0
+    """At most, of the template's own text in what is sent …"""
+    dense: int = 0
+    """… of which not in words in small letters."""
+    times: float = 1.0
+    """How often it repeats what the user said."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -217,6 +228,8 @@ class Target(Struct, frozen=True, kw_only=True):
     """A specialist: what it is for, and nothing else. Empty: anything."""
     languages: frozenset[str] = frozenset()
     """ISO 639-1 codes that it can read and write; empty: any."""
+    pass_rate: float | None = None
+    """Of a specialist: the share of its own requests that it is said to answer right. None: as its card lets expect."""
     prompt: Prompt | None = None
     """It completes texts, and chats are put to it in this form."""
 

@@ -1,0 +1,174 @@
+"""A chat with a model that only completes texts: what is sent, and what comes back, whole and streamed."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from adapters import completing
+from router.errors import UpstreamFailure
+from router.types.call import Call
+from router.types.failure import ErrorKind
+from router.types.languages import Languages
+from router.types.request import Endpoint
+from router.types.target import PROMPT_VARIABLES, Prompt, Quirks
+from router.types.usage import Usage
+from tests.adapters.compatible import ADAPTER, USAGE, call, sse
+from tests.adapters.translated import events, message
+
+TEMPLATE = "Into {{ target or 'French' }}.\n{{ source }}: {{ text }}\n{{ target }}:\n"
+TOLD = Languages("en", "fr", "English", "French", "Good morning.")
+SAID = {
+    "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Into French: Good morning."}]
+}
+
+
+def chat(template: str = TEMPLATE, *, stop: tuple[str, ...] = (), **fields: Any) -> Call:
+    languages = fields.pop("languages", TOLD)
+    asked = call({**SAID, **fields.pop("body", {})}, **fields)
+    target = structs.replace(asked.target, prompt=Prompt(template=template, stop=stop))
+    return structs.replace(asked, target=target, languages=languages)
+
+
+def sent(asked: Call) -> dict[str, Any]:
+    request = ADAPTER.encode(asked)
+    assert request.path == "/completions"
+    body: dict[str, Any] = msgspec.json.decode(request.body)
+    return body
+
+
+def whole(text: str, finish: str = "stop") -> bytes:
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+    return msgspec.json.encode({"id": "cmpl-1", "object": "text_completion", "choices": [choice], "usage": USAGE})
+
+
+def piece(text: str, finish: str | None = None) -> dict[str, Any]:
+    head = {"id": "cmpl-1", "object": "text_completion", "created": 7, "model": "served-1"}
+    return {**head, "choices": [{"index": 0, "text": text, "finish_reason": finish}]}
+
+
+def test_the_template_is_sent_with_what_it_asks_for_and_nothing_of_the_chat() -> None:
+    body = sent(chat(body={"temperature": 0.5, "max_completion_tokens": 7, "n": 1, "echo": True, "tools": []}))
+    assert body == {
+        "model": "served-1",
+        "prompt": "Into French.\nEnglish: Good morning.\nFrench:",
+        "temperature": 0.5,
+        "max_tokens": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt"),
+    [
+        ("{{ input }}", "Into French: Good morning."),
+        ("{{ system }}|{{ source_code }}|{{ target_code }}", "Be kind.|en|fr"),
+        ("{% for m in messages %}\n{{ m.role }}: {{ m.content[:4] }}\n{% endfor %}\n", "system: Be k\nuser: Into\n"),
+        ("{% if target %}\n  {{ target }}\n{% endif %}end\n", "  French\nend"),
+        ("<b>{{ '&' }}</b>", "<b>&</b>"),
+    ],
+)  # fmt: skip
+def test_what_templates_are_told(template: str, prompt: str) -> None:
+    assert sent(chat(template))["prompt"] == prompt
+
+
+def test_every_variable_is_there_even_where_nothing_is_known() -> None:
+    template = "".join(f"{{{{ {name} }}}}" for name in PROMPT_VARIABLES)
+    body = sent(chat(template, languages=Languages(), body={"messages": [{"role": "assistant", "content": None}]}))
+    assert body["prompt"] == "[{'role': 'assistant', 'content': ''}]"
+
+
+def test_parts_of_a_text_are_one_text() -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert sent(chat("{{ input }}", body={"messages": [{"role": "user", "content": parts}]}))["prompt"] == "one\ntwo"
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "stop"),
+    [(None, (), None), ("END", (), ["END"]), (["A", "\n"], ("\n", "B"), ["A", "\n", "B"]), (None, ("\n",), ["\n"])],
+)
+def test_the_client_and_the_template_both_say_where_it_ends(said: object, own: tuple[str, ...], stop: object) -> None:
+    assert sent(chat(stop=own, body={} if said is None else {"stop": said})).get("stop") == stop
+
+
+@pytest.mark.parametrize(
+    ("fields", "cap"),
+    [({}, 1), ({"max_output": 5}, 5), ({"body": {"max_tokens": 9}}, 9), ({"body": {"max_completion_tokens": None}}, 1)],
+)
+def test_an_engine_is_always_told_how_much_it_may_write(fields: dict[str, Any], cap: int) -> None:
+    assert sent(chat(**fields))["max_tokens"] == cap
+
+
+def test_private_fields_of_the_provider_go_along() -> None:
+    asked = chat(private=True, quirks=Quirks(private={"retain": False}))
+    assert sent(asked)["retain"] is False
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ messages[7].content }}", "{{ 1 // 0 }}", "{{ nobody }}", "{{ input.__class__.mro() }}"]
+)
+def test_a_template_that_fails_is_no_fault_of_the_client_and_quotes_nothing(template: str) -> None:
+    with pytest.raises(UpstreamFailure) as raised:
+        ADAPTER.encode(chat(template))
+    assert raised.value.failure.kind is ErrorKind.BAD_RESPONSE
+    assert "morning" not in raised.value.failure.message
+
+
+def test_other_endpoints_are_asked_as_ever() -> None:
+    asked = chat(endpoint=Endpoint.COMPLETIONS, body={"prompt": "Once"})
+    assert sent(asked)["prompt"] == "Once"
+    assert msgspec.json.decode(ADAPTER.decode(asked, whole(" upon")).body["choices"])[0]["text"] == " upon"
+
+
+def test_a_whole_answer_is_a_chat_s() -> None:
+    reply = ADAPTER.decode(chat(), whole("\n Bonjour. ", "length"))
+    body = {name: msgspec.json.decode(raw) for name, raw in reply.body.items()}
+    assert (body["object"], body["model"], "usage" in body) == ("chat.completion", "auto", False)
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": "Bonjour. ", "refusal": None}
+    assert (reply.finish_reason, body["choices"][0]["finish_reason"]) == ("length", "length")
+    assert reply.usage == Usage(input_uncached=10, output_visible=4)
+    assert reply.has_answer
+
+
+def test_blanks_alone_are_no_answer() -> None:
+    assert not ADAPTER.decode(chat(), whole(" \n")).has_answer
+
+
+@given(
+    pieces=st.lists(st.sampled_from([" ", "\n", "Bon", "jour", '"', "é👋", ""]), max_size=6),
+    cuts=st.lists(st.integers(0, 2_000), max_size=5),
+    wanted=st.booleans(),
+)
+def test_a_stream_is_a_chat_s_however_it_is_cut(pieces: list[str], cuts: list[int], wanted: bool) -> None:
+    data = sse(*map(piece, pieces), piece("", "stop"), {**piece(""), "choices": [], "usage": USAGE}, "[DONE]")
+    decoder = ADAPTER.stream(chat(stream=True, stream_usage=wanted))
+    places = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
+    written = b"".join(decoder.feed(data[a:b]) for a, b in pairwise(places))
+    *chunks, done = events(written + decoder.final(b'{"total_tokens":14}'))
+    assert done == "[DONE]"
+    said = "".join(pieces).lstrip()
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    assert {chunk["model"] for chunk in chunks} == {"auto"}
+    assert message(chunks) == {"role": "assistant", "content": said}
+    assert (decoder.finished, decoder.finish_reason, decoder.has_answer) == (True, "stop", bool(said))
+    assert decoder.usage == Usage(input_uncached=10, output_visible=4)
+    assert decoder.output_chars == len("".join(pieces))
+    assert [chunk["usage"] for chunk in chunks if chunk.get("usage")] == [{"total_tokens": 14}] * wanted
+
+
+def test_an_error_in_a_stream_is_one() -> None:
+    decoder = ADAPTER.stream(chat(stream=True))
+    with pytest.raises(UpstreamFailure):
+        decoder.feed(sse(piece("Bon"), {"error": {"message": "out of memory", "code": 500}}))
+    assert not decoder.finished
+
+
+def test_templates_are_compiled_once() -> None:
+    for _ in range(3):
+        ADAPTER.encode(chat("{{ input }} only once"))
+    before = completing._template.cache_info().misses
+    ADAPTER.encode(chat("{{ input }} only once"))
+    assert completing._template.cache_info().misses == before
