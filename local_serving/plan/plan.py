@@ -29,6 +29,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     engine: str
     device: str
     """E.g. "2 × h100-80gb": the GPUs of one replica, or "cpu"."""
+    gpus: int = 0
+    """Of one replica."""
     replicas: int
     architecture: Architecture
     context: int
@@ -84,9 +86,9 @@ def plan(spec: EngineSpec) -> Plan:
 
 def _on_gpus(spec: Vllm, model: Architecture) -> Plan:
     found = _of_gpus(spec, model)
-    if found.fits and found.ample:
+    if found.ample:
         return found
-    wider = next((one for one in _wider(spec, model) if (one.ample if found.fits else one.fits)), None)
+    wider = None if found.fits else next((one for one in _wider(spec, model) if one.fits), None)
     return structs.replace(found, remedy=_remedy(found, wider))
 
 
@@ -105,6 +107,7 @@ def _of_gpus(spec: Vllm, model: Architecture) -> Plan:
     return Plan(
         engine=spec.name,
         device=f"{gpus} × {spec.gpu}",
+        gpus=gpus,
         replicas=spec.replicas,
         architecture=model,
         context=spec.context,
@@ -140,16 +143,18 @@ def _wider(spec: Vllm, model: Architecture) -> Iterator[Plan]:
 
 def _remedy(found: Plan, wider: Plan | None) -> str:
     """What to write instead."""
-    ways = [f"context to {found.longest} or parallel to {found.sequences}"] if found.fits and found.longest else []
-    if found.fits and not found.longest:
-        ways = [f"parallel to {found.sequences}"]
-    if not found.fits and found.tokens:
-        ways = [f"context to {found.tokens}"]
-    lower = [f"lower {way}" for way in ways]
+    if found.fits:
+        context = f"context to {found.longest} or " if found.longest else ""
+        room = f"{found.sequences} of {found.parallel} streams of full length have room at once"
+        return f"{room}: lower {context}parallel to {found.sequences}"
+    ways = [f"lower context to {found.tokens}"] if found.tokens else []
     if wider:
-        tensor = int(wider.device.split()[0]) // int(found.device.split()[0])
-        lower.append(f"spread it over {tensor} times as many GPUs ({wider.device})")
-    return ", or ".join(lower) or "take GPUs with more memory, or weights of fewer bits"
+        times = wider.gpus // found.gpus
+        ways.append(f"spread it over {wider.device} (tensor × {times})")
+    missing = (
+        f"{max(found.weights + found.overhead - found.available, 0) / GIB:.1f} GiB are missing for the weights alone"
+    )
+    return ", or ".join(ways) or f"{missing}: take larger GPUs, or weights of fewer bits"
 
 
 def _on_cpu(spec: Vllm, model: Architecture) -> Plan:

@@ -14,6 +14,8 @@ REACHED = (0.75, 0.55, 0.35)
 """Of a GPU's memory bandwidth while decoding: at best, likely, at worst. Assumed."""
 COMPUTED = (0.5, 0.35, 0.2)
 """Likewise of its arithmetic while reading prompts. Assumed."""
+SPARSE = 0.5
+"""Of that, where tokens are spread over experts, whose matrices are small. Assumed."""
 
 CPU_CORE = Gpu(gib=0, bandwidth=28, bf16=0.75, fp8=0.75, watts=0)
 """One core of a server's CPU, so that the likely figures are what vLLM was measured to do with SmolLM2 on one: 57
@@ -51,7 +53,7 @@ def speed(cache: Cache, weights: Weights, device: Gpu, streams: int, context: in
     stage = max(streams // spread.pipeline, 1)  # of a pipeline, which works on these while others have the rest
     read = read_on_gpu(weights, model, spread, stage) + stage * cache.sequence(min(TOKENS, context))
     flops = (device.fp8 if fp8 else device.bf16) * 1e12 * spread.tensor
-    work = 2 * model.active_b * 1e9 / spread.pipeline
+    work = 2 * model.active_b * 1e9 / spread.pipeline / (SPARSE if model.experts else 1)
     shares = zip(REACHED, COMPUTED, strict=True)
     steps = [max(read / (device.bandwidth * 1e9 * memory), stage * work / (flops * sums)) for memory, sums in shares]
     return Speed(
