@@ -74,7 +74,7 @@ def waits(ms: int, waiting: int = 3) -> Queue:
         ({"local": Queue(full=True)}, None, {}, "other cloud local"),
         ({"local": Queue(full=True), "other": waits(700)}, None, {"other": 500}, "cloud other local"),
         # All are: the shortest queue.
-        (dict(zip(COST, map(waits, (900, 700, 800)), strict=True)), None, dict.fromkeys(COST, 500), "other cloud local"),
+        ({"local": waits(9), "other": waits(7), "cloud": waits(8)}, None, dict.fromkeys(COST, 5), "other cloud local"),
     ],
 )  # fmt: skip
 def test_the_rule(
