@@ -1,10 +1,14 @@
 """Spec → what targets are told of it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 
-from local_serving.spec import EngineSpec, External, Llamacpp, SpecError, is_path, known, read
+from local_serving.plan.plan import plan
+from local_serving.spec import EngineError, EngineSpec, External, Llamacpp, SpecError, is_path, known, read
+from local_serving.spec.spec import Cost
 from router.types.engine import Served
 from router.types.money import nano_from_usd
+from router.types.price import Price
 
 NOWHERE = ("http://127.0.0.1:9/v1",)
 """Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""
@@ -48,11 +52,24 @@ def served(spec: EngineSpec, urls: Sequence[str]) -> Served:
         adapters=frozenset(_adapters(spec)),
         slots=spec.parallel,
         hourly=spec.replicas * nano_from_usd(spec.cost.host_hour_usd + gpus(spec) * spec.cost.gpu_hour_usd),
+        planned=_planned(spec),
         counted=spec.cost.counted,
         thinking_exact=reasoning is not None,
         thinking_written=reasoning.written if reasoning else 0,
         thinking_forced=_forced(reasoning.end) if reasoning else 0,
     )
+
+
+def _planned(spec: EngineSpec) -> Price | None:
+    """At the likely speed; None where the spec has no price per hour, or not all is known that a plan needs."""
+    try:
+        found = None if isinstance(spec, External) or spec.cost == Cost() else plan(spec)
+    except EngineError:
+        return None
+    if found is None or found.usd is None:
+        return None
+    rates = (nano_from_usd(Decimal(guess.likely)) for guess in (found.usd.input, found.usd.output))
+    return Price(input=next(rates), output=next(rates), version=f"planned: {found.device} at {found.hourly} USD/h")
 
 
 def _forced(end: str) -> int:

@@ -56,8 +56,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     """And as many as `parallel` at once; else long ones wait for each other."""
     remedy: str = ""
     speed: Speed
-    usd: Usd | None = None
-    """None: the spec has no price per hour."""
+    hourly: Decimal = Decimal(0)
+    """USD for one replica; 0: the spec has no price."""
+
+    @property
+    def usd(self) -> Usd | None:
+        """None without a price per hour."""
+        return usd(self.speed, self.hourly) if self.hourly else None
 
     @property
     def needed(self) -> int:
@@ -103,7 +108,6 @@ def _of_gpus(spec: Vllm, model: Architecture) -> Plan:
     sequences = max(room, 0) // max(cache.sequence(spec.context), 1)
     streams = max(min(spec.parallel, cache.tokens(room, spec.context) // min(2048, spec.context)), 1)
     pace = speed(cache, of, gpu, streams, spec.context, fp8="fp8" in spec.quantization)
-    hourly = spec.cost.host_hour_usd + gpus * spec.cost.gpu_hour_usd
     return Plan(
         engine=spec.name,
         device=f"{gpus} × {spec.gpu}",
@@ -123,7 +127,7 @@ def _of_gpus(spec: Vllm, model: Architecture) -> Plan:
         fits=sequences >= 1,
         ample=sequences >= spec.parallel,
         speed=pace,
-        usd=usd(pace, hourly) if hourly else None,
+        hourly=spec.cost.host_hour_usd + gpus * spec.cost.gpu_hour_usd,
     )
 
 
@@ -182,7 +186,7 @@ def _on_cpu(spec: Vllm, model: Architecture) -> Plan:
         fits=True,
         ample=sequences >= spec.parallel,
         speed=pace,
-        usd=_usd(pace, spec.cost.host_hour_usd),
+        hourly=spec.cost.host_hour_usd,
     )
     wanted = -(-spec.parallel * cache.sequence(spec.context) // GIB)
     if found.room < 0:
@@ -229,7 +233,7 @@ def _llamacpp(spec: Llamacpp) -> Plan:
         fits=True,
         ample=True,
         speed=pace,
-        usd=_usd(pace, spec.cost.host_hour_usd),
+        hourly=spec.cost.host_hour_usd,
     )
     return _unfit(found) if found.room < 0 else found
 
@@ -237,10 +241,6 @@ def _llamacpp(spec: Llamacpp) -> Plan:
 def _unfit(found: Plan) -> Plan:
     remedy = f"{-found.room / GIB:.1f} GiB are missing on this machine: take a smaller model, or more memory"
     return structs.replace(found, fits=False, ample=False, remedy=remedy)
-
-
-def _usd(pace: Speed, hourly: Decimal) -> Usd | None:
-    return usd(pace, hourly) if hourly else None
 
 
 def _host_memory() -> int:

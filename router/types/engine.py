@@ -4,6 +4,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from router.types.price import Price
+
 
 class Status(StrEnum):
     STARTING = "starting"
@@ -80,6 +82,8 @@ class Served(Struct, frozen=True, kw_only=True):
     """Requests that a replica works on at a time; more wait in its queue."""
     hourly: int = 0
     """nano-USD for an hour of all replicas; 0: nobody said, and the card's price holds."""
+    planned: Price | None = None
+    """What its tokens may cost by that, before any was served: an estimate. None: it can't be told."""
     counted: Counted = Counted.MARGINAL
     thinking_exact: bool = False
     """It has a reasoning parser, so that `thinking_token_budget` is kept to the token."""
