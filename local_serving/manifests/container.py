@@ -17,8 +17,6 @@ MODELS = PurePosixPath("/models")
 """Where the container keeps weights and compiled kernels, and finds folders that it is given."""
 STOP_S = DRAIN_S + 20
 """Until it is killed: what still drains after that is cut."""
-FETCH_S = 900
-"""Beyond `start_s`, for an engine that may have to fetch its weights first."""
 BYTES = 2
 """A parameter, at most, in the checkpoint that is fetched: what is quantised at load comes in 16 bits."""
 
@@ -54,7 +52,7 @@ def container(spec: EngineSpec) -> Container:
         mounts=mounts,
         fetches=fetches,
         gpus=gpus(vllm),
-        start_s=vllm.start_s + (FETCH_S if fetches else 0),
+        start_s=vllm.start_s,
         disk_gib=_disk_gib(vllm),
     )
 

@@ -1,41 +1,37 @@
 """No container engine runs here: the compose file is read and compared with the image, the policy and the engines."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from local_serving.manifests import compose as compose_of
+from local_serving.manifests import dumped
+from local_serving.spec import External, read
+from router.cli import app
 from router.policies import inspect_policy
 from tests.packaging.project import ROOT, compose, dockerfile, documented_settings
 
 FILE = compose()
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
-GATEWAY, VLLM = SERVICES["gateway"], SERVICES["vllm"]
+GATEWAY, ENGINE = SERVICES["gateway"], "qwen3-8b"
 STORES = ("LOWPASS_DATABASE_URL", "LOWPASS_REDIS_URL")
 
 
-def flags() -> dict[str, str]:
-    return dict((flag.removeprefix("--") + "=").split("=", 1) for flag in VLLM["command"][1:])
-
-
-def value(flag: str) -> str:
-    return flags()[flag].removesuffix("=")
-
-
-def qwen() -> dict[str, Any]:
-    """The target that the file offers for the policy, out of the comment above the service."""
-    comment = re.search(r"(?m)((?:^  #   .*\n)+)  vllm:", (ROOT / "docker-compose.yml").read_text())
-    assert comment
-    target: dict[str, Any] = yaml.safe_load(re.sub(r"(?m)^  #   ", "", comment[1]))
-    return target
+def offered(pattern: str) -> str:
+    """What the comment above the services says to do with a GPU."""
+    found = re.search(pattern, (ROOT / "docker-compose.yml").read_text())
+    assert found
+    return found[1]
 
 
 def test_a_plain_start_brings_up_what_needs_no_gpu() -> None:
     assert {name for name, service in SERVICES.items() if "profiles" not in service} == {"gateway", "redis", "postgres"}
-    assert VLLM["profiles"] == ["gpu"]
+    assert SERVICES[ENGINE]["profiles"] == ["gpu"]
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -43,7 +39,7 @@ def test_every_image_has_a_tag(name: str) -> None:
     assert re.fullmatch(r"[\w/-]+:v?\d[\w.-]*", SERVICES[name]["image"])
 
 
-@pytest.mark.parametrize("name", ["redis", "postgres", "vllm"])
+@pytest.mark.parametrize("name", ["redis", "postgres", ENGINE])
 def test_every_service_says_when_it_is_healthy(name: str) -> None:
     assert SERVICES[name]["healthcheck"]["test"][0] in {"CMD", "CMD-SHELL"}
 
@@ -91,29 +87,24 @@ def test_the_store_of_the_budgets_forgets_nothing() -> None:
     assert given == {"--appendonly": "yes", "--appendfsync": "always", "--maxmemory-policy": "noeviction"}
 
 
-def test_the_engine_uses_the_gpu_and_drains_before_it_is_killed() -> None:
-    (device,) = VLLM["deploy"]["resources"]["reservations"]["devices"]
-    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
-    assert int(VLLM["stop_grace_period"].removesuffix("s")) > int(value("shutdown-timeout"))
-
-
-def test_the_engine_counts_what_the_gateway_accounts_for() -> None:
-    counting = {"enable-prompt-tokens-details", "enable-force-include-usage", "enable-per-request-metrics"}
-    assert counting | {"enable-server-load-tracking", "enable-auto-tool-choice", "tool-call-parser"} <= flags().keys()
-    reasoning = json.loads(value("reasoning-config"))
-    assert reasoning["reasoning_parser"] == value("reasoning-parser") == "qwen3"
-    assert reasoning["reasoning_end_str"] == "\n</think>"
-
-
-def test_the_health_check_asks_the_port_that_the_engine_listens_on() -> None:
-    assert f"http://127.0.0.1:{value('port')}/health" in VLLM["healthcheck"]["test"][-1]
+def test_the_engine_is_what_its_spec_becomes() -> None:
+    printed = dumped(compose_of([read(ENGINE)])).removeprefix("services:\n").partition("volumes:\n  models")[0]
+    assert printed in (ROOT / "docker-compose.yml").read_text(), f"copy it from `lowpass local compose {ENGINE}`"
 
 
 def test_the_offered_target_reaches_the_engine_and_is_sound(tmp_path: Path) -> None:
-    target = qwen()
-    model = target["qwen"]["model"]
-    assert target["qwen"]["base_url"] == f"http://vllm:{value('port')}/v1"
-    assert (model["name"], model["context"]) == (value("served-model-name"), int(value("max-model-len")))
+    """The commands and the target of the comment, as they are written, in another folder."""
+    command = offered(r"(lowpass local compose \S+ --external) > policies/(engines/\S+)").split()
+    place = tmp_path / offered(r"--external > policies/(engines/\S+)")
+    place.parent.mkdir()
+    place.write_text(CliRunner().invoke(app, command[1:]).stdout)
+    engine = read(place)
+    assert isinstance(engine, External)
+    assert [urlsplit(url).hostname for url in engine.urls] == [ENGINE]
+    target = yaml.safe_load(offered(r"as a target: (.*)"))
+    mounted = next(volume.split(":")[1] for volume in GATEWAY["volumes"] if volume.startswith("./policies"))
+    assert target["qwen"]["engine"] == f"{mounted}/{place.relative_to(tmp_path)}"
+    target["qwen"]["engine"] = str(place)
     policy = yaml.safe_load((ROOT / "policies" / "default.yaml").read_text())
     policy["targets"].update(target)
     policy["routes"]["auto"]["strategy"]["targets"].append("qwen")
