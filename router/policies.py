@@ -11,10 +11,11 @@ from local_serving.served import Unlaunched
 from router.config import Config, engines_needed, load, problems
 from router.errors import Problem
 from router.export.focus import Directory
+from router.ledger.engines import versions
 from router.ledger.ledger import Ledger
 from router.report.recompute import Recomputed, recompute
 from router.types.engine import Served
-from router.types.price import Price
+from router.types.price import ANY_MODEL, Prices
 
 
 def load_policy(path: Path, engines: Mapping[str, Served]) -> Config:
@@ -39,21 +40,22 @@ def compare_prices(days: int) -> Comparison:
     return compare(datetime.now(UTC).date(), days)
 
 
-def known_prices() -> Mapping[str, Mapping[str, Price]]:
-    """Every table that each model of the catalog has had, by its version."""
-    return catalog.read().prices
+def known_prices(ledger: Ledger) -> Prices:
+    """Every table that each model of the catalog has had, and what was measured of local engines."""
+    with ledger.reading() as connection:
+        return {**catalog.read().prices, ANY_MODEL: versions(connection)}
 
 
 def recompute_ledger(ledger: Ledger) -> Recomputed:
     """Every attempt of a ledger at the price that it was charged at."""
-    return recompute(ledger, known_prices())
+    return recompute(ledger, known_prices(ledger))
 
 
-def directory(path: Path) -> Directory:
-    """Every price that the catalog or the policy knows, and who provides. Raises `ConfigError`."""
+def directory(path: Path, ledger: Ledger) -> Directory:
+    """Every price that catalog, policy or ledger know, and who provides. Raises `ConfigError`, `LedgerUnavailable`."""
     known = catalog.read()
     targets = load_policy(path, unlaunched(path)).targets.values()
-    prices = {model: dict(tables) for model, tables in known.prices.items()}
+    prices = {model: dict(tables) for model, tables in known_prices(ledger).items()}
     for one in targets:
         if one.model.price is not None:
             prices.setdefault(one.model.id, {})[one.model.price.version] = one.model.price

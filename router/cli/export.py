@@ -63,7 +63,7 @@ def _written(ledger: "Ledger", policy: Path, out: Path, form: str, since: str, u
     since_ms, until_ms = moment("since", since, now), moment("until", until, now)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         fail(f"--since {since} is not before --until {until}")
-    known = directory(policy)
+    known = directory(policy, ledger)
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         records = dataset(connection, known, since_ms, until_ms)

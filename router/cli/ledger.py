@@ -112,7 +112,7 @@ def _verified(found: "Ledger", settings: "Settings") -> "Verified":
     from router.report.recompute import repriced
 
     own = settings.database_url is None and settings.redis_url is None
-    return look(found, also=repriced(known_prices()), own_budgets=own, told=_progress("requests looked at"))
+    return look(found, also=repriced(known_prices(found)), own_budgets=own, told=_progress("requests looked at"))
 
 
 def _budgets_verified(found: "Ledger") -> "Verified":

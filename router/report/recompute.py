@@ -12,12 +12,10 @@ from router.ledger.attempt_row import usage_of
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Kept, Line
 from router.ledger.verify import Check, Finding
-from router.types.price import Price
+from router.types.price import Price, Prices, price_then
 
 _OURS = ("priced", "estimated")
 """Sources of a cost that our own price made, from before rows said what it made of the usage."""
-Prices = Mapping[str, Mapping[str, Price]]
-"""Every table that each model has had, by its version."""
 
 
 class Changed(Struct, frozen=True):
@@ -57,7 +55,7 @@ class Repricing:
             recorded = _recorded(attempt)
             if recorded is None:
                 continue
-            price = self._prices.get(str(attempt["model"]), {}).get(str(attempt["price_version"]))
+            price = price_then(self._prices, str(attempt["model"]), str(attempt["price_version"]))
             self.attempts, self.elsewhere = self.attempts + 1, self.elsewhere + (price is None)
             if price is not None and (computed := _cost(price, attempt)) != recorded:
                 yield Changed(kept.id, int(str(attempt["number"])), recorded, computed)

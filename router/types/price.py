@@ -102,6 +102,16 @@ DEAREST_UNIT = 50_000_000 * 1_000_000
 """nano-USD per million of a unit that the price doesn't name: 0.05 USD each, above any query in that map (0.035)."""
 
 
+Prices = Mapping[str, Mapping[str, Price]]
+"""Every table that each model has had, by its version; under `ANY_MODEL` those that are measured."""
+ANY_MODEL = ""
+
+
+def price_then(prices: Prices, model: str, version: str) -> Price | None:
+    """The one that a charge names; None: it is not known any more, or was never known here."""
+    return prices.get(ANY_MODEL if version.startswith(MEASURED) else model, {}).get(version)
+
+
 class Writes(StrEnum):
     """Which caches a call may write."""
 

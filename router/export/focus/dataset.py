@@ -12,7 +12,7 @@ from router.ledger.connection import Connection
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, Query, Sums
 from router.ledger.facts.read import sums
-from router.types.price import Price
+from router.types.price import Price, Prices, price_then
 
 BY = (
     *("organisation", "team", "key", "tags", "route", "task", "effort", "target", "model", "provider", "region"),
@@ -32,13 +32,13 @@ TOGETHER = 6
 class Directory(Struct, frozen=True):
     """What is known beside the ledger: model → version → price, and the names of providers by their ids."""
 
-    prices: Mapping[str, Mapping[str, Price]] = {}
+    prices: Prices = {}
     entities: Mapping[str, str] = {}
     local: frozenset[str] = frozenset()
     """Ids of providers that are engines of one's own."""
 
     def price(self, model: Label, version: Label) -> Price | None:
-        return self.prices.get(str(model), {}).get(str(version))
+        return price_then(self.prices, str(model), str(version))
 
 
 def dataset(
