@@ -11,7 +11,7 @@ from local_serving.launch import record
 from local_serving.launch.recipe import HOST, Launched, Place
 from local_serving.launch.record import Owner, Record
 from local_serving.launch.replica import Replica
-from local_serving.spec import EngineError
+from local_serving.spec import EngineError, Llamacpp
 from router.types.engine import EngineState, Status
 
 _FOLLOW_EVERY_S = 0.1
@@ -35,6 +35,11 @@ class Engine:
         self._following: asyncio.Task[None] | None = None
         if self._claim:
             self._write()
+
+    @property
+    def ours(self) -> bool:
+        """Whether this process runs it."""
+        return self._claim is not None
 
     @property
     def states(self) -> Sequence[EngineState]:
@@ -124,6 +129,7 @@ class Engine:
         pids = [pid for one in self._replicas for pid in (one.guardian, one.state.pid) if pid is not None]
         now = Record(
             name=self.spec.name,
+            kind="llamacpp" if isinstance(self.spec, Llamacpp) else "vllm",
             digest=self._digest,
             owner=self._owner,
             process=self._process,

@@ -90,7 +90,7 @@ def _interpreter(spec: Vllm, setting: str) -> str:
 
 def _check(spec: Vllm) -> None:
     if spec.parallelism.nodes > 1:
-        remedy = "start its commands on each of them, and name its address in a spec with `engine: external`"
+        remedy = "`lowpass local nodes` prints what to start on each; then name its address as `engine: external`"
         raise EngineError(f"{spec.name} is spread over {spec.parallelism.nodes} machines: {remedy}")
     folder = Path(spec.path)
     if folder.is_absolute() and not (folder / "config.json").is_file():

@@ -34,6 +34,7 @@ class Record(Struct, frozen=True, kw_only=True):
     """`ended`: in good order, and not to come back by itself."""
 
     name: str
+    kind: Literal["llamacpp", "vllm"]
     digest: str
     """Of the spec that it was started with."""
     owner: Owner
@@ -132,19 +133,23 @@ def end_leftovers(children: tuple[Process, ...], patience_s: float = 2.0) -> int
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
     deadline = monotonic() + patience_s
-    while any(_members(group) for group in groups) and monotonic() < deadline:
+    while any(members(group) for group in groups) and monotonic() < deadline:
         sleep(0.01)
     return len(groups)
 
 
 def _orphaned(group: int, sessions: set[int]) -> bool:
-    return _started(group) == _GONE and any(int(row[3]) in sessions for row in _members(group))
+    return _started(group) == _GONE and any(_session(pid) in sessions for pid in members(group))
 
 
-def _members(group: int) -> list[list[str]]:
-    """Those that still run, as /proc describes them."""
-    rows = (_stat(int(path.name)) for path in Path("/proc").glob("[0-9]*"))
-    return [row for row in rows if row and int(row[2]) == group and row[0] != "Z"]
+def _session(pid: int) -> int:
+    return int((_stat(pid) or ["0"] * 4)[3])
+
+
+def members(group: int) -> list[int]:
+    """Processes of the group that still run."""
+    rows = {int(path.name): _stat(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
+    return [pid for pid, row in rows.items() if row and int(row[2]) == group and row[0] != "Z"]
 
 
 def _stat(pid: int) -> list[str]:

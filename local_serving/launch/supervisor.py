@@ -47,6 +47,11 @@ class Supervisor:
         """Of every replica."""
         return tuple(state for engine in self._engines.values() for state in engine.states)
 
+    def runs(self, name: str) -> bool:
+        """Whether this process runs the engine; else it belongs to another one of this place, or to somebody else."""
+        engine = self._engine(name)
+        return isinstance(engine, Engine) and engine.ours
+
     def launch(self) -> None:
         """Spawns every engine and returns at once. Raises `EngineError` if its log can't be written."""
         for engine in self._engines.values():

@@ -1,0 +1,178 @@
+"""`lowpass local up|down|status|logs`: engines that run apart from any gateway."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from router.cli.app import JsonOption, PolicyOption, local
+from router.terminal import echo_json, fail, settings_of
+
+if TYPE_CHECKING:
+    from local_serving.launch.recipe import Launched
+    from local_serving.launch.record import Record
+    from local_serving.launch.standing import Standing
+    from router.settings import Settings
+
+Engines = Annotated[list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Shipped engines, or paths of specs.")]
+_WIDTHS = (20, 7, 10, 8, 9, 8, 7, 7)
+_LOOK_EVERY_S = 0.1
+_TOLD_EVERY_S = 10.0
+
+
+@local.command()
+def up(engines: Engines = None, policy: PolicyOption = None) -> None:
+    """Start engines that outlive this shell, and wait until they serve; without names, those of the policy."""
+    from local_serving.spec import EngineError, External
+
+    settings = settings_of(policy)
+    try:
+        for spec in _specs(engines, settings):
+            if isinstance(spec, External):
+                fail(f"{spec.name} is run by somebody else: start it there")
+            typer.echo(_up(spec, settings))
+    except EngineError as error:
+        fail(str(error))
+
+
+@local.command()
+def down(engines: Engines = None) -> None:
+    """End engines that `up` started, after the requests that they have; without names, all of them."""
+    from local_serving.launch import detached, record
+
+    folder = settings_of(None).engines
+    for one in _chosen(record.records(folder), engines):
+        if not one.owned:
+            typer.echo(f"{one.name} is not up")
+        elif one.owner == "serve":
+            fail(f"{one.name} belongs to the gateway with process id {one.process.pid}: it ends with that")
+        else:
+            gently = detached.end(one, folder)
+            typer.echo(f"{one.name} has ended" if gently else f"{one.name} did not end and was killed")
+
+
+@local.command()
+def status(engines: Engines = None, as_json: JsonOption = False) -> None:
+    """Every replica that runs for this home folder, or did."""
+    from local_serving.launch import record
+    from local_serving.launch.standing import standing
+
+    rows = [row for one in _chosen(record.records(settings_of(None).engines), engines) for row in standing(one)]
+    if as_json:
+        return echo_json(rows)
+    for line in _table(rows):
+        typer.echo(line)
+
+
+@local.command()
+def logs(
+    engine: Annotated[str, typer.Argument(metavar="ENGINE")],
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is added.")] = False,
+) -> None:
+    """What an engine said, and what became of it."""
+    folder, name = settings_of(None).logs, _name(engine)
+    paths = [path for path in sorted(folder.glob(f"{name}*.log")) if _is_log(path, name)]
+    if not paths:
+        fail(f"there is no log of {name} in {folder}")
+    ends = [_say(path, 0) for path in paths]
+    while follow:
+        time.sleep(_LOOK_EVERY_S)
+        ends = [_say(path, end) for path, end in zip(paths, ends, strict=True)]
+
+
+def _up(spec: "Launched", settings: "Settings") -> str:
+    """What became of it. Raises `EngineError`."""
+    from local_serving.launch import detached, record
+    from local_serving.launch.recipe import Place
+
+    place = Place(settings.engines, settings.vllm_python)
+    running = record.read(place.folder, spec.name)
+    if running is not None and running.owned:
+        return _already(running, spec)
+    process = detached.start(spec, settings.logs, place)
+    begun = told = time.monotonic()
+    while process.poll() is None:
+        now = record.read(place.folder, spec.name)
+        if now and now.process.pid == process.pid and any(state.status == "ready" for state in now.states):
+            return f"{spec.name} serves at {', '.join(now.urls)} after {time.monotonic() - begun:.1f} s"
+        if time.monotonic() - told > _TOLD_EVERY_S:
+            told = time.monotonic()
+            typer.echo(
+                f"{spec.name} is starting: {told - begun:.0f} s (log: {settings.logs}/{spec.name}.log)", err=True
+            )
+        time.sleep(_LOOK_EVERY_S)
+    fail(detached.why(settings.logs, spec.name))
+
+
+def _already(running: "Record", spec: "Launched") -> str:
+    from local_serving.launch import record
+
+    if running.digest != record.digest(spec):
+        remedy = f"`lowpass local down {spec.name}`" if running.owner == "up" else "end that gateway"
+        fail(f"{spec.name} runs with another spec (process {running.process.pid}): {remedy}, and start it again")
+    whose = "it is up" if running.owner == "up" else f"the gateway with process id {running.process.pid} runs it"
+    return f"{spec.name} serves already at {', '.join(running.urls)}: {whose}"
+
+
+def _specs(engines: Sequence[str] | None, settings: "Settings") -> Iterator["Launched"]:
+    from local_serving.spec import read
+    from router.config import engines_needed
+
+    names = engines or engines_needed(settings.policy)
+    if not names:
+        fail(f"{settings.policy} needs no local engine: name one, as `lowpass local list` shows them")
+    return (read(name) for name in names)  # type: ignore[misc]
+
+
+def _chosen(records: "Sequence[Record]", engines: Sequence[str] | None) -> "Sequence[Record]":
+    names = [_name(engine) for engine in engines or ()]
+    known = {one.name: one for one in records}
+    for name in names:
+        if name not in known:
+            fail(f"{name} was never started here: known are {', '.join(known) or 'none'}")
+    return [known[name] for name in names] or [one for one in records if one.owned]
+
+
+def _name(engine: str) -> str:
+    """An engine is named as its spec names it, whether that or the spec's path is given."""
+    from local_serving.spec import EngineError, read
+
+    if not engine.endswith((".yaml", ".yml")):
+        return engine
+    try:
+        return read(engine).name
+    except EngineError as error:
+        fail(str(error))
+
+
+def _is_log(path: Path, name: str) -> bool:
+    middle = path.name.removeprefix(name).removesuffix("log").strip(".")
+    return not middle or middle.isdigit()
+
+
+def _say(path: Path, start: int) -> int:
+    """Prints from `start`, or anew where the file was begun anew; its length."""
+    with path.open("rb") as file:
+        if file.seek(0, 2) < start:
+            start = 0
+        file.seek(start)
+        added = file.read()
+    typer.echo(added.decode(errors="replace"), nl=False)
+    return start + len(added)
+
+
+def _table(rows: "Sequence[Standing]") -> Iterator[str]:
+    yield _line("engine", "replica", "status", "pid", "memory", "restarts", "running", "waiting", "url")
+    for row in rows:
+        memory = None if row.memory is None else f"{row.memory / 2**30:.2f} GiB"
+        url = f"{row.url}  ({row.last_error})" if row.last_error else row.url
+        yield _line(
+            *(row.engine, row.replica, row.status, row.pid, memory, row.restarts, row.running, row.waiting, url)
+        )
+
+
+def _line(*cells: object) -> str:
+    texts = ["–" if cell is None else str(cell) for cell in cells]
+    return "  ".join(text.ljust(width) for text, width in zip(texts, (*_WIDTHS, 0), strict=True)).rstrip()
