@@ -79,8 +79,9 @@ def with_transport(work: Callable[[HttpTransport], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def dispatcher(transport: HttpTransport, health: Health, adapter: Adapter | None = None) -> Dispatcher:
+def dispatcher(
+    transport: HttpTransport, health: Health, adapter: Adapter | None = None, replicas: Replicas | None = None
+) -> Dispatcher:
     wires = (Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC)
-    return Dispatcher(
-        dict.fromkeys(wires, adapter or OpenAICompatible()), Door(dict.fromkeys(wires, transport)), health, Replicas()
-    )
+    adapters, door = dict.fromkeys(wires, adapter or OpenAICompatible()), Door(dict.fromkeys(wires, transport))
+    return Dispatcher(adapters, door, health, replicas or Replicas())
