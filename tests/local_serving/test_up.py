@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,13 +14,11 @@ from typing import Any
 import pytest
 
 from local_serving.launch import record
-from tests.gateway.running import ordered, serving, until
+from tests.gateway.running import Gateway, ordered, serving, until
 
-POLICY = {
-    "version": 1,
-    "targets": {"local": {"model": "local/smollm2-135m-instruct", "engine": "smollm2"}},
-    "routes": {"auto": ordered("local")},
-}
+STANDIN = Path(__file__).parent / "standin.py"
+TARGETS = {"local": {"model": "local/smollm2-135m-instruct", "engine": "smollm2"}}
+POLICY = {"version": 1, "targets": TARGETS, "routes": {"auto": ordered("local")}}
 
 
 class Home:
@@ -152,7 +151,7 @@ def test_a_changed_spec_is_said(home: Home) -> None:
 def test_an_engine_that_does_not_start_costs_its_own_target_only(tmp_path: Path) -> None:
     spec = tmp_path / "mine.yaml"
     spec.write_text("{name: mine, engine: llamacpp, model: local/smollm2-135m-instruct, file: no.gguf, context: 2048}")
-    targets = {"mine": {"model": "local/smollm2-135m-instruct", "engine": str(spec)}, **POLICY["targets"]}  # type: ignore[dict-item]
+    targets = {"mine": {"model": "local/smollm2-135m-instruct", "engine": str(spec)}, **TARGETS}
     routes = {"auto": ordered("mine", "local")}
     with serving(tmp_path, {"version": 1, "targets": targets, "routes": routes}) as gateway:
         ready = gateway.get("/health/ready")
@@ -163,3 +162,42 @@ def test_an_engine_that_does_not_start_costs_its_own_target_only(tmp_path: Path)
         reply = gateway.chat("auto", max_tokens=4)
         assert (reply.status, reply.headers["x-lowpass-model"]) == (200, "local")
         assert "local engine mine does not start" in gateway.log.read_text()
+
+
+def test_a_gateway_serves_its_other_targets_while_an_engine_starts(tmp_path: Path) -> None:
+    model, program, spec = tmp_path / "model", tmp_path / "python", tmp_path / "slow.yaml"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    program.write_text(f'#!/bin/sh\nMANNER="never ready" exec {sys.executable} -S {STANDIN} "$@"\n')
+    program.chmod(0o755)
+    spec.write_text(
+        f"{{name: slow, engine: vllm, model: local/smollm2-135m-instruct, context: 9, path: {model}, python: {program}}}"
+    )
+    targets = {"slow": {"model": "local/smollm2-135m-instruct", "engine": str(spec)}, **TARGETS}
+    gateway = Gateway(tmp_path, {"version": 1, "targets": targets, "routes": {"auto": ordered("slow", "local")}})
+    gateway.url = f"http://127.0.0.1:{free_port()}"
+    arguments = ("serve", "--policy", str(gateway.policy), "--port", str(gateway.address[1]))
+    with gateway.popen(*arguments) as process:
+        try:
+            until(lambda: answers(gateway), 20)
+            slow, local = gateway.get("/health/ready").json["engines"]
+            assert (slow["status"], local["status"]) == ("starting", "ready")
+            assert gateway.chat("auto", max_tokens=4).headers["x-lowpass-model"] == "local"
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert not record.members(slow["pid"])
+
+
+def answers(gateway: Gateway) -> bool:
+    with suppress(OSError):
+        return gateway.get("/health/ready").status == 200
+    return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
