@@ -32,6 +32,7 @@ from router.types.task import Task
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
 URL = r"^https?://[^\s/?#]+[^\s?#]*$"
 HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+LANGUAGE = r"^[a-z]{2}$"
 HEADER_VALUE = r"^[\x20-\x7e]*$"
 VERIFY = r"^(usage\.[A-Za-z0-9_]+|header:[A-Za-z0-9-]+)$"
 
@@ -50,7 +51,8 @@ Name = Annotated[str, StringConstraints(pattern=NAME, max_length=128)]
 """Travels in headers, URLs and reports."""
 Tokens = Annotated[int, Field(gt=0)]
 Milliseconds = Annotated[int, Field(gt=0)]
-Language = Annotated[str, StringConstraints(pattern="^[a-z]{2}$")]
+Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
+Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Url = Annotated[str, StringConstraints(pattern=URL), AfterValidator(_address)]
 HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
 HeaderValue = Annotated[str, StringConstraints(pattern=HEADER_VALUE)]
@@ -118,7 +120,7 @@ def _word(value: object) -> str:
 
 class PromptRow(Part):
     template: Annotated[str, StringConstraints(min_length=1)] = Field(
-        description="Jinja over `messages`, `input` (the last user's text), `source` and `target` (languages)."
+        description="Jinja over `messages`, `system`, `input`, `text`, `source`, `target` and their codes."
     )
     stop: tuple[str, ...] = Field((), description="Where its answer ends.")
 
@@ -143,10 +145,8 @@ class TargetRow(Part):
     max_wait_ms: Milliseconds | None = Field(None, description="With a longer queue, others are asked before it.")
     tasks: tuple[Task, ...] = Field((), description="What it is for, and nothing else; empty: anything.")
     languages: tuple[Language, ...] = Field((), description="ISO 639-1 codes that it can read and write; empty: any.")
+    pass_rate: Share | None = Field(None, description="Share of requests of its tasks that it answers right.")
     prompt: PromptRow | None = Field(None, description="How a model that only completes texts is asked.")
-
-
-Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 
 class RouteRow(Part):

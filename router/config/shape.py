@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from router.budget.budget import WEBHOOK
-from router.config.policy import HEADER_NAME, HEADER_VALUE, NAME, URL, VERIFY, Policy
+from router.config.policy import HEADER_NAME, HEADER_VALUE, LANGUAGE, NAME, URL, VERIFY, Policy
 from router.config.source import Loc, Source
 from router.config.values import construct
 from router.types.pricelist import DATE, HOURS
@@ -53,6 +53,7 @@ _PATTERNS = {
     HEADER_NAME: ("the name of an HTTP header", "write it like x-team"),
     HOURS: ("hours of the day", 'write them like "22:30-06:00"'),
     DATE: ("a date", "write it like 2027-01-01"),
+    LANGUAGE: ("an ISO 639-1 code", "write a language like en or fr"),
     VERIFY: ("where an answer states its region", 'write it like usage.inference_geo or "header:x-region"'),
     HEADER_VALUE: ("the value of an HTTP header", "use printable ASCII characters only, no line break"),
 }

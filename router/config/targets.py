@@ -10,13 +10,14 @@ from router.config.config import Catalog
 from router.config.policy import ModelRow, TargetRow, TimeoutsRow
 from router.config.shape import did_you_mean
 from router.config.source import Loc, Source
+from router.config.specialists import check_special, prompted
 from router.config.terms import terms
 from router.config.thinking import as_served
 from router.types.engine import Served
 from router.types.money import nano_from_usd
 from router.types.price import Price
 from router.types.secret import Secret
-from router.types.target import Capability, Contract, Licence, Model, Prompt, Provider, Target, Thinking, Timeouts
+from router.types.target import Capability, Contract, Licence, Model, Provider, Target, Thinking, Timeouts
 
 _SERVED = frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDINGS})
 
@@ -47,15 +48,22 @@ class TargetBuilder:
             return None
         model, provider = found
         engine = None if row.engine is None else self._engine(loc, row, row.engine, provider)
+        if row.adapter is not None and row.engine is None:
+            what = "an adapter is served by an engine, and there is none"
+            self._report((*loc, "adapter"), what, "add engine, or write the model out under the adapter's name")
         if engine is not None:
             model = self._as_served(loc, row, model, engine)
             model = structs.replace(model, thinking=as_served(model.thinking, engine))
+        check_special(self._source, loc, row, model)
+        asked, prompt = provider, None
+        if row.prompt is not None:
+            model, asked, prompt = prompted(self._source, loc, row.prompt, row.languages, model, provider)
         self._check_effort(loc, row.effort, model)
         self._check_price(loc, model)
         return Target(
             id=name,
             model=model,
-            provider=provider,
+            provider=asked,
             base_url=self._address(loc, row, provider) if row.engine is None else engine.urls[0] if engine else "",
             api_key=self._key(loc, row.api_key, provider),
             effort=row.effort,
@@ -69,7 +77,8 @@ class TargetBuilder:
             max_wait_ms=row.max_wait_ms,
             tasks=frozenset(row.tasks),
             languages=frozenset(row.languages),
-            prompt=None if row.prompt is None else Prompt(template=row.prompt.template, stop=row.prompt.stop),
+            pass_rate=row.pass_rate,
+            prompt=prompt,
         )
 
     def _report(self, loc: Loc, what: str, remedy: str) -> None:
@@ -182,7 +191,8 @@ class TargetBuilder:
             return structs.replace(model, name=engine.model) if engine.model else model
         if row.adapter not in engine.adapters:
             word = self._source.text((*loc, "adapter"))
-            what, remedy = f"{engine.name} has no adapter '{word}'", did_you_mean(word, engine.adapters)
+            what, names = f"{engine.name} has no adapter '{word}'", sorted(engine.adapters)
+            remedy = did_you_mean(word, names) if names else "list it among the adapters of its spec, if it is a vLLM"
             self._report((*loc, "adapter"), what, remedy)
         return structs.replace(model, name=row.adapter)
 

@@ -1,4 +1,4 @@
-"""Policies are read against the real catalog, a fixed environment and one engine."""
+"""Policies are read against the real catalog, a fixed environment and two engines."""
 
 from pathlib import Path
 
@@ -8,7 +8,12 @@ from router.types.engine import Served
 
 FOLDER = Path(__file__).parent
 CATALOG = read()
-ENGINES = {"smollm2": Served(name="smollm2", urls=("http://127.0.0.1:4999/v1",), slots=4)}
+ENGINES = {
+    "smollm2": Served(name="smollm2", urls=("http://127.0.0.1:4999/v1",), slots=4),
+    "gpu": Served(
+        name="gpu", urls=("http://127.0.0.1:4998/v1",), model="base", adapters=frozenset({"legal", "support"}), hourly=1
+    ),
+}
 ENVIRON = {"OPENAI_API_KEY": "sk-never-print-me", "BROKEN_KEY": "sk-never\nprint-me", "EMPTY": ""}
 
 
