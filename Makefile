@@ -4,6 +4,7 @@ ARGS ?=
 
 BIN := .venv/bin
 LITELLM := .venv-litellm/bin
+VLLM := .venv-vllm/bin
 NODE := tests/clients/node
 # pip and not something faster: it is there, and it knows the machine's own index, proxy and certificates.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-deps
@@ -16,7 +17,7 @@ LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no
 # Most tests wait for servers: files of them run side by side.
 SIDE_BY_SIDE = -n 3 --dist loadfile
 
-.PHONY: help serve test demo check bench priors lock invariant litellm-test node-test clean
+.PHONY: help serve test test-vllm demo check bench priors lock lock-vllm invariant litellm-test node-test clean
 
 help: ## print these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -27,6 +28,9 @@ serve: .venv/.runtime ## start the gateway with its embedded model on http://127
 test: .venv/.dev .venv-litellm/.installed ## run the whole suite, then LiteLLM's adapter in an environment of its own
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 	$(LITELLM)/python -m pytest tests/adapters/test_litellm.py
+
+test-vllm: .venv/.dev .venv-vllm/.installed ## run the tests of vLLM's wire against vLLM itself, on the CPU
+	LOWPASS_VLLM_PYTHON=$(CURDIR)/$(VLLM)/python $(BIN)/python -m pytest tests/vllm --timeout 400 $(ARGS)
 
 invariant: .venv/.dev ## run the proof that nothing leaves for a forbidden place in full: 12,000 requests
 	LOWPASS_INVARIANT_RUNS=12000 $(BIN)/python -m pytest tests/invariant $(ARGS)
@@ -61,8 +65,14 @@ lock: .venv/.lock ## resolve requirements/ anew; ARGS=--upgrade takes newer rele
 	$(LOCK) $(ARGS) requirements/litellm-test.in -c requirements/dev.txt -c requirements/litellm.txt \
 		-o requirements/litellm-test.txt
 
+# Wheels that no model of text needs are left out: those on PyPI are not built for this torch.
+lock-vllm: .venv/.lock ## resolve requirements/vllm.txt anew; UV_INDEX or UV_FIND_LINKS says where torch's CPU wheels are
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --python-version 3.11 \
+		--python-platform x86_64-manylinux_2_28 --custom-compile-command 'make lock-vllm' --no-emit-package torchvision \
+		--no-emit-package torchaudio --no-emit-package torchcodec $(ARGS) requirements/vllm.in -o requirements/vllm.txt
+
 clean: ## remove everything that make made
-	rm -rf .venv .venv-litellm $(NODE)/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-litellm .venv-vllm $(NODE)/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each environment is a folder; the stamp in it says that it holds what the requirements name.
@@ -95,4 +105,11 @@ $(NODE)/node_modules/.installed: $(NODE)/package-lock.json
 	@$(PYTHON) -m venv .venv-litellm
 	@$(LITELLM)/python $(HASHED) -r requirements/litellm.txt -r requirements/litellm-test.txt
 	@$(LITELLM)/python $(OURSELVES)
+	@touch $@
+
+# vLLM's pins never meet the gateway's. Its build for CPUs runs on x86-64 Linux with Python 3.11.
+.venv-vllm/.installed: .venv/.made requirements/vllm.txt
+	@echo "Building .venv-vllm, once: 3.4 GB when installed; docs/dependencies.md says where torch's CPU wheel comes from"
+	@$(PYTHON) -m venv .venv-vllm
+	@$(VLLM)/python $(HASHED) -r requirements/vllm.txt
 	@touch $@

