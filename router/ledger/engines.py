@@ -1,8 +1,8 @@
 """What local engines did by the hour, and the history of what their tokens cost."""
 
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from socket import gethostname
 from typing import TypeVar
 
 from msgspec import Struct, structs
@@ -12,7 +12,7 @@ from router.ledger.ledger import Ledger
 from router.types.metered import ADDITIVE, EngineHour, EnginePrice
 from router.types.price import Price
 
-GATEWAY = gethostname()
+GATEWAY = os.uname().nodename
 """Whose measurements are a gateway's own: engines of the same name elsewhere may run on other machines."""
 T = TypeVar("T", bound=Struct)
 _HOURS = EngineHour.__struct_fields__
