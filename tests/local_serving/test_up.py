@@ -170,9 +170,8 @@ def test_a_gateway_serves_its_other_targets_while_an_engine_starts(tmp_path: Pat
     (model / "config.json").write_text("{}")
     program.write_text(f'#!/bin/sh\nMANNER="never ready" exec {sys.executable} -S {STANDIN} "$@"\n')
     program.chmod(0o755)
-    spec.write_text(
-        f"{{name: slow, engine: vllm, model: local/smollm2-135m-instruct, context: 9, path: {model}, python: {program}}}"
-    )
+    where = f"path: {model}, python: {program}"
+    spec.write_text(f"{{name: slow, engine: vllm, context: 9, model: local/smollm2-135m-instruct, {where}}}")
     targets = {"slow": {"model": "local/smollm2-135m-instruct", "engine": str(spec)}, **TARGETS}
     gateway = Gateway(tmp_path, {"version": 1, "targets": targets, "routes": {"auto": ordered("slow", "local")}})
     gateway.url = f"http://127.0.0.1:{free_port()}"
