@@ -18,7 +18,11 @@ from local_serving.spec import External, Llamacpp, Vllm, read
 from local_serving.watch import Watch, watch, words_of
 from local_serving.watch.words import Words, load_of
 from router.types.engine import EngineState, Load, Status
-from tests.local_serving.pages import LLAMACPP, VLLM
+
+PAGES = Path(__file__).parent / "pages"
+VLLM = (PAGES / "vllm-two-ranks.txt").read_text("utf-8")
+"""Shortened, and with the numbers of a second rank."""
+LLAMACPP = (PAGES / "llamacpp-busy.txt").read_text("utf-8")
 
 
 def test_vllm_tells_all_and_its_ranks_are_added_up() -> None:
@@ -37,6 +41,17 @@ def test_vllm_tells_all_and_its_ranks_are_added_up() -> None:
         queue_s=2.5,
         finished=16,
     )
+
+
+def test_a_whole_page_of_vllm() -> None:
+    """As it answered under load, having turned twelve requests away."""
+    load = load_of((PAGES / "vllm-moe-busy.txt").read_bytes(), "vllm", 5)
+    assert load is not None
+    assert (load.running, load.waiting, load.rejected, load.preempted, load.finished) == (1, 0, 12, 0, 33)
+    assert (load.prompt, load.cached, load.output) == (2_677, 1_024, 3_856)
+    assert [round(one, 1) for one in (load.prefill_s, load.decode_s, load.queue_s)] == [26.8, 48.8, 0.1]
+    assert load.kv_cache is not None
+    assert 0 < load.kv_cache < 0.01
 
 
 def test_llamacpp_counts_cached_tokens_apart() -> None:
