@@ -20,10 +20,13 @@ from msgspec import Struct
 
 from bench.cpu import tree_seconds
 from bench.load import LoadError
-from bench.local.part import Goal, missed
-from bench.local.sites import embedded, gateway, llamacpp, on_core, ours
+from bench.local.checkpoints import vllm
+from bench.local.part import Goal, Unmeasured, missed
+from bench.local.sites import embedded, engine, gateway, on_core, ours
 from bench.local.streams import Answer, Ask, Door, keep_busy
 from bench.local.tap import Tap
+from local_serving.launch.vllm import names
+from local_serving.spec import Llamacpp, Vllm
 
 STREAMS = 8
 LEAST_THROUGHPUT = 0.97
@@ -94,21 +97,45 @@ class Overhead(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def missed(self) -> tuple[str, ...]:
-        return missed(self.goals)
-
-    @property
     def _noise(self) -> str:
         rates = [one.tokens_per_s for one in self.direct]
         return f"rounds without it alone lie {min(rates):.0f}–{max(rates):.0f} tokens/s; load {os.getloadavg()[0]:.1f}"
 
 
-def measure(quick: bool) -> Overhead:
-    """The embedded engine with eight slots. Raises LoadError."""
-    spec = embedded(name="overhead", parallel=STREAMS)
-    with tempfile.TemporaryDirectory(prefix="lowpass-bench-") as home, llamacpp(spec) as engine, on_core(ours()):
-        door = Door(engine.port, spec.model)
-        return asyncio.run(compare("llama.cpp", door, Path(home), QUICK if quick else WHOLE))
+class Overheads(Struct, frozen=True, kw_only=True):
+    engines: tuple[Overhead, ...]
+    absent: tuple[str, ...] = ()
+    """What was not measured, and what it needs."""
+
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        return tuple(goal for one in self.engines for goal in one.goals)
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        return missed(self.goals)
+
+
+def measure(quick: bool) -> Overheads:
+    """The embedded engine with eight slots; and, with more time, vLLM where it is. Raises LoadError."""
+    size = QUICK if quick else WHOLE
+    found = (_in_front(embedded(name="llama.cpp", parallel=STREAMS), size),)
+    if quick:
+        return Overheads(engines=found)
+    try:
+        return Overheads(engines=(*found, _in_front(vllm("vllm", "smollm2", STREAMS), size)))
+    except Unmeasured as reason:
+        return Overheads(engines=found, absent=(str(reason),))
+
+
+def _in_front(spec: Llamacpp | Vllm, size: Size) -> Overhead:
+    model = spec.model if isinstance(spec, Llamacpp) else names(spec)[0]
+    with (
+        tempfile.TemporaryDirectory(prefix="lowpass-bench-") as name,
+        engine(spec, Path(name)) as found,
+        on_core(ours()),
+    ):
+        return asyncio.run(compare(spec.name, Door(found.port, model), Path(name) / "gateway", size))
 
 
 async def compare(engine: str, direct: Door, home: Path, size: Size) -> Overhead:

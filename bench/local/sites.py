@@ -2,11 +2,12 @@
 
 import http.client
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from msgspec import Struct, structs
 from bench.children import cores, free_port, last_lines, running
 from bench.load import LoadError
 from bench.peers import lowpass_key
-from local_serving.spec import Llamacpp, read
+from local_serving.launch.recipe import SETTING, Place, recipe
+from local_serving.spec import Llamacpp, Vllm, read
 
 _ROOT = Path(__file__).parents[2]
 _START_S = 60.0
+_DRAIN_S = 25.0
+"""More than vLLM is given to drain."""
 _POLL_S = 0.05
 
 
@@ -34,9 +38,9 @@ class Running(Struct, frozen=True):
         return self.home / "lowpass.db"
 
 
-def embedded(**changes: Any) -> Llamacpp:
-    """The shipped engine, changed; one thread, so that it computes on one core and does not spin on the others."""
-    spec = read("smollm2")
+def embedded(shipped: str = "smollm2", **changes: Any) -> Llamacpp:
+    """A shipped engine, changed; one thread, so that it computes on one core and does not spin on the others."""
+    spec = read(shipped)
     assert isinstance(spec, Llamacpp)
     return structs.replace(spec, threads=1, **changes)
 
@@ -59,18 +63,39 @@ def on_core(chosen: frozenset[int]) -> Iterator[None]:
 
 
 @contextmanager
-def llamacpp(spec: Llamacpp) -> Iterator[Running]:
-    """The engine alone, on the second core if there is one. Raises LoadError."""
-    port, said = free_port(), msgspec.json.encode(spec).decode()
-    argv = [sys.executable, "-m", "local_serving.launch.llamacpp", said, str(port)]
-    with on_core(cores().load):
-        child = subprocess.Popen(argv, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    with child:
-        try:
-            _wait(port, "/health", lambda: child.poll() is not None, f"the engine {spec.name}")
-            yield Running(port, child.pid)
-        finally:
-            child.terminate()
+def engine(spec: Llamacpp | Vllm, home: Path) -> Iterator[Running]:
+    """It alone, as `lowpass local up` would start it; llama.cpp on the second core if there is one.
+
+    Raises EngineError or LoadError.
+    """
+    port = free_port()
+    command, environment = recipe(spec, 0, port, Place(home, os.environ.get(SETTING, "")))
+    with on_core(cores().load if isinstance(spec, Llamacpp) else cores().all), (home / "engine.log").open("wb") as log:
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        _wait(port, "/health", child, f"the engine {spec.name}", home / "engine.log", spec.start_s)
+        yield Running(port, child.pid)
+    finally:
+        _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """With all of its processes."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(_DRAIN_S)
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
 
 
 @contextmanager
@@ -86,29 +111,28 @@ def gateway(home: Path, policy: dict[str, Any], on: frozenset[int] | None = None
     key = lowpass_key(env)
     argv = [sys.executable, "-m", "router.cli", "serve", "--policy", str(path), "--port", str(port)]
     with running(argv, on or cores().gateway, log, env) as child:
-        try:
-            _wait(port, "/health/ready", lambda: child.poll() is not None, "the gateway")
-        except LoadError as problem:
-            raise LoadError(f"{problem}; its output ends:\n{last_lines(log)}") from problem
+        _wait(port, "/health/ready", child, "the gateway", log, _START_S)
         yield Running(port, child.pid, key, home)
 
 
-def _wait(port: int, path: str, ended: Callable[[], bool], who: str) -> None:
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and not ended():
-        if status(port, path) == 200:
+def _wait(port: int, path: str, child: subprocess.Popen[bytes], who: str, log: Path, limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline and child.poll() is None:
+        if _serves(port, path):
             return
         time.sleep(_POLL_S)
-    raise LoadError(f"{who} ended before it served" if ended() else f"{who} does not serve after {_START_S:g} s")
+    what = f"does not serve after {limit_s:g} s" if child.poll() is None else "ended before it served"
+    raise LoadError(f"{who} {what}; its output ends:\n{last_lines(log)}")
 
 
-def status(port: int, path: str) -> int:
-    """0: nobody answers."""
+def _serves(port: int, path: str) -> bool:
+    """Status 200, and no engine that still starts: a gateway is there before them."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path)
-        return connection.getresponse().status
+        answer = connection.getresponse()
+        return answer.status == 200 and b'"status":"starting"' not in answer.read()
     except (OSError, http.client.HTTPException):
-        return 0
+        return False
     finally:
         connection.close()

@@ -13,17 +13,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import count
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from bench.children import cores, upstream
 from bench.load import LoadError
 from bench.local.part import Goal, missed
-from bench.local.sites import Running, embedded, gateway, on_core, ours
+from bench.local.sites import Running, embedded, engine, gateway, on_core, ours
 from bench.local.streams import Answer, Ask, Door, connect, keep_busy
+from local_serving.manifests import written
 
 SLOTS, TOKENS = 2, 24
 TIMES = 2.0
@@ -35,6 +36,7 @@ LEAST_MS = 2_500
 PATIENCE_S = 60.0
 """How long a client waits for an answer before it counts as lost."""
 _SETTLED = "SELECT count(*) FROM requests WHERE state <> 'held'"
+_SPEC = embedded(name="spill", parallel=SLOTS, cache_mib=0)
 _tickets = count(1)
 
 
@@ -106,27 +108,25 @@ def measure(quick: bool) -> Spill:
     with tempfile.TemporaryDirectory(prefix="lowpass-bench-") as name, upstream(ours(), "bench.local.provider") as port:
         home = Path(name)
         spec = home / "engine.yaml"
-        spec.write_bytes(_spec())
+        spec.write_text(written(_SPEC))
         with on_core(ours()):
             return asyncio.run(_measured(home, spec, port, size))
 
 
 async def _measured(home: Path, spec: Path, provider: int, size: Size) -> Spill:
-    with gateway(home / "calibrate", policy(spec, provider), cores().all) as front:
-        per_s, busy_ms = await _capacity(front, size.calibrated)
+    with engine(_SPEC, home) as alone:
+        per_s, busy_ms = await _capacity(Door(alone.port, _SPEC.model), size.calibrated)
     deadline_ms = max(int(busy_ms * DEADLINE), LEAST_MS)
     outcomes = {}
     for name, order in (("alone", ["engine"]), ("spilling", ["engine", "provider"])):
         with gateway(home / name, policy(spec, provider, order, deadline_ms), cores().all) as front:
-            await _capacity(front, size.calibrated // 2)
-            await _ask_all(Door(front.port, "provider", front.key), 2)
+            for target in ("engine", "provider"):
+                await _capacity(Door(front.port, target, front.key), size.calibrated // 2)
             outcomes[name] = await _flood(front, TIMES * per_s, size.seconds)
     return Spill(per_s=per_s, busy_ms=busy_ms, deadline_ms=deadline_ms, **outcomes)
 
 
-def policy(
-    spec: Path, provider: int, order: Sequence[str] = ("engine",), deadline_ms: int | None = None
-) -> dict[str, Any]:
+def policy(spec: Path, provider: int, order: Sequence[str], deadline_ms: int) -> dict[str, Any]:
     """The route `auto` asks in this order."""
     card = {"name": "far", "provider": "vllm", "context": 32768, "max_output": 4096, "capabilities": ["chat"]}
     targets: dict[str, Any] = {
@@ -136,30 +136,17 @@ def policy(
             "base_url": f"http://127.0.0.1:{provider}/v1",
         },
     }
-    route: dict[str, Any] = {"strategy": {"kind": "ordered", "targets": list(order)}}
-    if deadline_ms is not None:
-        route["deadline_ms"] = deadline_ms
+    route = {"strategy": {"kind": "ordered", "targets": list(order)}, "deadline_ms": deadline_ms}
     return {"version": 1, "targets": targets, "routes": {"auto": route}}
 
 
-def _spec() -> bytes:
-    spec = msgspec.to_builtins(embedded(name="spill", parallel=SLOTS, cache_mib=0))
-    return msgspec.json.encode({key: value for key, value in spec.items() if value is not None})
-
-
-async def _capacity(front: Running, requests: int) -> tuple[float, float]:
+async def _capacity(door: Door, requests: int) -> tuple[float, float]:
     """Requests per second with all slots busy, and the median of what one takes in milliseconds. Raises LoadError."""
-    answers = await _ask_all(Door(front.port, "engine", front.key), requests)
-    seconds = max(one.last for one in answers) - min(one.sent for one in answers)
-    times = sorted(one.seconds for one in answers)
-    return len(answers) / seconds, times[len(times) // 2] * 1e3
-
-
-async def _ask_all(door: Door, requests: int) -> list[Answer]:
     answers = await keep_busy(door, [_ask() for _ in range(requests)], SLOTS)
     if wrong := next((one for one in answers if not one.whole), None):
         raise LoadError(f"{door.model}: status {wrong.status} at rest")
-    return answers
+    seconds = max(one.last for one in answers) - min(one.sent for one in answers)
+    return len(answers) / seconds, median(one.seconds for one in answers) * 1e3
 
 
 async def _flood(front: Running, per_s: float, seconds: float) -> Outcome:

@@ -107,3 +107,24 @@ def bench_reports(
         fail(str(error))
     echo_json(found) if as_json else typer.echo(render(found), nl=False)
     raise typer.Exit(must and bool(found.missed))
+
+
+@bench.command("local")
+def bench_local(
+    quick: Annotated[bool, typer.Option("--quick", help="Less of everything: a minute or two.")] = False,
+    only: Annotated[str, typer.Option(help="Some of overhead,plan,spill,affinity,cost.")] = "",
+    must: Annotated[bool, typer.Option("--check", help="Exit status 1 if a goal is missed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Local engines, real ones: overhead, memory as planned, spilling under overload, prefix caches, cost."""
+    try:
+        from bench.local.run import PARTS, LoadError, measure, render
+    except ImportError as error:
+        fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
+    parts = _chosen(only, PARTS)
+    try:
+        found = measure(parts, quick)
+    except LoadError as error:
+        fail(str(error))
+    echo_json(found) if as_json else typer.echo(render(found), nl=False)
+    raise typer.Exit(must and bool(found.missed))

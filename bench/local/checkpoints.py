@@ -1,0 +1,45 @@
+"""vLLM beside the embedded engine, where an environment has it: small checkpoints, made once, and specs of them."""
+
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from bench.load import LoadError
+from bench.local.part import Unmeasured
+from local_serving.launch.llamacpp import model_path
+from local_serving.launch.recipe import SETTING
+from local_serving.spec import Llamacpp, Vllm, read
+
+_ROOT = Path(__file__).parents[2]
+START_S = 300
+
+
+def vllm(name: str, model: str, parallel: int, context: int = 4096) -> Vllm:
+    """`model`: smollm2 or moe. Raises Unmeasured without an environment, LoadError where none can be made of it."""
+    keys = {"name": name, "model": model, "path": str(_folder() / model), "served": [model]}
+    sizes = {"context": context, "parallel": parallel, "dtype": "bfloat16", "eager": True, "start_s": START_S}
+    return msgspec.convert(keys | sizes, Vllm)
+
+
+@cache
+def _folder() -> Path:
+    """Of the checkpoints, in the environment's own folder."""
+    python = os.environ.get(SETTING)
+    if not python:
+        raise Unmeasured(f"vLLM: set {SETTING} to the interpreter of an environment that has it")
+    embedded = read("smollm2")
+    assert isinstance(embedded, Llamacpp)
+    folder = Path(python).parents[1] / "checkpoints"
+    made = subprocess.run(
+        [python, "-m", "bench.checkpoints", model_path(embedded), folder],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        raise LoadError(f"checkpoints for vLLM can't be made:\n{made.stderr[-500:]}")
+    return folder
