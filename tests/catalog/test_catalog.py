@@ -50,9 +50,10 @@ def test_ids_are_unique() -> None:
 def test_card(model: Model) -> None:
     assert model.name
     assert 0 <= model.max_output <= model.context
-    assert model.capabilities & {Capability.CHAT, Capability.EMBEDDINGS}
+    assert model.capabilities & {Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDINGS}
     assert Capability.RESPONSES not in model.capabilities, "stated by the provider's quirks"
-    assert (model.max_output > 0) == (Capability.CHAT in model.capabilities)
+    writes = model.capabilities & {Capability.CHAT, Capability.COMPLETIONS}
+    assert (model.max_output > 0) == bool(writes)
     assert model.licence.id
     assert (model.parameters_b or 0) >= (model.active_b or 0) >= 0
 

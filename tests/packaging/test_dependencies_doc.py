@@ -10,6 +10,7 @@ SECTIONS = {
     "Price": "prices",
     "Names": "names",
     "Export": "export",
+    "Specialist": "specialist",
     "OpenTelemetry": "otel",
     "Routing": "bench",
     "Development": "dev",
