@@ -11,8 +11,10 @@ import msgspec
 LIMIT_S = 5.0
 """An engine whose processes are busy with long prompts takes seconds to say that it is well."""
 _MOST_BYTES = 4_000_000
-_GAUGES = ("llamacpp:requests_processing", "llamacpp:requests_deferred")
-_GAUGES_VLLM = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+_GAUGES = (
+    *("vllm:num_requests_running", "vllm:num_requests_waiting"),
+    *("llamacpp:requests_processing", "llamacpp:requests_deferred"),
+)
 
 
 class Reply(NamedTuple):
@@ -65,13 +67,18 @@ async def well(url: str) -> bool:
 async def busy(url: str) -> int | None:
     """Requests in it, running and waiting; None: it does not say."""
     try:
-        load = await ask(url, "/load")  # vLLM's; and it counts those that wait while it sleeps
-        if load.status == 200:
-            return msgspec.json.decode(load.body, type=_Load).server_load
         metrics = await ask(url, "/metrics")
-    except (OSError, msgspec.MsgspecError):
+    except OSError:
         return None
     return _gauged(metrics.body.decode(errors="replace")) if metrics.status == 200 else None
+
+
+async def calls(url: str) -> int:
+    """Requests that have reached vLLM's server and are not answered, those included that wait while it sleeps."""
+    try:
+        return msgspec.json.decode((await ask(url, "/load")).body, type=_Load).server_load
+    except (OSError, msgspec.MsgspecError):
+        return 0
 
 
 async def ask(url: str, path: str, method: str = "GET", limit_s: float = LIMIT_S) -> Reply:
@@ -127,5 +134,5 @@ def _answered(url: str, models: Reply, served: set[str] | None, names: Collectio
 
 
 def _gauged(metrics: str) -> int | None:
-    lines = [line for line in metrics.splitlines() if line.split("{")[0].split(" ")[0] in (*_GAUGES, *_GAUGES_VLLM)]
+    lines = [line for line in metrics.splitlines() if line.split("{")[0].split(" ")[0] in _GAUGES]
     return sum(int(float(line.split()[-1])) for line in lines) if lines else None

@@ -51,7 +51,7 @@ class Replica:
         self._process: Process | None = None
         self._engine: int | None = None
         self._served_from: float | None = None
-        self._verdict = ""
+        self._verdict, self._calls = "", 0
 
     def launch(self) -> None:
         """Raises `EngineError` if the log can't be written."""
@@ -158,7 +158,7 @@ class Replica:
             line = discreet(line)
         if line:
             said.hear(line)
-            self._log.error("%s", line)
+            self._log.log(logging.INFO if "INFO" in line[:40] else logging.ERROR, "%s", line)
 
     async def _bury(self, process: Process) -> int:
         """The guardian's end is the engine's. If it was killed, the group is there yet and its output would not end."""
@@ -195,19 +195,25 @@ class Replica:
             await asyncio.sleep(_PROBE_EVERY_S)
 
     async def _until_it_hangs(self) -> None:
-        failures, idle_s = 0, 0.0
+        """Beside that: one that may sleep does so when idle, and wakes when called."""
+        failures, idle_s, naps_s = 0, 0.0, self._naps_s()
+        pause_s = _NAP_LOOK_S if naps_s else HEALTH_EVERY_S
         while failures < HUNG_AFTER:
-            asleep = self.state.status is Status.SLEEPING
-            pause_s = _NAP_LOOK_S if self._naps_s() else HEALTH_EVERY_S
             await asyncio.sleep(pause_s)
             failures = 0 if await probe.well(self.url) else failures + 1
-            if self._naps_s() and not failures:
-                idle_s = 0.0 if await probe.busy(self.url) else idle_s + pause_s
+            if naps_s and not failures:
+                rests = self.state.status is Status.READY and not await probe.busy(self.url)
+                idle_s = idle_s + pause_s if rests else 0.0
                 with suppress(EngineError):
-                    if asleep and not idle_s:
-                        await self.wake()
-                    elif idle_s >= self._naps_s() and self.state.status is Status.READY:
-                        await self.sleep()
+                    await self._nap(idle_s >= naps_s)
+
+    async def _nap(self, idle: bool) -> None:
+        """Calls that were lost stay counted (by vLLM), so it wakes when there are more than there were."""
+        if self.state.status is Status.READY and idle:
+            self._calls = await probe.calls(self.url)
+            await self.sleep()
+        elif self.state.status is Status.SLEEPING and await probe.calls(self.url) > self._calls:
+            await self.wake()
 
     def _naps_s(self) -> int:
         return self.spec.sleep_after_s if isinstance(self.spec, Vllm) and self.spec.gpu else 0

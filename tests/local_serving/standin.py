@@ -29,6 +29,8 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == "/health":
             return self._answer({}, 200 if STATE["well"] else 503)
+        if path == "/metrics":
+            return self._send(f'vllm:num_requests_running{{engine="0"}} {STATE["load"]}.0\n'.encode())
         answers: dict[str, object] = {
             "/v1/models": {"object": "list", "data": [{"id": name} for name in self._names()]},
             "/load": {"server_load": STATE["load"]},
@@ -54,7 +56,9 @@ class Handler(BaseHTTPRequestHandler):
         return ARGUMENTS[start : ARGUMENTS.index("--host")]
 
     def _answer(self, content: object, status: int = 200) -> None:
-        body = json.dumps(content).encode()
+        self._send(json.dumps(content).encode(), status)
+
+    def _send(self, body: bytes, status: int = 200) -> None:
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
