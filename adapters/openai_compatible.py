@@ -154,6 +154,8 @@ def _think(call: Call, body: dict[str, Raw]) -> str:
     """Replaces the client's effort by what the target's contract makes of it; returns what the body then says."""
     target, control = call.target, applied(call)
     body.pop("reasoning_effort", None)
+    if target.engine is not None and not target.engine.thinking_exact:
+        body.pop("thinking_token_budget", None)  # the client's own: an engine that can't keep to it refuses the request
     if target.model.thinking.contract is Contract.NONE and call.endpoint is Endpoint.RESPONSES:
         body.pop("reasoning", None)
     fields = write(call, control, body)

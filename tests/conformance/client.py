@@ -40,10 +40,15 @@ def body(case: Case, *, usage: bool = True) -> dict[str, Any]:
 
 def ask(client: openai.OpenAI, case: Case, *, usage: bool = True) -> Seen:
     """Raises what the client raises."""
-    if not case.streamed:
-        raw = client.chat.completions.with_raw_response.create(**body(case))
+    return told(client, body(case, usage=usage))
+
+
+def told(client: openai.OpenAI, asked: dict[str, Any]) -> Seen:
+    """Raises what the client raises."""
+    if not asked.get("stream"):
+        raw = client.chat.completions.with_raw_response.create(**asked)
         return _whole(raw.parse(), dict(raw.headers))
-    with client.chat.completions.with_streaming_response.create(**body(case, usage=usage)) as response:
+    with client.chat.completions.with_streaming_response.create(**asked) as response:
         return _streamed(list(response.parse()), dict(response.headers))
 
 
