@@ -54,7 +54,7 @@ def _architecture(spec: EngineSpec) -> Iterator[Finding]:
             yield Finding(("architecture", "attention", index), what, f"add {key}: … as the model's config.json has it")
 
 
-_NEEDS = {
+NEEDS = {
     "full": ("kv_heads", "head_dim"),
     "sliding": ("kv_heads", "head_dim", "window"),
     "latent": ("latent_dim", "rope_dim"),
@@ -63,7 +63,7 @@ _NEEDS = {
 
 
 def _lacking(layers: Attention) -> list[str]:
-    return [key for key in _NEEDS[layers.kind] if not getattr(layers, key)]
+    return [key for key in NEEDS[layers.kind] if not getattr(layers, key)]
 
 
 def _served(spec: Vllm | External) -> Iterator[Finding]:
@@ -132,6 +132,11 @@ def _parsers(spec: Vllm) -> Iterator[Finding]:
         yield Finding((key,), f"{key} for an engine that only embeds", f"remove {key}, or runner: pooling")
 
 
+def _sleep(spec: Vllm) -> Iterator[Finding]:
+    if spec.sleep_after_s and not spec.gpu:
+        yield Finding(("sleep_after_s",), "only GPUs can sleep, and it has none", "remove sleep_after_s, or add gpu")
+
+
 def _quantization(spec: Vllm) -> Iterator[Finding]:
     yield from _known(("quantization",), "quantisation", spec.quantization, ("", *vllm.QUANTIZATIONS))
     bits = _BITS.get(spec.quantization)
@@ -160,6 +165,10 @@ def _adapters(spec: Vllm) -> Iterator[Finding]:
 
 
 def _file(spec: Llamacpp) -> Iterator[Finding]:
+    if spec.package and spec.file.startswith("/"):
+        yield Finding(
+            ("file",), "a file in a package, by an absolute path", "remove package, or name it in the package"
+        )
     if spec.context < spec.parallel:
         what = f"a context of {spec.context} tokens, shared by {spec.parallel} streams"
         yield Finding(("context",), what, "raise context, or lower parallel")
@@ -179,13 +188,14 @@ def _urls(spec: External) -> Iterator[Finding]:
 
 _EVERY: tuple[tuple[tuple[str, ...], Check], ...] = ((("architecture",), _architecture),)
 _OF: dict[type, tuple[tuple[tuple[str, ...], Check], ...]] = {
-    Llamacpp: ((("context", "parallel"), _file),),
+    Llamacpp: ((("context", "parallel", "file", "package"), _file),),
     Vllm: (
         (("served",), _served),
         (("parallelism", "replicas", "gpus", "architecture"), _spread),
         (("parallelism", "architecture"), _heads),
         (("gpu", "gpus"), _gpu),
         (("reasoning", "tools", "arguments", "runner"), _parsers),
+        (("sleep_after_s", "gpu"), _sleep),
         (("quantization", "weight_bits"), _quantization),
         (("adapters", "served", "model"), _adapters),
     ),

@@ -8,9 +8,7 @@ import yaml
 from msgspec import inspect
 
 from local_serving.spec.document import did_you_mean, scalar
-from local_serving.spec.spec import NAME
-
-_PATTERNS = {NAME: "use small letters, digits and . _ - only, and start with a letter or a digit"}
+from local_serving.spec.spec import NAME, PIECE, SHA256
 
 
 class Wrong(NamedTuple):
@@ -18,6 +16,13 @@ class Wrong(NamedTuple):
 
     expected: str
     remedy: str
+
+
+_PATTERNS = {
+    NAME: Wrong("a name", "use small letters, digits and . _ - only, and start with a letter or a digit"),
+    PIECE: Wrong("a file in a package", "write it like package_name/folder/file.part00"),
+    SHA256: Wrong("a SHA-256", "write its 64 digits as sha256sum does, in quotes"),
+}
 
 
 def plain(node: yaml.Node, kind: inspect.Type) -> Any:
@@ -65,7 +70,7 @@ def _price(node: yaml.Node) -> Decimal | Wrong:
 def _text(value: object, pattern: str | None) -> str | Wrong:
     if not isinstance(value, str):
         return Wrong("text", "put it in quotes")
-    return value if not pattern or re.search(pattern, value) else Wrong("a name", _PATTERNS[pattern])
+    return value if not pattern or re.search(pattern, value) else _PATTERNS[pattern]
 
 
 def _word(value: object, words: list[str]) -> object:

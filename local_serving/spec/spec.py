@@ -11,6 +11,8 @@ Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 NAME = "^[a-z0-9][a-z0-9_.-]*$"
+PIECE = "^[A-Za-z0-9_]+/."
+SHA256 = "^[0-9a-f]{64}$"
 Name = Annotated[str, Meta(pattern=NAME)]
 
 
@@ -117,9 +119,9 @@ class _Common(_Part, frozen=True, kw_only=True):
 class Parts(_Part, frozen=True, kw_only=True):
     """A file that comes in pieces, each in a Python package; joined once, and kept where lowpass keeps its state."""
 
-    pieces: Annotated[tuple[Annotated[str, Meta(pattern="^[A-Za-z0-9_]+/.")], ...], Meta(min_length=1)]
+    pieces: Annotated[tuple[Annotated[str, Meta(pattern=PIECE)], ...], Meta(min_length=1)]
     """In their order: "package/path of the file in it"."""
-    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Meta(pattern=SHA256)]
     """Of the whole."""
 
 
