@@ -29,9 +29,11 @@ class Metering:
         ledger: Ledger,
         machines: Sequence[Machine],
         states: Callable[[], Sequence[EngineState]],
+        read_s: float = READ_S,
         keep_s: float = KEEP_S,
     ) -> None:
-        self._ledger, self._machines, self._states, self._keep_s = ledger, machines, states, keep_s
+        self._ledger, self._machines, self._states = ledger, machines, states
+        self._read_s, self._keep_s = read_s, keep_s
         self._metered: dict[str, Metered] = {}
         self._hours: dict[tuple[str, int], EngineHour] = {}
         self._prices: list[EnginePrice] = []
@@ -60,7 +62,7 @@ class Metering:
                 await self._keep()
                 due = loop.time() + self._keep_s
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), READ_S)
+                await asyncio.wait_for(self._ended.wait(), self._read_s)
         await self._keep()
 
     async def _remember(self) -> None:
