@@ -59,7 +59,8 @@ class TargetBuilder:
         if row.prompt is not None:
             model, asked, prompt = prompted(self._source, loc, row.prompt, row.languages, model, provider)
         self._check_effort(loc, row.effort, model)
-        self._check_price(loc, model)
+        if not (engine and engine.mistakes):
+            self._check_price(loc, model)
         return Target(
             id=name,
             model=model,
@@ -186,7 +187,10 @@ class TargetBuilder:
         return engine
 
     def _as_served(self, loc: Loc, row: TargetRow, model: Model, engine: Served) -> Model:
-        """The model by the name that the engine has for it, or for the adapter."""
+        """The model by the name that the engine has for it, or for the adapter; without a price that somebody stands
+        for, at the one that is planned for this engine."""
+        if engine.planned and (model.price is None or model.price.assumed or model.price.version.startswith("planned")):
+            model = structs.replace(model, price=engine.planned)
         if row.adapter is None:
             return structs.replace(model, name=engine.model) if engine.model else model
         if row.adapter not in engine.adapters:

@@ -133,7 +133,7 @@ def _show_gpus(as_json: bool) -> None:
     from local_serving.plan.gpus import GPUS
 
     if as_json:
-        return echo_json(GPUS)
+        return echo_json(dict(GPUS))
     rows = ((name, *map(str, (one.gib, one.bandwidth, one.bf16, one.fp8, one.watts))) for name, one in GPUS.items())
     show(_table(("GPU", "GiB", "GB/s", "TFLOP/s in 16 bits", "in 8 bits", "watts"), rows))
 
