@@ -42,7 +42,7 @@ SEED = 20_261_121
 _PRICES = "SELECT count(*) FROM engine_prices"
 _CHARGED = "SELECT coalesce(sum(cost), 0), count(*) FROM attempts WHERE started_ms >= ?"
 _BEGINNING = "You are the assistant of a small shop for garden tools. Answer in a few friendly words. " * 6
-_WORDS = tuple("spade rake hose seeds pots when where how much does it cost to send two by post please".split())
+_WORDS = ("spade", "rake", "hose", "seeds", "when", "where", "how", "much", "does", "it", "cost", "to", "send", "two")
 _tickets = count(1)
 
 

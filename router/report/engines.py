@@ -158,6 +158,14 @@ def worked(source: Source) -> list[EngineHour]:
     return list(found.values())
 
 
+def totals(source: Source) -> dict[str, EngineHour]:
+    """Of the window, by engine."""
+    found: dict[str, EngineHour] = {}
+    for hour in worked(source):
+        found[hour.engine] = added(found[hour.engine], hour) if hour.engine in found else hour
+    return found
+
+
 def _charged(source: Source) -> dict[tuple[str, int], int]:
     """By engine and hour: the engine that a measured price names, else that of the target."""
     paid: dict[tuple[str, int], int] = defaultdict(int)

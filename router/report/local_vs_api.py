@@ -8,6 +8,7 @@ from msgspec import Struct
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Where
 from router.ledger.policies import documents
+from router.report.engines import totals
 from router.report.instead import Cell, Instead, cells, instead
 from router.report.places import Places
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value
@@ -25,6 +26,7 @@ _COLUMNS = (
     Column("tokens_in_best_hour", Kind.COUNT),
     Column("hourly_usd", Kind.USD),
     Column("machine_usd", Kind.USD),
+    Column("idle_usd", Kind.USD),
     Column("comparable", Kind.COUNT),
     Column("api_usd", Kind.USD),
     Column("break_even_requests_per_hour", Kind.COUNT),
@@ -34,8 +36,9 @@ _COLUMNS = (
 )
 _NOTE = (
     "Hours: of the window, until now. Busy: clock hours in which it was asked anything. Machine: its hourly price for"
-    " all hours, busy or not. API: what was expected of the cheapest remote candidates for the requests that it was the"
-    " first choice for (comparable: those that had one); so it is an estimate, not an invoice. Load is of the"
+    " all hours, busy or not; where its engine is metered, for those in which that was up (idle: and did nothing), shared"
+    " by its targets as their tokens are. API: what was expected of the cheapest remote candidates for the requests that"
+    " it was the first choice for (comparable: those that had one); so it is an estimate, not an invoice. Load is of the"
     " break-even: at 100 % both cost the same."
 )
 _RESTING = frozenset({"circuit_open"})
@@ -61,9 +64,15 @@ class _Compared(Struct, frozen=True):
     window_ms: int
     hourly: int | None
     other: Instead
+    paid: int | None = None
+    """Where its engine is metered: nano-USD for its share of the hours in which that was up, and …"""
+    idle: int | None = None
+    """… of those the part in which it did nothing."""
 
     @property
     def machine(self) -> int | None:
+        if self.paid is not None:
+            return self.paid
         return None if self.hourly is None else (2 * self.hourly * self.window_ms + HOUR_MS) // (2 * HOUR_MS)
 
     @property
@@ -113,10 +122,35 @@ def _compared(source: Source) -> list[_Compared]:
     chosen: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells(source):
         chosen[cell.chosen].append(cell)
+    metered = _metered(source, served)
     return [
-        _Compared(name, one, window_ms, _hourly(source, name), instead(chosen[name], lambda at: _remote(places, at)))
+        _Compared(
+            name,
+            one,
+            window_ms,
+            _hourly(source, name),
+            instead(chosen[name], lambda at: _remote(places, at)),
+            *metered.get(name, ()),
+        )
         for name, one in sorted(served.items(), key=lambda item: (-item[1].tokens, item[0]))
     ]
+
+
+def _metered(source: Source, served: Mapping[str, _Served]) -> dict[str, tuple[int, int]]:
+    """Target → what its engine's hours cost, and the idle ones of them; those who share an engine share its hours."""
+    sharing: dict[str, list[str]] = defaultdict(list)
+    for name in served:
+        target = source.targets.get(name)
+        if target is not None and target.engine is not None and target.hourly:
+            sharing[target.engine.name].append(name)
+    found = {}
+    for engine, did in totals(source).items():
+        tokens = sum(served[name].tokens for name in sharing[engine])
+        for name in sharing[engine]:
+            share = served[name].tokens / tokens if tokens else 1 / len(sharing[engine])
+            idle = did.cost - did.cost * did.busy_ms // did.wall_ms
+            found[name] = (round(did.cost * share), round(idle * share))
+    return found
 
 
 def _locals(source: Source, places: Places) -> list[str]:
@@ -162,7 +196,13 @@ def _row(one: _Compared) -> Row:
     return (
         *(one.target, served.requests, tokens, round(one.window_ms / HOUR_MS), busy),
         *(round(tokens / busy) if busy else None, max(served.by_hour.values(), default=None)),
-        *(_usd(one.hourly), _usd(one.machine), other.served, _usd(other.then) if other.served else None),
+        *(
+            _usd(one.hourly),
+            _usd(one.machine),
+            _usd(one.idle),
+            other.served,
+            _usd(other.then) if other.served else None,
+        ),
         None if requests is None else round(requests),
         None if requests is None or one.each is None else round(requests * one.each),
         one.load,
