@@ -14,7 +14,15 @@ from router.types.engine import Served
 from tests.docs import ROOT, blocks, page
 from tests.docs.gateway import environment, serving
 
-PAGES = ("README.md", "docs/api.md", "docs/budgets.md", "docs/estimates.md", "docs/reports.md", "docs/settings.md")
+PAGES = (
+    "README.md",
+    "docs/api.md",
+    "docs/budgets.md",
+    "docs/deployment.md",
+    "docs/estimates.md",
+    "docs/reports.md",
+    "docs/settings.md",
+)
 ADDRESS = "http://127.0.0.1:4100"
 """Where the pages say that the gateway is."""
 ELSEWHERE = re.compile(r"^make ", re.MULTILINE)
