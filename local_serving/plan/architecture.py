@@ -1,21 +1,20 @@
 """Where a spec's architecture comes from: its own words, the model's folder, or its GGUF file."""
 
+from math import prod
 from pathlib import Path
 
 import msgspec
 
 from local_serving.plan.config import architecture as of_config
 from local_serving.plan.gguf import Head
-from local_serving.spec import EngineError, External, Vllm
+from local_serving.spec import EngineError, Vllm
 from local_serving.spec.spec import Architecture, Attention
 
 
-def architecture(spec: Vllm | External) -> Architecture:
+def architecture(spec: Vllm) -> Architecture:
     """Raises `EngineError` where nothing says it, or the model's folder is missing."""
     if spec.architecture is not None:
-        return spec.architecture
-    if isinstance(spec, External):
-        raise EngineError(f"{spec.name}: nothing says what the model is: add `architecture` to its spec")
+        return _whole(spec.name, spec.architecture)
     if not spec.path.startswith("/"):
         remedy = "add `architecture` to its spec, or set `path` to a folder that has the model"
         raise EngineError(f"{spec.name}: {spec.path} is an id on a hub, which is not asked: {remedy}")
@@ -36,11 +35,26 @@ def _of_folder(name: str, folder: Path) -> Architecture:
         raise EngineError(f"{name}: {folder}/config.json is of an unknown form ({error}): {remedy}") from None
 
 
-def of_gguf(head: Head) -> Architecture:
-    """Raises KeyError, or TypeError, where the file does not say it."""
+def _whole(name: str, model: Architecture) -> Architecture:
+    """Nothing is left out that a plan goes by."""
+    for key in ("attention", "hidden", "vocabulary"):
+        if not getattr(model, key):
+            raise EngineError(f"{name}: `architecture` has no {key}: add it as the model's config.json has it")
+    return model
+
+
+def of_gguf(name: str, head: Head) -> Architecture:
+    """Raises `EngineError` where the file does not say it."""
+    try:
+        return _of_gguf(head)
+    except (KeyError, TypeError, ValueError) as error:
+        raise EngineError(f"{name}: its file is of an unknown form ({error}): add `architecture` to its spec") from None
+
+
+def _of_gguf(head: Head) -> Architecture:
     total, experts = head.parameters, head.says("expert_count", 0)
     active = head.says("expert_used_count", 0) if experts else 0
-    routed = sum(_size(shape) for name, shape in head.shapes.items() if "_exps." in name)
+    routed = sum(prod(shape) for name, shape in head.shapes.items() if "_exps." in name)
     heads = head.says("attention.head_count_kv", head.says("attention.head_count"))
     embedding = head.shapes["token_embd.weight"]
     return Architecture(
@@ -56,19 +70,11 @@ def of_gguf(head: Head) -> Architecture:
 
 
 def _layers(head: Head, kv_heads: int) -> list[Attention]:
-    """Sliding ones are 5 of 6 in Gemma 3, whose files do not say so."""
+    """Files do not say which layers slide: in Gemma 3 all but each sixth, elsewhere none is taken to."""
     count, window = head.says("block_count"), head.says("attention.sliding_window", 0)
     width = head.says("attention.key_length") or head.says("embedding_length") // head.says("attention.head_count")
-    full = count // 6 if window and head.metadata["general.architecture"] == "gemma3" else 0 if window else count
-    layers = [Attention(kind="full", layers=full, kv_heads=kv_heads, head_dim=width)] if full else []
-    if count > full:
-        sliding = Attention(kind="sliding", layers=count - full, kv_heads=kv_heads, head_dim=width, window=window)
-        layers.append(sliding)
+    sliding = count - count // 6 if window and head.metadata["general.architecture"] == "gemma3" else 0
+    layers = [Attention(kind="full", layers=count - sliding, kv_heads=kv_heads, head_dim=width)]
+    if sliding:
+        layers.append(Attention(kind="sliding", layers=sliding, kv_heads=kv_heads, head_dim=width, window=window))
     return layers
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for width in shape:
-        size *= width
-    return size

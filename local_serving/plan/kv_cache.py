@@ -4,7 +4,7 @@ from math import ceil
 
 from msgspec import Struct
 
-from local_serving.spec.spec import Architecture, Attention, Parallelism
+from local_serving.spec.spec import Architecture, Attention, Parallelism, Vllm
 
 
 class Cache(Struct, frozen=True):
@@ -25,7 +25,7 @@ class Cache(Struct, frozen=True):
 
     def tokens(self, room: int, context: int) -> int:
         """In sequences of `context` tokens, that fit into `room` bytes."""
-        sequences, rest = divmod(max(room, 0), max(self.sequence(context), 1))
+        sequences, rest = divmod(room, self.sequence(context))
         return sequences * context + self.longest(rest, context)
 
     def longest(self, room: int, limit: int) -> int:
@@ -52,6 +52,11 @@ class Cache(Struct, frozen=True):
         if layers.kind == "latent":
             return (layers.latent_dim + layers.rope_dim) * self.number
         return 2 * max(layers.kv_heads // self.spread.tensor, 1) * layers.head_dim * self.number
+
+
+def number(spec: Vllm) -> int:
+    """Bytes of a number in the cache of vLLM."""
+    return 1 if spec.kv_dtype == "fp8" else 4 if spec.dtype == "float32" else 2
 
 
 def of_llamacpp(model: Architecture, context: int, parallel: int, batch: int, checkpoints: int) -> int:

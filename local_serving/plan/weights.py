@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from local_serving.spec.spec import Architecture, Parallelism
+from local_serving.spec.spec import Architecture, Parallelism, Vllm
 
 REPLICATED = 0.01
 """Of each GPU's share, once more: norms, routers and low-rank projections are copied, not spread. Assumed."""
@@ -22,12 +22,17 @@ def expert_parameters(model: Architecture) -> float:
     return (model.parameters_b - model.active_b) / (1 - model.experts_active / model.experts)
 
 
-def weights(model: Architecture, bits: float) -> Weights:
-    """`bits` a parameter; embedding and head have at least 16."""
+def weights(model: Architecture, size: float) -> Weights:
+    """`size`: bits of a parameter; embedding and head have at least 16."""
     ends = model.vocabulary * model.hidden * (1 if model.tied else 2)
     experts = expert_parameters(model) * 1e9
     others = max(model.parameters_b * 1e9 - experts - ends, 0)
-    return Weights((others * bits + ends * max(bits, 16)) / 8, experts * bits / 8)
+    return Weights((others * size + ends * max(size, 16)) / 8, experts * size / 8)
+
+
+def bits(spec: Vllm) -> float:
+    """Of a parameter."""
+    return 32 if spec.dtype == "float32" else spec.weight_bits
 
 
 def on_gpu(of: Weights, spread: Parallelism) -> int:

@@ -146,7 +146,7 @@ def test_vllm_on_a_cpu_takes_what_was_measured(tmp_path: Path, model: str, gigab
             {"memory": 0.02},
             False,
             False,
-            "GiB are missing for the weights alone: take larger GPUs, or weights of fewer",
+            r"^15.8 GiB are missing: take larger GPUs, or weights of fewer bits",
         ),
     ],
 )
@@ -222,6 +222,13 @@ def test_a_model_of_which_nothing_is_known_is_told(tmp_path: Path, path: str, me
     path = path.format(empty=tmp_path / "empty", odd=tmp_path / "odd")
     with pytest.raises(EngineError, match=message):
         plan(structs.replace(VLLM, path=path, architecture=None))
+
+
+@pytest.mark.parametrize("key", ["attention", "hidden", "vocabulary"])
+def test_an_architecture_with_a_gap_is_not_planned_with(key: str) -> None:
+    gap: Any = structs.replace(LLAMA_3, **{key: () if key == "attention" else 0})
+    with pytest.raises(EngineError, match=f"`architecture` has no {key}: add it as the model's config.json has it"):
+        plan(structs.replace(VLLM, architecture=gap))
 
 
 def test_what_somebody_else_runs_is_not_planned() -> None:

@@ -138,7 +138,7 @@ def test_more_streams_give_more_and_experts_are_quicker_than_a_dense_model_of_th
 def test_a_gguf_file_says_what_it_holds() -> None:
     embedded = read("smollm2")
     assert isinstance(embedded, Llamacpp)
-    found = architecture.of_gguf(read_head(model_path(embedded)))
+    found = architecture.of_gguf("m", read_head(model_path(embedded)))
     assert found.parameters_b * 1e9 == 134_515_008
     assert msgspec.to_builtins(found) == msgspec.to_builtins(built("smollm2")) | {
         "parameters_b": found.parameters_b,
@@ -166,10 +166,34 @@ def test_experts_of_a_gguf_file_are_told_apart(tmp_path: Path) -> None:
     entries |= {"x.attention.head_count": 2, "x.expert_count": 4, "x.expert_used_count": 1}
     tensors = {"token_embd.weight": (8, 100), "output.weight": (8, 100), "blk.0.ffn_up_exps.weight": (8, 50, 4)}
     (tmp_path / "m.gguf").write_bytes(_gguf(entries, tensors))
-    found = architecture.of_gguf(read_head(tmp_path / "m.gguf"))
+    found = architecture.of_gguf("m", read_head(tmp_path / "m.gguf"))
     assert [found.parameters_b * 1e9, found.active_b * 1e9] == pytest.approx([3200, 2000])
     assert (found.experts, found.experts_active, found.tied) == (4, 1, False)
     assert found.attention == (Attention(kind="full", layers=2, kv_heads=2, head_dim=4),)
+
+
+@pytest.mark.parametrize(
+    ("family", "attention"),
+    [
+        ("gemma3", ((3, 0), (15, 512))),
+        ("other", ((18, 0),)),  # what may slide is planned as if it did not
+    ],
+)
+def test_layers_with_a_window_are_found_where_it_is_known_which(
+    tmp_path: Path, family: str, attention: tuple[tuple[int, int], ...]
+) -> None:
+    sizes = {"block_count": 18, "attention.head_count": 4, "attention.key_length": 256, "attention.sliding_window": 512}
+    entries: dict[str, int | str] = {"general.architecture": family}
+    entries |= {f"{family}.{key}": size for key, size in sizes.items()}
+    (tmp_path / "m.gguf").write_bytes(_gguf(entries, {"token_embd.weight": (640, 100)}))
+    found = architecture.of_gguf("m", read_head(tmp_path / "m.gguf"))
+    assert tuple((one.layers, one.window) for one in found.attention) == attention
+
+
+def test_a_gguf_file_without_the_figures_is_told(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(_gguf({"general.architecture": "x"}, {}))
+    with pytest.raises(EngineError, match=r"m: its file is of an unknown form .*: add `architecture` to its spec"):
+        architecture.of_gguf("m", read_head(tmp_path / "m.gguf"))
 
 
 @pytest.mark.parametrize(
