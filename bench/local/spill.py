@@ -156,7 +156,7 @@ async def _flood(front: Running, per_s: float, seconds: float) -> Outcome:
         await asyncio.sleep(start + at - perf_counter())
         asking.append(asyncio.create_task(_one(door)))
     answers = await asyncio.gather(*asking)
-    return _outcome(answers, _rows(front) - before)
+    return outcome(answers, _rows(front) - before)
 
 
 async def _one(door: Door) -> Answer | str:
@@ -172,7 +172,7 @@ async def _one(door: Door) -> Answer | str:
         return type(error).__name__
 
 
-def _outcome(answers: Sequence[Answer | str], rows: int) -> Outcome:
+def outcome(answers: Sequence[Answer | str], rows: int) -> Outcome:
     whole = [one for one in answers if isinstance(one, Answer) and one.whole]
     lost = Counter(_instead(one) for one in answers if isinstance(one, str) or not one.whole)
     times = sorted(one.seconds * 1e3 for one in whole) or [0.0]
