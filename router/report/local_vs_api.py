@@ -36,10 +36,10 @@ _COLUMNS = (
 )
 _NOTE = (
     "Hours: of the window, until now. Busy: clock hours in which it was asked anything. Machine: its hourly price for"
-    " all hours, busy or not; where its engine is metered, for those in which that was up (idle: and did nothing), shared"
-    " by its targets as their tokens are. API: what was expected of the cheapest remote candidates for the requests that"
-    " it was the first choice for (comparable: those that had one); so it is an estimate, not an invoice. Load is of the"
-    " break-even: at 100 % both cost the same."
+    " all hours, busy or not; where its engine is metered, for those in which that was up (idle: and did nothing),"
+    " shared by its targets as their tokens are. API: what was expected of the cheapest remote candidates for the"
+    " requests that it was the first choice for (comparable: those that had one); so it is an estimate, not an invoice."
+    " Load is of the break-even: at 100 % both cost the same."
 )
 _RESTING = frozenset({"circuit_open"})
 """Outcomes of attempts of which nothing was sent."""
