@@ -15,7 +15,7 @@ from router.estimate.measured import is_measured
 from router.estimate.size import usual
 from router.estimate.terms import terms
 from router.estimate.thinking import Rung, rungs
-from router.estimate.tokens import INPUT_SHARE, MEDIA, prompt, roughly, script
+from router.estimate.tokens import INPUT_SHARE, MEDIA, prompt, roughly, script, template
 from router.types.classification import Classification
 from router.types.forecast import Forecast, Vector
 from router.types.money import UNITS_PER_RATE
@@ -76,7 +76,9 @@ class _Known(Struct, frozen=True, eq=False):
     at: Index
     """Among all targets."""
     sent: Vector
-    """Input tokens ÷ the rough count."""
+    """Input tokens ÷ the rough count …"""
+    template: Vector
+    """… to which its template adds so many."""
     output: Vector
     thinking: Vector
     most: Vector
@@ -137,7 +139,7 @@ class Forecaster:
         if script(request).endswith(MEDIA):
             tokens = [prompt(target, request, self.learned).tokens for target in targets]
             return np.array(tokens, dtype=np.float64)
-        return np.minimum(roughly(request) * known.sent, known.context)
+        return np.minimum((roughly(request) + known.template) * known.sent, known.context)
 
     def _of(self, targets: Sequence[Target], request: Request, task: Task, cap: int | None, at_ms: int) -> _Known:
         work = _Work(task, request.effort or "", cap, script(request), request.service_tier, self._size(request))
@@ -171,7 +173,7 @@ class Forecaster:
         known, pace = usual(target, rung, learned, task), learned.pace(target.id)
         ratio = learned.input(target.id, work.script, INPUT_SHARE)
         sent = leaning(ratio.mean, ratio.seen, MILLE) / MILLE
-        tokens = (sent, known.output, known.thinking, model.max_output, model.context)
+        tokens = (sent, template(target), known.output, known.thinking, model.max_output, model.context)
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
         spread = _spread(learned.kind(target.id, rung.effort, task), known.output)
         return (*tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)

@@ -1,6 +1,7 @@
 """How likely each target is right: a prior by request and card, and on top of it what own outcomes say."""
 
 from collections.abc import Sequence
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ class PassRates:
         known = [ability(priors, facts(card(target))) for target in targets]
         means = np.array([each.mean for each in known]).reshape(-1, len(KNOWN))
         covariances = np.array([each.covariance for each in known]).reshape(-1, len(KNOWN), len(KNOWN))
+        stated = [at for at, target in enumerate(targets) if target.pass_rate is not None]
+        covariances[stated] = 0.0
         overall, variance = means @ _MEAN, covariances @ _MEAN @ _MEAN
         # The mean of a logistic over a Gaussian is one of a flatter slope.
         flat = 1 / np.sqrt(1 + np.pi / 8 * variance)
@@ -43,10 +46,19 @@ class PassRates:
         self._weights *= flat[:, None]
         self._usual = _sigmoid(self._weights[:, 0])
         slope = (self._usual * (1 - self._usual))[:, None]
+        self._state(targets)
         own = np.tile(priors.variances[1], (len(targets), 1))
         own[:, :1] += slope**2 * variance[:, None]
         own[:, _KNOWN] += slope**2 * _apart(covariances)
         self.posterior = Posterior(tuple(self._at), Prior(priors.variances[0], own), basis=priors.version)
+
+    def _state(self, targets: Sequence[Target]) -> None:
+        """Of a specialist whose policy says how good it is, that is the prior, whatever the card and the request."""
+        for at, target in enumerate(targets):
+            if target.pass_rate is not None:
+                self._weights[at] = 0
+                self._weights[at, 0] = log(target.pass_rate / (1 - target.pass_rate))
+                self._usual[at] = target.pass_rate
 
     def expect(self, seen: Classification, at: Index) -> tuple[Vector, Vector]:
         """Mean and standard deviation of the pass rate [len(at)], for the targets with these indexes."""

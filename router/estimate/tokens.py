@@ -47,10 +47,10 @@ class Prompt(NamedTuple):
 
 
 def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
-    dense, context = request.dense_bytes, target.model.context
-    words, kind = request.prompt_bytes - dense, script(request)
+    words, dense = _bytes(target, request)
+    context, kind = target.model.context, script(request)
     media = media_tokens(target, request) if kind.endswith(MEDIA) else 0
-    rough = roughly(request) + media
+    rough = roughly(request) + template(target) + media
     likely = ceiling = (words * MOST[0] + dense * MOST[1]) // 100 + TEMPLATE_TOKENS + media
     ratio = learned.input(target.id, kind, INPUT_SHARE)
     if not media:  # small images say nothing of the next one
@@ -63,7 +63,26 @@ def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
 def roughly(request: Request) -> int:
     """Of its text, for any target."""
     dense = request.dense_bytes
-    return 1 + ((request.prompt_bytes - dense) * TYPICAL[0] + dense * TYPICAL[1]) // 100
+    return 1 + _rough(request.prompt_bytes - dense, dense)
+
+
+def template(target: Target) -> int:
+    """Rough tokens of the text that its template adds."""
+    own = target.prompt
+    return 0 if own is None else _rough(own.bytes - own.dense, own.dense)
+
+
+def _rough(words: int, dense: int) -> int:
+    return (words * TYPICAL[0] + dense * TYPICAL[1]) // 100
+
+
+def _bytes(target: Target, request: Request) -> tuple[int, int]:
+    """Of words and of all else, as they are sent there: a template adds its own, and may say the same twice."""
+    words, dense, own = request.prompt_bytes - request.dense_bytes, request.dense_bytes, target.prompt
+    if own is None:
+        return words, dense
+    times = max(own.times, 1.0)
+    return int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
 
 
 def media_tokens(target: Target, request: Request) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec import structs
 
 from router.classify.reading import read
 from router.estimate.pass_rate import PassRates
@@ -168,3 +169,19 @@ def test_priors_of_other_features_are_not_mixed_with_what_was_learned() -> None:
     asked = rates()
     asked.observe(outcome("weak", 1.0))
     assert not PassRates((WEAK,), other).posterior.restore(asked.posterior.state())
+
+
+def test_a_specialist_begins_with_what_its_policy_says_of_it_and_outcomes_correct_that() -> None:
+    said = structs.replace(WEAK, id="said", tasks=frozenset({Task.TRANSLATION}), pass_rate=0.8)
+    plain = structs.replace(said, id="plain", pass_rate=None)
+    known = PassRates((said, plain), load())
+    texts = ("Translate to French: Good morning, my friend.", "Translate this into German: It is raining.", STRANGE)
+    for text in texts:
+        assert known.expect(seen(text), np.arange(2))[0][0] == pytest.approx(0.8)
+    assert known.usual(np.arange(2))[0] == pytest.approx(0.8)
+    p, sd = known.expect(seen(texts[0]), np.arange(2))
+    assert p[1] != pytest.approx(0.8)
+    assert sd[0] < sd[1]
+    for _ in range(20):
+        known.observe(outcome("said", 0.0, texts[0]))
+    assert known.expect(seen(texts[1]), np.arange(2))[0][0] < 0.5

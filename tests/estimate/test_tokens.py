@@ -11,15 +11,21 @@ from typing import Any
 import msgspec
 import pytest
 import uvloop
+from msgspec import structs
 
 from local_serving.launch.supervisor import Supervisor
 from local_serving.spec import read
 from router.api.parse import parse
 from router.estimate.estimate import estimate
+from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
+from router.estimate.pass_rate import PassRates
 from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, IMAGE_TOKENS, TEMPLATE_TOKENS, prompt
+from router.priors import load
+from router.types.classification import Classification
 from router.types.request import Endpoint, Request
-from router.types.target import Wire
+from router.types.target import Prompt, Wire
+from router.types.task import Task
 from tests.decide.values import REMOTE, target
 
 NEW = Learned()
@@ -183,3 +189,22 @@ def test_marks_for_a_cache_are_seen_wherever_they_stand() -> None:
     marked = [{"type": "text", "text": "Long.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
     assert (chat(marked).caches, chat(marked).caches_long) == (True, True)
     assert (chat("Long.").caches, chat("Long.", cache_control={"type": "ephemeral"}).caches) == (False, True)
+
+
+def test_the_examples_of_a_template_are_counted_and_what_it_says_twice() -> None:
+    asked = chat("Good morning, my friend. How are you today?")
+    few = "English: Where is the station? French: Where it is. " * 20
+    prompted = [
+        structs.replace(target(f"t{size}{times}"), prompt=Prompt(template="", bytes=size, dense=size // 5, times=times))
+        for size, times in ((0, 1.0), (len(few), 1.0), (len(few), 2.0))
+    ]
+    bare, once, twice = (prompt(one, asked, Learned()) for one in prompted)
+    plain = prompt(target("t"), asked, Learned())
+    assert (bare.tokens, bare.bound) == (plain.tokens, plain.bound)
+    assert once.tokens - bare.tokens > len(few) / 6
+    assert once.bound - bare.bound > len(few) / 2
+    assert twice.bound > once.bound
+    forecaster = Forecaster(prompted[:2], Learned(), PassRates(prompted[:2], load()))
+    seen = Classification(data_class="internal", difficulty=0.5, task=Task.TRANSLATION)
+    cost = forecaster.forecast(prompted[:2], asked, seen, 0).cost
+    assert cost[1] > cost[0]
