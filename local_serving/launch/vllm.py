@@ -81,6 +81,11 @@ def _spread(spec: Vllm) -> Iterator[str]:
         yield from ("--distributed-executor-backend", spread.backend)
     if spread.data > 1:
         yield from ("--data-parallel-backend", spread.backend)
+    if spread.data > 1 and spec.adapters:
+        yield from (
+            "--api-server-count",
+            "1",
+        )  # several API servers can't load adapters at run time: it would not start
     if spread.expert:
         yield "--enable-expert-parallel"
 

@@ -61,6 +61,13 @@ def test_what_is_json_or_has_several_values_arrives_whole() -> None:
     assert one(found, "--tool-strict-level") == "parameter"
 
 
+def test_data_parallel_ranks_with_adapters_share_one_api_server() -> None:
+    """Several refuse to start where adapters may be loaded at run time."""
+    spec = msgspec.structs.replace(TALKATIVE, parallelism=msgspec.structs.replace(TALKATIVE.parallelism, data=2))
+    assert parsed(container(spec).command)["--api-server-count"] == ["1"]
+    assert "--api-server-count" not in parsed(container(TALKATIVE).command)
+
+
 def test_the_options_are_read_as_strictly_as_by_vllm() -> None:
     for wrong in (["--no-such"], ["--port"], ["--enforce-eager=1"], ["--kv-cache-dtype=fp9"], ["--dtype", "a", "b"]):
         with pytest.raises(AssertionError):
