@@ -27,6 +27,34 @@ def test_a_client_that_leaves_takes_its_work_along(house: House, client: openai.
     assert 0 < row["output_tokens"] < 400
 
 
+def test_the_gateway_tells_how_busy_its_engines_are(house: House, client: openai.OpenAI) -> None:
+    with client.chat.completions.create(**asked("plain", True, **LONG)) as stream:
+        next(iter(stream))
+        until(lambda: _told(house, "lowpass_engine_running") == 1)
+    until(lambda: _told(house, "lowpass_engine_running") == 0)
+    assert _told(house, "lowpass_engine_ready") == 1
+
+
+def test_the_engine_counts_what_the_ledger_has(house: House, client: openai.OpenAI) -> None:
+    house.idle("plain")
+    before = house.gauge("plain", "prompt_tokens_total"), house.gauge("plain", "generation_tokens_total")
+    usage = told(client, asked("plain", True)).usages[0]
+    after = house.gauge("plain", "prompt_tokens_total"), house.gauge("plain", "generation_tokens_total")
+    assert (after[0] - before[0], after[1] - before[1]) == (usage["prompt_tokens"], usage["completion_tokens"])
+
+
+def test_a_prompt_seen_before_is_told_to_be_cached(house: House, client: openai.OpenAI) -> None:
+    text = {
+        "messages": [{"role": "user", "content": "Sum this up: " + "the cat sat on the mat, " * 40}],
+        "max_tokens": 2,
+    }
+    first, again = (told(client, asked("plain", True, **text)) for _ in range(2))
+    assert first.usages[0]["prompt_tokens"] == again.usages[0]["prompt_tokens"]
+    cached = again.usages[0]["prompt_tokens_details"]["cached_tokens"]
+    assert cached >= 128
+    assert house.gateway.settled(again.request_id)["attempts"][0]["cache_read"] == cached
+
+
 def test_more_than_fit_are_served_elsewhere_or_told_to_wait(house: House, client: openai.OpenAI) -> None:
     """They fill the engine past the gateway, so that it can't know before."""
     body = {"model": "moe", "prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True}
@@ -58,6 +86,13 @@ def test_a_process_that_is_killed_is_told_and_replaced(house: House, client: ope
     house.ready("plain")
     until(lambda: _answers(client), 60)
     assert house.engine("plain")["states"][0]["restarts"] > 0
+
+
+def _told(house: House, metric: str) -> float:
+    """Of the engine "plain", on the gateway's page."""
+    lines = house.gateway.get("/metrics").body.decode().splitlines()
+    found = [line for line in lines if line.startswith(metric) and 'engine="plain"' in line]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 
 
 def _read(client: openai.OpenAI, victim: int) -> None:
