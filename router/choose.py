@@ -14,15 +14,15 @@ from router.decide.eligible import Gate
 from router.decide.in_force import InForce, in_force
 from router.decide.plan import plan, weighed_plan, weighs
 from router.decide.recall import NEW, Progress
-from router.decide.shape import shape_of
+from router.decide.shape import own_stakes, shape_of
 from router.decide.situation import Situation
 from router.decide.special import ANYTHING, asked
 from router.decide.strategies import Pinned
 from router.dispatch.vote import always_the_same
+from router.engines.queues import NO_QUEUES, queues_of
 from router.errors import ClientError
 from router.estimate.estimate import estimate, per_choice
 from router.estimate.forecast import Forecaster, delayed
-from router.estimate.learn import Learned
 from router.estimate.service import expected_ms, usual_ms
 from router.estimate.thinking import fits_thinking
 from router.refusals import unknown_model
@@ -31,18 +31,17 @@ from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
 from router.types.languages import UNKNOWN, Languages
 from router.types.plan import Decision, Estimate
-from router.types.queue import Asks, Queues
+from router.types.queue import Asks
 from router.types.request import NO_LIMITS, Caller, Request
 from router.types.secret import Secret
 from router.types.shape import Shape
-from router.types.stakes import NO_STAKES, Stakes
+from router.types.stakes import Stakes
 from router.types.target import Target
 
 _UNBOUND = Bound()
 _NONE: frozenset[str] = frozenset()
 _CHANCES = 1 << 62
 _KEPT = Shape()
-_NO_QUEUES: Queues = {}
 _UNHELD = Estimate(input_tokens=0, input_bound=0, output_tokens=0, max_output=0, cost=0, hold=0)
 
 
@@ -112,7 +111,7 @@ def choose(
     within = partial(fits_thinking, learned=forecaster.learned)
     told = _languages(request, targets)
     special = asked(request, seen, targets, told or UNKNOWN) if _special(targets) else ANYTHING
-    queues = _NO_QUEUES if asks is None else _queues(targets, asks, forecaster.learned)
+    queues = queues_of(targets, asks, partial(usual_ms, learned=forecaster.learned)) if asks else NO_QUEUES
     estimates = partial(estimate, learned=forecaster.learned, task=seen.task, at_ms=now, holds=at_ms is None)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
@@ -120,26 +119,8 @@ def choose(
     by = (rules.screen.guard, screened.redacted, now, health.resting, within)
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms)
     if weighs(strategy):
-
-        def situation(eligible: tuple[Target, ...]) -> Situation:
-            cap = per_choice(request, demands.thinking_cap)
-            forecast = forecaster.forecast(eligible, request, seen, now, cap)
-            return Situation(
-                targets=eligible,
-                forecast=delayed(forecast, eligible, queues) if queues else forecast,
-                queues=queues,
-                classification=seen,
-                stakes=stakes,
-                draw=draw,
-                last=progress.target,
-                verified=bool(route.verifiers),
-                samples_differ=request.choices == 1 and not fixed,
-                stream=request.stream,
-                spent=progress.spent,
-                calls=progress.calls,
-                elapsed_ms=now - progress.at_ms if progress.calls else 0.0,
-            )
-
+        cap, verified = per_choice(request, demands.thinking_cap), bool(route.verifiers)
+        situation = partial(_situation, gate, forecaster, stakes, cap, verified, fixed, progress, draw)
         # Forecasts choose; the estimates are for what is held.
         steps = estimates if at_ms is None else _unheld
         chosen = weighed_plan(route.name, strategy, targets, gate, steps, situation, route.exploration, draw)
@@ -158,11 +139,34 @@ def choose(
     return decision, gate
 
 
-def _queues(targets: Sequence[Target], asks: Asks, learned: Learned) -> Queues:
-    """At the engines of those that have one."""
-    usual = partial(usual_ms, learned=learned)
-    found = {target.id: asks.queue(target, usual) for target in targets if target.engine is not None}
-    return {name: queue for name, queue in found.items() if queue is not None} if found else _NO_QUEUES
+def _situation(
+    gate: Gate,
+    forecaster: Forecaster,
+    stakes: Stakes,
+    cap: int | None,
+    verified: bool,
+    fixed: bool,
+    progress: Progress,
+    draw: float,
+    eligible: tuple[Target, ...],
+) -> Situation:
+    request, seen, queues, now = gate.request, gate.classification, gate.queues, gate.now_ms
+    forecast = forecaster.forecast(eligible, request, seen, now, cap)
+    return Situation(
+        targets=eligible,
+        forecast=delayed(forecast, eligible, queues) if queues else forecast,
+        queues=queues,
+        classification=seen,
+        stakes=stakes,
+        draw=draw,
+        last=progress.target,
+        verified=verified,
+        samples_differ=request.choices == 1 and not fixed,
+        stream=request.stream,
+        spent=progress.spent,
+        calls=progress.calls,
+        elapsed_ms=now - progress.at_ms if progress.calls else 0.0,
+    )
 
 
 def _unheld(target: Target, request: Request) -> Estimate:
@@ -200,19 +204,6 @@ def _shape(
         budgets=rules.budgets,
         languages=told,
         at_ms=now,
-    )
-
-
-def own_stakes(request: Request) -> Stakes:
-    """What the request itself says."""
-    limits = request.limits
-    if limits is NO_LIMITS:
-        return NO_STAKES
-    return Stakes(
-        failure_nano=limits.failure_cost_nano,
-        min_pass_rate=limits.min_pass_rate,
-        max_nano=limits.budget_nano,
-        deadline_ms=limits.deadline_ms,
     )
 
 

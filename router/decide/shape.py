@@ -96,6 +96,19 @@ def request_of(
     )
 
 
+def own_stakes(request: Request) -> Stakes:
+    """What the request itself says."""
+    limits = request.limits
+    if limits is NO_LIMITS:
+        return NO_STAKES
+    return Stakes(
+        failure_nano=limits.failure_cost_nano,
+        min_pass_rate=limits.min_pass_rate,
+        max_nano=limits.budget_nano,
+        deadline_ms=limits.deadline_ms,
+    )
+
+
 def progress_of(shape: Shape, at_ms: int) -> Progress:
     before = shape.before
     if before is None:

@@ -28,6 +28,7 @@ from router.dispatch.http import HttpTransport
 from router.dispatch.verify import Verifiers
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
+from router.engines.fleet import Fleet
 from router.engines.replicas import Replicas
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.beliefs import Beliefs
@@ -106,8 +107,10 @@ class Play:
         )
         touch = self.alerts.touch
         books = Books(universe.journal, universe.budgets, Learned(), telemetry, touch, breaker, aftermath)
-        dispatcher = Dispatcher(_ADAPTERS, self.door, self.health, Replicas())
-        self.pipeline = Planner(world, universe.outcomes, config, books, universe.sources, dispatcher, self.health)
+        replicas = Replicas()
+        dispatcher = Dispatcher(_ADAPTERS, self.door, self.health, replicas)
+        parts = (config, books, universe.sources, dispatcher, self.health, Fleet(replicas, tuple))
+        self.pipeline = Planner(world, universe.outcomes, *parts)
         self._tainted: dict[tuple[str, str], tuple[frozenset[str], frozenset[str]]] = {}
         self._adopt(config)
 
