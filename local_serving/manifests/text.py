@@ -22,10 +22,14 @@ def dumped(*documents: Mapping[str, Any]) -> str:
 
 
 def written(spec: EngineSpec) -> str:
-    """A spec as its file would have it: what is as it is by default is left out."""
-    kind = str(spec.__struct_config__.tag)
-    said = _said(spec)
-    return dumped({"name": said.pop("name"), "engine": kind, **said})
+    """A spec as its file would have it."""
+    return dumped(said(spec))
+
+
+def said(spec: EngineSpec) -> dict[str, Any]:
+    """What its file would say: what is as it is by default is left out."""
+    found = _said(spec)
+    return {"name": found.pop("name"), "engine": str(spec.__struct_config__.tag), **found}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -36,6 +40,13 @@ class _Dumper(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def _price(dumper: yaml.SafeDumper, value: Decimal) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:float", f"{value:f}" if value % 1 else f"{value:.1f}")
+
+
+_Dumper.add_representer(Decimal, _price)
 
 
 def _said(part: Struct) -> dict[str, Any]:
@@ -50,7 +61,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Struct):
         return _said(value)
     if isinstance(value, Decimal):
-        return float(value) if value != value.to_integral_value() else int(value)
+        return value
     if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
         return [_plain(one) for one in value]
     return msgspec.to_builtins(value)

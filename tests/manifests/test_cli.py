@@ -1,5 +1,6 @@
 """`lowpass local compose|kubernetes|nodes`, as typed."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def test_nodes_prints_a_line_for_each_machine(tmp_path: Path) -> None:
     assert first.startswith("# node 0: the API is http://10.0.0.7:8000/v1\nenv ")
     assert second.startswith("# node 1\nenv ")
     assert second.endswith(" --headless")
+
+
+def test_documents_are_the_same_as_json(talkative: str, tmp_path: Path) -> None:
+    assert json.loads(said("compose", talkative, "--json")) == yaml.safe_load(said("compose", talkative))
+    found = json.loads(said("kubernetes", talkative, "--json"))
+    assert found["kind"] == "List"
+    assert found["items"] == list(yaml.safe_load_all(said("kubernetes", talkative)))
+    external = said("compose", talkative, "--external")
+    assert json.loads(said("compose", talkative, "--external", "--json")) == yaml.safe_load(external)
+    assert external.startswith(f"# In the policy, as a target: {TALKATIVE.name}: {{model: {TALKATIVE.model}, engine:")
+    path = tmp_path / "long.yaml"
+    path.write_text(written(MACHINES[0]))
+    first, second = json.loads(said("nodes", str(path), "--head", "h", "--json"))
+    assert first["commands"][0][0] == second["commands"][0][0] == "env"
 
 
 @pytest.mark.parametrize("platform", ["compose", "kubernetes"])
