@@ -57,9 +57,9 @@ def start(spec: Launched, logs: Path, place: Place) -> "subprocess.Popen[bytes]"
 
 
 def why(logs: Path, name: str) -> str:
-    """The last words of a supervisor that ended."""
+    """Why a supervisor ended: its last words."""
     lines = _told(logs, name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"the supervisor of {name} ended without a word"
+    return lines[-1] if lines else f"{name} was ended before it served"
 
 
 def end(one: Record, folder: Path) -> bool:

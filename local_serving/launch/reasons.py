@@ -2,9 +2,10 @@
 
 import re
 import signal
+from textwrap import shorten
 from typing import NamedTuple
 
-_LINE_CHARS = 300
+_LINE_CHARS, _KNOWN_CHARS = 300, 160
 _PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?(?:(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\]\s*)?")
 """vLLM's own: "(EngineCore pid=7) ERROR 11-21 20:34:11 [core.py:945] "."""
 _PLACE = re.compile(r"^(?:\([^)]*\)\s*)?(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\]")
@@ -91,7 +92,7 @@ class Said:
         """Why it ended, in one line: the known cause with its remedy, else what it said last, else its exit status."""
         if self._cause is not None:
             text, remedy = self._cause
-            return f"{text[:_LINE_CHARS]}: {remedy}"
+            return f"{shorten(text, _KNOWN_CHARS, placeholder=' …')}: {remedy}"
         if status < 0:
             return f"killed by {signal.Signals(-status).name}"
         return (self._exception or self._last)[:_LINE_CHARS] or f"exit status {status}"

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from local_serving.spec import EngineError, EngineSpec
+from local_serving.spec.spec import Cost
 from router.types.engine import EngineState
 
 _GONE = "gone"
@@ -98,9 +99,10 @@ def write(folder: Path, record: Record) -> None:
 
 
 def digest(spec: EngineSpec) -> str:
-    """The same for specs that are equal, however they came here: 16 and 16.0 are written differently."""
-    plain = msgspec.json.decode(msgspec.json.encode(spec), type=EngineSpec)
-    return sha256(msgspec.json.encode(plain)).hexdigest()[:16]
+    """The same for specs that start the same, however they came here: 16 and 16.0 are written differently."""
+    plain: EngineSpec = msgspec.json.decode(msgspec.json.encode(spec), type=EngineSpec)
+    core = msgspec.structs.replace(plain, cost=Cost(), licence="", architecture=None, start_s=1)
+    return sha256(msgspec.json.encode(core)).hexdigest()[:16]
 
 
 def this_process() -> Process:

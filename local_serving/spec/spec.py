@@ -158,6 +158,8 @@ class Vllm(_Common, frozen=True, kw_only=True, tag_field="engine", tag="vllm"):
     """A folder with the model (relative to the spec), or its id on the model hub."""
     served: tuple[str, ...] = ()
     """Names that requests call it by; none: the last part of `model`."""
+    start_s: Positive = 600
+    """Compiled for the first time, even a small model takes minutes; with `eager` half of one."""
     python: str = ""
     """Interpreter of the environment that has vLLM; empty: the one that the setting names."""
     image: str = ""
