@@ -101,7 +101,7 @@ class Gateway:
         self._replicas = Replicas(instance_secret(self._ledger).reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
         dispatcher = Dispatcher(_ADAPTERS, self._door, self._health, self._replicas)
-        opinions = Opinions(_ADAPTERS, self._door, self._health, self._telemetry.opinion)
+        opinions = Opinions(_ADAPTERS, self._door, self._health, self._replicas, self._telemetry.opinion)
         self._webhooks = Webhooks(self._door)
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._door.withheld)
         self._alerts.adopt(config.budgets)

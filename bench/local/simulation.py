@@ -26,7 +26,7 @@ URLS = tuple(f"http://127.0.0.1:{8100 + number}/v1" for number in range(REPLICAS
 class Chooser(Protocol):
     """Of one process of a gateway: the part of `Replicas` that is compared."""
 
-    def pick(self, target: Target, request: Request, tried: Collection[str] = ()) -> str: ...
+    def pick(self, target: Target, request: Request | None, tried: Collection[str] = ()) -> str: ...
     def done(self, url: str) -> None: ...
     def hear(self, states: Sequence[EngineState]) -> Sequence[str]: ...
 
@@ -37,7 +37,7 @@ class Anywhere:
     def __init__(self) -> None:
         self._dice = random.Random(7)  # noqa: S311 - the same each time
 
-    def pick(self, target: Target, request: Request, tried: Collection[str] = ()) -> str:
+    def pick(self, target: Target, request: Request | None, tried: Collection[str] = ()) -> str:
         return self._dice.choice([url for url in URLS if url not in tried])
 
     def done(self, url: str) -> None:
@@ -54,7 +54,7 @@ class LeastLoaded(Anywhere):
         super().__init__()
         self._sent = dict.fromkeys(URLS, 0)
 
-    def pick(self, target: Target, request: Request, tried: Collection[str] = ()) -> str:
+    def pick(self, target: Target, request: Request | None, tried: Collection[str] = ()) -> str:
         least = min(sent for url, sent in self._sent.items() if url not in tried)
         url = self._dice.choice([url for url in URLS if url not in tried and self._sent[url] == least])
         self._sent[url] += 1

@@ -12,8 +12,11 @@ from router.classify.detector import Doubt
 from router.decide.health import Health
 from router.dispatch.door import Door, KeptIn, Parcel
 from router.dispatch.fold import said
+from router.dispatch.seat import Seat
+from router.engines.replicas import Replicas
 from router.errors import UpstreamFailure
 from router.types.call import Adapter, Call
+from router.types.failure import ErrorKind
 from router.types.guard import Guard
 from router.types.request import Endpoint
 from router.types.target import Target, Timeouts, Wire
@@ -66,9 +69,14 @@ class Opinions:
     """Nothing that goes wrong here is told to a client: it only means that nobody said no. `count` hears of each."""
 
     def __init__(
-        self, adapters: Mapping[Wire, Adapter], door: Door, health: Health, count: Callable[[Verdict], object]
+        self,
+        adapters: Mapping[Wire, Adapter],
+        door: Door,
+        health: Health,
+        replicas: Replicas,
+        count: Callable[[Verdict], object],
     ) -> None:
-        self._adapters, self._door, self._health, self._count = adapters, door, health, count
+        self._adapters, self._door, self._health, self._replicas, self._count = adapters, door, health, replicas, count
 
     async def denied(self, inquiry: Inquiry) -> frozenset[Doubt]:
         """What it says no to."""
@@ -87,9 +95,20 @@ class Opinions:
             return ""
 
     async def _ask(self, inquiry: Inquiry) -> str:
+        seat = Seat(self._replicas, inquiry.target, None, [])
+        try:
+            return await self._said(inquiry, seat.url)
+        except UpstreamFailure as error:
+            if error.failure.kind is ErrorKind.CONNECT:  # it may just have been slower than we are patient
+                seat.broke()
+            raise
+        finally:
+            seat.leave()
+
+    async def _said(self, inquiry: Inquiry, url: str) -> str:
         target, call = inquiry.target, inquiry.call()
         adapter = self._adapters[target.provider.wire]
-        parcel = Parcel(AtHome(inquiry.guard), target, adapter.encode(call), inquiry.classes)
+        parcel = Parcel(AtHome(inquiry.guard), target, adapter.encode(call), inquiry.classes, url=url)
         response = await self._door.send(parcel, _within(inquiry.timeout_ms), _unnoted)
         try:
             if response.status != 200:

@@ -10,8 +10,8 @@ class Seat:
 
     __slots__ = ("_replicas", "_taken", "_target", "url")
 
-    def __init__(self, replicas: Replicas, target: Target, request: Request, tried: list[str]) -> None:
-        """`tried`: replicas that failed before; this one joins them."""
+    def __init__(self, replicas: Replicas, target: Target, request: Request | None, tried: list[str]) -> None:
+        """`request`: None where no client sent it. `tried`: replicas that failed before; this one joins them."""
         self._replicas, self._target, self._taken = replicas, target, True
         self.url = replicas.pick(target, request, tried)
         tried.append(self.url)

@@ -67,10 +67,10 @@ class Replicas:
         self._secret, self._clock = secret, clock
         self._known: dict[str, Replica] = {}
 
-    def pick(self, target: Target, request: Request, tried: Collection[str] = ()) -> str:
+    def pick(self, target: Target, request: Request | None, tried: Collection[str] = ()) -> str:
         """The base URL of the replica that `request` goes to; not one of `tried`, as long as there are others.
 
-        Every pick is followed by one `done`.
+        None: one that nothing else will resemble. Every pick is followed by one `done`.
         """
         engine = target.engine
         several = engine is not None and len(engine.urls) > 1
@@ -115,7 +115,7 @@ class Replicas:
             replica = self._known[url] = Replica(url, number(url, self._secret))
         return replica
 
-    def _among(self, engine: Served, request: Request, tried: Collection[str]) -> Replica:
+    def _among(self, engine: Served, request: Request | None, tried: Collection[str]) -> Replica:
         now, urls = self._clock(), [url for url in engine.urls if url not in tried] or engine.urls
         ranked = [(replica.rank(now), replica) for replica in map(self._at, urls)]
         least = min([rank for rank, _ in ranked])
@@ -124,9 +124,9 @@ class Replicas:
             chosen.tried_until = now + chosen.rest_ms  # this request tries it for all others
         return chosen
 
-    def _chosen(self, replicas: Sequence[Replica], engine: Served, request: Request) -> Replica:
-        if request.endpoint is Endpoint.EMBEDDINGS:
-            return min(replicas, key=_load)  # nothing of them is cached
+    def _chosen(self, replicas: Sequence[Replica], engine: Served, request: Request | None) -> Replica:
+        if request is None or request.endpoint is Endpoint.EMBEDDINGS:
+            return min(replicas, key=_load)  # no cache is of use
         place = conversation(request, self._secret)
         in_order = sorted(replicas, key=lambda replica: weight(place, replica.seed), reverse=True)
         fair = SPREAD * (sum(map(_load, replicas)) + 1) / len(replicas)

@@ -19,6 +19,8 @@ from router.decide.requirements import Requirements
 from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
 from router.dispatch.opinion import Inquiry, Opinions
+from router.engines.replicas import Replicas
+from router.types.engine import Served
 from router.types.target import Target, Wire
 from tests.decide.values import LOCAL
 from tests.dispatch.values import at, with_transport
@@ -47,14 +49,19 @@ def at_home(target: Target) -> Target:
     return replace(target, provider=replace(LOCAL, base_url=target.base_url))
 
 
-def opinion(target: Target, health: Health | None = None) -> tuple[frozenset[Doubt], list[Verdict]]:
+def opinion(target: Target, health: Health | None = None, times: int = 1) -> tuple[frozenset[Doubt], list[Verdict]]:
     heard: list[Verdict] = []
 
     async def ask(transport: HttpTransport) -> frozenset[Doubt]:
         door = Door({Wire.OPENAI_COMPATIBLE: transport})
         adapters = {Wire.OPENAI_COMPATIBLE: OpenAICompatible()}
-        opinions = Opinions(adapters, door, health or Health(lambda: 0.0), heard.append)
-        return await opinions.denied(inquiry(target))
+        replicas = Replicas()
+        opinions = Opinions(adapters, door, health or Health(lambda: 0.0), replicas, heard.append)
+        for _ in range(times - 1):
+            await opinions.denied(inquiry(target))
+        found = await opinions.denied(inquiry(target))
+        assert replicas.sent(target.base_url) == 0
+        return found
 
     return with_transport(ask), heard
 
@@ -78,6 +85,13 @@ def test_nobody_else_is_whatever_the_policy_says() -> None:
 
 def test_an_engine_that_is_gone_has_not_said_no() -> None:
     assert opinion(at_home(at("http://127.0.0.1:9/v1"))) == (frozenset(), [Verdict.NONE])
+
+
+def test_a_replica_that_is_gone_is_asked_once() -> None:
+    with canned({"engine": (200, NO)}) as server:
+        urls = ("http://127.0.0.1:9/v1", f"{server.url}/engine/v1")
+        pair = replace(at_home(at(urls[0])), engine=Served(name="e", urls=urls))
+        assert opinion(pair, times=3)[1] == [Verdict.NONE, Verdict.NO, Verdict.NO]
 
 
 def test_an_engine_that_rests_after_failures_is_left_alone() -> None:
@@ -104,6 +118,7 @@ def test_the_engine_that_comes_with_lowpass_says_yes_or_no(tmp_path: Path, count
             {Wire.OPENAI_COMPATIBLE: OpenAICompatible()},
             Door({Wire.OPENAI_COMPATIBLE: transport}),
             Health(lambda: 0.0),
+            Replicas(),
             heard.append,
         )
         try:

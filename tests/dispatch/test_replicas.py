@@ -277,7 +277,7 @@ def test_a_draining_replica_finishes_what_it_has_and_gets_nothing_new() -> None:
 def test_nothing_goes_to_an_address_that_is_not_the_target_s() -> None:
     async def ask(here: Site) -> list[str]:
         class Astray(Replicas):
-            def pick(self, target: Target, request: Request, tried: object = ()) -> str:
+            def pick(self, target: Target, request: Request | None, tried: object = ()) -> str:
                 return here.url("c")
 
         lost = dispatcher(here.transport, here.health, None, Astray())
