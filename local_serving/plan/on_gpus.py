@@ -13,7 +13,6 @@ from local_serving.plan.weights import bits, on_gpu, weights
 from local_serving.spec import Vllm
 from local_serving.spec.spec import Architecture
 
-_LARGE = 70 * GIB
 _BLOCK = 16
 """Tokens of a block of the cache (vllm/config/cache.py)."""
 _WIDEST = 16
@@ -39,7 +38,7 @@ def crowded(found: Plan) -> str:
 def _found(spec: Vllm, model: Architecture) -> Plan:
     gpu, spread = GPUS[spec.gpu], spec.parallelism
     cache, of = Cache(model, spread, number(spec), _BLOCK), weights(model, bits(spec))
-    held, more = on_gpu(of, spread), overhead.of_gpu(spec, model, gpu.memory > _LARGE)
+    held, more = on_gpu(of, spread), overhead.of_gpu(spec, model)
     available = round(gpu.memory * spec.memory)
     room = max(available - held - more, 0)
     gpus = spread.tensor * spread.pipeline * spread.data

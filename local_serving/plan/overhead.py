@@ -1,6 +1,6 @@
 """What engines take beside weights and caches. Bytes; each figure says whether it was measured, read or assumed."""
 
-from local_serving.plan.gpus import GIB
+from local_serving.plan.gpus import GIB, GPUS
 from local_serving.spec.spec import Adapter, Architecture, Vllm
 
 MIB = 2**20
@@ -11,10 +11,15 @@ COLLECTIVES = round(0.6 * GIB)
 """Buffers of NCCL, with more than one GPU. Assumed."""
 GRAPHS = round(0.8 * GIB)
 """Captured CUDA graphs; none where the engine is `eager`. Assumed."""
-STEP_TOKENS = 8192
-"""Of a step: vLLM's `max_num_batched_tokens` for a server on GPUs of 70 GiB or more; 2,048 on smaller ones."""
+STEP_TOKENS = ((160 * GIB, 16_384), (70 * GIB, 8192), (0, 2048))
+"""Of a step, by the least memory of a GPU: vLLM's `max_num_batched_tokens` for servers (vllm/engine/arg_utils.py)."""
+SLOWER = "a100"
+"""GPUs that take the least, whatever their memory."""
 LIVE = 20
 """Numbers that live at once for each token of a step, as multiples of the hidden width. Assumed."""
+SAMPLED = 20
+"""Bytes that live at once for each word of the vocabulary and each sequence: logits, their sorted copy, probabilities
+(4 each) and indices (8). Assumed."""
 LORA_WIDTH = 20
 """Inputs and outputs of a layer's seven projections, as multiples of the hidden width: 2 + 1.25 + 1.25 + 2 for
 attention, 3 × 4.5 for the MLP of a model like Llama. Assumed."""
@@ -33,14 +38,20 @@ LLAMACPP_LOGITS = 2
 """Copies of a batch's logits, 4 bytes each, of an engine that embeds: 1.87 to 1.89."""
 
 
-def of_gpu(spec: Vllm, model: Architecture, large: bool) -> int:
-    """On each GPU. `large`: of 70 GiB or more."""
+def of_gpu(spec: Vllm, model: Architecture) -> int:
+    """On each GPU."""
     spread = spec.parallelism
     many = spread.tensor * spread.pipeline * spread.data > 1
-    tokens = STEP_TOKENS if large else STEP_TOKENS // 4
-    activations = tokens * model.hidden * LIVE * 2 + spec.parallel * model.vocabulary * 4 // spread.tensor
+    step = step_tokens(spec.gpu) * model.hidden * LIVE * 2
+    sampled = 0 if spec.runner == "pooling" else spec.parallel * model.vocabulary * SAMPLED
     graphs = 0 if spec.eager or spec.runner == "pooling" else GRAPHS
-    return GPU_CONTEXT + (COLLECTIVES if many else 0) + graphs + activations + loras(spec.adapters, model)
+    return GPU_CONTEXT + (COLLECTIVES if many else 0) + graphs + step + sampled + loras(spec.adapters, model)
+
+
+def step_tokens(gpu: str) -> int:
+    if gpu.startswith(SLOWER):
+        return STEP_TOKENS[-1][1]
+    return next(tokens for least, tokens in STEP_TOKENS if GPUS[gpu].memory >= least)
 
 
 def loras(adapters: tuple[Adapter, ...], model: Architecture) -> int:
