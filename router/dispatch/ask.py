@@ -28,6 +28,7 @@ BACKOFF_S = 0.2
 LONGEST_PAUSE_S = 10.0
 SHORTEST_SECRET = 12
 """A key of fewer characters is a word, such as the "EMPTY" that local engines are given."""
+_UNTAKEN = (ErrorKind.CONNECT, ErrorKind.SATURATED)
 PAUSE_WITH_FALLBACK_S = 0.5
 """A longer wait than this is not worth it while another target stands ready."""
 
@@ -46,11 +47,13 @@ class Asker:
                 return await self._attempt(step, errand, how, tried)
             except UpstreamFailure as error:
                 failure = error.failure
-            # Another replica is asked at once; where nothing had reached the one before, that is no retry.
+            # Another replica is asked at once; where the one before had not taken the request, that is no retry.
             spare = self._replicas.spare(step.target, tried)
+            untaken = spare and failure.kind in _UNTAKEN
             pause = 0.0 if spare else _pause_s(failure, retries)
-            retries += not (spare and failure.kind is ErrorKind.CONNECT)
-            if retries > step.target.retries or not TABLE[failure.kind].retry or _too_long(pause, errand, how):
+            retries += not untaken
+            again = untaken or (TABLE[failure.kind].retry and retries <= step.target.retries)
+            if not again or _too_long(pause, errand, how):
                 return failure
             if pause:
                 await asyncio.sleep(pause)
@@ -75,6 +78,8 @@ class Asker:
             attempts.append(trial.failed(failure))
             trips = TABLE[failure.kind].trips and not errand.late(clock_ms())
             alone = seat.broke() if trips else not self._replicas.spare(target)
+            if failure.kind is ErrorKind.SATURATED:
+                seat.full()
             self.health.failed(target.id, trips=trips and alone, retry_after_s=failure.retry_after_s if alone else None)
             raise UpstreamFailure(failure) from None
         except asyncio.CancelledError as cancelled:

@@ -24,6 +24,9 @@ class Seat:
     def worked(self) -> None:
         self._replicas.succeeded(self.url)
 
+    def full(self) -> None:
+        self._replicas.full(self._target, self.url)
+
     def broke(self) -> bool:
         """Whether the whole target did, and not this replica alone."""
         return self._replicas.failed(self._target, self.url)

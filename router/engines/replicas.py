@@ -98,6 +98,12 @@ class Replicas:
         self._at(url).rest(self._clock())
         return not self.spare(target)
 
+    def full(self, target: Target, url: str) -> None:
+        """It turned a request away: all of its slots are taken, until it says how many are."""
+        replica = self._at(url)
+        if target.engine is not None:
+            replica.others = max(replica.others, target.engine.slots - replica.sent)
+
     def succeeded(self, url: str) -> None:
         replica = self._known.get(url)
         if replica is not None and replica.rest_ms:

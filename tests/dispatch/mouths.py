@@ -28,6 +28,8 @@ class Said:
     cut: bool = False
     broken: int | None = None
     silent: int | None = None
+    kind: str = ""
+    """`type` of an error."""
     message: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -88,7 +90,9 @@ def _speak(writer: asyncio.StreamWriter, said: Said, asked: dict[str, Any], chat
         if first is None:
             writer.write(b"0\r\n\r\n")
         return not said.cut
-    body = json.dumps(_whole(said, chat) if said.status == 200 else {"error": {"message": "no"}}).encode()
+    body = json.dumps(
+        _whole(said, chat) if said.status == 200 else {"error": {"message": "no", "type": said.kind}}
+    ).encode()
     writer.write(b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\n" % said.status)
     writer.write(b"content-length: %d\r\n\r\n" % len(body) + (body[:5] if said.cut else body))
     return not said.cut

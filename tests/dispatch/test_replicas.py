@@ -27,7 +27,7 @@ from router.refusals import stream_error
 from router.types.attempt import Attempt
 from router.types.call import Call, UpstreamRequest
 from router.types.clock import clock_ms
-from router.types.engine import EngineState, Served, Status
+from router.types.engine import EngineState, Load, Served, Status
 from router.types.failure import Failure
 from router.types.outcome import Asked, Verdict
 from router.types.plan import Cascade, Hedge, Tactic, Vote
@@ -178,6 +178,22 @@ def test_a_replica_that_takes_no_connection_costs_no_retry() -> None:
     bodies, unhealthy = site(ask, retries=0)
     assert all(b"fine" in body for body in bodies)
     assert unhealthy == {}, "the target is well"
+
+
+def test_one_that_is_full_is_passed_over_until_it_says_how_busy_it_is() -> None:
+    async def ask(here: Site) -> tuple[list[bytes], list[bool], dict[str, str]]:
+        first = here.home
+        here.says(Said(status=503, kind="Service Unavailable"))
+        bodies = [await whole(here, errand(here.target, asked=asking())) for _ in range(2)]
+        load = Load(at_ms=1, running=1)
+        here.replicas.hear([EngineState(name="e", model="m", status=Status.READY, url=here.url(first), load=load)])
+        bodies.append(await whole(here, errand(here.target, asked=asking())))
+        return bodies, [name == first for name in here.upstream.asked], here.health.snapshot()
+
+    bodies, asked, unhealthy = site(ask, retries=0)
+    assert all(b"fine" in body for body in bodies)
+    assert asked == [True, False, False, True, False]
+    assert unhealthy == {}
 
 
 def test_the_target_rests_when_all_of_its_replicas_fail() -> None:
