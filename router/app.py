@@ -232,7 +232,8 @@ class Gateway:
             # Keys stay in force as they are while the ledger can't be read.
             with suppress(LedgerUnavailable):
                 await asyncio.to_thread(refresh, self._ring, self._ledger, self._settings)
-                await asyncio.to_thread(self._tariff.read)
+                if any(one.engine for one in self._config().targets.values()):
+                    await asyncio.to_thread(self._tariff.read)
                 await self._aftermath.tick()
             self._adopt(await asyncio.to_thread(self._watcher.poll))
             self._breaker.save()

@@ -43,12 +43,13 @@ class Metering:
     def launch(self) -> None:
         if self._machines:
             self._life = asyncio.ensure_future(self._meter())
+            self._life.add_done_callback(_tell)
 
     async def stop(self) -> None:
         """Writes what is known."""
         self._ended.set()
         if self._life is not None:
-            await self._life
+            await asyncio.wait([self._life])
 
     async def _meter(self) -> None:
         loop = asyncio.get_running_loop()
@@ -99,3 +100,10 @@ class Metering:
             self._hours[at] = added(self._hours[at], hour) if at in self._hours else hour
         if price is not None:
             self._prices.append(price)
+
+
+def _tell(life: asyncio.Future[None]) -> None:
+    """A mistake of ours costs the measurement, and nothing else."""
+    error = None if life.cancelled() else life.exception()
+    if error is not None:
+        _log.error("local engines are not metered any more, prices stay as they are", exc_info=error)

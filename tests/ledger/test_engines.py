@@ -232,6 +232,16 @@ def test_a_ledger_that_is_gone_for_a_while_loses_nothing(
     assert "could not be written (the disk is full), trying again" in caplog.text
 
 
+def test_a_mistake_of_ours_ends_the_measurement_and_nothing_else(
+    new_sqlite: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def states() -> list[EngineState]:
+        raise ZeroDivisionError
+
+    metered(new_sqlite, MACHINE, lambda: "not metered any more" in caplog.text, states)
+    assert seen(new_sqlite) == []
+
+
 def charged(ledger: Ledger, identifier: str, price: EnginePrice) -> None:
     usage = Usage(input_uncached=300, cache_read=1_000, output_visible=40)
     cost = charge(price.price, usage)
