@@ -6,7 +6,7 @@ from router.estimate.thinking import SCALE
 from router.types.engine import Served
 from router.types.target import Contract, Thinking
 
-_NUMBERED = (Contract.EXACT, Contract.TARGET)
+_COUNTLESS = (Contract.SWITCH, Contract.ALWAYS_ON)
 _WORDS = ("none", "low", "medium", "high")
 
 
@@ -15,7 +15,7 @@ def as_served(thinking: Thinking, engine: Served) -> Thinking:
     if thinking.contract in (Contract.NONE, Contract.LEVEL):
         return thinking
     if engine.thinking_exact:
-        numbered = thinking if thinking.contract in _NUMBERED else _with_words(thinking)
+        numbered = _with_words(thinking) if thinking.contract in _COUNTLESS else thinking
         least = max(thinking.minimum, engine.thinking_forced + 1)
         return structs.replace(numbered, contract=Contract.EXACT, minimum=least, streamed=True)
     switch = Contract.SWITCH if thinking.can_stop else Contract.ALWAYS_ON
@@ -25,7 +25,6 @@ def as_served(thinking: Thinking, engine: Served) -> Thinking:
 def _with_words(thinking: Thinking) -> Thinking:
     """What could only be switched can now be asked for less: the usual words below its own."""
     word, most = (thinking.levels or _WORDS)[-1], (thinking.tokens or (SCALE["high"],))[-1]
-    below = {level: SCALE[level] for level in _WORDS if SCALE[level] < most and level != word}
-    if not thinking.can_stop:
-        del below["none"]
+    words = _WORDS if thinking.can_stop else _WORDS[1:]
+    below = {level: SCALE[level] for level in words if SCALE[level] < most and level != word}
     return structs.replace(thinking, levels=(*below, word), tokens=(*below.values(), most))
