@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.children import cores
 from bench.load import LoadError
 from bench.local.part import Unmeasured
 from local_serving.launch.llamacpp import model_path
@@ -18,10 +19,14 @@ START_S = 300
 
 
 def vllm(name: str, model: str, parallel: int, context: int = 4096) -> Vllm:
-    """`model`: smollm2 or moe. Raises Unmeasured without an environment, LoadError where none can be made of it."""
+    """`model`: smollm2 or moe. It computes on the core that the gateway has not; left to itself it would take the first.
+
+    Raises Unmeasured without an environment, LoadError where no checkpoints can be made with it.
+    """
     keys = {"name": name, "model": model, "path": str(_folder() / model), "served": [model]}
     sizes = {"context": context, "parallel": parallel, "dtype": "bfloat16", "eager": True, "start_s": START_S}
-    return msgspec.convert(keys | sizes, Vllm)
+    threads = {"VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(cores().load)))}
+    return msgspec.convert(keys | sizes | {"environment": threads}, Vllm)
 
 
 @cache
