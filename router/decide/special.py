@@ -13,7 +13,7 @@ from router.types.task import Task
 
 SURE = 0.9
 """So likely a guessed task must be. Of 33 requests for a specialist 18 then reach one, and 1 of 16 others that only
-sound like it; at 0.7 they are 27 and 4 (tests/decide/test_special.py). The rest has the route's other targets."""
+sound like it; at 0.7 they are 26 and 4 (tests/decide/test_special.py). The rest has the route's other targets."""
 _SUM = slice(SHARE, SHARE + len(SHARES))
 _ANY: frozenset[Task] = frozenset()
 

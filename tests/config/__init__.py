@@ -1,4 +1,4 @@
-"""Policies are read against the real catalog, a fixed environment and two engines."""
+"""Policies are read against the real catalog, a fixed environment and three engines."""
 
 from pathlib import Path
 
@@ -10,6 +10,7 @@ FOLDER = Path(__file__).parent
 CATALOG = read()
 ENGINES = {
     "smollm2": Served(name="smollm2", urls=("http://127.0.0.1:4999/v1",), slots=4),
+    "gemma3-270m": Served(name="gemma3-270m", urls=("http://127.0.0.1:4997/v1",), slots=2),
     "gpu": Served(
         name="gpu", urls=("http://127.0.0.1:4998/v1",), model="base", adapters=frozenset({"legal", "support"}), hourly=1
     ),

@@ -35,7 +35,7 @@ SECTIONS = dict(
         re.DOTALL | re.MULTILINE,
     )
 )
-ELSEWHERE = {"cost-of-pass"}
+ELSEWHERE = {"cost-of-pass", "specialists"}
 """In docs/routing.md."""
 Row = tuple[str, str, str, str, str]
 
