@@ -19,7 +19,7 @@ START_S = 300
 
 
 def vllm(name: str, model: str, parallel: int, context: int = 4096) -> Vllm:
-    """`model`: smollm2 or moe. It computes on the core that the gateway has not; left to itself it would take the first.
+    """`model`: smollm2 or moe. It computes on the core that the gateway has not: left to itself it takes the first.
 
     Raises Unmeasured without an environment, LoadError where no checkpoints can be made with it.
     """

@@ -1,6 +1,7 @@
 """What an engine was planned to take, and what it takes: once it has loaded and read a prompt as long as its batch.
 
-Measured is the proportional set size of all its processes; a page that two share counts half for each.
+Measured is the resident set of an engine that is one process. Of several it is the sum of their proportional set
+sizes, so that what they share counts once; what others on the machine have mapped as well would count too little.
 """
 
 import asyncio
@@ -101,14 +102,15 @@ def _of(spec: Llamacpp | Vllm) -> Engine:
         (answer,) = asyncio.run(keep_busy(Door(found.port, model), [Ask("1", 4, words)], 1))
         if answer.status != 200:
             raise LoadError(f"{spec.name}: status {answer.status}")
-        return Engine(spec.name, planned, pss(found.pid))
+        return Engine(spec.name, planned, taken(found.pid))
 
 
-def pss(pid: int) -> int:
+def taken(pid: int) -> int:
     """Bytes, of a process and its descendants."""
-    return sum(map(_pss, (pid, *descendants(pid))))
+    family = (pid, *descendants(pid))
+    return sum(_size(one, "Pss" if len(family) > 1 else "Rss") for one in family)
 
 
-def _pss(pid: int) -> int:
+def _size(pid: int, kind: str) -> int:
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{kind}:"))
