@@ -39,6 +39,7 @@ class TargetBuilder:
     ) -> None:
         self._source, self._catalog, self._engines = source, catalog, engines
         self._worst, self._version = worst, price_version
+        self._called: dict[str, str] = {}
 
     def build(self, name: str, row: TargetRow) -> Target | None:
         """None where the model or its provider is unknown: nothing else can be judged then."""
@@ -184,6 +185,9 @@ class TargetBuilder:
         engine = self._engines.get(name)
         for what, remedy in engine.mistakes if engine else ():
             self._report((*loc, "engine"), what, remedy)
+        if engine and (other := self._called.setdefault(engine.name, name)) != name:
+            what = f"the engine '{engine.name}' has two specs, {other} and {name}"
+            self._report((*loc, "engine"), what, "give one of them another name")
         return engine
 
     def _as_served(self, loc: Loc, row: TargetRow, model: Model, engine: Served) -> Model:

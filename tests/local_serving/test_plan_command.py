@@ -141,6 +141,20 @@ def test_check_tells_a_broken_spec_where_the_policy_names_it(home: Path) -> None
     assert "none.yaml:1:1: the engine's spec can't be read: No such file or directory" in missing[0]
 
 
+def test_two_specs_of_one_name_would_be_one_engine(home: Path) -> None:
+    path = policy(home)
+    (home / "other.yaml").write_text(SPEC)
+    own = path.read_text().splitlines()[2]
+    path.write_text(
+        path.read_text().replace(own, f"{own}\n{own.replace('own:', 'too:', 1).replace('own.yaml', 'other.yaml')}")
+    )
+    told = [str(problem) for problem in inspect_policy(path)]
+    assert told[0].endswith(
+        f"the engine 'own' has two specs, {home}/own.yaml and {home}/other.yaml: give one of them another name"
+    )
+    assert told[0].startswith(f"{path}:4:")
+
+
 def test_serve_says_the_same(home: Path) -> None:
     path = policy(home, SPEC.replace("context: 8192", "contxt: 8192"))
     done = lowpass(home, "serve", "--policy", str(path), "--port", "0")
