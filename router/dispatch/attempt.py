@@ -165,8 +165,7 @@ class Trial:
         """What the next estimates for this target go by. Counts that we made up teach nothing."""
         estimate, decoder, n = self.step.estimate, self.decoder, self.call.n
         first = self._first if decoder is not None else None
-        # What it waited for others says nothing of the pace: at most until it began to answer, or half of it all.
-        waited = min(self.step.wait_ms, took // 2 if first is None else first)
+        waited = self._waited(first, took, usage.output_total // n) if self.step.wait_ms else 0
         told = usage.source is Source.REPORTED and not usage.violations
         return Seen(
             target=self.step.target.id,
@@ -183,6 +182,15 @@ class Trial:
             ended_ms=self._started_ms + took,
             cut=outcome != "ok" or finish_reason == "length",
         )
+
+    def _waited(self, first: int | None, took: int, output: int) -> int:
+        """How many of the ms that were foreseen it waited for others: they say nothing of the pace. At least half
+        of what is usual is left, for the wait may have been what was wrong."""
+        pace = self._learned.pace(self.step.target.id)
+        if first is not None:
+            return min(self.step.wait_ms, max(0, first - int(pace.first_ms / 2)))
+        usual_ms = pace.first_ms + output * pace.ms_per_token
+        return min(self.step.wait_ms, max(0, took - int(usual_ms / 2)))
 
     def _charge(self, usage: Usage, took: int) -> Cost:
         target = self.step.target

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.estimate.estimate import estimate
-from router.estimate.forecast import FRESH_MS, MOST_KNOWN, PRIOR_SPREAD, Forecaster, Index
+from router.estimate.forecast import FRESH_MS, MOST_KNOWN, PRIOR_SPREAD, Forecaster, Index, delayed
 from router.estimate.latency import Z90
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
@@ -19,6 +19,7 @@ from router.types.classification import Classification, Reading
 from router.types.forecast import Forecast, Vector
 from router.types.money import NANO_PER_USD
 from router.types.price import Price, Rule
+from router.types.queue import Queue
 from router.types.request import Endpoint, Limits, Request
 from router.types.target import Contract, Target, Thinking
 from router.types.task import Task
@@ -304,3 +305,16 @@ def test_efforts_and_caps_of_clients_do_not_fill_the_memory() -> None:
     for cap in range(3 * MOST_KNOWN):
         known.forecast(PLACES, request(), SEEN, 0, cap)
     assert len(known._known) <= MOST_KNOWN
+
+
+@pytest.mark.parametrize(("waiting", "spread_ms"), [(0, 2_000), (3, 1_000), (99, 200)])
+def test_a_queue_delays_all_of_an_answer(waiting: int, spread_ms: int) -> None:
+    """The longer it is, the better its time is known: a sum of many scatters less than one."""
+    plain = forecast(PLACES, request())
+    found = delayed(plain, PLACES, {PLACES[1].id: Queue(wait_ms=2_000, waiting=waiting)})
+    for name, more in (("first_ms", 2_000), ("total_ms", 2_000)):
+        difference = getattr(found, name) - getattr(plain, name)
+        assert difference == pytest.approx([more * (at == 1) for at in range(len(PLACES))])
+    own = plain.total_p90_ms[1] - plain.total_ms[1]
+    assert found.total_p90_ms[1] - found.total_ms[1] == pytest.approx(np.hypot(own, 1.2816 * spread_ms))
+    assert found.cost is plain.cost
