@@ -9,6 +9,8 @@ _LINE_CHARS, _KNOWN_CHARS = 300, 160
 _PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?(?:(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\]\s*)?")
 """vLLM's own: "(EngineCore pid=7) ERROR 11-21 20:34:11 [core.py:945] "."""
 _PLACE = re.compile(r"^(?:\([^)]*\)\s*)?(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\]")
+_NATIVE = re.compile(r"^[\d.]+ [A-Z] ")
+"""llama.cpp's own, from a thread that may be late: "0.00.007.158 E srv …". It adds to what we say, and is no reason."""
 _STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput|Avg prompt throughput")
 _EXCEPTION = re.compile(r"^(?:[a-z_0-9]+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b")
 _VAGUE = ("Engine core initialization failed", "WorkerProc initialization failed", "See root cause above")
@@ -86,7 +88,8 @@ class Said:
             self._cause = text, remedy
         if _EXCEPTION.match(text) and not any(vague in text for vague in _VAGUE):
             self._exception = text
-        self._last = text or self._last
+        if text and not (self._last and _NATIVE.match(text)):
+            self._last = text
 
     def why(self, status: int) -> str:
         """Why it ended, in one line: the known cause with its remedy, else what it said last, else its exit status."""

@@ -1,6 +1,7 @@
 """Spec → what one replica is started with: command line and environment; and what can be known to be wrong before."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ _PASSED_ON = (
     *("LOWPASS_HOME", "OMP_NUM_THREADS", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
 """All that an engine gets of our environment: keys of providers are not its business."""
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
 """NVIDIA, AMD, and either in Windows' subsystem for Linux."""
 
@@ -49,7 +51,7 @@ def recipe(spec: Launched, replica: int, port: int, place: Place) -> Recipe:
     visible = passed.get("CUDA_VISIBLE_DEVICES", "")
     return Recipe(
         (python, *vllm.command(spec, HOST, port)),
-        {**passed, **_visible(spec, replica, visible), **vllm.environment(spec, place.folder)},
+        {**passed, **_visible(spec, replica, visible), **vllm.environment(spec, place.folder), **_filled_in(spec)},
     )
 
 
@@ -73,6 +75,20 @@ def _llamacpp(spec: Llamacpp, port: int, passed: Mapping[str, str]) -> Recipe:
 
 def _visible(spec: Vllm, replica: int, visible: str) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(share(spec, replica, visible))} if spec.gpu else {}
+
+
+def _filled_in(spec: Vllm) -> dict[str, str]:
+    """The spec's own environment, "${NAME}" replaced by our variable of that name: tokens are in no file then."""
+    own = spec.environment.items()
+    return {name: _REFERENCE.sub(lambda found: _variable(spec, found[1]), text) for name, text in own}
+
+
+def _variable(spec: Vllm, name: str) -> str:
+    if name not in os.environ:
+        raise EngineError(
+            f"{name} is not set, and the `environment` of {spec.name} names it: set it, or correct the spec"
+        )
+    return os.environ[name]
 
 
 def _interpreter(spec: Vllm, setting: str) -> str:

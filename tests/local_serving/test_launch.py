@@ -152,16 +152,14 @@ def test_the_setting_names_the_interpreter_where_the_spec_does_not(make: Callabl
     uvloop.run(scenario())
 
 
-def test_what_never_gets_ready_is_killed_and_told_with_its_last_words(
-    make: Callable[..., Vllm], tmp_path: Path
-) -> None:
+def test_what_never_gets_ready_is_killed(make: Callable[..., Vllm], tmp_path: Path) -> None:
     pids: list[int] = []
 
     async def scenario(supervisor: Supervisor) -> None:
         supervisor.launch()
         await until(lambda: state(supervisor).pid)
         pids.append(state(supervisor).pid or 0)
-        told = "it does not serve after 1 s, and said last: Loading weights: see its log, or raise `start_s`"
+        told = "it does not serve after 1 s.*: see its log, or raise `start_s`"
         with pytest.raises(EngineError, match=told):
             await supervisor.ready("mine")
 
@@ -211,6 +209,27 @@ def test_an_engine_gets_none_of_the_gateway_s_secrets(
         assert environment["VLLM_CACHE_ROOT"].startswith(str(tmp_path / "engines"))
 
     run([make()], tmp_path, scenario)
+
+
+def test_a_token_is_named_in_the_spec_and_taken_from_the_environment(
+    make: Callable[..., Vllm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canary = "CANARY-" + "0b1e"
+    monkeypatch.setenv("HUB_TOKEN", canary)
+
+    async def scenario(supervisor: Supervisor) -> None:
+        await supervisor.start()
+        assert (await said(supervisor, "/environment"))["HF_TOKEN"] == canary
+
+    run([make(environment={"HF_TOKEN": "${HUB_TOKEN}"})], tmp_path, scenario)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]
+
+    async def without(supervisor: Supervisor) -> None:
+        with pytest.raises(EngineError, match="HUB_TOKEN is not set, and the `environment` of mine names it"):
+            await supervisor.start()
+
+    monkeypatch.delenv("HUB_TOKEN")
+    run([make(environment={"HF_TOKEN": "${HUB_TOKEN}"})], tmp_path, without)
 
 
 def test_a_hung_engine_is_killed_and_started_again(

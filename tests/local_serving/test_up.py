@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from local_serving.launch import record
+from router.types.engine import EngineState
 from tests.gateway.running import Gateway, ordered, serving, until
 
 STANDIN = Path(__file__).parent / "standin.py"
@@ -42,6 +43,9 @@ class Home:
         rows: list[dict[str, Any]] = json.loads(self.local("status", "--json")[1])
         return rows
 
+    def states(self) -> list[EngineState]:
+        return [state for one in record.records(self.folder / "engines") for state in one.states]
+
     def end(self) -> None:
         for one in record.records(self.folder / "engines"):
             for process in (one.process, *one.children):
@@ -57,34 +61,36 @@ def home(tmp_path: Path) -> Iterator[Home]:
     there.end()
 
 
-def test_an_engine_that_is_up_outlives_the_shell_and_serves_a_gateway_that_leaves_it_alone(home: Home) -> None:
+def test_an_engine_that_is_up_outlives_the_shell_comes_back_when_killed_and_ends_when_told(home: Home) -> None:
     status, output = home.local("up", "smollm2")
     assert status == 0, output
     assert "smollm2 serves at http://127.0.0.1:" in output
     (row,) = home.rows()
     assert (row["status"], row["owner"], row["restarts"], row["running"]) == ("ready", "up", 0, 0)
     assert row["memory"] > 50_000_000
-    assert f"{row['pid']}" in home.local("status")[1]
-
     again = home.local("up", "smollm2")
-    assert (again[0], "smollm2 serves already at" in again[1]) == (0, True)
-
-    with serving(home.folder, POLICY) as gateway:
-        (engine,) = gateway.get("/health/ready").json["engines"]
-        assert (engine["pid"], engine["url"]) == (row["pid"], row["url"])
-        assert gateway.chat("auto", max_tokens=4).status == 200
-        os.kill(row["pid"], signal.SIGKILL)
-        until(lambda: gateway.get("/health/ready").json["engines"][0]["restarts"] == 1, 20)
-        until(lambda: gateway.get("/health/ready").status == 200, 20)
-        assert gateway.stop() == 0
-    (row,) = home.rows()
-    assert (row["status"], row["restarts"]) == ("ready", 1)
+    assert (again[0], "smollm2 is up already at" in again[1]) == (0, True)
+    os.kill(row["pid"], signal.SIGKILL)
+    until(lambda: [state.status for state in home.states() if state.restarts] == ["ready"], 20)
     assert "ended: killed by SIGKILL" in home.local("logs", "smollm2")[1]
-
     assert home.local("down") == (0, "smollm2 has ended\n")
     assert not record.members(row["pid"])
     assert home.rows() == []
     assert home.local("down", "smollm2") == (0, "smollm2 is not up\n")
+
+
+def test_a_gateway_uses_what_is_up_and_leaves_it_alone(home: Home) -> None:
+    assert home.local("up", "smollm2")[0] == 0
+    (state,) = home.states()
+    with serving(home.folder, POLICY) as gateway:
+        (engine,) = gateway.get("/health/ready").json["engines"]
+        assert (engine["pid"], engine["url"]) == (state.pid, state.url)
+        assert gateway.chat("auto", max_tokens=4).status == 200
+        os.kill(engine["pid"], signal.SIGKILL)
+        until(lambda: gateway.get("/health/ready").json["engines"][0]["restarts"] == 1, 20)
+        until(lambda: gateway.get("/health/ready").status == 200, 20)
+        assert gateway.stop() == 0
+    assert [(one.status, one.restarts) for one in home.states()] == [("ready", 1)]
 
 
 def test_an_engine_that_is_ended_is_missing_to_the_gateway_until_it_is_up_again(home: Home) -> None:
@@ -102,6 +108,7 @@ def test_what_a_gateway_runs_is_seen_and_not_ended_by_others(home: Home) -> None
     with serving(home.folder, POLICY) as gateway:
         (row,) = home.rows()
         assert (row["status"], row["owner"]) == ("ready", "serve")
+        assert f"  {row['pid']}  " in home.local("status")[1]
         status, output = home.local("down", "smollm2")
         assert (status, f"belongs to the gateway with process id {gateway.process.pid}" in output) == (1, True)
         assert gateway.chat("auto", max_tokens=4).status == 200

@@ -12,7 +12,7 @@ from local_serving.spec import EngineError, Vllm
 from local_serving.spec.spec import Adapter, Parallelism, Reasoning
 
 BASE = Vllm(name="mine", model="vendor/mine-8b", path="/models/mine", context=4096, parallel=16)
-HOME = Path("/home/engines")
+HOME = Path("/srv/engines")
 DOES = {"path", "context", "parallel", "model"}
 """Of the base already."""
 ELSEWHERE = {
@@ -113,7 +113,7 @@ def test_names() -> None:
             {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"},
             "VLLM_SERVER_DEV_MODE",
         ),
-        ({"path": "vendor/mine-8b"}, {"HF_HOME": "/home/engines/cache/huggingface"}, "HF_HUB_OFFLINE"),
+        ({"path": "vendor/mine-8b"}, {"HF_HOME": "/srv/engines/cache/huggingface"}, "HF_HUB_OFFLINE"),
         ({"cpu_cache_gib": 4}, {"VLLM_CPU_KVCACHE_SPACE": "4", "VLLM_CPU_OMP_THREADS_BIND": "auto"}, "HF_TOKEN"),
         ({"gpu": "h100-80gb"}, {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}, "VLLM_CPU_KVCACHE_SPACE"),
         (
@@ -122,7 +122,7 @@ def test_names() -> None:
             "VLLM_SERVER_DEV_MODE",
         ),
         ({"gpu": "h100-80gb", "sleep_after_s": 5}, {"VLLM_SERVER_DEV_MODE": "1"}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING"),
-        ({"sleep_after_s": 5}, {"VLLM_CACHE_ROOT": "/home/engines/cache/vllm"}, "VLLM_SERVER_DEV_MODE"),
+        ({"sleep_after_s": 5}, {"VLLM_CACHE_ROOT": "/srv/engines/cache/vllm"}, "VLLM_SERVER_DEV_MODE"),
         ({"environment": {"DO_NOT_TRACK": "0", "X": "y"}}, {"DO_NOT_TRACK": "0", "X": "y"}, "VLLM_SERVER_DEV_MODE"),
     ],
 )

@@ -11,9 +11,11 @@ from router.cli.app import JsonOption, PolicyOption, local
 from router.terminal import echo_json, fail, settings_of
 
 if TYPE_CHECKING:
-    from local_serving.launch.recipe import Launched
+    from subprocess import Popen
+
     from local_serving.launch.record import Record
     from local_serving.launch.standing import Standing
+    from local_serving.spec import EngineSpec
     from router.settings import Settings
 
 Engines = Annotated[list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Shipped engines, or paths of specs.")]
@@ -25,16 +27,16 @@ _TOLD_EVERY_S = 10.0
 @local.command()
 def up(engines: Engines = None, policy: PolicyOption = None) -> None:
     """Start engines that outlive this shell, and wait until they serve; without names, those of the policy."""
-    from local_serving.spec import EngineError, External
+    from local_serving.spec import EngineError
 
     settings = settings_of(policy)
     try:
-        for spec in _specs(engines, settings):
-            if isinstance(spec, External):
-                fail(f"{spec.name} is run by somebody else: start it there")
-            typer.echo(_up(spec, settings))
+        starts = [_Start(spec, settings) for spec in _specs(engines, settings)]
+        told = [start.outcome() for start in starts]
     except EngineError as error:
         fail(str(error))
+    if failures := [why for why in told if why]:
+        fail("; ".join(failures))
 
 
 @local.command()
@@ -82,48 +84,65 @@ def logs(
         ends = [_say(path, end) for path, end in zip(paths, ends, strict=True)]
 
 
-def _up(spec: "Launched", settings: "Settings") -> str:
-    """What became of it. Raises `EngineError`."""
-    from local_serving.launch import detached, record
-    from local_serving.launch.recipe import Place
+class _Start:
+    """One engine that is to be up; others start beside it. Raises `EngineError` if nothing can be written."""
 
-    place = Place(settings.engines, settings.vllm_python)
-    running = record.read(place.folder, spec.name)
-    if running is not None and running.owned:
-        return _already(running, spec)
-    process = detached.start(spec, settings.logs, place)
-    begun = told = time.monotonic()
-    while process.poll() is None:
-        now = record.read(place.folder, spec.name)
-        if now and now.process.pid == process.pid and any(state.status == "ready" for state in now.states):
-            return f"{spec.name} serves at {', '.join(now.urls)} after {time.monotonic() - begun:.1f} s"
-        if time.monotonic() - told > _TOLD_EVERY_S:
-            told = time.monotonic()
-            typer.echo(
-                f"{spec.name} is starting: {told - begun:.0f} s (log: {settings.logs}/{spec.name}.log)", err=True
-            )
-        time.sleep(_LOOK_EVERY_S)
-    fail(detached.why(settings.logs, spec.name))
+    def __init__(self, spec: "EngineSpec", settings: "Settings") -> None:
+        from local_serving.launch import detached, record
+        from local_serving.launch.recipe import Place
+        from local_serving.spec import External
+
+        self._spec, self._settings, self._begun = spec, settings, time.monotonic()
+        self._process, self._running = None, record.read(settings.engines, spec.name)
+        if not isinstance(spec, External) and not (self._running and self._running.owned):
+            place = Place(settings.engines, settings.vllm_python)
+            self._process = detached.start(spec, settings.logs, place)
+
+    def outcome(self) -> str:
+        """Says when it serves; else, why it does not."""
+        if self._process is not None:
+            return self._waited(self._process)
+        if self._running is not None and self._running.owned:
+            return self._already(self._running)
+        typer.echo(f"{self._spec.name} is run by somebody else: it is started there")
+        return ""
+
+    def _waited(self, process: "Popen[bytes]") -> str:
+        from local_serving.launch import detached, record
+
+        name, told = self._spec.name, self._begun
+        while process.poll() is None:
+            now = record.read(self._settings.engines, name)
+            if now and now.process.pid == process.pid and any(state.status == "ready" for state in now.states):
+                typer.echo(f"{name} serves at {', '.join(now.urls)} after {time.monotonic() - self._begun:.1f} s")
+                return ""
+            if time.monotonic() - told > _TOLD_EVERY_S:
+                told = time.monotonic()
+                typer.echo(f"{name} is starting: {told - self._begun:.0f} s (`lowpass local logs {name}`)", err=True)
+            time.sleep(_LOOK_EVERY_S)
+        return detached.why(self._settings.logs, name)
+
+    def _already(self, running: "Record") -> str:
+        from local_serving.launch import record
+
+        name, process = self._spec.name, running.process.pid
+        if running.digest != record.digest(self._spec):
+            remedy = f"`lowpass local down {name}`" if running.owner == "up" else "end that gateway"
+            return f"{name} runs with another spec (process {process}): {remedy}, and start it again"
+        whose = "" if running.owner == "up" else f" (of the gateway with process id {process})"
+        statuses = ", ".join(state.status for state in running.states)
+        typer.echo(f"{name} is up already at {', '.join(running.urls)}: {statuses}{whose}")
+        return ""
 
 
-def _already(running: "Record", spec: "Launched") -> str:
-    from local_serving.launch import record
-
-    if running.digest != record.digest(spec):
-        remedy = f"`lowpass local down {spec.name}`" if running.owner == "up" else "end that gateway"
-        fail(f"{spec.name} runs with another spec (process {running.process.pid}): {remedy}, and start it again")
-    whose = "it is up" if running.owner == "up" else f"the gateway with process id {running.process.pid} runs it"
-    return f"{spec.name} serves already at {', '.join(running.urls)}: {whose}"
-
-
-def _specs(engines: Sequence[str] | None, settings: "Settings") -> Iterator["Launched"]:
+def _specs(engines: Sequence[str] | None, settings: "Settings") -> "list[EngineSpec]":
     from local_serving.spec import read
     from router.config import engines_needed
 
     names = engines or engines_needed(settings.policy)
     if not names:
         fail(f"{settings.policy} needs no local engine: name one, as `lowpass local list` shows them")
-    return (read(name) for name in names)  # type: ignore[misc]
+    return [read(name) for name in names]
 
 
 def _chosen(records: "Sequence[Record]", engines: Sequence[str] | None) -> "Sequence[Record]":
