@@ -5,10 +5,12 @@ sizes, so that what they share counts once; what others on the machine have mapp
 """
 
 import asyncio
+import http.client
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from bench.cpu import descendants
@@ -102,7 +104,20 @@ def _of(spec: Llamacpp | Vllm) -> Engine:
         (answer,) = asyncio.run(keep_busy(Door(found.port, model), [Ask("1", 4, words)], 1))
         if answer.status != 200:
             raise LoadError(f"{spec.name}: status {answer.status}")
+        if isinstance(spec, Llamacpp) and spec.embeddings:
+            _embed(found.port, model, _WORD * (spec.batch - 8))
         return Engine(spec.name, planned, taken(found.pid))
+
+
+def _embed(port: int, model: str, text: str) -> None:
+    """All of its tokens come out, and not the last alone: that takes room. Raises LoadError."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    body = msgspec.json.encode({"model": model, "input": text})
+    connection.request("POST", "/v1/embeddings", body, {"content-type": "application/json"})
+    status = connection.getresponse().status
+    connection.close()
+    if status != 200:
+        raise LoadError(f"an embedding: status {status}")
 
 
 def taken(pid: int) -> int:
