@@ -76,8 +76,14 @@ def _dying_with_us() -> Callable[[], None] | None:
     """For the engine itself; what it starts is for its group, and for whoever finds the guardian killed."""
     if sys.platform != "linux":
         return None
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def bind() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was killed just before
+            os._exit(1)
+
+    return bind
 
 
 if __name__ == "__main__":

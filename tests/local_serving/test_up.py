@@ -28,16 +28,19 @@ class Home:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def local(self, *arguments: str) -> tuple[int, str]:
-        done = subprocess.run(
+    def popen(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
             [sys.executable, "-m", "router.cli", "local", *arguments],
             env={**os.environ, "LOWPASS_HOME": str(self.folder)},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            timeout=50,
-            check=False,
         )
-        return done.returncode, done.stdout + done.stderr
+
+    def local(self, *arguments: str) -> tuple[int, str]:
+        with self.popen(*arguments) as process:
+            output, _ = process.communicate(timeout=50)
+            return process.returncode, output
 
     def rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(self.local("status", "--json")[1])
@@ -77,6 +80,14 @@ def test_an_engine_that_is_up_outlives_the_shell_comes_back_when_killed_and_ends
     assert not record.members(row["pid"])
     assert home.rows() == []
     assert home.local("down", "smollm2") == (0, "smollm2 is not up\n")
+
+
+def test_two_that_start_an_engine_at_once_get_the_same_one(home: Home) -> None:
+    both = [home.popen("up", "smollm2") for _ in range(2)]
+    outputs = [process.communicate(timeout=50)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    (one,) = record.records(home.folder / "engines")
+    assert all(f"{one.urls[0]}" in output for output in outputs)
 
 
 def test_a_gateway_uses_what_is_up_and_leaves_it_alone(home: Home) -> None:

@@ -120,7 +120,8 @@ class _Start:
                 told = time.monotonic()
                 typer.echo(f"{name} is starting: {told - self._begun:.0f} s (`lowpass local logs {name}`)", err=True)
             time.sleep(_LOOK_EVERY_S)
-        return detached.why(self._settings.logs, name)
+        now = record.read(self._settings.engines, name)  # another `up` may have been quicker
+        return self._already(now) if now and now.owned else detached.why(self._settings.logs, name)
 
     def _already(self, running: "Record") -> str:
         from local_serving.launch import record
