@@ -15,8 +15,9 @@ LIGHT = 0.5
 `bench/local/traffic.py` has 6 % less in caches, and nobody waits less."""
 FIRST_REST_MS = 1_000.0
 LONGEST_REST_MS = 30_000.0
-_GONE = frozenset({Status.STARTING, Status.RESTARTING, Status.FAILED, Status.STOPPED})
-"""Whatever a replica had been sent before, it does not answer any more."""
+_GONE = frozenset({Status.STARTING, Status.RESTARTING, Status.STOPPED})
+"""What a replica had been sent before is lost. Not so of one that failed: a server that somebody else runs may only be
+too busy to say that it is well."""
 _WAKES = 2
 
 
