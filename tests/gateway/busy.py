@@ -21,6 +21,8 @@ class Busy(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.running = self.waiting = self.asked = 0
+        self.model = ""
+        """That it was asked for last."""
         self.full, self.well, self.tells = False, True, True
 
     @property
@@ -40,11 +42,11 @@ class Busy(ThreadingHTTPServer):
         rejected = f'vllm:admission_rejections_total{{model_name="{MODEL}",reason="requests"}} 7'
         return "\n".join([*lines, rejected, ""])
 
-    def spec(self, folder: Path) -> str:
+    def spec(self, folder: Path, **more: Any) -> str:
         """Path of its spec, as policies name it."""
         path = folder / "busy.yaml"
         rows = {"name": "busy", "engine": "external", "model": MODEL, "urls": [self.url], "parallel": SLOTS, "gpus": 0}
-        path.write_text(json.dumps(rows))
+        path.write_text(json.dumps(rows | more))
         return str(path)
 
 
@@ -60,7 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._json(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.model = body["model"]
         self.server.asked += 1
         if self.server.full:
             return self._json(503, {"error": _FULL})
