@@ -11,6 +11,7 @@ import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 ARGUMENTS = sys.argv[1:]
 MANNER = os.environ.get("MANNER", "")
@@ -46,6 +47,8 @@ class Handler(BaseHTTPRequestHandler):
             STATE["sleeping"] = True
         elif path == "/wake_up":
             STATE["sleeping"] = False
+        elif path == "/say":
+            say(unquote(query))
         elif path == "/set":
             name, _, value = query.partition("=")
             STATE[name] = json.loads(value)

@@ -232,6 +232,30 @@ def test_a_token_is_named_in_the_spec_and_taken_from_the_environment(
     run([make(environment={"HF_TOKEN": "${HUB_TOKEN}"})], tmp_path, without)
 
 
+def test_once_it_serves_nothing_that_an_engine_quotes_is_kept(make: Callable[..., Vllm], tmp_path: Path) -> None:
+    canary = "CANARY-" + "33aa"
+    lines = (
+        f"{canary}",
+        f"(APIServer%20pid=7)%20ERROR%2011-21%2020:34:11%20[serving.py:12]%20template%20of%20{canary}",
+        f"ValueError:%20{canary}",
+        f"INFO%2011-21%2020:34:11%20[logger.py:1]%20Received%20{canary}",
+        f"torch.OutOfMemoryError:%20CUDA%20out%20of%20memory%20for%20{canary}",
+    )
+
+    async def scenario(supervisor: Supervisor) -> None:
+        await supervisor.start()
+        for line in lines:
+            await probe.ask(state(supervisor).url, f"/say?{line}", "POST")
+        os.kill(state(supervisor).pid or 0, signal.SIGKILL)
+        await until(lambda: state(supervisor).restarts)
+
+    ended = run([make()], tmp_path, scenario)
+    log = (tmp_path / "logs" / "mine.log").read_text()
+    assert canary not in log + state(ended).last_error
+    assert "(APIServer pid=7) ERROR 11-21 20:34:11 [serving.py:12]" in log
+    assert "it does not fit into memory" in state(ended).last_error
+
+
 def test_a_hung_engine_is_killed_and_started_again(
     make: Callable[..., Vllm], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +365,20 @@ def test_two_gateways_of_one_home_run_an_engine_once_and_the_second_takes_over(
 
         run([spec], tmp_path, scenario)
     assert gone([pid])
+
+
+def test_a_record_that_can_t_be_read_is_as_good_as_none(make: Callable[..., Vllm], tmp_path: Path) -> None:
+    (tmp_path / "engines").mkdir()
+    (tmp_path / "engines" / "mine.json").write_text('{"name": "mine", "chil')
+
+    async def scenario(supervisor: Supervisor) -> None:
+        await supervisor.start()
+
+    run([make()], tmp_path, scenario)
+    kept = record.read(tmp_path / "engines", "mine")
+    assert kept is not None
+    assert (kept.ended, kept.owned, kept.children) == (True, False, ())
+    assert (tmp_path / "engines" / "mine.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_engine_that_runs_with_another_spec_is_not_used(make: Callable[..., Vllm], tmp_path: Path) -> None:
