@@ -14,7 +14,6 @@ Place: TypeAlias = tuple[str | int, ...]
 """Keys and indices that lead to a value."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEPTH = 12
-_SCALARS = yaml.constructor.SafeConstructor()
 
 
 class Mark(Protocol):
@@ -108,8 +107,13 @@ def pairs(node: yaml.MappingNode) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]
 
 
 def scalar(node: yaml.Node) -> object:
-    """A plain value; a list or a mapping is itself, as no plain value is one."""
-    return _SCALARS.construct_object(node) if isinstance(node, yaml.ScalarNode) else node
+    """A plain value; what is none, or not of the form that its tag asks for, is its own node: no plain value is one."""
+    if not isinstance(node, yaml.ScalarNode):
+        return node
+    try:
+        return yaml.constructor.SafeConstructor().construct_object(node)
+    except (yaml.YAMLError, ValueError):
+        return node
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -54,8 +54,10 @@ class Shape:
     def _known(self, node: yaml.MappingNode, names: tuple[str | None, ...], place: Place) -> dict[str, yaml.Node]:
         """The values by their keys; those that nobody knows, and second ones, are told."""
         where, found = _dotted(place) or "the spec", dict[str, yaml.Node]()
-        for key, child in pairs(node):
-            if key.value in found:
+        for key, child in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self._document.report(key, f"a key of {where} that is no word", "write 'key: value'")
+            elif key.value in found:
                 self._document.report(key, f"the key '{key.value}' stands twice in {where}", "keep one of them")
             elif key.value in names:
                 found[key.value] = child

@@ -4,6 +4,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from local_serving import spec
 
@@ -106,6 +108,11 @@ def test_an_unknown_engine_is_named_with_its_nearest() -> None:
         (VALID + "package: p\n" + "parts: {pieces: [p/x], sha256: " + "a" * 64 + "}\n", "1:1: with parts, `file` is a"),
         (VALID.replace("mine.gguf", "/m.gguf") + "package: p\n", "4:7: a file in a package, by an absolute path"),
         (VLLM + "sleep_after_s: 60\n", "6:16: only GPUs can sleep, and it has none: remove sleep_after_s, or add gpu"),
+        (VALID + "? [a]\n: 1\n", "6:3: a key of the spec that is no word: write 'key: value'"),
+        (VALID + "licence: !own x\n", "6:10: licence must be text: put it in quotes"),
+        (VALID + "licence: 2026-13-45\n", "6:10: licence must be text: put it in quotes"),
+        (VALID + "licence: {a: 1}\n", "6:10: licence must be text: put it in quotes"),
+        (VALID + "cost: {host_hour_usd: [1]}\n", "6:23: cost.host_hour_usd must be a price in USD"),
         ("name: [\n", "2:1: this is not YAML"),
         ("name: \x01", "1:1: this is not YAML"),
         ("name: &a x\nmodel: *a\n", "2:8: an alias ('*'): write the value out"),
@@ -194,3 +201,16 @@ def test_a_plug_in_brings_parsers_of_its_own(tmp_path: Path) -> None:
 def test_a_missing_spec_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(spec.EngineError, match=r"none\.yaml:1:1: the engine's spec can't be read: No such file"):
         spec.read(tmp_path / "none.yaml")
+
+
+@given(text=st.text(alphabet="ab:- []{}\n#&*!'\",.1é\x00\t", max_size=60), at=st.integers(0, len(VLLM)))
+def test_whatever_is_written_is_refused_in_lines_or_read(
+    tmp_path_factory: pytest.TempPathFactory, text: str, at: int
+) -> None:
+    path = tmp_path_factory.mktemp("spec") / "mine.yaml"
+    path.write_text(VLLM[:at] + text + VLLM[at:])
+    try:
+        assert spec.read(path)
+    except spec.SpecError as error:
+        told = [(one.line, one.column) for one in error.mistakes]
+        assert told == sorted(told) != []
