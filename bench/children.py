@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -33,7 +34,9 @@ class Cores(msgspec.Struct, frozen=True):
         return self.gateway != self.load
 
 
+@cache
 def cores() -> Cores:
+    """Of those that this process could use when it first asked; it may pin itself later."""
     allowed = sorted(os.sched_getaffinity(0))
     return Cores(frozenset(allowed[:1]), frozenset(allowed[1:2] or allowed))
 

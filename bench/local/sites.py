@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,11 @@ def embedded(shipped: str = "smollm2", **changes: Any) -> Llamacpp:
     return structs.replace(spec, threads=1, **changes)
 
 
+@cache
 def ours() -> frozenset[int]:
     """A core for the load that neither gateway nor engine has; with two cores it is the gateway's."""
-    allowed = sorted(os.sched_getaffinity(0))
-    return frozenset(allowed[2:3] or allowed[:1])
+    shared = cores().gateway
+    return frozenset(sorted(os.sched_getaffinity(0))[2:3]) or shared
 
 
 @contextmanager

@@ -105,7 +105,8 @@ def inside(spec: Vllm) -> tuple[Vllm, dict[str, str]]:
         if not Path(path).is_absolute():
             return path
         place = str(folder / Path(path).name)
-        mounts[place] = path
+        if mounts.setdefault(place, path) != path:
+            raise EngineError(f"{spec.name}: {path} and {mounts[place]} would both be {place}: rename one of them")
         return place
 
     adapters = tuple(structs.replace(one, path=seen(one.path, MODELS / "adapters")) for one in spec.adapters)

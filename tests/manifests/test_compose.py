@@ -10,6 +10,7 @@ from local_serving.manifests import compose, dumped, external, written
 from local_serving.manifests.compose import services_of
 from local_serving.manifests.container import PORT, container
 from local_serving.spec import EngineError, Vllm, read
+from local_serving.spec.spec import Adapter
 from tests.manifests import ONE_MACHINE, TALKATIVE
 from tests.manifests.options import parsed
 
@@ -87,6 +88,13 @@ def test_no_gpu_is_given_away_twice() -> None:
 def test_two_engines_of_one_name_are_refused() -> None:
     with pytest.raises(EngineError, match="two engines have the same name"):
         compose([BY_NAME["plain"], BY_NAME["plain"]])
+
+
+def test_two_folders_of_one_name_are_refused() -> None:
+    adapters = [{"name": "a", "path": "/srv/a/lora"}, {"name": "b", "path": "/srv/b/lora"}]
+    spec = msgspec.structs.replace(TALKATIVE, adapters=msgspec.convert(adapters, tuple[Adapter, ...]))
+    with pytest.raises(EngineError, match="/srv/b/lora and /srv/a/lora would both be /models/adapters/lora"):
+        compose([spec])
 
 
 def test_without_a_gpu_an_image_must_be_named() -> None:
