@@ -133,10 +133,11 @@ def test_a_new_way_out_is_noticed(line: str) -> None:
 
 
 def test_the_door_alone_is_given_transports() -> None:
-    """They are made in the composition root, and there they are handed over, and closed."""
+    """They are made in the composition root, and there they are handed over, cut off from engines that are gone (`end`),
+    and closed."""
     assert handlers(modules(*PRODUCT)) == {ROOT}
     (tree,) = (tree for _, tree in modules(ROOT))
-    assert handed(tree) == {"Door", "close"}
+    assert handed(tree) == {"Door", "close", "end"}
 
 
 @pytest.mark.parametrize(
