@@ -30,7 +30,7 @@ test: .venv/.dev .venv-litellm/.installed ## run the whole suite, then LiteLLM's
 	$(LITELLM)/python -m pytest tests/adapters/test_litellm.py
 
 test-vllm: .venv/.dev .venv-vllm/.installed ## run the tests of vLLM's wire against vLLM itself, on the CPU
-	LOWPASS_VLLM_PYTHON=$(CURDIR)/$(VLLM)/python $(BIN)/python -m pytest tests/vllm --timeout 400 $(ARGS)
+	LOWPASS_VLLM_PYTHON=$(CURDIR)/$(VLLM)/python $(BIN)/python -m pytest tests/vllm --timeout 600 $(ARGS)
 
 invariant: .venv/.dev ## run the proof that nothing leaves for a forbidden place in full: 12,000 requests
 	LOWPASS_INVARIANT_RUNS=12000 $(BIN)/python -m pytest tests/invariant $(ARGS)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from tests.gateway.running import ROOT, Gateway, ordered, until
 
 INTERPRETER = "LOWPASS_VLLM_PYTHON"
-START_S = 300
+START_S = 450
 """Three engines at once on two busy cores; alone one takes 40 s."""
 QUEUE = 6
 """Requests in the engine "thinker" before it turns others away."""

@@ -74,7 +74,7 @@ def test_more_than_fit_are_served_elsewhere_or_told_to_wait(house: House, client
     assert told(client, asked("thinker", False)).choices[0].text
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("title", ["VLLM::Worker", "vllm.entrypoints"])
 def test_a_process_that_is_killed_is_told_and_replaced(house: House, client: openai.OpenAI, title: str) -> None:
     (victim,) = house.children("plain", title)
