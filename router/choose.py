@@ -23,7 +23,7 @@ from router.engines.queues import NO_QUEUES, queues_of
 from router.errors import ClientError
 from router.estimate.estimate import estimate, per_choice
 from router.estimate.forecast import Forecaster, delayed
-from router.estimate.service import expected_ms, usual_ms
+from router.estimate.service import takes_ms, usual_ms
 from router.estimate.thinking import fits_thinking
 from router.refusals import unknown_model
 from router.screen import Screen, Screened
@@ -125,8 +125,8 @@ def choose(
         steps = estimates if at_ms is None else _unheld
         chosen = weighed_plan(route.name, strategy, targets, gate, steps, situation, route.exploration, draw)
     else:
-        usual = partial(expected_ms, learned=forecaster.learned, choices=request.choices)
-        chosen = plan(route.name, strategy, targets, gate, estimates, draw, usual)
+        takes = partial(takes_ms, learned=forecaster.learned, choices=request.choices)
+        chosen = plan(route.name, strategy, targets, gate, estimates, draw, takes)
     decision = Decision(
         id=request.id,
         requested=request.model,

@@ -8,7 +8,7 @@ from typing_extensions import TypeIs
 from router.decide.eligible import Gate, must_redact, refusal
 from router.decide.experiment import Exploration, explore
 from router.decide.situation import Ranks, Situation
-from router.decide.spill import UsualMs, hopeless, noted, overtaken, spilled
+from router.decide.spill import Takes, hopeless, noted, overtaken, spilled
 from router.types.plan import Candidate, Dropped, Estimate, Plan, Weighed
 from router.types.request import Request
 from router.types.target import Target
@@ -40,14 +40,14 @@ def plan(
     gate: Gate,
     estimate: Estimates,
     draw: float,
-    usual: UsualMs,
+    takes: Takes,
 ) -> Plan:
     """Pure: `draw`, uniform in [0, 1), is the only chance in it."""
     eligible, dropped = sift(targets, gate)
     steps = strategy.order(_candidates(eligible, gate, estimate), draw)
     if not gate.queues:
         return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
-    after = spilled(steps, gate.queues, gate.deadline_ms, usual)
+    after = spilled(steps, gate.queues, gate.deadline_ms, takes)
     queued = noted(gate.queues, overtaken(steps, after))
     return Plan(route=route, strategy=strategy.kind, steps=after, dropped=dropped, queued=queued)
 

@@ -1,7 +1,7 @@
 """Queues of engines → whom else to ask first. Of targets that may be asked anyway: only their order changes."""
 
 from collections.abc import Callable, Sequence, Set
-from math import erf, sqrt
+from math import erf, hypot, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,8 @@ from router.types.plan import Candidate, Dropped, Queued
 from router.types.queue import Queue, Queues
 from router.types.target import Target
 
-UsualMs = Callable[[Candidate], float]
-"""What a request takes there, once begun."""
+Takes = Callable[[Candidate], tuple[float, float]]
+"""ms that a request takes there, once begun: its mean and its 90 % quantile."""
 Z90 = 1.2816
 """Quantile of the normal distribution."""
 _NONE = Queue()
@@ -27,15 +27,13 @@ def hopeless(targets: Sequence[Target], queues: Queues, deadline_ms: int | None)
     return tuple(Dropped(one.id, "saturated", f"its queue takes {queues[one.id].wait_ms} ms") for one in targets)
 
 
-def spilled(
-    steps: Sequence[Candidate], queues: Queues, deadline_ms: int | None, usual: UsualMs
-) -> tuple[Candidate, ...]:
+def spilled(steps: Sequence[Candidate], queues: Queues, deadline_ms: int | None, takes: Takes) -> tuple[Candidate, ...]:
     """Who has too long a queue comes behind all others, the shortest queue first."""
-    late = [_late(step, queues, deadline_ms, usual) for step in steps]
+    late = [_late(step, queues, deadline_ms, takes) for step in steps]
     here = [step for step, is_late in zip(steps, late, strict=True) if not is_late]
     behind = [step for step, is_late in zip(steps, late, strict=True) if is_late]
     behind.sort(key=lambda step: (queues[step.target.id].full, step.wait_ms))
-    return (*(_sooner(here, usual) if deadline_ms is None else here), *behind)
+    return (*(_sooner(here, takes) if deadline_ms is None else here), *behind)
 
 
 def overtaken(before: Sequence[Candidate], after: Sequence[Candidate]) -> frozenset[str]:
@@ -82,11 +80,16 @@ def _normal(z: float) -> float:
     return (1 + erf(z / sqrt(2))) / 2
 
 
-def _late(step: Candidate, queues: Queues, deadline_ms: int | None, usual: UsualMs) -> bool:
+def _late(step: Candidate, queues: Queues, deadline_ms: int | None, takes: Takes) -> bool:
     queue = queues.get(step.target.id)
     if queue is None:
         return False
-    return _too_long(step.target, queue) or (deadline_ms is not None and queue.wait_ms + usual(step) > deadline_ms)
+    return _too_long(step.target, queue) or (deadline_ms is not None and _slow_ms(queue, *takes(step)) > deadline_ms)
+
+
+def _slow_ms(queue: Queue, mean: float, p90: float) -> float:
+    """Only one time in ten wait and answer take longer: each of n that end before it scatters by itself."""
+    return queue.wait_ms + mean + hypot(p90 - mean, Z90 * queue.wait_ms / sqrt(queue.waiting + 1))
 
 
 def _too_long(target: Target, queue: Queue) -> bool:
@@ -95,13 +98,13 @@ def _too_long(target: Target, queue: Queue) -> bool:
     return queue.full or queue.wait_ms > most
 
 
-def _sooner(steps: list[Candidate], usual: UsualMs) -> list[Candidate]:
+def _sooner(steps: list[Candidate], takes: Takes) -> list[Candidate]:
     """The first gives way to one that is no dearer and would have answered before it begins; unless the policy says how
     long to wait for it."""
     if not steps or not steps[0].wait_ms or steps[0].target.max_wait_ms is not None:
         return steps
     first = steps[0]
     for at, other in enumerate(steps):
-        if at and other.estimate.cost <= first.estimate.cost and other.wait_ms + usual(other) < first.wait_ms:
+        if at and other.estimate.cost <= first.estimate.cost and other.wait_ms + takes(other)[0] < first.wait_ms:
             return [other, *steps[:at], *steps[at + 1 :]]
     return steps

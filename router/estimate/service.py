@@ -1,5 +1,8 @@
 """For how long a target is busy with a request, once it has begun."""
 
+from math import exp
+
+from router.estimate.latency import Z90
 from router.estimate.learn import Learned
 from router.estimate.size import TYPICAL_ANSWER
 from router.types.plan import Candidate
@@ -8,14 +11,12 @@ from router.types.target import Target
 
 def usual_ms(target: Target, learned: Learned) -> float:
     """Over all that it is asked."""
-    return _took_ms(target, learned, learned.kind(target.id, target.effort or "", None).mean_output(TYPICAL_ANSWER))
+    pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
+    return pace.first_ms + kind.mean_output(TYPICAL_ANSWER) * pace.ms_per_token
 
 
-def expected_ms(step: Candidate, learned: Learned, choices: int) -> float:
-    """With this request, whose choices are written side by side."""
-    return _took_ms(step.target, learned, step.estimate.output_tokens / choices)
-
-
-def _took_ms(target: Target, learned: Learned, output: float) -> float:
-    pace = learned.pace(target.id)
-    return pace.first_ms + output * pace.ms_per_token
+def takes_ms(step: Candidate, learned: Learned, choices: int) -> tuple[float, float]:
+    """With this request, whose choices are written side by side: mean and 90 % quantile, for a length as expected."""
+    pace = learned.pace(step.target.id)
+    first_ms, written_ms, sd = pace.first_ms, step.estimate.output_tokens / choices * pace.ms_per_token, pace.sd
+    return first_ms + written_ms, first_ms + written_ms * exp(Z90 * sd - sd * sd / 2)
