@@ -50,10 +50,16 @@ class Replica:
             self.rest_ms = min(self.rest_ms * 2, LONGEST_REST_MS) or FIRST_REST_MS
             self.resting_until = now_ms + self.rest_ms
 
+    def well(self) -> None:
+        """It need not rest any longer."""
+        self.rest_ms = self.resting_until = self.tried_until = 0.0
+
     def hear(self, state: EngineState) -> bool:
         """Whether what it was sent is lost."""
         load, before = state.load, self.status
         self.status = state.status
+        if state.status is Status.READY and before is not Status.READY:
+            self.well()
         if load is None:
             self.others = 0
         elif load.at_ms != self.at_ms:
@@ -74,8 +80,10 @@ class Replicas:
         None: one that nothing else will resemble. Every pick is followed by one `done`.
         """
         engine = target.engine
-        several = engine is not None and len(engine.urls) > 1
-        replica = self._among(engine, request, tried) if several and engine else self._at(target.base_url)
+        if engine is None or len(engine.urls) < 2:
+            replica = self._at(target.base_url)
+        else:
+            replica = self._among(engine, request, tried)
         replica.sent += 1
         return replica.url
 
@@ -108,7 +116,7 @@ class Replicas:
     def succeeded(self, url: str) -> None:
         replica = self._known.get(url)
         if replica is not None and replica.rest_ms:
-            replica.rest_ms = replica.resting_until = replica.tried_until = 0.0
+            replica.well()
 
     def spare(self, target: Target, tried: Collection[str] = ()) -> bool:
         """One of several replicas stands ready and is not of `tried`."""

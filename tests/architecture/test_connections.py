@@ -133,8 +133,7 @@ def test_a_new_way_out_is_noticed(line: str) -> None:
 
 
 def test_the_door_alone_is_given_transports() -> None:
-    """They are made in the composition root, and there they are handed over, cut off from engines that are gone (`end`),
-    and closed."""
+    """They are made in the composition root; there they are handed over, told which engines are gone, and closed."""
     assert handlers(modules(*PRODUCT)) == {ROOT}
     (tree,) = (tree for _, tree in modules(ROOT))
     assert handed(tree) == {"Door", "close", "end"}

@@ -171,3 +171,14 @@ def test_what_a_replica_was_sent_is_lost_when_it_is_gone(status: Status) -> None
     gone = status in {Status.STARTING, Status.RESTARTING, Status.STOPPED}
     assert replicas.hear([state(FOUR[0], status)]) == ([FOUR[0]] if gone else [])
     assert replicas.hear([state(FOUR[0], status)]) == [], "told once"
+
+
+def test_one_that_is_ready_again_need_not_rest() -> None:
+    replicas = Replicas(SECRET, Clock())
+    home = picked(replicas, PLACE, talk(1))
+    replicas.failed(PLACE, home)
+    replicas.hear([state(home)])
+    assert picked(replicas, PLACE, talk(1)) != home, "nothing is new about it"
+    for status in (Status.RESTARTING, Status.READY):
+        replicas.hear([state(home, status)])
+    assert picked(replicas, PLACE, talk(1)) == home
