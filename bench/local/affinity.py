@@ -72,7 +72,7 @@ class Affinity(Struct, frozen=True):
 
 def measure(quick: bool) -> Affinity:
     """A minute; `quick`: a few seconds."""
-    seeds, seconds = (SEEDS[:1], 100.0) if quick else (SEEDS, 400.0)
+    seeds, seconds = (SEEDS[:1], 100.0) if quick else (SEEDS, 600.0)
     runs, deaths, requests, tokens, real = list[list[Figures]](), list[Death](), 0, list[float](), False
     for seed in seeds:
         texts = corpus(seed)
