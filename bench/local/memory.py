@@ -4,13 +4,13 @@ Measured is the resident set of an engine that is one process. Of several it is 
 sizes, so that what they share counts once; what others on the machine have mapped as well would count too little.
 """
 
-import asyncio
 import http.client
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import uvloop
 from msgspec import Struct
 
 from bench.cpu import descendants
@@ -101,7 +101,7 @@ def _of(spec: Llamacpp | Vllm) -> Engine:
     model = spec.model if isinstance(spec, Llamacpp) else names(spec)[0]
     words = _WORD * (spec.batch if isinstance(spec, Llamacpp) else 1024)
     with tempfile.TemporaryDirectory(prefix="lowpass-bench-") as home, engine(spec, Path(home)) as found:
-        (answer,) = asyncio.run(keep_busy(Door(found.port, model), [Ask("1", 4, words)], 1))
+        (answer,) = uvloop.run(keep_busy(Door(found.port, model), [Ask("1", 4, words)], 1))
         if answer.status != 200:
             raise LoadError(f"{spec.name}: status {answer.status}")
         if isinstance(spec, Llamacpp) and spec.embeddings:

@@ -6,7 +6,6 @@ last byte to the engine's first, and from the engine's first token to the client
 the engine's own spread is a hundred times as large, stand beside it.
 """
 
-import asyncio
 import os
 import random
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import uvloop
 from msgspec import Struct
 
 from bench.cpu import tree_seconds
@@ -135,7 +135,7 @@ def _in_front(spec: Llamacpp | Vllm, size: Size) -> Overhead:
         engine(spec, Path(name)) as found,
         on_core(ours()),
     ):
-        return asyncio.run(compare(spec.name, Door(found.port, model), Path(name) / "gateway", size))
+        return uvloop.run(compare(spec.name, Door(found.port, model), Path(name) / "gateway", size))
 
 
 async def compare(engine: str, direct: Door, home: Path, size: Size) -> Overhead:

@@ -17,6 +17,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+import uvloop
 from msgspec import Struct
 
 from bench.children import cores, upstream
@@ -110,7 +111,7 @@ def measure(quick: bool) -> Spill:
         spec = home / "engine.yaml"
         spec.write_text(written(_SPEC))
         with on_core(ours()):
-            return asyncio.run(_measured(home, spec, port, size))
+            return uvloop.run(_measured(home, spec, port, size))
 
 
 async def _measured(home: Path, spec: Path, provider: int, size: Size) -> Spill:
