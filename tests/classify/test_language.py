@@ -1,4 +1,4 @@
-"""Languages of texts, and what they are to be translated into: by tables of words, on sentences that nobody fitted."""
+"""Languages of texts, and what they are to be translated into: by tables of words, on short sentences."""
 
 import pytest
 
