@@ -11,6 +11,7 @@ SECTIONS = {
     "Names": "names",
     "Export": "export",
     "Specialist": "specialist",
+    "GPUs": "gpu",
     "OpenTelemetry": "otel",
     "Routing": "bench",
     "Development": "dev",
