@@ -70,7 +70,7 @@ class Explained(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped: tuple[Dropped, ...]
     weighed: tuple[Weighed, ...] = ()
     queued: tuple[Queued, ...] = ()
-    """Eligible targets at whose engines it would have had to wait."""
+    """Targets of the route at whose engines it would have had to wait."""
     stakes: Stakes = NO_STAKES
     tactic: Tactic | None = None
     explored: str = ""

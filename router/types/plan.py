@@ -90,7 +90,7 @@ class Weighed(Struct, frozen=True):
 
 
 class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The queue that a request would have found at an eligible target's engine."""
+    """The queue that a request would have found at a target's engine."""
 
     target: str
     wait_ms: int = 0
@@ -139,7 +139,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     weighed: tuple[Weighed, ...] = ()
     """Every eligible target, where the strategy goes by forecasts."""
     queued: tuple[Queued, ...] = ()
-    """Eligible targets at which it would have to wait."""
+    """Targets of the route at which it would have to wait."""
     tactic: Tactic | None = None
     """None: the first step that answers does."""
     explored: str = ""
