@@ -290,9 +290,10 @@ def apart(tmp_path_factory: pytest.TempPathFactory, school: School) -> Iterator[
 
 
 def go(apart: Gateway, name: str, mark: int, headers: Mapping[str, str]) -> list[Reply]:
-    """Half of what is an experiment goes to one end or the other; all else is no matter of chance."""
+    """A quarter of what is an experiment goes to each end: of 48, none does once in a million times. All else is no matter
+    of chance."""
     route, text, _ = ANYWHERE[name]
-    times = 12 if name == "exploration" else 1
+    times = 48 if name == "exploration" else 1
     price = at_a_price_for(apart, "vote", "vote", text(mark, 13)) if name == "vote" else {}
     named = [{**headers, **price, "x-lowpass-session": f"{name}-{mark}-{number}"} for number in range(times)]
     replies = [ask(apart, route, text(mark, 13 + number), one) for number, one in enumerate(named)]
