@@ -290,8 +290,8 @@ def apart(tmp_path_factory: pytest.TempPathFactory, school: School) -> Iterator[
 
 
 def go(apart: Gateway, name: str, mark: int, headers: Mapping[str, str]) -> list[Reply]:
-    """A quarter of what is an experiment goes to each end: of 48, none does once in a million times. All else is no matter
-    of chance."""
+    """A quarter of what is an experiment goes to each end: of 48, none does once in a million times. All else is no
+    matter of chance."""
     route, text, _ = ANYWHERE[name]
     times = 48 if name == "exploration" else 1
     price = at_a_price_for(apart, "vote", "vote", text(mark, 13)) if name == "vote" else {}
