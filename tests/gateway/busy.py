@@ -1,6 +1,7 @@
 """An engine that somebody else runs, in vLLM's words: as busy as a test says, and it may turn requests away."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,11 +11,13 @@ from typing import Any
 
 SLOTS = 2
 MODEL = "busy-model"
+TAKES_S = 0.3
+"""An answer: else it would be learned that its queues are short, however many wait."""
 _FULL = {"message": "The engine is busy.", "type": "Service Unavailable", "param": None, "code": 503}
 
 
 class Busy(ThreadingHTTPServer):
-    """Answers every chat at once, whatever it says of itself."""
+    """Answers every chat, and none later than others, whatever it says of itself."""
 
     daemon_threads = True
 
@@ -67,6 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked += 1
         if self.server.full:
             return self._json(503, {"error": _FULL})
+        time.sleep(TAKES_S)
         choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30}
         head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": MODEL}

@@ -26,7 +26,7 @@ def policy(url: str, spec: str) -> dict[str, Any]:
     forecast = {"kind": "cost_of_pass", "targets": pair, "caution": 0}
     return {
         "version": 1,
-        "targets": {"local": {**engine, "max_wait_ms": 500}, "bare": engine, "cloud": remote},
+        "targets": {"local": {**engine, "max_wait_ms": 200}, "bare": engine, "cloud": remote},
         "routes": {
             "auto": ordered(*pair),
             "patient": ordered("bare", "cloud"),
@@ -67,7 +67,8 @@ def load(gateway: Gateway, engine: Busy, running: int, waiting: int = 0) -> None
 
 def known(gateway: Gateway) -> tuple[int, int] | None:
     (state,) = gateway.get("/health/ready").json["engines"]
-    return state["load"] and (state["load"]["running"], state["load"]["waiting"])
+    ready, said = state["status"] == "ready", state["load"]
+    return (said["running"], said["waiting"]) if ready and said else None
 
 
 def asked(route: str) -> dict[str, Any]:
