@@ -1,6 +1,7 @@
 """The stream of chat and completions: a hot path for plain text events, and a careful one for all others."""
 
 import time
+from contextlib import suppress
 
 import msgspec
 from msgspec import Raw
@@ -21,6 +22,7 @@ from router.types.request import Endpoint
 _OBJECTS = {Endpoint.CHAT: "chat.completion.chunk", Endpoint.COMPLETIONS: "text_completion"}
 _NO_CHOICES = Raw(b"[]")
 _CLOSE = CLOSE.encode()
+_TEXT = msgspec.json.Decoder(str)
 
 
 class ChatStream(StreamDecoder):
@@ -36,7 +38,8 @@ class ChatStream(StreamDecoder):
         self._unfinished = call.n
         self._marked = marked(call)
         self._thinks = False
-        self._thought = 0
+        self._thought = self._said = 0
+        """Characters, of targets that may not tell the tokens of both apart."""
         self._done = False
         self._closing: dict[str, Raw] = {}
         self._model = Raw(msgspec.json.encode(call.model))
@@ -72,12 +75,19 @@ class ChatStream(StreamDecoder):
         hit = self._template.stamp(event)
         if hit is None:
             return None
-        self.output_chars += hit[0]
-        if self._template.thinks:
-            self._thought += hit[0]
-        elif self._marked and _CLOSE in event:
+        text, stamped = hit
+        self.output_chars += len(text)
+        if self._call.target.local:
+            self._weigh(text, self._template.thinks)
+        return stamped
+
+    def _weigh(self, text: bytes, thinks: bool) -> None:
+        length = _characters(text)
+        self._said += length
+        if thinks:
+            self._thought += length
+        elif self._marked and _CLOSE in text:
             self._close()
-        return hit[1]
 
     def _parsed(self, data: bytes) -> bytes:
         return b"".join([self._chunk(name, payload) for name, payload in self._events.feed(data)])
@@ -106,7 +116,7 @@ class ChatStream(StreamDecoder):
         self._report = merge(self._report, report)
         usage = canonical(self._report or report)
         if self._call.target.local:
-            usage = told_apart(usage, self.output_chars if self._thinks else self._thought, self.output_chars)
+            usage = told_apart(usage, self._said if self._thinks else self._thought, self._said)
         one_choice = self._call.target.provider.quirks.usage_counts_one_choice
         self.usage = every_choice(usage, self._call.n) if one_choice else usage
 
@@ -114,6 +124,7 @@ class ChatStream(StreamDecoder):
         if self._marked and not self.output_chars:
             self._thinks = opens(choice.said.text)
         self.output_chars += choice.chars
+        self._said += choice.chars
         self._thought += choice.thought
         if self._marked and CLOSE in choice.said.text:
             self._close()
@@ -126,7 +137,7 @@ class ChatStream(StreamDecoder):
 
     def _close(self) -> None:
         """All that was said so far was thought."""
-        self._thinks, self._thought = False, self.output_chars
+        self._thinks, self._thought = False, self._said
 
     def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer) -> bytes:
         """The chunk as the client gets it, and the template for the next ones; blanks are none, or text would hide."""
@@ -149,3 +160,12 @@ class ChatStream(StreamDecoder):
             if self._call.stream_usage:
                 fields["usage"] = NULL
         return fields
+
+
+def _characters(text: bytes) -> int:
+    """Of a JSON string's inside; what is none was passed unchecked, and has its bytes."""
+    if text.isascii() and b"\\" not in text:
+        return len(text)
+    with suppress(msgspec.DecodeError):
+        return len(_TEXT.decode(b'"%b"' % text))
+    return len(text)

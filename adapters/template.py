@@ -27,8 +27,8 @@ class Template:
         self._sent_before, self._sent_after, _ = sent
         self._start = len(self._before)
 
-    def stamp(self, event: bytes) -> tuple[int, bytes] | None:
-        """(length of the text, the event to send) if this is one event of the same form."""
+    def stamp(self, event: bytes) -> tuple[bytes, bytes] | None:
+        """(the text as JSON has it, the event to send) if this is one event of the same form."""
         if not event.startswith(self._before):
             return None
         end = event.find(b'"', self._start)
@@ -40,7 +40,8 @@ class Template:
         closing = event.find(b'"', padding) if self._tail else padding
         if event[closing:] != self._tail:
             return None
-        return end - self._start, self._sent_before + event[self._start : end] + self._sent_after + event[padding:]
+        text = event[self._start : end]
+        return text, self._sent_before + text + self._sent_after + event[padding:]
 
 
 def _one_string(text: bytes) -> bool:
