@@ -7,12 +7,15 @@ from msgspec import Struct
 from router.decide.demands import expired
 from router.decide.special import ANYTHING, Asked, special
 from router.types.classification import Classification
+from router.types.engine import Status
 from router.types.guard import Guard
 from router.types.plan import Dropped
 from router.types.queue import Queues
 from router.types.redacted import Redacted
 from router.types.request import Caller, Request
 from router.types.target import Capability, Target
+
+_FAILED = "its engine has failed, and `lowpass local status` says why"
 
 
 class Gate(Struct, frozen=True):
@@ -117,7 +120,9 @@ def _health(target: Target, gate: Gate) -> str:
 
 def _engine(target: Target, gate: Gate) -> str:
     queue = gate.queues.get(target.id)
-    return f"its engine is {queue.down}" if queue is not None and queue.down else ""
+    if queue is None or not queue.down:
+        return ""
+    return _FAILED if queue.down == Status.FAILED else f"its engine is {queue.down}"
 
 
 _CHECKS: tuple[tuple[str, Callable[[Target, Gate], str]], ...] = (
