@@ -7,7 +7,7 @@ from pathlib import Path
 
 from adapters import catalog
 from adapters.catalog.compare import Comparison, compare
-from local_serving.served import Unlaunched
+from local_serving.served import NOWHERE, Unlaunched
 from router.config import Config, engines_needed, load, problems
 from router.errors import Problem
 from router.export.focus import Directory
@@ -21,6 +21,16 @@ from router.types.price import ANY_MODEL, Prices
 def load_policy(path: Path, engines: Mapping[str, Served]) -> Config:
     """Raises `ConfigError` with every problem; `engines`: those that targets may name."""
     return load(path, catalog.read(), os.environ, engines)
+
+
+def reload_policy(path: Path, running: Mapping[str, Served]) -> Config:
+    """`load_policy` of a gateway that serves already: it has started the engines that it is going to."""
+    return load_policy(path, {**{name: _late(name) for name in unlaunched(path)}, **running})
+
+
+def _late(name: str) -> Served:
+    what = f"the engine '{name}' is not one of those that this gateway started"
+    return Served(name=name, urls=NOWHERE, mistakes=((what, "restart the gateway: it starts what its policy names"),))
 
 
 def inspect_policy(path: Path) -> tuple[Problem, ...]:

@@ -28,7 +28,7 @@ from router.engines.serving import can_serve
 from router.errors import ConfigError
 from router.ledger.migrate import LedgerTooNew
 from router.observe.lines import JsonFormatter
-from router.policies import load_policy
+from router.policies import load_policy, reload_policy
 from router.settings import SettingError, Settings, unread
 from router.settings import read as settings_of
 from router.types.engine import Served
@@ -226,7 +226,7 @@ class _Server(uvicorn.Server):
 
 def _policy(settings: Settings, engines: Mapping[str, Served]) -> tuple[Watcher, Config]:
     """The watcher comes first: then no edit falls between the two."""
-    watcher = Watcher(settings.policy, lambda path: load_policy(path, engines))
+    watcher = Watcher(settings.policy, lambda path: reload_policy(path, engines))
     return watcher, load_policy(settings.policy, engines)
 
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from local_serving.served import Unlaunched
 from local_serving.spec import known
 from router.cli import app
-from router.policies import inspect_policy, load_policy, unlaunched
+from router.errors import ConfigError
+from router.policies import inspect_policy, load_policy, reload_policy, unlaunched
 
 POLICY = """version: 1
 targets:
@@ -186,3 +187,17 @@ def test_specs_are_read_when_they_are_asked_for(home: Path) -> None:
     assert len(engines) == len(known()) + 1
     (home / "own.yaml").write_text(SPEC)
     assert engines[str(home / "own.yaml")].name == "own"
+
+
+def test_an_engine_that_an_edit_brings_waits_for_the_next_start(tmp_path: Path) -> None:
+    """A gateway that serves keeps the policy of before, and says what to do."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY % ("", "gpt-oss-20b"))
+    with pytest.raises(ConfigError) as refused:
+        reload_policy(path, {"smollm2": Unlaunched(())["smollm2"]})
+    (problem,) = refused.value.problems
+    assert problem.line == 3
+    assert "'gpt-oss-20b' is not one of those that this gateway started" in str(problem)
+    assert "restart the gateway" in str(problem)
+    path.write_text(POLICY % (", price: {input: 0, output: 0}", "smollm2"))
+    assert reload_policy(path, {"smollm2": Unlaunched(())["smollm2"]}).targets["own"].engine
