@@ -24,14 +24,15 @@ _WAKES = 2
 class Replica:
     """What one process knows of it."""
 
-    __slots__ = ("at_ms", "others", "rest_ms", "resting_until", "seed", "sent", "status", "tried_until", "url")
+    __slots__ = ("at_ms", "others", "peak", "rest_ms", "resting_until", "seed", "sent", "status", "tried_until", "url")
 
     def __init__(self, url: str, seed: int) -> None:
         self.url, self.seed = url, seed
         self.status = Status.READY
         """Until anything else is heard."""
-        self.sent = self.others = self.at_ms = 0
-        """`others`: requests of other processes, or of nobody here, as it last said."""
+        self.sent = self.peak = self.others = self.at_ms = 0
+        """`others`: requests of other processes, or of nobody here, as it last said. `peak`: the most that this one had
+        there since then: one that ended meanwhile is nobody else's."""
         self.rest_ms = self.resting_until = self.tried_until = 0.0
 
     @property
@@ -63,7 +64,8 @@ class Replica:
         if load is None:
             self.others = 0
         elif load.at_ms != self.at_ms:
-            self.at_ms, self.others = load.at_ms, max(0, load.running + load.waiting - self.sent)
+            self.at_ms, self.others = load.at_ms, max(0, load.running + load.waiting - self.peak)
+            self.peak = self.sent
         return state.status in _GONE and before not in _GONE
 
 
@@ -85,6 +87,7 @@ class Replicas:
         else:
             replica = self._among(engine, request, tried)
         replica.sent += 1
+        replica.peak = max(replica.peak, replica.sent)
         return replica.url
 
     def done(self, url: str) -> None:

@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -31,17 +32,17 @@ INSTRUCTIONS = "You answer briefly, in plain words, and never apologise. " * 4
 LONG = {"max_tokens": 400, "temperature": 1.0, "ignore_eos": True}
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    home = tmp_path_factory.mktemp("replicas")
-    spec = home / "pair.yaml"
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """One for each test: a replica that broke rests for a while, and its talks are elsewhere meanwhile."""
+    spec = tmp_path / "pair.yaml"
     spec.write_text(SPEC)
     policy = {
         "version": 1,
         "targets": {"local": {"model": "local/smollm2-135m-instruct", "engine": str(spec)}},
         "routes": {"auto": {"strategy": {"kind": "pinned", "target": "local"}}},
     }
-    with serving(home, policy) as served:
+    with serving(tmp_path, policy) as served:
         yield served
 
 

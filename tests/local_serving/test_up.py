@@ -108,8 +108,9 @@ def test_an_engine_that_is_ended_is_missing_to_the_gateway_until_it_is_up_again(
     assert home.local("up", "smollm2")[0] == 0
     with serving(home.folder, POLICY) as gateway:
         assert home.local("down", "smollm2")[0] == 0
-        state = until(lambda: now if (now := gateway.get("/health/ready")).status == 503 else None, 10).json
-        assert "it was ended: `lowpass local up smollm2` starts it again" in state["engines"][0]["last_error"]
+        ended = "it was ended: `lowpass local up smollm2` starts it again"
+        until(lambda: ended in gateway.get("/health/ready").json["engines"][0]["last_error"], 10)
+        assert gateway.get("/health/ready").status == 503
         assert home.local("up", "smollm2")[0] == 0
         until(lambda: gateway.get("/health/ready").status == 200, 10)
         assert gateway.chat("auto", max_tokens=4).status == 200
