@@ -19,7 +19,7 @@ from local_serving.launch.reasons import Said, discreet
 from local_serving.launch.recipe import Launched, Place, recipe
 from local_serving.launch.vllm import DRAIN_S, names
 from local_serving.spec import EngineError, Llamacpp, Vllm
-from router.types.engine import EngineState, Status
+from router.types.engine import SERVING, EngineState, Status
 
 STEADY_S = 60.0
 """After serving this long, the next restart is prompt again."""
@@ -69,7 +69,7 @@ class Replica:
 
     async def drain(self, limit_s: float) -> None:
         """Gives what it works on `limit_s` to end, and then stops. Whoever sends requests reads DRAINING meanwhile."""
-        if self.state.status in (Status.READY, Status.SLEEPING):
+        if self.state.status in SERVING:
             self._stopping.set()
             self._update(status=Status.DRAINING)
             with suppress(TimeoutError):

@@ -11,10 +11,9 @@ from local_serving.launch.recipe import Place
 from local_serving.launch.record import Owner
 from local_serving.served import served
 from local_serving.spec import EngineError, EngineSpec, External
-from router.types.engine import EngineState, Served, Status
+from router.types.engine import SERVING, EngineState, Served, Status
 
 DRAIN_S = 20.0
-_SERVING = (Status.READY, Status.SLEEPING)
 _OVER = (Status.FAILED, Status.STOPPED)
 
 
@@ -71,7 +70,7 @@ class Supervisor:
                     await self._news.wait()
         except TimeoutError:
             raise engine.error(f"is not ready after {limit_s:g} s") from None
-        if not any(state.status in _SERVING for state in engine.states):
+        if not any(state.status in SERVING for state in engine.states):
             failed = any(state.status is Status.FAILED for state in engine.states)
             raise engine.error("does not start" if failed else "was stopped")
 
@@ -106,7 +105,7 @@ class Supervisor:
     def _settled(self, engine: Engine | Watched) -> bool:
         """A replica serves, or none is going to."""
         statuses = [state.status for state in engine.states]
-        return any(status in _SERVING for status in statuses) or all(status in _OVER for status in statuses)
+        return any(status in SERVING for status in statuses) or all(status in _OVER for status in statuses)
 
     def _tell(self) -> None:
         self._news.set()

@@ -1,6 +1,7 @@
 """`lowpass bench`: what is measured lives in the checkout's `bench/`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,15 @@ def _chosen(only: str, parts: Sequence[str]) -> Sequence[str]:
     return chosen
 
 
+@contextmanager
+def _checkout(needs: str = "with the dev requirements, and its folder as the current one") -> Iterator[None]:
+    """For what is imported from it."""
+    try:
+        yield
+    except ImportError as error:
+        fail(f"this needs a checkout {needs} ({error})")
+
+
 @bench.command("budgets")
 def bench_budgets(
     quick: Annotated[bool, typer.Option("--quick", help="Less of everything: a minute instead of several.")] = False,
@@ -24,10 +34,8 @@ def bench_budgets(
     as_json: JsonOption = False,
 ) -> None:
     """Overshoot, refusals, crashes and cost of budgets, with real processes and stores."""
-    try:
+    with _checkout():
         from bench.budgets.run import PARTS, LoadError, measure, render
-    except ImportError as error:
-        fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
     parts = _chosen(only, PARTS)
     try:
         found = measure(parts, quick)
@@ -45,10 +53,8 @@ def bench_sensitivity(
     as_json: JsonOption = False,
 ) -> None:
     """What the detectors see, and what they wrongly see, in sets that they were not made on."""
-    try:
+    with _checkout():
         from bench.sensitivity.run import PARTS, SetsMissing, Split, measure, render
-    except ImportError as error:
-        fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
     parts = _chosen(only, PARTS)
     try:
         found = measure(parts, quick, Split.DEV if dev else Split.TEST)
@@ -74,10 +80,8 @@ def bench_routing(
     as_json: JsonOption = False,
 ) -> None:
     """How well routing does on outcomes of models: against single ones, mixing, a table of labels and the oracle."""
-    try:
+    with _checkout("as the current folder, and `pip install 'lowpass[bench]'`"):
         from bench.routing.run import BadData, Options, measure, render
-    except ImportError as error:
-        fail(f"this needs a checkout as the current folder, and `pip install 'lowpass[bench]'` ({error})")
     only = targets.split(",") if targets else ()
     try:
         found = measure(Options(rows, prompts or (), name, protocol, seed, labels, resamples, only, plot))
@@ -96,10 +100,8 @@ def bench_reports(
     as_json: JsonOption = False,
 ) -> None:
     """Large ledgers: bytes a request, seconds a page, ad-hoc questions, replay, rows written a second."""
-    try:
+    with _checkout():
         from bench.reports.run import PARTS, LoadError, measure, render
-    except ImportError as error:
-        fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
     parts = _chosen(only, PARTS)
     try:
         found = measure(parts, requests, folder)
@@ -117,10 +119,8 @@ def bench_local(
     as_json: JsonOption = False,
 ) -> None:
     """Local engines, real ones: overhead, memory as planned, spilling under overload, prefix caches, cost."""
-    try:
+    with _checkout():
         from bench.local.run import PARTS, LoadError, measure, render
-    except ImportError as error:
-        fail(f"this needs a checkout with the dev requirements, and its folder as the current one ({error})")
     parts = _chosen(only, PARTS)
     try:
         found = measure(parts, quick)

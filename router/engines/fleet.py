@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from router.engines.backlog import Backlog
 from router.engines.replicas import Replicas
-from router.types.engine import EngineState, Served, Status
+from router.types.engine import SERVING, EngineState, Served, Status
 from router.types.queue import Queue
 from router.types.target import Target
 
@@ -82,7 +82,7 @@ class Fleet:
     def _up(self, url: str) -> bool:
         """Nobody watches some: they are taken to be."""
         state = self._states.get(url)
-        return state is None or state.status in (Status.READY, Status.SLEEPING)
+        return state is None or state.status in SERVING
 
     def _status(self, engine: Served) -> str:
         """That of the replica that is likeliest to be up next."""

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from router.types.engine import EngineState, Status
+from router.types.engine import SERVING, EngineState
 from router.types.target import Target
-
-SERVING = (Status.READY, Status.SLEEPING)
 
 
 def can_serve(targets: Iterable[Target], states: Sequence[EngineState]) -> bool:

@@ -20,6 +20,10 @@ class Status(StrEnum):
     STOPPED = "stopped"
 
 
+SERVING = (Status.READY, Status.SLEEPING)
+"""It can be asked."""
+
+
 class Counted(StrEnum):
     """Which hours of a machine its tokens pay for."""
 
