@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 
 from fastapi import FastAPI
 
@@ -54,7 +55,7 @@ from router.settings import Settings
 from router.settlement import Books
 from router.stores import Stores, learned_from
 from router.types.call import Adapter, Transport
-from router.types.clock import now_ms
+from router.types.clock import monotonic_s, now_ms
 from router.types.journal import LedgerUnavailable
 from router.types.request import Caller, Request
 from router.types.served import Served
@@ -82,7 +83,7 @@ class Gateway:
     """Everything that one process runs; make it inside the event loop. `app` is the ASGI application."""
 
     def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, crew: Crew) -> None:
-        self._settings, self._watcher, self._ring, self._crew = settings, watcher, ring, crew
+        self._settings, self._watcher, self.keyring, self._crew = settings, watcher, ring, crew
         self._ledger = ledger_of(settings)
         self._rows = self._ledger.open_journal()
         self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite)
@@ -92,11 +93,11 @@ class Gateway:
         self._budgets = self._stores.store
         self._breaker = Breaker(config.loops, now_ms, self._journal)
         self._telemetry = crew.telemetry
-        self._health = Health(time.monotonic)
+        self._health = Health(monotonic_s)
         self._http, self._litellm = HttpTransport(), LitellmTransport()
         self._reader = Reader()
         self._visits = Visits()
-        self._policy_error, self._steady = "", True
+        self._policy_error, self._steady, self._ticking = "", True, asyncio.Lock()
         self._door = Door(self._transports())
         self._replicas = Replicas(instance_secret(self._ledger).reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
@@ -163,7 +164,7 @@ class Gateway:
     def _rest(self) -> FastAPI:
         ledger = self._ledger
         return rest(
-            self._ring,
+            self.keyring,
             public=[health.routes(self.state), dashboard.routes(self._site())],
             calls=[
                 models.routes(lambda: self._pipeline.rules, int(time.time())),
@@ -180,7 +181,7 @@ class Gateway:
     def _site(self) -> dashboard.Site:
         return dashboard.Site(
             ledger=self._ledger,
-            keyring=self._ring,
+            keyring=self.keyring,
             secret=instance_secret(self._ledger),
             policy=self._config,
             health=self._health.snapshot,
@@ -216,30 +217,35 @@ class Gateway:
             "in_flight": len(self._visits),
         }
 
-    async def tick_forever(self) -> None:
+    async def tick_forever(self, every_s: float = TICK_S) -> None:
         """What has to happen now and then, beside the requests."""
-        tick = 0
-        while True:
-            if tick % RECOVER_EVERY == 0:
-                await self._recover()
-            self._ring.review(self._config().sensitivity.classes)
-            await asyncio.sleep(TICK_S)
-            tick += 1
+        await self._recover()
+        self.keyring.review(self._config().sensitivity.classes)
+        for number in count(1):
+            await asyncio.sleep(every_s)
+            await self.tick(recover=number % RECOVER_EVERY == 0, forget=number % FORGET_EVERY == 0)
+
+    async def tick(self, recover: bool, forget: bool = False) -> None:
+        """One look at the policy file, the keys and everything else that changes without a request."""
+        async with self._ticking:
             self._telemetry.in_flight, self._telemetry.ledger = len(self._visits), self._journal.available
             self._telemetry.health = self._health.snapshot()
             self._http.end(self._replicas.hear(self._crew.engines))
             await asyncio.to_thread(self._local.checkpoint)
             # Keys stay in force as they are while the ledger can't be read.
             with suppress(LedgerUnavailable):
-                await asyncio.to_thread(refresh, self._ring, self._ledger, self._settings)
-                if any(one.engine for one in self._config().targets.values()):
+                await asyncio.to_thread(refresh, self.keyring, self._ledger, self._settings)
+                if any(target.engine for target in self._config().targets.values()):
                     await asyncio.to_thread(self._tariff.read)
                 await self._aftermath.tick()
             self._adopt(await asyncio.to_thread(self._watcher.poll))
             self._breaker.save()
-            if tick % FORGET_EVERY == 0:
+            if forget:
                 self._breaker.forget()
             await self._alerts.tick(now_ms())
+            if recover:
+                await self._recover()
+            self.keyring.review(self._config().sensitivity.classes)
 
     async def close(self) -> None:
         await self._visits.end()

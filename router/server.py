@@ -21,7 +21,7 @@ from local_serving.meter import Machine, machine
 from local_serving.spec import EngineError, EngineSpec, read
 from local_serving.watch import Watch, words_of
 from router.access import keyring, ledger_of
-from router.app import Gateway
+from router.app import TICK_S, Gateway
 from router.banner import banner
 from router.config import Config, Watcher, engines_needed
 from router.engines.serving import can_serve
@@ -40,6 +40,8 @@ DRAIN_S = 10
 PATIENCE_S = 15.0
 """For engines, before the address is printed although some of them still start: vLLM takes minutes."""
 _REASONS = (EngineError, LedgerTooNew, LedgerUnavailable, SettingError, WorkerError)
+OnDrain = Callable[[Callable[[bool], None]], None]
+OnOpen = Callable[[Settings, Gateway, str], None]
 _log = logging.getLogger("lowpass")
 
 
@@ -52,10 +54,7 @@ def run(settings: Settings) -> None:
     _prepare("%(name)s", settings.json_log)
     for name in unread(os.environ):
         _log.warning("%s is set, but this version does not read it", name)
-    try:
-        uvloop.run(_serve(settings))
-    except _REASONS as error:
-        raise StartError(str(error)) from None
+    uvloop.run(serve(settings, _on_signals, _greet))
 
 
 def work(post: Post) -> None:
@@ -68,7 +67,24 @@ def work(post: Post) -> None:
         sys.exit(f"lowpass worker {post.number}: {error}")
 
 
-async def _serve(settings: Settings) -> None:
+def _greet(settings: Settings, gateway: Gateway, url: str) -> None:
+    sys.stdout.write(banner(settings, url, gateway.keyring, gateway.ledger_name))
+    sys.stdout.flush()
+
+
+async def serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s: float = TICK_S) -> None:
+    """One gateway's whole life in the running event loop, with its engines and workers.
+
+    `on_drain` is handed the function that ends it; `on_open` is called once it answers. Raises `StartError` or
+    `ConfigError`; nothing is left running then.
+    """
+    try:
+        await _serve(settings, on_drain, on_open, tick_s)
+    except _REASONS as error:
+        raise StartError(str(error)) from None
+
+
+async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s: float) -> None:
     ring = keyring(settings)
     if not settings.loopback and not ring.callers:
         raise StartError(
@@ -93,8 +109,15 @@ async def _serve(settings: Settings) -> None:
             metering.launch()
             gateway = Gateway(settings, watcher, config, ring, workers)
             await gateway.start()
-            greeting = banner(settings, _url(listener), ring, gateway.ledger_name)
-            await _lead(gateway, listener, _Engines(supervisor, config), workers, greeting)
+            server = _Server(_uvicorn(gateway))
+
+            def drain(at_once: bool) -> None:
+                server.drain(at_once)
+                workers.drain(at_once)
+
+            on_drain(drain)
+            opened = _open(_Engines(supervisor, config), workers, lambda: on_open(settings, gateway, _url(listener)))
+            await _run(gateway, server, listener, opened, tick_s)
         finally:
             await packer.stop()
             await metering.stop()
@@ -103,28 +126,14 @@ async def _serve(settings: Settings) -> None:
             await supervisor.stop()
 
 
-async def _lead(
-    gateway: Gateway, listener: socket.socket, engines: "_Engines", workers: Workers, greeting: str
-) -> None:
-    """The first process: its end is the end of all."""
-
-    def drain(at_once: bool) -> None:
-        server.drain(at_once)
-        workers.drain(at_once)
-
-    async def greet() -> None:
-        try:
-            await engines.some_serve()
-            await workers.ready()
-            sys.stdout.write(greeting)
-            sys.stdout.flush()
-            await engines.settled()
-        finally:
-            engines.leave()
-
-    server = _Server(_uvicorn(gateway))
-    _on_signals(drain)
-    await _run(gateway, server, listener, greet)
+async def _open(engines: "_Engines", workers: Workers, on_open: Callable[[], None]) -> None:
+    try:
+        await engines.some_serve()
+        await workers.ready()
+        on_open()
+        await engines.settled()
+    finally:
+        engines.leave()
 
 
 async def _work(post: Post, settings: Settings) -> None:
@@ -140,15 +149,15 @@ async def _work(post: Post, settings: Settings) -> None:
 
     _on_signals(server.drain)
     with socket.socket(fileno=post.listener) as listener:
-        await _run(gateway, server, listener, report)
+        await _run(gateway, server, listener, report(), TICK_S)
 
 
 async def _run(
-    gateway: Gateway, server: "_Server", listener: socket.socket, opened: Callable[[], Coroutine[None, None, None]]
+    gateway: Gateway, server: "_Server", listener: socket.socket, opened: Coroutine[None, None, None], tick_s: float
 ) -> None:
     """Serves until `server` drains. `opened` runs beside it: what is to be awaited and told at the start."""
-    opening = asyncio.ensure_future(opened())
-    life = [asyncio.ensure_future(gateway.tick_forever()), asyncio.ensure_future(server.serve(sockets=[listener]))]
+    opening = asyncio.ensure_future(opened)
+    life = [asyncio.ensure_future(gateway.tick_forever(tick_s)), asyncio.ensure_future(server.serve([listener]))]
     try:
         await asyncio.wait([opening, *life], return_when=asyncio.FIRST_COMPLETED)
         if opening.done():

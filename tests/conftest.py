@@ -3,9 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from router.budget.redis import link
-from tests.upstream import Upstream
+from router.testing.upstream import Upstream
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+"""How long an example takes says nothing on a busy machine."""
 
 
 @pytest.fixture(scope="session")

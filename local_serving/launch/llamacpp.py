@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
+from time import monotonic, sleep
 from typing import IO, Any
 
 import msgspec
@@ -28,6 +29,8 @@ LISTENING = "listening on"
 CHECKPOINTS = 2
 """Copies that a stream keeps of its layers with a window; llama.cpp's own 32 would take 0.5 GB of a model of 0.3 GB."""
 _ERRORS_ONLY = 1
+_LATE_S = 5.0
+"""llama.cpp logs from a thread of its own: by then it has said why it failed."""
 _MOST_THREADS = 8
 """A small model is bound by memory; further threads would only spin at its barriers."""
 
@@ -144,10 +147,18 @@ def _native_output() -> Iterator[IO[bytes]]:
 
 
 def _first_complaint(output: IO[bytes]) -> str:
-    """llama.cpp's first error is the cause, the others follow from it: "0.00.003 E name: reason"."""
-    output.seek(0)
-    errors = (line.partition(" E ")[2] for line in output.read().decode(errors="replace").splitlines())
-    return next(filter(None, errors), "no reason given")[:300]
+    """llama.cpp's first error is the cause, the others follow from it: "0.00.003 E name: reason".
+
+    A thread of its own writes it, maybe after the failure itself.
+    """
+    deadline = monotonic() + _LATE_S
+    while True:
+        output.seek(0)
+        whole = output.read().decode(errors="replace").rpartition("\n")[0].splitlines()
+        reason = next(filter(None, (line.partition(" E ")[2] for line in whole)), "")
+        if reason or monotonic() > deadline:
+            return reason[:300] or "no reason given"
+        sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC
 
 from msgspec import Struct
 
-from router.ledger.connection import Connection
 from router.ledger.facts import attempts
 from router.ledger.facts.query import Where
 from router.ledger.policies import documents
 from router.report.proof import Judge, Sent
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
-from router.report.source import Asked, Definition, Source
+from router.report.source import Definition, Source
 from router.report.violations import MOST, NOTHING, RESTING, SENT, Found, Search, sent
-from router.types.clock import now_ms
 
 _MEASURES = ("sent_there", "attempts", "counted", "input_tokens", "output_tokens")
 _OF_REQUESTS = frozenset({"class", "policy"})
@@ -67,12 +64,6 @@ class _Judged(Struct, frozen=True):
     unknown: str
     """Why they can't be checked."""
     found: Found
-
-
-def egress(connection: Connection, since_ms: int | None, until_ms: int | None) -> Report:
-    """Of requests that began in the window. Reads the ledger as of one moment if it is in a transaction."""
-    asked = Asked(since_ms=since_ms, until_ms=until_ms, zone=UTC, now_ms=now_ms())
-    return _made(Source(connection=connection, asked=asked, targets={}))
 
 
 def _made(source: Source) -> Report:

@@ -1,6 +1,5 @@
 """A chat with a model that only completes texts: what is sent, and what comes back, whole and streamed."""
 
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -17,19 +16,17 @@ from router.types.languages import Languages
 from router.types.request import Endpoint
 from router.types.target import PROMPT_VARIABLES, Prompt, Quirks
 from router.types.usage import Usage
-from tests.adapters.compatible import ADAPTER, USAGE, call, sse
-from tests.adapters.translated import events, message
+from tests.adapters.calls import ADAPTER, USAGE, call, events, fails, fed, message, sse
+from tests.tables import each_row
 
 TEMPLATE = "Into {{ target or 'French' }}.\n{{ source }}: {{ text }}\n{{ target }}:\n"
-TOLD = Languages("en", "fr", "English", "French", "Good morning.")
-SAID = {
-    "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Into French: Good morning."}]
-}
+KNOWN = Languages("en", "fr", "English", "French", "Good morning.")
+TURNS = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Into French: Good morning."}]
 
 
 def chat(template: str = TEMPLATE, *, stop: tuple[str, ...] = (), **fields: Any) -> Call:
-    languages = fields.pop("languages", TOLD)
-    asked = call({**SAID, **fields.pop("body", {})}, **fields)
+    languages = fields.pop("languages", KNOWN)
+    asked = call({"messages": TURNS, **fields.pop("body", {})}, **fields)
     target = structs.replace(asked.target, prompt=Prompt(template=template, stop=stop))
     return structs.replace(asked, target=target, languages=languages)
 
@@ -37,8 +34,7 @@ def chat(template: str = TEMPLATE, *, stop: tuple[str, ...] = (), **fields: Any)
 def sent(asked: Call) -> dict[str, Any]:
     request = ADAPTER.encode(asked)
     assert request.path == "/completions"
-    body: dict[str, Any] = msgspec.json.decode(request.body)
-    return body
+    return msgspec.json.decode(request.body, type=dict[str, Any])
 
 
 def whole(text: str, finish: str = "stop") -> bytes:
@@ -53,16 +49,12 @@ def piece(text: str, finish: str | None = None) -> dict[str, Any]:
 
 def test_the_template_is_sent_with_what_it_asks_for_and_nothing_of_the_chat() -> None:
     body = sent(chat(body={"temperature": 0.5, "max_completion_tokens": 7, "n": 1, "echo": True, "tools": []}))
-    assert body == {
-        "model": "served-1",
-        "prompt": "Into French.\nEnglish: Good morning.\nFrench:",
-        "temperature": 0.5,
-        "max_tokens": 7,
-    }
+    prompt = "Into French.\nEnglish: Good morning.\nFrench:"
+    assert body == {"model": "served-1", "prompt": prompt, "temperature": 0.5, "max_tokens": 7}
 
 
-@pytest.mark.parametrize(
-    ("template", "prompt"),
+@each_row(
+    "template, prompt",
     [
         ("{{ input }}", "Into French: Good morning."),
         ("{{ system }}|{{ source_code }}|{{ target_code }}", "Be kind.|en|fr"),
@@ -70,8 +62,8 @@ def test_the_template_is_sent_with_what_it_asks_for_and_nothing_of_the_chat() ->
         ("{% if target %}\n  {{ target }}\n{% endif %}end\n", "  French\nend"),
         ("<b>{{ '&' }}</b>", "<b>&</b>"),
     ],
-)  # fmt: skip
-def test_what_templates_are_told(template: str, prompt: str) -> None:
+)
+def test_what_templates_hold(template: str, prompt: str) -> None:
     assert sent(chat(template))["prompt"] == prompt
 
 
@@ -86,35 +78,32 @@ def test_parts_of_a_text_are_one_text() -> None:
     assert sent(chat("{{ input }}", body={"messages": [{"role": "user", "content": parts}]}))["prompt"] == "one\ntwo"
 
 
-@pytest.mark.parametrize(
-    ("said", "own", "stop"),
+@each_row(
+    "asked, own, stop",
     [(None, (), None), ("END", (), ["END"]), (["A", "\n"], ("\n", "B"), ["A", "\n", "B"]), (None, ("\n",), ["\n"])],
 )
-def test_the_client_and_the_template_both_say_where_it_ends(said: object, own: tuple[str, ...], stop: object) -> None:
-    assert sent(chat(stop=own, body={} if said is None else {"stop": said})).get("stop") == stop
+def test_the_client_and_the_template_both_say_where_it_ends(asked: object, own: tuple[str, ...], stop: object) -> None:
+    assert sent(chat(stop=own, body={} if asked is None else {"stop": asked})).get("stop") == stop
 
 
-@pytest.mark.parametrize(
-    ("fields", "cap"),
-    [({}, 1), ({"max_output": 5}, 5), ({"body": {"max_tokens": 9}}, 9), ({"body": {"max_completion_tokens": None}}, 1)],
+@each_row(
+    "body, bound, cap",
+    [({}, None, 8_000), ({}, 5, 5), ({"max_tokens": 9}, None, 9), ({"max_completion_tokens": None}, None, 8_000)],
 )
-def test_an_engine_is_always_told_how_much_it_may_write(fields: dict[str, Any], cap: int) -> None:
-    assert sent(chat(**fields))["max_tokens"] == cap
+def test_an_engine_is_always_told_how_much_it_may_write(body: dict[str, Any], bound: int | None, cap: int) -> None:
+    assert sent(chat(body=body, max_output=bound))["max_tokens"] == cap
 
 
 def test_private_fields_of_the_provider_go_along() -> None:
-    asked = chat(private=True, quirks=Quirks(private={"retain": False}))
-    assert sent(asked)["retain"] is False
+    assert sent(chat(private=True, quirks=Quirks(private={"retain": False})))["retain"] is False
 
 
-@pytest.mark.parametrize(
-    "template", ["{{ messages[7].content }}", "{{ 1 // 0 }}", "{{ nobody }}", "{{ input.__class__.mro() }}"]
-)
+@each_row("template", ["{{ messages[7].content }}", "{{ 1 // 0 }}", "{{ unknown }}", "{{ input.__class__.mro() }}"])
 def test_a_template_that_fails_is_no_fault_of_the_client_and_quotes_nothing(template: str) -> None:
-    with pytest.raises(UpstreamFailure) as raised:
+    with pytest.raises(UpstreamFailure) as caught:
         ADAPTER.encode(chat(template))
-    assert raised.value.failure.kind is ErrorKind.BAD_RESPONSE
-    assert "morning" not in raised.value.failure.message
+    assert caught.value.failure.kind is ErrorKind.BAD_RESPONSE
+    assert "morning" not in caught.value.failure.message
 
 
 def test_other_endpoints_are_asked_as_ever() -> None:
@@ -131,10 +120,7 @@ def test_a_whole_answer_is_a_chat_s() -> None:
     assert (reply.finish_reason, body["choices"][0]["finish_reason"]) == ("length", "length")
     assert reply.usage == Usage(input_uncached=10, output_visible=4)
     assert reply.has_answer
-
-
-def test_blanks_alone_are_no_answer() -> None:
-    assert not ADAPTER.decode(chat(), whole(" \n")).has_answer
+    assert not ADAPTER.decode(chat(), whole(" \n")).has_answer, "blanks alone are no answer"
 
 
 @given(
@@ -145,15 +131,15 @@ def test_blanks_alone_are_no_answer() -> None:
 def test_a_stream_is_a_chat_s_however_it_is_cut(pieces: list[str], cuts: list[int], wanted: bool) -> None:
     data = sse(*map(piece, pieces), piece("", "stop"), {**piece(""), "choices": [], "usage": USAGE}, "[DONE]")
     decoder = ADAPTER.stream(chat(stream=True, stream_usage=wanted))
-    places = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
-    written = b"".join(decoder.feed(data[a:b]) for a, b in pairwise(places))
-    *chunks, done = events(written + decoder.final(b'{"total_tokens":14}'))
+    chunks = fed(decoder, data, cuts)
+    *ends, done = events(decoder.final(b'{"total_tokens":14}'))
+    chunks += ends
     assert done == "[DONE]"
-    said = "".join(pieces).lstrip()
+    text = "".join(pieces).lstrip()
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
     assert {chunk["model"] for chunk in chunks} == {"auto"}
-    assert message(chunks) == {"role": "assistant", "content": said}
-    assert (decoder.finished, decoder.finish_reason, decoder.has_answer) == (True, "stop", bool(said))
+    assert message(chunks) == {"role": "assistant", "content": text}
+    assert (decoder.finished, decoder.finish_reason, decoder.has_answer) == (True, "stop", bool(text))
     assert decoder.usage == Usage(input_uncached=10, output_visible=4)
     assert decoder.output_chars == len("".join(pieces))
     assert [chunk["usage"] for chunk in chunks if chunk.get("usage")] == [{"total_tokens": 14}] * wanted
@@ -161,7 +147,7 @@ def test_a_stream_is_a_chat_s_however_it_is_cut(pieces: list[str], cuts: list[in
 
 def test_an_error_in_a_stream_is_one() -> None:
     decoder = ADAPTER.stream(chat(stream=True))
-    with pytest.raises(UpstreamFailure):
+    with fails(ErrorKind.SERVER_ERROR):
         decoder.feed(sse(piece("Bon"), {"error": {"message": "out of memory", "code": 500}}))
     assert not decoder.finished
 

@@ -7,8 +7,8 @@ import pytest
 
 from router.errors import ClientError
 from router.types.target import Quirks
-from tests.adapters.compatible import ADAPTER, HI, USAGE, answer, call, chunk, said, sse
-from tests.adapters.translated import answered, events, sent
+from tests.adapters.calls import ADAPTER, HI, USAGE, answer, answered, call, chunk, events, message, sent, sse
+from tests.tables import each_row
 
 GRAMMAR = Quirks(grammar_tools=True)
 CITY = {"type": "object", "properties": {"city": {"$ref": "#/$defs/City"}}, "$defs": {"City": {"type": "string"}}}
@@ -16,12 +16,11 @@ WEATHER = {"type": "function", "function": {"name": "weather", "description": "W
 CLOCK = {"type": "function", "function": {"name": "clock"}}
 TOOLS = {**HI, "tools": [WEATHER, CLOCK]}
 CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
-NAMED = {"type": "function", "function": {"name": "clock"}}
-ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}}
+ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [CLOCK]}}
 
 
 def asked(**body: Any) -> Any:
-    return sent(ADAPTER, call({**TOOLS, **body}, quirks=GRAMMAR))
+    return sent(call({**TOOLS, **body}, quirks=GRAMMAR))
 
 
 def schema(**body: Any) -> Any:
@@ -30,9 +29,9 @@ def schema(**body: Any) -> Any:
     return form["json_schema"]["schema"]
 
 
-def replies(found: Any) -> list[str]:
+def replies(form: Any) -> list[str]:
     """What the schema admits, in short."""
-    return [_short(option["properties"]) for option in found["anyOf"]]
+    return [_short(option["properties"]) for option in form["anyOf"]]
 
 
 def _short(properties: Any) -> str:
@@ -44,13 +43,13 @@ def _short(properties: Any) -> str:
     return str(properties["name"]["const"])
 
 
-@pytest.mark.parametrize(
-    ("body", "admitted"),
+@each_row(
+    "body, admitted",
     [
         ({}, ["weather", "clock", "answer:string"]),
         ({"tool_choice": "auto"}, ["weather", "clock", "answer:string"]),
         ({"tool_choice": "required"}, ["weather", "clock"]),
-        ({"tool_choice": NAMED}, ["clock"]),
+        ({"tool_choice": CLOCK}, ["clock"]),
         ({"tool_choice": ALLOWED}, ["clock"]),
         ({"parallel_tool_calls": True}, ["1..4 of weather,clock", "answer:string"]),
         ({"parallel_tool_calls": False, "tool_choice": "required"}, ["weather", "clock"]),
@@ -67,15 +66,11 @@ def test_what_the_schema_admits(body: dict[str, Any], admitted: list[str]) -> No
 
 
 def test_references_inside_parameters_are_turned_to_their_new_place() -> None:
-    found = schema()
-    assert found["anyOf"][0]["properties"]["arguments"] == {"$ref": "#/$defs/tool_0"}
-    assert found["$defs"]["tool_0"]["properties"]["city"] == {"$ref": "#/$defs/tool_0/$defs/City"}
-    assert found["$defs"]["tool_1"] == {
-        "type": "object",
-        "properties": {},
-        "required": [],
-        "additionalProperties": False,
-    }
+    form = schema()
+    assert form["anyOf"][0]["properties"]["arguments"] == {"$ref": "#/$defs/tool_0"}
+    assert form["$defs"]["tool_0"]["properties"]["city"] == {"$ref": "#/$defs/tool_0/$defs/City"}
+    empty = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    assert form["$defs"]["tool_1"] == empty
 
 
 def test_one_system_message_tells_the_model() -> None:
@@ -84,20 +79,20 @@ def test_one_system_message_tells_the_model() -> None:
     assert "weather: Weather now." in system["content"]
     assert '"answer"' in system["content"]
     assert '"answer"' not in asked(tool_choice="required")["messages"][0]["content"]
-    assert "weather" not in asked(tool_choice=NAMED)["messages"][0]["content"]
+    assert "weather" not in asked(tool_choice=CLOCK)["messages"][0]["content"]
     own = [{"role": "system", "content": "Be kind."}, *HI["messages"]]
     first, *rest = asked(messages=own)["messages"]
     assert (first["content"].startswith("Be kind.\n\nYou can call"), rest) == (True, HI["messages"])
 
 
-@pytest.mark.parametrize("body", [{"tool_choice": "none"}, {"tools": []}])
+@each_row("body", [{"tool_choice": "none"}, {"tools": []}])
 def test_without_tools_to_call_nothing_is_asked_for(body: dict[str, Any]) -> None:
     assert asked(**body) == {"model": "served-1", **HI}
     reply = ADAPTER.decode(call({**TOOLS, **body}, quirks=GRAMMAR), answer({"content": CALL}))
     assert answered(reply.body)["choices"][0]["message"]["content"] == CALL
 
 
-@pytest.mark.parametrize("tools", [{}, {"tools": [WEATHER]}])
+@each_row("tools", [{}, {"tools": [WEATHER]}])
 def test_earlier_calls_and_results_become_plain_turns(tools: dict[str, Any]) -> None:
     made = [
         {"id": f"call_{at}", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
@@ -111,7 +106,7 @@ def test_earlier_calls_and_results_become_plain_turns(tools: dict[str, Any]) -> 
         {"role": "assistant", "content": "Let me see.", "tool_calls": made[:1]},
     ]
     one = '{"name":"weather","arguments":{"city":"Rome"}}'
-    turns = sent(ADAPTER, call({**tools, "messages": history}, quirks=GRAMMAR))["messages"]
+    turns = sent(call({**tools, "messages": history}, quirks=GRAMMAR))["messages"]
     assert turns[-4:] == [
         HI["messages"][0],
         {"role": "assistant", "content": f'{{"calls":[{one},{one}]}}'},
@@ -144,32 +139,27 @@ def calls_of(turn: dict[str, Any]) -> list[tuple[str, str]]:
     return [(each["function"]["name"], each["function"]["arguments"]) for each in made]
 
 
-@pytest.mark.parametrize(("written", "stopped", "content", "calls", "finish", "answers"), WRITTEN)
-def test_what_was_written_becomes_a_turn(
-    written: str, stopped: str, content: str | None, calls: list[Any], finish: str, answers: bool
+@each_row("role_first", [True, False])
+@each_row("written, stopped, content, calls, finish, answers", WRITTEN)
+def test_what_was_written_becomes_a_turn_whole_and_streamed(
+    written: str, stopped: str, content: str | None, calls: list[Any], finish: str, answers: bool, role_first: bool
 ) -> None:
     reply = ADAPTER.decode(call(TOOLS, quirks=GRAMMAR), answer({"content": written}, stopped))
     choice = answered(reply.body)["choices"][0]
     assert (choice["message"]["content"], calls_of(choice["message"])) == (content, calls)
     assert (choice["finish_reason"], reply.finish_reason, reply.has_answer) == (finish, finish, answers)
 
-
-@pytest.mark.parametrize("role_first", [True, False])
-@pytest.mark.parametrize(("written", "stopped", "content", "calls", "finish", "answers"), WRITTEN)
-def test_the_same_streamed(
-    written: str, stopped: str, content: str | None, calls: list[Any], finish: str, answers: bool, role_first: bool
-) -> None:
     role = [chunk({"role": "assistant", "content": None})] if role_first else []
-    pieces = [chunk({"content": piece}) for piece in written]
     decoder = ADAPTER.stream(call(TOOLS, quirks=GRAMMAR, stream=True, stream_usage=True))
+    pieces = [chunk({"content": piece}) for piece in written]
     data = sse(*role, *pieces, chunk({}, stopped), chunk(usage=USAGE), "[DONE]")
-    got = events(decoder.feed(data) + decoder.final(b'{"cost":1}'))
-    whole = said(got[:-1])
-    assert (whole.get("role"), whole.get("content"), calls_of(whole)) == ("assistant", content, calls)
-    assert [event["choices"][0]["finish_reason"] for event in got[:-2]][-1] == finish
-    assert [event["choices"][0]["delta"].get("role") for event in got[:-2]].count("assistant") == 1
-    assert all(event["model"] == "auto" and event["id"] == "c-1" for event in got[:-1])
-    assert got[-2]["usage"] == {"cost": 1}
+    *chunks, last, _ = events(decoder.feed(data) + decoder.final(b'{"cost":1}'))
+    turn = message([*chunks, last])
+    assert (turn.get("role"), turn.get("content"), calls_of(turn)) == ("assistant", content, calls)
+    assert chunks[-1]["choices"][0]["finish_reason"] == finish
+    assert [event["choices"][0]["delta"].get("role") for event in chunks].count("assistant") == 1
+    assert all(event["model"] == "auto" and event["id"] == "c-1" for event in [*chunks, last])
+    assert last["usage"] == {"cost": 1}
     assert (decoder.finish_reason, decoder.has_answer, decoder.finished) == (finish, answers, True)
     assert decoder.usage is not None
 
@@ -182,7 +172,7 @@ def test_each_choice_has_its_own_turn() -> None:
     ]
     decoder = ADAPTER.stream(call(TOOLS, quirks=GRAMMAR, stream=True, n=2))
     got = events(decoder.feed(sse(*pieces, "[DONE]")))
-    assert [said(got, at)["content"] for at in (0, 1)] == ["ab", "ab"]
+    assert [message(got, at)["content"] for at in (0, 1)] == ["ab", "ab"]
 
 
 def test_a_cut_stream_gives_no_half_call() -> None:
@@ -191,8 +181,8 @@ def test_a_cut_stream_gives_no_half_call() -> None:
     assert not decoder.finished
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
+@each_row(
+    "body, param",
     [
         ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools"),
         ({"tools": [{"type": "function"}]}, "tools"),
@@ -207,5 +197,5 @@ def test_tools_that_cannot_be_read_are_the_clients_mistake(body: dict[str, Any],
 
 
 def test_engines_with_tools_of_their_own_get_them() -> None:
-    assert sent(ADAPTER, call(TOOLS)) == {"model": "served-1", **TOOLS}
+    assert sent(call(TOOLS)) == {"model": "served-1", **TOOLS}
     assert msgspec.json.decode(ADAPTER.encode(call(quirks=GRAMMAR)).body) == {"model": "served-1", **HI}

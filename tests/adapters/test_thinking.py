@@ -1,13 +1,11 @@
-"""What a target is told, for every contract: the policy's effort wins, the budget caps, nothing is dropped silently."""
+"""What goes to a target, for every contract: the policy's effort wins, the budget caps, nothing is dropped silently."""
 
 from typing import Any
 
-import msgspec
-import pytest
-
 from router.types.request import Endpoint
 from router.types.target import Contract, Quirks, Thinking, ThinkingField
-from tests.adapters.compatible import ADAPTER, HI, call
+from tests.adapters.calls import ADAPTER, HI, call, sent
+from tests.tables import each_row
 
 C, F = Contract, ThinkingField
 LEVELS = Thinking(contract=C.LEVEL, levels=("none", "low", "high"), tokens=(0, 1_000, 9_000))
@@ -19,7 +17,7 @@ SWITCH = Thinking(contract=C.SWITCH, tokens=(3_000,))
 ALWAYS = Thinking(contract=C.ALWAYS_ON)
 
 CASES = [
-    # contract, policy, asked, budget → said
+    # contract, policy, asked, budget → stated
     (LEVELS, None, None, None, "none"),
     (LEVELS, None, "high", None, "effort=high"),
     (LEVELS, "low", "high", None, "effort=high"),
@@ -54,23 +52,16 @@ CASES = [
     (Thinking(), None, "high", 10, "none"),
 ]
 
-FIELD = {
-    C.LEVEL: F.REASONING_EFFORT,
-    C.EXACT: F.TOKEN_BUDGET,
-    C.TARGET: F.REASONING,
-    C.SWITCH: F.THINKING_TYPE,
-    C.ALWAYS_ON: F.NONE,
-    C.NONE: F.NONE,
-}
+FIELD = {C.LEVEL: F.REASONING_EFFORT, C.EXACT: F.TOKEN_BUDGET, C.TARGET: F.REASONING, C.SWITCH: F.THINKING_TYPE}
 
 
-@pytest.mark.parametrize(("thinking", "policy", "asked", "budget", "said"), CASES)
-def test_what_is_said_to_be_applied(
-    thinking: Thinking, policy: str | None, asked: str | None, budget: int | None, said: str
+@each_row("thinking, policy, asked, budget, stated", CASES)
+def test_what_is_stated_to_be_applied(
+    thinking: Thinking, policy: str | None, asked: str | None, budget: int | None, stated: str
 ) -> None:
-    quirks = Quirks(thinking_field=FIELD[thinking.contract])
+    quirks = Quirks(thinking_field=FIELD.get(thinking.contract, F.NONE))
     made = call(thinking=thinking, quirks=quirks, effort=policy, asked_effort=asked, thinking_budget=budget)
-    assert ADAPTER.encode(made).thinking == said
+    assert ADAPTER.encode(made).thinking == stated
 
 
 ON_1000 = {"asked_effort": None, "thinking_budget": 1_000}
@@ -78,18 +69,21 @@ OFF = {"asked_effort": "none"}
 LOW = {"asked_effort": "low"}
 
 
-@pytest.mark.parametrize(
-    ("field", "thinking", "asked", "sent"),
+def google(**config: object) -> dict[str, Any]:
+    return {"extra_body": {"google": {"thinking_config": config}}}
+
+
+def template(thinks: bool) -> dict[str, Any]:
+    return {"chat_template_kwargs": {"enable_thinking": thinks}}
+
+
+@each_row(
+    "field, thinking, asked, expected",
     [
         (F.REASONING_EFFORT, LEVELS, LOW, {"reasoning_effort": "low"}),
         (F.REASONING_EFFORT, LEVELS, OFF, {"reasoning_effort": "none"}),
-        (
-            F.TOKEN_BUDGET,
-            EXACT,
-            ON_1000,
-            {"thinking_token_budget": 1_000, "chat_template_kwargs": {"enable_thinking": True}},
-        ),
-        (F.TOKEN_BUDGET, EXACT, OFF, {"chat_template_kwargs": {"enable_thinking": False}}),
+        (F.TOKEN_BUDGET, EXACT, ON_1000, {"thinking_token_budget": 1_000, **template(True)}),
+        (F.TOKEN_BUDGET, EXACT, OFF, template(False)),
         (F.ENABLE_THINKING, EXACT, ON_1000, {"enable_thinking": True, "thinking_budget": 1_000}),
         (F.ENABLE_THINKING, SWITCH, OFF, {"enable_thinking": False}),
         (F.THINKING_TYPE, SWITCH, OFF, {"thinking": {"type": "disabled"}}),
@@ -97,53 +91,54 @@ LOW = {"asked_effort": "low"}
         (F.REASONING, EXACT, ON_1000, {"reasoning": {"max_tokens": 1_000}}),
         (F.REASONING, LEVELS, LOW, {"reasoning": {"effort": "low"}}),
         (F.REASONING, LEVELS, OFF, {"reasoning": {"effort": "none"}}),
-        (
-            F.THINKING_CONFIG,
-            EXACT,
-            ON_1000,
-            {"extra_body": {"google": {"thinking_config": {"thinking_budget": 1_000}}}},
-        ),
-        (F.THINKING_CONFIG, LEVELS, LOW, {"extra_body": {"google": {"thinking_config": {"thinking_level": "low"}}}}),
-        (F.THINKING_CONFIG, EXACT, OFF, {"extra_body": {"google": {"thinking_config": {"thinking_budget": 0}}}}),
+        (F.THINKING_CONFIG, EXACT, ON_1000, google(thinking_budget=1_000)),
+        (F.THINKING_CONFIG, LEVELS, LOW, google(thinking_level="low")),
+        (F.THINKING_CONFIG, EXACT, OFF, google(thinking_budget=0)),
         (F.NONE, Thinking(), LOW, {}),
     ],
 )
 def test_the_fields_that_a_provider_understands(
-    field: ThinkingField, thinking: Thinking, asked: dict[str, Any], sent: dict[str, object]
+    field: ThinkingField, thinking: Thinking, asked: dict[str, Any], expected: dict[str, object]
 ) -> None:
-    request = call({**HI, "reasoning_effort": "high"}, quirks=Quirks(thinking_field=field), thinking=thinking, **asked)
-    body = msgspec.json.decode(ADAPTER.encode(request).body)
-    assert body == {"model": "served-1", **HI, **sent}
+    made = call({**HI, "reasoning_effort": "high"}, quirks=Quirks(thinking_field=field), thinking=thinking, **asked)
+    assert sent(made) == {"model": "served-1", **HI, **expected}
 
 
-def test_what_else_the_client_put_beside_the_control_stays() -> None:
-    body = {
-        **HI,
-        "reasoning": {"effort": "high", "exclude": True},
-        "chat_template_kwargs": {"enable_thinking": True, "tone": 1},
-        "extra_body": {"google": {"thinking_config": {"thinking_level": "high", "include_thoughts": True}, "x": 1}},
-    }
-    asked: dict[str, Any] = {"thinking": EXACT, "thinking_budget": 9}
-    for field, name, expected in [
-        (F.REASONING, "reasoning", {"exclude": True, "max_tokens": 9}),
-        (F.TOKEN_BUDGET, "chat_template_kwargs", {"enable_thinking": True, "tone": 1}),
+@each_row(
+    "field, given, expected",
+    [
+        (F.REASONING, {"reasoning": {"effort": "high", "exclude": True}}, {"exclude": True, "max_tokens": 9}),
+        (
+            F.TOKEN_BUDGET,
+            {"chat_template_kwargs": {"enable_thinking": False, "tone": 1}},
+            {"enable_thinking": True, "tone": 1},
+        ),
         (
             F.THINKING_CONFIG,
-            "extra_body",
+            {
+                "extra_body": {
+                    "google": {"thinking_config": {"thinking_level": "high", "include_thoughts": True}, "x": 1}
+                }
+            },
             {"google": {"thinking_config": {"include_thoughts": True, "thinking_budget": 9}, "x": 1}},
         ),
-    ]:
-        request = ADAPTER.encode(call(body, quirks=Quirks(thinking_field=field), **asked))
-        assert msgspec.json.decode(request.body)[name] == expected
+    ],
+)
+def test_what_else_the_client_put_beside_the_control_stays(
+    field: ThinkingField, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    (name,) = given
+    made = call({**HI, **given}, quirks=Quirks(thinking_field=field), thinking=EXACT, thinking_budget=9)
+    assert sent(made)[name] == expected
 
 
 def test_responses_say_it_in_their_own_field() -> None:
     quirks = Quirks(responses=True, thinking_field=F.REASONING_EFFORT)
     body = {"input": "Hi", "reasoning": {"effort": "high", "summary": "auto"}}
     asked = call(body, quirks=quirks, thinking=LEVELS, asked_effort="medium", endpoint=Endpoint.RESPONSES)
-    assert msgspec.json.decode(ADAPTER.encode(asked).body)["reasoning"] == {"summary": "auto", "effort": "low"}
+    assert sent(asked)["reasoning"] == {"summary": "auto", "effort": "low"}
     plain = call(body, quirks=quirks, asked_effort="medium", endpoint=Endpoint.RESPONSES)
-    assert "reasoning" not in msgspec.json.decode(ADAPTER.encode(plain).body)
+    assert "reasoning" not in sent(plain)
 
 
 def test_a_control_that_the_wire_has_no_words_for_is_not_claimed() -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,25 @@ from adapters.worker import DEPTH, Answer, Head, Stopped
 from router.errors import UpstreamFailure
 from router.types.failure import ErrorKind, Failure
 from router.types.target import Timeouts
+from tests.tables import each_row
 
 OK = Head(200, {"content-type": "text/plain"})
-TIMEOUTS = Timeouts(first=5_000, between=5_000, total=10_000)
+LIMITS = {"first": 60_000, "between": 60_000, "total": 60_000}
 CUT = UpstreamFailure(Failure(ErrorKind.CUT, "cut"))
+
+
+def played(write: Callable[[Answer], None], read: Callable[[Answer], Coroutine[Any, Any, None]], **limits: int) -> None:
+    """A thread writes an answer while it is read; both come to an end."""
+
+    async def scene() -> None:
+        answer = Answer(Timeouts(**{**LIMITS, **limits}))
+        thread = threading.Thread(target=write, args=(answer,))
+        thread.start()
+        await read(answer)
+        await asyncio.to_thread(thread.join, 60)
+        assert not thread.is_alive()
+
+    asyncio.run(scene())
 
 
 def written(*pieces: Head | bytes | UpstreamFailure | None) -> Callable[[Answer], None]:
@@ -24,85 +40,70 @@ def written(*pieces: Head | bytes | UpstreamFailure | None) -> Callable[[Answer]
     return write
 
 
-async def started(write: Callable[[Answer], None], timeouts: Timeouts = TIMEOUTS) -> tuple[Answer, threading.Thread]:
-    answer = Answer(timeouts)
-    thread = threading.Thread(target=write, args=(answer,))
-    thread.start()
-    return answer, thread
-
-
 def test_head_and_body_arrive_in_order() -> None:
-    async def scene() -> None:
-        answer, thread = await started(written(OK, b"one ", b"two", None))
+    async def read(answer: Answer) -> None:
         await answer.opened()
         assert (answer.status, answer.headers) == (200, OK.headers)
         assert await answer.read() == b"one two"
-        await asyncio.to_thread(thread.join, 5)
 
-    asyncio.run(scene())
+    played(written(OK, b"one ", b"two", None), read)
 
 
-@pytest.mark.parametrize("before", [(), (OK,), (OK, b"x")])
+@each_row("before", [(), (OK,), (OK, b"x")])
 def test_a_failure_reaches_the_reader_wherever_it_happens(before: tuple[Head | bytes, ...]) -> None:
-    async def scene() -> None:
-        answer, thread = await started(written(*before, CUT))
+    async def read(answer: Answer) -> None:
         with pytest.raises(UpstreamFailure) as caught:
             await (await answer.opened()).read()
         assert caught.value is CUT
-        await asyncio.to_thread(thread.join, 5)
 
-    asyncio.run(scene())
+    played(written(*before, CUT), read)
 
 
 def test_the_writer_waits_for_a_slow_reader() -> None:
-    async def scene() -> None:
-        count = threading.Semaphore(0)
+    pieces, written_so_far, ahead = 1_000, [0], threading.Event()
 
-        def write(answer: Answer) -> None:
-            for _ in range(DEPTH * 3):
-                answer.write(b"x")
-                count.release()
-            answer.write(None)
+    def write(answer: Answer) -> None:
+        for _ in range(pieces):
+            answer.write(b"x")
+            written_so_far[0] += 1
+            if written_so_far[0] == DEPTH:
+                ahead.set()
+        answer.write(None)
 
-        answer, thread = await started(write)
-        ahead = [await asyncio.to_thread(count.acquire, True, 2) for _ in range(DEPTH)]
-        assert all(ahead)
-        assert not await asyncio.to_thread(count.acquire, True, 0.1), "the writer ran ahead"
-        assert len(await answer.read()) == DEPTH * 3
-        await asyncio.to_thread(thread.join, 5)
+    async def read(answer: Answer) -> None:
+        assert await asyncio.to_thread(ahead.wait, 60)
+        count = 0
+        async for _ in answer.chunks():
+            count += 1
+            assert written_so_far[0] <= count + DEPTH, "the writer ran ahead"
+        assert count == pieces
 
-    asyncio.run(scene())
+    played(write, read)
 
 
 def test_a_writer_whose_reader_left_is_stopped() -> None:
-    async def scene() -> None:
-        ended: list[bool] = []
+    ended: list[bool] = []
 
-        def write(answer: Answer) -> None:
-            try:
-                while True:
-                    answer.write(b"x")
-            except Stopped:
-                ended.append(answer.stopped)
+    def write(answer: Answer) -> None:
+        try:
+            while True:
+                answer.write(b"x")
+        except Stopped:
+            ended.append(answer.stopped)
 
-        answer, thread = await started(write)
+    async def read(answer: Answer) -> None:
         await anext(aiter(answer.chunks()))
         answer.close()
-        await asyncio.to_thread(thread.join, 5)
-        assert ended == [True]
 
-    asyncio.run(scene())
+    played(write, read)
+    assert ended == [True]
 
 
-@pytest.mark.parametrize("limit", ["first", "between", "total"])
+@each_row("limit", LIMITS)
 def test_silence_is_a_timeout(limit: str) -> None:
-    async def scene() -> None:
-        limits = {"first": 5_000, "between": 5_000, "total": 10_000, limit: 20}
-        answer, thread = await started(written() if limit == "first" else written(OK), Timeouts(**limits))
+    async def read(answer: Answer) -> None:
         with pytest.raises(UpstreamFailure) as caught:
             await (await answer.opened()).read()
         assert caught.value.failure.kind is ErrorKind.TIMEOUT
-        answer.close()
-        await asyncio.to_thread(thread.join, 5)
 
-    asyncio.run(scene())
+    played(written() if limit == "first" else written(OK), read, **{limit: 20})

@@ -1,27 +1,35 @@
-"""Whatever part of a request a value stands in, it is seen, and said where; what nobody can read is said to be so."""
+"""Whatever part of a request a value stands in, it is found, with its place; what cannot be read is reported."""
 
 import base64
 import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
-import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import ClientError
-from router.types.request import Endpoint, Modality, Path
+from router.types.request import Endpoint, Modality, Request
 from tests.classify.looking import CLASSIFIER, KEY, MAIL, VALUES, chat, classes, classified, findings, sent, texts
+from tests.tables import each_row
 
 CHAT, RESPONSES, COMPLETIONS, EMBEDDINGS = Endpoint
 HERE = "it-stands-here"
 """Stands for the value in a body."""
 PLAIN: list[dict[str, Any]] = [{"role": "user", "content": "hello"}]
-PICTURE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8).decode()
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+PICTURE = _base64(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8)
 
 
 def _inline(text: str, kind: str = "text/plain") -> str:
-    return f"data:{kind};base64," + base64.b64encode(text.encode()).decode()
+    return f"data:{kind};base64,{_base64(text.encode())}"
 
 
 def _message(**fields: Any) -> dict[str, Any]:
@@ -32,100 +40,12 @@ def _tool(**fields: Any) -> dict[str, Any]:
     return {"messages": PLAIN, "tools": [{"type": "function", "function": {"name": "f"} | fields}]}
 
 
-def _call(**fields: Any) -> dict[str, Any]:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"} | fields}
-    answer = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return {"messages": [*PLAIN, answer, {"role": "tool", "tool_call_id": "c", "content": "done"}]}
-
-
 def _items(*items: dict[str, Any]) -> dict[str, Any]:
     return {"input": [*PLAIN, *items]}
 
 
-# endpoint, body, path; HERE is where the value stands.
-PLACES: dict[str, tuple[Endpoint, dict[str, Any], Path]] = {
-    "system": (CHAT, {"messages": [{"role": "system", "content": HERE}, *PLAIN]}, ("messages", 0, "content")),
-    "message": (CHAT, _message(content=HERE), ("messages", 0, "content")),
-    "part": (CHAT, _message(content=[{"type": "text", "text": HERE}]), ("messages", 0, "content", 0, "text")),
-    "refusal": (CHAT, _message(refusal=HERE), ("messages", 0, "refusal")),
-    "name": (CHAT, _message(name=HERE), ("messages", 0, "name")),
-    "unknown field of a message": (CHAT, _message(thoughts={"a": [HERE]}), ("messages", 0, "thoughts", "a", 0)),
-    "unknown key of a message": (CHAT, _message(**{HERE: 1}), ("messages", 0, HERE)),
-    "role": (CHAT, _message(role=HERE), ()),
-    "name of a file": (
-        CHAT,
-        _message(content=[{"type": "file", "file": {"file_data": "data:a/b;base64," + PICTURE, "filename": HERE}}]),
-        ("messages", 0, "content", 0, "file", "filename"),
-    ),
-    "link": (
-        CHAT,
-        _message(content=[{"type": "image_url", "image_url": {"url": f"https://x.io/?q={HERE}"}}]),
-        ("messages", 0, "content", 0, "image_url", "url"),
-    ),
-    "tool call": (
-        CHAT,
-        _call(arguments=json.dumps({"a": HERE})),
-        ("messages", 1, "tool_calls", 0, "function", "arguments"),
-    ),
-    "name of a tool call": (CHAT, _call(name=HERE), ("messages", 1, "tool_calls", 0, "function", "name")),
-    "tool result": (
-        CHAT,
-        {"messages": [*PLAIN, {"role": "tool", "tool_call_id": "c", "content": json.dumps({"a": {"b": HERE}})}]},
-        ("messages", 1, "content"),
-    ),
-    "description of a tool": (CHAT, _tool(description=HERE), ("tools", 0, "function", "description")),
-    "default of a parameter": (
-        CHAT,
-        _tool(parameters={"properties": {"a": {"default": HERE}}}),
-        ("tools", 0, "function", "parameters", "properties", "a", "default"),
-    ),
-    "schema": (
-        CHAT,
-        {"messages": PLAIN, "response_format": {"type": "json_schema", "json_schema": {"name": HERE}}},
-        ("response_format", "json_schema", "name"),
-    ),
-    "metadata": (CHAT, {"messages": PLAIN, "metadata": {"ticket": HERE}}, ("metadata", "ticket")),
-    "user": (CHAT, {"messages": PLAIN, "user": HERE}, ("user",)),
-    "stop": (CHAT, {"messages": PLAIN, "stop": [HERE]}, ("stop", 0)),
-    "unknown field": (CHAT, {"messages": PLAIN, "extra": {"deep": [[HERE]]}}, ("extra", "deep", 0, 0)),
-    "prediction": (
-        CHAT,
-        {"messages": PLAIN, "prediction": {"type": "content", "content": HERE}},
-        ("prediction", "content"),
-    ),
-    "input": (RESPONSES, {"input": HERE}, ("messages", 0, "content")),
-    "instructions": (RESPONSES, {"input": "hello", "instructions": HERE}, ("messages", 0, "content")),
-    "input part": (
-        RESPONSES,
-        _items({"role": "user", "content": [{"type": "input_text", "text": HERE}]}),
-        ("messages", 1, "content"),
-    ),
-    "call in an input": (
-        RESPONSES,
-        _items({"type": "function_call", "call_id": "c", "name": "f", "arguments": json.dumps({"a": HERE})}),
-        ("input", 1, "arguments"),
-    ),
-    "item that only OpenAI knows": (
-        RESPONSES,
-        _items({"type": "web_search_call", "id": "w", "action": {"query": HERE}}),
-        ("input", 1, "action", "query"),
-    ),
-    "instructions beside a stored prompt": (
-        RESPONSES,
-        {"input": "hello", "instructions": HERE, "prompt": {"id": "p"}},
-        ("instructions",),
-    ),
-    "variable of a stored prompt": (
-        RESPONSES,
-        {"input": "hello", "prompt": {"id": "p", "variables": {"a": HERE}}},
-        ("prompt", "variables", "a"),
-    ),
-    "prompt": (COMPLETIONS, {"prompt": HERE}, ("prompt",)),
-    "one of several prompts": (COMPLETIONS, {"prompt": ["a", HERE]}, ("prompt", 1)),
-    "suffix": (COMPLETIONS, {"prompt": "a", "suffix": HERE}, ("suffix",)),
-    "text for an embedding": (EMBEDDINGS, {"input": HERE}, ("input",)),
-    "one of several texts": (EMBEDDINGS, {"input": ["a", HERE]}, ("input", 1)),
-}
+PLACES = yaml.safe_load(Path(__file__).with_name("passages.yaml").read_text(encoding="utf-8"))
+every_place = each_row("row", PLACES, ids=lambda row: row["name"])
 
 
 def _with(value: Any, body: Any) -> Any:
@@ -133,58 +53,51 @@ def _with(value: Any, body: Any) -> Any:
     return json.loads(json.dumps(body).replace(json.dumps(HERE)[1:-1], json.dumps(value)[1:-1]))
 
 
-def _at(path: Path, value: str) -> Path:
-    return tuple(value if step == HERE else step for step in path)
+def _request(row: dict[str, Any], value: str) -> Request:
+    return sent(Endpoint(row.get("endpoint", "chat")), _with(value, row["body"]))
 
 
-@pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("data_class", VALUES)
-def test_a_value_is_seen_wherever_it_stands(name: str, data_class: str) -> None:
-    endpoint, body, path = PLACES[name]
+@every_place
+@each_row("data_class", VALUES)
+def test_a_value_is_seen_wherever_it_stands(row: dict[str, Any], data_class: str) -> None:
     value = VALUES[data_class]
-    request = sent(endpoint, _with(value, body))
+    request = _request(row, value)
     (finding,) = [finding for finding in findings(request) if finding.data_class == data_class]
-    assert finding.path == _at(path, value)
-    if path:
+    assert finding.path == tuple(value if step == HERE else step for step in row["path"])
+    if row["path"]:
         assert finding.exact
         assert texts(request)[finding.path][finding.start : finding.end] == value
 
 
-@pytest.mark.parametrize("name", PLACES)
-def test_the_very_bytes_show_it_too(name: str) -> None:
-    _, body, _ = PLACES[name]
+@every_place
+def test_the_very_bytes_show_it_too(row: dict[str, Any]) -> None:
     for value, data_class in ((KEY, "secret"), (f"{MAIL} ", "pii")):
-        assert data_class in CLASSIFIER.scan(json.dumps(_with(value, body)).encode())
+        assert data_class in CLASSIFIER.scan(json.dumps(_with(value, row["body"])).encode())
 
 
-def test_nothing_is_seen_in_the_same_bodies_without_it() -> None:
-    for endpoint, body, _ in PLACES.values():
-        assert not classes(sent(endpoint, _with("nothing", body)))
+@every_place
+def test_nothing_is_seen_in_the_same_bodies_without_it(row: dict[str, Any]) -> None:
+    assert not classes(_request(row, "nothing"))
 
 
-RAW = {
-    "a key that stands twice": '{"model": "auto", "messages": [{"role": "a", "content": "HERE", "content": "hello"}]}',
-    "messages twice": (
-        '{"model": "auto", "messages": [{"role": "user", "content": "HERE"}], '
-        '"messages": [{"role": "user", "content": "hello"}]}'
-    ),
-    "escaped, twice": '{"model": "auto", "messages": [{"role": "a", "content": "\\n\\u0041HERE", "content": "hi"}]}',
-    "an unknown field that stands twice": (
-        '{"model": "auto", "x": {"y": "HERE"}, "x": 1, "messages": [{"role": "user", "content": "hello"}]}'
-    ),
-}
-
-
-@pytest.mark.parametrize("name", RAW)
-def test_what_the_parser_passes_over_is_seen(name: str) -> None:
-    value = KEY[1:] if "u0041" in RAW[name] else KEY
-    body = RAW[name].replace("HERE", value).encode()
-    (finding,) = findings(sent(CHAT, body))
+@each_row(
+    "body",
+    [
+        '{"model": "auto", "messages": [{"role": "a", "content": "HERE", "content": "hello"}]}',
+        '{"model": "auto", "messages": [{"role": "a", "content": "HERE"}], "messages": [{"role": "a", "content": ""}]}',
+        '{"model": "auto", "messages": [{"role": "a", "content": "\\n\\u0041ERE", "content": "hi"}]}',
+        '{"model": "auto", "x": {"y": "HERE"}, "x": 1, "messages": [{"role": "user", "content": "hello"}]}',
+    ],
+)
+def test_what_the_parser_passes_over_is_seen(body: str) -> None:
+    """A key that stands twice, escaped or not."""
+    data = body.replace("HERE", KEY).replace("ERE", KEY[1:]).encode()
+    (finding,) = findings(sent(CHAT, data))
     assert (finding.data_class, finding.path, finding.exact) == ("secret", (), False)
-    assert "secret" in CLASSIFIER.scan(body)
+    assert "secret" in CLASSIFIER.scan(data)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [_tool(parameters={"default": 4111111111111111}), {"messages": PLAIN, "metadata": {"card": 4111111111111111}}],
 )
@@ -194,54 +107,7 @@ def test_numbers_are_seen(body: dict[str, Any]) -> None:
 
 
 DOCUMENT = f"name,key\nada,{KEY}\n" * 3
-DOCUMENTS: dict[str, tuple[Endpoint, dict[str, Any]]] = {
-    "file": (CHAT, _message(content=[{"type": "file", "file": {"file_data": _inline(DOCUMENT, "text/csv")}}])),
-    "file without a type": (
-        CHAT,
-        _message(content=[{"type": "file", "file": {"file_data": base64.b64encode(DOCUMENT.encode()).decode()}}]),
-    ),
-    "drawing": (
-        CHAT,
-        _message(
-            content=[{"type": "image_url", "image_url": {"url": _inline(f"<svg>{DOCUMENT}</svg>", "image/svg+xml")}}]
-        ),
-    ),
-    "UTF-16": (
-        CHAT,
-        _message(
-            content=[
-                {
-                    "type": "file",
-                    "file": {"file_data": "data:;base64," + base64.b64encode(DOCUMENT.encode("utf-16")).decode()},
-                }
-            ]
-        ),
-    ),
-    "document of another API": (
-        CHAT,
-        _message(content=[{"type": "document", "source": {"type": "base64", "data": _inline(DOCUMENT)[23:]}}]),
-    ),
-    "input file": (
-        RESPONSES,
-        _items({"role": "user", "content": [{"type": "input_file", "filename": "a", "file_data": _inline(DOCUMENT)}]}),
-    ),
-    "input file beside a stored prompt": (
-        RESPONSES,
-        _items({"role": "user", "content": [{"type": "input_file", "file_data": _inline(DOCUMENT)}]})
-        | {"tools": [{"type": "web_search"}]},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_documents_that_are_text_are_read(name: str) -> None:
-    endpoint, body = DOCUMENTS[name]
-    request = sent(endpoint, body)
-    (finding,) = [finding for finding in findings(request) if finding.data_class == "secret"]
-    assert not finding.exact
-    assert finding.path[-1] in ("file_data", "url", "data")
-    assert not request.unscannable
-    assert "secret" in CLASSIFIER.scan(json.dumps(body).encode())
+SVG = _inline(f"<svg>{DOCUMENT}</svg>", "image/svg+xml")
 
 
 def _part(**part: Any) -> dict[str, Any]:
@@ -252,8 +118,34 @@ def _input(**part: Any) -> dict[str, Any]:
     return _items({"role": "user", "content": [part]})
 
 
+def _file(data: str) -> dict[str, Any]:
+    return _part(type="file", file={"file_data": data})
+
+
+@each_row(
+    "endpoint, body",
+    [
+        (CHAT, _file(_inline(DOCUMENT, "text/csv"))),
+        (CHAT, _file(_base64(DOCUMENT.encode()))),
+        (CHAT, _file("data:;base64," + _base64(DOCUMENT.encode("utf-16")))),
+        (CHAT, _part(type="image_url", image_url={"url": SVG})),
+        (CHAT, _part(type="document", source={"type": "base64", "data": _base64(DOCUMENT.encode())})),
+        (RESPONSES, _input(type="input_file", filename="a", file_data=_inline(DOCUMENT))),
+        (RESPONSES, _input(type="input_file", file_data=_inline(DOCUMENT)) | {"tools": [{"type": "web_search"}]}),
+    ],
+)
+def test_documents_that_are_text_are_read(endpoint: Endpoint, body: dict[str, Any]) -> None:
+    request = sent(endpoint, body)
+    (finding,) = [finding for finding in findings(request) if finding.data_class == "secret"]
+    assert not finding.exact
+    assert finding.path[-1] in ("file_data", "url", "data")
+    assert not request.unscannable
+    assert "secret" in CLASSIFIER.scan(json.dumps(body).encode())
+
+
 IMAGE, AUDIO, FILE, TOKENS = Modality
 PNG, PDF = f"data:image/png;base64,{PICTURE}", f"data:application/pdf;base64,{PICTURE}"
+SCREEN = {"type": "computer_screenshot", "image_url": PNG}
 UNREADABLE: list[tuple[Endpoint, dict[str, Any], set[Modality]]] = [
     (CHAT, _part(type="image_url", image_url={"url": PNG}), {IMAGE}),
     (CHAT, _part(type="image_url", image_url={"url": "https://x.io/a.png"}), {IMAGE}),
@@ -278,17 +170,7 @@ UNREADABLE: list[tuple[Endpoint, dict[str, Any], set[Modality]]] = [
     (RESPONSES, {"input": "hi", "conversation": {"id": "conv_1"}}, {FILE}),
     (RESPONSES, {"input": "hi", "prompt": {"id": "p"}}, {FILE}),
     (RESPONSES, _items({"type": "item_reference", "id": "msg_1"}), {FILE}),
-    (
-        RESPONSES,
-        _items(
-            {
-                "type": "computer_call_output",
-                "call_id": "c",
-                "output": {"type": "computer_screenshot", "image_url": PNG},
-            }
-        ),
-        {IMAGE},
-    ),
+    (RESPONSES, _items({"type": "computer_call_output", "call_id": "c", "output": SCREEN}), {IMAGE}),
     (COMPLETIONS, {"prompt": [1, 2, 3]}, {TOKENS}),
     (COMPLETIONS, {"prompt": [[1, 2], [3]]}, {TOKENS}),
     (COMPLETIONS, {"prompt": "hi", "prompt_embeds": PICTURE}, {FILE}),
@@ -297,8 +179,8 @@ UNREADABLE: list[tuple[Endpoint, dict[str, Any], set[Modality]]] = [
 ]
 
 
-@pytest.mark.parametrize(("endpoint", "body", "expected"), UNREADABLE)
-def test_what_nobody_can_read_is_said(endpoint: Endpoint, body: dict[str, Any], expected: set[Modality]) -> None:
+@each_row("endpoint, body, expected", UNREADABLE)
+def test_what_cannot_be_read_is_said(endpoint: Endpoint, body: dict[str, Any], expected: set[Modality]) -> None:
     request = sent(endpoint, body)
     assert request.unscannable == expected
     assert not classes(request)
@@ -320,28 +202,21 @@ READABLE: list[tuple[Endpoint, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("endpoint", "body"), READABLE)
+@each_row("endpoint, body", READABLE)
 def test_all_of_it_is_text(endpoint: Endpoint, body: dict[str, Any]) -> None:
     assert not sent(endpoint, body).unscannable
 
 
 def test_a_large_picture_takes_no_room_from_a_document() -> None:
-    picture = "data:image/png;base64," + base64.b64encode(b"\x89PNG" + bytes(range(256)) * 2_000).decode()
-    request = chat(
-        {
-            "role": "user",
-            "content": [
-                {"type": "image_url", "image_url": {"url": picture}},
-                {"type": "file", "file": {"file_data": _inline(DOCUMENT)}},
-            ],
-        }
-    )
+    picture = "data:image/png;base64," + _base64(b"\x89PNG" + bytes(range(256)) * 2_000)
+    file = {"type": "file", "file": {"file_data": _inline(DOCUMENT)}}
+    request = chat({"role": "user", "content": [{"type": "image_url", "image_url": {"url": picture}}, file]})
     assert request.unscannable == {IMAGE}
     assert classes(request) == {"secret"}
 
 
 def test_text_in_base64_is_text_however_long_it_is() -> None:
-    long = base64.b64encode(("words and more words " * 30_000 + KEY).encode()).decode()
+    long = _base64(("words and more words " * 30_000 + KEY).encode())
     for content in (long, [{"type": "text", "text": long}]):
         assert "secret" in classes(chat({"role": "user", "content": content}))
 

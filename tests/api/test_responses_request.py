@@ -2,144 +2,36 @@
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from router.api.responses import to_chat
 from router.errors import ClientError
+from tests.api.bodies import decoded, raws
+from tests.tables import each_row
 
 FUNCTION = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": True}
-CUSTOM = {"type": "custom", "name": "shell", "description": "Runs it."}
-
-
-def raws(body: dict[str, Any]) -> dict[str, Raw]:
-    return {name: Raw(json.dumps(value).encode()) for name, value in body.items()}
+CALL = {"type": "function_call", "call_id": "a", "name": "weather", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "a", "output": "sunny"}
+HI = {"role": "user", "content": "hi"}
 
 
 def chat(**body: Any) -> dict[str, Any]:
-    sent = to_chat(raws({"model": "auto", "input": "hi", **body}))
-    return {name: json.loads(bytes(raw)) for name, raw in sent.items()}
+    return decoded(to_chat(raws({"model": "auto", "input": "hi", **body})))
 
 
-def messages(*items: Any, **body: Any) -> Any:
-    return chat(input=list(items), **body)["messages"]
+ROWS = yaml.safe_load(Path(__file__).with_name("responses_requests.yaml").read_text(encoding="utf-8"))
 
 
-def user(*parts: Any) -> dict[str, Any]:
-    return {"role": "user", "content": list(parts)}
-
-
-def call(name: str = "a", **more: Any) -> dict[str, Any]:
-    return {"type": "function_call", "call_id": name, "name": "weather", "arguments": "{}", **more}
-
-
-def output(name: str = "a", value: Any = "sunny") -> dict[str, Any]:
-    return {"type": "function_call_output", "call_id": name, "output": value}
-
-
-def chat_call(name: str = "a", **more: Any) -> dict[str, Any]:
-    return {"id": name, "type": "function", "function": {"name": "weather", "arguments": "{}"}, **more}
-
-
-def tool(name: str = "a", content: Any = "sunny") -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": name, "content": content}
-
-
-HI = {"role": "user", "content": "hi"}
-FIELDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"instructions": "Be brief."}, {"messages": [{"role": "system", "content": "Be brief."}, HI]}),
-    ({"max_output_tokens": 90}, {"max_completion_tokens": 90}),
-    ({"max_output_tokens": None}, {}),
-    ({"reasoning": {"effort": "low", "summary": "auto"}}, {"reasoning_effort": "low"}),
-    ({"reasoning": {"effort": None}}, {}),
-    ({"reasoning": {"mode": "standard", "context": "auto"}}, {}),
-    ({"reasoning": {"max_tokens": 512, "exclude": True}}, {"reasoning": {"max_tokens": 512, "exclude": True}}),
-    ({"text": {"format": {"type": "text"}, "verbosity": "low"}}, {"verbosity": "low"}),
-    ({"text": {"format": {"type": "json_object"}}}, {"response_format": {"type": "json_object"}}),
-    (
-        {"text": {"format": {"type": "json_schema", "name": "p", "strict": True, "schema": {"type": "object"}}}},
-        {
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "p", "strict": True, "schema": {"type": "object"}},
-            }
-        },
-    ),
-    ({"include": ["message.output_text.logprobs"], "top_logprobs": 3}, {"logprobs": True, "top_logprobs": 3}),
-    ({"include": ["message.output_text.logprobs"]}, {"logprobs": True}),
-    ({"include": ["reasoning.encrypted_content"], "top_logprobs": 0}, {}),
-    ({"stream": True, "stream_options": {"include_obfuscation": False}}, {"stream": True}),
-    ({"store": True, "truncation": "auto", "background": False, "max_tool_calls": 3}, {}),
-    ({"previous_response_id": None, "conversation": None, "prompt": None}, {}),
-    (
-        {"tools": [FUNCTION], "parallel_tool_calls": False, "tool_choice": {"type": "function", "name": "weather"}},
-        {
-            "tools": [
-                {
-                    "type": "function",
-                    "function": {"name": "weather", "parameters": {"type": "object"}, "strict": True},
-                }
-            ],
-            "parallel_tool_calls": False,
-            "tool_choice": {"type": "function", "function": {"name": "weather"}},
-        },
-    ),
-    ({"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}, {}),
-    (
-        {"tools": [{**FUNCTION, "strict": None, "async": True, "cache_control": {"type": "ephemeral"}}]},
-        {
-            "tools": [
-                {
-                    "type": "function",
-                    "function": {"name": "weather", "parameters": {"type": "object"}},
-                    "cache_control": {"type": "ephemeral"},
-                }
-            ]
-        },
-    ),
-    (
-        {
-            "tools": [FUNCTION, {"type": "function", "name": "time"}],
-            "tool_choice": {
-                "type": "allowed_tools",
-                "mode": "required",
-                "tools": [{"type": "function", "name": "time"}],
-            },
-        },
-        {"tools": [{"type": "function", "function": {"name": "time"}}], "tool_choice": "required"},
-    ),
-    (
-        {"tools": [CUSTOM], "tool_choice": {"type": "custom", "name": "shell"}},
-        {
-            "tools": [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": "shell",
-                        "description": "Runs it.",
-                        "parameters": {
-                            "type": "object",
-                            "properties": {"input": {"type": "string"}},
-                            "required": ["input"],
-                            "additionalProperties": False,
-                        },
-                    },
-                }
-            ],
-            "tool_choice": {"type": "function", "function": {"name": "shell"}},
-        },
-    ),
-]
-
-
-@pytest.mark.parametrize(("fields", "expected"), FIELDS)
-def test_fields_are_translated(fields: dict[str, Any], expected: dict[str, Any]) -> None:
-    plain = {"model": "auto", "messages": [HI]}
-    assert chat(**fields) == {**plain, **expected}
+@each_row("row", ROWS, ids=lambda row: row["name"])
+def test_requests_are_translated(row: dict[str, Any]) -> None:
+    assert chat(**row["body"]) == {"model": "auto", "messages": [HI], **row["chat"]}
 
 
 def test_what_both_apis_share_and_what_neither_knows_passes_byte_for_byte() -> None:
@@ -159,204 +51,88 @@ def test_what_both_apis_share_and_what_neither_knows_passes_byte_for_byte() -> N
     assert {name: bytes(sent[name]) for name in shared} == shared
 
 
-PARTS: list[tuple[Any, Any]] = [
-    ("hi", "hi"),
-    ([{"type": "input_text", "text": "hi"}], "hi"),
-    (
-        [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b", "cache_control": {"type": "x"}}],
-        [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": {"type": "x"}}],
-    ),
-    (
-        [{"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "low", "file_id": None}],
-        [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA", "detail": "low"}}],
-    ),
-    (
-        [{"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,AA"}],
-        [{"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AA"}}],
-    ),
-    (
-        [{"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}],
-        [{"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}],
-    ),
-    ([], ""),
-]
+PDF = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AA"}
+SOUND = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
+CACHED = {"text": "b", "cache_control": {"type": "x"}}
+PIXEL = "data:image/png;base64,AA"
 
 
-@pytest.mark.parametrize(("content", "expected"), PARTS)
+@each_row(
+    "content, expected",
+    [
+        ("hi", "hi"),
+        ([], ""),
+        ([{"type": "input_text", "text": "hi"}], "hi"),
+        (
+            [{"type": "input_text", "text": "a"}, {"type": "input_text", **CACHED}],
+            [{"type": "text", "text": "a"}, {"type": "text", **CACHED}],
+        ),
+        (
+            [{"type": "input_image", "image_url": PIXEL, "detail": "low", "file_id": None}],
+            [{"type": "image_url", "image_url": {"url": PIXEL, "detail": "low"}}],
+        ),
+        ([{"type": "input_file", **PDF}], [{"type": "file", "file": PDF}]),
+        ([SOUND], [SOUND]),
+    ],
+)
 def test_content_parts(content: Any, expected: Any) -> None:
-    assert messages({"role": "user", "content": content}) == [{"role": "user", "content": expected}]
-    assert messages(call(), output(value=content))[1] == tool(content=expected)
+    assert chat(input=[{"role": "user", "content": content}])["messages"] == [{"role": "user", "content": expected}]
+    result = chat(input=[CALL, {**OUTPUT, "output": content}])["messages"][1]
+    assert result == {"role": "tool", "tool_call_id": "a", "content": expected}
 
 
-def thought(text: str = "hm", **more: Any) -> dict[str, Any]:
-    return {
-        "type": "reasoning",
-        "id": "rs_1",
-        "summary": [],
-        "content": [{"type": "reasoning_text", "text": text}],
-        **more,
-    }
+def item(**fields: Any) -> dict[str, Any]:
+    return {"input": [fields]}
 
 
-def said(text: str = "yes") -> dict[str, Any]:
-    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-    return {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
+def part(**fields: Any) -> dict[str, Any]:
+    return item(role="user", content=[fields])
 
 
-ASKED = {"role": "user", "content": "go"}
-CONVERSATIONS: list[tuple[list[Any], list[Any]]] = [
-    ([{"role": "developer", "content": "d"}, ASKED], [{"role": "system", "content": "d"}, ASKED]),
-    (
-        [{"role": "system", "content": "s"}, {"role": "developer", "content": "d"}, ASKED],
-        [{"role": "system", "content": "s\n\nd"}, ASKED],
-    ),
-    (
-        [ASKED, thought(), said(), ASKED],
-        [ASKED, {"role": "assistant", "content": "yes", "reasoning_content": "hm"}, ASKED],
-    ),
-    (
-        [ASKED, {"type": "reasoning", "summary": [{"text": "a"}, {"text": "b"}], "encrypted_content": "gAAA"}, said()],
-        [ASKED, {"role": "assistant", "content": "yes", "reasoning_content": "a\n\nb"}],
-    ),
-    (
-        [ASKED, thought(), said(), call(), call("b"), output("b"), output()],
-        [
-            ASKED,
-            {
-                "role": "assistant",
-                "content": "yes",
-                "reasoning_content": "hm",
-                "tool_calls": [chat_call(), chat_call("b")],
-            },
-            tool("b"),
-            tool(),
-        ],
-    ),
-    (
-        [call(), thought(), call("b"), output(), output("b")],
-        [
-            {
-                "role": "assistant",
-                "content": None,
-                "reasoning_content": "hm",
-                "tool_calls": [chat_call(), chat_call("b")],
-            },
-            tool(),
-            tool("b"),
-        ],
-    ),
-    (
-        [call(), output(), thought("then"), call("b"), output("b")],
-        [
-            {"role": "assistant", "content": None, "tool_calls": [chat_call()]},
-            tool(),
-            {"role": "assistant", "content": None, "reasoning_content": "then", "tool_calls": [chat_call("b")]},
-            tool("b"),
-        ],
-    ),
-    (
-        [{"role": "assistant", "content": "one"}, said("two"), ASKED],
-        [{"role": "assistant", "content": "one"}, {"role": "assistant", "content": "two"}, ASKED],
-    ),
-    (
-        [{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, ASKED],
-        [{"role": "assistant", "content": None, "refusal": "no"}, ASKED],
-    ),
-    (
-        [said("one"), thought(), said("two")],
-        [
-            {"role": "assistant", "content": "one"},
-            {"role": "assistant", "content": "two", "reasoning_content": "hm"},
-        ],
-    ),
-    ([ASKED, thought(), ASKED], [ASKED, ASKED]),
-    (
-        [said(), thought("late"), ASKED],
-        [{"role": "assistant", "content": "yes", "reasoning_content": "late"}, ASKED],
-    ),
-    (
-        [call(extra_content={"google": {"thought_signature": "s"}}, status="completed", id="fc_1"), output()],
-        [
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [chat_call(extra_content={"google": {"thought_signature": "s"}})],
-            },
-            tool(),
-        ],
-    ),
-    (
-        [
-            {"type": "custom_tool_call", "call_id": "a", "name": "shell", "input": 'ls "x"'},
-            {"type": "custom_tool_call_output", "call_id": "a", "output": "y"},
-        ],
-        [
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [
-                    {
-                        "id": "a",
-                        "type": "function",
-                        "function": {"name": "shell", "arguments": '{"input":"ls \\"x\\""}'},
-                    }
-                ],
-            },
-            tool(content="y"),
-        ],
-    ),
-]
+def sealed(payload: bytes) -> dict[str, Any]:
+    content = "lowpass1." + base64.urlsafe_b64encode(payload).decode()
+    return item(type="reasoning", summary=[], encrypted_content=content)
 
 
-@pytest.mark.parametrize(("items", "expected"), CONVERSATIONS)
-def test_items_become_messages(items: list[Any], expected: list[Any]) -> None:
-    assert messages(*items) == expected
-
-
-def test_instructions_join_a_leading_system_item_of_parts() -> None:
-    part = {"type": "input_text", "text": "b", "cache_control": {"type": "ephemeral"}}
-    first = messages({"role": "system", "content": [part]}, ASKED, instructions="a")[0]
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]
-    assert first == {"role": "system", "content": parts}
-
-
-def sealed(payload: bytes) -> str:
-    return "lowpass1." + base64.urlsafe_b64encode(payload).decode()
+def chosen(choice: object, *tools: object) -> dict[str, Any]:
+    return {"tools": [*tools], "tool_choice": choice}
 
 
 PNG = "https://example.com/a.png"
+MCP = {"type": "mcp", "server_label": "x"}
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "x"}
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"input": None}, "input", "missing"),
     ({"input": []}, "input", "empty"),
     ({"input": 3}, "input", "array"),
     ({"input": ["x"]}, "input[0]", "object"),
-    ({"input": [{"role": "wizard", "content": "x"}]}, "input[0].role", "user"),
-    ({"input": [{"role": "user"}]}, "input[0].content", "content"),
-    ({"input": [{"role": "user", "content": 3}]}, "input[0].content", "array"),
-    ({"input": [user({"type": "text", "text": "x"})]}, "input[0].content[0].type", "input_text"),
-    ({"input": [user({"text": "x"})]}, "input[0].content[0].type", "string"),
-    ({"input": [user({"type": "input_text"})]}, "input[0].content[0].text", "string"),
-    ({"input": [user({"type": "input_image", "file_id": "f"})]}, "input[0].content[0].file_id", "data: URL"),
-    ({"input": [user({"type": "input_image"})]}, "input[0].content[0].image_url", "string"),
-    ({"input": [user({"type": "input_file", "file_id": "f"})]}, "input[0].content[0].file_id", "file_data"),
-    ({"input": [user({"type": "input_file", "file_url": PNG})]}, "input[0].content[0].file_url", "file_data"),
+    (item(role="wizard", content="x"), "input[0].role", "user"),
+    (item(role="user"), "input[0].content", "content"),
+    (item(role="user", content=3), "input[0].content", "array"),
+    (part(type="text", text="x"), "input[0].content[0].type", "input_text"),
+    (part(text="x"), "input[0].content[0].type", "string"),
+    (part(type="input_text"), "input[0].content[0].text", "string"),
+    (part(type="input_image", file_id="f"), "input[0].content[0].file_id", "data: URL"),
+    (part(type="input_image"), "input[0].content[0].image_url", "string"),
+    (part(type="input_file", file_id="f"), "input[0].content[0].file_id", "file_data"),
+    (part(type="input_file", file_url=PNG), "input[0].content[0].file_url", "file_data"),
     (
-        {"input": [{"role": "assistant", "content": [{"type": "input_image", "image_url": PNG}]}]},
+        item(role="assistant", content=[{"type": "input_image", "image_url": PNG}]),
         "input[0].content[0].type",
         "output_text",
     ),
-    ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]", "whole item"),
-    ({"input": [{"id": "msg_1"}]}, "input[0]", "whole item"),
-    ({"input": [{"type": "web_search_call", "id": "ws_1"}]}, "input[0].type", "web_search_call"),
-    ({"input": [output()]}, "input[0].call_id", "nothing is stored"),
-    ({"input": [call()]}, "input[0]", "output"),
-    ({"input": [{"type": "function_call", "call_id": "a", "name": "f"}]}, "input[0].arguments", "arguments"),
-    ({"input": [call(arguments={"a": 1})]}, "input[0].arguments", "str"),
-    ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id", "call_id"),
-    ({"input": [{"type": "reasoning", "summary": "x"}]}, "input[0].summary", "array"),
-    ({"input": [thought(encrypted_content=sealed(b"{"))]}, "input[0].encrypted_content", "unchanged"),
-    ({"input": [thought(encrypted_content=sealed(b'{"thinking_blocks":3}'))]}, "input[0].encrypted_content", "damaged"),
-    ({"input": [thought(encrypted_content="lowpass1.é")]}, "input[0].encrypted_content", "damaged"),
+    (item(type="item_reference", id="msg_1"), "input[0]", "whole item"),
+    (item(id="msg_1"), "input[0]", "whole item"),
+    (item(type="web_search_call", id="ws_1"), "input[0].type", "web_search_call"),
+    ({"input": [OUTPUT]}, "input[0].call_id", "nothing is stored"),
+    ({"input": [CALL]}, "input[0]", "output"),
+    (item(type="function_call", call_id="a", name="f"), "input[0].arguments", "arguments"),
+    ({"input": [{**CALL, "arguments": {"a": 1}}]}, "input[0].arguments", "str"),
+    (item(type="function_call_output", output="x"), "input[0].call_id", "call_id"),
+    (item(type="reasoning", summary="x"), "input[0].summary", "array"),
+    (sealed(b"{"), "input[0].encrypted_content", "unchanged"),
+    (sealed(b'{"thinking_blocks":3}'), "input[0].encrypted_content", "damaged"),
+    (item(type="reasoning", summary=[], encrypted_content="lowpass1.é"), "input[0].encrypted_content", "damaged"),
     ({"instructions": ["x"]}, "instructions", "str"),
     ({"previous_response_id": "resp_1"}, "previous_response_id", "whole conversation"),
     ({"conversation": "conv_1"}, "conversation", "whole conversation"),
@@ -382,28 +158,17 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{"name": "f"}]}, "tools[0].type", "missing"),
     ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools[0].name", "top level"),
     ({"tools": [FUNCTION, {"type": "web_search"}]}, "tools[1].type", "web_search"),
-    ({"tools": [{"type": "mcp", "server_label": "x"}]}, "tools[0].type", "mcp"),
-    (
-        {"tools": [{**CUSTOM, "format": {"type": "grammar", "syntax": "lark", "definition": "x"}}]},
-        "tools[0].format",
-        "grammar",
-    ),
-    ({"tools": [FUNCTION], "tool_choice": "maybe"}, "tool_choice", "required"),
-    ({"tools": [], "tool_choice": "required"}, "tool_choice", "at least one"),
-    ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "time"}}, "tool_choice.name", "time"),
-    ({"tools": [FUNCTION], "tool_choice": {"type": "web_search"}}, "tool_choice.type", "web_search"),
-    (
-        {
-            "tools": [FUNCTION],
-            "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp", "server_label": "x"}]},
-        },
-        "tool_choice.tools[0].type",
-        "mcp",
-    ),
+    ({"tools": [MCP]}, "tools[0].type", "mcp"),
+    ({"tools": [{"type": "custom", "name": "shell", "format": GRAMMAR}]}, "tools[0].format", "grammar"),
+    (chosen("maybe", FUNCTION), "tool_choice", "required"),
+    (chosen("required"), "tool_choice", "at least one"),
+    (chosen({"type": "function", "name": "time"}, FUNCTION), "tool_choice.name", "time"),
+    (chosen({"type": "web_search"}, FUNCTION), "tool_choice.type", "web_search"),
+    (chosen({"type": "allowed_tools", "mode": "auto", "tools": [MCP]}, FUNCTION), "tool_choice.tools[0].type", "mcp"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "param", "words"), BAD)
+@each_row("fields, param, words", BAD)
 def test_bad_input_is_a_400_that_names_the_parameter_and_the_remedy(
     fields: dict[str, Any], param: str, words: str
 ) -> None:

@@ -3,33 +3,19 @@
 import ast
 from collections.abc import Iterable, Iterator
 
-import pytest
-
-from tests.architecture import PRODUCT, imports, modules
+from tests.architecture import PRODUCT, ROOT, imports, modules
+from tests.tables import each_row
 
 CLIENTS = frozenset(
     [
         *("aiohttp", "anthropic", "asyncpg", "boto3", "botocore", "ftplib", "google", "grpc", "h2", "hiredis", "http"),
         *("httpcore", "httptools", "httpx", "huggingface_hub", "litellm", "mistralai", "openai", "paramiko"),
-        *(
-            "psycopg",
-            "psycopg_pool",
-            "pycurl",
-            "pyreqwest",
-            "redis",
-            "requests",
-            "smtplib",
-            "socket",
-            "ssl",
-            "telnetlib",
-        ),
-        *("urllib3", "websocket", "websockets", "xmlrpc", "zmq"),
+        *("psycopg", "psycopg_pool", "pycurl", "pyreqwest", "redis", "requests", "smtplib", "socket", "ssl"),
+        *("telnetlib", "urllib3", "websocket", "websockets", "xmlrpc", "zmq"),
     ]
 )
 """Packages that talk to other machines, or to any."""
-CLIENT_MODULES = frozenset(
-    {"urllib.request", "asyncio.streams", "multiprocessing.connection", "opentelemetry.exporter"}
-)
+CLIENT_MODULES = ("urllib.request", "asyncio.streams", "multiprocessing.connection", "opentelemetry.exporter")
 OPENERS = frozenset(
     [
         *("create_connection", "create_datagram_endpoint", "create_unix_connection", "open_connection"),
@@ -60,6 +46,11 @@ OPEN: dict[str, tuple[str, set[str]]] = {
     "router/cli/delivery/mail.py": ("`lowpass report --email`: the operator's mail server", {"smtplib", "ssl"}),
     "router/cli/delivery/webhook.py": ("`lowpass report --webhook`: an address of the operator's", {"http", "ssl"}),
     "router/server.py": ("listens, and hands its socket to workers", {"socket"}),
+    "router/testing/client.py": (
+        "tests: calls their own gateway on loopback",
+        {"create_connection", "openai", "socket"},
+    ),
+    "router/testing/upstream/server.py": ("tests: an upstream that listens on loopback", {"http", "httptools"}),
     "router/workers/messages.py": ("a worker and its first process, over a socket pair", {"socket"}),
     "router/workers/worker.py": ("a worker and its first process, over a socket pair", {"socket"}),
     "router/workers/seat.py": (
@@ -78,7 +69,7 @@ OPEN: dict[str, tuple[str, set[str]]] = {
     ),
 }
 TRANSPORTS = frozenset({"HttpTransport", "LitellmTransport"})
-ROOT = "router/app.py"
+APP = "router/app.py"
 
 Modules = Iterable[tuple[str, ast.Module]]
 
@@ -102,18 +93,12 @@ def connecting(parsed: Modules) -> dict[str, set[str]]:
 
 
 def test_only_the_named_files_open_connections_and_only_so() -> None:
+    """A table with an entry that is not needed, or that has no reason, fails."""
+    assert all(reason for reason, _ in OPEN.values())
     assert connecting(modules(*PRODUCT)) == {place: names for place, (_, names) in OPEN.items()}
 
 
-@pytest.mark.parametrize("place", OPEN)
-def test_every_entry_is_needed_and_has_its_reason(place: str) -> None:
-    """A table without it fails."""
-    reason, names = OPEN[place]
-    assert reason
-    assert connecting(modules(place))[place] == names
-
-
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "import socket",
@@ -134,12 +119,12 @@ def test_a_new_way_out_is_noticed(line: str) -> None:
 
 def test_the_door_alone_is_given_transports() -> None:
     """They are made in the composition root; there they are handed over, told which engines are gone, and closed."""
-    assert handlers(modules(*PRODUCT)) == {ROOT}
-    (tree,) = (tree for _, tree in modules(ROOT))
+    assert handlers(modules(*PRODUCT)) == {APP}
+    (tree,) = (tree for _, tree in modules(APP))
     assert handed(tree) == {"Door", "close", "end"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "Webhooks(self._http)",
@@ -150,7 +135,7 @@ def test_the_door_alone_is_given_transports() -> None:
     ],
 )
 def test_a_transport_for_anybody_else_is_noticed(line: str) -> None:
-    (tree,) = (tree for _, tree in modules(ROOT))
+    tree = ast.parse((ROOT / APP).read_text("utf-8"))
     (gateway,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Gateway")
     gateway.body.append(ast.parse(f"def mutant(self):\n    {line}").body[0])
     assert handed(tree) != {"Door", "close"}
@@ -158,7 +143,7 @@ def test_a_transport_for_anybody_else_is_noticed(line: str) -> None:
 
 def test_nobody_else_names_the_port_that_transports_implement() -> None:
     named = {place for place, tree in modules("router") for name in imports(tree) if name.endswith("call.Transport")}
-    assert named == {ROOT, "router/dispatch/door.py"}
+    assert named == {APP, "router/dispatch/door.py"}
 
 
 def handlers(parsed: Modules) -> set[str]:

@@ -1,9 +1,19 @@
-"""What the source never does, and what every file has."""
+"""How large things may grow, what the source never does, and what every file has. Exceptions may only shrink."""
 
 import ast
 import re
+from collections.abc import Iterator
 
-from tests.architecture import PRODUCT, ROOT, files, modules
+from bench.mutations import mutations
+from tests.architecture import PRODUCT, ROOT, files, modules, text
+
+LONGEST_FUNCTION, LONGEST_FILE = 60, 600
+LINES_OF_TESTS = 48_550
+"""Of Python; it may only shrink."""
+LONGER_FUNCTIONS: dict[str, int] = {}
+"""`path:name@line` → lines that it has."""
+LONGER_FILES: dict[str, int] = {}
+"""`path` → lines that it has."""
 
 SPEAKS = ("router/cli/", "router/terminal.py")
 """Files that may print."""
@@ -28,23 +38,35 @@ FORBIDDEN = {
     "a package index": r"--(?:extra-)?inde[x]-url|--find-link[s]",
     "a document that is not in the repository": r"DESIG[N]\.md|hous[e] plan",
 }
-TEXT = (
-    ".cfg",
-    ".css",
-    ".html",
-    ".in",
-    ".ini",
-    ".jinja",
-    ".js",
-    ".json",
-    ".md",
-    ".py",
-    ".sql",
-    ".toml",
-    ".txt",
-    ".yaml",
-    ".yml",
+SUFFIXES = (
+    *(".cfg", ".css", ".html", ".in", ".ini", ".jinja", ".js", ".json", ".md"),
+    *(".py", ".sql", ".toml", ".txt", ".yaml", ".yml"),
 )
+
+
+def test_functions_are_short() -> None:
+    lengths = {
+        f"{place}:{node.name}@{node.lineno}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for place, tree in modules(*PRODUCT)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FUNCTION} == LONGER_FUNCTIONS
+    assert len(lengths) > 500
+
+
+def test_files_are_short() -> None:
+    lines = {str(path.relative_to(ROOT)): len(text(path).splitlines()) for path in files(*PRODUCT, suffix=".py")}
+    assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == LONGER_FILES
+
+
+def test_the_suite_does_not_grow() -> None:
+    assert sum(len(text(path).splitlines()) for path in files("tests", suffix=".py")) <= LINES_OF_TESTS
+
+
+def test_every_seeded_defect_has_its_place() -> None:
+    """Else `python -m bench.mutations` would not put it anywhere."""
+    assert not [row.title for row in mutations() if text(ROOT / row.file).count(row.was) != 1]
 
 
 def test_every_module_says_what_it_is() -> None:
@@ -59,8 +81,9 @@ def test_only_the_command_line_prints() -> None:
 
 def test_no_error_is_swallowed_without_a_word() -> None:
     """`contextlib.suppress` names what is absorbed, and where; a bare `pass` needs its reason beside it."""
-    swallowing = {place for place, tree in modules(*PRODUCT) for line in _passes(tree) if "#" not in _line(place, line)}
-    assert swallowing == SILENT
+    passes = ((place, line) for place, tree in modules(*PRODUCT) for line in _passes(tree))
+    silent = {place for place, line in passes if "#" not in text(ROOT / place).splitlines()[line - 1]}
+    assert silent == SILENT
 
 
 def test_money_is_never_a_float_where_it_is_no_mere_expectation() -> None:
@@ -79,25 +102,22 @@ def test_the_root_holds_nothing_else() -> None:
 
 
 def test_no_file_mentions_where_it_was_made() -> None:
-    found = []
-    for path in (path for path in files() if path.suffix in TEXT or path.name in ROOT_ENTRIES):
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-            found += [
-                f"{path.relative_to(ROOT)}:{number}: {what}"
-                for what, word in FORBIDDEN.items()
-                if re.search(word, line)
-            ]
-    assert not found
+    written = [path for path in files() if path.suffix in SUFFIXES or path.name in ROOT_ENTRIES]
+    assert len(written) > 1_000
+    assert not [
+        f"{path.relative_to(ROOT)}:{number}: {name}"
+        for path in written
+        for name, pattern in FORBIDDEN.items()
+        if re.search(pattern, text(path))
+        for number, line in enumerate(text(path).splitlines(), 1)
+        if re.search(pattern, line)
+    ]
 
 
 def _passes(tree: ast.AST) -> list[int]:
     """Lines of handlers that do nothing."""
     handlers = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
-    return [one.body[0].lineno for one in handlers if all(isinstance(line, ast.Pass) for line in one.body)]
-
-
-def _line(place: str, number: int) -> str:
-    return (ROOT / place).read_text("utf-8").splitlines()[number - 1]
+    return [handler.body[0].lineno for handler in handlers if all(isinstance(line, ast.Pass) for line in handler.body)]
 
 
 def _calls(tree: ast.AST) -> list[str]:
@@ -105,13 +125,11 @@ def _calls(tree: ast.AST) -> list[str]:
     return [function.id for function in calls if isinstance(function, ast.Name)]
 
 
-def _annotations(tree: ast.AST) -> list[tuple[str, ast.expr]]:
-    found: list[tuple[str, ast.expr]] = []
+def _annotations(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign):
-            found.append((ast.unparse(node.target), node.annotation))
+            yield ast.unparse(node.target), node.annotation
         elif isinstance(node, ast.arg) and node.annotation is not None:
-            found.append((node.arg, node.annotation))
+            yield node.arg, node.annotation
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
-            found.append((node.name, node.returns))
-    return found
+            yield node.name, node.returns

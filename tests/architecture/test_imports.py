@@ -4,11 +4,10 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from tests.architecture import PRODUCT, ROOT, imports, modules
+from tests.tables import each_row
 
-SLOW = ("fastapi", "litellm", "psycopg", "pydantic", "redis", "rich", "uvicorn", "xllamacpp")
+SLOW = {"fastapi", "litellm", "psycopg", "pydantic", "redis", "rich", "uvicorn", "xllamacpp"}
 """What `lowpass --help` must not wait for."""
 STORES = {"psycopg", "redis"}
 """What a gateway loads only where its settings name such a server."""
@@ -20,30 +19,27 @@ json.dump(sorted(set(name.partition(".")[0] for name in sys.modules)), sys.stdou
 """
 
 
+def python(code: str, *arguments: str) -> str:
+    """In a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def test_contracts() -> None:
-    """In a process of its own: the linter imports what it looks at."""
-    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-cache"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout + found.stderr
+    """The linter imports what it looks at."""
+    python("from importlinter.cli import lint_imports_command as lint; lint()", "--no-cache")
 
 
-def test_the_command_line_starts_without_the_gateway() -> None:
-    assert not set(SLOW) & _loaded("cli")
+@each_row("module, unwanted", [("cli", SLOW), ("server", STORES)])
+def test_a_start_loads_no_package_that_it_does_not_need(module: str, unwanted: set[str]) -> None:
+    assert not unwanted & set(json.loads(python(OFFLINE_IMPORT.format(module))))
 
 
-def test_a_gateway_loads_no_client_of_a_store_that_it_does_not_use() -> None:
-    assert not STORES & _loaded("server")
-
-
-def _loaded(module: str) -> set[str]:
-    command = [sys.executable, "-c", OFFLINE_IMPORT.format(module)]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    return set(json.loads(found.stdout))
-
-
-@pytest.mark.parametrize(
-    ("folder", "allowed"),
+@each_row(
+    "folder, allowed",
     [("adapters", ("adapters", "router.types", "router.errors")), ("local_serving", ("local_serving", "router.types"))],
 )
 def test_outer_packages_know_only_the_leaves(folder: str, allowed: tuple[str, ...]) -> None:
@@ -52,14 +48,14 @@ def test_outer_packages_know_only_the_leaves(folder: str, allowed: tuple[str, ..
     assert not [(place, name) for place, name in ours if not _within(name, allowed)]
 
 
-def test_only_the_composition_root_names_adapters_and_only_policies_their_catalog() -> None:
-    named = {place for place, tree in modules("router") if any(_within(name, ("adapters",)) for name in imports(tree))}
-    assert named == {"router/app.py", "router/policies.py"}
-
-
-def test_only_its_own_adapter_imports_litellm() -> None:
-    named = {place for place, tree in modules(*PRODUCT) if any(_within(name, ("litellm",)) for name in imports(tree))}
-    assert named <= {"adapters/litellm.py"}
+def test_adapters_and_litellm_are_named_in_one_place_each() -> None:
+    """Only the composition root names adapters, only policies their catalog, and only its own adapter LiteLLM."""
+    named = {
+        package: {place for place, tree in modules(*of) if any(_within(name, (package,)) for name in imports(tree))}
+        for package, of in (("adapters", ("router",)), ("litellm", PRODUCT))
+    }
+    assert named["adapters"] == {"router/app.py", "router/policies.py"}
+    assert named["litellm"] <= {"adapters/litellm.py"}
 
 
 def test_no_module_imports_all_of_another() -> None:

@@ -1,8 +1,7 @@
-"""`lowpass bench local`, as small as it gets: real engines, a real gateway, and how the figures meet their goals."""
+"""The parts of `lowpass bench local`: real engines, how the figures meet their goals, and prefix-cache affinity."""
 
 import asyncio
-import subprocess
-import sys
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -11,39 +10,42 @@ import pytest
 from bench.budgets.report import Machine
 from bench.gpu.__main__ import measure as measure_gpu
 from bench.gpu.levels import Shape
+from bench.local import affinity, simulation, traffic
 from bench.local.checkpoints import vllm
 from bench.local.memory import Engine, Memory
 from bench.local.overhead import STREAMS, Overhead, Overheads, Round, Size, compare
 from bench.local.part import Goal, Unmeasured, missed
+from bench.local.prefix_cache import PrefixCache
 from bench.local.report import Report, render
 from bench.local.sites import embedded, engine
 from bench.local.spill import Outcome, Spill, outcome
 from bench.local.streams import Answer, Ask, Door, keep_busy
-from tests.gateway.running import ROOT
+from bench.local.traffic import SHAPES, Corpus, sessions
+from tests.tables import each_row
 
-WHOLE = Answer(sent=1.0, first=1.5, last=3.0, status=200, tokens=8, whole=True, target="engine")
+TRAFFIC = sessions(Corpus((), (), 1), 2.0, 60.0)
 
 
-def test_both_ways_are_measured_in_turns_and_first_tokens_at_both_ends(tmp_path: Path) -> None:
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_real_engine_is_measured_both_ways_and_answers_in_order(tmp_path: Path) -> None:
     spec, size = embedded(parallel=STREAMS, context=2048, batch=64, embeddings=False), Size(1, 1, STREAMS, (2, 4))
-    with engine(spec, tmp_path) as found:
-        overhead = asyncio.run(compare("llama.cpp", Door(found.port, spec.model), tmp_path / "gateway", size))
+    asks = [Ask(str(number), 3 + number % 3) for number in range(6)]
+    with engine(spec, tmp_path) as running:
+        door = Door(running.port, spec.model)
+        overhead = asyncio.run(compare("llama.cpp", door, tmp_path / "gateway", size))
+        answers = asyncio.run(keep_busy(door, asks, 2))
     assert (len(overhead.direct), len(overhead.through), len(overhead.ratios)) == (1, 1, 1)
-    assert all(one.tokens_per_s > 0 and one.cpu_us == 0 for one in overhead.direct)
-    assert all(one.tokens_per_s > 0 and one.cpu_us > 0 for one in overhead.through)
+    assert all(turn.tokens_per_s > 0 and turn.cpu_us == 0 for turn in overhead.direct)
+    assert all(turn.tokens_per_s > 0 and turn.cpu_us > 0 for turn in overhead.through)
     assert len(overhead.added_ms) == STREAMS
     assert all(added > 0 for added in overhead.added_ms), "nothing passes in no time"
-
-
-def test_answers_come_in_the_order_of_what_was_asked(tmp_path: Path) -> None:
-    spec = embedded(parallel=2, context=1024, batch=64, embeddings=False)
-    asks = [Ask(str(number), 3 + number % 3) for number in range(6)]
-    with engine(spec, tmp_path) as found:
-        answers = asyncio.run(keep_busy(Door(found.port, spec.model), asks, 2))
     assert [answer.tokens for answer in answers] == [ask.tokens for ask in asks]
     assert all(answer.whole and answer.sent < answer.first <= answer.last for answer in answers)
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
 def test_an_engine_of_one_s_own_is_measured_by_level_of_load() -> None:
     report = measure_gpu(embedded(context=1024, batch=64, embeddings=False), [1, 2], Shape(8, 4, 0.1), overhead=False)
     assert [level.streams for level in report.levels] == [1, 2]
@@ -60,20 +62,20 @@ def test_goals_of_overhead() -> None:
     assert first.startswith("e, 8 streams: added time to the first token, median: 3.00 ms ")
 
 
-@pytest.mark.parametrize(("planned", "met"), [(89, False), (91, True), (109, True), (111, False)])
+@each_row("planned, met", [(89, False), (91, True), (109, True), (111, False)])
 def test_goals_of_a_plan(planned: int, met: bool) -> None:
     assert (Memory(engines=(Engine("e", planned, 100),)).missed == ()) == met
 
 
-def test_what_is_not_a_whole_answer_is_lost_and_told() -> None:
-    slow = msgspec.structs.replace(WHOLE, last=11.0, target="provider")
-    refused = msgspec.structs.replace(WHOLE, status=503, whole=False)
-    broken = msgspec.structs.replace(WHOLE, whole=False)
-    found = outcome([WHOLE, slow, WHOLE, refused, broken, "TimeoutError"], rows=6)
-    assert (found.requests, found.rows) == (6, 6)
-    assert found.lost == {"status 503": 1, "broken off": 1, "TimeoutError": 1}
-    assert found.shares == {"engine": 2, "provider": 1}
-    assert found.p50_ms == 2000
+def test_an_answer_that_is_not_whole_is_lost_and_told() -> None:
+    whole = Answer(sent=1.0, first=1.5, last=3.0, status=200, tokens=8, whole=True, target="engine")
+    slow = msgspec.structs.replace(whole, last=11.0, target="provider")
+    refused, broken = (msgspec.structs.replace(whole, status=status, whole=False) for status in (503, 200))
+    outcomes = outcome([whole, slow, whole, refused, broken, "TimeoutError"], rows=6)
+    assert (outcomes.requests, outcomes.rows) == (6, 6)
+    assert outcomes.lost == {"status 503": 1, "broken off": 1, "TimeoutError": 1}
+    assert outcomes.shares == {"engine": 2, "provider": 1}
+    assert outcomes.p50_ms == 2000
 
 
 def test_goals_of_spilling() -> None:
@@ -88,7 +90,7 @@ def test_goals_of_spilling() -> None:
     assert rows.endswith("rows in the ledger: 9, goal 10")
 
 
-def test_the_document_and_the_table_say_what_was_found_and_what_was_not() -> None:
+def test_the_document_and_the_table_tell_every_figure_and_what_was_not_measured() -> None:
     report = Report(date="2030-01-01", machine=Machine("CPU", 2, "3.11", (0.0, 0.1)), quick=True)
     report = report.plus("plan", Memory(engines=(Engine("e", 150, 100),), absent=("vLLM: not here",)))
     assert [(goal.what, goal.ok) for goal in report.goals] == [("e: memory, planned against measured", False)]
@@ -98,12 +100,8 @@ def test_the_document_and_the_table_say_what_was_found_and_what_was_not() -> Non
     assert "| e: memory, planned against measured | within 10% | +50.0% (0 MiB planned, 0 MiB measured) | NO |" in text
     assert "missed: e: memory" in text
     assert "not measured: vLLM: not here" in text
-
-
-def test_a_missed_goal_is_one_line_with_its_reason() -> None:
-    assert missed([Goal("w", "≥ 1", "0.5", False, "noise"), Goal("v", "≥ 1", "2", True)]) == (
-        "w: 0.5, goal ≥ 1 (noise)",
-    )
+    goals = [Goal("w", "≥ 1", "0.5", False, "noise"), Goal("v", "≥ 1", "2", True)]
+    assert missed(goals) == ("w: 0.5, goal ≥ 1 (noise)",)
 
 
 def test_without_an_environment_vllm_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +110,56 @@ def test_without_an_environment_vllm_is_not_measured(monkeypatch: pytest.MonkeyP
         vllm("vllm", "smollm2", 8)
 
 
-def test_an_unknown_part_is_refused() -> None:
-    argv = [sys.executable, "-m", "router.cli", "bench", "local", "--only", "spil"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=55)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "does not know spil: choose of overhead, plan, spill, affinity, cost" in done.stderr
+def test_a_cache_gives_up_the_end_of_the_blocks_that_were_used_longest_ago() -> None:
+    cache = PrefixCache(6)
+    for blocks in ((1, 2, 3), (1, 4, 5), (1, 2, 7, 8)):
+        cache.take(blocks)
+        cache.leave(blocks)
+    assert [cache.known(blocks) for blocks in ((1, 2, 7, 8), (1, 4, 5), (1, 2, 3))] == [4, 3, 2], "one too many"
+
+
+def test_a_cache_keeps_the_blocks_that_are_in_use() -> None:
+    cache = PrefixCache(2)
+    cache.take((1, 2))
+    cache.take((3, 4))
+    assert cache.known((1, 2)) == 2
+    cache.leave((1, 2))
+    cache.take((5,))
+    assert cache.known((1, 2)) == 1
+
+
+def test_the_next_turn_begins_with_the_whole_one_before_and_clients_of_one_app_alike() -> None:
+    pairs = [turns for session in TRAFFIC for turns in zip(session.turns, session.turns[1:], strict=False)]
+    assert len(pairs) > 50
+    for before, turn in pairs:
+        assert tuple(turn.blocks[: len(before.blocks)]) == tuple(before.blocks)
+        assert turn.read >= len(before.blocks) - 1
+    begins = {shape.name: Counter[int]() for shape in SHAPES}
+    for session in TRAFFIC:
+        begins[session.turns[0].shape][session.turns[0].blocks[0]] += 1
+    assert set(begins["chat"].values()) == {1}
+    assert max(begins["app"].values()) > 3
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("real", [False, True], ids=["words", "prompts"])
+def test_affinity_reaches_its_goal(real: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if real and traffic.folder() is None:
+        pytest.skip("needs the data folder with prompts")
+    if not real:
+        monkeypatch.setattr(traffic, "folder", lambda: None)
+    measured = affinity.measure(quick=True)
+    assert measured.real_texts == real
+    assert measured.missed == ()
+    rates = {way.way: way.hit_rate for way in measured.ways if way.capacity == max(affinity.CAPACITIES)}
+    assert rates[affinity.ALONE] > 1.15 * max(rates["by chance"], rates["least loaded"])
+    assert 0 < measured.death.moved < measured.death.had_to + 0.1, "the others stay where they are"
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_chooser_without_affinity_misses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(affinity, "Replicas", simulation.LeastLoaded)
+    monkeypatch.setattr(traffic, "folder", lambda: None)
+    assert affinity.measure(quick=True).missed

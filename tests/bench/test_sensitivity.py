@@ -1,7 +1,5 @@
 """`lowpass bench sensitivity`, as small as it gets: the document that it promises, and a judge that can't be fooled."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import msgspec
@@ -14,27 +12,28 @@ from bench.sensitivity.report import Report, render
 from bench.sensitivity.run import measure
 from bench.sensitivity.sight import fast, sight
 from bench.sensitivity.split import Split, chance
+from router.testing.cli import lowpass
 from router.types.classification import Finding
-from tests.gateway.running import ROOT
-
-
-def bench(*options: str) -> "subprocess.CompletedProcess[str]":
-    argv = [sys.executable, "-m", "router.cli", "bench", "sensitivity", *options]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=55)
+from tests.tables import each_row
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
-    done = bench("--quick", "--json", "--only", "identifiers,secrets,classes")
-    assert done.returncode == 0, done.stderr
-    return msgspec.json.decode(done.stdout, type=Report)
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """`--check` ends with 1 where a goal is missed."""
+    options = ("--quick", "--json", "--check", "--only", "identifiers,secrets,classes")
+    done = lowpass(tmp_path_factory.mktemp("sensitivity"), "bench", "sensitivity", *options)
+    report = msgspec.json.decode(done.out, type=Report)
+    assert done.status == any(figure.passed is False for figure in report.figures), done.error
+    return report
 
 
 def test_the_document_has_every_kind_with_its_goal(report: Report) -> None:
-    told = {figure.name: figure for figure in report.figures if (figure.part, figure.what) == ("identifiers", "recall")}
-    assert told.keys() == identifiers.MAKERS.keys()
-    assert all(figure.goal == 0.97 and figure.of and figure.passed is not None for figure in told.values())
-    assert all((figure.low or 0) <= figure.value <= (figure.high or 0) for figure in told.values())
+    recalls = {
+        figure.name: figure for figure in report.figures if (figure.part, figure.what) == ("identifiers", "recall")
+    }
+    assert recalls.keys() == identifiers.MAKERS.keys()
+    assert all(figure.goal == 0.97 and figure.of and figure.passed is not None for figure in recalls.values())
+    assert all((figure.low or 0) <= figure.value <= (figure.high or 0) for figure in recalls.values())
     secrets = [figure for figure in report.figures if (figure.part, figure.what) == ("secrets", "recall")]
     assert len(secrets) > 25
     assert (report.split, report.missed) == ("test", {})
@@ -53,7 +52,7 @@ def blind() -> Report:
     return measure(("identifiers", "secrets", "evasions"), quick=True, split=Split.DEV, seeing=sight(()))
 
 
-def test_whoever_sees_nothing_misses_everything(blind: Report) -> None:
+def test_a_judge_that_sees_nothing_misses_everything(blind: Report) -> None:
     recalls = [figure for figure in blind.figures if figure.what == "recall" and figure.goal is not None]
     assert recalls
     assert all((figure.hits, figure.passed) == (0, False) for figure in recalls)
@@ -64,9 +63,9 @@ def test_whoever_sees_nothing_misses_everything(blind: Report) -> None:
 
 def test_categories_of_misses_hold_no_values(blind: Report) -> None:
     values = [text.text[one.start : one.end] for text in identifiers.texts(Split.DEV, 5) for one in text.planted]
-    told = "\n".join(blind.missed)
+    missed = "\n".join(blind.missed)
     assert values
-    assert not [value for value in values if value in told and len(value) > 6]
+    assert not [value for value in values if value in missed and len(value) > 6]
 
 
 def test_a_card_found_in_something_else_costs_precision() -> None:
@@ -92,23 +91,9 @@ def test_halves_share_no_sentence_and_no_value() -> None:
     assert list(identifiers.texts(Split.DEV, 10)) == dev
 
 
-@pytest.mark.parametrize(
-    ("hits", "of", "low", "high"), [(0, 1000, 0, 0.00383), (97, 100, 0.9155, 0.98974), (0, 0, 0, 1)]
-)
+@each_row("hits, of, low, high", [(0, 1000, 0, 0.00383), (97, 100, 0.9155, 0.98974), (0, 0, 0, 1)])
 def test_intervals(hits: int, of: int, low: float, high: float) -> None:
     assert wilson(hits, of) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_an_unknown_part_is_refused() -> None:
-    done = bench("--only", "identifers")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "does not know identifers: choose of identifiers, secrets" in done.stderr
-
-
-def test_check_ends_with_1_where_a_goal_is_missed() -> None:
-    done = bench("--quick", "--only", "secrets", "--check", "--json")
-    failed = [figure for figure in msgspec.json.decode(done.stdout, type=Report).figures if figure.passed is False]
-    assert done.returncode == bool(failed)
 
 
 def _called_card(hit: Finding) -> Finding:

@@ -25,7 +25,7 @@ class Hook:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                hook.awake.wait(4)
+                hook.awake.wait(60)
                 hook.got.append((self.path, json.loads(body, parse_float=Decimal)))
                 self.send_response(hook.script.pop(0) if hook.script else 200)
                 self.send_header("content-length", "0")

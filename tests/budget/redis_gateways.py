@@ -1,28 +1,30 @@
-"""Gateways at a Redis server that a test may kill, as the tests of outages use them."""
+"""Gateways at a Redis server, which a test may kill, pause and empty."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial, wraps
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any
 
 import uvloop
 
 from router.budget.redis import RedisBudgets
 from router.ledger.journal import SqliteJournal
-from router.ledger.write import LEASE_MS
-from router.types.account import Balance
+from router.types.account import Account, Balance, Refused, Reservation
 from router.types.secret import Secret
 from router.types.store import StoreUnavailable
-from tests.budget.conformance.desk import account
-from tests.budget.conformance.redis_store import books
-from tests.budget.redis_process import RedisProcess
+from tests.budget.conformance.desk import NOW, account, exactly, without
+from tests.budget.conformance.stores import in_redis
+from tests.budget.redis_process import LONG_S, RedisProcess, shared_server
 from tests.ledger.books import rows
 
-T = TypeVar("T")
-PATIENCE_S = 20
+Test = Callable[..., Awaitable[None]]
 POT = account("pot", 10_000)
+_numbers = count(1)
 
 
 class Gateways:
@@ -34,12 +36,10 @@ class Gateways:
     @asynccontextmanager
     async def opened(self, url: Secret | None = None, tag: str = "lowpass") -> AsyncIterator[RedisBudgets]:
         journal = SqliteJournal(self.ledger)
-        store = RedisBudgets(url or self.server.url, journal, lambda: books(self.ledger), LEASE_MS, tag)
         try:
-            await store.start()
-            yield store
+            async with in_redis(url or self.server.url, journal, tag) as store:
+                yield store
         finally:
-            await store.stop()
             await journal.end()
 
     def rows(self, name: str = POT.id) -> Balance:
@@ -48,41 +48,110 @@ class Gateways:
             "SELECT coalesce(sum(charged), 0) spent, coalesce(sum((charged IS NULL) * held), 0) held"
             " FROM bookings WHERE account = ?"
         )
-        (found,) = rows(self.ledger, query, name)
-        return Balance(found["spent"], found["held"])
+        (row,) = rows(self.ledger, query, name)
+        return Balance(row["spent"], row["held"])
 
 
-def at_gateways(work: Callable[[Gateways], Coroutine[None, None, T]], *options: str, started: bool = True) -> T:
-    """In the event loop that gateways run in."""
-    with TemporaryDirectory() as folder, RedisProcess(*options) as server:
-        if not started:
-            server.kill()
-        return uvloop.run(work(Gateways(server, Path(folder))))
+def at_redis(test: Test) -> Callable[..., None]:
+    """The test runs in the event loop that gateways run in, at an empty server that it does not harm.
+
+    It is given what it names of: the `server`, `gateways` there, and the `store` that one of them has open.
+    """
+    return _at(_emptied, None, test)
+
+
+def at_own_redis(
+    *options: str, started: bool = True, at: Callable[[Gateways, RedisBudgets], object] | None = None
+) -> Callable[[Test], Callable[..., None]]:
+    """As `at_redis`, at a server of its own. A test may name `at` too, which is made for it."""
+
+    @contextmanager
+    def server() -> Iterator[RedisProcess]:
+        with RedisProcess(*options) as process:
+            if not started:
+                process.kill()
+            yield process
+
+    return partial(_at, server, at)
+
+
+@contextmanager
+def _emptied() -> Iterator[RedisProcess]:
+    with shared_server().client() as client:
+        client.flushall()
+        yield shared_server()
+
+
+def _at(
+    server: Callable[[], AbstractContextManager[RedisProcess]],
+    at: Callable[[Gateways, RedisBudgets], object] | None,
+    test: Test,
+) -> Callable[..., None]:
+    wanted = inspect.signature(test).parameters
+
+    async def work(process: RedisProcess, folder: str, given: dict[str, Any]) -> None:
+        gateways = Gateways(process, Path(folder))
+        given |= {"server": process, "gateways": gateways}
+        async with AsyncExitStack() as stack:
+            if "store" in wanted or at is not None:
+                given["store"] = await stack.enter_async_context(gateways.opened())
+            if at is not None:
+                given["at"] = at(gateways, given["store"])
+            await test(**{name: given[name] for name in wanted})
+
+    @wraps(test)
+    def run(**others: Any) -> None:
+        with TemporaryDirectory() as folder, server() as process:
+            uvloop.run(work(process, folder, others))
+
+    made = ("at",) if at is not None else ()
+    run.__signature__ = without(test, "server", "gateways", "store", *made)  # type: ignore[attr-defined]
+    return run
+
+
+def pause(server: RedisProcess, *stores: Any) -> None:
+    """The server stands still, and what these ask of it is given up soon."""
+    for link in [store._server._link for store in stores]:
+        if link is not None:
+            link.patience_s = 0.05
+            link._look()  # its timer was set for the patience before
+    server.pause()
+
+
+async def reserve(store: RedisBudgets, usd: int, *accounts: Account, now: int = NOW) -> Reservation | Refused:
+    return await store.reserve(f"r-{next(_numbers)}", accounts or [POT], exactly(usd), now)
+
+
+async def hold(store: RedisBudgets, usd: int, *accounts: Account, now: int = NOW) -> Reservation:
+    granted = await reserve(store, usd, *accounts, now=now)
+    assert isinstance(granted, Reservation), granted
+    return granted
 
 
 async def eventually(done: Callable[[], bool | Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(LONG_S):
         while True:
             outcome = done()
             if outcome if isinstance(outcome, bool) else await outcome:
                 return
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.005)
 
 
-async def back(store: RedisBudgets) -> None:
-    """It answers again, and everything is settled that was queued."""
+async def back(*stores: RedisBudgets) -> None:
+    """They answer again, and everything is settled that was queued."""
+    for store in stores:
 
-    async def answers() -> bool:
-        try:
-            await store.balances([POT])
-        except StoreUnavailable:
-            return False
-        return True
+        async def answers(store: RedisBudgets = store) -> bool:
+            try:
+                await store.balances([POT])
+            except StoreUnavailable:
+                return False
+            return True
 
-    await eventually(answers)
-    await store.settled()
+        await eventually(answers)
+        await store.settled()
 
 
-async def balance(store: RedisBudgets) -> Balance:
-    (found,) = await store.balances([POT])
+async def balance(store: RedisBudgets, at: Account = POT) -> Balance:
+    (found,) = await store.balances([at])
     return found

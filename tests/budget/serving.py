@@ -4,15 +4,14 @@ import asyncio
 import json
 import socket
 import threading
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
+import httpx
 import uvicorn
 from msgspec import Struct
 
@@ -38,18 +37,16 @@ START_MS = 1_795_262_400_000
 DAY_MS = 86_400_000
 
 
-def config(*declared: Budget, status: int = 402) -> Config:
+def config(*declared: Budget) -> Config:
+    routes = {"auto": ("mini", "local"), "free": ("local",)}
     return Config(
         path="policy.yaml",
         hash="0123456789abcdef",
         targets={"local": target("local"), "mini": target("mini")},
-        routes={
-            "auto": Route("auto", Ordered(kind="ordered", targets=("mini", "local"))),
-            "free": Route("free", Ordered(kind="ordered", targets=("local",))),
-        },
+        routes={name: Route(name, Ordered(kind="ordered", targets=targets)) for name, targets in routes.items()},
         sensitivity=Sensitivity(),
         budgets=declared,
-        budget_status=402 if status == 402 else 429,
+        budget_status=402,
     )
 
 
@@ -69,8 +66,9 @@ class Served:
 
     def __init__(self, ledger: Path, policy: Config, callers: list[Caller]) -> None:
         self._ready, self.now, self.url = threading.Event(), START_MS, ""
-        self._ring = Keyring({digest(one.name.encode()): one for one in callers}, open_to_all=not callers)
+        self._ring = Keyring({digest(caller.name.encode()): caller for caller in callers}, open_to_all=not callers)
         self._ledger, self.rules = ledger, index(policy, Secret("test"))
+        self.client = httpx.Client(timeout=60, trust_env=False, verify=False)  # noqa: S501 - it speaks plain HTTP
         self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
     async def _serve(self) -> None:
@@ -88,34 +86,28 @@ class Served:
 
     def start(self) -> "Served":
         self.thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(60)
         return self
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """In the server's own loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def ask(self, method: str, path: str, key: str = "", body: object = None, **headers: str) -> Reply:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent |= {"authorization": f"Bearer {key}"} if key else {}
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-        sent = {"authorization": f"Bearer {key}"} | {name.replace("_", "-"): value for name, value in headers.items()}
-        request = urllib.request.Request(self.url + path, data, sent, method=method)
-        try:
-            answer = urllib.request.urlopen(request, timeout=20)
-        except urllib.error.HTTPError as error:
-            answer = error
-        with answer:
-            headers = {name.lower(): value for name, value in answer.headers.items()}
-            return Reply(answer.status, json.loads(answer.read(), parse_float=Decimal), headers)
+        reply = self.client.request(method, self.url + path, content=data, headers=sent)
+        return Reply(reply.status_code, json.loads(reply.content, parse_float=Decimal), reply.headers)
 
     def get(self, identifier: str = "", key: str = "", **headers: str) -> Reply:
-        quoted = urllib.parse.quote(identifier, safe="")
-        return self.ask("GET", f"/v1/budgets/{quoted}" if identifier else "/v1/budgets", key, **headers)
+        return self.ask("GET", f"/v1/budgets{identifier and '/'}{quote(identifier, safe='')}", key, **headers)
 
     def split(self, identifier: str, key: str = "", body: object = None, **headers: str) -> Reply:
-        return self.ask("POST", f"/v1/budgets/{urllib.parse.quote(identifier, safe='')}/split", key, body, **headers)
+        return self.ask("POST", f"/v1/budgets/{quote(identifier, safe='')}/split", key, body, **headers)
 
     def close(self, identifier: str, key: str = "") -> Reply:
-        return self.ask("DELETE", f"/v1/budgets/{urllib.parse.quote(identifier, safe='')}", key)
+        return self.ask("DELETE", f"/v1/budgets/{quote(identifier, safe='')}", key)
 
     def listed(self, key: str = "", **headers: str) -> list[dict[str, Any]]:
         reply = self.get(key=key, **headers)
@@ -145,5 +137,6 @@ def serving(ledger: Path, policy: Config, callers: list[Caller]) -> Iterator[Ser
     try:
         yield served
     finally:
+        served.client.close()
         served.server.should_exit = True
-        served.thread.join(20)
+        served.thread.join(60)

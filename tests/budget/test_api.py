@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from router.budget.budget import Budget, Rolling
 from router.types.account import Amount
 from router.types.request import Caller
 from tests.budget.serving import DAY_MS, START_MS, Served, config, serving
+from tests.tables import each_row
 
 EVERYONE = Budget(id="everyone", limit_usd=Decimal(100), window="day")
 PER_KEY = Budget(id="per-key", limit_usd=Decimal(10), scope="key")
@@ -39,11 +41,20 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
     return [row["id"] for row in rows]
 
 
-def test_a_key_sees_the_pots_that_bind_it(served: Served) -> None:
+def test_a_key_sees_the_pots_that_bind_it_each_day_full_again(served: Served) -> None:
     assert ids(served.listed("alice")) == ["everyone", "per-key|alice", "team/thoughts|red"]
     assert ids(served.listed("bob")) == ["everyone", "per-key|bob", "team/thoughts|blue", "bobs", "tagged|batch"]
     both = served.listed("alice", x_lowpass_session="s 1", x_lowpass_tags="eval")
     assert ids(both) == ["everyone", "per-key|alice", "per-session|s 1", "team/thoughts|red", "tagged|eval"]
+    for identifier in ("per-key", "per-key|alice"):
+        assert served.get(identifier, "alice").body == served.listed("alice")[1]
+    assert served.get("per-session", "alice", x_lowpass_session="s").body["value"] == "s"
+    misspelt = served.get(key="alice", x_lowpass_sesion="s")
+    assert (misspelt.status, misspelt.param) == (400, "x-lowpass-sesion")
+    served.spend("r", [EVERYONE.pot("", START_MS)], Amount(99 * USD))
+    assert served.get("everyone", "alice").body["remaining"] == 1
+    served.now += DAY_MS
+    assert served.get("everyone", "alice").body["remaining"] == 100
 
 
 def test_what_a_pot_says(served: Served) -> None:
@@ -70,23 +81,14 @@ def test_what_a_pot_says(served: Served) -> None:
     }
     thoughts = served.get("team/thoughts", "ann").body
     amounts = [thoughts[name] for name in ("limit", "spent", "held", "remaining")]
-    assert (amounts, thoughts["unit"], thoughts["window"]) == (
-        [5_000, 1_200, 300, 3_500],
-        "thinking_tokens",
-        "rolling 36h",
-    )
+    assert amounts == [5_000, 1_200, 300, 3_500]
+    assert (thoughts["unit"], thoughts["window"]) == ("thinking_tokens", "rolling 36h")
     assert all(isinstance(amount, int) for amount in amounts)
     assert (served.get("bobs", "bob").body["soft"], served.get("bobs", "bob").body["resets_at"]) == (True, None)
 
 
-def test_one_pot_is_found_by_its_id_and_by_its_budget_s(served: Served) -> None:
-    for identifier in ("per-key", "per-key|alice"):
-        assert served.get(identifier, "alice").body == served.listed("alice")[1]
-    assert served.get("per-session", "alice", x_lowpass_session="s").body["value"] == "s"
-
-
-@pytest.mark.parametrize(
-    ("key", "identifier", "status", "param"),
+@each_row(
+    "key, identifier, status, param",
     [
         ("alice", "per-key|bob", 404, "id"),
         ("alice", "bobs", 404, "id"),
@@ -106,7 +108,8 @@ def test_one_pot_is_found_by_its_id_and_by_its_budget_s(served: Served) -> None:
 def test_what_is_not_there_or_another_s(
     served: Served, key: str, identifier: str, status: int, param: str | None
 ) -> None:
-    served.spend("r", [PER_KEY.pot("bob", START_MS)], Amount(5))
+    if not served.get("per-key|bob", "bob").body["spent"]:
+        served.spend("r", [PER_KEY.pot("bob", START_MS)], Amount(5))
     reply = served.get(identifier, key)
     assert (reply.status, reply.param) == (status, param)
 
@@ -116,9 +119,8 @@ def test_reports_see_every_pot_that_exists_and_budgets_without_one(served: Serve
     served.hold("r2", [PER_KEY.pot("alice", START_MS)], Amount(7))
     child = served.split("per-key", "bob", {"limit_usd": 1}).body["id"]
     rows = served.listed("reader")
-    assert ids(rows) == [
-        "everyone", "per-key|alice", "per-key|bob", "per-session|s", "team/thoughts", "bobs", "tagged", "each", child
-    ]  # fmt: skip
+    pots = ["everyone", "per-key|alice", "per-key|bob", "per-session|s", "team/thoughts", "bobs", "tagged", "each"]
+    assert ids(rows) == [*pots, child]
     assert [row["spent"] for row in rows if row["value"] == "bob"] == [Decimal("0.000000005")]
     assert [row["value"] for row in rows if row["id"] == "tagged"] == [None]
     assert served.get("per-key|bob", "reader").body == rows[2]
@@ -130,21 +132,14 @@ def test_reports_see_every_pot_that_exists_and_budgets_without_one(served: Serve
     assert "per-session|s, per-session|t" in several.body["error"]["message"]
 
 
-def test_a_pot_of_the_window_before_is_full_again(served: Served) -> None:
-    served.spend("r", [EVERYONE.pot("", START_MS)], Amount(99 * USD))
-    assert served.get("everyone", "alice").body["remaining"] == 1
-    served.now += DAY_MS
-    assert served.get("everyone", "alice").body["remaining"] == 100
-
-
 def test_a_split_is_held_in_its_parent_and_comes_back_when_it_is_closed(served: Served) -> None:
     opened = served.split("per-key", "alice", {"limit_usd": 4, "expires_in_s": 60})
     assert opened.status == 201
     child = opened.body
-    assert child | {"id": ""} == {
-        "id": "",
+    identifier = child.pop("id")
+    assert child == {
         "object": "budget",
-        "budget": child["id"],
+        "budget": identifier,
         "parent": "per-key|alice",
         "scope": "split",
         "value": None,
@@ -160,19 +155,19 @@ def test_a_split_is_held_in_its_parent_and_comes_back_when_it_is_closed(served: 
         "closed_at": None,
     }
     assert served.get("per-key", "alice").body["held"] == 4
-    assert ids(served.listed("alice"))[-1] == child["id"]
-    made = served.run(served.store.child(child["id"]))
+    assert ids(served.listed("alice"))[-1] == identifier
+    made = served.run(served.store.child(identifier))
     assert made is not None
     served.spend("r", [made.account()], Amount(USD))
-    assert served.get(child["id"], "alice").body["remaining"] == 3
-    closed = served.close(child["id"], "alice")
+    assert served.get(identifier, "alice").body["remaining"] == 3
+    closed = served.close(identifier, "alice")
     states = ("limit", "spent", "remaining", "closed_at")
     assert (closed.status, [closed.body[name] for name in states]) == (200, [4, 1, 0, "2026-11-21T12:00:00Z"])
     parent = served.get("per-key", "alice").body
     assert (parent["spent"], parent["held"], parent["remaining"]) == (1, 0, 9)
-    assert served.close(child["id"], "alice").body == closed.body
-    assert child["id"] not in ids(served.listed("alice"))
-    again = served.split(child["id"], "alice", {"limit_usd": 1})
+    assert served.close(identifier, "alice").body == closed.body
+    assert identifier not in ids(served.listed("alice"))
+    again = served.split(identifier, "alice", {"limit_usd": 1})
     assert (again.status, again.param) == (400, "id")
 
 
@@ -187,15 +182,18 @@ def test_children_have_children_within_their_own_limit_and_life(served: Served) 
     assert (budget["id"], budget["limit"], budget["held"], budget["needed"]) == (child, 4, 3, 2)
 
 
-def test_no_child_outlives_the_window_of_its_parent(served: Served) -> None:
-    expires = {
-        name: served.split(name, "alice", body | {"expires_in_s": 10**7}).body["expires_at"]
-        for name, body in (("everyone", {"limit_usd": 1}), ("per-key", {"limit_usd": 1}))
-    }
-    assert expires == {"everyone": "2026-11-22T00:00:00Z", "per-key": "2026-12-01T00:00:00Z"}
-    forgotten = served.split("bobs", "bob", {"limit_usd": 1}).body
-    assert forgotten["expires_at"] == "2026-12-22T12:00:00Z"
-    assert served.split("team/thoughts", "alice", {"limit_thinking_tokens": 1}).body["unit"] == "thinking_tokens"
+@each_row(
+    "identifier, key, body, expires",
+    [
+        ("everyone", "alice", {"limit_usd": 1, "expires_in_s": 10**7}, "2026-11-22T00:00:00Z"),
+        ("per-key", "alice", {"limit_usd": 1, "expires_in_s": 10**7}, "2026-12-01T00:00:00Z"),
+        ("bobs", "bob", {"limit_usd": 1}, "2026-12-22T12:00:00Z"),
+    ],
+)
+def test_no_child_outlives_the_window_of_its_parent(
+    served: Served, identifier: str, key: str, body: object, expires: str
+) -> None:
+    assert served.split(identifier, key, body).body["expires_at"] == expires
 
 
 def test_more_than_is_left_is_refused_as_a_request_would_be(served: Served) -> None:
@@ -214,19 +212,13 @@ def test_more_than_is_left_is_refused_as_a_request_would_be(served: Served) -> N
         "needed": Decimal("3.5"),
         "resets_at": "2026-12-01T00:00:00Z",
     }
+    much = served.split("per-key", "alice", {"limit_usd": 1_000_000_000})
+    assert (much.status, much.body["error"]["budget"]["needed"]) == (402, 1_000_000_000)
+    assert much.headers["x-should-retry"] == "false"
     assert served.split("per-key", "alice", {"limit_usd": 3}).status == 201
-
-
-def test_more_than_the_whole_budget_is_refused_however_much_it_is(served: Served) -> None:
-    reply = served.split("per-key", "alice", {"limit_usd": 1_000_000_000})
-    assert (reply.status, reply.body["error"]["budget"]["needed"]) == (402, 1_000_000_000)
-    assert reply.headers["x-should-retry"] == "false"
-
-
-def test_while_requests_in_progress_stand_in_the_way_another_try_may_help(served: Served) -> None:
-    served.hold("r", [PER_KEY.pot("alice", START_MS)], Amount(7 * USD))
-    reply = served.split("per-key", "alice", {"limit_usd": 3.5})
-    assert (reply.status, reply.headers["x-should-retry"], reply.headers["retry-after"]) == (402, "true", "1")
+    served.hold("r2", [PER_KEY.pot("ann", START_MS)], Amount(7 * USD))
+    passing = served.split("per-key", "ann", {"limit_usd": 3.5})  # requests in progress stand in the way
+    assert (passing.status, passing.headers["x-should-retry"], passing.headers["retry-after"]) == (402, "true", "1")
 
 
 def test_many_splits_at_once_share_what_is_there(served: Served) -> None:
@@ -236,49 +228,52 @@ def test_many_splits_at_once_share_what_is_there(served: Served) -> None:
     assert served.get("per-key", "alice").body["remaining"] == 1
 
 
-BODIES: dict[str, tuple[object, str | None]] = {
-    "nothing": ({}, "limit_usd"),
-    "negative": ({"limit_usd": -1}, "limit_usd"),
-    "zero": ({"limit_usd": 0}, "limit_usd"),
-    "too fine": (b'{"limit_usd": 0.0000000001}', "limit_usd"),
-    "nearly nothing": (b'{"limit_usd": 1e-400}', "limit_usd"),
-    "absurd": (b'{"limit_usd": 1e400}', "limit_usd"),
-    "a billion and more": ({"limit_usd": 1_000_000_001}, "limit_usd"),
-    "not a number": ({"limit_usd": "NaN"}, "limit_usd"),
-    "infinite": ({"limit_usd": "Infinity"}, "limit_usd"),
-    "a word": ({"limit_usd": "much"}, "limit_usd"),
-    "true": ({"limit_usd": True}, "limit_usd"),
-    "the other unit": ({"limit_thinking_tokens": 5}, "limit_thinking_tokens"),
-    "both units": ({"limit_usd": 1, "limit_thinking_tokens": 5}, "limit_thinking_tokens"),
-    "over before it began": ({"limit_usd": 1, "expires_in_s": 0}, "expires_in_s"),
-    "in the past": ({"limit_usd": 1, "expires_in_s": -60}, "expires_in_s"),
-    "for centuries": ({"limit_usd": 1, "expires_in_s": 10**30}, "expires_in_s"),
-    "half a second": ({"limit_usd": 1, "expires_in_s": 0.5}, "expires_in_s"),
-    "unknown key": ({"limit_usd": 1, "expires": 60}, "expires"),
-    "long session": ({"limit_usd": 1, "session": "s" * 257}, "session"),
-    "a list": ([1], None),
-    "no body": (None, None),
-    "no JSON": (b"limit_usd=1", None),
-    "no UTF-8": (b'{"session": "\xff"}', None),
-    "deep": (b"[" * 100_000, None),
-}
+TOKENS = "limit_thinking_tokens"
 
 
-@pytest.mark.parametrize("name", BODIES)
-def test_a_wrong_body_is_refused_and_changes_nothing(served: Served, name: str) -> None:
-    body, param = BODIES[name]
+@each_row(
+    "body, param",
+    [
+        ({}, "limit_usd"),
+        ({"limit_usd": -1}, "limit_usd"),
+        ({"limit_usd": 0}, "limit_usd"),
+        (b'{"limit_usd": 0.0000000001}', "limit_usd"),
+        (b'{"limit_usd": 1e-400}', "limit_usd"),
+        (b'{"limit_usd": 1e400}', "limit_usd"),
+        ({"limit_usd": 1_000_000_001}, "limit_usd"),
+        ({"limit_usd": "NaN"}, "limit_usd"),
+        ({"limit_usd": "Infinity"}, "limit_usd"),
+        ({"limit_usd": "much"}, "limit_usd"),
+        ({"limit_usd": True}, "limit_usd"),
+        ({TOKENS: 5}, TOKENS),
+        ({"limit_usd": 1, TOKENS: 5}, TOKENS),
+        ({"limit_usd": 1, "expires_in_s": 0}, "expires_in_s"),
+        ({"limit_usd": 1, "expires_in_s": -60}, "expires_in_s"),
+        ({"limit_usd": 1, "expires_in_s": 10**30}, "expires_in_s"),
+        ({"limit_usd": 1, "expires_in_s": 0.5}, "expires_in_s"),
+        ({"limit_usd": 1, "expires": 60}, "expires"),
+        ({"limit_usd": 1, "session": "s" * 257}, "session"),
+        ([1], None),
+        (None, None),
+        (b"limit_usd=1", None),
+        (b'{"session": "\xff"}', None),
+        (b"[" * 100_000, None),
+    ],
+)
+def test_a_wrong_body_is_refused_and_changes_nothing(served: Served, body: object, param: str | None) -> None:
     reply = served.split("everyone", "alice", body)
     assert (reply.status, reply.param) == (400, param)
     assert served.get("everyone", "alice").body["held"] == 0
 
 
-@pytest.mark.parametrize("tokens", [0, -1, 10**16, 1.5])
-def test_wrong_numbers_of_tokens(served: Served, tokens: float) -> None:
-    reply = served.split("team/thoughts", "alice", {"limit_thinking_tokens": tokens})
-    assert (reply.status, reply.param) == (400, "limit_thinking_tokens")
+def test_tokens_are_split_in_whole_numbers(served: Served) -> None:
+    for tokens in (0, -1, 10**16, 1.5):
+        reply = served.split("team/thoughts", "alice", {TOKENS: tokens})
+        assert (reply.status, reply.param) == (400, TOKENS)
+    assert served.split("team/thoughts", "alice", {TOKENS: 1}).body["unit"] == "thinking_tokens"
 
 
-def test_nobody_splits_or_closes_what_is_another_s(served: Served) -> None:
+def test_a_team_shares_its_children_and_no_other_key_has_them(served: Served) -> None:
     child = served.split("per-key", "bob", {"limit_usd": 1}).body["id"]
     for key in ("alice", "reader"):
         assert served.split("per-key|bob", key, {"limit_usd": 1}).status == 404
@@ -286,12 +281,8 @@ def test_nobody_splits_or_closes_what_is_another_s(served: Served) -> None:
         assert served.close(child, key).status == 404
     assert served.get(child, "alice").status == 404
     assert served.get(child, "bob").body["remaining"] == 1
-
-
-def test_a_team_shares_its_children(served: Served) -> None:
     child = served.split("per-key", "alice", {"limit_usd": 1}).body["id"]
-    assert served.get(child, "ann").status == 200
-    assert served.close(child, "ann").status == 200
+    assert [served.get(child, "ann").status, served.close(child, "ann").status] == [200, 200]
 
 
 def test_a_session_s_pot_is_split_by_body_or_header(served: Served) -> None:
@@ -301,19 +292,11 @@ def test_a_session_s_pot_is_split_by_body_or_header(served: Served) -> None:
     assert served.get("per-session", "alice", x_lowpass_session="s").body["remaining"] == Decimal("0.5")
 
 
-@pytest.mark.parametrize("identifier", ["everyone", "per-key|alice", "per-key"])
-def test_a_budget_of_the_policy_can_t_be_closed(served: Served, identifier: str) -> None:
-    reply = served.close(identifier, "alice")
-    assert (reply.status, reply.param) == (400, "id")
-
-
-def test_closing_what_is_not_there(served: Served) -> None:
+def test_a_budget_of_the_policy_can_t_be_closed(served: Served) -> None:
+    for identifier in ("everyone", "per-key|alice", "per-key"):
+        reply = served.close(identifier, "alice")
+        assert (reply.status, reply.param) == (400, "id")
     assert served.close("nothing", "alice").status == 404
-
-
-def test_a_misspelt_header_is_told(served: Served) -> None:
-    reply = served.get(key="alice", x_lowpass_sesion="s")
-    assert (reply.status, reply.param) == (400, "x-lowpass-sesion")
 
 
 def test_an_open_gateway_shows_everything_and_one_pot_for_all_who_have_no_key(tmp_path: Path) -> None:
@@ -325,9 +308,8 @@ def test_an_open_gateway_shows_everything_and_one_pot_for_all_who_have_no_key(tm
 
 
 def test_a_store_that_is_gone_is_told_at_once(tmp_path: Path, served: Served) -> None:
-    blocker = sqlite3.connect(tmp_path / "lowpass.db", isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
-    reply = served.get(key="alice")
-    blocker.execute("ROLLBACK")
-    blocker.close()
+    with closing(sqlite3.connect(tmp_path / "lowpass.db", isolation_level=None)) as blocker:
+        blocker.execute("BEGIN IMMEDIATE")
+        reply = served.get(key="alice")
+        blocker.execute("ROLLBACK")
     assert (reply.status, reply.body["error"]["code"]) == (503, "ledger_unavailable")

@@ -1,63 +1,47 @@
 """Where budgets are in Redis: in one slot of a cluster, under keys that are named, and not for ever."""
 
-import asyncio
 import re
 import socket
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
-
-import pytest
-import redis
-import uvloop
+from typing import Any
 
 from router.budget.redis.store import IDLE_SESSION_MS, RedisBudgets
-from router.budget.window import rolling
 from router.ledger.write import LEASE_MS
-from router.types.account import Account, Amount, Balance, Child, Reservation, Unit
+from router.types.account import Amount, Balance, Child, Reservation, Unit
 from router.types.ids import new_id
 from router.types.secret import Secret
-from tests.budget.conformance.desk import HOUR, NOW, account, ask, exactly, thinking
-from tests.budget.redis_gateways import POT, Gateways, at_gateways, back, balance, eventually
+from tests.budget.conformance.desk import HOUR, NOW, ONLY_A, account, ask, hourly, last_hour, thinking
+from tests.budget.redis_gateways import POT, Gateways, at_own_redis, at_redis, back, balance, eventually, hold
 from tests.budget.redis_process import RedisProcess
+from tests.tables import each_row
 
 DAY = 24 * HOUR
-HOURLY = {
-    "window_start_ms": NOW // HOUR * HOUR,
-    "since_ms": NOW // HOUR * HOUR,
-    "resets_at_ms": NOW // HOUR * HOUR + HOUR,
-}
-EVERY_KIND = (
-    account("hourly|alice", 10_000, budget="hourly", scope="key", value="alice", **HOURLY),
-    account("rolling", 10_000, window_start_ms=NOW - 1, since_ms=NOW - HOUR, resets_at_ms=NOW + HOUR),
-    account("target", 100, targets=frozenset({"a"})),
-    account("soft", 1, hard=False),
-    thinking("thoughts", 1_000),
-    POT,
-)
+ALICE = hourly(NOW, "hourly|alice", 10_000, budget="hourly", scope="key", value="alice")
+ROLLING = account("rolling", 10_000, window_start_ms=NOW - 1, since_ms=NOW - HOUR, resets_at_ms=NOW + HOUR)
+TARGET, SOFT = account("target", 100, **ONLY_A), account("soft", 1, hard=False)
+EVERY_KIND = (ALICE, ROLLING, TARGET, SOFT, thinking("thoughts", 1_000), POT)
+BALANCES = [Balance(7, 5), Balance(7, 0), Balance(7, 0), Balance(7, 0), Balance(7, 0), Balance(4_007, 0)]
+"""Of those accounts after `every_step`."""
 
 
-async def every_step(store: RedisBudgets, client: "redis.Redis") -> list[Balance]:
+async def every_step(store: RedisBudgets, client: Any) -> list[Balance]:
     """All that the store can do, children that are overrun and closed with holds included."""
     granted = await store.reserve(new_id(), EVERY_KIND, ask(10, 50, 300, (1, 2, 3)), NOW)
     assert isinstance(granted, Reservation)
     granted = await store.extend(granted, EVERY_KIND, Amount(20, 1), NOW)
     store.settle(granted, [7] * len(granted.holds))
     opened = []
-    for name, parent in (("child", POT), ("grandchild", _child("child", "pot", ("pot",)).account())):
-        above = ("pot",) if name == "child" else ("child", "pot")
-        child = await store.split(parent, _child(name, parent.id, above), NOW)
+    for parent, wanted in ((POT, CHILD), (CHILD.account(), GRANDCHILD)):
+        child = await store.split(parent, wanted, NOW)
         assert isinstance(child, Child)
-        held = await store.reserve(new_id(), [child.account()], exactly(100), NOW)
-        assert isinstance(held, Reservation)
-        opened.append(held)
+        opened.append(await hold(store, 100, child.account()))
     await store.close("child", NOW)
     for held in opened:
         store.settle(held, [2_000])
     await store.settled()
-    lost = await store.reserve(new_id(), EVERY_KIND[:1], exactly(5), NOW)
-    assert isinstance(lost, Reservation)
-    (owner,) = _names(client.zrange("{lowpass}:owners", 0, -1))
+    await hold(store, 5, ALICE)
+    (owner,) = client.zrange("{lowpass}:owners", 0, -1)
     client.zincrby("{lowpass}:owners", -10 * LEASE_MS, owner)
     client.zadd("{lowpass}:owners", {"dead": 1})
     await store.recover(NOW)
@@ -66,67 +50,42 @@ async def every_step(store: RedisBudgets, client: "redis.Redis") -> list[Balance
     return await store.balances(EVERY_KIND)
 
 
-def _child(name: str, parent: str, above: tuple[str, ...]) -> Child:
-    return Child(
-        id=name,
-        parent=parent,
-        parent_window_ms=0,
-        replaces=above,
-        unit=Unit.USD,
-        limit=1_000 if name == "child" else 500,
-        created_ms=NOW,
-        expires_at_ms=None,
-        key="key",
-    )
+def child(name: str, limit: int, *above: str) -> Child:
+    own = {"id": name, "parent": above[0], "replaces": above, "limit": limit}
+    return Child(**own, parent_window_ms=0, unit=Unit.USD, created_ms=NOW, expires_at_ms=None, key="key")  # type: ignore[arg-type]
 
 
-def _names(reply: object) -> list[str]:
-    assert isinstance(reply, list)
-    return [str(name) for name in reply]
+CHILD, GRANDCHILD = child("child", 1_000, "pot"), child("grandchild", 500, "child", "pot")
 
 
-def _stands(client: "redis.Redis") -> bool:
-    found: object = client.execute_command("CLUSTER INFO")  # type: ignore[no-untyped-call]
-    return isinstance(found, dict) and found["cluster_state"] == "ok"
+def stands(client: Any) -> bool:
+    return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
 
 
-def test_every_step_runs_on_a_cluster_and_all_keys_are_of_one_slot() -> None:
-    async def work(gateways: Gateways) -> tuple[list[Balance], set[object], bool]:
-        with gateways.server.client() as client:
-            client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
-            await eventually(lambda: _stands(client))
-            async with gateways.opened() as store:
-                balances = await every_step(store, client)
-                keys = [str(key) for key in client.scan_iter()]
-                return balances, {client.execute_command("CLUSTER KEYSLOT", key) for key in keys}, len(keys) > 10
-
-    balances, slots, many = at_gateways(work, "--cluster-enabled", "yes")
-    assert balances == at_gateways(_alone)
-    assert balances[-1] == Balance(4_007, 0)
-    assert len(slots) == 1
-    assert many
-
-
-async def _alone(gateways: Gateways) -> list[Balance]:
+@at_own_redis("--cluster-enabled", "yes")
+async def test_every_step_runs_on_a_cluster_and_all_keys_are_of_one_slot(gateways: Gateways) -> None:
     with gateways.server.client() as client:
+        client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
+        await eventually(lambda: stands(client))
         async with gateways.opened() as store:
-            return await every_step(store, client)
+            assert await every_step(store, client) == BALANCES
+            keys = [str(key) for key in client.scan_iter()]
+            assert len(keys) > 10
+            assert len({client.execute_command("CLUSTER KEYSLOT", key) for key in keys}) == 1
 
 
-def test_scripts_touch_no_key_that_they_are_not_given() -> None:
-    async def work(gateways: Gateways) -> list[dict[str, str]]:
-        seen: list[dict[str, str]] = []
-        with gateways.server.client() as client, gateways.server.client() as watcher, watcher.monitor() as monitor:
-            async with gateways.opened() as store:
-                await every_step(store, client)
-                client.echo("over")
-                while not seen or seen[-1]["command"] != "ECHO over":
-                    seen.append(monitor.next_command())
-        return seen
-
+@at_redis
+async def test_scripts_touch_no_key_that_they_are_not_given(gateways: Gateways) -> None:
+    lines: list[dict[str, str]] = []
+    with gateways.server.client() as client, gateways.server.client() as watcher, watcher.monitor() as monitor:
+        async with gateways.opened() as store:
+            assert await every_step(store, client) == BALANCES
+            client.echo("over")
+            while not lines or lines[-1]["command"] != "ECHO over":
+                lines.append(monitor.next_command())
     given: set[str] = set()
     scripts = touched = 0
-    for line in at_gateways(work):
+    for line in lines:
         words = line["command"].split(" ")
         if words[0] == "EVALSHA":
             given = set(words[3 : 3 + int(words[2])])
@@ -139,60 +98,50 @@ def test_scripts_touch_no_key_that_they_are_not_given() -> None:
     assert touched > 50
 
 
-def _port() -> int:
-    """Free, as is the port of the cluster's bus, 10,000 above it."""
+def free_port() -> int:
+    """The port of the cluster's bus, 10,000 above it, is free too."""
     while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
+        with socket.socket() as low, socket.socket() as high:
+            low.bind(("127.0.0.1", 0))
+            port = int(low.getsockname()[1])
             try:
-                other.bind(("127.0.0.1", port + 10_000))
+                high.bind(("127.0.0.1", port + 10_000))
             except (OSError, OverflowError):
                 continue
             return port
 
 
-def test_the_node_of_a_cluster_that_has_the_budgets_is_found() -> None:
+@at_redis
+async def test_the_node_of_a_cluster_that_has_the_budgets_is_found(tmp_path: Path) -> None:
     """The address names another node, which points to it."""
-
-    async def work(folder: Path, other: RedisProcess, port: int) -> Balance:
-        async with Gateways(other, folder).opened(Secret(f"redis://127.0.0.1:{port}")) as store:
-            granted = await store.reserve("r", [POT], exactly(5), NOW)
-            assert isinstance(granted, Reservation)
-            return await balance(store)
-
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory()))
-        ports = [_port(), _port()]
+        ports = [free_port(), free_port()]
         options = [("--cluster-enabled", "yes", "--bind", "127.0.0.1", "--port", str(port)) for port in ports]
-        nodes = [stack.enter_context(RedisProcess(*one)) for one in options]
-        clients = [stack.enter_context(node.client()) for node in nodes]
+        nodes = [stack.enter_context(RedisProcess(*words)) for words in options]
+        clients: list[Any] = [stack.enter_context(node.client()) for node in nodes]
         slot = clients[0].execute_command("CLUSTER KEYSLOT", "{lowpass}:epoch")
-        assert isinstance(slot, int)
-        clients[0].execute_command("CLUSTER ADDSLOTS", *(one for one in range(16_384) if one != slot))
+        clients[0].execute_command("CLUSTER ADDSLOTS", *(number for number in range(16_384) if number != slot))
         clients[1].execute_command("CLUSTER ADDSLOTS", slot)
         clients[0].execute_command("CLUSTER MEET", "127.0.0.1", ports[1])
-        asyncio.run(eventually(lambda: all(_stands(client) for client in clients)))
-        assert uvloop.run(work(folder, nodes[0], ports[0])) == Balance(0, 5)
+        await eventually(lambda: all(stands(client) for client in clients))
+        async with Gateways(nodes[0], tmp_path).opened(Secret(f"redis://127.0.0.1:{ports[0]}")) as store:
+            await hold(store, 5)
+            assert await balance(store) == Balance(0, 5)
         assert clients[1].execute_command("HGET", "{lowpass}:a:pot", "h:0") == "5"
 
 
-def test_what_is_over_goes_away_by_itself() -> None:
+@at_redis
+async def test_what_is_over_goes_away_by_itself(gateways: Gateways, store: RedisBudgets) -> None:
     """All keys of a settled request, of a window that has passed and of an idle session have an end."""
     session = account("talks|s1", 1_000, budget="talks", scope="session", value="s1")
-
-    async def work(gateways: Gateways) -> dict[str, int]:
-        async with gateways.opened() as store:
-            granted = await store.reserve("r", [EVERY_KIND[0], EVERY_KIND[1], session, POT], exactly(5), NOW)
-            assert isinstance(granted, Reservation)
-            store.settle(granted, [5] * 4)
-            await store.settled()
-            await store.recover(NOW)
-            await asyncio.sleep(1.1)
-            with gateways.server.client() as client:
-                return {str(key).partition(":")[2]: int(str(client.pttl(key))) for key in client.scan_iter()}
-
-    left = at_gateways(work)
+    granted = await store.reserve("r", [ALICE, ROLLING, session, POT], ask(5, 5, 5), NOW)
+    assert isinstance(granted, Reservation)
+    store.settle(granted, [5] * 4)
+    await store.settled()
+    await store.recover(NOW)
+    with gateways.server.client() as client:
+        left = {str(key).partition(":")[2]: int(str(client.pttl(key))) for key in client.scan_iter()}
+    assert 0 < left.pop("probe", 1) <= 1_000
     bounded = {name: ms for name, ms in left.items() if ms >= 0}
     assert left.keys() - bounded.keys() == {"epoch", "owners", "a:pot", "v:hourly", "v:talks"}
     assert set(bounded) == {"r:r", "a:hourly|alice", "a:rolling", "a:talks|s1"}
@@ -201,58 +150,35 @@ def test_what_is_over_goes_away_by_itself() -> None:
     assert bounded["a:talks|s1"] > IDLE_SESSION_MS - HOUR
 
 
-@pytest.mark.parametrize("kind", ["rolling", "hour"])
-def test_an_account_keeps_no_windows_that_nothing_counts(kind: str) -> None:
-    def at(now: int) -> Account:
-        if kind == "hour":
-            start = now // HOUR * HOUR
-            return account("p", 10**9, window_start_ms=start, since_ms=start, resets_at_ms=start + HOUR)
-        span = rolling(3_600, now)
-        return account("p", 10**9, window_start_ms=span.start, since_ms=span.since, resets_at_ms=span.resets_at)
-
-    async def work(gateways: Gateways) -> tuple[int, Balance]:
-        step = HOUR if kind == "hour" else 36_000
-        async with gateways.opened() as store:
-            for number in range(1_000):
-                now = NOW + number * step
-                granted = await store.reserve(f"r{number}", [at(now)], exactly(7), now)
-                assert isinstance(granted, Reservation)
-                store.settle(granted, [7])
-            await store.settled()
-            (found,) = await store.balances([at(now)])
-            with gateways.server.client() as client:
-                return int(str(client.hlen("{lowpass}:a:p"))), found
-
-    fields, found = at_gateways(work)
-    assert fields <= 402
-    assert found == Balance(7 if kind == "hour" else 7 * 101, 0)
+@each_row("at, step, spent", [(last_hour, 36_000, 7 * 101), (hourly, HOUR, 7)])
+@at_redis
+async def test_an_account_keeps_no_windows_that_nothing_counts(
+    gateways: Gateways, store: RedisBudgets, at: Any, step: int, spent: int
+) -> None:
+    for number in range(600):
+        now = NOW + number * step
+        store.settle(await hold(store, 7, at(now, "p", 10**9), now=now), [7])
+    await store.settled()
+    assert await balance(store, at(now, "p", 10**9)) == Balance(spent, 0)
+    with gateways.server.client() as client:
+        assert int(str(client.hlen("{lowpass}:a:p"))) <= 402
 
 
-def test_the_values_of_windows_that_have_passed_are_dropped() -> None:
-    def at(number: int) -> Account:
-        start = (NOW // HOUR + number) * HOUR
-        own = {"window_start_ms": start, "since_ms": start, "resets_at_ms": start + HOUR}
-        return account(f"keys|k{number}", 100, budget="keys", scope="key", value=f"k{number}", **own)
-
-    async def work(gateways: Gateways) -> list[str]:
-        async with gateways.opened() as store:
-            for number in range(60):
-                granted = await store.reserve(f"r{number}", [at(number)], exactly(7), at(number).window_start_ms)
-                assert isinstance(granted, Reservation)
-            with gateways.server.client() as client:
-                return sorted(_names(client.zrange("{lowpass}:v:keys", 0, -1)), key=lambda name: int(name[1:]))
-
-    left = at_gateways(work)
-    assert left == [f"k{number}" for number in range(35, 60)]
+@at_redis
+async def test_the_values_of_windows_that_have_passed_are_dropped(gateways: Gateways, store: RedisBudgets) -> None:
+    for number in range(60):
+        now, own = NOW + number * HOUR, {"budget": "keys", "scope": "key", "value": f"k{number}"}
+        await hold(store, 7, hourly(now, f"keys|k{number}", 100, **own), now=now // HOUR * HOUR)
+    with gateways.server.client() as client:
+        left = client.zrange("{lowpass}:v:keys", 0, -1)
+    assert set(left) == {f"k{number}" for number in range(35, 60)}
 
 
-def test_two_deployments_share_a_server_under_tags_of_their_own() -> None:
-    async def work(gateways: Gateways) -> tuple[Balance, set[str]]:
-        async with gateways.opened(tag="a") as one, gateways.opened(tag="b") as other:
-            assert isinstance(await one.reserve("r", [POT], exactly(5), NOW), Reservation)
-            with gateways.server.client() as client:
-                names = {re.sub(":.*", "", str(key)) for key in client.scan_iter()}
-            await back(other)
-            return await balance(other), names
-
-    assert at_gateways(work) == (Balance(0, 0), {"{a}", "{b}"})
+@at_redis
+async def test_two_deployments_share_a_server_under_tags_of_their_own(gateways: Gateways) -> None:
+    async with gateways.opened(tag="a") as left, gateways.opened(tag="b") as right:
+        await hold(left, 5)
+        with gateways.server.client() as client:
+            assert {re.sub(":.*", "", str(key)) for key in client.scan_iter()} == {"{a}", "{b}"}
+        await back(right)
+        assert await balance(right) == Balance(0, 0)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from router.budget.budget import Budget
 from router.budget.window import LIFETIME, PARTS, Calendar, Span, calendar, rolling, seconds, step_ms
+from tests.tables import each_row
 
 CALENDARS: list[Calendar] = ["hour", "day", "week", "month", "year"]
 ZONES = [
@@ -36,8 +37,8 @@ def at(text: str, zone: str = "UTC", fold: int = 0) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp() * 1000)
 
 
-@pytest.mark.parametrize(
-    ("window", "now", "start", "end"),
+@each_row(
+    "window, now, start, end",
     [
         ("hour", "2026-12-31T23:59:59.999", "2026-12-31T23:00", "2027-01-01T00:00"),
         ("hour", "2026-06-01T00:00", "2026-06-01T00:00", "2026-06-01T01:00"),
@@ -50,22 +51,21 @@ def at(text: str, zone: str = "UTC", fold: int = 0) -> int:
         ("week", "2028-03-01T08:00", "2028-02-28T00:00", "2028-03-06T00:00"),
         ("month", "2026-12-31T23:59:59.999", "2026-12-01T00:00", "2027-01-01T00:00"),
         ("month", "2028-02-29T10:00", "2028-02-01T00:00", "2028-03-01T00:00"),
-        ("month", "2026-01-31T10:00", "2026-01-01T00:00", "2026-02-01T00:00"),
         ("year", "2028-02-29T10:00", "2028-01-01T00:00", "2029-01-01T00:00"),
         ("year", "2026-12-31T23:59:59.999", "2026-01-01T00:00", "2027-01-01T00:00"),
     ],
 )
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
-def test_bounds_are_those_of_the_zone_s_own_clocks(window: Calendar, now: str, start: str, end: str, zone: str) -> None:
-    opened = at(start, zone)
-    assert calendar(window, ZoneInfo(zone), at(now, zone)) == Span(opened, opened, at(end, zone))
+def test_bounds_are_those_of_the_zone_s_own_clocks(window: Calendar, now: str, start: str, end: str) -> None:
+    for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+        opened = at(start, zone)
+        assert calendar(window, ZoneInfo(zone), at(now, zone)) == Span(opened, opened, at(end, zone))
 
 
 HOUR = timedelta(hours=1)
 
 
-@pytest.mark.parametrize(
-    ("zone", "window", "now", "length"),
+@each_row(
+    "zone, window, now, length",
     [
         ("Europe/Berlin", "day", "2026-03-29T12:00", 23 * HOUR),
         ("Europe/Berlin", "day", "2026-10-25T12:00", 25 * HOUR),
@@ -88,17 +88,16 @@ def test_a_window_is_as_long_as_clocks_make_it(zone: str, window: Calendar, now:
     assert timedelta(milliseconds=span.resets_at - span.start) == length
 
 
-def test_an_hour_that_comes_twice_is_two_windows() -> None:
-    berlin = ZoneInfo("Europe/Berlin")
-    first, second = (calendar("hour", berlin, at("2026-10-25T02:30", "Europe/Berlin", fold)) for fold in (0, 1))
-    assert first.resets_at == second.start
-
-
-def test_half_an_hour_that_comes_twice_is_a_window_of_its_own() -> None:
-    zone = "Australia/Lord_Howe"
-    first, second = (calendar("hour", ZoneInfo(zone), at("2026-04-05T01:45", zone, fold)) for fold in (0, 1))
-    assert first.resets_at == second.start
-    assert second.resets_at == at("2026-04-05T02:00", zone)
+@each_row(
+    "zone, now, end",
+    [
+        ("Europe/Berlin", "2026-10-25T02:30", "2026-10-25T03:00"),
+        ("Australia/Lord_Howe", "2026-04-05T01:45", "2026-04-05T02:00"),
+    ],
+)
+def test_an_hour_or_half_an_hour_that_comes_twice_is_two_windows(zone: str, now: str, end: str) -> None:
+    first, second = (calendar("hour", ZoneInfo(zone), at(now, zone, fold)) for fold in (0, 1))
+    assert (first.resets_at, second.resets_at) == (second.start, at(end, zone))
 
 
 @given(st.sampled_from(CALENDARS), st.sampled_from(ZONES), MOMENTS)
@@ -112,8 +111,8 @@ def test_windows_tile_the_time(window: Calendar, zone: str, now: int) -> None:
     assert calendar(window, ZoneInfo(zone), span.resets_at).start == span.resets_at
 
 
-@pytest.mark.parametrize("zone", ZONES)
-@pytest.mark.parametrize("window", CALENDARS)
+@each_row("zone", ZONES)
+@each_row("window", CALENDARS)
 def test_windows_tile_every_day_on_which_clocks_are_set(window: Calendar, zone: str) -> None:
     here, end = ZoneInfo(zone), at("2028-01-01T00:00")
     now, seen = at("2026-01-01T00:00"), 0
@@ -150,7 +149,7 @@ def budget(**fields: object) -> Budget:
     return Budget.model_validate({"id": "b", "limit_usd": Decimal(1), **fields})
 
 
-@pytest.mark.parametrize("window", [*CALENDARS, "lifetime", {"rolling": "36h"}])
+@each_row("window", [*CALENDARS, "lifetime", {"rolling": "36h"}])
 def test_a_clock_that_jumps_forwards_and_back_finds_its_window_again(window: object) -> None:
     """Nothing is counted by a timer: the window depends on the time alone."""
     kept, now = budget(window=window, timezone="Europe/Berlin"), at("2026-10-25T00:30")
@@ -166,34 +165,32 @@ def test_a_clock_at_the_beginning_of_time_breaks_nothing() -> None:
         assert span.since <= span.start <= 0
 
 
-@pytest.mark.parametrize(
-    ("fields", "name", "span"),
+NOON = at("2026-11-21T12:00")
+KIRITIMATI = "Pacific/Kiritimati"
+
+
+@each_row(
+    "fields, name, span",
     [
-        ({}, "month", calendar("month", ZoneInfo("UTC"), at("2026-11-21T12:00"))),
+        ({}, "month", calendar("month", ZoneInfo("UTC"), NOON)),
         ({"scope": "session"}, "lifetime", LIFETIME),
-        ({"scope": "session", "window": "day"}, "day", calendar("day", ZoneInfo("UTC"), at("2026-11-21T12:00"))),
+        ({"scope": "session", "window": "day"}, "day", calendar("day", ZoneInfo("UTC"), NOON)),
         ({"scope": "request"}, "request", LIFETIME),
         ({"window": "lifetime"}, "lifetime", LIFETIME),
-        ({"window": {"rolling": "36h"}}, "rolling 36h", rolling(36 * 3_600, at("2026-11-21T12:00"))),
-        (
-            {"window": "day", "timezone": "Pacific/Kiritimati"},
-            "day",
-            calendar("day", ZoneInfo("Pacific/Kiritimati"), at("2026-11-21T12:00")),
-        ),
+        ({"window": {"rolling": "36h"}}, "rolling 36h", rolling(36 * 3_600, NOON)),
+        ({"window": "day", "timezone": KIRITIMATI}, "day", calendar("day", ZoneInfo(KIRITIMATI), NOON)),
     ],
 )
 def test_the_window_of_a_budget(fields: dict[str, object], name: str, span: Span) -> None:
-    assert (budget(**fields).window_name, budget(**fields).span(at("2026-11-21T12:00"))) == (name, span)
+    assert (budget(**fields).window_name, budget(**fields).span(NOON)) == (name, span)
 
 
-@pytest.mark.parametrize(
-    ("text", "length"), [("1s", 1), ("90m", 5_400), ("36h", 129_600), ("7d", 604_800), ("2w", 1_209_600)]
-)
-def test_lengths(text: str, length: int) -> None:
-    assert seconds(text) == length
+def test_lengths() -> None:
+    lengths = {"1s": 1, "90m": 5_400, "36h": 129_600, "7d": 604_800, "2w": 1_209_600}
+    assert {text: seconds(text) for text in lengths} == lengths
 
 
-@pytest.mark.parametrize("text", ["", "0h", "-1h", "1", "h", "1.5h", "1 h", "1H", "1y", "999999w", "٣h", "1h\n"])
+@each_row("text", ["", "0h", "-1h", "1", "h", "1.5h", "1 h", "1H", "1y", "999999w", "٣h", "1h\n"])
 def test_no_lengths(text: str) -> None:
     with pytest.raises(ValueError, match="such as 30m"):
         seconds(text)

@@ -12,11 +12,11 @@ from adapters.catalog import read
 from adapters.thinking import WORDS
 from router.types.pricelist import RATES
 from router.types.target import Capability, Contract, Licence, Model, Provider, Terms, Wire
+from tests.tables import each_row
 
 CATALOG = read()
 FOLDER = Path(adapters.catalog.__file__).parent
 MODELS = [model for model, _ in CATALOG.models.values()]
-HOSTED = [(model, CATALOG.providers[provider]) for model, provider in CATALOG.models.values()]
 PROVIDERS = list(CATALOG.providers.values())
 
 
@@ -24,29 +24,22 @@ def name(value: object) -> str:
     return value.id if isinstance(value, Model | Provider) else ""
 
 
-def test_there_are_enough_models() -> None:
+def test_there_are_enough_models_and_each_has_a_provider() -> None:
     assert len(MODELS) >= 60
-
-
-def test_every_provider_exists() -> None:
     assert {provider for _, provider in CATALOG.models.values()} <= set(CATALOG.providers)
 
 
 def test_ids_are_unique() -> None:
     """YAML keeps the last of two equal keys in silence."""
-    for path in (
-        FOLDER / "providers.yaml",
-        FOLDER / "licences.yaml",
-        *(FOLDER / "models").iterdir(),
-        *(FOLDER / "prices").iterdir(),
-    ):
+    files = [*(FOLDER / "models").iterdir(), *(FOLDER / "prices").iterdir()]
+    for path in (FOLDER / "providers.yaml", FOLDER / "licences.yaml", *files):
         indent = "" if path.parent.name == "prices" else "(?:  )?"
         keys = re.findall(rf"^{indent}([A-Za-z0-9][\w.-]*):", path.read_text("utf-8"), re.MULTILINE)
         keys = [key for key in keys if key not in Provider.__struct_fields__]
         assert len(keys) == len(set(keys)), path.name
 
 
-@pytest.mark.parametrize("model", MODELS, ids=name)
+@each_row("model", MODELS, ids=name)
 def test_card(model: Model) -> None:
     assert model.name
     assert 0 <= model.max_output <= model.context
@@ -58,7 +51,7 @@ def test_card(model: Model) -> None:
     assert (model.parameters_b or 0) >= (model.active_b or 0) >= 0
 
 
-@pytest.mark.parametrize("model", MODELS, ids=name)
+@each_row("model", MODELS, ids=name)
 def test_thinking(model: Model) -> None:
     thinking = model.thinking
     assert len(thinking.levels) == len(thinking.tokens) == len(set(thinking.levels))
@@ -68,7 +61,7 @@ def test_thinking(model: Model) -> None:
     assert sorted(thinking.levels, key=WORDS.index) == list(thinking.levels)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=name)
+@each_row("model", MODELS, ids=name)
 def test_price(model: Model) -> None:
     price = model.price
     assert price is not None
@@ -82,7 +75,7 @@ def test_price(model: Model) -> None:
     assert all(rule.rates or rule.each or rule.times != (1, 1) for rule in price.rules)
 
 
-@pytest.mark.parametrize("identifier", CATALOG.prices)
+@each_row("identifier", CATALOG.prices)
 def test_every_table_has_a_source_and_a_date(identifier: str) -> None:
     versions = list(CATALOG.prices[identifier])
     assert len(versions) == len(set(versions))
@@ -100,16 +93,17 @@ def test_superseded_prices_stay() -> None:
 
 
 def test_where_a_size_tier_begins_the_context_goes_on() -> None:
-    crossed = {
-        model.id: [rule.above for rule in model.price.rules if rule.above and not rule.service_tier]
+    crossed = [
+        (model, rule.above)
         for model in MODELS
-        if model.price
-    }
-    assert sum(map(bool, crossed.values())) >= 23
-    assert all(CATALOG.models[name][0].context >= above for name, sizes in crossed.items() for above in sizes)
+        for rule in (model.price.rules if model.price else ())
+        if rule.above and not rule.service_tier
+    ]
+    assert len({model.id for model, _ in crossed}) >= 23
+    assert all(model.context >= above for model, above in crossed)
 
 
-@pytest.mark.parametrize("provider", PROVIDERS, ids=name)
+@each_row("provider", PROVIDERS, ids=name)
 def test_provider(provider: Provider) -> None:
     assert provider.entity
     assert provider.local or provider.wire is Wire.LITELLM or provider.base_url.startswith("https://")
@@ -119,7 +113,7 @@ def test_provider(provider: Provider) -> None:
     assert re.fullmatch(r"|[A-Z][A-Z0-9_]+", provider.key_env)
 
 
-@pytest.mark.parametrize("provider", PROVIDERS, ids=name)
+@each_row("provider", PROVIDERS, ids=name)
 def test_a_promise_names_its_evidence_and_its_day(provider: Provider) -> None:
     """What is promised at all; nothing is, of those who run here."""
     terms = provider.terms
@@ -153,15 +147,6 @@ def test_licences() -> None:
     assert CATALOG.models["anthropic/claude-haiku-4-5"][0].licence == permits["Anthropic-Commercial-Terms"]
 
 
-@pytest.mark.parametrize("row", ["{MIT: {comercial: true, source: x}}", "{MIT: {commercial: true}}"])
-def test_a_licence_is_spelt_right_and_has_a_source(row: str, tmp_path: Path) -> None:
-    (tmp_path / "providers.yaml").write_text("{}")
-    (tmp_path / "licences.yaml").write_text(row)
-    (tmp_path / "models").mkdir()
-    with pytest.raises(ValueError, match=r"licences\.yaml: .*(comercial|source)"):
-        read(tmp_path)
-
-
 def test_what_the_local_engine_promises() -> None:
     model, provider = CATALOG.models["local/smollm2-135m-instruct"]
     quirks = CATALOG.providers[provider].quirks
@@ -180,35 +165,38 @@ def test_a_price_from_yaml_is_exact() -> None:
     assert price.cache_read == 8_750_000
 
 
-ROW = "x: {wire: openai_compatible, base_url: https://x.example/v1, entity: X"
+X = "x: {wire: openai_compatible, base_url: https://x.example/v1, entity: X"
 CARD = "context: 9, max_output: 9, capabilities: [chat]"
 TABLE = "{version: v 2026-11-21, checked: 2026-11-21, rates: {input: 1, output: 1}"
+SOUND = {
+    "licences.yaml": "{MIT: {source: x}}",
+    "providers.yaml": X + "}",
+    "models/x.yaml": "{provider: x, models: {m: {" + CARD + "}}}",
+    "prices/x.yaml": "{m: [" + TABLE + "}]}",
+}
+MISSPELT = [
+    ("licences.yaml", "{MIT: {comercial: true, source: x}}", "comercial"),
+    ("licences.yaml", "{MIT: {commercial: true}}", "source"),
+    ("providers.yaml", X + ", quirks: {stream_usages: true}}", "stream_usages"),
+    ("providers.yaml", X + ", quirk: {}}", "quirk"),
+    ("providers.yaml", X + ", terms: {trains: false}}", "trains"),
+    ("providers.yaml", X.replace("openai_compatible", "soap") + "}", "soap"),
+    ("models/x.yaml", "{provider: x, models: {m: {" + CARD + ", contxt: 9}}}", "contxt"),
+    ("models/x.yaml", "{provider: x, models: {m: {" + CARD + ", thinking: {level: 1}}}}", "level"),
+    ("prices/x.yaml", "{m: [" + TABLE.replace("input", "inputs") + "}]}", "inputs"),
+    ("prices/x.yaml", "{m: [" + TABLE + ", rules: [{tier: flex, times: 2}]}]}", "tier"),
+    ("prices/x.yaml", "{m: [" + TABLE + ", rules: [{days: [monday], times: 2}]}]}", "monday"),
+    ("prices/x.yaml", "{m: [" + TABLE + ', rules: [{hours: ["1-2"], times: 2}]}]}', "hours"),
+    ("prices/x.yaml", "{}", "m is missing"),
+]
 
 
-@pytest.mark.parametrize(
-    ("providers", "models", "prices", "message"),
-    [
-        (ROW + ", quirks: {stream_usages: true}}", "", "", "providers.yaml: .*stream_usages"),
-        (ROW + ", quirk: {}}", "", "", "providers.yaml: .*quirk"),
-        (ROW + ", terms: {trains: false}}", "", "", "providers.yaml: .*trains"),
-        (ROW.replace("openai_compatible", "soap") + "}", "", "", "providers.yaml: .*soap"),
-        (ROW + "}", CARD + ", contxt: 9", TABLE + "}", "x.yaml: .*contxt"),
-        (ROW + "}", CARD + ", thinking: {level: 1}", TABLE + "}", "x.yaml: .*level"),
-        (ROW + "}", CARD, TABLE.replace("input", "inputs") + "}", "prices/x.yaml: .*inputs"),
-        (ROW + "}", CARD, TABLE + ", rules: [{tier: flex, times: 2}]}", "prices/x.yaml: .*tier"),
-        (ROW + "}", CARD, TABLE + ", rules: [{days: [monday], times: 2}]}", "prices/x.yaml: .*monday"),
-        (ROW + "}", CARD, TABLE + ', rules: [{hours: ["1-2"], times: 2}]}', "prices/x.yaml: .*hours"),
-        (ROW + "}", CARD, "", "prices/x.yaml: m is missing"),
-    ],
-)
-def test_misspelt_facts_are_refused(providers: str, models: str, prices: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "providers.yaml").write_text(providers)
-    (tmp_path / "licences.yaml").write_text("{MIT: {source: x}}")
-    (tmp_path / "models").mkdir()
-    (tmp_path / "prices").mkdir()
-    if models:
-        (tmp_path / "models" / "x.yaml").write_text("{provider: x, models: {m: {" + models + "}}}")
-    if prices:
-        (tmp_path / "prices" / "x.yaml").write_text("{m: [" + prices + "]}")
-    with pytest.raises(ValueError, match=message):
+@each_row("file, text, problem", MISSPELT)
+def test_misspelt_and_missing_facts_are_refused(file: str, text: str, problem: str, tmp_path: Path) -> None:
+    for name, sound in SOUND.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(sound)
+    assert set(read(tmp_path).models) == {"x/m"}
+    (tmp_path / file).write_text(text)
+    with pytest.raises(ValueError, match=f"{file.removeprefix('models/')}: .*{problem}"):
         read(tmp_path)

@@ -2,11 +2,12 @@
 
 import re
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,12 +15,28 @@ import pytest
 from adapters.catalog import compare, litellm_map, read, regenerate
 from adapters.catalog.sheet import OFF_PEAK, Cell, from_row, to_row
 from adapters.catalog.tables import read_tables
+from router.testing.cli import lowpass
 from router.types.pricelist import RATES
-from tests.architecture import ROOT
-from tests.catalog.lists import install
+from tests.tables import each_row
 
+Install = Callable[[str, Mapping[str, Any]], None]
 TODAY = date(2026, 11, 21)
 GPT = {"input_cost_per_token": 2.5e-07, "output_cost_per_token": 2e-06, "cache_read_input_token_cost": 2.5e-08}
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Installs a list of LiteLLM's form as a package would be: a version, and its entries."""
+
+    def installed(version: str, entries: Mapping[str, Any]) -> None:
+        package, facts = tmp_path / "site" / "litellm", tmp_path / "site" / f"litellm-{version}.dist-info"
+        package.mkdir(parents=True)
+        facts.mkdir()
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: litellm\nVersion: {version}\n")
+        (package / "model_prices_and_context_window_backup.json").write_bytes(msgspec.json.encode(entries))
+        monkeypatch.setattr(sys, "path", [str(package.parent), *sys.path])
+
+    return installed
 
 
 def test_no_difference_from_the_list_that_the_tests_install_is_unexplained() -> None:
@@ -30,19 +47,19 @@ def test_no_difference_from_the_list_that_the_tests_install_is_unexplained() -> 
     assert all(one.ours != one.theirs for one in found.disagreements)
 
 
-def test_a_list_that_differs_without_a_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_differs_without_a_reason_is_unexplained(install: Install) -> None:
     entries = {"gpt-5-mini": GPT | {"output_cost_per_token": 3e-06, "cache_creation_input_token_cost": 3e-07}}
-    install(monkeypatch, tmp_path, "9.9.9", entries)
-    told = {one.cell: one for one in compare.compare(TODAY).unexplained}
-    assert set(told) == {"output", "cache_write"}
-    assert str(told["output"]) == "openai/gpt-5-mini: output is 2, 3 in litellm 9.9.9: UNEXPLAINED"
-    assert told["cache_write"].ours is None
+    install("9.9.9", entries)
+    unexplained = {one.cell: one for one in compare.compare(TODAY).unexplained}
+    assert set(unexplained) == {"output", "cache_write"}
+    assert str(unexplained["output"]) == "openai/gpt-5-mini: output is 2, 3 in litellm 9.9.9: UNEXPLAINED"
+    assert unexplained["cache_write"].ours is None
 
 
-def test_an_older_list_explains_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, tmp_path, "1.2.3", {"gpt-5-mini": GPT | {"output_cost_per_token": 3e-06}})
-    [told] = [one for one in compare.compare(TODAY).disagreements if one.source == "litellm 1.2.3"]
-    assert told.why == "the price was read from litellm 1.109.1, which is newer"
+def test_an_older_list_explains_itself(install: Install) -> None:
+    install("1.2.3", {"gpt-5-mini": GPT | {"output_cost_per_token": 3e-06}})
+    [older] = [one for one in compare.compare(TODAY).disagreements if one.source == "litellm 1.2.3"]
+    assert older.why == "the price was read from litellm 1.109.1, which is newer"
 
 
 def test_every_known_difference_still_exists() -> None:
@@ -56,14 +73,14 @@ def _cells() -> list[tuple[str, Cell]]:
     return [(name, cell) for name, table in compare.in_force().items() for cell in from_row(table.row())] + list(above)
 
 
-def test_what_nobody_confirms_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_list_confirms_is_stale(install: Install) -> None:
     old = {one.model for one in compare.compare(TODAY + timedelta(days=91)).stale}
     assert len(old) == len(read().models)
     entries = {"gpt-5-mini": GPT | {"deprecation_date": "2026-11-01"}, "gpt-5": {"deprecation_date": "2026-12-01"}}
-    install(monkeypatch, tmp_path, "9.9.9", entries)
-    told = {one.model: one.why for one in compare.compare(TODAY).stale}
-    assert told["openai/gpt-5-mini"] == "retired according to litellm 9.9.9 on 2026-11-01"
-    assert "openai/gpt-5" not in told
+    install("9.9.9", entries)
+    stale = {one.model: one.why for one in compare.compare(TODAY).stale}
+    assert stale["openai/gpt-5-mini"] == "retired according to litellm 9.9.9 on 2026-11-01"
+    assert "openai/gpt-5" not in stale
 
 
 @pytest.fixture
@@ -75,12 +92,10 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "prices"
 
 
-def test_a_changed_price_becomes_a_new_table_before_the_old_one(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_price_becomes_a_new_table_before_the_old_one(copied: Path, install: Install) -> None:
     before = read_tables(copied / "openai.yaml")["gpt-5-mini"]
     entries = {"gpt-5-mini": GPT | {"output_cost_per_token": 3e-06, "output_cost_per_token_batches": 1.5e-06}}
-    install(monkeypatch, tmp_path / "package", "9.9.9", entries)
+    install("9.9.9", entries)
     assert "openai/gpt-5-mini" in regenerate.regenerate(date(2027, 2, 1))
     new, *old = read_tables(copied / "openai.yaml")["gpt-5-mini"]
     assert old == before
@@ -88,18 +103,12 @@ def test_a_changed_price_becomes_a_new_table_before_the_old_one(
     assert new.rates.output == Decimal("3")
 
 
-def test_a_price_that_is_confirmed_gets_a_new_date_only(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entry = {
-        "input_cost_per_token": 1.32e-06,
-        "output_cost_per_token": 3.96e-06,
-        "cache_read_input_token_cost": 4.4e-08,
-    }
+def test_a_price_that_is_confirmed_gets_a_new_date_only(copied: Path, install: Install) -> None:
+    names = ("input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost")
     windows = [{"hours_utc": "00:00-01:00", "weekdays": [1]}]
-    off_peak = {"input_cost_per_token": 6.6e-07, "output_cost_per_token": 1.98e-06, "windows": windows}
-    off_peak["cache_read_input_token_cost"] = 2.2e-08
-    install(monkeypatch, tmp_path / "p", "9.9.9", {"deepseek/deepseek-v4-pro": entry | {"off_peak_pricing": off_peak}})
+    off_peak = {**dict(zip(names, (6.6e-07, 1.98e-06, 2.2e-08), strict=True)), "windows": windows}
+    entry = {**dict(zip(names, (1.32e-06, 3.96e-06, 4.4e-08), strict=True)), "off_peak_pricing": off_peak}
+    install("9.9.9", {"deepseek/deepseek-v4-pro": entry})
     before = read_tables(copied / "deepseek.yaml")["deepseek-v4-pro"]
     assert "deepseek/deepseek-v4-pro" not in regenerate.regenerate(date(2027, 2, 1))
     after = read_tables(copied / "deepseek.yaml")["deepseek-v4-pro"]
@@ -141,9 +150,8 @@ def test_litellm_s_names_of_rates() -> None:
     }
 
 
-@pytest.mark.parametrize("name", compare.in_force())
-def test_a_table_survives_the_way_to_cells_and_back(name: str) -> None:
-    row = compare.in_force()[name].row()
+@each_row("row", [table.row() for table in compare.in_force().values()])
+def test_a_table_survives_the_way_to_cells_and_back(row: dict[str, Any]) -> None:
     cells = from_row(row)
     windows = [rule for rule in row["rules"] if "hours" in rule]
     kept = [{key: value for key, value in rule.items() if key not in RATES} for rule in windows]
@@ -152,14 +160,6 @@ def test_a_table_survives_the_way_to_cells_and_back(name: str) -> None:
 
 
 def test_the_command_says_how_many(tmp_path: Path) -> None:
-    environ = {"LOWPASS_HOME": str(tmp_path), "PATH": ""}
-    done = subprocess.run(
-        [sys.executable, "-m", "router.cli", "check", "--prices", "--days", "100000"],
-        cwd=ROOT,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "0 of them unexplained" in done.stdout.splitlines()[-1]
+    done = lowpass(tmp_path, "check", "--prices", "--days", "100000")
+    assert done.status == 0, done.error
+    assert "0 of them unexplained" in done.out.splitlines()[-1]

@@ -1,22 +1,22 @@
-"""Requests as clients send them, parsed and classified by what ships."""
+"""Requests as clients send them, classified by what ships, and the texts of `samples/`."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from router.api.parse import parse
 from router.classify.classify import Classifier
-from router.classify.sensitivity import Identifiers, Secrets
+from router.classify.scanner import Scanner
+from router.classify.sensitivity import Health, Identifiers, Secrets
 from router.types.classification import Cause, Classification, Finding
-from router.types.request import Endpoint, Request
+from router.types.request import Endpoint, Passage, Request
+from tests.decide.values import request
 
 RANKS = {"internal": 0, "pii": 1, "secret": 2}
-CLASSIFIER = Classifier(
-    (
-        Identifiers.model_validate({"kind": "identifiers", "class": "pii"}),
-        Secrets.model_validate({"kind": "secrets", "class": "secret"}),
-    ),
-    RANKS,
-)
+IDENTIFIERS = Identifiers.model_validate({"kind": "identifiers", "class": "pii"})
+SECRETS = Secrets.model_validate({"kind": "secrets", "class": "secret"})
+HEALTH = Health.model_validate({"kind": "health", "class": "phi"})
+CLASSIFIER = Classifier((IDENTIFIERS, SECRETS), RANKS)
 # Made up, and put together here so that no scanner takes this file for a leak.
 KEY = "AKIA" + "QYLPMN5HHHFPZAM2"
 MAIL = "ada.lovelace@mail.example.co.uk"
@@ -33,21 +33,51 @@ def chat(*messages: dict[str, Any], **fields: Any) -> Request:
     return sent(Endpoint.CHAT, {"messages": list(messages), **fields})
 
 
-def said(*texts: str) -> Request:
-    return chat(*({"role": "user", "content": text} for text in texts))
+def user(*texts: str, **fields: Any) -> Request:
+    return chat(*({"role": "user", "content": text} for text in texts), **fields)
 
 
-def classified(request: Request) -> Classification:
-    return CLASSIFIER.classify(request, [Cause("internal", "default")])
+def conversation(*messages: tuple[str, str]) -> Request:
+    """Of roles and texts."""
+    passages = (Passage(("messages", at, "content"), text, role) for at, (role, text) in enumerate(messages))
+    return request(passages=tuple(passages))
 
 
-def findings(request: Request) -> list[Finding]:
-    return list(classified(request).findings)
+def classified(asked: Request) -> Classification:
+    return CLASSIFIER.classify(asked, [Cause("internal", "default")])
 
 
-def classes(request: Request) -> set[str]:
-    return {finding.data_class for finding in findings(request)}
+def findings(asked: Request) -> list[Finding]:
+    return list(classified(asked).findings)
 
 
-def texts(request: Request) -> dict[tuple[str | int, ...], str]:
-    return {passage.path: passage.text for passage in request.passages}
+def classes(asked: Request) -> set[str]:
+    return {finding.data_class for finding in findings(asked)}
+
+
+def texts(asked: Request) -> dict[tuple[str | int, ...], str]:
+    return {passage.path: passage.text for passage in asked.passages}
+
+
+def values(scanner: Scanner, text: str) -> list[tuple[str, str]]:
+    """Form and value of each hit."""
+    return [(hit.form, text[hit.start : hit.end]) for hit in scanner.scan(text)]
+
+
+def samples(file: str) -> dict[str, list[str]]:
+    """The texts below each title `== title`: one a line, with `\\n`, `\\t` and `\\u00a0` for what a line can't show."""
+    found: dict[str, list[str]] = {}
+    section: list[str] = []
+    for line in (Path(__file__).parent / "samples" / file).read_text("utf-8").splitlines():
+        if line.startswith("== "):
+            section = found[line[3:]] = []
+        elif not line.startswith("# "):
+            section.append(line.replace("\\n", "\n").replace("\\t", "\t").replace("\\u00a0", "\u00a0"))
+    return found
+
+
+def unmarked(sample: str) -> tuple[str, str]:
+    """The text, and the value that is between ⟦ and ⟧."""
+    before, _, rest = sample.partition("⟦")
+    value, _, after = rest.partition("⟧")
+    return before + value + after, value

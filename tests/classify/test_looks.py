@@ -1,94 +1,91 @@
-"""What a look has found holds for the same text at the door, and for no other."""
+"""What a look has found holds for the same text, at the door and in later requests, and for no other."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from router.api.parse import parse
+from router.classify import recent
 from router.classify.classify import Classifier
 from router.classify.detector import Form
 from router.classify.looks import MOST
-from router.classify.sensitivity import Health, Identifiers, Secrets
-from router.types.classification import Cause, Finding
+from router.classify.recent import Recent
+from router.features import look as features
+from router.features.features import NO_SHAPE, Shape
+from router.types.classification import Cause, Finding, Traits
 from router.types.request import Endpoint
-from tests.classify.looking import KEY, MAIL
+from tests.classify.looking import HEALTH, IDENTIFIERS, KEY, MAIL, SECRETS
+from tests.tables import each_row
 
-RANKS = {"internal": 0, "pii": 1, "health": 2, "secret": 3}
-DETECTORS = (
-    Identifiers.model_validate({"kind": "identifiers", "class": "pii"}),
-    Secrets.model_validate({"kind": "secrets", "class": "secret"}),
-    Health.model_validate({"kind": "health", "class": "health"}),
-)
+RANKS = {"internal": 0, "pii": 1, "phi": 2, "secret": 3}
+DETECTORS = (IDENTIFIERS, SECRETS, HEALTH)
+DEFAULT = [Cause("internal", "default")]
 LONG = "There is nothing to be seen here, and much of it. " * 10
 Body = dict[str, Any]
 
 
-def said(*texts: str, **fields: Any) -> Body:
+def body(*texts: str, **fields: Any) -> Body:
     return {"model": "auto", "messages": [{"role": "user", "content": text} for text in texts], **fields}
 
 
 def look(classifier: Classifier, body: Body) -> None:
     """As clients send it: with blanks, which are no part of what is sent."""
-    classifier.classify(parse(Endpoint.CHAT, "r", json.dumps(body).encode(), []), [Cause("internal", "default")])
+    classifier.classify(parse(Endpoint.CHAT, "r", json.dumps(body).encode(), []), DEFAULT)
 
 
 def compact(body: Body) -> bytes:
-    fields = {name: msgspec.Raw(json.dumps(value).encode()) for name, value in body.items()}
-    return msgspec.json.encode(fields)
+    return msgspec.json.encode({name: msgspec.Raw(json.dumps(value).encode()) for name, value in body.items()})
 
 
-TWICE = b'{"messages":[{"role":"user","content":"' + KEY.encode() + b'"}],' + compact(said(LONG))[1:]
+TWICE = b'{"messages":[{"role":"user","content":"' + KEY.encode() + b'"}],' + compact(body(LONG))[1:]
+HIV = f"{LONG} diagnosed with HIV"
+DOOR: list[tuple[Body, bytes | Body, set[str]]] = [
+    (body(LONG), body(LONG), set()),
+    (body(LONG + KEY), body(LONG + KEY), {"secret"}),
+    (body(LONG + KEY), body(LONG, stream=True), set()),
+    (body(LONG), body(LONG + KEY), {"secret"}),
+    (body(LONG, user=MAIL), body(LONG), set()),
+    (body(LONG), body(LONG, user=MAIL), {"pii"}),
+    (body(LONG), body(LONG, metadata={"note": KEY}), {"secret"}),
+    (body(LONG, metadata={"text": "x"}), body(LONG + KEY[:9], metadata={"text": KEY[9:]}), {"secret"}),
+    (body(LONG + KEY[:9]), body(LONG + KEY[:9], metadata={"text": KEY[9:]}), {"secret"}),
+    (body(HIV), body(HIV, user=MAIL), {"pii", "phi"}),
+    (body(LONG), body(LONG) | {f"mail {MAIL}": 1}, {"pii"}),
+    (body(LONG), TWICE, {"secret"}),
+    (body(LONG), b" " + compact(body(LONG)) + KEY.encode(), {"secret"}),
+]
 
 
-@pytest.mark.parametrize(
-    ("looked", "sent", "expected"),
-    [
-        (said(LONG), said(LONG), set()),
-        (said(LONG + KEY), said(LONG + KEY), {"secret"}),
-        (said(LONG + KEY), said(LONG, stream=True), set()),
-        (said(LONG), said(LONG + KEY), {"secret"}),
-        (said(LONG, user=MAIL), said(LONG), set()),
-        (said(LONG), said(LONG, user=MAIL), {"pii"}),
-        (said(LONG), said(LONG, metadata={"note": KEY}), {"secret"}),
-        (said(LONG, metadata={"text": "x"}), said(LONG + KEY[:9], metadata={"text": KEY[9:]}), {"secret"}),
-        (said(LONG + KEY[:9]), said(LONG + KEY[:9], metadata={"text": KEY[9:]}), {"secret"}),
-        (said(f"{LONG} diagnosed with HIV"), said(f"{LONG} diagnosed with HIV", user=MAIL), {"pii", "health"}),
-        (said(LONG), said(LONG) | {f"mail {MAIL}": 1}, {"pii"}),
-        (said(LONG), TWICE, {"secret"}),
-        (said(LONG), b" " + compact(said(LONG)) + KEY.encode(), {"secret"}),
-    ],
-)
+@each_row("looked, sent, expected", DOOR)
 def test_what_was_looked_at_hides_nothing(looked: Body, sent: Body | bytes, expected: set[str]) -> None:
-    body = sent if isinstance(sent, bytes) else compact(sent)
+    data = sent if isinstance(sent, bytes) else compact(sent)
     classifier = Classifier(DETECTORS, RANKS)
+    assert classifier.scan(data) == expected
     look(classifier, looked)
-    assert classifier.scan(body) == expected == Classifier(DETECTORS, RANKS).scan(body)
-    assert classifier.scan(body) == expected, "nor does a scan"
+    assert classifier.scan(data) == expected
+    assert classifier.scan(data) == expected, "nor does a scan"
 
 
 def test_the_deep_tier_and_what_is_only_possible_are_not_asked_at_the_door() -> None:
-    body = said(LONG)
-    classifier = Classifier(DETECTORS, RANKS, doubts=True)
-    request = parse(Endpoint.CHAT, "r", compact(body), [])
+    classifier, data = Classifier(DETECTORS, RANKS, doubts=True), compact(body(LONG))
     read = [Finding("identifiers.email", "pii", ("messages", 0, "content"), 0, 5)]
-    assert "pii" in classifier.classify(request, [Cause("internal", "default")], read).classes
-    assert classifier.scan(compact(body)) == frozenset()
+    assert "pii" in classifier.classify(parse(Endpoint.CHAT, "r", data, []), DEFAULT, read).classes
+    assert classifier.scan(data) == frozenset()
 
 
 class Counting:
     """Finds one word, and counts how often it was asked about it."""
 
-    kind, data_class = "counting", "pii"
+    kind, data_class, forms = "counting", "pii", (Form("word", "nothing"),)
 
     def __init__(self) -> None:
         self.asked = 0
-
-    @property
-    def forms(self) -> tuple[Form, ...]:
-        return (Form("word", "nothing"),)
 
     def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
         self.asked += 1
@@ -98,12 +95,67 @@ class Counting:
 def test_a_text_is_looked_at_once_and_again_when_it_is_forgotten() -> None:
     counting = Counting()
     classifier = Classifier((counting,), RANKS)
-    look(classifier, said(LONG))
+    look(classifier, body(LONG))
     asked = counting.asked
-    assert classifier.scan(compact(said(LONG, stream=True))) == {"pii"}
+    assert classifier.scan(compact(body(LONG, stream=True))) == {"pii"}
     assert counting.asked == asked
     for number in range(MOST):
-        look(classifier, said(f"{LONG} {number}"))
+        look(classifier, body(f"{LONG} {number}"))
     asked = counting.asked
-    assert classifier.scan(compact(said(LONG, stream=True))) == {"pii"}
+    assert classifier.scan(compact(body(LONG, stream=True))) == {"pii"}
     assert counting.asked == asked + 1
+
+
+def assert_read_alike(recently: Recent, text: str, functions: str = "", shape: Shape = NO_SHAPE) -> None:
+    assert np.array_equal(recently.look(text, functions, shape), features.look(text, functions, shape))
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(max_size=3), max_size=20))
+def test_numbers_are_those_of_the_very_text(texts: list[str]) -> None:
+    recently = Recent()
+    for text in texts:
+        assert_read_alike(recently, text)
+
+
+LINES = "".join(f"line {number}\n" for number in range(2_000))
+
+
+@each_row(
+    "other",
+    [LINES + "x", LINES.replace("line 500\n", "line 500 "), LINES[:9_000] + "\n" + LINES[9_001:], LINES[:-1] + " "],
+    ids=["longer", "a line less", "a line more", "another end"],
+)
+def test_long_texts_that_hardly_differ_are_kept_apart(other: str) -> None:
+    recently = Recent()
+    assert_read_alike(recently, LINES)
+    assert_read_alike(recently, other)
+
+
+def test_the_form_is_that_of_each_request() -> None:
+    recently = Recent()
+    for functions, shape in (("", NO_SHAPE), ('[{"parameters": {}}]', Shape(turns=3, tools=1)), ("", NO_SHAPE)):
+        assert_read_alike(recently, "the same", functions, shape)
+
+
+def test_the_same_text_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def watched(text: str) -> Traits:
+        looked.append(text)
+        return features.look(text)
+
+    monkeypatch.setattr(recent, "look", watched)
+    recently = Recent()
+    for text in ("one", "two", "one", "one"):
+        recently.look(text, "", NO_SHAPE)
+    assert looked == ["one", "two"]
+
+
+def test_the_oldest_are_forgotten_and_no_text_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "MOST", 3)
+    recently = Recent()
+    for number in range(9):
+        recently.look(f"private {number}", "", NO_SHAPE)
+        assert len(recently._looks) <= 3
+    assert "private" not in repr(vars(recently))

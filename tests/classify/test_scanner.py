@@ -1,14 +1,23 @@
 """One scan over all patterns: nothing hides behind its neighbour, and hostile text costs no more than its length."""
 
-from collections.abc import Iterator, Sequence
+import random
+import string
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.classify.detector import Form, Hit, Span
 from router.classify.scanner import MOST_CANDIDATES, Scanner
+from router.classify.sensitivity.identifiers import FORMS
 from router.types.classification import Finding
+from tests.classify.looking import IDENTIFIERS
+from tests.classify.looking import values as hits
+from tests.tables import each_row
 
 
 class Detector:
@@ -37,13 +46,13 @@ def scan(text: str, *forms: Form) -> list[Hit]:
     return Scanner([Detector(*forms)]).scan(text)
 
 
-def seen(text: str, *forms: Form) -> list[tuple[str, str]]:
-    return [(hit.form, text[hit.start : hit.end]) for hit in scan(text, *forms)]
+def values(text: str, *forms: Form) -> list[tuple[str, str]]:
+    return hits(Scanner([Detector(*forms)]), text)
 
 
-@pytest.mark.parametrize("text", ["1234567", "4567123", "1234 4567", "x4567", "00000004567", "12é4567"])
+@each_row("text", ["1234567", "4567123", "1234 4567", "x4567", "00000004567", "12é4567"])
 def test_what_only_looks_like_it_hides_nothing_that_begins_in_it(text: str) -> None:
-    assert seen(text, only("4567")) == [("test.digits", "4567")]
+    assert values(text, only("4567")) == [("test.digits", "4567")]
 
 
 def test_a_long_candidate_that_is_nothing_hides_nothing_beside_it() -> None:
@@ -51,15 +60,16 @@ def test_a_long_candidate_that_is_nothing_hides_nothing_beside_it() -> None:
         if text[start] == "7":
             yield Span(start, end)
 
-    assert seen("1" * 500 + "z 72", Form("number", r"\d+", confirm)) == [("test.number", "72")]
+    assert values("1" * 500 + "z 72", Form("number", r"\d+", confirm)) == [("test.number", "72")]
 
 
-@pytest.mark.parametrize("before", ["", "é", "日本語 ", "😀" * 30, "\ud800", "a\x00b"])
+@each_row("before", ["", "é", "日本語 ", "😀" * 30, "\ud800", "a\x00b"])
 def test_places_are_characters_whatever_stands_before(before: str) -> None:
     text = before + "key-1 é key-2"
-    assert seen(text, Form("key", r"key-\d")) == [("test.key", "key-1"), ("test.key", "key-2")]
+    assert values(text, Form("key", r"key-\d")) == [("test.key", "key-1"), ("test.key", "key-2")]
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_a_word_is_found_in_any_text(before: str, after: str) -> None:
     text = before + "needle" + after
@@ -86,20 +96,16 @@ def test_every_form_is_found_however_many_there_are() -> None:
 
 
 def test_the_score_is_the_confirmers() -> None:
-    assert [hit.score for hit in scan("ab", Form("letter", "a", lambda text, start, end: [Span(start, end, 0.4)]))] == [
-        0.4
-    ]
+    (hit,) = scan("ab", Form("letter", "a", lambda text, start, end: [Span(start, end, 0.4)]))
+    assert hit.score == 0.4
 
 
 def test_patterns_too_large_for_one_automaton_are_looked_for_one_by_one() -> None:
-    large = Form("large", r"\pL{1,200}7")
-    assert seen("a needle, and words7", large, Form("word", "needle")) == [
-        ("test.large", "words7"),
-        ("test.word", "needle"),
-    ]
+    found = values("a needle, and words7", Form("large", r"\pL{1,200}7"), Form("word", "needle"))
+    assert found == [("test.large", "words7"), ("test.word", "needle")]
 
 
-def test_what_nobody_looked_at_counts_as_found() -> None:
+def test_what_was_not_looked_at_counts_as_found() -> None:
     looked = []
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
@@ -116,3 +122,91 @@ def test_as_many_as_are_looked_at_are_judged_one_by_one() -> None:
     text = "1234 " * MOST_CANDIDATES + "the end"
     assert scan(text, only("4567")) == []
     assert len(scan(text, only("1234"))) == MOST_CANDIDATES
+
+
+LOGS = [
+    "1760000000000 GET /items/42 200 from 10.1.2.3\n",
+    "2026-11-21 10:22:05.312 192.168.17.4 id=550e8400-e29b-41d4-a716-446655440000 took 0.4111 ms\n",
+    "[1760000000] 172.16.3.9 - 127.0.0.1:8080 v1.2.3.4 bytes=1234567\n",
+]
+
+
+@each_row("line", LOGS)
+def test_a_log_holds_no_person_only_because_it_is_long(line: str) -> None:
+    assert Scanner([IDENTIFIERS]).scan(line * (2 * MOST_CANDIDATES)) == []
+
+
+WORDS = ["ssn", "bsn", "dob", "call", "phone", "passport", "iban", "mrn", "npi", "routing", "medicare", "born"]
+HOSTILE: dict[str, Callable[[random.Random], str] | str] = {
+    "digits": lambda dice: dice.choice(string.digits),
+    "digits and gaps": lambda dice: dice.choice("0123456789 -./"),
+    "spaced digits": lambda dice: dice.choice(string.digits) + " ",
+    "almost cards": lambda dice: f"{dice.choice('3456')}{dice.randrange(10**15):015}{dice.choice(' -,')}",
+    "one almost card": "4111 1111 1111 1112 ",
+    "almost accounts": "DE89 3704 0044 0532 0130 01 ",
+    "almost persons": lambda dice: f"{dice.randrange(10**11):011} ",
+    "days": lambda dice: f"{dice.randrange(1, 29):02}{dice.randrange(1, 13):02}{dice.randrange(100):02}-1234 ",
+    "almost mail": lambda dice: dice.choice(("a@", "b.", "c-d", "@x", ".")),
+    **{text: text for text in ("a", "a@", "a.", "a at ", '"a b', "+1(2)", "(01)", "1.2.3.4.", "2001:db8:")},
+    "words without numbers": lambda dice: dice.choice(WORDS) + " ",
+    "words with numbers": lambda dice: f"{dice.choice(WORDS)} {dice.randrange(10**9)} ",
+    "streets": "12 a Street ",
+    "letters and digits": lambda dice: dice.choice(string.ascii_uppercase + string.digits),
+    "not ASCII": lambda dice: dice.choice(("é", "日本", "😀", "ß@", "1")),
+}
+
+
+def hostile(name: str, length: int) -> str:
+    piece, dice, pieces, size = HOSTILE[name], random.Random(name), [], 0  # noqa: S311 - the same text each time
+    if isinstance(piece, str):
+        return (piece * length)[:length]
+    while size < length:
+        pieces.append(piece(dice))
+        size += len(pieces[-1])
+    return "".join(pieces)[:length]
+
+
+judged: Counter[int] = Counter()
+
+
+def counted(number: int, form: Form) -> Form:
+    """Counts how often its candidates are judged."""
+
+    def confirm(text: str, start: int, end: int) -> Iterator[Span]:
+        judged[number] += 1
+        yield from form.confirm(text, start, end) if form.confirm else ()
+
+    return form._replace(name=f"{number}", confirm=confirm)
+
+
+@pytest.mark.parametrize(
+    "length", [50_000, pytest.param(1_000_000, marks=[pytest.mark.nightly, pytest.mark.timeout(600)])]
+)
+@each_row("name", HOSTILE)
+def test_few_candidates_are_judged_however_long_the_text_is(name: str, length: int) -> None:
+    judged.clear()
+    scan(hostile(name, length), *(counted(number, form) for number, form in enumerate(FORMS)))
+    assert all(count <= MOST_CANDIDATES for count in judged.values())
+
+
+def calls(scanner: Scanner, length: int) -> int:
+    """How many functions are called to scan all hostile texts of a length: work that no busy machine makes more."""
+    texts, count = [hostile(name, length) for name in HOSTILE], 0
+
+    def called(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        for text in texts:
+            scanner.scan(text)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_eight_times_the_text_is_not_ten_times_the_work() -> None:
+    scanner = Scanner([IDENTIFIERS])
+    assert 0 < calls(scanner, 16_000) < 10 * calls(scanner, 2_000)

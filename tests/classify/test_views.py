@@ -1,9 +1,9 @@
-"""What is scanned of a request, and where a hit is said to be."""
+"""What is scanned of a request, and where a hit is."""
 
 import base64
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from router.classify.views import Place, TooMuch, View, body_views, views
 from router.types.request import Passage, Path
 from tests.classify.looking import KEY
+from tests.tables import each_row
 
 VALUE = re.compile(r"AKIA[0-9A-Z]{16}")
 FIRST, SECOND = ("messages", 0, "content"), ("messages", 1, "content")
@@ -28,8 +29,8 @@ def places(looks: Iterable[View]) -> list[Place]:
 
 
 def test_ordinary_text_has_one_view() -> None:
-    said = passages("What is the capital of France?", "Paris, I think; is it?\n\nYes: 100 km or so – naïve.")
-    assert len(list(views(said, json.dumps({"messages": [one.text for one in said]}).encode()))) == 1
+    texts = ["What is the capital of France?", "Paris, I think; is it?\n\nYes: 100 km or so – naïve."]
+    assert len(list(views(passages(*texts), json.dumps({"messages": texts}).encode()))) == 1
 
 
 def test_every_passage_stands_apart() -> None:
@@ -37,42 +38,37 @@ def test_every_passage_stands_apart() -> None:
     assert not re.search(r"one\s*two", view.text.split("onetwo")[0])
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        ((f"a {KEY} b",), (FIRST, 2, 22, True)),
-        (("x", f"{KEY}"), (SECOND, 0, 20, True)),
-        (("", "", f"{KEY}"), (("messages", 2, "content"), 0, 20, True)),
-        ((f"a {KEY[:5]}", f"{KEY[5:]} b"), (FIRST, 2, 7, False)),
-        ((f"{'a ' * 200}{KEY[:5]}", f"{KEY[5:]}{' b' * 200}"), (FIRST, 400, 405, False)),
-        ((f"a \u200b{KEY[:5]}\u200b\u200d{KEY[5:]}\u200b b",), (FIRST, 3, 25, True)),
-        ((f"a {KEY[:5]}%41{KEY[6:]}".replace(KEY[5], "%41", 0),), (FIRST, 2, 24, True)),
-        (("a \\u0041" + KEY[1:],), (FIRST, 2, 27, True)),
-        (("a\\n" + KEY,), (FIRST, 3, 23, True)),
-        (("a " + base64.b64encode(f"is {KEY}.".encode()).decode(),), (FIRST, 2, 34, False)),
-    ],
-)
-def test_a_hit_is_said_where_it_is(texts: tuple[str, ...], expected: tuple[Path, int, int, bool]) -> None:
+HITS: list[tuple[tuple[str, ...], tuple[Path, int, int, bool]]] = [
+    ((f"a {KEY} b",), (FIRST, 2, 22, True)),
+    (("x", f"{KEY}"), (SECOND, 0, 20, True)),
+    (("", "", f"{KEY}"), (("messages", 2, "content"), 0, 20, True)),
+    ((f"a {KEY[:5]}", f"{KEY[5:]} b"), (FIRST, 2, 7, False)),
+    ((f"{'a ' * 200}{KEY[:5]}", f"{KEY[5:]}{' b' * 200}"), (FIRST, 400, 405, False)),
+    ((f"a \u200b{KEY[:5]}\u200b\u200d{KEY[5:]}\u200b b",), (FIRST, 3, 25, True)),
+    ((f"a {KEY[:5]}%41{KEY[6:]}",), (FIRST, 2, 24, True)),
+    (("a \\u0041" + KEY[1:],), (FIRST, 2, 27, True)),
+    (("a\\n" + KEY,), (FIRST, 3, 23, True)),
+    (("a " + base64.b64encode(f"is {KEY}.".encode()).decode(),), (FIRST, 2, 34, False)),
+]
+
+
+@each_row("texts, expected", HITS)
+def test_a_hit_has_its_place(texts: tuple[str, ...], expected: tuple[Path, int, int, bool]) -> None:
     assert places(views(passages(*texts), b"")) == [Place(*expected)]
 
 
 def test_what_no_passage_shows_has_no_path() -> None:
-    said = passages("hello")
     raw = json.dumps({"messages": [{"role": "user", "content": "hello"}], "n": KEY}).encode()
-    (place,) = places(views(said, raw))
+    (place,) = places(views(passages("hello"), raw))
     assert (place.path, place.exact) == ((), False)
 
 
-@pytest.mark.parametrize("dump", [json.dumps, lambda body: json.dumps(body, ensure_ascii=False, indent=2)])
-@pytest.mark.parametrize("text", ["short", 'a "quoted"\n\\ line', "größer 你好 😀", "x" * 5_000])
-def test_what_the_passages_show_is_not_shown_again(dump: object, text: str) -> None:
+@each_row("dump", [json.dumps, lambda body: json.dumps(body, ensure_ascii=False, indent=2)])
+@each_row("text", ["short", 'a "quoted"\n\\ line', "größer 你好 😀", "x" * 5_000])
+def test_what_the_passages_show_is_not_shown_again(dump: Callable[[object], str], text: str) -> None:
     body = {"tools": [{"name": f"{text} tool"}], "messages": [{"content": f"{text} {KEY}"}], "user": text}
-    said = [
-        Passage(FIRST, f"{text} {KEY}"),
-        Passage(("tools", 0, "name"), f"{text} tool"),
-        Passage(("user",), text),
-    ]
-    view = next(iter(views(said, dump(body).encode())))  # type: ignore[operator]
+    shown = [Passage(FIRST, f"{text} {KEY}"), Passage(("tools", 0, "name"), f"{text} tool"), Passage(("user",), text)]
+    view = next(views(shown, dump(body).encode()))
     assert view.text.count(KEY) == 1
     assert view.text.count(text) == 3
 
@@ -92,7 +88,7 @@ def test_a_value_longer_than_the_look_around_a_piece_is_seen() -> None:
     assert seen[-1].start < text.index("\u200b") < seen[-1].end
 
 
-@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"not JSON", b"\xff\xfe", b'{"a": 1', b'"text"', b"{}" * 9])
+@each_row("body", [b"", b"null", b"[]", b"not JSON", b"\xff\xfe", b'{"a": 1', b'"text"', b"{}" * 9])
 def test_every_body_can_be_looked_at(body: bytes) -> None:
     list(body_views(body))
     assert places(body_views(body + KEY.encode()))
@@ -112,39 +108,26 @@ def test_a_picture_is_no_place_to_hide() -> None:
         assert places(views([], json.dumps(body).encode()))
 
 
-HOSTILE = {
-    "percent signs": "%" * 1_000_000,
-    "percent": "a%41" * 250_000,
-    "backslashes": "\\" * 1_000_000,
-    "escapes": 'a\\"' * 330_000,
-    "entities": "&#65;" * 200_000,
-    "ampersands": "&a" * 500_000,
-    "zero width": "\u200b" * 1_000_000,
-    "laced": "a\u200b" * 500_000,
-    "base64": "A" * 1_000_000,
-    "words of base64": "QUtJQUlPU0ZPRE5O " * 60_000,
-    "hex": "41" * 500_000,
-    "spaced": "a " * 500_000,
-    "brackets": "[" * 1_000_000,
-}
+PIECES = ["%", "a%41", "\\", 'a\\"', "&#65;", "&a", "\u200b", "a\u200b", "A", "QUtJQUlPU0ZPRE5O ", "41", "a ", "["]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_no_text_grows(name: str) -> None:
+@each_row("piece", PIECES)
+def test_no_text_grows(piece: str) -> None:
     """Nothing that is decoded is longer than it was written, so that a megabyte stays one."""
-    looks = list(views(passages(HOSTILE[name]), b""))
+    text = piece * (1_000_000 // len(piece))
+    looks = list(views(passages(text), b""))
     assert len(looks) < 4
-    assert all(len(view.text) <= len(HOSTILE[name]) for view in looks)
+    assert all(len(view.text) <= len(text) for view in looks)
 
 
-def test_more_layers_than_anybody_wraps_are_too_many() -> None:
+def test_twenty_layers_are_too_many() -> None:
     wrapped = "%" + "25" * 20 + "41"
     with pytest.raises(TooMuch) as error:
         list(views(passages(wrapped), b""))
     assert wrapped not in str(error.value)
 
 
-MARKS = [
+ODD = [
     "\u200b",
     "%20",
     "%25",
@@ -163,24 +146,17 @@ MARKS = [
     "words " * 60,
 ]
 WRITTEN = [
-    KEY,
-    "\u200b".join(KEY),
-    "".join(f"%{ord(one):02x}" for one in KEY),
-    "".join(f"\\u{ord(one):04x}" for one in KEY),
-    "".join(f"&#{ord(one)};" for one in KEY),
-    "".join(chr(ord(one) + 0xFEE0) for one in KEY),
-    base64.b64encode(f"is {KEY}".encode()).decode(),
-    KEY[:7],
-    KEY[7:],
+    *(KEY, "\u200b".join(KEY), KEY[:7], KEY[7:], base64.b64encode(f"is {KEY}".encode()).decode()),
+    *("".join(form.format(ord(letter)) for letter in KEY) for form in ("%{:02x}", "\\u{:04x}", "&#{};")),
+    "".join(chr(ord(letter) + 0xFEE0) for letter in KEY),
 ]
-TEXTS = st.lists(st.sampled_from(MARKS + WRITTEN) | st.text(max_size=6), max_size=8).map("".join)
+TEXTS = st.lists(st.sampled_from(ODD + WRITTEN) | st.text(max_size=6), max_size=8).map("".join)
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(TEXTS, min_size=1, max_size=4))
 def test_places_never_lie(texts: list[str]) -> None:
-    said = passages(*texts)
-    for place in places(views(said, b"")):
+    for place in places(views(passages(*texts), b"")):
         text = texts[int(place.path[1])]
         assert 0 <= place.start < place.end <= len(text)
         if place.exact:
@@ -192,12 +168,11 @@ def test_places_never_lie(texts: list[str]) -> None:
 @given(st.lists(TEXTS, max_size=4), st.text(max_size=20), st.booleans())
 def test_a_plain_value_is_found_whatever_is_around_it(texts: list[str], around: str, ascii_only: bool) -> None:
     planted = [*texts, f"{around}. {KEY} .{around}"]
-    said = passages(*planted)
     raw = json.dumps({"messages": [{"content": text} for text in planted]}, ensure_ascii=ascii_only).encode()
     start = len(around) + 2
-    assert Place(("messages", len(texts), "content"), start, start + len(KEY)) in places(views(said, raw))
+    assert Place(("messages", len(texts), "content"), start, start + len(KEY)) in places(views(passages(*planted), raw))
 
 
-@pytest.mark.parametrize("text", ["Traversal &LBT;", "f(Foo &Foo; bar)", "&a;&b;&c;", "&Nothing; &amp;Nothing;"])
+@each_row("text", ["Traversal &LBT;", "f(Foo &Foo; bar)", "&a;&b;&c;", "&Nothing; &amp;Nothing;"])
 def test_what_only_looks_like_an_entity_is_read_once(text: str) -> None:
-    assert len([view.text for view in views([Passage(("messages", 0, "content"), text)], b"")]) <= 2
+    assert len(list(views(passages(text), b""))) <= 2

@@ -5,10 +5,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from router.testing.upstream import Upstream
 from tests.gateway.running import Gateway, local, ordered, serving, target, until
-from tests.upstream import Upstream
+from tests.tables import each_row
 
 KEY = "AKIA" + "Z7Q2M4K9XPLTRWVN"
 MAIL = "jane.roe@corp-mail.net"
@@ -22,11 +21,7 @@ def policy(url: str, **pii: Any) -> dict[str, Any]:
         "home": local(url, "normal"),
     }
     routes = {"auto": ordered("chinese", "broken", "american", "home"), "far": ordered("chinese", "american")}
-    classes = {
-        "internal": {},
-        "pii": {"jurisdictions_not": ["CN"], **pii},
-        "secret": {"local_only": True},
-    }
+    classes = {"internal": {}, "pii": {"jurisdictions_not": ["CN"], **pii}, "secret": {"local_only": True}}
     detectors = [{"kind": "identifiers", "class": "pii"}, {"kind": "secrets", "class": "secret"}]
     sensitivity = {"default": "internal", "classes": classes, "detectors": detectors}
     return {"version": 1, "targets": targets, "routes": routes, "sensitivity": sensitivity}
@@ -43,9 +38,8 @@ def test_every_attempt_of_a_gateway_is_judged_again_and_none_broke_a_rule(tmp_pa
             for text in ("Hello.", f"Write to {MAIL}.", f"My key is {KEY}.", f"{MAIL} has the key {KEY}."):
                 assert gateway.chat("auto", text, {"x-lowpass-session": text[:5]}, stream=stream).status == 200
         assert gateway.chat("far", f"My key is {KEY}.").status == 403
-        before = gateway.get("/health/ready").json["policy"]
         gateway.write_policy(policy(upstream.url, redact="needed"))
-        until(lambda: gateway.get("/health/ready").json["policy"] != before)
+        gateway.tick()
         assert gateway.chat("chinese", f"Write to {MAIL}.").status == 200
         until(lambda: not gateway.rows("SELECT * FROM requests WHERE state = 'held'"))
         attempts = gateway.rows("SELECT classes, region_source, target FROM attempts")
@@ -55,22 +49,17 @@ def test_every_attempt_of_a_gateway_is_judged_again_and_none_broke_a_rule(tmp_pa
     assert found["totals"]["attempts"] == len(attempts)
     assert served["rows"] == found["rows"]
     assert gateway.rows("SELECT DISTINCT policy FROM requests WHERE policy NOT IN (SELECT hash FROM policies)") == []
-    went = {(row["class"], row["target"], row["redacted"]) for row in found["rows"] if row["attempts"]}
-    assert went == {
-        ("internal", "chinese", "no"),
-        ("pii", "broken", "no"),
-        ("pii", "american", "no"),
-        ("pii", "chinese", "yes"),
-        ("secret", "home", "no"),
-    }
+    went = {" ".join((row["class"], row["target"], row["redacted"])) for row in found["rows"] if row["attempts"]}
+    expected = "internal chinese no, pii broken no, pii american no, pii chinese yes, secret home no"
+    assert went == set(expected.split(", "))
     assert {(row["class"], row["refused"]) for row in found["rows"] if row["refused"]} == {("secret", 1)}
     assert MAIL not in json.dumps(found)
 
 
-@pytest.mark.parametrize("change", ["target = 'chinese'", "classes = 'internal'", "redacted = 1, target = 'chinese'"])
-def test_whoever_changes_a_row_is_found_out(tmp_path: Path, upstream: Upstream, change: str) -> None:
+@each_row("change", ["target = 'chinese'", "classes = 'internal'", "redacted = 1, target = 'chinese'"])
+def test_a_changed_row_is_found_out(tmp_path: Path, upstream: Upstream, change: str) -> None:
     with serving(tmp_path, policy(upstream.url)) as gateway:
-        identifier = gateway.chat("american", f"Write to {MAIL}.").headers["x-request-id"]
+        identifier = gateway.chat("american", f"Write to {MAIL}.").id
         gateway.settled(identifier)
     assert egress(gateway)[0] == 0
     with sqlite3.connect(gateway.ledger) as connection:
@@ -92,10 +81,12 @@ def test_explain_tells_where_each_finding_is_and_never_what(tmp_path: Path, upst
     status, output = gateway.lowpass("explain", str(asked), "--json", "--policy", str(gateway.policy))
     assert status == 0, output
     found = json.loads(output)
-    mail = next(one for one in found["findings"] if one["data_class"] == "pii")
+    mail = next(finding for finding in found["findings"] if finding["data_class"] == "pii")
     assert mail["path"] == ["messages", 0, "content", 1, "text"]
     assert text[mail["start"] : mail["end"]] == MAIL
-    assert all(set(one["path"]) <= {"metadata", "*"} for one in found["findings"] if one["data_class"] == "secret")
+    assert all(
+        set(finding["path"]) <= {"metadata", "*"} for finding in found["findings"] if finding["data_class"] == "secret"
+    )
     causes = {(cause["data_class"], cause["by"]) for cause in found["classification"]["causes"]}
     assert ("internal", "default") in causes
     assert {name for name, _ in causes} == set(found["classification"]["classes"]) == {"internal", "pii", "secret"}
@@ -112,13 +103,13 @@ def test_a_kept_decision_counts_what_was_found_and_says_no_place(tmp_path: Path,
     with serving(tmp_path, policy(upstream.url)) as gateway:
         reply = gateway.chat("auto", f"Write to {MAIL} or {MAIL}, and to j.doe@corp-mail.net.")
         kept = gateway.get(f"/v1/decisions/{reply.headers['x-lowpass-decision']}").json
-        row = gateway.settled(reply.headers["x-request-id"])
+        row = gateway.settled(reply.id)
     assert kept["classification"]["classes"] == ["internal", "pii"]
     (counted,) = [cause for cause in kept["classification"]["causes"] if cause["data_class"] == "pii"]
     assert counted["by"].startswith("identifiers.")
     assert counted["count"] in (2, 3)
     assert "findings" not in kept["classification"]
-    assert {one["target"]: one["reason"] for one in kept["dropped"]} == {"chinese": "data_class"}
-    assert [one["redacted"] for one in kept["considered"]] == [False] * 3
+    assert {dropped["target"]: dropped["reason"] for dropped in kept["dropped"]} == {"chinese": "data_class"}
+    assert [target["redacted"] for target in kept["considered"]] == [False] * 3
     assert (row["classes"], row["policy"]) == ("internal,pii", kept["policy"])
-    assert [one["region_source"] for one in row["attempts"]] == ["asserted"] * len(row["attempts"])
+    assert [attempt["region_source"] for attempt in row["attempts"]] == ["asserted"] * len(row["attempts"])

@@ -6,21 +6,30 @@ from typing import Any, TypeVar
 
 import openai
 import pytest
+from pydantic import BaseModel
 
+from router.testing.upstream import BEHAVIOURS, TEXT, Upstream
 from tests.gateway.running import Gateway, ordered, serving, target
-from tests.upstream import BEHAVIOURS, Upstream
 
 T = TypeVar("T")
-CHAT_ONLY = {"flavour": "deepseek", "provider": "deepseek"}
-NATIVE = {"flavour": "openai", "provider": "openai"}
+HELLO = "".join(TEXT)
+NORMAL_NANO = 20 * 1_000 + 10 * 2_000
+KINDS = {"chat": "deepseek", "native": "openai"}
+"""Of targets, and whose each is: one speaks chat alone, the other has a Responses endpoint too."""
 ALL = ["chat", "tools", "json_schema", "vision", "completions", "embeddings", "logprobs", "n"]
 
 
+class Weather(BaseModel):
+    """Tells the weather."""
+
+    city: str
+    days: int
+
+
 def policy(url: str) -> dict[str, Any]:
-    kinds = {"chat": CHAT_ONLY, "native": NATIVE}
     targets = {
-        f"{kind}/{name}": target(url, name, capabilities=ALL, **who)
-        for kind, who in kinds.items()
+        f"{kind}/{name}": target(url, name, capabilities=ALL, flavour=provider, provider=provider)
+        for kind, provider in KINDS.items()
         for name in BEHAVIOURS
     }
     targets["text-only"] = target(url, "normal", capabilities=["chat"])

@@ -23,7 +23,7 @@ ANSWERED = {"chat": 9, "responses": 9, "completions": 2, "embeddings": 2}
 
 def test_the_node_client(gateway: Gateway) -> None:
     command = [str(NODE), "client.mjs", f"{gateway.url}/v1"]
-    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     until(lambda: gateway.rows("SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM requests WHERE state = 'held')"))
     rows = gateway.rows("SELECT endpoint, status, error, cost FROM requests WHERE tags = 'node'")

@@ -9,30 +9,15 @@ import pytest
 from msgspec import Raw
 from pydantic import BaseModel
 
-from tests.gateway.running import MESSAGES, Gateway, until, usd
-from tests.upstream import EMBEDDING, REFUSAL, TEXT, Upstream
-from tests.upstream.openai_text import VECTOR
+from router.testing.upstream import EMBEDDING, REFUSAL, VECTOR, Upstream
+from tests.clients.conftest import HELLO, KINDS, NORMAL_NANO, Weather
+from tests.gateway.running import MESSAGES, Gateway, usd
+from tests.tables import each_row
 
-HELLO = "".join(TEXT)
-NORMAL_NANO = 20 * 1_000 + 10 * 2_000
 PIXEL = "data:image/png;base64,iVBORw0KGgo/+A=="
-IMAGES: list[Any] = [
-    {
-        "role": "user",
-        "content": [
-            {"type": "text", "text": "Was ist das? 🖼"},
-            {"type": "image_url", "image_url": {"url": PIXEL, "detail": "low"}},
-            {"type": "image_url", "image_url": {"url": "https://example.org/ä.png"}},
-        ],
-    }
-]
-
-
-class Weather(BaseModel):
-    """Tells the weather."""
-
-    city: str
-    days: int
+PICTURES = [{"url": PIXEL, "detail": "low"}, {"url": "https://example.org/ä.png"}]
+PARTS = [{"type": "text", "text": "Was ist das? 🖼"}, *({"type": "image_url", "image_url": each} for each in PICTURES)]
+IMAGES: list[Any] = [{"role": "user", "content": PARTS}]
 
 
 class Climate(BaseModel):
@@ -52,21 +37,17 @@ def test_raw_responses_show_the_headers(client: openai.OpenAI, gateway: Gateway)
     assert answer.choices[0].message.content == HELLO
     row = gateway.row(headers["x-request-id"])
     assert raw.request_id == answer._request_id == headers["x-lowpass-decision"] == row["id"]
-    shown = {name: value for name, value in headers.items() if name.startswith("x-lowpass-")}
-    assert shown == {
-        "x-lowpass-decision": row["id"],
-        "x-lowpass-model": "chat/normal",
-        "x-lowpass-class": row["data_class"],
-        "x-lowpass-difficulty": f"{row['difficulty']:.3f}",
-        "x-lowpass-thinking": "none",
-        "x-lowpass-cost-usd": "0.00004",
-    }
+    shown = {name.removeprefix("x-lowpass-"): value for name, value in headers.items() if name.startswith("x-lowpass-")}
+    difficulty = f"{row['difficulty']:.3f}"
+    assert shown == {"decision": row["id"], "model": "chat/normal", "class": row["data_class"]} | {
+        "difficulty": difficulty, "thinking": "none", "cost-usd": "0.00004"
+    }  # fmt: skip
     assert headers["content-type"] == "application/json"
     with client.chat.completions.with_streaming_response.create(model="auto", messages=MESSAGES, stream=True) as stream:
-        streamed = {name for name in stream.headers if name.startswith("x-lowpass-")}
+        streamed = {name.removeprefix("x-lowpass-") for name in stream.headers if name.startswith("x-lowpass-")}
         assert stream.headers["content-type"].startswith("text/event-stream")
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream.parse()) == HELLO
-    assert streamed == shown.keys() - {"x-lowpass-cost-usd"}
+    assert streamed == shown.keys() - {"cost-usd"}
 
 
 def test_many_at_once(run: Any, gateway: Gateway) -> None:
@@ -121,14 +102,12 @@ def test_tools_are_called_in_parallel_and_their_results_sent_back(client: openai
     answer = client.chat.completions.parse(**asked, parallel_tool_calls=True)
     with client.chat.completions.stream(**asked) as stream:
         streamed = stream.get_final_completion()
-    for one in (answer, streamed):
-        calls = one.choices[0].message.tool_calls or []
-        assert [call.function.parsed_arguments for call in calls] == [
-            Weather(city="Köln", days=7),
-            Climate(city="Köln"),
-        ]
+    weather, climate = Weather(city="Köln", days=7), Climate(city="Köln")
+    for choice in (answer.choices[0], streamed.choices[0]):
+        calls = choice.message.tool_calls or []
+        assert [call.function.parsed_arguments for call in calls] == [weather, climate]
         assert [call.id for call in calls] == ["call_0", "call_1"]
-        assert one.choices[0].finish_reason == "tool_calls"
+        assert choice.finish_reason == "tool_calls"
     results = [{"role": "tool", "tool_call_id": f"call_{at}", "content": "{}"} for at in range(2)]
     turns: Any = [*MESSAGES, answer.choices[0].message.to_dict(), *results]
     raw = client.chat.completions.with_raw_response.create(model="chat/normal", messages=turns, tools=tools)
@@ -137,23 +116,16 @@ def test_tools_are_called_in_parallel_and_their_results_sent_back(client: openai
 
 
 def test_what_the_client_sends_arrives_byte_by_byte(client: openai.OpenAI, upstream: Upstream) -> None:
+    vendor = {"vendor_option": {"deep": [1, 2.50, None]}, "top_k": 40, "guided": "é\u2028"}
+    options: Any = {"stop": ["\n\n", "ENDE"], "seed": 2**40, "temperature": 0.1, "top_p": 0.95, "user": "u-1"}
+    options |= {"logit_bias": {"50256": -100}, "prediction": {"type": "content", "content": "x"}}
+    options |= {"metadata": {"session_id": "s1"}, "extra_headers": {"x-lowpass-tags": "blue,green"}}
     raw = client.chat.completions.with_raw_response.create(
-        model="native/normal",
-        messages=IMAGES,
-        stop=["\n\n", "ENDE"],
-        seed=2**40,
-        temperature=0.1,
-        top_p=0.95,
-        logit_bias={"50256": -100},
-        metadata={"session_id": "s1"},
-        user="u-1",
-        prediction={"type": "content", "content": "x"},
-        extra_body={"vendor_option": {"deep": [1, 2.50, None]}, "top_k": 40, "guided": "é\u2028"},
-        extra_headers={"x-lowpass-tags": "blue,green"},
+        model="chat/normal", messages=IMAGES, extra_body=vendor, **options
     )
     mine, theirs = sent(raw.http_request.content), sent(upstream.last.body)
     assert theirs.pop("model") == b'"normal"'
-    assert mine.pop("model") == b'"native/normal"'
+    assert mine.pop("model") == b'"chat/normal"'
     assert theirs == mine
     assert upstream.last.headers["authorization"] == "Bearer sk-upstream"
     assert not [name for name in upstream.last.headers if name.startswith("x-lowpass-")]
@@ -167,20 +139,7 @@ def test_headers_and_metadata_reach_the_row(client: openai.OpenAI, gateway: Gate
     assert (row["session"], row["tags"], row["requested"], row["route"]) == ("s1", "blue,green", "auto", "auto")
 
 
-def test_several_choices_with_their_probabilities(client: openai.OpenAI, gateway: Gateway, upstream: Upstream) -> None:
-    raw = client.chat.completions.with_raw_response.create(model="chat/many", messages=MESSAGES, n=3)
-    answer = raw.parse()
-    assert [choice.message.content for choice in answer.choices] == [f"{HELLO} #{index}" for index in range(3)]
-    assert answer.usage is not None
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (20, 30)
-    assert gateway.row(raw.headers["x-request-id"])["cost"] == 20 * 1_000 + 30 * 2_000
-    likely = client.chat.completions.create(model="chat/logprobs", messages=MESSAGES, logprobs=True, top_logprobs=2)
-    assert likely.choices[0].logprobs is not None
-    assert [token.token for token in likely.choices[0].logprobs.content or ()] == list(TEXT)
-    assert upstream.last.json["top_logprobs"] == 2
-
-
-@pytest.mark.parametrize("kind", ["chat", "native"])
+@each_row("kind", KINDS)
 def test_completions(client: openai.OpenAI, upstream: Upstream, kind: str) -> None:
     model = f"{kind}/normal"
     raw = client.completions.with_raw_response.create(model=model, prompt="Sag Hallo", max_tokens=9, echo=False)
@@ -205,10 +164,8 @@ def test_embeddings_in_both_encodings(client: openai.OpenAI, gateway: Gateway, u
         raw = client.embeddings.with_raw_response.create(model="chat/normal", input=["a", "ä"], **options)
         found = raw.parse()
         vectors: list[Any] = [row.embedding for row in found.data]
-        if asked == {"encoding_format": "base64"}:
-            assert vectors == ["AACAPgAAAL8AAAA+AACAPw=="] * 2
-        else:
-            assert vectors == [list(VECTOR)] * 2
+        packed = asked == {"encoding_format": "base64"}
+        assert vectors == ["AACAPgAAAL8AAAA+AACAPw==" if packed else list(VECTOR)] * 2
         assert upstream.last.json["encoding_format"] == asked.get("encoding_format", "base64")
         assert found.model == "chat/normal"
         assert (found.usage.prompt_tokens, found.usage.total_tokens) == (2 * EMBEDDING.input, 2 * EMBEDDING.input)
@@ -237,15 +194,3 @@ def test_what_no_target_can_read_goes_nowhere(client: openai.OpenAI, upstream: U
         client.chat.completions.create(model="text-only", messages=IMAGES)
     assert caught.value.code == "no_eligible_target"
     assert upstream.requests == []
-
-
-def test_a_read_once_stream_can_be_left(client: openai.OpenAI, gateway: Gateway, upstream: Upstream) -> None:
-    with client.chat.completions.create(model="chat/hang-after-first", messages=MESSAGES, stream=True) as stream:
-        request_id = stream.response.headers["x-request-id"]
-        texts = (chunk.choices[0].delta.content for chunk in stream)
-        assert next(text for text in texts if text) == TEXT[0]
-    until(lambda: upstream.last.ended.is_set())
-    assert upstream.last.client_gone
-    row = gateway.settled(request_id)
-    assert (row["status"], row["error"], row["attempts"][0]["outcome"]) == (499, "client_gone", "client_gone")
-    assert row["cost"] > 0

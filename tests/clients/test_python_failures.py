@@ -6,35 +6,35 @@ from typing import Any
 import openai
 import pytest
 
+from router.testing.upstream import RETRY_AFTER_S, Upstream
+from tests.clients.conftest import HELLO, KINDS
 from tests.gateway.running import MESSAGES, Gateway, until
-from tests.upstream import RETRY_AFTER_S, TEXT, Upstream
+from tests.tables import each_row
 
+Raised = tuple[type[openai.APIStatusError], int, str]
+FAILED: Raised = (openai.InternalServerError, 502, "upstream_error")
+BUSY: Raised = (openai.InternalServerError, 503, "upstream_error")
 # What goes wrong → the exception, its status and its code.
-RAISES: dict[str, tuple[type[openai.APIStatusError], int, str]] = {
+RAISES: dict[str, Raised] = {
     "chat/context-length": (openai.BadRequestError, 400, "context_length_exceeded"),
     "chat/content-filter": (openai.BadRequestError, 400, "content_filter"),
     "text-only": (openai.PermissionDeniedError, 403, "no_eligible_target"),
     "nobody": (openai.NotFoundError, 404, "model_not_found"),
-    "chat/error-500": (openai.InternalServerError, 502, "upstream_error"),
-    "chat/overloaded": (openai.InternalServerError, 503, "upstream_error"),
-    "chat/rate-limited": (openai.InternalServerError, 503, "upstream_error"),
+    **dict.fromkeys(("chat/overloaded", "chat/rate-limited"), BUSY),
+    **dict.fromkeys(("chat/error-500", "chat/bad-json", "chat/cut"), FAILED),
     # The operator's key or account failed, not the client's: it must not ask its user for another key.
-    "chat/auth": (openai.InternalServerError, 502, "upstream_error"),
-    "chat/quota": (openai.InternalServerError, 502, "upstream_error"),
-    "chat/bad-json": (openai.InternalServerError, 502, "upstream_error"),
-    "chat/cut": (openai.InternalServerError, 502, "upstream_error"),
+    **dict.fromkeys(("chat/auth", "chat/quota"), FAILED),
 }
 TOOL: Any = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+FUNCTION: Any = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 CALLS: dict[str, Any] = {
     "chat": lambda client, model: client.chat.completions.create(model=model, messages=MESSAGES, tools=[TOOL]),
-    "responses": lambda client, model: client.responses.create(
-        model=model, input="Hi", tools=[TOOL["function"] | TOOL]
-    ),
+    "responses": lambda client, model: client.responses.create(model=model, input="Hi", tools=[FUNCTION]),
 }
 
 
-@pytest.mark.parametrize("endpoint", CALLS)
-@pytest.mark.parametrize("model", RAISES)
+@each_row("endpoint", CALLS)
+@each_row("model", RAISES)
 def test_the_right_exception(client: openai.OpenAI, gateway: Gateway, model: str, endpoint: str) -> None:
     kind, status, code = RAISES[model]
     with pytest.raises(kind) as caught:
@@ -47,10 +47,10 @@ def test_the_right_exception(client: openai.OpenAI, gateway: Gateway, model: str
         assert (row["status"], row["cost"]) == (status, 0)
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [({"n": 0}, "n"), ({"max_tokens": -1}, "max_completion_tokens"), ({"messages": []}, "messages")],
-)
+MISTAKES = [({"n": 0}, "n"), ({"max_tokens": -1}, "max_completion_tokens"), ({"messages": []}, "messages")]
+
+
+@each_row("fields, param", MISTAKES)
 def test_a_mistake_is_named(client: openai.OpenAI, upstream: Upstream, fields: dict[str, Any], param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(**{"model": "auto", "messages": MESSAGES, **fields})
@@ -61,7 +61,7 @@ def test_a_mistake_is_named(client: openai.OpenAI, upstream: Upstream, fields: d
 def test_the_client_tries_again_when_told_to(client: openai.OpenAI, gateway: Gateway, upstream: Upstream) -> None:
     keen = client.with_options(max_retries=2)
     answer = keen.chat.completions.create(model="chat/flaky", messages=MESSAGES)
-    assert answer.choices[0].message.content == "".join(TEXT)
+    assert answer.choices[0].message.content == HELLO
     assert len(upstream.requests) == 2
     rows = gateway.rows("SELECT status FROM requests WHERE requested = 'chat/flaky' AND tags = '' ORDER BY id")
     assert [row["status"] for row in rows] == [502, 200]
@@ -70,7 +70,7 @@ def test_the_client_tries_again_when_told_to(client: openai.OpenAI, gateway: Gat
 def test_the_client_waits_as_long_as_it_is_told(client: openai.OpenAI, upstream: Upstream) -> None:
     keen = client.with_options(max_retries=1)
     answer = keen.chat.completions.create(model="chat/rate-limited-once", messages=MESSAGES)
-    assert answer.choices[0].message.content == "".join(TEXT)
+    assert answer.choices[0].message.content == HELLO
     first, second = upstream.requests
     assert second.received - first.received >= RETRY_AFTER_S
 
@@ -83,20 +83,24 @@ def test_the_client_does_not_try_again_in_vain(client: openai.OpenAI, gateway: G
     assert len(gateway.rows("SELECT id FROM requests WHERE requested = 'text-only'")) == before + 1
 
 
-@pytest.mark.parametrize("kind", ["chat", "native"])
-@pytest.mark.parametrize("endpoint", CALLS)
+@each_row("kind", KINDS)
+@each_row("endpoint", CALLS)
 def test_a_client_that_runs_out_of_time_stops_the_upstream(
     client: openai.OpenAI, gateway: Gateway, upstream: Upstream, endpoint: str, kind: str
 ) -> None:
-    known = ids(gateway)
-    with pytest.raises(openai.APITimeoutError):
-        CALLS[endpoint](client.with_options(timeout=0.3), f"{kind}/hang")
+    upstream.clear()
+    for seconds in (0.3, 3, 30):
+        known = ids(gateway)
+        with pytest.raises(openai.APITimeoutError):
+            CALLS[endpoint](client.with_options(timeout=seconds), f"{kind}/hang")
+        if upstream.requests:
+            break
     assert upstream.last.wait().client_gone
     check_abandoned(gateway, known)
 
 
-@pytest.mark.parametrize("kind", ["chat", "native"])
-@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+@each_row("kind", KINDS)
+@each_row("endpoint", CALLS)
 def test_a_cancelled_task_stops_the_upstream(
     run: Any, gateway: Gateway, upstream: Upstream, endpoint: str, kind: str
 ) -> None:
@@ -134,9 +138,6 @@ def check_abandoned(gateway: Gateway, known: set[str]) -> None:
     row = gateway.settled(new)
     assert (row["state"], row["status"], row["error"]) == ("settled", 499, "client_gone")
     (attempt,) = row["attempts"]
-    assert (attempt["outcome"], attempt["usage_source"], attempt["cost_source"]) == (
-        "client_gone",
-        "estimated",
-        "estimated",
-    )
+    assert (attempt["outcome"], attempt["usage_source"]) == ("client_gone", "estimated")
+    assert attempt["cost_source"] == "estimated"
     assert row["cost"] == attempt["cost"] > 0

@@ -1,34 +1,22 @@
-"""`/v1/responses` with the official Python client, over a provider that only speaks chat and over one that has the
-endpoint: the client must not notice which."""
+"""`/v1/responses` with the official Python client, which must not notice whether its provider has that endpoint."""
 
 from typing import Any
 
 import openai
 import pytest
-from pydantic import BaseModel
+from openai.types.responses.response import IncompleteDetails
 
+from router.testing.upstream import REASONING, REFUSAL, Upstream
+from tests.clients.conftest import HELLO, KINDS, NORMAL_NANO, Weather
 from tests.gateway.running import Gateway, usd
-from tests.upstream import REASONING, REFUSAL, TEXT, Upstream
+from tests.tables import each_row
 
-HELLO = "".join(TEXT)
-NORMAL_NANO = 20 * 1_000 + 10 * 2_000
-KINDS = ["chat", "native"]
 PATHS = {"chat": "/deepseek/v1/chat/completions", "native": "/openai/v1/responses"}
-PARAMETERS = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-    "required": ["city", "days"],
-    "additionalProperties": False,
-}
-TOOLS: Any = [
-    {"type": "function", "name": name, "parameters": PARAMETERS, "strict": True} for name in ("weather", "climate")
-]
+PROPERTIES = {"city": {"type": "string"}, "days": {"type": "integer"}}
+PARAMETERS = {"type": "object", "properties": PROPERTIES, "required": ["city", "days"], "additionalProperties": False}
+FUNCTION = {"type": "function", "parameters": PARAMETERS, "strict": True}
+TOOLS: Any = [{**FUNCTION, "name": name} for name in ("weather", "climate")]
 ARGUMENTS = '{"city":"Köln","days":7}'
-
-
-class Weather(BaseModel):
-    city: str
-    days: int
 
 
 def grown(client: openai.OpenAI, model: str, **asked: Any) -> tuple[list[Any], Any]:
@@ -37,16 +25,12 @@ def grown(client: openai.OpenAI, model: str, **asked: Any) -> tuple[list[Any], A
         return list(stream), stream.get_final_response()
 
 
-def items(response: Any) -> list[Any]:
-    return list(response.output)
-
-
 def check_usage(usage: Any, cost: int) -> None:
     assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (20, 10, 30)
     assert usage.to_dict()["cost"] == usd(cost)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_a_response_and_its_row(client: openai.OpenAI, gateway: Gateway, upstream: Upstream, kind: str) -> None:
     raw = client.responses.with_raw_response.create(
         model=f"{kind}/normal", input="Sag Hallo", instructions="Kurz.", store=True, extra_body={"vendor": {"a": [1]}}
@@ -64,7 +48,7 @@ def test_a_response_and_its_row(client: openai.OpenAI, gateway: Gateway, upstrea
     assert body.get("store") in ((False,) if kind == "native" else (None, False))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_a_stream_of_events(client: openai.OpenAI, upstream: Upstream, kind: str) -> None:
     events, final = grown(client, f"{kind}/normal")
     types = [event.type for event in events]
@@ -77,13 +61,11 @@ def test_a_stream_of_events(client: openai.OpenAI, upstream: Upstream, kind: str
     assert {event.response.model for event in events if hasattr(event, "response")} == {f"{kind}/normal"}
     assert (final.output_text, final.status) == (HELLO, "completed")
     check_usage(final.usage, NORMAL_NANO)
-    if kind == "native":
-        assert upstream.last.json["store"] is False
-    else:
-        assert upstream.last.json["stream_options"] == {"include_usage": True}
+    sent = ("store", False) if kind == "native" else ("stream_options", {"include_usage": True})
+    assert sent in upstream.last.json.items()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_the_asynchronous_client(run: Any, kind: str) -> None:
     async def work(client: openai.AsyncOpenAI) -> list[str]:
         whole = await client.responses.create(model=f"{kind}/normal", input="Hi")
@@ -94,7 +76,7 @@ def test_the_asynchronous_client(run: Any, kind: str) -> None:
     assert run(work) == [HELLO, HELLO]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_a_pydantic_model_comes_back(client: openai.OpenAI, kind: str) -> None:
     parsed = client.responses.parse(model=f"{kind}/schema", input="Hi", text_format=Weather)
     assert parsed.output_parsed == Weather(city="Köln", days=7)
@@ -102,7 +84,7 @@ def test_a_pydantic_model_comes_back(client: openai.OpenAI, kind: str) -> None:
     assert final.output_parsed == parsed.output_parsed
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_tools_and_the_turn_after_them(client: openai.OpenAI, upstream: Upstream, kind: str) -> None:
     whole = client.responses.create(model=f"{kind}/parallel-tools", input="Hi", tools=TOOLS)
     events, final = grown(client, f"{kind}/parallel-tools", tools=TOOLS)
@@ -127,23 +109,22 @@ def test_tools_and_the_turn_after_them(client: openai.OpenAI, upstream: Upstream
         assert upstream.last.json["input"] == turns
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_thoughts_are_items_of_their_own(client: openai.OpenAI, kind: str) -> None:
     asked: Any = {"reasoning": {"summary": "auto"}}
-    whole = client.responses.create(model=f"{kind}/reasoning", input="Hi", **asked)
+    whole: Any = client.responses.create(model=f"{kind}/reasoning", input="Hi", **asked)
     events, final = grown(client, f"{kind}/reasoning", **asked)
     for response in (whole, final):
-        thought, said = items(response)
-        assert (thought.type, said.type) == ("reasoning", "message")
+        thought, message = response.output
+        assert (thought.type, message.type) == ("reasoning", "message")
         assert thought.summary[0].text == "".join(REASONING)
         assert response.output_text == HELLO
-        assert response.usage is not None
         assert response.usage.output_tokens_details.reasoning_tokens == 30
     deltas = [event.delta for event in events if event.type == "response.reasoning_summary_text.delta"]
     assert deltas == list(REASONING)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("kind", KINDS)
 def test_an_answer_that_was_cut_short_says_so(client: openai.OpenAI, kind: str) -> None:
     whole = client.responses.create(model=f"{kind}/empty-length", input="Hi")
     with client.responses.create(model=f"{kind}/empty-length", input="Hi", stream=True) as stream:
@@ -151,21 +132,11 @@ def test_an_answer_that_was_cut_short_says_so(client: openai.OpenAI, kind: str) 
     assert last.type == "response.incomplete"
     for response in (whole, last.response):
         assert (response.status, response.output_text) == ("incomplete", "")
-        assert response.incomplete_details is not None
-        assert response.incomplete_details.reason == "max_output_tokens"
+        assert response.incomplete_details == IncompleteDetails(reason="max_output_tokens")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_refusal_is_a_part_of_the_message(client: openai.OpenAI, kind: str) -> None:
-    whole = client.responses.create(model=f"{kind}/refusal", input="Hi")
-    _, final = grown(client, f"{kind}/refusal")
-    for response in (whole, final):
-        message: Any = response.output[0]
-        assert [(part.type, part.refusal) for part in message.content] == [("refusal", "".join(REFUSAL))]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("behaviour", ["cut-after-first", "cut"])
+@each_row("kind", KINDS)
+@each_row("behaviour", ["cut-after-first", "cut"])
 def test_a_broken_stream_is_no_response(client: openai.OpenAI, gateway: Gateway, kind: str, behaviour: str) -> None:
     stream = client.responses.create(model=f"{kind}/{behaviour}", input="Hi", stream=True)
     with stream, pytest.raises(openai.APIError):
@@ -185,10 +156,19 @@ def test_what_chat_can_not_say_needs_the_endpoint(client: openai.OpenAI, upstrea
     assert upstream.last.json["tools"] == search
 
 
-def test_thoughts_in_content_parts_are_read_too(client: openai.OpenAI) -> None:
-    """Mistral's reasoning models answer with a list."""
-    whole = client.responses.create(model="parts", input="Hi")
-    _, final = grown(client, "parts")
-    for response in (whole, final):
-        assert [item.type for item in response.output] == ["reasoning", "message"]
-        assert response.output_text == HELLO
+PLACES = [("parts", ["reasoning", "message"], [HELLO])]
+"""Mistral's reasoning models answer with a list."""
+PLACES += [(f"{kind}/refusal", ["message"], ["".join(REFUSAL)]) for kind in KINDS]
+
+
+@each_row("model, kinds, texts", PLACES)
+def test_thoughts_and_refusals_have_their_places(
+    client: openai.OpenAI, model: str, kinds: list[str], texts: list[str]
+) -> None:
+    _, final = grown(client, model)
+    for response in (client.responses.create(model=model, input="Hi"), final):
+        items: list[Any] = response.output
+        assert [item.type for item in items] == kinds
+        parts = [part for item in items if item.type == "message" for part in item.content]
+        assert [part.refusal if part.type == "refusal" else part.text for part in parts] == texts
+        assert [part.type for part in parts] == ["refusal" if "refusal" in model else "output_text"]

@@ -1,13 +1,18 @@
-"""Every mistake is told with its place and its remedy, all at once. A case ends with the lines that it must produce."""
+"""Every mistake is told with its place and its remedy, all at once. A file in `bad` ends with the lines due."""
 
 from pathlib import Path
 
 import pytest
 
+from router.config import problems
 from router.errors import ConfigError
-from tests.config import ENVIRON, FOLDER, loaded, told
+from tests.config import CATALOG, ENGINES, ENVIRON, FOLDER, loaded, told
+from tests.tables import each_row
 
 CASES = sorted((FOLDER / "bad").glob("*.yaml"))
+TEXT = (FOLDER / "good" / "everything.yaml").read_text("utf-8")
+LINES = TEXT.splitlines()
+JUNK = ["{", "}", "[", ":", "- ", '"', "${", "&a ", "*a", "!!int ", "null", "? ", "inline"]
 MARK = "#! "
 
 
@@ -16,65 +21,39 @@ def expected(path: Path) -> list[str]:
     return [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
 
 
-def test_there_are_cases() -> None:
-    assert len(CASES) >= 40
-
-
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@each_row("path", CASES, ids=lambda path: path.stem)
 def test_case(path: Path) -> None:
-    assert expected(path)
-    assert told(path) == expected(path)
-
-
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_load_raises_the_same(path: Path) -> None:
+    lines = expected(path)
+    assert lines
+    assert told(path) == lines
     with pytest.raises(ConfigError) as error:
         loaded(path)
-    assert str(error.value).splitlines() == [f"{path}:{line}" for line in expected(path)]
+    assert str(error.value).splitlines() == [f"{path}:{line}" for line in lines]
+    assert not [value for value in ENVIRON.values() if value and value in str(error.value)]
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_no_value_of_the_environment_is_told(path: Path) -> None:
-    told_text = "\n".join(told(path))
-    assert not [value for value in ENVIRON.values() if value and value in told_text]
-
-
-BROKEN_FILES = {
-    "empty": (b"", "1:1: the file is empty: start it with 'version: 1', then add targets and routes"),
-    "latin-1": (
-        "version: 1\n# ein Men\u00fc\n".encode("latin-1"),
-        "2:10: this byte is not UTF-8: save the file as UTF-8",
-    ),
-    "utf-16": ("version: 1\n".encode("utf-16"), "1:1: this byte is not UTF-8: save the file as UTF-8"),
-    "zero": (b"version: 1\n\x00", "2:1: a control character: delete it"),
-    "deep": (
-        b"version: " + b"[" * 50_000,
-        "1:41: nested too deeply: flatten it: a policy is a few levels deep",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN_FILES)
-def test_broken_file(name: str, tmp_path: Path) -> None:
+@each_row(
+    "data, line",
+    [
+        (b"", "1:1: the file is empty: start it with 'version: 1', then add targets and routes"),
+        ("version: 1\n# ein Men\u00fc\n".encode("latin-1"), "2:10: this byte is not UTF-8: save the file as UTF-8"),
+        ("version: 1\n".encode("utf-16"), "1:1: this byte is not UTF-8: save the file as UTF-8"),
+        (b"version: 1\n\x00", "2:1: a control character: delete it"),
+        (b"version: " + b"[" * 50_000, "1:41: nested too deeply: flatten it: a policy is a few levels deep"),
+    ],
+)
+def test_broken_file(data: bytes, line: str, tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
-    data, line = BROKEN_FILES[name]
     path.write_bytes(data)
     assert told(path) == [line]
 
 
-def test_no_such_file(tmp_path: Path) -> None:
+def test_no_file(tmp_path: Path) -> None:
     assert told(tmp_path / "none.yaml") == ["1:1: no such file: create it, or name another policy file"]
-
-
-def test_directory(tmp_path: Path) -> None:
     assert told(tmp_path) == [f"1:1: this is a directory: name a file in it, e.g. {tmp_path / 'default.yaml'}"]
-
-
-def test_unreadable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    assert told(tmp_path / "file" / "policy.yaml") == [
-        "1:1: the file can't be read (not a directory): let this user read it"
-    ]
+    unreadable = "1:1: the file can't be read (not a directory): let this user read it"
+    assert told(tmp_path / "file" / "policy.yaml") == [unreadable]
 
 
 def test_an_unset_variable_is_told_once(tmp_path: Path) -> None:
@@ -89,3 +68,35 @@ def test_an_unset_variable_is_told_once(tmp_path: Path) -> None:
     assert told(path) == [
         "2:82: the environment variable NOT_SET is not set: export NOT_SET=…, or give a default: ${NOT_SET:-…}"
     ]
+
+
+@each_row("junk", JUNK)
+@each_row("place", range(0, len(TEXT), 499))
+def test_junk_anywhere(junk: str, place: int, tmp_path: Path) -> None:
+    _within(TEXT[:place] + junk + TEXT[place:], tmp_path)
+
+
+@pytest.mark.nightly
+@each_row("junk", JUNK)
+@each_row("place", range(0, len(TEXT), 97))
+def test_junk_in_more_places(junk: str, place: int, tmp_path: Path) -> None:
+    _within(TEXT[:place] + junk + TEXT[place:], tmp_path)
+
+
+@each_row("line", range(len(LINES)))
+@each_row("copies", [0, 2])
+def test_a_line_gone_or_doubled(line: int, copies: int, tmp_path: Path) -> None:
+    _within("\n".join([*LINES[:line], *[LINES[line]] * copies, *LINES[line + 1 :]]), tmp_path)
+
+
+def _within(text: str, folder: Path) -> None:
+    """However it is broken: problems inside the file, or none."""
+    path = folder / "policy.yaml"
+    path.write_text(text)
+    for problem in problems(path, CATALOG, ENVIRON, ENGINES):
+        lines = [*text.split("\n"), ""]
+        assert 1 <= problem.line <= len(lines)
+        assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
+        assert problem.what
+        assert problem.remedy
+        assert "sk-never" not in str(problem)

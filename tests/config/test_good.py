@@ -1,17 +1,21 @@
-"""What a sound policy becomes."""
+"""What a sound policy becomes, and that a running gateway notices edits of it."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
-from msgspec import structs
+import yaml
+from msgspec import convert, structs
 
-from router.config import engines_needed, load
-from router.types.price import Price, Rule, Window
+from router.config import Config, Watcher, engines_needed, load
+from router.errors import ConfigError
+from router.types.price import Price
 from router.types.request import Modality
 from router.types.secret import Secret
-from router.types.target import Capability, Contract, Licence, Terms, Thinking, Timeouts
+from router.types.target import Capability, Licence, Terms, Thinking, Timeouts
 from tests.config import CATALOG, ENGINES, ENVIRON, FOLDER, loaded, told
+from tests.tables import each_row
 
 EVERYTHING = FOLDER / "good" / "everything.yaml"
 DEFAULT = FOLDER.parents[1] / "policies" / "default.yaml"
@@ -21,88 +25,44 @@ routes: {auto: {strategy: {kind: pinned, target: local}}}
 """
 
 
+def policy(folder: Path, text: str) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(text)
+    return path
+
+
 def test_everything_is_sound() -> None:
     assert told(EVERYTHING) == []
-
-
-def test_hash_and_path() -> None:
     config = loaded(EVERYTHING)
     assert config.path == str(EVERYTHING)
     assert config.hash == hashlib.sha256(EVERYTHING.read_bytes()).hexdigest()[:16]
 
 
-def test_target_from_the_catalog() -> None:
-    mini = loaded(EVERYTHING).targets["mini"]
+def test_targets_of_the_catalog_at_an_engine_and_written_out() -> None:
+    targets = loaded(EVERYTHING).targets
+    mini, local, own = targets["mini"], targets["local"], targets["own"]
     assert (mini.id, mini.model.id, mini.provider.id, mini.effort) == ("mini", "openai/gpt-5-mini", "openai", "low")
-    assert mini.base_url == "https://api.openai.com/v1"
-    assert mini.api_key == Secret("sk-never-print-me")
-    assert not mini.local
-
-
-def test_target_at_an_engine() -> None:
-    local = loaded(EVERYTHING).targets["local"]
-    assert local.base_url == ENGINES["smollm2"].urls[0]
-    assert local.api_key is None
-    assert local.local
-
-
-def test_target_written_out() -> None:
-    config = loaded(EVERYTHING)
-    own = config.targets["own"]
+    assert (mini.base_url, mini.api_key) == ("https://api.openai.com/v1", Secret(ENVIRON["OPENAI_API_KEY"]))
+    assert ENVIRON["OPENAI_API_KEY"] not in repr(mini)
+    assert (mini.local, local.local) == (False, True)
+    assert (local.base_url, local.api_key) == (ENGINES["smollm2"].urls[0], None)
     assert own.model.id == "vllm/my-model"
     assert own.model.capabilities == {Capability.CHAT, Capability.TOOLS}
-    assert own.model.thinking == Thinking(
-        contract=Contract.EXACT, levels=("none", "high"), tokens=(0, 24576), minimum=1
-    )
-    assert own.base_url == "http://gpu1:8000/v1"
-    assert own.region == "eu"
+    levels = {"levels": ("none", "high"), "tokens": (0, 24576), "minimum": 1}
+    assert own.model.thinking == convert({"contract": "exact", **levels}, Thinking)
+    assert (own.base_url, own.region, own.retries) == ("http://gpu1:8000/v1", "eu", 0)
     assert own.headers == {"x-team": "blue sk-never-print-me"}
     assert own.timeouts == Timeouts(connect=1, first=2, between=3, total=4)
-    assert own.retries == 0
 
 
 def test_prices_are_exact() -> None:
     """0.00115 USD per million tokens has no exact binary fraction; as nano-USD it is a whole number."""
     config = loaded(EVERYTHING)
-    assert config.targets["own"].model.price == Price(
-        input=100_000_000,
-        output=1_150_000,
-        cache_read=10_000_000,
-        cache_write=200_000_000,
-        cache_write_1h=400_000_000,
-        reasoning=300_000_000,
-        input_audio=1_000_000_000,
-        output_audio=2_000_000_000,
-        cache_read_explicit=5_000_000,
-        cache_read_audio=20_000_000,
-        cache_write_12h=500_000_000,
-        input_image=150_000_000,
-        input_video=250_000_000,
-        output_image=3_000_000_000,
-        output_video=4_000_000_000,
-        each={"web_search": 10_000_000_000_000},
-        rules=(
-            Rule(
-                above=200_000,
-                rates={"input": 200_000_000, "output": 2_300_000},
-                each={"web_search": 20_000_000_000_000},
-            ),
-            Rule(service_tier="flex", region="eu", times=(1, 2)),
-            Rule(
-                since_ms=1_798_761_600_000,
-                until_ms=1_830_297_600_000,
-                windows=(
-                    Window(start=1_350, end=360, days=frozenset({1, 7}), zone="Europe/Berlin"),
-                    Window(start=720, end=780, days=frozenset({1, 7}), zone="Europe/Berlin"),
-                ),
-                times=(11, 10),
-            ),
-        ),
-        version=f"policy {config.hash}",
-    )
+    expected = yaml.safe_load((EVERYTHING.parent / "price.yaml").read_text("utf-8"))
+    assert config.targets["own"].model.price == convert(expected | {"version": f"policy {config.hash}"}, Price)
 
 
-def test_routes_classes_and_budgets() -> None:
+def test_routes_classes_budgets_and_loops() -> None:
     config = loaded(EVERYTHING)
     assert {name: route.strategy.names() for name, route in config.routes.items()} == {
         "auto": ("local", "mini"),
@@ -122,82 +82,59 @@ def test_routes_classes_and_budgets() -> None:
         ("each", "usd", 100_000_000, "request"),
     ]
     assert config.budget_status == 429
+    loops = config.loops
+    assert (loops.no_progress, loops.repeats, loops.session_turns, loops.exempt) == (40, 100, 1000, ("monitor",))
+    assert (loops.session_nano, loops.cool_down_ms) == (25_000_000_000, 1_800_000)
+    assert loops.spike is not None
+    assert (loops.spike.window_ms, loops.spike.factor, loops.spike.floor) == (300_000, 10, 12_500_000_000)
+    assert loaded(DEFAULT).loops.enabled, "unasked"
 
 
-def test_classes_stand_by_rank_and_equals_by_the_file_s_order() -> None:
+def test_classes_stand_by_rank_and_equals_by_the_file_s_order(tmp_path: Path) -> None:
     sensitivity = loaded(EVERYTHING).sensitivity
     assert list(sensitivity.classes) == ["internal", "pii", "eu", "distil", "secret", "never"]
     assert sensitivity.ranks() == {"internal": 0, "pii": 1, "eu": 2, "distil": 3, "secret": 4, "never": 5}
-
-
-def test_classes_without_ranks_stand_as_in_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(SMALL + "sensitivity: {default: zoo, classes: {zoo: {}, ape: {}, yak: {}}}\n")
+    path = policy(tmp_path, SMALL + "sensitivity: {default: zoo, classes: {zoo: {}, ape: {}, yak: {}}}\n")
     assert list(loaded(path).sensitivity.classes) == ["zoo", "ape", "yak"]
 
 
-def test_what_nobody_can_read_has_the_class_that_is_named_for_it_or_the_default(tmp_path: Path) -> None:
-    sensitivity = loaded(EVERYTHING).sensitivity
-    assert [sensitivity.unread(one) for one in Modality] == ["pii", "secret", "pii", "eu"]
-    path = tmp_path / "policy.yaml"
-    path.write_text(SMALL + "sensitivity: {default: b, classes: {a: {}, b: {}, c: {}}, unscannable: {audio: c}}\n")
-    sensitivity = loaded(path).sensitivity
-    assert [sensitivity.unread(one) for one in Modality] == ["b", "c", "b", "b"]
-
-
-def test_redaction_leaves_the_class_that_is_named_or_the_default(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
+def test_what_can_t_be_read_and_what_was_redacted_have_the_class_that_is_named_or_the_default(tmp_path: Path) -> None:
+    assert [loaded(EVERYTHING).sensitivity.unread(part) for part in Modality] == ["pii", "secret", "pii", "eu"]
     classes = "a: {redact: remote}, b: {}, c: {redact: needed}, d: {redact: needed, redacted_to: a}"
-    path.write_text(SMALL + "sensitivity: {default: b, classes: {" + classes + "}}\n")
-    sensitivity = loaded(path).sensitivity
+    text = SMALL + "sensitivity: {default: b, classes: {" + classes + "}, unscannable: {audio: c}}\n"
+    sensitivity = loaded(policy(tmp_path, text)).sensitivity
+    assert [sensitivity.unread(part) for part in Modality] == ["b", "c", "b", "b"]
     assert {name: sensitivity.redacted_to(name) for name in "abcd"} == {"a": "b", "b": "b", "c": "b", "d": "a"}
 
 
 def test_terms_of_a_target_stand_before_those_of_the_catalog_one_by_one() -> None:
     targets = loaded(EVERYTHING).targets
     standard = CATALOG.providers["openai"].terms
-    assert targets["mini"].terms == Terms(
-        training=standard.training,
-        retention_days=0,
-        baa=True,
-        verify="header:x-region",
-        evidence="contract X-12",
-        expires_ms=4_070_908_800_000,
-    )
+    stated = Terms(baa=True, verify="header:x-region", evidence="contract X-12", expires_ms=4_070_908_800_000)
+    assert targets["mini"].terms == structs.replace(stated, training=standard.training, retention_days=0)
     assert targets["lax"].terms == structs.replace(standard, training=True)
     assert targets["local"].terms == Terms()
 
 
 def test_an_inline_model_s_licence_is_looked_up(tmp_path: Path) -> None:
-    targets = loaded(EVERYTHING).targets
-    assert targets["own"].model.licence == CATALOG.licences["Apache-2.0"]
-    path = tmp_path / "policy.yaml"
-    path.write_text(EVERYTHING.read_text("utf-8").replace("Apache-2.0", "Home-Made-1"))
+    assert loaded(EVERYTHING).targets["own"].model.licence == CATALOG.licences["Apache-2.0"]
+    path = policy(tmp_path, EVERYTHING.read_text("utf-8").replace("Apache-2.0", "Home-Made-1"))
     assert loaded(path).targets["own"].model.licence == Licence(id="Home-Made-1")
 
 
 def test_a_target_without_a_price_is_charged_the_policy_s_worst_case(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(
-        "version: 1\n"
-        "targets: {own: {model: {name: m, provider: vllm, context: 9, max_output: 9, capabilities: [chat]}}}\n"
-        "routes: {auto: {strategy: {kind: pinned, target: own}}}\nunpriced: {input: 20, output: 100}\n"
-    )
-    config = loaded(path)
-    price = config.targets["own"].model.price
+    own = "{model: {name: m, provider: vllm, context: 9, max_output: 9, capabilities: [chat]}}"
+    text = SMALL.replace("{model: local/smollm2-135m-instruct, engine: smollm2}", own)
+    config = loaded(policy(tmp_path, text + "unpriced: {input: 20, output: 100}\n"))
+    price = config.targets["local"].model.price
     assert price == Price(input=20 * 10**9, output=100 * 10**9, version=f"policy {config.hash}", assumed=True)
 
 
-@pytest.mark.parametrize("prefix", ["", "\ufeff", "---\n", "# comment\r\n"])
+@each_row("prefix", ["", "\ufeff", "---\n", "# comment\r\n"])
 def test_ways_to_start_a_file(prefix: str, tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_bytes((prefix + SMALL).encode())
     assert list(loaded(path).targets) == ["local"]
-
-
-def test_secrets_stay_out_of_the_config_s_text() -> None:
-    mini = loaded(EVERYTHING).targets["mini"]
-    assert ENVIRON["OPENAI_API_KEY"] not in repr(mini)
 
 
 def test_default_policy_needs_no_environment() -> None:
@@ -209,14 +146,14 @@ def test_default_policy_needs_no_environment() -> None:
 
 def test_the_default_policy_s_commented_examples_work(tmp_path: Path) -> None:
     lines = DEFAULT.read_text("utf-8").splitlines()
-    path = tmp_path / "policy.yaml"
-    path.write_text("\n".join(line.replace("  # ", "  ", 1) if line.startswith("  # ") else line for line in lines))
+    plain = (line.replace("  # ", "  ", 1) if line.startswith("  # ") else line for line in lines)
+    path = policy(tmp_path, "\n".join(plain))
     environ = {"OPENAI_API_KEY": "sk-a", "ANTHROPIC_API_KEY": "sk-b"}
     assert list(load(path, CATALOG, environ, ENGINES).targets) == ["local", "mini", "haiku", "own"]
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
+@each_row(
+    "text, names",
     [
         (SMALL, ("smollm2",)),
         ("targets: {a: {engine: x}, b: {engine: y}, c: {engine: x}, d: {engine: [z]}, e: 5}", ("x", "y")),
@@ -227,35 +164,61 @@ def test_the_default_policy_s_commented_examples_work(tmp_path: Path) -> None:
     ],
 )
 def test_engines_needed(text: str, names: tuple[str, ...], tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(text)
-    assert engines_needed(path) == names
-
-
-def test_engines_needed_of_no_file(tmp_path: Path) -> None:
+    assert engines_needed(policy(tmp_path, text)) == names
     assert engines_needed(tmp_path / "none.yaml") == ()
-
-
-def test_loops() -> None:
-    loops = loaded(EVERYTHING).loops
-    assert (loops.no_progress, loops.repeats, loops.session_turns, loops.exempt) == (40, 100, 1000, ("monitor",))
-    assert (loops.session_nano, loops.cool_down_ms) == (25_000_000_000, 1_800_000)
-    assert loops.spike is not None
-    assert (loops.spike.window_ms, loops.spike.factor, loops.spike.floor) == (300_000, 10, 12_500_000_000)
-
-
-def test_loops_are_watched_for_unasked() -> None:
-    assert loaded(DEFAULT).loops.enabled
 
 
 def test_evidence_that_has_expired_is_told_but_keeps_no_gateway_from_starting(tmp_path: Path) -> None:
     """A contract that ends in the night must not end the gateway at its next restart."""
-    path = tmp_path / "policy.yaml"
     old = "{model: openai/gpt-5.4-mini, api_key: key, terms: {evidence: X-12, baa: true, expires: 2026-01-01}}"
-    path.write_text(
-        f"version: 1\ntargets:\n  old: {old}\nroutes: {{auto: {{strategy: {{kind: pinned, target: old}}}}}}\n"
-    )
+    text = SMALL.replace("{model: local/smollm2-135m-instruct, engine: smollm2}", old)
+    path = policy(tmp_path, text)
     (line,) = told(path)
-    assert line.startswith("3:")
+    assert line.startswith("2:")
     assert "the evidence expired on 2026-01-01" in line
-    assert loaded(path).targets["old"].terms.expires_ms is not None
+    assert loaded(path).targets["local"].terms.expires_ms is not None
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> tuple[Path, Watcher]:
+    """A policy that a gateway runs."""
+    path = policy(tmp_path, SMALL)
+    return path, Watcher(path, loaded)
+
+
+def routes(found: Config | ConfigError | None) -> list[str]:
+    assert isinstance(found, Config)
+    return list(found.routes)
+
+
+def test_an_edit_is_seen_once(edited: tuple[Path, Watcher]) -> None:
+    path, watcher = edited
+    assert watcher.poll() is None
+    path.write_text(SMALL.replace("auto", "other"))
+    assert routes(watcher.poll()) == ["other"]
+    assert watcher.poll() is None
+
+
+@each_row("text, message", [(SMALL.replace("version: 1", "version: 22"), "policy.yaml:1:"), ("", "no such file")])
+def test_a_bad_edit_or_a_missing_file_is_told_once_and_then_a_good_one_is_seen(
+    edited: tuple[Path, Watcher], text: str, message: str
+) -> None:
+    path, watcher = edited
+    path.write_text(text) if text else path.unlink()
+    error = watcher.poll()
+    assert isinstance(error, ConfigError)
+    assert message in str(error)
+    assert watcher.poll() is None
+    path.write_text(SMALL)
+    assert routes(watcher.poll()) == ["auto"]
+
+
+def test_a_replaced_file_of_the_same_time_and_size_is_seen(edited: tuple[Path, Watcher]) -> None:
+    """As editors and mounted volumes do it."""
+    path, watcher = edited
+    status = path.stat()
+    other = path.with_name("new.yaml")
+    other.write_text(SMALL.replace("auto", "oven"))
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(path)
+    assert routes(watcher.poll()) == ["oven"]

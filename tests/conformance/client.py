@@ -1,7 +1,6 @@
 """Asks with the official client and reads what a user would read: whole and streamed answers in one form."""
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import openai
@@ -47,9 +46,9 @@ def told(client: openai.OpenAI, asked: dict[str, Any]) -> Seen:
     """Raises what the client raises."""
     if not asked.get("stream"):
         raw = client.chat.completions.with_raw_response.create(**asked)
-        return _whole(raw.parse(), dict(raw.headers))
+        return _seen([raw.parse()], dict(raw.headers))
     with client.chat.completions.with_streaming_response.create(**asked) as response:
-        return _streamed(list(response.parse()), dict(response.headers))
+        return _seen(list(response.parse()), dict(response.headers))
 
 
 def broken(client: openai.OpenAI, case: Case) -> tuple[str, openai.APIError | None, str]:
@@ -64,73 +63,48 @@ def broken(client: openai.OpenAI, case: Case) -> tuple[str, openai.APIError | No
     return text, None, response.headers["x-request-id"]
 
 
-def _whole(answer: Any, headers: dict[str, str]) -> Seen:
+def _seen(parts: list[Any], headers: dict[str, str]) -> Seen:
+    """A whole answer is a stream of one piece."""
+    indices = sorted({choice.index for part in parts for choice in part.choices})
+    by_index = [[choice for part in parts for choice in part.choices if choice.index == at] for at in indices]
     return Seen(
-        ids={answer.id},
-        models={answer.model},
-        created={answer.created},
-        choices=[_said(choice.message, choice) for choice in answer.choices],
-        usages=[answer.usage.to_dict()] if answer.usage else [],
+        ids={part.id for part in parts},
+        models={part.model for part in parts},
+        created={part.created for part in parts},
+        choices=[_said(choices) for choices in by_index],
+        usages=[part.usage.to_dict() for part in parts if part.usage],
+        last_has_choices=bool(parts[-1].choices),
         headers=headers,
     )
 
 
-def _said(message: Any, choice: Any) -> Said:
-    return Said(
-        text=message.content or "",
-        reasoning=_thoughts(message),
-        refusal=message.refusal or "",
-        calls=tuple((call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ()),
-        finish=choice.finish_reason,
-        tokens=_tokens(choice),
-    )
-
-
-def _streamed(chunks: list[Any], headers: dict[str, str]) -> Seen:
-    indices = sorted({choice.index for chunk in chunks for choice in chunk.choices})
-    by_index = [[choice for chunk in chunks for choice in chunk.choices if choice.index == at] for at in indices]
-    return Seen(
-        ids={chunk.id for chunk in chunks},
-        models={chunk.model for chunk in chunks},
-        created={chunk.created for chunk in chunks},
-        choices=[_grown(choices) for choices in by_index],
-        usages=[chunk.usage.to_dict() for chunk in chunks if chunk.usage],
-        last_has_choices=bool(chunks[-1].choices),
-        headers=headers,
-    )
-
-
-def _grown(choices: list[Any]) -> Said:
+def _said(choices: list[Any]) -> Said:
     """The pieces of one choice, put together as a client does."""
-    deltas = [choice.delta for choice in choices]
+    deltas = [choice.delta if hasattr(choice, "delta") else choice.message for choice in choices]
     (finish,) = [choice.finish_reason for choice in choices if choice.finish_reason]
     assert [delta.role for delta in deltas if delta.role] == ["assistant"]
     return Said(
         text="".join(delta.content or "" for delta in deltas),
         reasoning="".join(_thoughts(delta) for delta in deltas),
         refusal="".join(delta.refusal or "" for delta in deltas),
-        calls=_calls(call for delta in deltas for call in delta.tool_calls or ()),
+        calls=_calls(deltas),
         finish=finish,
-        tokens=tuple(token for choice in choices for token in _tokens(choice)),
+        tokens=tuple(token.token for choice in choices if choice.logprobs for token in choice.logprobs.content or ()),
     )
 
 
-def _calls(pieces: Iterable[Any]) -> tuple[tuple[str, str, str], ...]:
+def _calls(deltas: list[Any]) -> tuple[tuple[str, str, str], ...]:
     grown: dict[int, list[str]] = {}
-    for piece in pieces:
-        call = grown.setdefault(piece.index, ["", "", ""])
-        call[0] += piece.id or ""
-        call[1] += piece.function.name or ""
-        call[2] += piece.function.arguments or ""
+    for delta in deltas:
+        for at, piece in enumerate(delta.tool_calls or ()):
+            call = grown.setdefault(getattr(piece, "index", at), ["", "", ""])
+            for part, more in enumerate((piece.id, piece.function.name, piece.function.arguments)):
+                call[part] += more or ""
     return tuple((number, name, arguments) for number, name, arguments in grown.values())
 
 
 def _thoughts(message: Any) -> str:
     return getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or ""
-
-
-def _tokens(choice: Any) -> tuple[str, ...]:
-    return tuple(token.token for token in choice.logprobs.content) if choice.logprobs else ()
 
 
 def same(got: Said, wanted: Said) -> bool:

@@ -6,11 +6,11 @@ from typing import Any
 import openai
 import pytest
 
+from router.testing.upstream import TEXT, Upstream
+from router.testing.upstream.behaviours import Break
 from tests.conformance.expected import ASKED_AGAIN, CASES, EARLY, LACKS, RATES, WIRES, Case
-from tests.gateway.canned import PAUSE, Answers, canned
+from tests.gateway.canned import PAUSE, canned
 from tests.gateway.running import Gateway, ordered, serving
-from tests.upstream import TEXT, Upstream
-from tests.upstream.behaviours import Break
 from tests.upstream.probe import MESSAGES, post
 
 PROVIDERS = {"llamacpp": "llama_cpp"}
@@ -25,7 +25,7 @@ _NEEDED = {"many": "n", "logprobs": "logprobs"}
 @pytest.fixture(scope="session")
 def conforming(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream) -> Iterator[Gateway]:
     spoilt = {_name(case): (200, _in_two_breaths(upstream_server, case)) for case in CASES if _spoils(case)}
-    ends = {f"{wire}-{EARLY}": (200, data.partition(PAUSE)[0]) for wire, data in _broken_off(spoilt)}
+    ends = {f"{wire}-{EARLY}": (200, spoilt[f"{wire}-error-in-stream"][1].partition(PAUSE)[0]) for wire in WIRES}
     with canned(spoilt | ends) as late:
         places = {case: f"{late.url}/{_name(case)}" if _spoils(case) else upstream_server.url for case in CASES}
         targets = {case.target: _target(places[case], case) for case in CASES}
@@ -45,17 +45,13 @@ def gateway(conforming: Gateway, upstream: Upstream) -> Gateway:
 
 @pytest.fixture(scope="session")
 def session_client(conforming: Gateway) -> Iterator[openai.OpenAI]:
-    with conforming.client(timeout=20) as client:
+    with conforming.client() as client:
         yield client
 
 
 @pytest.fixture
 def client(session_client: openai.OpenAI, upstream: Upstream) -> openai.OpenAI:
     return session_client
-
-
-def _broken_off(spoilt: Answers) -> list[tuple[str, bytes]]:
-    return [(wire, spoilt[f"{wire}-error-in-stream"][1]) for wire in WIRES]
 
 
 def _spoils(case: Case) -> bool:

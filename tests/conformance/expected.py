@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tests.upstream import BEHAVIOURS, FLAVOURS, OPENROUTER_COST_NANO, Behaviour, Tokens, errors, reported
-from tests.upstream.ask import Ask, Tool, record
-from tests.upstream.behaviours import NORMAL, Answer, Break
-from tests.upstream.errors import Fault
+from router.testing.upstream import BEHAVIOURS, FLAVOURS, OPENROUTER_COST_NANO, Behaviour, Tokens, errors, reported
+from router.testing.upstream.behaviours import NORMAL, Answer, Ask, Break, Tool, record
+from router.testing.upstream.errors import Fault
 
 WIRES = (*FLAVOURS, "anthropic", "gemini")
 CHOICES = 3
@@ -40,23 +39,11 @@ LACKS = {
 """What a wire can't carry: the target lacks the capability, and the request is refused before anybody is asked."""
 
 _PROSE = "the provider says it in prose only, and not in words that are known to be its own"
-_FAULTS = {
-    "rate": "rate_limited",
-    "server": "server_error",
-    "overloaded": "overloaded",
-    "auth": "auth",
-    "quota": "quota",
-    "context": "context_length",
-    "filter": "content_filter",
-}
-_BREAKS = {
-    Break.CUT: "cut",
-    Break.HANG: "timeout",
-    Break.SILENCE: "timeout",
-    Break.ERROR: "server_error",
-    Break.GARBAGE: "bad_response",
-    Break.HTML: "bad_response",
-}
+_FAULTS = {"rate": "rate_limited", "server": "server_error", "overloaded": "overloaded", "auth": "auth"}
+_FAULTS |= {"quota": "quota", "context": "context_length", "filter": "content_filter"}
+_BREAKS = {Break.CUT: "cut", Break.ERROR: "server_error"}
+_BREAKS |= dict.fromkeys((Break.HANG, Break.SILENCE), "timeout")
+_BREAKS |= dict.fromkeys((Break.GARBAGE, Break.HTML), "bad_response")
 OTHER_KINDS = {
     ("mistral", "content-filter"): ("bad_request", _PROSE),
     ("openrouter", "content-filter"): ("bad_request", _PROSE),
@@ -81,10 +68,8 @@ ANSWERS = {
 IDS = {"anthropic": "msg_upstream", "gemini": "resp_upstream"}
 """Of a chat answer; "chatcmpl-upstream" on all other wires."""
 _SERVED = {"anthropic": "{model}-20260101", "gemini": "{model}-001"}
-_REFUSES = {name: row.error for name, row in FLAVOURS.items()} | {
-    "anthropic": errors.anthropic,
-    "gemini": errors.gemini,
-}
+_REFUSES = {name: row.error for name, row in FLAVOURS.items()}
+_REFUSES |= {"anthropic": errors.anthropic, "gemini": errors.gemini}
 _CALL_IDS = {"anthropic": "toolu_call_{at}", "gemini": "call_resp_upstream_0_{at}"}
 _SHOWS_THOUGHTS = {"anthropic", "gemini", "mistral", *(name for name, row in FLAVOURS.items() if row.reasoning_field)}
 
@@ -117,12 +102,9 @@ class Case(Struct, frozen=True):
     behaviour: str
     streamed: bool
 
-    def __str__(self) -> str:
-        return f"{self.wire}/{self.behaviour}/{'stream' if self.streamed else 'plain'}"
-
     @property
     def target(self) -> str:
-        return str(self)
+        return f"{self.wire}/{self.behaviour}/{'stream' if self.streamed else 'plain'}"
 
     @property
     def model(self) -> str:
@@ -250,25 +232,18 @@ def _sent(case: Case, size: int) -> int:
 
 
 def tokens(case: Case) -> Tokens | None:
-    """The ledger's buckets, or None where the provider did not tell and they are estimated."""
+    """The ledger's buckets, or None where the provider did not report them and they are estimated."""
     if case.end is End.BROKEN:
         # Gemini counts in every chunk, so that even a broken stream is counted to its last one.
         whole = len(case.row.answer(Ask(model=case.model), 0).text)
-        return _of_gemini(NORMAL.share(_sent(case, whole), whole)) if case.wire == "gemini" else None
-    told = reported(case.wire, case.behaviour, case.n)
-    if told is None or case.wire != "gemini":
-        return _every_choice(case, told)
-    return _of_gemini(told)
-
-
-def _of_gemini(told: Tokens) -> Tokens:
-    """A count of no thoughts is left out, but the total says that there were none."""
-    return msgspec.structs.replace(told, reasoning=told.reasoning or 0)
-
-
-def _every_choice(case: Case, told: Tokens | None) -> Tokens | None:
-    """llama.cpp counts one of several choices: the output is that times n, and marked as estimated."""
-    return _told_apart(case, told).choices(case.n) if told is not None and case.wire == "llamacpp" else told
+        counted = NORMAL.share(_sent(case, whole), whole) if case.wire == "gemini" else None
+    else:
+        counted = reported(case.wire, case.behaviour, case.n)
+    if counted and case.wire == "gemini":
+        # A count of no thoughts is left out, but the total says that there were none.
+        return msgspec.structs.replace(counted, reasoning=counted.reasoning or 0)
+    # llama.cpp counts one of several choices: the output is that times n, and marked as estimated.
+    return _told_apart(case, counted).choices(case.n) if counted and case.wire == "llamacpp" else counted
 
 
 def _told_apart(case: Case, told: Tokens) -> Tokens:
@@ -294,14 +269,9 @@ def cost_nano(case: Case, counted: Tokens) -> int:
     """By hand: one USD per million tokens is 1000 nano-USD a token. OpenRouter says itself what it charges."""
     if case.wire == "openrouter" and tokens(case) is not None:
         return OPENROUTER_COST_NANO
-    return (
-        counted.uncached * 3_000
-        + counted.cache_read * 500
-        + counted.cache_write * 5_000
-        + counted.cache_write_1h * 7_000
-        + counted.visible * 11_000
-        + (counted.reasoning or 0) * 13_000
-    )
+    prompt = counted.uncached * 3_000 + counted.cache_read * 500
+    written = counted.cache_write * 5_000 + counted.cache_write_1h * 7_000
+    return prompt + written + counted.visible * 11_000 + (counted.reasoning or 0) * 13_000
 
 
 def served(case: Case) -> str:

@@ -6,55 +6,34 @@ from typing import Any
 import openai
 import pytest
 
+from router.testing.upstream import BEHAVIOURS, RETRY_AFTER_S, TEXT, Tokens, Upstream
 from tests.conformance import client as official
-from tests.conformance.expected import (
-    ANSWERS,
-    ASKED_AGAIN,
-    ASKS,
-    CASES,
-    DYING,
-    EARLY,
-    IDS,
-    LACKS,
-    OTHER_KINDS,
-    WIRES,
-    Case,
-    End,
-    complaint,
-    cost_nano,
-    ending,
-    kind,
-    outcomes,
-    pieces,
-    said,
-    served,
-    sources,
-    tokens,
-)
+from tests.conformance import expected
+from tests.conformance.expected import ANSWERS, CASES, DYING, EARLY, WIRES, Case, End, ending, kind, outcomes
 from tests.gateway.running import Gateway, usd
-from tests.upstream import BEHAVIOURS, RETRY_AFTER_S, TEXT, Tokens, Upstream
+from tests.tables import each_row
 
 
 def test_every_case_has_one_end_and_every_exception_a_case() -> None:
     assert len(CASES) == len(WIRES) * len(BEHAVIOURS) * 2
-    assert {(case.wire, case.behaviour) for case in CASES} >= {*LACKS, *OTHER_KINDS}
-    assert {case.behaviour for case in CASES} >= {*ASKS, *ASKED_AGAIN}
+    assert {(case.wire, case.behaviour) for case in CASES} >= {*expected.LACKS, *expected.OTHER_KINDS}
+    assert {case.behaviour for case in CASES} >= {*expected.ASKS, *expected.ASKED_AGAIN}
 
 
-@pytest.mark.parametrize("case", [case for case in ending(End.ANSWERED) if case.behaviour != DYING], ids=str)
+@each_row("case", [case for case in ending(End.ANSWERED) if case.behaviour != DYING], ids=lambda case: case.target)
 def test_an_answer_and_its_row(client: openai.OpenAI, gateway: Gateway, upstream: Upstream, case: Case) -> None:
     check_answer(official.ask(client, case), gateway, case)
     assert len(upstream.requests) == len(outcomes(case))
 
 
 def check_answer(seen: official.Seen, gateway: Gateway, case: Case) -> None:
-    for got, wanted in zip(seen.choices, said(case), strict=True):
+    for got, wanted in zip(seen.choices, expected.said(case), strict=True):
         assert official.same(got, wanted), (got, wanted)
-    assert seen.ids == {IDS.get(case.wire, "chatcmpl-upstream")}
+    assert seen.ids == {expected.IDS.get(case.wire, "chatcmpl-upstream")}
     assert seen.models == {case.target}
     assert len(seen.created) == 1
     row = gateway.row(seen.request_id)
-    check_row(row, case, status=200, error=None, finish=said(case)[0].finish)
+    check_row(row, case, status=200, error=None, finish=expected.said(case)[0].finish)
     assert seen.headers["x-lowpass-model"] == row["target"] == case.target
     (usage,) = seen.usages
     assert usage == usage_of(row["attempts"][-1], row["cost"])
@@ -64,11 +43,11 @@ def check_answer(seen: official.Seen, gateway: Gateway, case: Case) -> None:
         assert float(seen.headers["x-lowpass-cost-usd"]) == usd(row["cost"])
 
 
-@pytest.mark.parametrize("case", ending(End.BROKEN), ids=str)
+@each_row("case", ending(End.BROKEN), ids=lambda case: case.target)
 def test_a_broken_stream_raises_and_is_charged(client: openai.OpenAI, gateway: Gateway, case: Case) -> None:
     text, error, request_id = official.broken(client, case)
     assert error is not None, "the stream ended as if it were whole"
-    assert text == pieces(case)
+    assert text == expected.pieces(case)
     _, type_, code = ANSWERS[kind(case)]
     assert isinstance(error.body, dict)
     assert (error.type, error.code, error.body["kind"]) == (type_, code, kind(case))
@@ -76,18 +55,18 @@ def test_a_broken_stream_raises_and_is_charged(client: openai.OpenAI, gateway: G
     check_row(row, case, status=200, error=kind(case), finish="")
 
 
-@pytest.mark.parametrize("case", ending(End.REFUSED), ids=str)
+@each_row("case", ending(End.REFUSED), ids=lambda case: case.target)
 def test_a_failure_before_the_answer_is_a_status(client: openai.OpenAI, gateway: Gateway, case: Case) -> None:
     with pytest.raises(openai.APIStatusError) as caught:
         official.ask(client, case)
     status, type_, code = ANSWERS[kind(case)]
-    _, message, param = complaint(case)
+    _, message, param = expected.complaint(case)
     error = caught.value
     assert (error.status_code, error.type, error.code, error.param) == (status, type_, code, param)
     assert message in error.message
     assert isinstance(error.body, dict)
     assert error.body["kind"] == kind(case)
-    assert [one["outcome"] for one in error.body["attempts"]] == outcomes(case)
+    assert [attempt["outcome"] for attempt in error.body["attempts"]] == outcomes(case)
     limited = case.row.fault == "rate" or (case.row.fault, case.wire) == ("quota", "gemini")
     assert error.response.headers.get("retry-after") == (str(RETRY_AFTER_S) if limited else None)
     row = gateway.row(error.response.headers["x-request-id"])
@@ -102,7 +81,7 @@ def test_a_failure_before_the_answer_is_a_status(client: openai.OpenAI, gateway:
             assert_uncharged(attempt, case)
 
 
-@pytest.mark.parametrize("case", ending(End.LACKING), ids=str)
+@each_row("case", ending(End.LACKING), ids=lambda case: case.target)
 def test_what_a_wire_can_t_carry_is_sent_to_nobody(
     client: openai.OpenAI, gateway: Gateway, upstream: Upstream, case: Case
 ) -> None:
@@ -112,7 +91,7 @@ def test_what_a_wire_can_t_carry_is_sent_to_nobody(
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_usage_comes_only_when_asked_but_is_always_kept(client: openai.OpenAI, gateway: Gateway, wire: str) -> None:
     for behaviour in ("normal", "usage-in-last-content", "cumulative-usage"):
         case = Case(wire, behaviour, streamed=True)
@@ -122,7 +101,7 @@ def test_usage_comes_only_when_asked_but_is_always_kept(client: openai.OpenAI, g
         check_row(gateway.row(seen.request_id), case, status=200, error=None, finish="stop")
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_a_stream_ends_once_and_a_broken_one_never(gateway: Gateway, wire: str) -> None:
     for behaviour in ("normal", "cut", "error-in-stream"):
         case = Case(wire, behaviour, streamed=True)
@@ -140,19 +119,19 @@ def test_a_stream_ends_once_and_a_broken_one_never(gateway: Gateway, wire: str) 
             assert not any("error" in chunk for chunk in chunks[:-1])
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@each_row("wire", WIRES)
 def test_a_stream_without_its_own_end_was_cut(gateway: Gateway, wire: str) -> None:
     reply = gateway.chat(f"{wire}/{EARLY}", stream=True)
     *_, last = reply.body.removesuffix(b"\n\n").split(b"\n\n")
     assert TEXT[1].encode() in reply.body
     assert json.loads(last.removeprefix(b"data: "))["error"]["kind"] == "cut"
-    row = gateway.row(reply.headers["x-request-id"])
+    row = gateway.row(reply.id)
     assert (row["state"], row["error"], row["attempts"][0]["outcome"]) == ("settled", "cut", "cut")
     assert row["cost"] > 0
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("streamed", [False, True])
+@each_row("wire", WIRES)
+@each_row("streamed", [False, True])
 def test_a_connection_that_dies_under_the_next_request_costs_nobody_anything(
     client: openai.OpenAI, gateway: Gateway, upstream: Upstream, wire: str, streamed: bool
 ) -> None:
@@ -171,53 +150,45 @@ def check_row(row: dict[str, Any], case: Case, *, status: int, error: str | None
     *failed, last = row["attempts"]
     for attempt in failed:
         assert_uncharged(attempt, case)
-    wanted, counted = tokens(case), buckets(last)
+    wanted, counted = expected.tokens(case), buckets(last)
     if wanted is None:
         assert counted.uncached > 0
         assert counted.visible > 0
     else:
         assert counted == wanted
-    assert (last["usage_source"], last["reasoning_source"], last["cost_source"]) == sources(case)
+    assert (last["usage_source"], last["reasoning_source"], last["cost_source"]) == expected.sources(case)
     assert (last["input_audio"], last["output_audio"], last["violations"]) == (0, 0, "")
-    assert last["cost"] == row["cost"] == cost_nano(case, counted)
+    assert last["cost"] == row["cost"] == expected.cost_nano(case, counted)
     assert (last["target"], last["upstream_status"]) == (case.target, 200)
-    assert (last["finish_reason"], last["model_served"]) == (finish, served(case))
+    assert (last["finish_reason"], last["model_served"]) == (finish, expected.served(case))
     totals = (row["input_tokens"], row["output_tokens"], row["reasoning_tokens"])
     assert totals == (counted.input, counted.output, counted.reasoning)
 
 
 def assert_uncharged(attempt: dict[str, Any], case: Case) -> None:
     """A failed attempt has no counts, not zeros, and costs nothing."""
-    status, _, _ = complaint(case)
+    status, _, _ = expected.complaint(case)
     assert (attempt["target"], attempt["upstream_status"]) == (case.target, status)
     assert (attempt["input_uncached"], attempt["output_visible"], attempt["usage_source"]) == (None, None, None)
     assert (attempt["cost"], attempt["finish_reason"]) == (0, "")
 
 
 def buckets(attempt: dict[str, Any]) -> Tokens:
-    return Tokens(
-        uncached=attempt["input_uncached"],
-        visible=attempt["output_visible"],
-        reasoning=attempt["output_reasoning"],
-        cache_read=attempt["cache_read"],
-        cache_write=attempt["cache_write"],
-        cache_write_1h=attempt["cache_write_1h"],
-    )
+    columns = {"uncached": "input_uncached", "visible": "output_visible", "reasoning": "output_reasoning"}
+    columns |= {name: name for name in ("cache_read", "cache_write", "cache_write_1h")}
+    return Tokens(**{name: attempt[column] for name, column in columns.items()})
 
 
 def usage_of(attempt: dict[str, Any], cost: int) -> dict[str, Any]:
     """What the client must read of an attempt's counts; unknown reasoning is null."""
     counted = buckets(attempt)
     written = counted.cache_write + counted.cache_write_1h
+    cached = {"cached_tokens": counted.cache_read, "cache_write_tokens": written, "audio_tokens": 0}
     return {
         "prompt_tokens": counted.input,
         "completion_tokens": counted.output,
         "total_tokens": counted.input + counted.output,
-        "prompt_tokens_details": {
-            "cached_tokens": counted.cache_read,
-            "cache_write_tokens": written,
-            "audio_tokens": 0,
-        },
+        "prompt_tokens_details": cached,
         "completion_tokens_details": {"reasoning_tokens": counted.reasoning, "audio_tokens": 0},
         "cost": usd(cost),
     }

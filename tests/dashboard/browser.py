@@ -23,7 +23,7 @@ _ARGUMENTS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
     *("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-default-apps", "--disable-extensions", "--mute-audio", "--remote-debugging-pipe"),
-    # Whatever a page names beside this machine, nobody finds it.
+    # Only this machine is found, whatever a page names.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 _BLANK = "about:blank"
@@ -154,7 +154,7 @@ def browser() -> Iterator[Browser]:
             tab = Browser(commands, answers)
             yield tab
             tab.close()
-            child.wait(10)
+            child.wait(60)
         finally:
             child.kill()
             child.wait()

@@ -1,15 +1,18 @@
-"""One server for all tests of a folder: they only read."""
+"""One gateway for all tests that only read; its ledger is in SQLite."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from router.ledger.ledger import Ledger
+from router.report import read
 from router.types.task import Task
 from tests.dashboard.serving import HOSTILE, NOW_MS, TURNING, serving
+from tests.report.conftest import ledger, new_ledger
 from tests.report.filled import DAY_MS, Happened, Tried, fill, thinking
-from tests.stores import Make, new_ledger, postgres
+from tests.stores import Make, postgres
 
-__all__ = ["gateway", "new_gateway", "new_ledger", "postgres"]
+__all__ = ["gateway", "ledger", "new_ledger", "postgres"]
 
 HAPPENED = (
     Happened(
@@ -27,14 +30,18 @@ HAPPENED = (
 )
 
 
-@pytest.fixture(scope="session")
-def gateway(new_ledger: Make) -> Iterator[str]:
-    with serving(fill(new_ledger(), HAPPENED)) as url:
-        yield url
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have the same now as the dashboard."""
+    monkeypatch.setattr(read, "now_ms", lambda: NOW_MS)
 
 
 @pytest.fixture(scope="session")
-def new_gateway(new_ledger: Make) -> Iterator[str]:
-    """Nobody has asked it anything yet."""
-    with serving(fill(new_ledger(), [])) as url:
+def filled(new_ledger: Make) -> Ledger:
+    return fill(new_ledger(), HAPPENED)
+
+
+@pytest.fixture(scope="session")
+def gateway(filled: Ledger) -> Iterator[str]:
+    with serving(filled) as url:
         yield url

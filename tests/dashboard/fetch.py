@@ -28,7 +28,7 @@ OURS = {"sec-fetch-site": "same-origin"}
 def get(url: str, headers: Mapping[str, str] = {}, data: bytes | None = None) -> Answer:
     sent = {"accept": "text/html", **headers}
     try:
-        with _OPENER.open(urllib.request.Request(url, data, sent), timeout=30) as answer:
+        with _OPENER.open(urllib.request.Request(url, data, sent), timeout=60) as answer:
             return Answer(answer.status, answer.headers, answer.read().decode())
     except urllib.error.HTTPError as error:
         with error:

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -31,8 +30,8 @@ from tests.report.filled import target
 HOSTILE = '<script>alert("x")</script>'
 TURNING = "a\u202eb\x1b[31m\u2066c"
 """Turns the direction of text and the colour of a terminal."""
-NOW_MS = time.time_ns() // 1_000_000
-"""The dashboard's clock stands still, so that no test straddles midnight."""
+NOW_MS = 1_767_268_800_000
+"""2026-01-01T12:00:00Z: the dashboard's clock stands still."""
 CONFIG = Config(
     path="policy.yaml",
     hash="0123456789abcdef",
@@ -43,8 +42,6 @@ CONFIG = Config(
     budget_status=402,
 )
 ENGINES = [{"name": "smollm2", "model": "local/smollm2", "status": "restarting", "restarts": 3, "last_error": HOSTILE}]
-
-
 SECRET = Secret("0123456789abcdef" * 4)
 
 

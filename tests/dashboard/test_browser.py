@@ -1,25 +1,22 @@
-"""The pages in a real browser: they open, complain of nothing, ask nobody else, and fit a phone."""
+"""The pages in a real browser: they open, complain of nothing, ask no other address, and fit a phone."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from router.api.auth import Keyring
 from router.ledger.keys import callers, create
-from router.ledger.ledger import SqliteLedger
+from router.ledger.ledger import Ledger
 from router.report.catalog import REPORTS
 from tests.dashboard.browser import BINARY, Browser, browser
-from tests.dashboard.conftest import HAPPENED
 from tests.dashboard.serving import HOSTILE, serving
 from tests.dashboard.test_dashboard import FIRST, PAGES
 from tests.dashboard.test_policy import SOUND
-from tests.report.filled import fill
+from tests.tables import each_row
 
-pytestmark = [
-    pytest.mark.skipif(BINARY is None, reason="no Chromium or Chrome is installed"),
-    pytest.mark.timeout(180),
-]
+if BINARY is None:
+    pytest.skip("no Chromium or Chrome is installed", allow_module_level=True)
+pytestmark = pytest.mark.timeout(300)
 PHONE, SCREEN = 390, 1280
 _WIDEST = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 _CUT = """
@@ -32,118 +29,92 @@ _CUT = """
 
 
 @pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> SqliteLedger:
-    ledger = SqliteLedger(tmp_path_factory.mktemp("browser") / "lowpass.db")
-    ledger.migrate()
-    fill(ledger, HAPPENED)
-    return ledger
-
-
-@pytest.fixture(scope="module")
-def house(ledger: SqliteLedger) -> Iterator[str]:
-    with serving(ledger) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
 def tab() -> Iterator[Browser]:
     with browser() as tab:
         yield tab
 
 
 def fine(tab: Browser, url: str) -> None:
-    """Nothing was complained of, and nobody else was asked; nothing was asked at all beside the page."""
+    """Nothing was complained of, and no other address was asked; nothing was asked at all beside the page."""
     assert tab.complaints == []
     assert [asked for asked in tab.requests if not asked.startswith((url, "data:"))] == []
     assert tab.value("performance.getEntriesByType('resource').length") == 0
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("path", PAGES)
-def test_every_page_opens_and_asks_nobody(tab: Browser, house: str, path: str, dark: bool) -> None:
-    tab.look(SCREEN, dark=dark)
-    tab.open(house + path)
-    fine(tab, house)
-    assert tab.value("document.title").endswith("lowpass")
-    assert tab.value(_WIDEST) <= 0
-    assert tab.value(_CUT) == []
-    luminous = tab.value("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
-    assert (luminous < 100) is dark
+@each_row("width, dark", [(SCREEN, False), (SCREEN, True), (PHONE, False)], ids=["light", "dark", "phone"])
+def test_every_page_opens_fits_and_asks_no_other_address(tab: Browser, gateway: str, width: int, dark: bool) -> None:
+    tab.look(width, dark=dark)
+    for path in PAGES:
+        tab.open(gateway + path)
+        fine(tab, gateway)
+        assert tab.value("document.title").endswith("lowpass")
+        assert tab.value(_WIDEST) <= 0
+        assert tab.value(_CUT) == []
+        luminous = tab.value("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
+        assert (luminous < 100) is dark
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_every_page_fits_a_phone(tab: Browser, house: str, path: str) -> None:
-    tab.look(PHONE, 844)
-    tab.open(house + path)
-    fine(tab, house)
-    assert tab.value(_WIDEST) <= 0
-    assert tab.value(_CUT) == []
-
-
-def test_names_that_are_markup_are_seen_and_do_nothing(tab: Browser, house: str) -> None:
+def test_names_that_are_markup_are_seen_and_do_nothing(tab: Browser, gateway: str) -> None:
     tab.look(SCREEN)
-    tab.open(f"{house}/dashboard/requests/{FIRST}")
+    tab.open(f"{gateway}/dashboard/requests/{FIRST}")
     assert HOSTILE in tab.value("document.body.innerText")
     assert tab.value("document.scripts.length") == 0
 
 
-def test_the_form_leads_to_a_url_of_its_own(tab: Browser, house: str) -> None:
+def test_the_form_leads_to_a_url_of_its_own(tab: Browser, gateway: str) -> None:
     tab.look(SCREEN)
-    tab.open(f"{house}/dashboard/reports/spend")
+    tab.open(f"{gateway}/dashboard/reports/spend")
     tab.value("void (document.querySelector('details').open = true)")
     tab.fill("select[name=by]", "target")
     tab.fill("select[name=dimension]", "target")
     tab.fill("input[name=labels]", "local")
     tab.click(".filters button")
-    fine(tab, house)
+    fine(tab, gateway)
     assert tab.value("location.pathname + location.search") == (
-        "/dashboard/reports/spend?by=target&where=target%3Dlocal&since=30d".replace("&since=30d", "")
+        "/dashboard/reports/spend?by=target&where=target%3Dlocal"
     )
-    assert tab.value("[...document.querySelectorAll('tbody td.label')].map(cell => cell.textContent.trim())") == [
-        "local"
-    ]
+    labels = "[...document.querySelectorAll('tbody td.label')].map(cell => cell.textContent.trim())"
+    assert tab.value(labels) == ["local"]
     assert tab.value("document.querySelector('select[name=dimension]').value") == "target"
 
 
-def test_another_window_is_a_link(tab: Browser, house: str) -> None:
+def test_another_window_is_a_link(tab: Browser, gateway: str) -> None:
     tab.look(SCREEN)
-    tab.open(f"{house}/dashboard/reports/spend?by=target")
+    tab.open(f"{gateway}/dashboard/reports/spend?by=target")
     tab.click(".spans a[href*='since=all']")
     assert tab.value("location.search") == "?by=target&since=all"
     assert tab.value("document.querySelector('.spans strong').textContent") == "all time"
 
 
-def test_from_the_overview_to_a_request_and_back(tab: Browser, house: str) -> None:
+def test_from_the_overview_to_a_request_and_back(tab: Browser, gateway: str) -> None:
     tab.look(PHONE, 844)
-    tab.open(f"{house}/dashboard")
+    tab.open(f"{gateway}/dashboard")
     tab.click("a[href^='/dashboard/requests/']")
-    fine(tab, house)
+    fine(tab, gateway)
     assert tab.value("location.pathname").startswith("/dashboard/requests/")
     tab.click("a.brand")
     assert tab.value("location.pathname") == "/dashboard"
 
 
-def test_every_report_is_in_the_navigation(tab: Browser, house: str) -> None:
-    tab.open(f"{house}/dashboard")
+def test_every_report_is_in_the_navigation(tab: Browser, gateway: str) -> None:
+    tab.open(f"{gateway}/dashboard")
     links = tab.value("[...document.querySelectorAll('nav a')].map(link => link.getAttribute('href'))")
     named = [f"/dashboard/reports/{name}" for name, one in REPORTS.items() if not one.needs_subject]
     assert links == ["/dashboard", *named, "/dashboard/policy"]
 
 
-def test_a_pasted_policy_is_checked(tab: Browser, house: str) -> None:
+def test_a_pasted_policy_is_checked(tab: Browser, gateway: str) -> None:
     tab.look(SCREEN)
-    tab.open(f"{house}/dashboard/policy")
+    tab.open(f"{gateway}/dashboard/policy")
     tab.fill("textarea", SOUND.replace("cheapest", "cheepest"))
     tab.click("button[value=check]")
-    fine(tab, house)
+    fine(tab, gateway)
     assert "1 mistake" in tab.value("document.querySelector('[role=alert]').textContent")
     assert tab.value("document.querySelectorAll('.source .wrong').length") == 1
     assert "cheepest" in tab.value("document.querySelector('textarea').value")
 
 
-def test_signing_in_and_out(tab: Browser, tmp_path: Path) -> None:
-    ledger = SqliteLedger(tmp_path / "lowpass.db")
-    ledger.migrate()
+def test_signing_in_and_out(tab: Browser, ledger: Ledger) -> None:
     with ledger.writing() as connection:
         _, key = create(connection, "finance", scopes=["reports"])
         ring = Keyring(callers(connection), open_to_all=False)

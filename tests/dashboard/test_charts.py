@@ -10,50 +10,55 @@ from router.report.charts.shapes import TONES, Bars, Days, Points
 from router.report.charts.units import dollars, exact, said
 from router.report.report import Kind, Mark, Plot, Shape
 from router.types.money import NANO_PER_USD
+from tests.report.parsed import PATIENT
+from tests.tables import each_row
 
-AMOUNTS = st.integers(-(10**18), 10**18)
-POINTS = st.lists(st.tuples(st.text(max_size=5), AMOUNTS, st.sampled_from("abc")), max_size=14)
+MARKS = st.lists(
+    st.builds(Mark, label=st.text(max_size=5), value=st.integers(-(10**18), 10**18), series=st.sampled_from("abc")),
+    max_size=14,
+)
 
 
-def plot(shape: Shape, *marks: Mark, unit: Kind = Kind.USD, x_unit: Kind = Kind.USD) -> Plot:
-    return Plot(title="Spend", shape=shape, unit=unit, marks=marks, x_unit=x_unit, x_title="cost")
+def drawn(shape: Shape, unit: Kind, marks: tuple[Mark, ...]) -> object:
+    return draw(Plot(title="Spend", shape=shape, unit=unit, marks=marks, x_unit=Kind.USD, x_title="cost")).body
 
 
-def bars(*marks: Mark, unit: Kind = Kind.USD) -> Bars:
-    body = draw(plot(Shape.BARS, *marks, unit=unit)).body
+def bars(*marks: Mark) -> Bars:
+    body = drawn(Shape.BARS, Kind.USD, marks)
     assert isinstance(body, Bars)
     return body
 
 
 def days(*marks: Mark, unit: Kind = Kind.USD) -> Days:
-    body = draw(plot(Shape.DAYS, *marks, unit=unit)).body
+    body = drawn(Shape.DAYS, unit, marks)
     assert isinstance(body, Days)
     return body
 
 
-def points(*marks: Mark, unit: Kind = Kind.RATE) -> Points:
-    body = draw(plot(Shape.POINTS, *marks, unit=unit)).body
+def points(*marks: Mark) -> Points:
+    body = drawn(Shape.POINTS, Kind.RATE, marks)
     assert isinstance(body, Points)
     return body
 
 
-@given(POINTS)
-def test_columns_stand_on_zero_and_inside_the_picture(found: list[tuple[str, int, str]]) -> None:
-    drawn = days(*(Mark(label=label, value=value, series=series) for label, value, series in found))
-    assert drawn.zero in {tick.at for tick in drawn.ticks}
-    for column in drawn.columns:
-        assert -0.01 <= column.y <= column.y + column.height <= drawn.height
+@PATIENT
+@given(MARKS)
+def test_columns_stand_on_zero_and_inside_the_picture(marks: list[Mark]) -> None:
+    chart = days(*marks)
+    assert chart.zero in {tick.at for tick in chart.ticks}
+    for column in chart.columns:
+        assert -0.01 <= column.y <= column.y + column.height <= chart.height
         assert 0 <= column.x <= column.x + column.width <= 100.01
-    bottoms = [column.y + column.height for column in drawn.columns if column.y < drawn.zero]
-    assert all(bottom <= drawn.zero + 0.02 for bottom in bottoms)
+        assert column.y >= chart.zero or column.y + column.height <= chart.zero + 0.02
 
 
-@given(POINTS)
-def test_bars_begin_at_zero_and_stay_inside(found: list[tuple[str, int, str]]) -> None:
-    drawn = bars(*(Mark(label=label, value=value, series=series) for label, value, series in found))
-    for bar, (_, value, _) in zip(drawn.bars, found, strict=True):
-        start = bar.x if value >= 0 else bar.x + bar.width
-        assert start == pytest.approx(drawn.zero, abs=0.01)
+@PATIENT
+@given(MARKS)
+def test_bars_begin_at_zero_and_stay_inside(marks: list[Mark]) -> None:
+    chart = bars(*marks)
+    for bar, mark in zip(chart.bars, marks, strict=True):
+        start = bar.x if mark.value >= 0 else bar.x + bar.width
+        assert start == pytest.approx(chart.zero, abs=0.01)
         assert -0.01 <= bar.x <= bar.x + bar.width <= 100.01
 
 
@@ -64,8 +69,7 @@ def test_lengths_are_in_proportion() -> None:
 
 
 def test_the_series_of_a_day_stand_on_each_other() -> None:
-    marks = [Mark(label="2026-11-01", value=30, series="a"), Mark(label="2026-11-01", value=10, series="b")]
-    lower, upper = days(*marks).columns
+    lower, upper = days(*(Mark(label="2026-11-01", value=value, series=f"{value}") for value in (30, 10))).columns
     assert upper.y + upper.height == pytest.approx(lower.y, abs=0.02)
     assert lower.height == pytest.approx(3 * upper.height, abs=0.05)
     assert (lower.x, lower.tone) == (upper.x, 0)
@@ -78,26 +82,20 @@ def test_a_loss_hangs_below_zero() -> None:
 
 
 def test_days_of_one_year_are_named_without_it_and_the_last_one_always() -> None:
-    labels = [f"2026-10-{number:02}" for number in range(1, 32)]
-    named = days(*(Mark(label=label, value=1) for label in labels)).labels
-    assert named[-1].text == "10-31"
-    assert not named[-1].wide
+    named = days(*(Mark(label=f"2026-10-{number:02}", value=1) for number in range(1, 32))).labels
+    assert (named[-1].text, named[-1].wide) == ("10-31", False)
     assert len(named) <= 12
     assert len([label for label in named if not label.wide]) <= 5
-
-
-def test_labels_of_several_years_keep_them() -> None:
-    assert [label.text for label in days(*(Mark(label=f"{year}-12-31", value=1) for year in (2025, 2026))).labels] == [
-        "2025-12-31",
-        "2026-12-31",
-    ]
+    years = [f"{year}-12-31" for year in (2025, 2026)]
+    assert [label.text for label in days(*(Mark(label=label, value=1) for label in years)).labels] == years
 
 
 def test_intervals_are_drawn() -> None:
-    (bar,) = bars(Mark(label="a", value=50, low=25, high=100)).bars
+    mark = Mark(label="a", value=50, low=25, high=100)
+    (bar,) = bars(mark).bars
     assert (bar.low, bar.x + bar.width, bar.high) == (25, 50, 100)
     assert bar.text == "$0.00000005 ($0.000000025 to $0.0000001)"
-    (whisker,) = days(Mark(label="a", value=50, low=25, high=100)).whiskers
+    (whisker,) = days(mark).whiskers
     assert whisker.high < whisker.low
     (dot,) = points(Mark(label="a", value=0.5, low=0.25, high=1.0, x=7.0)).dots
     assert dot.low is not None
@@ -106,15 +104,16 @@ def test_intervals_are_drawn() -> None:
 
 
 def test_a_rate_has_all_of_its_axis() -> None:
-    drawn = points(Mark(label="a", value=0.9, x=1.0))
-    assert [tick.text for tick in drawn.up] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
-    assert drawn.up[0].at == drawn.floor
+    chart = points(Mark(label="a", value=0.9, x=1.0))
+    assert [tick.text for tick in chart.up] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    assert chart.up[0].at == chart.floor
 
 
 def test_numbers_far_apart_stand_on_a_logarithmic_axis_that_says_so() -> None:
-    near = points(Mark(label="a", value=0.5, x=1e6), Mark(label="b", value=0.5, x=4e6))
-    far = points(Mark(label="a", value=0.5, x=1e6), Mark(label="b", value=0.5, x=1e9))
-    free = points(Mark(label="a", value=0.5, x=0.0), Mark(label="b", value=0.5, x=1e9))
+    near, far, free = (
+        points(Mark(label="a", value=0.5, x=low), Mark(label="b", value=0.5, x=high))
+        for low, high in ((1e6, 4e6), (1e6, 1e9), (0.0, 1e9))
+    )
     assert (near.x_title, far.x_title, free.x_title) == ("cost", "cost, logarithmic", "cost")
     assert [tick.text for tick in far.across] == ["$0.001", "$0.01", "$0.10", "$1.00"]
     assert [dot.x for dot in far.dots] == pytest.approx([0, 100])
@@ -122,72 +121,55 @@ def test_numbers_far_apart_stand_on_a_logarithmic_axis_that_says_so() -> None:
 
 
 def test_a_frontier_leads_from_one_joined_mark_to_the_next() -> None:
-    marks = [Mark(label=str(at), value=at / 4, x=at * 1e6, joined=at != 2) for at in range(1, 5)]
-    drawn = points(*marks)
-    ends = [(line.x, line.to_x) for line in drawn.lines]
-    assert ends == [(drawn.dots[0].x, drawn.dots[2].x), (drawn.dots[2].x, drawn.dots[3].x)]
+    chart = points(*(Mark(label=str(at), value=at / 4, x=at * 1e6, joined=at != 2) for at in range(1, 5)))
+    first, _, third, fourth = (dot.x for dot in chart.dots)
+    assert [(line.x, line.to_x) for line in chart.lines] == [(first, third), (third, fourth)]
 
 
 def test_more_series_than_colours_share_the_last_one() -> None:
-    marks = [Mark(label="a", value=100 - number, series=f"s{number:02}") for number in range(TONES + 3)]
+    marks = (Mark(label="a", value=100 - number, series=f"s{number:02}") for number in range(TONES + 3))
     legend = days(*marks).legend
     assert [entry.tone for entry in legend] == list(range(TONES))
-    assert legend[0].text == "s00"
-    assert legend[-1].text == OTHERS
+    assert (legend[0].text, legend[-1].text) == ("s00", OTHERS)
 
 
 def test_what_has_nothing_needs_no_entry_in_the_legend() -> None:
-    marks = [Mark(label="a", value=5, series="spent"), Mark(label="b", value=0), Mark(label="c", value=0, series="x")]
+    marks = (Mark(label="a", value=5, series="spent"), Mark(label="b", value=0), Mark(label="c", value=0, series="x"))
     assert days(*marks).legend == ()
 
 
-@pytest.mark.parametrize(
-    ("largest", "ticks"),
+@each_row(
+    "largest, unit, ticks",
     [
-        (0, ["$0", "$0.000000001"]),
-        (760_000_000, ["$0", "$0.20", "$0.40", "$0.60", "$0.80"]),
-        (10 * NANO_PER_USD, ["$0", "$2.00", "$4.00", "$6.00", "$8.00", "$10.00"]),
-        (1_234 * NANO_PER_USD, ["$0", "$500.00", "$1,000.00", "$1,500.00"]),
+        (0, Kind.USD, ["$0", "$0.000000001"]),
+        (760_000_000, Kind.USD, ["$0", "$0.20", "$0.40", "$0.60", "$0.80"]),
+        (10 * NANO_PER_USD, Kind.USD, ["$0", "$2.00", "$4.00", "$6.00", "$8.00", "$10.00"]),
+        (1_234 * NANO_PER_USD, Kind.USD, ["$0", "$500.00", "$1,000.00", "$1,500.00"]),
+        (2, Kind.COUNT, ["0", "1", "2"]),  # none between whole numbers
     ],
 )
-def test_ticks_are_round(largest: int, ticks: list[str]) -> None:
-    assert [tick.text for tick in days(Mark(label="a", value=largest)).ticks] == ticks
+def test_ticks_are_round(largest: int, unit: Kind, ticks: list[str]) -> None:
+    assert [tick.text for tick in days(Mark(label="a", value=largest), unit=unit).ticks] == ticks
 
 
-def test_a_count_has_no_ticks_between_whole_numbers() -> None:
-    drawn = days(Mark(label="a", value=2), unit=Kind.COUNT)
-    assert [tick.text for tick in drawn.ticks] == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize(
-    ("nano", "text"),
+@each_row(
+    "nano, text",
     [
-        (0, "$0"),
-        (1, "$0.000000001"),
-        (123_456, "$0.000123"),
-        (500_000_000, "$0.50"),
-        (999_999_999, "$1.00"),
-        (1_239_000_000, "$1.24"),
-        (-11_000_000, "-$0.011"),
-        (1_234_567 * NANO_PER_USD, "$1,234,567.00"),
+        *((0, "$0"), (1, "$0.000000001"), (123_456, "$0.000123"), (500_000_000, "$0.50"), (999_999_999, "$1.00")),
+        *((1_239_000_000, "$1.24"), (-11_000_000, "-$0.011"), (1_234_567 * NANO_PER_USD, "$1,234,567.00")),
     ],
 )
 def test_dollars(nano: int, text: str) -> None:
-    assert dollars(nano) == text
+    assert dollars(nano) == said(nano, Kind.USD) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "text"),
+@each_row(
+    "value, kind, text",
     [
         (0.125, Kind.SHARE, "12.5 %"),
-        (0.8125, Kind.RATE, "0.812"),
-        (1.0, Kind.RATE, "1"),
-        (1.4, Kind.FACTOR, "1.40 ×"),
-        (850, Kind.MS, "850 ms"),
-        (1_250, Kind.MS, "1.25 s"),
-        (9_999, Kind.COUNT, "9,999"),
-        (12_300, Kind.COUNT, "12.3k"),
-        (4_560_000, Kind.COUNT, "4.56M"),
+        *((0.8125, Kind.RATE, "0.812"), (1.0, Kind.RATE, "1"), (1.4, Kind.FACTOR, "1.40 ×")),
+        *((850, Kind.MS, "850 ms"), (1_250, Kind.MS, "1.25 s")),
+        *((9_999, Kind.COUNT, "9,999"), (12_300, Kind.COUNT, "12.3k"), (4_560_000, Kind.COUNT, "4.56M")),
     ],
 )
 def test_units(value: float, kind: Kind, text: str) -> None:

@@ -1,10 +1,10 @@
 """Who is let in: by a key in a header, or by the cookie that a key was traded for."""
 
+import base64
 import hashlib
 import hmac
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -13,21 +13,22 @@ from router.api.auth import Keyring
 from router.api.dashboard.entry import COOKIE, LIFE_S, MOST_FAILURES, WINDOW_S, Entry
 from router.errors import ClientError
 from router.ledger.keys import callers, create, revoke
-from router.ledger.ledger import SqliteLedger
+from router.ledger.ledger import Ledger
 from tests.dashboard.fetch import OURS, Answer, Page, get, post
 from tests.dashboard.serving import SECRET, serving
+from tests.tables import each_row
 
 INSIDE = ("/dashboard", "/dashboard/policy", "/dashboard/reports/spend", "/dashboard/reports/spend.csv")
-NOW_S = 1_800_000_000
 
 
 class House(NamedTuple):
+    """`weak` is a key without the scope."""
+
     url: str
     ring: Keyring
-    ledger: SqliteLedger
+    ledger: Ledger
     key: str
     weak: str
-    """Without the scope."""
 
     def sign_in(self, key: str, onward: str = "", headers: Mapping[str, str] = OURS) -> Answer:
         return post(f"{self.url}/dashboard/sign-in", {"key": key, "next": onward}, headers)
@@ -37,9 +38,7 @@ class House(NamedTuple):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    ledger = SqliteLedger(tmp_path / "lowpass.db")
-    ledger.migrate()
+def house(ledger: Ledger) -> Iterator[House]:
     with ledger.writing() as connection:
         _, key = create(connection, "finance", scopes=["reports"])
         _, weak = create(connection, "app")
@@ -48,19 +47,24 @@ def house(tmp_path: Path) -> Iterator[House]:
         yield House(url, ring, ledger, key, weak)
 
 
-@pytest.mark.parametrize("path", INSIDE)
-def test_nobody_is_let_in_without_a_key(house: House, path: str) -> None:
+@each_row("path", INSIDE)
+def test_a_key_or_a_sign_in_is_needed(house: House, path: str) -> None:
     answer = get(house.url + path)
     assert answer.status == 401
     assert not answer.headers["www-authenticate"].startswith("Basic")
-    onward = [field["value"] for field in Page(answer.body).named("input") if field["name"] == "next"]
-    assert onward == [path]
+    assert [field["value"] for field in Page(answer.body).named("input") if field["name"] == "next"] == [path]
+    assert get(house.url + path, house.cookie()).status == 200
 
 
-def test_who_is_no_browser_is_refused_as_everywhere_else(house: House) -> None:
+def test_a_script_is_refused_as_everywhere_else(house: House) -> None:
     answer = get(f"{house.url}/dashboard", {"accept": "*/*"})
     assert (answer.status, answer.headers["content-type"]) == (401, "application/json")
     assert json.loads(answer.body)["error"]["code"] == "invalid_api_key"
+
+
+def test_a_key_in_a_header_does_as_well(house: House) -> None:
+    for header in (f"Bearer {house.key}", f"Basic {base64.b64encode(f':{house.key}'.encode()).decode()}"):
+        assert get(f"{house.url}/dashboard", {"authorization": header}).status == 200
 
 
 def test_the_door_leads_to_the_page_that_was_asked_for(house: House) -> None:
@@ -69,33 +73,26 @@ def test_the_door_leads_to_the_page_that_was_asked_for(house: House) -> None:
     assert get(house.url + "/dashboard/reports/spend?by=day", house.cookie()).status == 200
 
 
+@each_row(
+    "onward",
+    [
+        *("https://elsewhere.example/dashboard", "//elsewhere.example", "/\\elsewhere.example", "/dashboardx", ""),
+        *("/v1/models", "javascript:alert(1)", "/dashboard/\r\nx: y", "/dashboard\\..\\..\\x"),
+    ],
+)
+def test_the_door_never_leads_elsewhere(house: House, onward: str) -> None:
+    assert house.sign_in(house.key, onward).headers["location"] == "/dashboard"
+
+
 def test_the_cookie_is_no_key_and_stays_with_the_browser(house: House) -> None:
     given = house.sign_in(house.key).headers["set-cookie"]
-    assert house.key not in given
     assert house.key.removeprefix("lp-") not in given
     attributes = {part.strip().partition("=")[0].lower() for part in given.split(";")[1:]}
     assert attributes == {"httponly", "max-age", "path", "samesite"}
-    assert "Path=/dashboard" in given
-    assert "SameSite=strict" in given
-    assert f"Max-Age={LIFE_S}" in given
-
-
-def test_over_tls_the_cookie_is_sent_back_over_tls_only(house: House) -> None:
-    given = house.sign_in(house.key, headers=OURS | {"origin": "https://lowpass.example"})
-    assert "Secure" in given.headers["set-cookie"]
-
-
-@pytest.mark.parametrize("path", INSIDE)
-def test_who_has_signed_in_is_let_in(house: House, path: str) -> None:
-    assert get(house.url + path, house.cookie()).status == 200
-
-
-@pytest.mark.parametrize("header", ["Bearer {}", "Basic {}"])
-def test_a_key_in_a_header_does_as_well(house: House, header: str) -> None:
-    import base64
-
-    sent = house.key if header.startswith("Bearer") else base64.b64encode(f":{house.key}".encode()).decode()
-    assert get(f"{house.url}/dashboard", {"authorization": header.format(sent)}).status == 200
+    for part in ("Path=/dashboard", "SameSite=strict", f"Max-Age={LIFE_S}"):
+        assert part in given
+    over_tls = house.sign_in(house.key, headers=OURS | {"origin": "https://lowpass.example"})
+    assert "Secure" in over_tls.headers["set-cookie"]
 
 
 def test_a_revoked_key_ends_what_it_opened(house: House) -> None:
@@ -115,28 +112,16 @@ def test_signing_out_takes_the_cookie_away(house: House) -> None:
     assert "Max-Age=0" in answer.headers["set-cookie"]
 
 
-@pytest.mark.parametrize(("key", "status"), [("lp-wrong", 401), ("", 401), ("weak", 403)])
+@each_row("key, status", [("lp-wrong", 401), ("", 401), ("weak", 403)])
 def test_a_wrong_key_opens_nothing(house: House, key: str, status: int) -> None:
     answer = house.sign_in(house.weak if key == "weak" else key)
-    assert answer.status == status
-    assert answer.headers["set-cookie"] is None
+    assert (answer.status, answer.headers["set-cookie"]) == (status, None)
     assert "lp-wrong" not in answer.body
     assert house.weak not in answer.body
 
 
-@pytest.mark.parametrize(
-    "onward",
-    [
-        *("https://elsewhere.example/dashboard", "//elsewhere.example", "/\\elsewhere.example", "/dashboardx", ""),
-        *("/v1/models", "javascript:alert(1)", "/dashboard/\r\nx: y", "/dashboard\\..\\..\\x"),
-    ],
-)
-def test_the_door_never_leads_elsewhere(house: House, onward: str) -> None:
-    assert house.sign_in(house.key, onward).headers["location"] == "/dashboard"
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"),
+@each_row(
+    "headers, status",
     [
         ({}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
@@ -156,7 +141,7 @@ def test_only_our_own_pages_may_post(house: House, headers: dict[str, str], stat
     assert tried.status == (200 if status == 303 else 403)
 
 
-def test_whoever_guesses_has_to_wait(house: House) -> None:
+def test_a_guesser_has_to_wait(house: House) -> None:
     for _ in range(MOST_FAILURES):
         assert house.sign_in("lp-guess").status == 401
     answer = house.sign_in(house.key)
@@ -164,47 +149,53 @@ def test_whoever_guesses_has_to_wait(house: House) -> None:
     assert 1 <= int(answer.headers["retry-after"]) <= WINDOW_S + 1
 
 
-class Clock:
-    now = float(NOW_S)
+class Door:
+    """An entry whose clock the test sets, for the keys "finance" and "app"."""
 
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self, ledger: Ledger) -> None:
+        with ledger.writing() as connection:
+            _, self.key = create(connection, "finance", scopes=["reports"])
+            create(connection, "app")
+            self.ring = Keyring(callers(connection), open_to_all=False)
+        self.now = 1_800_000_000.0
+        self.entry = Entry(self.ring, SECRET, lambda: self.now)
+
+    def sign_in(self, address: str = "10.0.0.1") -> str:
+        return self.entry.sign_in(self.key, address)
 
 
 @pytest.fixture
-def door(house: House) -> tuple[Entry, Clock]:
-    clock = Clock()
-    return Entry(house.ring, SECRET, clock), clock
+def door(ledger: Ledger) -> Door:
+    return Door(ledger)
 
 
-def test_a_guesser_may_try_again_after_a_while(house: House, door: tuple[Entry, Clock]) -> None:
-    entry, clock = door
+def test_a_guesser_may_try_again_after_a_while(door: Door) -> None:
     for _ in range(MOST_FAILURES):
         with pytest.raises(ClientError):
-            entry.sign_in("lp-guess", "10.0.0.1")
+            door.entry.sign_in("lp-guess", "10.0.0.1")
     with pytest.raises(ClientError, match="wait"):
-        entry.sign_in(house.key, "10.0.0.1")
-    assert entry.sign_in(house.key, "10.0.0.2")
-    clock.now += WINDOW_S + 1
-    assert entry.sign_in(house.key, "10.0.0.1")
+        door.sign_in()
+    assert door.sign_in("10.0.0.2")
+    door.now += WINDOW_S + 1
+    assert door.sign_in()
 
 
-def test_a_sign_in_ends_by_itself(house: House, door: tuple[Entry, Clock]) -> None:
-    entry, clock = door
-    token = entry.sign_in(house.key, "10.0.0.1")
-    clock.now += LIFE_S - 1
-    assert entry.caller({}, token).name == "finance"
-    clock.now += 1
+def test_a_sign_in_ends_by_itself(door: Door) -> None:
+    token = door.sign_in()
+    door.now += LIFE_S - 1
+    assert door.entry.caller({}, token).name == "finance"
+    # Another gateway on the same ledger knows the cookie.
+    assert Entry(door.ring, SECRET, lambda: door.now).caller({}, token).name == "finance"
+    door.now += 1
     with pytest.raises(ClientError, match="ended"):
-        entry.caller({}, token)
+        door.entry.caller({}, token)
 
 
-def test_a_forged_cookie_opens_nothing(house: House, door: tuple[Entry, Clock]) -> None:
+def test_a_forged_cookie_opens_nothing(door: Door) -> None:
     """Another key's name, a later end, another secret, half of it, more than it."""
-    entry, _ = door
-    token = entry.sign_in(house.key, "10.0.0.1")
+    token = door.sign_in()
     name, expires, signature = token.split(".")
-    (other,) = (one.id for one in house.ring.callers.values() if one.name == "app")
+    (other,) = (one.id for one in door.ring.callers.values() if one.name == "app")
     guessed = hmac.new(b"guess", f"dashboard\0{name}.{expires}".encode(), hashlib.sha256).hexdigest()
     for forged in (
         f"{other}.{expires}.{signature}",
@@ -216,13 +207,8 @@ def test_a_forged_cookie_opens_nothing(house: House, door: tuple[Entry, Clock]) 
         *("", ".", "..", "a.b.c", "a.².c", f"a.{'9' * 5000}.c", f"{token}.x", "\xff", token.upper()),
     ):
         with pytest.raises(ClientError) as refused:
-            entry.caller({}, forged)
+            door.entry.caller({}, forged)
         assert refused.value.status == 401
-
-
-def test_another_gateway_on_the_same_ledger_knows_the_cookie(house: House, door: tuple[Entry, Clock]) -> None:
-    entry, clock = door
-    assert Entry(house.ring, SECRET, clock).caller({}, entry.sign_in(house.key, "10.0.0.1")).name == "finance"
 
 
 def test_while_no_key_was_made_everybody_is_let_in(gateway: str) -> None:

@@ -30,9 +30,7 @@ routes:
 def house(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "policy.yaml").write_text(SOUND)
     ledger = SqliteLedger(tmp_path / "lowpass.db")
-    ledger.migrate()
-    fill(ledger, HAPPENED[1:])
-    with serving(ledger, config=structs.replace(CONFIG, path=str(tmp_path / "policy.yaml"))) as url:
+    with serving(fill(ledger, HAPPENED[1:]), config=structs.replace(CONFIG, path=str(tmp_path / "policy.yaml"))) as url:
         yield f"{url}/dashboard/policy"
 
 
@@ -63,20 +61,16 @@ def test_a_sound_policy(house: str) -> None:
 
 def test_mistakes_stand_at_their_places_beside_the_text(house: str) -> None:
     seen = tried(house, SOUND.replace("[big]", "[bog]").replace("version: 1", "version: 1\ncolour: red"))
-    text = text_of(seen)
-    assert "2 mistakes" in text
-    assert "2:1" in text
-    assert "6:47" in text
-    wrong = [span for span in seen.named("span") if span.get("class") == "wrong"]
-    assert len(wrong) == 2
+    for part in ("2 mistakes", "2:1", "6:47"):
+        assert part in text_of(seen)
+    assert [span.get("class") for span in seen.named("span")].count("wrong") == 2
 
 
-@pytest.mark.parametrize("text", ["", " ", "\x00", "- a", "version: 2", "a: " * 50, HOSTILE, "</textarea><b>x</b>"])
-def test_whatever_is_pasted_is_text(house: str, text: str) -> None:
-    seen = tried(house, text)
-    assert not seen.named("script")
-    assert not seen.named("b")
-    assert "mistake" in text_of(seen)
+def test_whatever_is_pasted_is_text(house: str) -> None:
+    for text in ("", " ", "\x00", "- a", "version: 2", "a: " * 50, HOSTILE, "</textarea><b>x</b>"):
+        seen = tried(house, text)
+        assert (seen.named("script"), seen.named("b")) == ([], [])
+        assert "mistake" in text_of(seen)
 
 
 def test_no_variable_of_the_gateway_is_read(house: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +116,7 @@ def test_a_replay_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
 
     async def impatient() -> None:
-        replays, trial = Replays(limit_s=0.01), Trial(SOUND.encode(), "policy.yaml", 0)
+        replays, trial = Replays(limit_s=0), Trial(SOUND.encode(), "policy.yaml", 0)
         first = asyncio.ensure_future(replays.run(trial))
         await asyncio.sleep(0)
         with pytest.raises(ClientError, match="Another replay"):

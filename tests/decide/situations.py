@@ -51,8 +51,8 @@ def situation(
         usual_p=_of(given.get("usual_p", p), count),
         usual_cost=_of(given.get("usual_cost", cost), count) * NANO_PER_USD,
     )
-    seen = Classification(data_class="internal", difficulty=0.5, task=task)
-    known: dict[str, Any] = {"stakes": stakes(1.0), "draw": 0.5, "classification": seen}
+    plain = Classification(data_class="internal", difficulty=0.5, task=task)
+    known: dict[str, Any] = {"stakes": stakes(1.0), "draw": 0.5, "classification": plain}
     return Situation(targets=tuple(map(target, NAMES[:count])), forecast=forecast, **(known | more))
 
 

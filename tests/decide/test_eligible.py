@@ -1,81 +1,71 @@
-"""The hard filter: every reason, and which one is told first."""
+"""The hard filter: every reason with the first to be told, each demand of a class, and that a class opens no place."""
 
 from collections.abc import Callable
 from typing import Any
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from router.decide.eligible import Gate, refusal
-from router.decide.requirements import Requirements
+from router.decide.eligible import Gate, must_redact, refusal
+from router.decide.guard import ClassGuard
+from router.decide.requirements import Redact, Requirements
+from router.types.redacted import Redacted
 from router.types.request import Caller, Limits
-from router.types.target import Capability, Contract, Quirks, Target, Thinking
+from router.types.target import Capability, Contract, Licence, Provider, Quirks, Target, Terms, Thinking
 from tests.decide.values import LOCAL, PRICE, REMOTE, gate, request, target
+from tests.tables import each_row
 
-ALWAYS = Thinking(contract=Contract.ALWAYS_ON, levels=("on",), tokens=(500,))
-LOCAL_ONLY = Requirements(local_only=True)
-EU_ONLY = Requirements(regions=("eu",))
-NOT_CN = Requirements(jurisdictions_not=("CN",))
-TOOLS = frozenset({Capability.CHAT, Capability.TOOLS})
-RESPONSES = frozenset({Capability.CHAT, Capability.RESPONSES})
+DAY = 86_400_000
+MIT = Licence(id="MIT", commercial=True, train_on_outputs=True)
+LLAMA = Licence(id="Llama", commercial=True, train_on_outputs=False, users_max=700)
+UNKNOWN = Licence(id="unknown")
 CHINESE = replace(REMOTE, jurisdiction="CN")
 NOWHERE = replace(REMOTE, jurisdiction="")
-WITH_RESPONSES = replace(REMOTE, quirks=Quirks(responses=True))
+ALWAYS = Thinking(contract=Contract.ALWAYS_ON, levels=("on",), tokens=(500,))
+UNMEASURED = Thinking(contract=Contract.ALWAYS_ON)
+LOCAL_ONLY = Requirements(local_only=True)
+TOOLS = frozenset({Capability.CHAT, Capability.TOOLS})
+RESPONSES = frozenset({Capability.CHAT, Capability.RESPONSES})
 
 
-def asks(**limits: Any) -> Gate:
+def caller(name: str) -> Gate:
+    return gate(caller=Caller(targets=frozenset({name})))
+
+
+def limits(**limits: Any) -> Gate:
     return gate(asked=request(limits=Limits(**limits)))
 
 
-REFUSED: dict[str, tuple[Target, Gate, str]] = {
-    "key for other targets": (target(), gate(caller=Caller(targets=frozenset({"other"}))), "not_allowed"),
-    "local only": (target(), gate(requirements=LOCAL_ONLY), "data_class"),
-    "wrong region": (target(region="us"), gate(requirements=EU_ONLY), "data_class"),
-    "unstated region": (target(), gate(requirements=EU_ONLY), "data_class"),
-    "excluded jurisdiction": (target(provider=CHINESE), gate(requirements=NOT_CN), "data_class"),
-    "unstated jurisdiction": (target(provider=NOWHERE), gate(requirements=NOT_CN), "data_class"),
-    "caller's region": (target(region="us"), asks(region="eu"), "region"),
-    "caller's region, none stated": (target(), asks(region="eu"), "region"),
-    "no tools": (target(), gate(asked=request(needs=TOOLS)), "capability"),
-    "no responses": (target(), gate(asked=request(needs=RESPONSES)), "capability"),
-    "too long": (target(context=10), gate(asked=request(prompt_bytes=1_000)), "context"),
-    "always thinks": (target(thinking=ALWAYS), asks(thinking_budget=499), "thinking"),
-    "always thinks, unmeasured": (
-        target(thinking=Thinking(contract=Contract.ALWAYS_ON)),
-        asks(thinking_budget=9_999),
-        "thinking",
-    ),
-    "no price": (target(price=None), gate(), "unpriced"),
-    "circuit open": (target(), gate(resting=lambda name: 7.0), "circuit_open"),
-}
-ADMITTED: dict[str, tuple[Target, Gate]] = {
-    "plain": (target(), gate()),
-    "key for this target": (target(), gate(caller=Caller(targets=frozenset({"t"})))),
-    "local meets every class": (target(provider=LOCAL), gate(requirements=LOCAL_ONLY)),
-    "local needs no region": (target(provider=LOCAL), gate(requirements=EU_ONLY)),
-    "local is in the caller's region": (target(provider=LOCAL), asks(region="eu")),
-    "right region": (target(region="eu"), gate(requirements=EU_ONLY)),
-    "right region twice": (target(region="eu"), asks(region="eu")),
-    "allowed jurisdiction": (target(), gate(requirements=NOT_CN)),
-    "has tools": (target(capabilities=TOOLS), gate(asked=request(needs=TOOLS))),
-    "provider has responses": (target(provider=WITH_RESPONSES), gate(asked=request(needs=RESPONSES))),
-    "thinks within the budget": (target(thinking=ALWAYS), asks(thinking_budget=500)),
-    "thinking can be turned off": (target(), asks(thinking_budget=0)),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused_with_its_reason(case: str) -> None:
-    place, rules, reason = REFUSED[case]
-    dropped = refusal(place, rules)
-    assert dropped is not None
-    assert (dropped.target, dropped.reason) == ("t", reason)
-    assert dropped.detail
-
-
-@pytest.mark.parametrize("case", ADMITTED)
-def test_admitted(case: str) -> None:
-    assert refusal(*ADMITTED[case]) is None
+@each_row(
+    "where, rules, reason",
+    [
+        (target(), caller("other"), "not_allowed"),
+        (target(), gate(requirements=LOCAL_ONLY), "data_class"),
+        (target(region="us"), limits(region="eu"), "region"),
+        (target(), limits(region="eu"), "region"),
+        (target(), gate(asked=request(needs=TOOLS)), "capability"),
+        (target(), gate(asked=request(needs=RESPONSES)), "capability"),
+        (target(context=10), gate(asked=request(prompt_bytes=1_000)), "context"),
+        (target(thinking=ALWAYS), limits(thinking_budget=499), "thinking"),
+        (target(thinking=UNMEASURED), limits(thinking_budget=9_999), "thinking"),
+        (target(price=None), gate(), "unpriced"),
+        (target(), gate(resting=lambda name: 7.0), "circuit_open"),
+        (target(), gate(), None),
+        (target(), caller("t"), None),
+        (target(provider=LOCAL), gate(requirements=LOCAL_ONLY), None),
+        (target(provider=LOCAL), limits(region="eu"), None),
+        (target(region="eu"), limits(region="eu"), None),
+        (target(capabilities=TOOLS), gate(asked=request(needs=TOOLS)), None),
+        (target(provider=replace(REMOTE, quirks=Quirks(responses=True))), gate(asked=request(needs=RESPONSES)), None),
+        (target(thinking=ALWAYS), limits(thinking_budget=500), None),
+        (target(), limits(thinking_budget=0), None),
+    ],
+)
+def test_refused_with_its_reason_or_admitted(where: Target, rules: Gate, reason: str | None) -> None:
+    dropped = refusal(where, rules)
+    assert dropped is None or (dropped.target == "t" and dropped.detail)
+    assert (dropped and dropped.reason) == reason
 
 
 def test_the_first_of_several_reasons_is_told() -> None:
@@ -86,22 +76,226 @@ def test_the_first_of_several_reasons_is_told() -> None:
         requirements=LOCAL_ONLY,
         resting=lambda name: 1.0,
     )
-    place = target(price=None, thinking=ALWAYS)
-    mended: list[Callable[[Gate, Target], tuple[Gate, Target]]] = [
-        lambda g, t: (replace(g, caller=Caller()), t),
-        lambda g, t: (replace(g, guard=gate().guard), t),
-        lambda g, t: (g, replace(t, region="eu")),
-        lambda g, t: (replace(g, request=replace(g.request, needs=frozenset({Capability.CHAT}))), t),
-        lambda g, t: (replace(g, request=replace(g.request, prompt_bytes=1)), t),
-        lambda g, t: (replace(g, request=replace(g.request, limits=Limits(region="eu"))), t),
-        lambda g, t: (g, replace(t, model=replace(t.model, price=PRICE))),
-        lambda g, t: (replace(g, resting=lambda name: 0.0), t),
-    ]
-    reasons = []
-    for mend in mended:
-        dropped = refusal(place, worst)
-        reasons.append(dropped and dropped.reason)
-        worst, place = mend(worst, place)
-    order = ["not_allowed", "data_class", "region", "capability", "context", "thinking", "unpriced", "circuit_open"]
-    assert reasons == order
-    assert refusal(place, worst) is None
+    where = target(price=None, thinking=ALWAYS)
+    mended: dict[str, Callable[[Gate, Target], tuple[Gate, Target]]] = {
+        "not_allowed": lambda g, t: (replace(g, caller=Caller()), t),
+        "data_class": lambda g, t: (replace(g, guard=gate().guard), t),
+        "region": lambda g, t: (g, replace(t, region="eu")),
+        "capability": lambda g, t: (replace(g, request=replace(g.request, needs=frozenset({Capability.CHAT}))), t),
+        "context": lambda g, t: (replace(g, request=replace(g.request, prompt_bytes=1)), t),
+        "thinking": lambda g, t: (replace(g, request=replace(g.request, limits=Limits(region="eu"))), t),
+        "unpriced": lambda g, t: (g, replace(t, model=replace(t.model, price=PRICE))),
+        "circuit_open": lambda g, t: (replace(g, resting=lambda name: 0.0), t),
+    }
+    for reason, mend in mended.items():
+        dropped = refusal(where, worst)
+        assert dropped is not None
+        assert dropped.reason == reason
+        worst, where = mend(worst, where)
+    assert refusal(where, worst) is None
+
+
+def place(provider: Provider = REMOTE, licence: Licence = UNKNOWN, region: str = "", **terms: Any) -> Target:
+    return replace(target(provider=provider, region=region, licence=licence), terms=Terms(**terms))
+
+
+def guarding(**classes: Requirements) -> ClassGuard:
+    return ClassGuard(classes, lambda body: frozenset())
+
+
+def told(required: dict[str, Any], where: Target, *, now_ms: int = 0, redacted: bool = False) -> str:
+    guard = guarding(pii=Requirements.model_validate(required))
+    return guard.refusal(where, frozenset({"pii"}), now_ms, redacted=redacted)
+
+
+NEVER = {"training": "never"}
+BOTH_USES = ("commercial", "train_on_outputs")
+REFUSED: list[tuple[dict[str, Any], Target, str, str]] = [
+    ({"providers": ("a", "b")}, place(), "provider is remote", "go to a or b only"),
+    ({"jurisdictions_not": ("CN", "RU")}, place(CHINESE), "provider is under the law of CN", "not go to CN or RU"),
+    ({"jurisdictions_not": ("CN",)}, place(NOWHERE), "provider's jurisdiction is not stated", "not go to CN"),
+    ({"regions": ("eu",)}, place(region="us"), "region is us", "go to eu only"),
+    ({"regions": ("eu",)}, place(), "region is not stated", "go to eu only"),
+    (NEVER, place(training=True), "provider may train on inputs", "not be trained on"),
+    (NEVER, place(), "provider does not state that it never trains on inputs", "not be trained on"),
+    ({"retention_days_max": 1}, place(retention_days=30), "provider keeps inputs for 30 days", "be kept for 1 day"),
+    ({"retention_days_max": 0}, place(retention_days=1), "provider keeps inputs for 1 day", "not be kept"),
+    (
+        {"retention_days_max": 9_999},
+        place(),
+        "provider does not state how long it keeps inputs",
+        "be kept for 9,999 days",
+    ),
+]
+LICENCES: list[tuple[dict[str, Any], Target, str, str]] = [
+    ({"uses": BOTH_USES}, place(licence=LLAMA), "(Llama) does not permit training on outputs", "is permitted"),
+    ({"uses": ["commercial"]}, place(LOCAL), "(unknown) is not known to permit commercial use", "is permitted"),
+    ({"users": 701}, place(LOCAL, LLAMA), "(Llama) holds for up to 700 monthly users", "holds for 701"),
+    ({"users": 1}, place(), "(unknown) is not known to hold for any monthly users", "holds for 1"),
+]
+
+
+@each_row("required, where, problem, demand", REFUSED)
+def test_a_demand_is_refused_in_one_sentence(
+    required: dict[str, Any], where: Target, problem: str, demand: str
+) -> None:
+    assert told(required, where) == f"its {problem}, and class pii may {demand}"
+
+
+@each_row("licence, where, problem, demand", LICENCES)
+def test_a_licence_binds_at_home_too(licence: dict[str, Any], where: Target, problem: str, demand: str) -> None:
+    assert told({"licence": licence}, where) == f"its licence {problem}, and class pii may go only where it {demand}"
+
+
+def test_refused_for_any_remote_place() -> None:
+    assert told({"local_only": True}, place()) == "it is not local, and class pii may not leave"
+    assert told({"redact": "remote"}, place()) == "it is not local, and class pii must be redacted first"
+    uncovered = "no business associate agreement covers it, and class pii may not go without one"
+    assert told({"baa": True}, place(training=False, retention_days=0)) == uncovered
+
+
+def test_what_is_blocked_may_not_even_be_sent_home() -> None:
+    assert {told({"block": True}, where) for where in (place(), place(LOCAL))} == {"class pii may not be sent anywhere"}
+
+
+STRICT: dict[str, Any] = {"local_only": True, "providers": ("nobody",), "jurisdictions_not": ("CN",)}
+STRICT |= {"regions": ("eu",), "training": "never", "retention_days_max": 0, "baa": True, "redact": "remote"}
+
+
+@each_row(
+    "required, where",
+    [
+        ({}, place(CHINESE)),
+        (STRICT, place(LOCAL)),
+        ({"providers": ("remote",)}, place()),
+        ({"jurisdictions_not": ("CN",)}, place()),
+        ({"regions": ("us", "eu")}, place(region="eu")),
+        (NEVER, place(training=False)),
+        ({"retention_days_max": 30}, place(retention_days=30)),
+        ({"retention_days_max": 0}, place(retention_days=0)),
+        ({"baa": True}, place(baa=True)),
+        ({"redact": "needed"}, place()),
+        ({"licence": {"uses": BOTH_USES, "users": 10**9}}, place(licence=MIT)),
+        ({"licence": {"users": 700}}, place(licence=LLAMA)),
+    ],
+)
+def test_a_demand_that_is_met(required: dict[str, Any], where: Target) -> None:
+    """The user's own machine meets every demand on the place."""
+    assert told(required, where) == ""
+
+
+def test_a_class_that_redaction_left_was_not_redacted_in_full() -> None:
+    """An encoding, an image, a detector that failed: it must not leave because everything else was replaced."""
+    sentence = "it is not local, and class pii could not be redacted in full"
+    assert told({"redact": "remote"}, place(), redacted=True) == sentence
+    assert told({"redact": "remote"}, place(LOCAL), redacted=True) == ""
+    assert told({"redact": "remote", "regions": ("eu",)}, place(), redacted=True).startswith("its region is not stated")
+
+
+@each_row("provider", [REMOTE, LOCAL])
+def test_expired_evidence_vouches_for_nothing_whatever_the_class(provider: Provider) -> None:
+    where = place(provider, expires_ms=20 * DAY, evidence="contract X-12")
+    assert told({}, where, now_ms=20 * DAY - 1) == ""
+    assert told({}, where, now_ms=20 * DAY) == "the evidence for its terms (contract X-12) expired on 1970-01-21"
+    dropped = refusal(where, replace(gate(), now_ms=20 * DAY))
+    assert dropped is not None
+    assert dropped.reason == "evidence_expired"
+
+
+def test_the_most_sensitive_class_is_told_with_all_that_object_alike() -> None:
+    phi = Requirements(training="never", baa=True)
+    guard = guarding(open=Requirements(jurisdictions_not=("CN",)), pii=Requirements(training="never"), phi=phi)
+    every = frozenset({"open", "pii", "phi"})
+    sentence = guard.refusal(place(CHINESE), every, 0, redacted=False)
+    assert sentence.endswith("trains on inputs, and classes phi and pii may not be trained on")
+    sentence = guard.refusal(place(CHINESE, training=False, baa=True), every, 0, redacted=False)
+    assert sentence == "its provider is under the law of CN, and class open may not go to CN"
+
+
+def test_no_class_at_all_is_every_class() -> None:
+    guard = guarding(open=Requirements(), secret=LOCAL_ONLY)
+    assert guard.refusal(place(), frozenset(), 0, redacted=False)
+    assert guard.demands(frozenset()).local_only
+
+
+def test_another_target_of_the_same_name_is_judged_anew() -> None:
+    """As after an edit of the policy, were a guard ever kept."""
+    guard, pii = guarding(pii=Requirements(training="never")), frozenset({"pii"})
+    assert not guard.refusal(place(training=False), pii, 0, redacted=False)
+    assert guard.refusal(place(training=True), pii, 0, redacted=False)
+
+
+def test_what_may_not_be_kept_or_trained_on_is_private() -> None:
+    rows: list[tuple[dict[str, Any], bool]] = [({}, False), ({"local_only": True}, False)]
+    rows += [(NEVER, True), ({"retention_days_max": 30}, True), ({"baa": True}, True)]
+    for required, private in rows:
+        guard = guarding(pii=Requirements.model_validate(required), open=Requirements())
+        assert guard.private(frozenset({"pii", "open"})) is private, required
+
+
+def test_redacted_is_what_counts_where_the_whole_may_not_go() -> None:
+    asked = request()
+    form = Redacted(asked, frozenset({"open"}), {})
+    assert refusal(place(), gate(requirements=LOCAL_ONLY, redacted=form)) is None
+    assert must_redact(place(), gate(requirements=LOCAL_ONLY, redacted=form))
+    assert not must_redact(place(LOCAL), gate(requirements=LOCAL_ONLY, redacted=form))
+    dropped = refusal(place(), gate(requirements=LOCAL_ONLY, redacted=Redacted(asked, frozenset({"internal"}), {})))
+    assert dropped is not None
+    assert dropped.detail == "even redacted: it is not local, and class internal may not leave"
+
+
+def some(*words: str) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.sets(st.sampled_from(words)).map(tuple)
+
+
+DAYS = st.sampled_from([None, 0, 7, 30])
+PLACES = st.builds(
+    lambda provider, licence, region, terms: replace(place(provider, licence, region), terms=terms),
+    st.sampled_from([REMOTE, CHINESE, NOWHERE, LOCAL]),
+    st.sampled_from([MIT, LLAMA, UNKNOWN]),
+    st.sampled_from(["", "eu", "us"]),
+    st.builds(
+        Terms,
+        training=st.sampled_from([None, False, True]),
+        retention_days=DAYS,
+        baa=st.booleans(),
+        expires_ms=st.sampled_from([None, 5, 9]),
+    ),
+)
+DEMANDS = st.builds(
+    Requirements,
+    block=st.sampled_from([False] * 7 + [True]),
+    local_only=st.sampled_from([False] * 3 + [True]),
+    regions=some("eu", "us"),
+    jurisdictions_not=some("CN", "US"),
+    providers=some("remote", "other"),
+    training=st.sampled_from([None, "never"]),
+    retention_days_max=DAYS,
+    baa=st.booleans(),
+    licence=st.fixed_dictionaries({"uses": some(*BOTH_USES), "users": st.sampled_from([None, 700, 701])}),
+    redact=st.sampled_from(list(Redact)),
+)
+CLASSES = st.fixed_dictionaries(dict.fromkeys("abc", DEMANDS))
+MORE = st.sets(st.sampled_from("abc"))
+
+
+@given(CLASSES, MORE.filter(bool), MORE, PLACES, st.sampled_from([0, 5, 9]), st.booleans())
+def test_one_more_class_never_opens_a_place(
+    classes: dict[str, Requirements], fewer: set[str], more: set[str], where: Target, now_ms: int, redacted: bool
+) -> None:
+    def refuses(names: set[str], redacted: bool = redacted) -> bool:
+        return bool(guarding(**classes).refusal(where, frozenset(names), now_ms, redacted=redacted))
+
+    assert refuses(fewer | more) or not refuses(fewer)
+    assert refuses(fewer | more) == any(refuses({name}) for name in fewer | more)
+    assert not refuses(fewer) or refuses(fewer, redacted=False), "redaction closes no place"
+
+
+@given(CLASSES, PLACES, st.booleans())
+def test_what_all_demand_together_is_what_each_demands(
+    classes: dict[str, Requirements], where: Target, redacted: bool
+) -> None:
+    """`demands` and `refusal` are two ways to say the same."""
+    guard = guarding(**classes)
+    together = guarding(all=guard.demands(frozenset("abc"))).refusal(where, frozenset({"all"}), 0, redacted=redacted)
+    assert bool(together) == bool(guard.refusal(where, frozenset("abc"), 0, redacted=redacted))

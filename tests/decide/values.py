@@ -30,13 +30,7 @@ def target(name: str = "t", *, provider: Provider = REMOTE, region: str = "", **
 
 
 def request(**fields: Any) -> Request:
-    plain: dict[str, Any] = {
-        "id": "r",
-        "endpoint": Endpoint.CHAT,
-        "model": "auto",
-        "body": {},
-        "prompt_bytes": 40,
-    }
+    plain: dict[str, Any] = {"id": "r", "endpoint": Endpoint.CHAT, "model": "auto", "body": {}, "prompt_bytes": 40}
     text = fields.pop("text", "")
     return Request(**(plain | {"passages": (Passage(("messages", 0, "content"), text, "user"),)} | fields))
 

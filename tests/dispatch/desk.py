@@ -9,42 +9,40 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec import Raw, Struct, structs
 
+from router.api.parse import parse
+from router.api.responses import ResponsesStream
 from router.budget.sqlite import SqliteBudgets
 from router.decide.eligible import Gate
 from router.decide.health import Health
+from router.dispatch import ask, cascade, course
 from router.dispatch.answer import NOTHING, answers, overheard, unchecked
 from router.dispatch.errand import Errand
 from router.dispatch.fold import Fold
 from router.dispatch.how import CLIENT_GONE
 from router.dispatch.http import HttpTransport
 from router.dispatch.opened import Opened
-from router.dispatch.purse import Purse, thought
-from router.dispatch.room import Room
+from router.dispatch.purse import thought
 from router.dispatch.stream import forward
 from router.errors import UpstreamFailure
-from router.estimate.estimate import estimate
-from router.estimate.learn import Learned
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS, Outcome, birth, settle
-from router.refusals import stream_error
 from router.types.account import Account, Amount, Bound, Refused
 from router.types.attempt import Attempt
 from router.types.clock import clock_ms, now_ms
-from router.types.failure import Failure
 from router.types.ids import new_id
 from router.types.outcome import Asked, Verdict, Verify
-from router.types.plan import Candidate, Decision, Plan, Tactic, Weighed
+from router.types.plan import Decision, Tactic, Weighed
 from router.types.price import Price
 from router.types.request import Caller, Endpoint, Request
 from router.types.served import Translation
 from router.types.target import Target
 from router.types.usage import Usage
 from router.usage_json import usage_json
-from tests.decide.values import gate
-from tests.dispatch.mouths import USAGE, Mouths, Said, mouths
-from tests.dispatch.values import asking, at, dispatcher
+from tests.dispatch.scripted import USAGE, Condition, Reply, Scripted, scripted
+from tests.dispatch.values import End, asking, at, dispatcher, errand, purse
 
 CAP = 20
 """Output tokens of every request here."""
@@ -54,56 +52,49 @@ COST = (USAGE["prompt_tokens"] + 2 * USAGE["completion_tokens"]) * MICRO
 """nano-USD of an answer."""
 WHOLE = (88 + 2 * CAP) * MICRO
 """What is held for one: its input is bounded by a rule, of 88 tokens here."""
-_LOOK_S = 0.02
+ENOUGH = 10**9
+"""A limit that binds nothing."""
+_LOOK_S = 0.005
 
 
 class Opinion:
-    """A verifier with scores of its own for texts; `told` collects what it was asked."""
+    """A verifier with scores of its own for texts; `questions` collects what it was asked."""
 
     def __init__(self, **scores: float | None) -> None:
-        self.scores, self.told = scores, list[Asked]()
+        self.scores, self.questions = scores, list[Asked]()
 
     async def __call__(self, asked: Asked) -> Sequence[Verdict]:
-        self.told.append(asked)
+        self.questions.append(asked)
         return [Verdict("test", self.scores.get(answer.text, 1.0)) for answer in asked.answers]
 
 
-def after(count: int) -> Callable[[list[str]], bool]:
-    """Once so many were asked."""
-    return lambda asked: len(asked) == count
-
-
 class Case(Struct, kw_only=True):
-    """`tactic` over the targets of `scripts`, in their order."""
+    """`tactic` over the targets of `scripts`, in their order, under a budget of `limit` nano-USD. `later` hears of an
+    answer that was given without being looked at. `passes_ms` of the deadline are over once the first target is asked.
+    `takes_ms`: what answers of a target usually take; `times`: what it charges, of the usual price; `fields`: of the
+    request's body; `leaves`: when the client does; `hidden`: targets that see placeholders only, as `own` has them."""
 
-    scripts: dict[str, list[Said]]
+    scripts: dict[str, list[Reply]]
     tactic: Tactic | None
     verify: Verify | None = None
     later: Callable[[Asked], object] | None = None
-    """Hears of what was given without being looked at."""
     endpoint: Endpoint = Endpoint.CHAT
     stream: bool = False
     limit: int | None = None
-    """nano-USD of the one budget."""
     deadline_ms: int | None = None
+    passes_ms: int = 0
     takes_ms: dict[str, int] = {}
-    """What answers of a target usually take."""
     times: dict[str, int] = {}
-    """What a target charges, of the usual price."""
     retries: int = 0
     fields: dict[str, Any] = {}
-    """Of the request's body."""
-    leaves: Callable[[list[str]], bool] | None = None
-    """Whether the client leaves now, by who was asked so far."""
+    leaves: Condition | None = None
     leaves_after_parts: int = 1_000_000
-    """Of a stream."""
     own: Gate | None = None
     hidden: frozenset[str] = frozenset()
-    """Targets that see placeholders only, as `own` has them."""
 
 
 class Given(Struct, kw_only=True):
-    """What the client got, and what was written down. `text` is None where it got an error."""
+    """What the client got, and what was written down. `text` is None where it got an error; `spent` by the budget."""
 
     text: str | None = None
     target: str = ""
@@ -112,97 +103,120 @@ class Given(Struct, kw_only=True):
     row: dict[str, Any] = {}
     attempts: list[dict[str, Any]] = []
     spent: int = 0
-    """By the budget; 0 where there is none."""
     asked: list[str] = []
     gone: list[str] = []
     bodies: list[dict[str, Any]] = []
 
     @property
-    def told(self) -> list[tuple[Any, ...]]:
+    def history(self) -> list[tuple[Any, ...]]:
         """Of each attempt: target, outcome, role, whether it was passed over, and the least score."""
         names = ("target", "outcome", "role", "passed_over", "verdict")
         return [tuple(attempt[name] for name in names) for attempt in self.attempts]
 
-    def check_sums(self) -> None:
+    def read(self, ledger: Path, *, limited: bool) -> None:
         """What was charged is what its attempts cost, everywhere."""
+        with closing(sqlite3.connect(ledger)) as rows:
+            rows.row_factory = sqlite3.Row
+            (row,) = rows.execute("SELECT * FROM requests").fetchall()
+            self.row = dict(row)
+            self.attempts = [dict(attempt) for attempt in rows.execute("SELECT * FROM attempts ORDER BY number")]
+            windows = rows.execute("SELECT spent, held FROM budget_windows").fetchall() if limited else []
         cost = sum(attempt["cost"] for attempt in self.attempts)
-        assert self.row["cost"] == cost
-        assert self.spent in (0, cost)
-        assert self.row["state"] == ("settled" if self.attempts else "released")
-        assert sum(1 for one in self.attempts if one["outcome"] == "ok" and not one["passed_over"]) <= 1
+        if limited:
+            ((self.spent, held),) = windows
+            assert (self.spent, held) == (cost, 0)
+        assert (self.row["cost"], self.row["state"]) == (cost, "settled" if self.attempts else "released")
+        assert sum(row["outcome"] == "ok" and not row["passed_over"] for row in self.attempts) <= 1
 
 
 def run(home: Path, case: Case) -> Given:
-    return asyncio.run(_run(home, case))
+    home.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        return asyncio.run(_run(home, case, patch))
 
 
-async def _run(home: Path, case: Case) -> Given:
-    async with mouths(case.scripts) as upstream:
+async def _run(home: Path, case: Case, patch: pytest.MonkeyPatch) -> Given:
+    async with scripted(case.scripts) as upstream:
+        if case.passes_ms:
+            for module in (ask, cascade, course):
+                patch.setattr(module, "clock_ms", lambda: case.passes_ms if upstream.asked else 0)
         desk = Desk(home, upstream, case)
         try:
-            task = asyncio.ensure_future(desk.serve(request_of(case)))
+            task = asyncio.ensure_future(desk.serve())
             while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
-                if case.leaves is not None and case.leaves(upstream.asked):
+                if case.leaves is not None and case.leaves(upstream):
                     task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
         finally:
             await desk.close()
-    found = desk.given
-    found.asked, found.gone, found.bodies = upstream.asked, upstream.gone, upstream.bodies
-    _read(home, found, limited=case.limit is not None)
-    found.check_sums()
-    return found
+    given = desk.given
+    given.asked, given.gone, given.bodies = upstream.asked, upstream.gone, upstream.bodies
+    given.read(home / "lowpass.db", limited=case.limit is not None)
+    return given
 
 
 def request_of(case: Case) -> Request:
+    """Its hold is the same in every case."""
     text = {"prompt": "Hi"} if case.endpoint is Endpoint.COMPLETIONS else {}
     plain = asking(stream=case.stream, stream_usage=case.stream, max_output=CAP, endpoint=case.endpoint)
-    more = {"max_tokens": CAP, **text, **case.fields}
-    raw = {name: Raw(msgspec.json.encode(value)) for name, value in more.items()}
-    return structs.replace(plain, id=new_id(), body=plain.body | raw)
+    raw = {name: Raw(msgspec.json.encode(value)) for name, value in {"max_tokens": CAP, **text, **case.fields}.items()}
+    request = structs.replace(plain, id=new_id(), body=plain.body | raw)
+    if case.endpoint is not Endpoint.RESPONSES:
+        return request
+    fields = {"model": "auto", "stream": case.stream, "input": "Hi", "max_output_tokens": CAP}
+    parsed = parse(case.endpoint, request.id, msgspec.json.encode(fields), [])
+    return structs.replace(request, body=parsed.body, chat=parsed.chat, model=parsed.model)
 
 
-class Desk:
-    """Serves, and is what a stream ends with (`Ending`)."""
+class Desk(End):
+    """Serves, and is what a stream ends with."""
 
-    def __init__(self, home: Path, upstream: Mouths, case: Case) -> None:
-        self.given, self._case, self._url = Given(), case, upstream.url
-        self.translation: Translation | None = None
-        self.health = Health(lambda: clock_ms() / 1000)
+    def __init__(self, home: Path, upstream: Scripted, case: Case) -> None:
+        self.given, self._case, self._upstream = Given(), case, upstream
+        self._request = request = request_of(case)
+        responses = case.endpoint is Endpoint.RESPONSES
+        self._translation: Translation | None = (
+            ResponsesStream(request.body, f"resp_{request.id}") if responses else None
+        )
+        self._health = Health(lambda: clock_ms() / 1000)
         self._journal, self._transport = SqliteJournal(home / "lowpass.db"), HttpTransport()
         self._store = SqliteBudgets(self._journal, LEASE_MS)
-        self.dispatcher = dispatcher(self._transport, self.health)
+        accounts = () if case.limit is None else (Account(id="pot", budget="pot", scope="all", limit=case.limit),)
+        self._purse = purse(request, bound=Bound(accounts=accounts), store=self._store)
+        upstream.attempts = self._purse.attempts
 
     async def close(self) -> None:
         self._transport.close()
         await self._journal.end()
         await asyncio.sleep(0)
 
-    async def open(self, request: Request) -> Errand:
+    async def _open(self) -> Errand:
         """With its hold, and its row."""
-        case, learned, self._request = self._case, Learned(), request
-        steps = tuple(
-            Candidate(one, estimate(one, request, learned), one.id in case.hidden)
-            for one in map(self._target, case.scripts)
+        case, request = self._case, self._request
+        deadline = None if case.deadline_ms is None else case.deadline_ms + (0 if case.passes_ms else clock_ms())
+        errands = errand(
+            *map(self._target, case.scripts),
+            asked=request,
+            own=case.own,
+            hidden=case.hidden,
+            deadline=deadline,
+            pays=self._purse,
+            verify=case.verify,
+            tactic=case.tactic,
+            weighed=tuple(_weighed(name, ms) for name, ms in case.takes_ms.items()),
         )
-        weighed = tuple(_weighed(name, ms) for name, ms in case.takes_ms.items())
-        plan = Plan(route="auto", strategy="ordered", steps=steps, weighed=weighed, tactic=case.tactic)
-        own = case.own or gate(asked=request)
+        steps, seen = errands.plan.steps, errands.gate.classification
         assert all(step.estimate.whole.usd == WHOLE * case.times.get(step.target.id, 1) for step in steps)
-        decision = Decision(id=request.id, requested="auto", policy="", classification=own.classification, plan=plan)
+        decision = Decision(id=request.id, requested="auto", policy="", classification=seen, plan=errands.plan)
         birth(self._journal, request, Caller(), decision, Amount(), now_ms())
-        accounts = () if case.limit is None else (Account(id="pot", budget="pot", scope="all", limit=case.limit),)
-        self._purse = Purse(self._store, learned, Room(), request, Bound(accounts=accounts))
         assert not isinstance(await self._purse.open(self._purse.ask(steps), 0), Refused)
-        deadline = None if case.deadline_ms is None else clock_ms() + case.deadline_ms
-        self._errand = Errand(request, plan, own, self._purse, deadline, case.verify)
-        return self._errand
+        return errands
 
-    async def serve(self, request: Request) -> None:
-        errand = await self.open(request)
+    async def serve(self) -> None:
+        errands = await self._open()
         try:
-            answer = await self.dispatcher.walk(errand)
+            answer = await dispatcher(self._transport, self._health).walk(errands)
         except UpstreamFailure as error:
             self.given.error = error.failure.kind
             self._settle(502, error.failure.kind)
@@ -212,17 +226,20 @@ class Desk:
             raise
         self.given.target = answer.step.target.id
         if isinstance(answer, Opened):
-            await self._stream(answer)
+            await self._stream(errands, answer)
             return
         self._purse.attempts.append(answer.attempt)
         self._settle(200, None)
-        asked = unchecked(errand, answer)
+        asked = unchecked(errands, answer)
         if self._case.later is not None and asked is not None:
             self._case.later(asked)
         self.given.text = _text(answer.reply.body)
 
-    async def _stream(self, answer: Opened) -> None:
-        fold, events, parts = Fold(self._request.endpoint), self.events(answer), 0
+    async def _stream(self, errands: Errand, answer: Opened) -> None:
+        fold, parts = Fold(self._request.endpoint), 0
+        events: AsyncGenerator[bytes] = forward(answer, self._health, self)
+        if self._case.later is not None:
+            events = overheard(events, errands, answer, self._case.later)
         try:
             async for part in events:
                 self.given.events += part
@@ -235,10 +252,6 @@ class Desk:
         if not self.given.error:
             self.given.text = _text(fold.body())
 
-    def events(self, answer: Opened) -> AsyncGenerator[bytes]:
-        events = forward(answer, self.health, self)
-        return events if self._case.later is None else overheard(events, self._errand, answer, self._case.later)
-
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
         self._purse.attempts.append(attempt)
         self.given.error = error or ""
@@ -246,16 +259,13 @@ class Desk:
         return usage_json(self._request.endpoint, attempt.usage or Usage(), cost)
 
     def render(self, events: bytes) -> bytes:
-        return events if self.translation is None else self.translation.feed(events)
+        return events if self._translation is None else self._translation.feed(events)
 
     def closing(self, opened: Opened, usage: bytes) -> bytes:
-        return opened.closing(usage) if self.translation is None else self.translation.final(usage)
+        return opened.closing(usage) if self._translation is None else self._translation.final(usage)
 
     def durable(self) -> Awaitable[None]:
         return self._journal.committed()
-
-    def broken(self, failure: Failure) -> bytes:
-        return stream_error(failure)
 
     def _settle(self, status: int, error: str | None) -> int:
         attempts = tuple(self._purse.attempts)
@@ -271,7 +281,7 @@ class Desk:
     def _target(self, name: str) -> Target:
         times = self._case.times.get(name, 1)
         price = Price(input=MICRO * 1_000_000 * times, output=2 * MICRO * 1_000_000 * times, version="test")
-        place = at(f"{self._url}/{name}/v1", identity=name, retries=self._case.retries)
+        place = at(f"{self._upstream.url}/{name}/v1", identity=name, retries=self._case.retries)
         return structs.replace(place, model=structs.replace(place.model, price=price))
 
 
@@ -284,17 +294,3 @@ def _text(body: dict[str, Raw]) -> str:
     (answer,) = answers(body)
     assert answer is not NOTHING
     return answer.text or json.dumps([call.name for call in answer.tool_calls])
-
-
-def _read(home: Path, given: Given, *, limited: bool) -> None:
-    with closing(sqlite3.connect(home / "lowpass.db")) as ledger:
-        ledger.row_factory = sqlite3.Row
-        (row,) = ledger.execute("SELECT * FROM requests").fetchall()
-        given.row = dict(row)
-        given.attempts = [dict(one) for one in ledger.execute("SELECT * FROM attempts ORDER BY number")]
-        if limited:
-            (window,) = ledger.execute("SELECT spent, held FROM budget_windows").fetchall()
-            assert window["held"] == 0
-            given.spent = window["spent"]
-            if given.attempts:
-                assert given.spent == given.row["cost"]

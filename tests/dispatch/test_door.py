@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -19,11 +20,12 @@ from router.dispatch.opened import Answered
 from router.errors import UpstreamFailure
 from router.types.clock import now_ms
 from router.types.redacted import Redacted
-from router.types.request import Limits
+from router.types.request import Limits, Request
 from router.types.target import Target, Terms
-from tests.decide.values import LOCAL, gate
-from tests.dispatch.values import ANSWER, asking, at, dispatcher, errand, with_transport
+from tests.decide.values import gate
+from tests.dispatch.values import ANSWER, asking, at, at_home, dispatcher, errand, with_transport
 from tests.gateway.canned import Canned, canned
+from tests.tables import each_row
 
 CLASSES = {
     "open": Requirements(),
@@ -39,39 +41,39 @@ def find(body: bytes) -> frozenset[str]:
     return frozenset(name for name, word in WORDS.items() if word in body)
 
 
-def under(asked: Any, *classes: str, scan: Scan = find, redacted: Redacted | None = None) -> Gate:
+def under(asked: Request, *classes: str, scan: Scan = find, redacted: Redacted | None = None) -> Gate:
     """A request that was thought to have these classes."""
     own = gate(asked=asked, redacted=redacted)
     seen = replace(own.classification, classes=frozenset({"open", *classes}))
     return Gate(asked, own.caller, seen, ClassGuard(CLASSES, scan), redacted, now_ms(), own.resting, own.thinks_within)
 
 
-def plain(text: str, *classes: str, places: tuple[Target, ...], scan: Scan = find, **limits: Any) -> Errand:
+def plain(text: str, *classes: str, to: tuple[Target, ...], scan: Scan = find, **limits: Any) -> Errand:
     asked = asking(text, limits=Limits(**limits))
-    return errand(*places, asked=asked, own=under(asked, *classes, scan=scan))
+    return errand(*to, asked=asked, own=under(asked, *classes, scan=scan))
 
 
-def carried(what: Errand) -> Answered:
+def carried(task: Errand) -> Answered:
     async def walk(transport: HttpTransport) -> Any:
-        return await dispatcher(transport, Health(lambda: 0.0)).walk(what)
+        return await dispatcher(transport, Health(lambda: 0.0)).walk(task)
 
     answer = with_transport(walk)
     assert isinstance(answer, Answered)
     return answer
 
 
-def stays_in(server: Canned, what: Errand) -> str:
+def stays_in(server: Canned, task: Errand) -> str:
     """The refusal's message; nothing has arrived, and nothing was charged."""
     with pytest.raises(KeptIn) as refused:
-        carried(what)
+        carried(task)
     assert server.asked == []
-    assert what.purse.attempts == []
+    assert task.purse.attempts == []
     assert (refused.value.status, refused.value.code) == (403, "no_eligible_target")
     return refused.value.message
 
 
 @pytest.fixture
-def server() -> Any:
+def server() -> Iterator[Canned]:
     with canned({"m": (200, ANSWER)}) as server:
         yield server
 
@@ -80,158 +82,141 @@ def places(server: Canned, *regions: str, **fields: Any) -> tuple[Target, ...]:
     return tuple(at(f"{server.url}/m/v1", identity=region or "t", region=region, **fields) for region in regions)
 
 
-def at_home(server: Canned) -> Target:
-    (place,) = places(server, "")
-    return replace(place, id="home", provider=replace(LOCAL, base_url=place.base_url))
+def concealed(server: Canned, left: str, *classes: str, place: str = "us", redacted: bool = True) -> Errand:
+    """A request about an orchid, of which `left` is still there once it is redacted."""
+    asked, rest = asking("an orchid"), frozenset({"open", *classes})
+    own = under(asked, "hidden", redacted=Redacted(asking(left), rest, {"[FLOWER_1]": "orchid"}) if redacted else None)
+    return errand(*places(server, place), asked=asked, own=own, hidden={place})
 
 
-@pytest.mark.parametrize("known", [("european",), ("european", "harmless")])
-def test_a_plan_that_names_a_forbidden_target_is_not_carried_out(server: Canned, known: tuple[str, ...]) -> None:
-    message = stays_in(server, plain("Hi", *known, places=places(server, "us")))
-    assert message.startswith("us: ")
+# Text, what was known of it, where it is tried, the caller's wish → who gets it, with which classes; or the refusal.
+ROWS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], str, tuple[str, set[str]] | str]] = {
+    "a plan that names a forbidden target": ("Hi", ("european",), ("us",), "", "us: "),
+    "one class allows it and one does not": ("Hi", ("european", "harmless"), ("us",), "", "us: "),
+    "a class that was overlooked": ("in Cologne", (), ("us",), "", "european"),
+    "one that may not leave": ("an orchid", (), ("us",), "", "hidden"),
+    "one that is barred": ("some nightshade", (), ("us",), "", "barred"),
+    "overlooked, and allowed there": ("a daisy in Cologne", (), ("eu",), "", ("eu", {"harmless", "european"})),
+    "at home with what was known": ("an orchid", ("european",), ("home",), "", ("home", {"hidden", "european"})),
+    "barred, even at home": ("some nightshade", ("european",), ("home",), "", "barred"),
+    "the caller wants another region": ("Hi", (), ("us",), "eu", "us"),
+    "the caller wants this one": ("Hi", (), ("eu",), "eu", ("eu", set())),
+    "the next in the plan is allowed": ("in Cologne", (), ("us", "eu"), "", ("eu", {"european"})),
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "told"), [("in Cologne", "european"), ("an orchid", "hidden"), ("some nightshade", "barred")]
-)
-def test_what_nobody_had_seen_is_found_in_the_bytes(server: Canned, text: str, told: str) -> None:
-    """The refusal names the class, and says nothing of the value."""
-    message = stays_in(server, plain(text, places=places(server, "us")))
-    assert told in message
-    assert WORDS[told].decode() not in message
-
-
-def test_what_is_found_and_allowed_there_goes_out_and_is_written_down(server: Canned) -> None:
-    answer = carried(plain("a daisy in Cologne", places=places(server, "eu")))
-    assert answer.attempt.classes == {"open", "harmless", "european"}
-    assert server.asked == ["m"]
-
-
-def test_every_class_that_is_found_binds_together_with_those_that_were_known(server: Canned) -> None:
-    what = plain("an orchid", "european", places=(at_home(server),))
-    assert carried(what).attempt.classes == {"open", "hidden", "european"}
-    server.asked.clear()
-    assert "barred" in stays_in(server, plain("some nightshade", "european", places=(at_home(server),)))
+@each_row("name", ROWS)
+def test_bytes_go_where_their_classes_and_their_caller_allow_it(server: Canned, name: str) -> None:
+    """A refusal names the class, and says nothing of the value."""
+    text, known, regions, wish, outcome = ROWS[name]
+    server.clear()
+    to = tuple(at_home(place) if place.id == "home" else place for place in places(server, *regions))
+    task = plain(text, *known, to=to, region=wish)
+    if isinstance(outcome, str):
+        message = stays_in(server, task)
+        assert outcome in message
+        assert not any(word.decode() in message for word in WORDS.values())
+    else:
+        answer = carried(task)
+        assert (answer.step.target.id, set(answer.attempt.classes)) == (outcome[0], {"open", *outcome[1]})
+        assert server.asked == ["m"]
 
 
 def test_a_scan_that_fails_lets_nothing_out(server: Canned) -> None:
     def broken(body: bytes) -> frozenset[str]:
         raise ValueError(body)
 
-    assert "Hi" not in stays_in(server, plain("Hi", places=places(server, "us"), scan=broken))
+    assert "Hi" not in stays_in(server, plain("Hi", to=places(server, "us"), scan=broken))
 
 
-def test_the_caller_s_own_wish_for_a_region_holds(server: Canned) -> None:
-    assert "us" in stays_in(server, plain("Hi", places=places(server, "us"), region="eu"))
-    assert carried(plain("Hi", places=places(server, "eu"), region="eu")).attempt.outcome == "ok"
-
-
-def test_evidence_that_has_expired_since_the_decision_serves_nobody(server: Canned) -> None:
-    stale = places(server, "eu", terms=Terms(expires_ms=now_ms() - 1, evidence="a contract"))
-    stays_in(server, plain("Hi", places=stale))
-
-
-def test_a_target_behind_a_forbidden_one_is_asked_instead(server: Canned) -> None:
-    answer = carried(plain("in Cologne", places=places(server, "us", "eu")))
-    assert answer.step.target.id == "eu"
-    assert server.asked == ["m"]
+def test_evidence_that_has_expired_since_the_decision_serves_no_request(server: Canned) -> None:
+    terms = Terms(expires_ms=now_ms() - 1, evidence="a contract")
+    stays_in(server, plain("Hi", to=places(server, "eu", terms=terms)))
 
 
 def test_a_failure_is_told_before_a_refusal(server: Canned) -> None:
     """The attempt was made, and the client hears of it."""
     server.answers["m"] = (500, b"{}")
-    what = plain("in Cologne", places=places(server, "us", "eu"))
+    task = plain("in Cologne", to=places(server, "us", "eu"))
     with pytest.raises(UpstreamFailure):
-        carried(what)
-    assert [attempt.target.id for attempt in what.purse.attempts] == ["eu"]
-
-
-def concealed(server: Canned, left: str, *classes: str, place: str = "us", redacted: bool = True) -> Errand:
-    """A request about an orchid, of which `left` is still there once it is redacted."""
-    asked, rest = asking("an orchid"), frozenset({"open", *classes})
-    hidden = Redacted(asking(left), rest, {"[FLOWER_1]": "orchid"})
-    own = under(asked, "hidden", redacted=hidden if redacted else None)
-    return errand(*places(server, place), asked=asked, own=own, redacted=True)
+        carried(task)
+    assert [attempt.target.id for attempt in task.purse.attempts] == ["eu"]
 
 
 def test_a_request_goes_out_redacted_where_it_may_not_as_it_is(server: Canned) -> None:
-    answer = carried(concealed(server, "a [FLOWER_1]"))
-    assert answer.attempt.classes == {"open"}
-    assert answer.attempt.redacted
+    attempt = carried(concealed(server, "a [FLOWER_1]")).attempt
+    assert attempt.redacted
+    assert attempt.classes == {"open"}
 
 
-@pytest.mark.parametrize(
-    ("left", "classes", "place"),
+@each_row(
+    "left, classes, redacted",
     [
-        ("a [FLOWER_1] or an orchid", (), "us"),  # the redactor missed one
-        ("a [FLOWER_1]", ("european",), "us"),  # what is left may not go there
-        ("a [FLOWER_1] in Cologne", (), "us"),  # nor what nobody had seen
+        ("a [FLOWER_1] or an orchid", (), True),
+        ("a [FLOWER_1]", ("european",), True),
+        ("a [FLOWER_1] in Cologne", (), True),
+        ("", (), False),
     ],
+    ids=["one was missed", "the rest may not go there", "nor what was overlooked", "it only says that it is redacted"],
 )
-def test_what_redaction_leaves_is_judged_as_it_is(server: Canned, left: str, classes: tuple[str], place: str) -> None:
-    stays_in(server, concealed(server, left, *classes, place=place))
+def test_a_redacted_request_is_judged_as_it_is(
+    server: Canned, left: str, classes: tuple[str, ...], redacted: bool
+) -> None:
+    stays_in(server, concealed(server, left, *classes, redacted=redacted))
 
 
-def test_a_step_that_only_says_that_it_is_redacted_is_not(server: Canned) -> None:
-    """A careless planner: there is no redacted form of the request."""
-    stays_in(server, concealed(server, "", redacted=False))
-
-
-def test_what_must_be_redacted_and_is_found_whole_stays_in(server: Canned) -> None:
-    """A class that may be seen by this target, but only with placeholders."""
-    classes = CLASSES | {"hidden": Requirements(redact=Redact.REMOTE)}
-    what = concealed(server, "an orchid")
-    own = replace(what.gate, guard=ClassGuard(classes, find))
-    stays_in(server, replace(what, gate=own))
+def test_a_class_that_must_be_redacted_and_is_found_whole_stays_in(server: Canned) -> None:
+    """This target may see it, but only with placeholders."""
+    guard = ClassGuard(CLASSES | {"hidden": Requirements(redact=Redact.REMOTE)}, find)
+    task = concealed(server, "an orchid")
+    stays_in(server, replace(task, gate=replace(task.gate, guard=guard)))
 
 
 def test_a_huge_body_is_scanned_beside_the_event_loop(server: Canned) -> None:
     """The loop has other clients; what is found there binds all the same."""
-    seen: list[tuple[int, int]] = []
+    scans, own = list[tuple[bool, bool]](), threading.get_ident()
 
     def noting(body: bytes) -> frozenset[str]:
-        seen.append((len(body), threading.get_ident()))
+        scans.append((len(body) > LARGE, threading.get_ident() == own))
         return find(body)
 
-    huge = "x" * LARGE
-    carried(plain("x", places=places(server, "us"), scan=noting))
-    carried(plain(huge, places=places(server, "us"), scan=noting))
-    server.asked.clear()
-    stays_in(server, plain(huge + "Cologne", places=places(server, "us"), scan=noting))
-    own = threading.get_ident()
-    assert [(size > LARGE, thread == own) for size, thread in seen] == [(False, True), (True, False), (True, False)]
+    us, huge = places(server, "us"), "x" * LARGE
+    carried(plain("x", to=us, scan=noting))
+    carried(plain(huge, to=us, scan=noting))
+    server.clear()
+    stays_in(server, plain(huge + "Cologne", to=us, scan=noting))
+    assert scans == [(False, True), (True, False), (True, False)]
 
 
-def test_who_leaves_while_the_bytes_are_looked_at_pays_nothing(server: Canned) -> None:
+def test_a_client_that_leaves_while_the_bytes_are_looked_at_pays_nothing(server: Canned) -> None:
     looking, leave = threading.Event(), threading.Event()
 
     def slow(body: bytes) -> frozenset[str]:
         looking.set()
-        leave.wait(5)
+        leave.wait(60)
         return frozenset()
 
-    what = plain("x" * LARGE, places=places(server, "us"), scan=slow)
+    task = plain("x" * LARGE, to=places(server, "us"), scan=slow)
 
     async def hang_up(transport: HttpTransport) -> None:
-        task = asyncio.ensure_future(dispatcher(transport, Health(lambda: 0.0)).walk(what))
-        await asyncio.to_thread(looking.wait, 5)
-        task.cancel()
-        await asyncio.wait([task])
+        walk = asyncio.ensure_future(dispatcher(transport, Health(lambda: 0.0)).walk(task))
+        await asyncio.to_thread(looking.wait, 60)
+        walk.cancel()
+        await asyncio.wait([walk])
         leave.set()
 
     with_transport(hang_up)
-    (attempt,) = what.purse.attempts
+    (attempt,) = task.purse.attempts
     assert (attempt.outcome, attempt.usage, attempt.classes) == ("client_gone", None, frozenset())
     assert server.asked == []
 
 
-def test_a_parcel_shows_nothing_of_what_it_holds(server: Canned) -> None:
-    what = plain("in Cologne", places=places(server, "eu"))
-    (step,) = what.plan.steps
+def test_a_parcel_shows_nothing_of_its_contents(server: Canned) -> None:
+    task = plain("in Cologne", to=places(server, "eu"))
     request: Any = msgspec.json.encode({"text": "in Cologne"})
-    assert "Cologne" not in repr(what.parcel(step, request))
+    assert "Cologne" not in repr(task.parcel(task.plan.steps[0], request))
 
 
-def test_the_log_says_who_was_kept_from_what(server: Canned, caplog: pytest.LogCaptureFixture) -> None:
-    stays_in(server, plain("in Cologne", places=places(server, "us"), region="Cologne"))
+def test_the_log_names_target_and_classes_of_a_refusal(server: Canned, caplog: pytest.LogCaptureFixture) -> None:
+    stays_in(server, plain("in Cologne", to=places(server, "us"), region="Cologne"))
     assert caplog.messages == ["kept in at the door: ['european', 'open'] for us"]

@@ -1,10 +1,8 @@
-"""Whom a second opinion reaches: a local engine through the door, and nobody else whatever a policy says."""
+"""Whom a second opinion reaches: a local engine through the door, and no other whatever a policy says."""
 
 import asyncio
-import json
 from pathlib import Path
 
-import pytest
 import uvloop
 from msgspec.structs import replace
 
@@ -22,76 +20,59 @@ from router.dispatch.opinion import Inquiry, Opinions
 from router.engines.replicas import Replicas
 from router.types.engine import Served
 from router.types.target import Target, Wire
-from tests.decide.values import LOCAL
-from tests.dispatch.values import at, with_transport
-from tests.gateway.canned import Canned, canned
+from tests.dispatch.values import at, at_home, completion, with_transport
+from tests.gateway.canned import canned
 
 DOUBT = Doubt("identifiers.phone", "pii", "0171 2345678")
 QUESTIONS = (Question(DOUBT, "close ticket ", ", please"),)
 CALLED = {("identifiers.phone", "pii"): "a telephone number"}
 ANYWHERE = ClassGuard({"internal": Requirements(), "pii": Requirements()}, lambda body: frozenset())
-NO = json.dumps(
-    {
-        "id": "c",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": '{"1": "no"}'}, "finish_reason": "stop"}],
-    }
-).encode()
+NO = completion('{"1": "no"}')
+CLOSED = "http://127.0.0.1:9/v1"
 
 
-def inquiry(target: Target, timeout_ms: int = 2_000) -> Inquiry:
-    return Inquiry(target, ANYWHERE, frozenset({"internal", "pii"}), QUESTIONS, CALLED, timeout_ms, "r")
+class Second:
+    """Asks for opinions, and keeps their verdicts."""
+
+    def __init__(self, transport: HttpTransport, health: Health | None = None) -> None:
+        self.verdicts, self.replicas = list[Verdict](), Replicas()
+        adapters, door = {Wire.OPENAI_COMPATIBLE: OpenAICompatible()}, Door({Wire.OPENAI_COMPATIBLE: transport})
+        self._opinions = Opinions(adapters, door, health or Health(lambda: 0.0), self.replicas, self.verdicts.append)
+
+    async def denied(self, place: Target, count: int = 1) -> frozenset[Doubt]:
+        classes = frozenset({"internal", "pii"})
+        inquiry = Inquiry(place, ANYWHERE, classes, QUESTIONS * count, CALLED, 600_000, "r")
+        return await self._opinions.denied(inquiry)
 
 
-def at_home(target: Target) -> Target:
-    return replace(target, provider=replace(LOCAL, base_url=target.base_url))
+def opinion(place: Target, health: Health | None = None, times: int = 1) -> tuple[frozenset[Doubt], list[Verdict]]:
+    async def ask(transport: HttpTransport) -> tuple[frozenset[Doubt], list[Verdict]]:
+        second = Second(transport, health)
+        denied = [await second.denied(place) for _ in range(times)]
+        assert second.replicas.sent(place.base_url) == 0
+        return denied[-1], second.verdicts
+
+    return with_transport(ask)
 
 
-def opinion(target: Target, health: Health | None = None, times: int = 1) -> tuple[frozenset[Doubt], list[Verdict]]:
-    heard: list[Verdict] = []
-
-    async def ask(transport: HttpTransport) -> frozenset[Doubt]:
-        door = Door({Wire.OPENAI_COMPATIBLE: transport})
-        adapters = {Wire.OPENAI_COMPATIBLE: OpenAICompatible()}
-        replicas = Replicas()
-        opinions = Opinions(adapters, door, health or Health(lambda: 0.0), replicas, heard.append)
-        for _ in range(times - 1):
-            await opinions.denied(inquiry(target))
-        found = await opinions.denied(inquiry(target))
-        assert replicas.sent(target.base_url) == 0
-        return found
-
-    return with_transport(ask), heard
-
-
-def reached(server: Canned) -> list[str]:
-    return server.asked
-
-
-def test_a_local_engine_is_asked() -> None:
-    with canned({"engine": (200, NO)}) as server:
-        assert opinion(at_home(at(f"{server.url}/engine/v1"))) == (frozenset({DOUBT}), [Verdict.NO])
-        assert reached(server) == ["engine"]
-
-
-def test_nobody_else_is_whatever_the_policy_says() -> None:
+def test_a_local_engine_is_asked_and_no_other() -> None:
     """The policy of this test lets the class go anywhere."""
-    with canned({"provider": (200, NO)}) as server:
-        assert opinion(at(f"{server.url}/provider/v1")) == (frozenset(), [Verdict.NONE])
-        assert reached(server) == []
+    with canned({"engine": (200, NO)}) as server:
+        engine = at(f"{server.url}/engine/v1")
+        assert opinion(engine) == (frozenset(), [Verdict.NONE])
+        assert server.asked == []
+        assert opinion(at_home(engine)) == (frozenset({DOUBT}), [Verdict.NO])
+        assert server.asked == ["engine"]
 
 
 def test_an_engine_that_is_gone_has_not_said_no() -> None:
-    assert opinion(at_home(at("http://127.0.0.1:9/v1"))) == (frozenset(), [Verdict.NONE])
+    assert opinion(at_home(at(CLOSED))) == (frozenset(), [Verdict.NONE])
 
 
 def test_a_replica_that_is_gone_is_asked_once() -> None:
     with canned({"engine": (200, NO)}) as server:
-        urls = ("http://127.0.0.1:9/v1", f"{server.url}/engine/v1")
-        pair = replace(at_home(at(urls[0])), engine=Served(name="e", urls=urls))
-        assert opinion(pair, times=3)[1] == [Verdict.NONE, Verdict.NO, Verdict.NO]
+        pair = Served(name="e", urls=(CLOSED, f"{server.url}/engine/v1"))
+        assert opinion(replace(at_home(at(CLOSED)), engine=pair), times=3)[1] == [Verdict.NONE, Verdict.NO, Verdict.NO]
 
 
 def test_an_engine_that_rests_after_failures_is_left_alone() -> None:
@@ -101,33 +82,26 @@ def test_an_engine_that_rests_after_failures_is_left_alone() -> None:
         for _ in range(5):
             health.failed(engine.id, trips=True)
         assert opinion(engine, health) == (frozenset(), [Verdict.NONE])
-        assert reached(server) == []
+        assert server.asked == []
 
 
-@pytest.mark.parametrize("count", [1, 5])
-def test_the_engine_that_comes_with_lowpass_says_yes_or_no(tmp_path: Path, count: int) -> None:
+def test_the_engine_that_comes_with_lowpass_says_yes_or_no(tmp_path: Path) -> None:
     """Not more is asked of it: it is too small to judge."""
     spec = replace(read("smollm2"), threads=1)
-    heard: list[Verdict] = []
 
-    async def scenario() -> None:
+    async def scenario() -> list[Verdict]:
         supervisor, transport = Supervisor([spec], tmp_path), HttpTransport()
         await supervisor.start()
-        place = at_home(at(supervisor.served["smollm2"].urls[0], spec.model))
-        opinions = Opinions(
-            {Wire.OPENAI_COMPATIBLE: OpenAICompatible()},
-            Door({Wire.OPENAI_COMPATIBLE: transport}),
-            Health(lambda: 0.0),
-            Replicas(),
-            heard.append,
-        )
+        second, engine = Second(transport), at_home(at(supervisor.served["smollm2"].urls[0], spec.model))
         try:
-            await opinions.denied(replace(inquiry(place, 30_000), questions=QUESTIONS * count))
+            await second.denied(engine)
+            await second.denied(engine, 5)
         finally:
             transport.close()
             await asyncio.sleep(0)
             await supervisor.stop()
+        return second.verdicts
 
-    uvloop.run(scenario())
-    assert len(heard) == count
-    assert set(heard) <= {Verdict.YES, Verdict.NO}
+    verdicts = uvloop.run(scenario())
+    assert len(verdicts) == 1 + 5
+    assert set(verdicts) <= {Verdict.YES, Verdict.NO}

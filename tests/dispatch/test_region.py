@@ -14,31 +14,14 @@ from router.dispatch.region import LONGEST
 from router.errors import UpstreamFailure
 from router.types.attempt import Attempt
 from router.types.target import Target, Terms, Wire
-from tests.dispatch.values import ANSWER, asking, at, dispatcher, errand, with_transport
+from tests.dispatch.values import ANSWER, Clock, asking, at, dispatcher, errand, with_transport
 from tests.gateway.canned import canned
+from tests.tables import each_row
 
-HEADER = "header:X-Served-From"
-GEO = "usage.inference_geo"
-HEAD: dict[str, Any] = {
-    "id": "m",
-    "type": "message",
-    "role": "assistant",
-    "model": "c",
-    "content": [],
-    "stop_reason": None,
-}
+HEADER, GEO = "header:X-Served-From", "usage.inference_geo"
 CHUNK = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}
-EVENTS = (
-    b"data: %b\n\ndata: [DONE]\n\n"
-    % json.dumps({"id": "c", "object": "chat.completion.chunk", "choices": [CHUNK]}).encode()
-)
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+CHUNKS = json.dumps({"id": "c", "object": "chat.completion.chunk", "choices": [CHUNK]}).encode()
+EVENTS = b"data: %b\n\ndata: [DONE]\n\n" % CHUNKS
 
 
 def asked_for(place: Target, health: Health, *, stream: bool) -> Attempt:
@@ -60,62 +43,54 @@ def asked_for(place: Target, health: Health, *, stream: bool) -> Attempt:
 
 def message(geo: str | None, *, stream: bool) -> bytes:
     usage = {"input_tokens": 3, "output_tokens": 2} | ({} if geo is None else {"inference_geo": geo})
+    head: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": "c", "stop_reason": None}
+    text = {"type": "text", "text": "Hi"}
     if not stream:
-        said = {**HEAD, "content": [{"type": "text", "text": "Hi"}], "stop_reason": "end_turn", "usage": usage}
-        return json.dumps(said).encode()
+        return json.dumps({**head, "content": [text], "stop_reason": "end_turn", "usage": usage}).encode()
     events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**HEAD, "usage": usage}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}},
+        {"type": "message_start", "message": {**head, "content": [], "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": text},
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
         {"type": "message_stop"},
     ]
     return b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
 
 
-# What the target states, what the provider states → what is written down, who says so, whether it is trusted on.
-STATED = [
-    ("us", "us", "us", True, True),
-    ("US", "us", "US", True, True),
-    ("us", "eu", "eu", True, False),
-    ("us", "global", "global", True, False),
-    ("us", "x" * 1_000, "x" * LONGEST, True, False),
-    ("us", None, "us", False, True),
-    ("", "eu", "eu", False, True),
-]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("region", "stated", "kept", "verified", "trusted"), STATED)
-def test_a_header(region: str, stated: str | None, kept: str, verified: bool, trusted: bool, stream: bool) -> None:
-    health = Health(Clock())
-    with canned(
-        {"m": (200, EVENTS if stream else ANSWER)}, {} if stated is None else {"x-served-from": stated}
-    ) as server:
-        place = at(f"{server.url}/m/v1", region=region, terms=Terms(verify=HEADER))
-        attempt = asked_for(place, health, stream=stream)
-    assert (attempt.region, attempt.region_verified) == (kept, verified)
-    assert (health.resting("t") == 0) == trusted
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("region", "stated", "kept", "verified", "trusted"),
-    [*STATED[:4], *STATED[5:], ("us", "not_available", "us", False, True)],
+@each_row("stream", [False, True])
+@each_row("wire", [Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC])
+@each_row(
+    "region, stated, kept, verified, trusted",
+    [
+        ("us", "us", "us", True, True),
+        ("US", "us", "US", True, True),
+        ("us", "eu", "eu", True, False),
+        ("us", "global", "global", True, False),
+        ("us", "x" * 1_000, "x" * LONGEST, True, False),
+        ("us", None, "us", False, True),
+        ("", "eu", "eu", False, True),
+        ("us", "not_available", "us", False, True),
+    ],
 )
-def test_a_count_of_usage(
-    region: str, stated: str | None, kept: str, verified: bool, trusted: bool, stream: bool
+def test_a_statement_in_a_header_or_among_the_counts_of_usage(
+    region: str, stated: str | None, kept: str, verified: bool, trusted: bool, wire: Wire, stream: bool
 ) -> None:
-    health = Health(Clock())
-    with canned({"m": (200, message(stated, stream=stream))}) as server:
-        place = at(f"{server.url}/m", region=region, terms=Terms(verify=GEO))
-        place = replace(place, provider=replace(place.provider, wire=Wire.ANTHROPIC))
+    """That it is not available says something in usage only."""
+    health, anthropic = Health(Clock()), wire is Wire.ANTHROPIC
+    if stated == "not_available" and not anthropic:
+        return
+    headers = {} if stated is None or anthropic else {"x-served-from": stated}
+    body = message(stated, stream=stream) if anthropic else EVENTS if stream else ANSWER
+    with canned({"m": (200, body)}, headers) as server:
+        url, terms = (f"{server.url}/m", GEO) if anthropic else (f"{server.url}/m/v1", HEADER)
+        place = at(url, region=region, terms=Terms(verify=terms))
+        place = replace(place, provider=replace(place.provider, wire=wire))
         attempt = asked_for(place, health, stream=stream)
     assert (attempt.region, attempt.region_verified) == (kept, verified)
     assert (health.resting("t") == 0) == trusted
 
 
-@pytest.mark.parametrize("verify", ["", GEO, "header:x-another"])
-def test_what_the_terms_do_not_name_is_not_believed(verify: str) -> None:
+@each_row("verify", ["", GEO, "header:x-another"])
+def test_a_statement_that_the_terms_do_not_name_is_not_believed(verify: str) -> None:
     health = Health(Clock())
     with canned({"m": (200, ANSWER)}, {"x-served-from": "eu"}) as server:
         attempt = asked_for(at(f"{server.url}/m/v1", region="us", terms=Terms(verify=verify)), health, stream=False)
@@ -126,10 +101,8 @@ def test_what_the_terms_do_not_name_is_not_believed(verify: str) -> None:
 def test_an_error_from_elsewhere_counts_too() -> None:
     """The request was there."""
     health = Health(Clock())
-    with canned({"m": (500, b"{}")}, {"x-served-from": "eu"}) as server:
-        place = at(f"{server.url}/m/v1", region="us", terms=Terms(verify=HEADER))
-        with pytest.raises(UpstreamFailure):
-            asked_for(place, health, stream=False)
+    with canned({"m": (500, b"{}")}, {"x-served-from": "eu"}) as server, pytest.raises(UpstreamFailure):
+        asked_for(at(f"{server.url}/m/v1", region="us", terms=Terms(verify=HEADER)), health, stream=False)
     assert health.snapshot()["t"] == "region mismatch"
 
 

@@ -3,9 +3,9 @@
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,36 +20,35 @@ from router.dispatch.http import HttpTransport
 from router.dispatch.opened import Answered, Opened
 from router.dispatch.seat import Seat
 from router.dispatch.stream import forward
-from router.dispatch.walk import Dispatcher
 from router.engines.replicas import Replicas
 from router.errors import UpstreamFailure
-from router.refusals import stream_error
-from router.types.attempt import Attempt
 from router.types.call import Call, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.engine import EngineState, Load, Served, Status
-from router.types.failure import Failure
 from router.types.outcome import Asked, Verdict
 from router.types.plan import Cascade, Hedge, Tactic, Vote
 from router.types.request import Request
 from router.types.target import Target, Timeouts
-from tests.dispatch.mouths import Mouths, Said, mouths
-from tests.dispatch.values import asking, at, dispatcher, errand
+from tests.dispatch.scripted import Reply, Scripted, after, never, scripted
+from tests.dispatch.values import AsyncTest, End, Test, asking, at, dispatcher, errand, on_loop, transport
+from tests.tables import each_row
 
-T = TypeVar("T")
-OK, DOWN = Said("fine"), Said(status=500)
+OK, DOWN = Reply("fine"), Reply(status=500)
 NAMES = ("a", "b", "c")
 
 
-class Site(Struct):
+class Site:
     """Three replicas behind one target, and who asks them."""
 
-    upstream: Mouths
-    transport: HttpTransport
-    health: Health
-    replicas: Replicas
-    dispatcher: Dispatcher
-    target: Target
+    def __init__(self, upstream: Scripted, transport: HttpTransport, **fields: Any) -> None:
+        self.upstream, self.transport = upstream, transport
+        self.health, self.replicas = Health(lambda: clock_ms() / 1000), Replicas(b"secret")
+        self.dispatcher = dispatcher(transport, self.health, None, self.replicas)
+        self.target = self.behind(*NAMES, **fields)
+
+    def behind(self, *names: str, identity: str = "t", **fields: Any) -> Target:
+        urls = tuple(map(self.url, names))
+        return at(urls[0], identity=identity, engine=Served(name="e", urls=urls, slots=8), **fields)
 
     @property
     def home(self) -> str:
@@ -61,263 +60,184 @@ class Site(Struct):
     def url(self, name: str) -> str:
         return f"{self.upstream.url}/{name}/v1"
 
-    def says(self, home: Said, others: Said = OK) -> None:
+    def answers(self, home: Reply, others: Reply = OK) -> None:
         """From now on."""
         first = self.home
         self.upstream.scripts |= {name: [home if name == first else others] for name in NAMES}
+
+    def state(self, name: str, status: Status, load: Load | None = None) -> EngineState:
+        return EngineState(name="e", model="m", status=status, url=self.url(name), load=load)
 
     @property
     def taken(self) -> dict[str, int]:
         urls = [self.url(name) for name in NAMES]
         return {url: count for url in urls if (count := self.replicas.sent(url))}
 
-
-def site(work: Callable[[Site], Awaitable[T]], **fields: Any) -> T:
-    async def run() -> T:
-        transport = HttpTransport()
+    async def whole(self, task: Errand | None = None, leaves_after: int = 1_000) -> bytes:
+        """What the client gets: a body, or the events of a stream, of which it reads so many parts."""
+        answer = await self.dispatcher.walk(task or errand(self.target))
+        if isinstance(answer, Answered):
+            return b"".join(map(bytes, answer.reply.body.values()))
+        got, events = b"", forward(answer, self.health, End())
         try:
-            async with mouths({name: [OK] for name in NAMES}) as upstream:
-                health, replicas = Health(lambda: clock_ms() / 1000), Replicas(b"secret")
-                place = behind(upstream, NAMES, **fields)
-                return await work(
-                    Site(upstream, transport, health, replicas, dispatcher(transport, health, None, replicas), place)
-                )
+            async for part in events:
+                got += part
+                leaves_after -= 1
+                if leaves_after <= 0:
+                    break
         finally:
-            transport.close()
-            await asyncio.sleep(0)
-
-    return asyncio.run(run())
+            await events.aclose()
+        return got
 
 
-def behind(upstream: Mouths, names: tuple[str, ...], identity: str = "t", **fields: Any) -> Target:
-    urls = tuple(f"{upstream.url}/{name}/v1" for name in names)
-    return at(urls[0], identity=identity, engine=Served(name="e", urls=urls, slots=8), **fields)
+@asynccontextmanager
+async def site(**fields: Any) -> AsyncGenerator[Site]:
+    async with scripted({name: [OK] for name in NAMES}) as upstream, transport() as own:
+        yield Site(upstream, own, **fields)
 
 
-class End:
-    """Of a stream; `Ending`."""
-
-    attempt: Attempt
-
-    def settle(self, attempt: Attempt, error: str | None) -> bytes:
-        self.attempt = attempt
-        return b"null"
-
-    def render(self, events: bytes) -> bytes:
-        return events
-
-    def closing(self, opened: Opened, usage: bytes) -> bytes:
-        return opened.closing(usage)
-
-    async def durable(self) -> None:
-        """Nothing is kept."""
-
-    def broken(self, failure: Failure) -> bytes:
-        return stream_error(failure)
+def on_site(**fields: Any) -> Callable[[AsyncTest], Test]:
+    """The first argument of a test is a site whose target has these `fields`."""
+    return on_loop(lambda: site(**fields))
 
 
-async def whole(here: Site, what: Errand, leaves_after: int = 1_000) -> bytes:
-    """What the client gets: a body, or the events of a stream, of which it reads so many parts."""
-    answer = await here.dispatcher.walk(what)
-    if isinstance(answer, Answered):
-        return b"".join(map(bytes, answer.reply.body.values()))
-    got, events = b"", forward(answer, here.health, End())
-    try:
-        async for part in events:
-            got += part
-            leaves_after -= 1
-            if leaves_after <= 0:
-                break
-    finally:
-        await events.aclose()
-    return got
+def outcomes(task: Errand) -> list[str]:
+    return [attempt.outcome for attempt in task.purse.attempts]
 
 
-async def collected(events: AsyncGenerator[bytes]) -> bytes:
-    return b"".join([part async for part in events])
-
-
-def outcomes(what: Errand) -> list[str]:
-    return [attempt.outcome for attempt in what.purse.attempts]
-
-
-@pytest.mark.parametrize(
-    ("stream", "fails", "outcome"),
+@each_row(
+    "stream, fails, outcome",
     [
-        (False, DOWN, "server_error"),
-        (True, DOWN, "server_error"),
-        (False, Said(status=503), "overloaded"),
-        (True, Said(status=503), "overloaded"),
-        (False, Said("half", cut=True), "cut"),
-        (True, Said("half", broken=0), "server_error"),
+        *((stream, DOWN, "server_error") for stream in (False, True)),
+        *((stream, Reply(status=503), "overloaded") for stream in (False, True)),
+        *[(False, Reply("half", cut=True), "cut"), (True, Reply("half", broken=0), "server_error")],
     ],
 )
-def test_another_replica_answers_at_once_for_one_that_fails(stream: bool, fails: Said, outcome: str) -> None:
-    async def ask(here: Site) -> tuple[bytes, list[str], list[str], dict[str, int]]:
-        here.says(fails)
-        what = errand(here.target, asked=asking(stream=stream))
-        return await whole(here, what), outcomes(what), here.upstream.asked, here.taken
+@on_site(retries=1)
+async def test_another_replica_answers_at_once_for_one_that_fails(
+    here: Site, stream: bool, fails: Reply, outcome: str
+) -> None:
+    here.answers(fails)
+    task = errand(here.target, asked=asking(stream=stream))
+    assert b"fine" in await here.whole(task)
+    assert outcomes(task) == [outcome]
+    assert len(set(here.upstream.asked)) == 2
+    assert here.taken == {}
 
-    body, told, asked, taken = site(ask, retries=1)
-    assert b"fine" in body
-    assert told == [outcome]
-    assert len(set(asked)) == 2
-    assert taken == {}
 
-
-def test_a_replica_that_takes_no_connection_costs_no_retry() -> None:
-    async def ask(here: Site) -> tuple[list[bytes], dict[str, str]]:
-        with socket.socket() as closed:
-            closed.bind(("127.0.0.1", 0))
-            port = closed.getsockname()[1]
+@on_site(retries=0)
+async def test_a_replica_that_takes_no_connection_costs_no_retry(here: Site) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
         urls = (f"http://127.0.0.1:{port}/v1", f"http://localhost:{port}/v1", here.url("a"))
         place = structs.replace(here.target, engine=Served(name="e", urls=urls, slots=8))
-        texts = [f"Question {number}?" for number in range(2 * TRIP_AFTER)]
-        return [await whole(here, errand(place, asked=asking(text))) for text in texts], here.health.snapshot()
-
-    bodies, unhealthy = site(ask, retries=0)
-    assert all(b"fine" in body for body in bodies)
-    assert unhealthy == {}, "the target is well"
+        for number in range(2 * TRIP_AFTER):
+            assert b"fine" in await here.whole(errand(place, asked=asking(f"Question {number}?")))
+    assert here.health.snapshot() == {}, "the target is well"
 
 
-def test_one_that_is_full_is_passed_over_until_it_says_how_busy_it_is() -> None:
-    async def ask(here: Site) -> tuple[list[bytes], list[bool], dict[str, str]]:
-        first = here.home
-        here.says(Said(status=503, kind="Service Unavailable"))
-        bodies = [await whole(here, errand(here.target, asked=asking())) for _ in range(2)]
-        load = Load(at_ms=1, running=1)
-        here.replicas.hear([EngineState(name="e", model="m", status=Status.READY, url=here.url(first), load=load)])
-        bodies.append(await whole(here, errand(here.target, asked=asking())))
-        return bodies, [name == first for name in here.upstream.asked], here.health.snapshot()
-
-    bodies, asked, unhealthy = site(ask, retries=0)
-    assert all(b"fine" in body for body in bodies)
-    assert asked == [True, False, False, True, False]
-    assert unhealthy == {}
+@on_site(retries=0)
+async def test_one_that_is_full_is_passed_over_until_it_says_how_busy_it_is(here: Site) -> None:
+    first = here.home
+    here.answers(Reply(status=503, kind="Service Unavailable"))
+    for _ in range(2):
+        assert b"fine" in await here.whole()
+    here.replicas.hear([here.state(first, Status.READY, Load(at_ms=1, running=1))])
+    assert b"fine" in await here.whole()
+    assert [name == first for name in here.upstream.asked] == [True, False, False, True, False]
+    assert here.health.snapshot() == {}
 
 
-def test_the_target_rests_when_all_of_its_replicas_fail() -> None:
-    async def ask(here: Site) -> list[str]:
-        here.says(DOWN, DOWN)
-        for _ in range(TRIP_AFTER + len(NAMES)):
-            with pytest.raises(UpstreamFailure):
-                await whole(here, errand(here.target, asked=asking()))
-        return list(here.health.snapshot().values())
-
-    assert site(ask, retries=0) == ["open"]
+@on_site(retries=0)
+async def test_the_target_rests_when_all_of_its_replicas_fail(here: Site) -> None:
+    here.answers(DOWN, DOWN)
+    for _ in range(TRIP_AFTER + len(NAMES)):
+        with pytest.raises(UpstreamFailure):
+            await here.whole()
+    assert list(here.health.snapshot().values()) == ["open"]
 
 
-def test_one_failing_replica_never_closes_the_target() -> None:
-    async def ask(here: Site) -> tuple[list[str], dict[str, str]]:
-        here.says(DOWN)
-        for number in range(4 * TRIP_AFTER):
-            with suppress(UpstreamFailure):
-                await whole(here, errand(here.target, asked=asking(f"Question {number}?")))
-        return here.upstream.asked, here.health.snapshot()
-
-    asked, unhealthy = site(ask, retries=0)
-    assert unhealthy == {}
-    assert sorted(Counter(asked).values())[0] == 1, "it rests"
+@on_site(retries=0)
+async def test_one_failing_replica_never_closes_the_target(here: Site) -> None:
+    here.answers(DOWN)
+    for number in range(4 * TRIP_AFTER):
+        with suppress(UpstreamFailure):
+            await here.whole(errand(here.target, asked=asking(f"Question {number}?")))
+    assert here.health.snapshot() == {}
+    assert min(Counter(here.upstream.asked).values()) == 1, "it rests"
 
 
-@pytest.mark.parametrize("events", [0, 2], ids=["at once", "in the middle"])
-def test_an_error_event_is_a_failure_though_a_regular_end_follows(events: int) -> None:
-    async def ask(here: Site) -> tuple[bytes, list[str]]:
-        here.upstream.scripts |= {name: [Said("half of it", broken=events)] for name in NAMES}
-        here.upstream.scripts["else"] = [OK]
-        other = at(here.url("else"), identity="other")
-        what = errand(here.target, other, asked=asking(stream=True))
-        return await whole(here, what), outcomes(what)
-
-    got, told = site(ask)
-    assert (b"fine" in got) == (events == 0), "nobody else may take over once something was sent"
+@each_row("events", [0, 2], ids=["at once", "in the middle"])
+@on_site()
+async def test_an_error_event_is_a_failure_though_a_regular_end_follows(here: Site, events: int) -> None:
+    here.upstream.scripts |= {name: [Reply("half of it", broken=events)] for name in NAMES} | {"else": [OK]}
+    task = errand(here.target, at(here.url("else"), identity="other"), asked=asking(stream=True))
+    got = await here.whole(task)
+    assert (b"fine" in got) == (events == 0), "no other may take over once something was sent"
     assert (b'"error"' in got) == (events > 0)
     assert b"[DONE]" not in got or events == 0, "never a clean end"
-    assert told == (["server_error"] if events == 0 else []), "of a stream, it is told at its end"
+    assert outcomes(task) == (["server_error"] if events == 0 else []), "of a stream, it is told at its end"
 
 
-def test_a_stream_of_an_engine_that_was_stopped_ends_with_an_error_at_once() -> None:
+@on_site(timeouts=Timeouts(between=600_000))
+async def test_a_stream_of_an_engine_that_was_stopped_ends_with_an_error_at_once(here: Site) -> None:
     """Some keep the connection open, and say nothing any more."""
-
-    async def ask(here: Site) -> tuple[bytes, list[str], dict[str, int]]:
-        here.says(Said("half of it", silent=2))
-        stopped = EngineState(name="e", model="m", status=Status.STOPPED, url=here.url(here.home))
-        answer = await here.dispatcher.walk(errand(here.target, asked=asking(stream=True)))
-        assert isinstance(answer, Opened)
-        events = forward(answer, here.health, End())
-        begun = await anext(events)
-        assert here.taken == {stopped.url: 1}
-        here.transport.end(here.replicas.hear([stopped]))
-        rest = await asyncio.wait_for(collected(events), 10)
-        return begun + rest, here.upstream.asked, here.taken
-
-    got, asked, taken = site(ask, timeouts=Timeouts(between=60_000))
+    here.answers(Reply("half of it", silent=2))
+    stopped = here.state(here.home, Status.STOPPED)
+    answer = await here.dispatcher.walk(errand(here.target, asked=asking(stream=True)))
+    assert isinstance(answer, Opened)
+    events = forward(answer, here.health, End())
+    begun = await anext(events)
+    assert here.taken == {stopped.url: 1}
+    here.transport.end(here.replicas.hear([stopped]))
+    got = begun + b"".join([part async for part in events])
     assert b"half" in got
     assert b'"error"' in got
     assert b"[DONE]" not in got
-    assert len(asked) == 1
-    assert taken == {}
+    assert len(here.upstream.asked) == 1
+    assert here.taken == {}
 
 
-def test_what_a_stopped_engine_had_not_begun_is_asked_elsewhere() -> None:
-    async def ask(here: Site) -> tuple[bytes, list[str]]:
-        here.says(Said("late", after_s=60))
-        stopped = EngineState(name="e", model="m", status=Status.RESTARTING, url=here.url(here.home))
-        asked = asyncio.ensure_future(whole(here, errand(here.target, asked=asking())))
-        await here.upstream.heard.wait()
-        here.transport.end(here.replicas.hear([stopped]))
-        return await asyncio.wait_for(asked, 10), here.upstream.asked
-
-    body, asked = site(ask, retries=1)
-    assert b"fine" in body
-    assert len(asked) == 2
+@on_site(retries=1)
+async def test_a_request_that_a_stopped_engine_had_not_begun_is_asked_elsewhere(here: Site) -> None:
+    here.answers(Reply("late", when=never))
+    stopped = here.state(here.home, Status.RESTARTING)
+    running = asyncio.ensure_future(here.whole())
+    await here.upstream.heard.wait()
+    here.transport.end(here.replicas.hear([stopped]))
+    assert b"fine" in await running
+    assert len(here.upstream.asked) == 2
 
 
-def test_a_draining_replica_finishes_what_it_has_and_gets_nothing_new() -> None:
-    async def ask(here: Site) -> tuple[bytes, bytes, str, list[str]]:
-        first = here.home
-        here.says(Said("slowly", after_s=0.3))
-        running = asyncio.ensure_future(whole(here, errand(here.target, asked=asking())))
-        await here.upstream.heard.wait()
-        draining = EngineState(name="e", model="m", status=Status.DRAINING, url=here.url(first))
-        here.transport.end(here.replicas.hear([draining]))
-        new = await whole(here, errand(here.target, asked=asking()))
-        return await running, new, first, here.upstream.asked
-
-    old, new, first, asked = site(ask)
-    assert b"slowly" in old
-    assert b"fine" in new
-    assert [name == first for name in asked] == [True, False]
+@on_site()
+async def test_a_draining_replica_finishes_its_requests_and_gets_no_new_one(here: Site) -> None:
+    first = here.home
+    here.answers(Reply("slowly", when=after(2)))
+    running = asyncio.ensure_future(here.whole())
+    await here.upstream.heard.wait()
+    here.transport.end(here.replicas.hear([here.state(first, Status.DRAINING)]))
+    assert b"fine" in await here.whole()
+    assert b"slowly" in await running
+    assert [name == first for name in here.upstream.asked] == [True, False]
 
 
-def test_nothing_goes_to_an_address_that_is_not_the_target_s() -> None:
-    async def ask(here: Site) -> list[str]:
-        class Astray(Replicas):
-            def pick(self, target: Target, request: Request | None, tried: object = ()) -> str:
-                return here.url("c")
+@on_site()
+async def test_nothing_goes_to_an_address_that_is_not_the_target_s(here: Site) -> None:
+    class Astray(Replicas):
+        def pick(self, target: Target, request: Request | None, tried: object = ()) -> str:
+            return here.url("c")
 
-        lost = dispatcher(here.transport, here.health, None, Astray())
-        with pytest.raises(KeptIn, match="address"):
-            await lost.walk(errand(behind(here.upstream, ("a", "b"))))
-        return here.upstream.asked
-
-    assert site(ask) == []
-
-
-SAID = some.sampled_from(
-    [
-        *(OK, Said("Hello there"), Said("late", after_s=0.03)),
-        *(DOWN, Said(status=400), Said("half", cut=True), Said("half", broken=0), Said("half of it", broken=2)),
-        *(Said("half", silent=2), Said("never", after_s=30)),
-    ]
-)
-TACTICS: list[Tactic | None] = [None, Hedge(10), Cascade(2), Vote(2)]
+    lost = dispatcher(here.transport, here.health, None, Astray())
+    with pytest.raises(KeptIn, match="address"):
+        await lost.walk(errand(here.behind("a", "b")))
+    assert here.upstream.asked == []
 
 
 class Course(Struct, frozen=True):
     """A request: what two targets of two replicas each say, how they are asked, when the client leaves."""
 
-    said: Mapping[str, list[Said]]
+    replies: Mapping[str, list[Reply]]
     tactic: Tactic | None
     stream: bool
     retries: int
@@ -325,10 +245,16 @@ class Course(Struct, frozen=True):
     leaves_after: int
 
 
+REPLIES = some.sampled_from(
+    [
+        *(OK, Reply("Hello there"), Reply("late", when=after(2)), Reply("never", when=never), DOWN, Reply(status=400)),
+        *(Reply("half", cut=True), Reply("half", broken=0), Reply("half of it", broken=2), Reply("half", silent=2)),
+    ]
+)
 COURSES = some.builds(
     Course,
-    said=some.fixed_dictionaries({name: some.lists(SAID, min_size=1, max_size=2) for name in ("a", "b", "c", "d")}),
-    tactic=some.sampled_from(TACTICS),
+    replies=some.fixed_dictionaries({name: some.lists(REPLIES, min_size=1, max_size=2) for name in "abcd"}),
+    tactic=some.sampled_from([None, Hedge(10), Cascade(2), Vote(2)]),
     stream=some.booleans(),
     retries=some.integers(0, 1),
     leaves_s=some.sampled_from([None, None, 0.0, 0.005, 0.02]),
@@ -340,54 +266,37 @@ async def _rejects(asked: Asked) -> list[Verdict]:
     return [Verdict("test", 0.0 if answer.text == "fine" else 1.0) for answer in asked.answers]
 
 
-async def _run(here: Site, course: Course) -> int:
-    """How many attempts there were."""
-    here.upstream.scripts = {name: list(said) for name, said in course.said.items()}
-    few = Timeouts(first=150, between=100, total=400)
-    places = [
-        behind(here.upstream, names, identity=identity, retries=course.retries, timeouts=few)
-        for identity, names in (("first", ("a", "b")), ("second", ("c", "d")))
-    ]
-    plain = errand(*places, asked=asking(stream=course.stream), deadline=clock_ms() + 1_000)
-    what = structs.replace(plain, plan=structs.replace(plain.plan, tactic=course.tactic), verify=_rejects)
-    with suppress(UpstreamFailure, KeptIn, TimeoutError):
-        await asyncio.wait_for(whole(here, what, course.leaves_after), course.leaves_s)
-    urls = [url for place in places if place.engine for url in place.engine.urls]
-    assert [here.replicas.sent(url) for url in urls] == [0, 0, 0, 0]
-    return len(what.purse.attempts)
-
-
 @settings(max_examples=15, deadline=None)
-@given(some.lists(COURSES, min_size=3, max_size=6))
-def test_however_requests_end_every_replica_is_left_once(courses: list[Course]) -> None:
-    async def all_of(here: Site) -> None:
-        for course in courses:
-            await _run(here, course)
+@given(courses=some.lists(COURSES, min_size=3, max_size=6))
+@on_site()
+async def test_however_requests_end_every_replica_is_left_once(here: Site, courses: list[Course]) -> None:
+    for course in courses:
+        here.upstream.scripts = {name: list(replies) for name, replies in course.replies.items()}
+        here.upstream.asked.clear()
+        fields: dict[str, Any] = {"retries": course.retries, "timeouts": Timeouts(first=150, between=100, total=400)}
+        places = here.behind("a", "b", **fields), here.behind("c", "d", identity="second", **fields)
+        asked = asking(stream=course.stream)
+        deadline = clock_ms() + 1_000
+        task = errand(*places, asked=asked, deadline=deadline, verify=_rejects, tactic=course.tactic)
+        with suppress(UpstreamFailure, KeptIn, TimeoutError):
+            await asyncio.wait_for(here.whole(task, course.leaves_after), course.leaves_s)
+        assert [here.replicas.sent(here.url(name)) for name in "abcd"] == [0, 0, 0, 0]
 
-    site(all_of)
 
-
-def test_a_crash_of_our_own_leaves_the_replica() -> None:
+@on_site()
+async def test_a_crash_of_our_own_leaves_the_replica(here: Site) -> None:
     class Crashing(OpenAICompatible):
         def encode(self, call: Call) -> UpstreamRequest:
             raise ZeroDivisionError
 
-    async def crash(here: Site) -> dict[str, int]:
-        broken = dispatcher(here.transport, here.health, Crashing(), here.replicas)
-        with pytest.raises(ZeroDivisionError):
-            await broken.walk(errand(here.target))
-        return here.taken
-
-    assert site(crash) == {}
+    with pytest.raises(ZeroDivisionError):
+        await dispatcher(here.transport, here.health, Crashing(), here.replicas).walk(errand(here.target))
+    assert here.taken == {}
 
 
-def test_a_seat_is_left_once() -> None:
-    async def leave(here: Site) -> list[int]:
-        seats = [Seat(here.replicas, here.target, asking(), []) for _ in range(2)]
-        counts = []
-        for seat in (seats[0], seats[0], seats[1]):
-            counts.append(sum(here.taken.values()))
-            seat.leave()
-        return [*counts, sum(here.taken.values())]
-
-    assert site(leave) == [2, 1, 1, 0]
+@on_site()
+async def test_a_seat_is_left_once(here: Site) -> None:
+    seats = [Seat(here.replicas, here.target, asking(), []) for _ in range(2)]
+    for seat, left in ((seats[0], 1), (seats[0], 1), (seats[1], 0)):
+        seat.leave()
+        assert sum(here.taken.values()) == left

@@ -1,8 +1,10 @@
 """Errands as small as the dispatcher allows, and a dispatcher with the real door, wire and transport."""
 
 import asyncio
+import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -14,30 +16,46 @@ from router.decide.health import Health
 from router.dispatch.door import Door
 from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
+from router.dispatch.opened import Opened
 from router.dispatch.purse import Purse
 from router.dispatch.room import Room
 from router.dispatch.walk import Dispatcher
 from router.engines.replicas import Replicas
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
+from router.refusals import stream_error
 from router.types.account import Bound
+from router.types.attempt import Attempt
 from router.types.call import Adapter
+from router.types.failure import Failure
+from router.types.outcome import Verify
 from router.types.plan import Candidate, Plan
 from router.types.request import Request
 from router.types.store import BudgetStore
 from router.types.target import Target, Wire
-from tests.decide.values import REMOTE, gate, request, target
+from tests.decide.values import LOCAL, REMOTE, gate, request, target
 
 T = TypeVar("T")
-ANSWER = json.dumps(
-    {
-        "id": "c",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
-    }
-).encode()
+Test = Callable[..., None]
+AsyncTest = Callable[..., Awaitable[None]]
+
+
+def completion(content: str) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+    answer = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    return json.dumps(answer).encode()
+
+
+ANSWER = completion("Hi")
+
+
+class Clock:
+    """Seconds, as `Health` counts them."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def asking(text: str = "Hi", *, model: str = "m", stream: bool = False, **fields: Any) -> Request:
@@ -46,20 +64,27 @@ def asking(text: str = "Hi", *, model: str = "m", stream: bool = False, **fields
     return request(body=raw, stream=stream, model=model, text=text, **fields)
 
 
+def purse(asked: Request, *, bound: Bound | None = None, store: BudgetStore | None = None) -> Purse:
+    """Where nothing binds, no store is asked."""
+    return Purse(cast(BudgetStore, store), Learned(), Room(), asked, bound or Bound())
+
+
 def errand(
     *places: Target,
     asked: Request | None = None,
     own: Gate | None = None,
-    redacted: bool = False,
+    hidden: Container[str] = (),
     deadline: float | None = None,
+    pays: Purse | None = None,
+    verify: Verify | None = None,
+    **plan: Any,
 ) -> Errand:
-    """Asks all of `places` in order, whether they may be asked or not."""
+    """Asks all of `places` in order, whether they may be asked or not; those in `hidden` see the redacted form."""
     asked = asked or asking(model=places[0].model.name)
-    learned = Learned()
-    steps = tuple(Candidate(place, estimate(place, asked, learned), redacted) for place in places)
-    purse = Purse(cast(BudgetStore, None), learned, Room(), asked, Bound())  # nothing binds: no store is asked
-    plan = Plan(route="auto", strategy="ordered", steps=steps)
-    return Errand(asked, plan, own or gate(asked=asked), purse, deadline)
+    pays = pays or purse(asked)
+    steps = tuple(Candidate(place, estimate(place, asked, pays.learned), place.id in hidden) for place in places)
+    plans = Plan(route="auto", strategy="ordered", steps=steps, **plan)
+    return Errand(asked, plans, own or gate(asked=asked), pays, deadline, verify)
 
 
 def at(base_url: str, name: str = "m", identity: str = "t", **fields: Any) -> Target:
@@ -67,14 +92,42 @@ def at(base_url: str, name: str = "m", identity: str = "t", **fields: Any) -> Ta
     return replace(place, model=replace(place.model, name=name), **{"retries": 0, **fields})
 
 
+def at_home(place: Target) -> Target:
+    return replace(place, provider=replace(LOCAL, base_url=place.base_url))
+
+
+@asynccontextmanager
+async def transport() -> AsyncGenerator[HttpTransport]:
+    own = HttpTransport()
+    try:
+        yield own
+    finally:
+        own.close()
+        await asyncio.sleep(0)
+
+
+def on_loop(make: Callable[[], AbstractAsyncContextManager[Any]]) -> Callable[[AsyncTest], Test]:
+    """The first argument of an async test is what `make` opens, in an event loop of the test's own."""
+
+    def decorate(test: AsyncTest) -> Test:
+        async def work(*values: Any, **row: Any) -> None:
+            async with make() as own:
+                await test(own, *values, **row)
+
+        def run(*values: Any, **row: Any) -> None:
+            asyncio.run(work(*values, **row))
+
+        signature = inspect.signature(test)
+        run.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
 def with_transport(work: Callable[[HttpTransport], Awaitable[T]]) -> T:
     async def run() -> T:
-        transport = HttpTransport()
-        try:
-            return await work(transport)
-        finally:
-            transport.close()
-            await asyncio.sleep(0)
+        async with transport() as own:
+            return await work(own)
 
     return asyncio.run(run())
 
@@ -85,3 +138,22 @@ def dispatcher(
     wires = (Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC)
     adapters, door = dict.fromkeys(wires, adapter or OpenAICompatible()), Door(dict.fromkeys(wires, transport))
     return Dispatcher(adapters, door, health, replicas or Replicas())
+
+
+class End:
+    """Of a stream (`Ending`); nothing is kept."""
+
+    def settle(self, attempt: Attempt, error: str | None) -> bytes:
+        return b"null"
+
+    def render(self, events: bytes) -> bytes:
+        return events
+
+    def closing(self, opened: Opened, usage: bytes) -> bytes:
+        return opened.closing(usage)
+
+    def durable(self) -> Awaitable[None]:
+        return asyncio.sleep(0)
+
+    def broken(self, failure: Failure) -> bytes:
+        return stream_error(failure)

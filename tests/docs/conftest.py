@@ -1,15 +1,14 @@
-"""One gateway for all tests that only ask."""
+"""One gateway under the shipped policy, with its engine, for all tests that only ask."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.docs.gateway import serving
+from router.settings import SHIPPED_POLICY
+from tests.gateway.running import Gateway
 
 
 @pytest.fixture(scope="session")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    home: Path = tmp_path_factory.mktemp("lowpass")
-    with serving(home) as url:
-        yield url
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with Gateway(tmp_path_factory.mktemp("lowpass"), SHIPPED_POLICY.read_text()) as gateway:
+        yield gateway

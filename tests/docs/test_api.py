@@ -2,29 +2,30 @@
 
 import ast
 import re
+from collections.abc import Iterator
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionUserMessageParam
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.api.hot import PATHS
 from router.api.shape import Chat, Completion, Embedding
 from tests.docs import ROOT, page, quoted, rows
+from tests.gateway.running import MESSAGES, Gateway
+from tests.tables import each_row
 
 TEXT = page("docs/api.md")
 REQUEST_HEADERS = {row["header"] for row in rows(TEXT, "header", "value", "effect")}
 ANSWER_HEADERS = {row["header"] for row in rows(TEXT, "header", "value")} - REQUEST_HEADERS
 NAMED = re.compile(r"(x(-[a-z]+)+|retry-after|www-authenticate)")
-HELLO: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "Hello"}]
-
 UNUSED = {"dimensions", "suffix", "user"}
 """Read for their types alone."""
 
 
 @pytest.fixture
-def client(gateway: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{gateway}/v1", api_key="unused", max_retries=0)
+def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
+    with gateway.client() as client:
+        yield client
 
 
 def test_endpoints() -> None:
@@ -35,7 +36,7 @@ def test_endpoints() -> None:
 def test_request_headers(client: openai.OpenAI) -> None:
     """A gateway that is sent an unknown header names all that it knows."""
     with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(model="auto", messages=HELLO, extra_headers={"x-lowpass-unheard-of": "1"})
+        client.chat.completions.create(model="auto", messages=MESSAGES, extra_headers={"x-lowpass-unheard-of": "1"})
     assert set(re.findall(r"x-lowpass-[a-z-]+(?=[,.])", refused.value.message)) == REQUEST_HEADERS
 
 
@@ -46,17 +47,17 @@ def test_answer_headers_are_all_in_the_source() -> None:
 def test_answers_carry_documented_headers(client: openai.OpenAI) -> None:
     """Each header on a whole answer or on a stream is documented; of our own, all are seen."""
     create = client.chat.completions.with_raw_response.create
-    whole = create(model="auto", messages=HELLO, max_tokens=8)
-    stream = create(model="auto", messages=HELLO, max_tokens=8, stream=True)
+    whole = create(model="auto", messages=MESSAGES, max_tokens=8)
+    stream = create(model="auto", messages=MESSAGES, max_tokens=8, stream=True)
     seen = {name for answer in (whole, stream) for name in answer.headers if name.startswith("x-")}
     assert seen <= ANSWER_HEADERS
     now_and_then = {"x-lowpass-lowered", "x-lowpass-spilled"}
     assert {name for name in ANSWER_HEADERS if name.startswith("x-lowpass-")} - now_and_then <= seen
 
 
-def test_metrics(client: openai.OpenAI, gateway: str) -> None:
-    client.chat.completions.create(model="auto", messages=HELLO, max_tokens=8)
-    families = list(text_string_to_metric_families(client.get(f"{gateway}/metrics", cast_to=str)))
+def test_metrics(client: openai.OpenAI, gateway: Gateway) -> None:
+    client.chat.completions.create(model="auto", messages=MESSAGES, max_tokens=8)
+    families = list(text_string_to_metric_families(gateway.get("/metrics").body.decode()))
     served = {
         (family.name if family.type == "histogram" else sample.name, family.type, frozenset(sample.labels) - {"le"})
         for family in families
@@ -79,20 +80,12 @@ def test_fields_of_a_body_that_are_read() -> None:
     assert fields - UNUSED <= {word.split(".")[0] for word in quoted(section)}
 
 
-@pytest.mark.parametrize("endpoint", [row["endpoint"] for row in rows(TEXT, "endpoint")])
-def test_endpoints_are_served(endpoint: str, client: openai.OpenAI, gateway: str) -> None:
+@each_row("endpoint", [row["endpoint"] for row in rows(TEXT, "endpoint")])
+def test_endpoints_are_served(endpoint: str, gateway: Gateway) -> None:
     """Something answers there: an empty body or an unknown name is refused for what it is."""
     method, path = endpoint.split()
-    address = gateway + re.sub(r"{\w+}", "nobody", path)
-    assert "does not serve" not in _refusal(client, method, address)
-
-
-def _refusal(client: openai.OpenAI, method: str, address: str) -> str:
-    try:
-        client.post(address, body={}, cast_to=object) if method == "POST" else client.get(address, cast_to=str)
-    except openai.APIStatusError as refused:
-        return refused.message
-    return ""
+    reply = gateway.request(method, re.sub(r"{\w+}", "nobody", path), b"{}" if method == "POST" else None)
+    assert b"does not serve" not in reply.body
 
 
 def _routes() -> set[str]:

@@ -2,16 +2,11 @@
 
 import re
 
-import pytest
-
 from tests.docs import ROOT, blocks, page, quoted
+from tests.tables import each_row
 
-PAGES = [
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
-]
+DOCS = [f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))]
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *DOCS]
 PATH = re.compile(r"^[\w.-]+(/[\w.-]+)*/?$")
 FILE = re.compile(r"\.(md|py|sql|toml|yaml|yml|in)$")
 OURS = {path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")}
@@ -20,7 +15,7 @@ EXAMPLES = {"policy.yaml", "adapters/catalog/models/PREFIX.yaml"}
 """Names that stand for others."""
 
 
-@pytest.mark.parametrize("name", PAGES)
+@each_row("name", PAGES)
 def test_files(name: str) -> None:
     text = re.sub(r"^```.*?^```$", "", page(name), flags=re.DOTALL | re.MULTILINE)
     words = {word for word in quoted(text) if PATH.match(word)} - EXAMPLES
@@ -28,7 +23,7 @@ def test_files(name: str) -> None:
     assert not {path for path in paths if not (ROOT / path).exists() and not ((ROOT / name).parent / path).exists()}
 
 
-@pytest.mark.parametrize("name", PAGES)
+@each_row("name", PAGES)
 def test_links(name: str) -> None:
     for link in re.findall(r"\]\(([^)]+)\)", page(name)):
         target, _, anchor = link.partition("#")
@@ -37,7 +32,7 @@ def test_links(name: str) -> None:
         assert not anchor or anchor in _anchors(path.read_text("utf-8")), link
 
 
-@pytest.mark.parametrize("name", PAGES)
+@each_row("name", PAGES)
 def test_make_targets(name: str) -> None:
     code = "\n".join(blocks(page(name), "sh"))
     named = set(re.findall(r"(?:^|`)make ([a-z-]+)", page(name) + code, re.MULTILINE))
@@ -54,7 +49,7 @@ def test_every_page_can_be_found() -> None:
             seen.add(name)
             links = re.findall(r"\]\(([\w./-]+\.md)", page(name))
             waiting += [str(((ROOT / name).parent / link).resolve().relative_to(ROOT)) for link in links]
-    assert {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} <= seen
+    assert set(DOCS) <= seen
 
 
 def _anchors(text: str) -> set[str]:

@@ -15,6 +15,7 @@ from router.types.queue import Queue
 from router.types.target import Target
 from tests.decide.values import request, target
 from tests.engines.values import engine, state, urls
+from tests.tables import each_row
 
 ONE, TWO = urls(1)[0], urls(2)
 USUAL_MS = 1_000.0
@@ -29,7 +30,7 @@ class Watched:
         self.fleet = Fleet(self.replicas, lambda: self.states)
 
     def hear(self, *loads: Load, url: str = ONE) -> None:
-        """One after the other; nobody asks in between."""
+        """One after the other, without a question in between."""
         for load in loads:
             self.states = [structs.replace(state(url), load=load)]
             self.fleet.hear(self.states)
@@ -46,12 +47,8 @@ def load(running: int = 0, waiting: int = 0, *, at_ms: int = 1, finished: int = 
     return Load(at_ms=at_ms, running=running, waiting=waiting, finished=finished, kv_cache=cache)
 
 
-def test_who_has_no_engine_has_no_queue() -> None:
-    assert Watched(state(ONE)).queue(target()) is None
-
-
-@pytest.mark.parametrize(
-    ("said", "sent", "queue"),
+@each_row(
+    "said, sent, queue",
     [
         (None, 0, None),
         (None, 3, None),
@@ -81,10 +78,11 @@ def test_what_the_engine_has_seen_is_not_counted_twice() -> None:
     assert watched.queue(place) is None
 
 
-def test_targets_of_one_engine_share_its_queue() -> None:
+def test_targets_of_one_engine_share_its_queue_and_others_have_none() -> None:
     watched, place = Watched(state(ONE)), engine([ONE], slots=2)
     watched.send(structs.replace(place, id="adapter"), 2)
     assert watched.queue(place) == Queue(wait_ms=500)
+    assert watched.queue(target()) is None
 
 
 def test_the_time_that_requests_take_is_measured() -> None:
@@ -97,19 +95,19 @@ def test_the_time_that_requests_take_is_measured() -> None:
     assert queue.wait_ms == pytest.approx(3 * 3_870 / 2, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("counts", "apart_ms"),
+@each_row(
+    "counts, apart_ms",
     [((900, 3), 1_000), ((0, 0, 0), 1_000), ((5, 9), backlog.LONGEST_MS + 1), ((5, 9), -1)],
     ids=["it started anew", "it does not count", "too far apart", "the clock was set"],
 )
-def test_what_nobody_can_know_teaches_nothing(counts: tuple[int, ...], apart_ms: int) -> None:
+def test_what_can_t_be_known_teaches_nothing(counts: tuple[int, ...], apart_ms: int) -> None:
     watched, place = Watched(state(ONE)), engine([ONE], slots=2)
     watched.hear(*(load(2, 1, at_ms=9 + apart_ms * number, finished=count) for number, count in enumerate(counts)))
     assert watched.queue(place) == Queue(wait_ms=1_000, waiting=1)
 
 
-@pytest.mark.parametrize(
-    ("loads", "slots"),
+@each_row(
+    "loads, slots",
     [
         ([load(2, 3, at_ms=1)], 8),  # a moment may look so
         ([load(2, 3, at_ms=1), load(2, 3, at_ms=2)], 2),
@@ -134,8 +132,8 @@ def test_the_best_replica_counts() -> None:
     assert watched.queue(place) is None
 
 
-@pytest.mark.parametrize(
-    ("statuses", "queue"),
+@each_row(
+    "statuses, queue",
     [
         ([Status.READY, Status.FAILED], None),
         ([Status.STARTING, Status.FAILED], Queue(down="starting")),
@@ -145,17 +143,17 @@ def test_the_best_replica_counts() -> None:
         ([Status.SLEEPING, Status.READY], None),
     ],
 )
-def test_who_is_up(statuses: list[Status], queue: Queue | None) -> None:
+def test_one_that_is_up_counts_and_else_why_none_is(statuses: list[Status], queue: Queue | None) -> None:
     states = [state(url, status) for url, status in zip(TWO, statuses, strict=True)]
     assert Watched(*states).queue(engine(TWO)) == queue
+    assert Watched().queue(engine(TWO)) is None, "what is not watched is taken to be up"
 
 
-def test_engines_that_nobody_watches_are_taken_to_be_up() -> None:
-    assert Watched().queue(engine(TWO)) is None
-
-
-def test_who_turned_a_request_away_is_full_until_it_says_how_busy_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched, place = Watched(state(ONE)), engine([ONE])
+def test_one_that_turned_a_request_away_is_full_until_it_reports_again_or_a_while_has_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched, place, now = Watched(state(ONE)), engine([ONE]), 5_000.0
+    monkeypatch.setattr(backlog, "clock_ms", lambda: now)
     watched.hear(load(1, at_ms=1))
     watched.fleet.refused(place)
     assert watched.queue(place) == Queue(full=True)
@@ -163,16 +161,11 @@ def test_who_turned_a_request_away_is_full_until_it_says_how_busy_it_is(monkeypa
     assert watched.queue(place) == Queue(full=True)
     watched.hear(load(1, at_ms=2))
     assert watched.queue(place) is None
-    watched.fleet.refused(target())
-
-
-def test_a_full_one_that_says_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched, place, now = Watched(state(ONE)), engine([ONE]), 5_000.0
-    monkeypatch.setattr(backlog, "clock_ms", lambda: now)
     watched.fleet.refused(place)
     assert watched.queue(place) is not None
     now += backlog.REFUSED_MS
     assert watched.queue(place) is None
+    watched.fleet.refused(target())
 
 
 @given(

@@ -1,24 +1,80 @@
 """Which replica a request goes to: where its beginning is known, unless that one is busy, or not there."""
 
+import json
 import subprocess
 import sys
 from collections import Counter
+from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from msgspec import structs
 
+from router.api.parse import parse
+from router.engines.affinity import LONGEST, conversation
 from router.engines.replicas import FIRST_REST_MS, LONGEST_REST_MS, SPREAD, Replicas
 from router.types.engine import Status
 from router.types.request import Endpoint, Request
 from router.types.target import Target
 from tests.engines.values import SECRET, Clock, engine, picked, said, state, talk, urls
+from tests.tables import each_row
 
 FOUR = urls(4)
 PLACE = engine(FOUR)
 TALKS = [talk(number) for number in range(400)]
 IDLE = {Status.STARTING, Status.DRAINING, Status.SLEEPING, Status.RESTARTING, Status.FAILED, Status.STOPPED}
+
+SYSTEM, FIRST = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is a fjord?"}
+ANSWER, NEXT = {"role": "assistant", "content": "A drowned valley."}, {"role": "user", "content": "Where?"}
+TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+PARTS = {"role": "user", "content": [{"type": "text", "text": "What is a fjord?"}]}
+LONG = "So it was, and so it will be. " * 100
+CHAT, RESPONSES, COMPLETIONS = Endpoint.CHAT, Endpoint.RESPONSES, Endpoint.COMPLETIONS
+
+
+def conversation_of(endpoint: Endpoint, headers: dict[str, str] | None = None, **body: Any) -> int:
+    raw = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    return conversation(parse(endpoint, "r", json.dumps({"model": "m", **body}).encode(), raw), SECRET)
+
+
+@each_row(
+    "endpoint, before, after",
+    [
+        (CHAT, {"messages": [SYSTEM, FIRST]}, {"messages": [SYSTEM, FIRST, ANSWER, NEXT]}),
+        (CHAT, {"messages": [FIRST]}, {"messages": [FIRST, ANSWER, NEXT]}),
+        (CHAT, {"messages": [SYSTEM, PARTS]}, {"messages": [SYSTEM, PARTS, ANSWER, NEXT]}),
+        (CHAT, {"messages": [SYSTEM, FIRST], "tools": TOOLS}, {"messages": [SYSTEM, FIRST, ANSWER], "tools": TOOLS}),
+        (RESPONSES, {"input": [FIRST]}, {"input": [FIRST, ANSWER, NEXT]}),
+        (RESPONSES, {"instructions": "Brief.", "input": "Hi"}, {"instructions": "Brief.", "input": "Hi", "top_p": 1}),
+        (COMPLETIONS, {"prompt": LONG}, {"prompt": LONG + "And then it was not."}),
+    ],
+)
+def test_a_conversation_is_known_by_its_beginning(
+    endpoint: Endpoint, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    assert conversation_of(endpoint, **before) == conversation_of(endpoint, **after)
+
+
+@each_row(
+    "endpoint, one, other",
+    [
+        (CHAT, {"messages": [SYSTEM, FIRST]}, {"messages": [SYSTEM, NEXT]}),
+        (CHAT, {"messages": [SYSTEM, FIRST]}, {"messages": [FIRST]}),
+        (RESPONSES, {"instructions": "Be brief.", "input": "Hi"}, {"instructions": "Be brief.", "input": "Ho"}),
+        (COMPLETIONS, {"prompt": "Once"}, {"prompt": "Twice"}),
+    ],
+)
+def test_others_are_told_apart(endpoint: Endpoint, one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert conversation_of(endpoint, **one) != conversation_of(endpoint, **other)
+
+
+def test_a_session_is_one_whatever_is_said_in_it_and_only_a_long_beginning_counts() -> None:
+    named = {"x-lowpass-session": "s"}
+    assert conversation_of(CHAT, named, messages=[FIRST]) == conversation_of(CHAT, named, messages=[SYSTEM, NEXT])
+    assert conversation_of(CHAT, named, messages=[FIRST]) != conversation_of(CHAT, messages=[FIRST])
+    document = "word " * LONGEST
+    questions = [{"role": "user", "content": document + question} for question in ("Who?", "When?")]
+    assert len({conversation_of(CHAT, messages=[SYSTEM, question]) for question in questions}) == 1
 
 
 def homes(replicas: Replicas, place: Target = PLACE) -> list[str]:
@@ -32,18 +88,16 @@ def test_a_conversation_keeps_its_replica_as_it_grows(later: list[tuple[str, str
     assert picked(replicas, PLACE, said(*begun)) == picked(replicas, PLACE, said(*begun, *later))
 
 
-def test_conversations_are_spread_evenly() -> None:
-    share = Counter(homes(Replicas(SECRET)))
+def test_conversations_and_sessions_are_spread_evenly_and_a_session_keeps_its_replica() -> None:
+    replicas = Replicas(SECRET)
+    share = Counter(homes(replicas))
     assert set(share) == set(FOUR)
     assert max(share.values()) < 1.25 * len(TALKS) / len(FOUR)
-
-
-def test_a_session_keeps_its_replica_whatever_it_says() -> None:
-    replicas = Replicas(SECRET)
-    found = {picked(replicas, PLACE, said(("user", f"Something else: {number}"), session="s")) for number in range(50)}
-    assert len(found) == 1
-    by_session = {picked(replicas, PLACE, said(("user", "Hi"), session=f"s{number}")) for number in range(50)}
-    assert by_session == set(FOUR)
+    assert homes(replicas) != homes(Replicas(b"another")), "without the secret it can't be foretold"
+    words = [said(("user", f"Something else: {number}"), session="s") for number in range(50)]
+    assert len({picked(replicas, PLACE, asked) for asked in words}) == 1
+    sessions = [said(("user", "Hi"), session=f"s{number}") for number in range(50)]
+    assert {picked(replicas, PLACE, asked) for asked in sessions} == set(FOUR)
 
 
 def test_all_processes_choose_alike() -> None:
@@ -52,16 +106,12 @@ def test_all_processes_choose_alike() -> None:
         "from tests.engines.test_replicas import homes; from tests.engines.values import SECRET;"
         "from router.engines.replicas import Replicas; print(*homes(Replicas(SECRET)))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
-    assert told.stdout.split() == homes(Replicas(SECRET))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == homes(Replicas(SECRET))
 
 
-def test_who_does_not_know_the_secret_can_not_foretell_the_replica() -> None:
-    assert homes(Replicas(SECRET)) != homes(Replicas(b"another"))
-
-
-@pytest.mark.parametrize("status", sorted(IDLE))
-def test_who_is_not_ready_gets_nothing_new_and_has_its_own_back_later(status: Status) -> None:
+@each_row("status", sorted(IDLE))
+def test_one_that_is_not_ready_gets_nothing_new_and_has_its_own_back_later(status: Status) -> None:
     replicas = Replicas(SECRET)
     before = homes(replicas)
     replicas.hear([state(FOUR[0], status)])
@@ -92,7 +142,7 @@ def test_one_conversation_asked_by_all_at_once_is_spread(slots: int, count: int,
     fair = SPREAD * requests / count
     assert max(loads) <= max(1, slots // 2 + 1, fair + 1)
     if requests <= slots * count:
-        assert max(loads) <= slots, "nobody waits while another has room"
+        assert max(loads) <= slots, "none waits while another has room"
     else:
         assert max(loads) - min(loads) <= max(1, fair)
 
@@ -141,15 +191,11 @@ def test_a_replica_that_failed_rests_longer_each_time_and_one_request_tries_it()
 
 
 def test_a_target_fails_as_a_whole_when_its_last_replica_does() -> None:
-    replicas = Replicas(SECRET, Clock())
+    replicas, alone = Replicas(SECRET, Clock()), engine(urls(1))
     assert [replicas.failed(PLACE, url) for url in FOUR] == [False, False, False, True]
     assert not replicas.spare(PLACE)
-    assert set(homes(replicas)) == set(FOUR), "there is nobody else"
-
-
-def test_a_target_of_one_place_fails_with_it() -> None:
+    assert set(homes(replicas)) == set(FOUR), "there is no other"
     replicas = Replicas(SECRET)
-    alone = engine(urls(1))
     assert picked(replicas, alone, talk(1)) == alone.base_url
     assert replicas.failed(alone, alone.base_url)
     assert not replicas.spare(alone)
@@ -163,7 +209,7 @@ def test_those_that_were_tried_are_asked_again_only_when_all_were() -> None:
     assert replicas.pick(PLACE, talk(1), tried) in FOUR
 
 
-@pytest.mark.parametrize("status", sorted(Status))
+@each_row("status", sorted(Status))
 def test_what_a_replica_was_sent_is_lost_when_it_is_gone(status: Status) -> None:
     """A drained one finishes, a sleeping one had nothing to do; one that failed may be somebody else's, and busy."""
     replicas = Replicas(SECRET)

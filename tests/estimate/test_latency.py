@@ -6,10 +6,8 @@ from hypothesis import strategies as st
 
 from router.estimate.latency import PRIOR_FIRST_MS, Pace
 
-SPANS = st.lists(st.tuples(st.integers(0, 100_000), st.integers(1, 20_000)), min_size=1, max_size=12)
 
-
-def seen(
+def paced(
     times: int, *, first_ms: int | None = 500, total_ms: int = 2_500, output: int = 100, pace: Pace | None = None
 ) -> Pace:
     known = pace or Pace()
@@ -18,51 +16,40 @@ def seen(
     return known
 
 
-def test_what_was_seen_often_is_what_is_expected() -> None:
+def test_what_was_seen_often_is_what_is_expected_and_once_says_little() -> None:
     """The first byte's time is no part of what a token takes."""
-    pace = seen(300)
-    assert pace.first_ms == pytest.approx(500, rel=0.06)
-    assert pace.ms_per_token == pytest.approx(20, rel=0.06)
+    pace = paced(300)
+    assert [pace.first_ms, pace.ms_per_token] == pytest.approx([500, 20], rel=0.06)
     assert pace.sd < 0.25
-
-
-def test_one_observation_says_little() -> None:
-    assert seen(1, first_ms=50).first_ms == pytest.approx(PRIOR_FIRST_MS, rel=0.6)
+    assert paced(1, first_ms=50).first_ms == pytest.approx(PRIOR_FIRST_MS, rel=0.6)
 
 
 def test_a_change_of_pace_is_seen_within_some_dozen_requests() -> None:
-    pace = seen(500, total_ms=2_500)
-    seen(60, total_ms=20_500, pace=pace)
+    pace = paced(60, total_ms=20_500, pace=paced(500, total_ms=2_500))
     assert pace.ms_per_token > 100
     assert pace.sd > 0.5
 
 
 def test_without_a_stream_nothing_is_learned_of_the_first_byte() -> None:
-    pace = seen(300, first_ms=None)
+    pace = paced(300, first_ms=None)
     assert pace.first_ms == pytest.approx(PRIOR_FIRST_MS)
     assert pace.first_ms + 100 * pace.ms_per_token == pytest.approx(2_500, rel=0.06)
 
 
-def test_an_answer_quicker_than_the_usual_first_byte_is_no_error() -> None:
-    assert 0 < seen(50, first_ms=None, total_ms=5).ms_per_token < 5
+def test_odd_times_are_no_error() -> None:
+    """Quicker than the usual first byte; no time at all, or nothing written, which says nothing."""
+    assert 0 < paced(50, first_ms=None, total_ms=5).ms_per_token < 5
+    for total_ms, output in ((0, 10), (10, 0), (-5, 10)):
+        assert paced(5, total_ms=total_ms, output=output) == Pace()
 
 
-@pytest.mark.parametrize(("total_ms", "output"), [(0, 10), (10, 0), (-5, 10)])
-def test_what_took_no_time_or_wrote_nothing_says_nothing(total_ms: int, output: int) -> None:
-    assert seen(5, total_ms=total_ms, output=output) == Pace()
-
-
-def test_throughput_is_of_all_requests_at_once() -> None:
+def test_throughput_is_of_all_requests_at_once_and_idle_time_does_not_count() -> None:
     """Four at a time, of 100 tokens in a second each."""
     pace = Pace()
-    for second in range(1, 100):
-        for _ in range(4):
-            pace.observe(first_ms=None, total_ms=1_000, output=100, ended_ms=second * 1_000)
+    for number in range(396):
+        pace.observe(first_ms=None, total_ms=1_000, output=100, ended_ms=(number // 4 + 1) * 1_000)
     assert pace.throughput == pytest.approx(400, rel=0.05)
-
-
-def test_idle_time_does_not_count() -> None:
-    assert seen(100, total_ms=1_000, output=100).throughput == pytest.approx(100, rel=0.01)
+    assert paced(100, total_ms=1_000, output=100).throughput == pytest.approx(100, rel=0.01)
 
 
 def test_a_long_request_that_others_ran_in_counts_once_from_its_beginning() -> None:
@@ -72,7 +59,7 @@ def test_a_long_request_that_others_ran_in_counts_once_from_its_beginning() -> N
     assert pace.busy_ms == pytest.approx(1_000, rel=0.02)
 
 
-@given(SPANS)
+@given(st.lists(st.tuples(st.integers(0, 100_000), st.integers(1, 20_000)), min_size=1, max_size=12))
 def test_time_counts_once_in_any_order(spans: list[tuple[int, int]]) -> None:
     """But for what is forgotten: at most 3 % with every request."""
     pace, covered = Pace(), set[int]()

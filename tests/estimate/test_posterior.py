@@ -6,53 +6,57 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.estimate.posterior import HALF_LIFE_MS, Posterior, Prior, noise
+from tests.tables import each_row
 
 NAMES = ("a", "b", "c")
 K = 4
 PRIOR = Prior(np.array([0.01, 0.02, 0.03, 0.01]), np.linspace(0.02, 0.2, 3 * K).reshape(3, K))
 PHI = np.array([1.0, 0.3, -1.0, 0.5])
+NAN, INF = float("nan"), float("inf")
+NOW = 10**12
 Outcome = tuple[int, list[float], float]
-outcomes = st.lists(
+OUTCOMES = st.lists(
     st.tuples(st.integers(0, 2), st.lists(st.floats(-3, 3), min_size=K, max_size=K), st.floats(-1, 1)), max_size=20
 )
 
 
-def posterior(**fields: object) -> Posterior:
-    return Posterior(NAMES, PRIOR, **fields)  # type: ignore[arg-type]
+def posterior(half_life_ms: float = HALF_LIFE_MS, basis: str = "") -> Posterior:
+    return Posterior(NAMES, PRIOR, half_life_ms=half_life_ms, basis=basis)
 
 
-def taught(told: list[Outcome], **fields: object) -> Posterior:
-    learner = posterior(**fields)
-    for target, phi, residual in told:
+def taught(outcomes: list[Outcome], basis: str = "") -> Posterior:
+    learner = posterior(basis=basis)
+    for target, phi, residual in outcomes:
         learner.update(target, np.array(phi), residual, 0.2)
     return learner
 
 
-def drawn(n: int, seed: int = 0) -> list[Outcome]:
-    rng = np.random.default_rng(seed)
+def drawn(n: int) -> list[Outcome]:
+    rng = np.random.default_rng(0)
     return [(int(rng.integers(3)), rng.normal(size=K).tolist(), float(rng.uniform(-1, 1))) for _ in range(n)]
 
 
-def joint(told: list[Outcome]) -> tuple[np.ndarray, np.ndarray]:
+def joint(outcomes: list[Outcome]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and sd at PHI by one dense regression on (common, own of a, own of b, own of c)."""
+
+    def row(target: int, phi: np.ndarray | list[float]) -> np.ndarray:
+        filled = np.zeros((4, K))
+        filled[0] = filled[target + 1] = phi
+        return filled.ravel()
+
     precision, pull = np.diag(1 / np.concatenate([PRIOR.common, PRIOR.own.ravel()])), np.zeros(4 * K)
-    rows = np.zeros((3, 4 * K))
-    for target in range(3):
-        rows[target, :K] = rows[target, (target + 1) * K : (target + 2) * K] = PHI
-    for target, phi, residual in told:
-        row = np.zeros(4 * K)
-        row[:K] = row[(target + 1) * K : (target + 2) * K] = phi
-        precision += np.outer(row, row) / 0.2
-        pull += row * residual / 0.2
-    covariance = np.linalg.inv(precision)
+    for target, phi, residual in outcomes:
+        precision += np.outer(row(target, phi), row(target, phi)) / 0.2
+        pull += row(target, phi) * residual / 0.2
+    covariance, rows = np.linalg.inv(precision), np.array([row(target, PHI) for target in range(3)])
     return rows @ covariance @ pull, np.sqrt(np.einsum("tk,kl,tl->t", rows, covariance, rows))
 
 
 @settings(max_examples=40)
-@given(outcomes)
-def test_it_is_the_exact_regression_with_a_common_part(told: list[Outcome]) -> None:
-    mean, sd = joint(told)
-    learner = taught(told)
+@given(OUTCOMES)
+def test_it_is_the_exact_regression_with_a_common_part(outcomes: list[Outcome]) -> None:
+    mean, sd = joint(outcomes)
+    learner = taught(outcomes)
     assert learner.mean(PHI) == pytest.approx(mean, abs=1e-9)
     assert learner.sd(PHI) == pytest.approx(sd, abs=1e-9)
     many = learner.belief(np.array([PHI, -PHI]))
@@ -67,25 +71,22 @@ def test_before_any_outcome_it_adds_nothing_and_is_as_unsure_as_its_prior() -> N
     assert learner.belief(np.empty((0, K))).sd.shape == (0, 3)
 
 
-def test_what_is_unknown_of_all_says_nothing_of_who_is_better() -> None:
+def test_what_is_unknown_of_all_says_nothing_of_which_is_better() -> None:
     prior = Prior(np.full(K, 100.0), np.full((3, K), 0.01))
-    learner = Posterior(NAMES, prior)
+    learner, fresh = Posterior(NAMES, prior), Posterior(NAMES, prior)
     for target, phi, residual in drawn(20):
         learner.update(target, np.array(phi), residual, 0.2)
     apart = learner.apart(PHI, 1)
     assert apart[1] == 0
     assert (np.delete(apart, 1) < 0.3).all()
-    assert Posterior(NAMES, prior).apart(PHI, 0)[1] == pytest.approx(np.sqrt(2 * PHI @ PHI * 0.01))
-    assert Posterior(NAMES, prior).sd(PHI)[1] > 10
+    assert fresh.apart(PHI, 0)[1] == pytest.approx(np.sqrt(2 * PHI @ PHI * 0.01))
+    assert fresh.sd(PHI)[1] > 10
 
 
 def test_what_one_target_shows_moves_the_others_by_the_common_part_only() -> None:
-    learner = posterior()
-    for _ in range(50):
-        learner.update(0, PHI, -0.5, 0.2)
-    mean = learner.mean(PHI)
-    assert mean[0] < -0.4
-    assert mean[0] < mean[1] < 0
+    learner = taught([(0, PHI.tolist(), -0.5)] * 50)
+    own, other, _ = learner.mean(PHI)
+    assert own < -0.4 < other < 0
     assert learner.sd(PHI)[0] < learner.sd(PHI)[1] < posterior().sd(PHI)[1]
 
 
@@ -112,22 +113,19 @@ def test_the_spread_is_honest() -> None:
 
 
 def test_an_outcome_that_is_taken_back_was_never_there() -> None:
-    told = drawn(30)
-    told[7] = (0, PHI.tolist(), 1.0)
-    learner, other = posterior(half_life_ms=10_000.0), posterior(half_life_ms=10_000.0)
-    for at, (target, phi, residual) in enumerate(told):
-        learner.update(target, np.array(phi), residual, 0.2, at_ms=1_000_000 + 100 * at)
-        if at != 7:
-            other.update(target, np.array(phi), residual, 0.2, at_ms=1_000_000 + 100 * at)
-    target, phi, residual = told[7]
+    outcomes = drawn(30)
+    outcomes[7] = (0, PHI.tolist(), 1.0)
+    learner, other, worker = (posterior(half_life_ms=10_000.0) for _ in range(3))
+    for at, (target, phi, residual) in enumerate(outcomes):
+        for each in (learner,) if at == 7 else (learner, other):
+            each.update(target, np.array(phi), residual, 0.2, at_ms=1_000_000 + 100 * at)
     assert not np.allclose(learner.mean(PHI), other.mean(PHI), atol=1e-3)
     learner.take()
-    learner.update(target, np.array(phi), residual, -0.2, at_ms=1_000_700)
-    assert learner.mean(PHI) == pytest.approx(other.mean(PHI), abs=1e-3)
+    learner.update(0, PHI, 1.0, -0.2, at_ms=1_000_700)
     assert learner.count == pytest.approx(other.count, abs=0.01)
-    worker = taught([], half_life_ms=10_000.0)
     assert worker.add(learner.state())
-    assert worker.mean(PHI) == pytest.approx(other.mean(PHI), abs=1e-3)
+    for each in (learner, worker):
+        assert each.mean(PHI) == pytest.approx(other.mean(PHI), abs=1e-3)
 
 
 def test_a_late_outcome_counts_as_much_as_if_it_had_come_in_time() -> None:
@@ -140,106 +138,93 @@ def test_a_late_outcome_counts_as_much_as_if_it_had_come_in_time() -> None:
 
 
 def test_without_news_the_prior_comes_back() -> None:
-    learner, fresh = taught([], half_life_ms=1_000.0), posterior()
+    learner = posterior(half_life_ms=1_000.0)
     for _ in range(100):
-        learner.update(0, PHI, 0.8, 0.2, at_ms=1_000_000)
-    far = learner.mean(PHI)[0]
+        learner.update(0, PHI, 0.8, 0.2, at_ms=NOW)
     distances = []
-    for seconds in (1, 5, 10, 60):
-        learner.advance(1_000_000 + 1_000 * seconds)
+    for seconds in (0, 1, 5, 10, 60):
+        learner.advance(NOW + 1_000 * seconds)
         distances.append(learner.mean(PHI)[0])
-    assert [far, *distances] == sorted([far, *distances], reverse=True)
+    assert distances == sorted(distances, reverse=True)
     assert distances[-1] == pytest.approx(0, abs=1e-6)
-    assert learner.sd(PHI) == pytest.approx(fresh.sd(PHI))
+    assert learner.sd(PHI) == pytest.approx(posterior().sd(PHI))
     assert learner.count[0] < 1e-6
 
 
 def test_a_half_life_halves_what_was_seen_and_a_clock_set_back_does_nothing() -> None:
     learner = posterior()
-    learner.update(0, PHI, 0.5, 0.2, at_ms=10**12)
-    learner.advance(10**12 - 10**9)
+    learner.update(0, PHI, 0.5, 0.2, at_ms=NOW)
+    learner.advance(NOW - 10**9)
     assert learner.count[0] == 1
     for day in range(1, 31):
-        learner.advance(10**12 + day * 86_400_000)
+        learner.advance(NOW + day * 86_400_000)
     assert learner.count[0] == pytest.approx(0.5)
     assert HALF_LIFE_MS == 30 * 86_400_000
 
 
 def test_a_widened_target_forgets_and_the_others_do_not() -> None:
     learner = taught(drawn(300))
-    before = learner.belief(PHI)
+    before, count = learner.belief(PHI).sd, learner.count[0]
     learner.widen(0, 30)
-    after = learner.belief(PHI)
-    assert after.sd[0] > 2 * before.sd[0]
-    assert after.sd[2] < 1.1 * before.sd[2]
-    assert learner.count[0] == pytest.approx(taught(drawn(300)).count[0] / 30)
+    after = learner.belief(PHI).sd
+    assert after[0] > 2 * before[0]
+    assert after[2] < 1.1 * before[2]
+    assert learner.count[0] == pytest.approx(count / 30)
 
 
 def test_workers_that_exchange_what_they_saw_know_what_one_would_know() -> None:
-    told = drawn(90)
-    workers = [taught(told[start::3]) for start in range(3)]
+    outcomes = drawn(90)
+    workers = [taught(outcomes[start::3]) for start in range(3)]
     for _ in range(2):
         taken = [worker.take() for worker in workers]
         for index, worker in enumerate(workers):
             assert all(worker.add(each) for other, each in enumerate(taken) if other != index)
-    whole = taught(told).belief(PHI)
+    whole = taught(outcomes).belief(PHI)
     for worker in workers:
         assert worker.belief(PHI).mean == pytest.approx(whole.mean)
         assert worker.belief(PHI).sd == pytest.approx(whole.sd)
 
 
 def test_what_a_worker_took_long_ago_counts_less() -> None:
-    old, now = posterior(), posterior()
-    old.update(0, PHI, 0.5, 0.2, at_ms=10**12)
-    now.advance(10**12 + HALF_LIFE_MS)
+    old, now, ahead, behind = (posterior() for _ in range(4))
+    for learner in (old, behind):
+        learner.update(0, PHI, 0.5, 0.2, at_ms=NOW)
+    for learner in (now, ahead):
+        learner.advance(NOW + HALF_LIFE_MS)
     assert now.add(old.take())
     assert now.count[0] == pytest.approx(0.5)
-    ahead, behind = posterior(), posterior()
-    ahead.advance(10**12 + HALF_LIFE_MS)
     ahead.update(1, PHI, 0.5, 0.2)
-    behind.update(0, PHI, 0.5, 0.2, at_ms=10**12)
     assert behind.add(ahead.take())
     assert behind.count == pytest.approx([0.5, 1, 0])
 
 
-def test_it_survives_a_restart() -> None:
-    learner, other = taught(drawn(50)), posterior()
-    learner.advance(10**12)
+def test_it_survives_a_restart_and_targets_that_come_and_go() -> None:
+    learner, other, changed = taught(drawn(50)), posterior(), Posterior(("c", "new", "a"), PRIOR)
+    learner.advance(NOW)
     assert other.restore(learner.state())
     assert other.mean(PHI) == pytest.approx(learner.mean(PHI))
     assert other.sd(PHI) == pytest.approx(learner.sd(PHI))
-    assert (other.count == learner.count).all()
-    assert other.at_ms == learner.at_ms
-
-
-def test_targets_that_come_and_go_keep_what_was_seen_of_the_others() -> None:
-    learner, changed = taught(drawn(50)), Posterior(("c", "new", "a"), PRIOR)
+    assert (other.count.tolist(), other.at_ms) == (learner.count.tolist(), learner.at_ms)
     assert changed.restore(learner.state())
     assert list(changed.count) == [learner.count[2], 0, learner.count[0]]
 
 
 def test_nothing_seen_takes_no_room() -> None:
-    assert len(posterior().state()) < 40
     learner = posterior()
+    assert len(learner.state()) < 40
     learner.update(1, PHI, 0.1, 0.2)
     assert len(learner.take()) < 200
     assert len(learner.take()) < 40
 
 
-def _negative() -> bytes:
-    learner = posterior()
-    learner._all.precision[0] = -1_000 * np.eye(K)
-    learner._all.count[0] = 1
-    return learner.state()
-
-
-def _infinite() -> bytes:
+def broken(precision: float = 0.0, pull: float = 0.0) -> bytes:
     learner = taught(drawn(5))
-    learner._all.pull[:] = np.inf
+    learner._all.precision[0] += precision * np.eye(K)
+    learner._all.pull += pull
     return learner.state()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b"",
@@ -248,8 +233,8 @@ def _infinite() -> bytes:
         taught(drawn(9), basis="other").state(),
         Posterior(("a",), Prior.usual(1, K + 1)).state(),
         taught(drawn(9)).state().replace(b"\x98\x01", b"\x98\x02", 1),
-        _negative(),
-        _infinite(),
+        broken(precision=-1_000),
+        broken(pull=INF),
     ],
     ids=["empty", "noise", "cut", "basis", "features", "version", "negative", "infinite"],
 )
@@ -262,19 +247,12 @@ def test_a_state_that_does_not_fit_brings_back_the_prior(data: bytes) -> None:
     assert (learner.mean(PHI) == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("target", "phi", "residual", "noise"),
+@each_row(
+    "target, phi, residual, noise",
     [
-        (0, PHI, float("nan"), 0.2),
-        (0, PHI, float("inf"), 0.2),
-        (0, PHI * np.nan, 0.1, 0.2),
-        (0, PHI * np.inf, 0.1, 0.2),
-        (0, PHI * 1e200, 0.1, 0.2),
-        (0, PHI, 0.1, float("nan")),
-        (0, PHI, 0.1, float("inf")),
-        (0, PHI, 0.1, 0.0),
-        (0, PHI, 0.1, -1e-3),
-        (0, PHI, 0.1, 1e-300),
+        *((0, PHI, residual, 0.2) for residual in (NAN, INF)),
+        *((0, PHI * factor, 0.1, 0.2) for factor in (NAN, INF, 1e200)),
+        *((0, PHI, 0.1, noise) for noise in (NAN, INF, 0.0, -1e-3, 1e-300)),
         (0, PHI[:2], 0.1, 0.2),
         (3, PHI, 0.1, 0.2),
         (-1, PHI, 0.1, 0.2),
@@ -290,24 +268,24 @@ def test_an_outcome_that_is_no_number_is_refused_and_leaves_no_trace(
     assert learner.state() == before
 
 
-@pytest.mark.parametrize("factor", [0.5, float("nan"), float("inf")])
+@each_row("factor", [0.5, NAN, INF])
 def test_it_cannot_be_widened_by_less_than_nothing(factor: float) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         posterior().widen(0, factor)
 
 
-@pytest.mark.parametrize(
-    "prior",
+@each_row(
+    "common, own",
     [
-        Prior(PRIOR.common, PRIOR.own[:2]),
-        Prior(PRIOR.common[:2], PRIOR.own),
-        Prior(-PRIOR.common, PRIOR.own),
-        Prior(PRIOR.common, PRIOR.own * np.nan),
+        (PRIOR.common, PRIOR.own[:2]),
+        (PRIOR.common[:2], PRIOR.own),
+        (-PRIOR.common, PRIOR.own),
+        (PRIOR.common, PRIOR.own * NAN),
     ],
 )
-def test_a_prior_that_does_not_fit_is_refused(prior: Prior) -> None:
+def test_a_prior_that_does_not_fit_is_refused(common: np.ndarray, own: np.ndarray) -> None:
     with pytest.raises(ValueError, match="prior"):
-        Posterior(NAMES, prior)
+        Posterior(NAMES, Prior(common, own))
 
 
 def test_a_million_contradictory_outcomes_end_in_a_number() -> None:
@@ -318,17 +296,16 @@ def test_a_million_contradictory_outcomes_end_in_a_number() -> None:
         assert learner.add(learner.state())
     belief = learner.belief(np.array([PHI, 100 * PHI, np.zeros(K)]))
     assert learner.count[0] > 1_000_000
-    assert np.isfinite(belief.mean).all()
-    assert np.isfinite(belief.sd).all()
+    assert np.isfinite([belief.mean, belief.sd]).all()
     assert abs(belief.mean[0, 0]) < 0.01
 
 
 def test_a_feature_that_has_no_variance_learns_nothing() -> None:
-    learner = Posterior(NAMES, Prior(PRIOR.common * 0, PRIOR.own * [0, 1, 1, 1]))
+    learner, first = Posterior(NAMES, Prior(PRIOR.common * 0, PRIOR.own * [0, 1, 1, 1])), np.array([1.0, 0, 0, 0])
     for _ in range(100):
-        learner.update(0, np.array([1.0, 0, 0, 0]), 0.9, 0.2)
-    assert learner.mean(np.array([1.0, 0, 0, 0])) == pytest.approx([0, 0, 0], abs=1e-4)
+        learner.update(0, first, 0.9, 0.2)
+    assert learner.mean(first) == pytest.approx([0, 0, 0], abs=1e-4)
 
 
-def test_nobody_is_so_sure_that_one_surprise_overturns_everything() -> None:
+def test_no_belief_is_so_sure_that_one_surprise_overturns_everything() -> None:
     assert noise(0.5) > noise(1.0) > 0.01

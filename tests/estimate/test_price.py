@@ -3,7 +3,6 @@
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -12,6 +11,7 @@ from router.estimate.price import UNLIMITED, ceiling, charge, output_left
 from router.types.money import NANO_PER_USD, nano_from_usd, usd_from_nano, usd_json, usd_text
 from router.types.price import KIN, Cost, CostSource, Price, Rates, Rule, Scope, Window, Writes
 from router.types.usage import Source, Usage
+from tests.tables import each_row
 
 # Rates in nano-USD per million tokens, up to 1,000 USD per million; many are no whole nano-USD per token.
 RATES = st.integers(0, 10**12)
@@ -115,30 +115,27 @@ def test_what_is_left_for_output_is_the_most_that_fits(
 
 
 def test_the_ceiling_is_as_narrow_as_what_is_known_of_the_call() -> None:
-    price = Price(
-        input=1_000_000,
-        output=2_000_000,
-        cache_write=3_000_000,
-        cache_write_1h=4_000_000,
-        reasoning=5_000_000,
-        input_audio=60_000_000,
-        output_audio=70_000_000,
-        rules=(Rule(service_tier="priority", times=(2, 1)), Rule(above=100, rates={"input": 9_000_000})),
-        version="v",
-    )
-    plain = Scope(writes=Writes.NONE, media=False)
-    assert ceiling(price, 100, 10, scope=plain) == 100 * 1 + 10 * 5
-    assert ceiling(price, 101, 10, scope=plain) == 101 * 9 + 10 * 5
-    assert ceiling(price, 100, 10, scope=replace(plain, writes=Writes.DEFAULT)) == 100 * 3 + 10 * 5
-    assert ceiling(price, 100, 10, scope=replace(plain, writes=Writes.ANY)) == 100 * 4 + 10 * 5
-    assert ceiling(price, 100, 10, scope=replace(plain, media=True)) == 100 * 60 + 10 * 70
-    assert ceiling(price, 100, 10, scope=replace(plain, service_tier="priority")) == 2 * (100 * 1 + 10 * 5)
-    assert ceiling(price, 0, 10, scope=replace(plain, service_tier="priority")) == 2 * 10 * 5
-    assert ceiling(price, 0, 0, scope=replace(plain, units={"web_search": 1})) == 50_000_000
+    """Of 1 a token of input and 5 of output; more for what may be written to a cache, for media and for tiers."""
+    rates: dict[str, Any] = {"cache_write": 3_000_000, "cache_write_1h": 4_000_000, "reasoning": 5_000_000}
+    rates |= {"input_audio": 60_000_000, "output_audio": 70_000_000}
+    rules = (Rule(service_tier="priority", times=(2, 1)), Rule(above=100, rates={"input": 9_000_000}))
+    price = Price(input=1_000_000, output=2_000_000, **rates, rules=rules, version="v")
+
+    def most(input: int, output: int, **known: Any) -> int:
+        return ceiling(price, input, output, scope=replace(Scope(writes=Writes.NONE, media=False), **known))
+
+    assert most(100, 10) == 100 * 1 + 10 * 5
+    assert most(101, 10) == 101 * 9 + 10 * 5
+    assert most(100, 10, writes=Writes.DEFAULT) == 100 * 3 + 10 * 5
+    assert most(100, 10, writes=Writes.ANY) == 100 * 4 + 10 * 5
+    assert most(100, 10, media=True) == 100 * 60 + 10 * 70
+    assert most(100, 10, service_tier="priority") == 2 * (100 * 1 + 10 * 5)
+    assert most(0, 10, service_tier="priority") == 2 * 10 * 5
+    assert most(0, 0, units={"web_search": 1}) == 50_000_000
     assert ceiling(None, 1, 1) == 150_000 + 600_000
 
 
-@pytest.mark.parametrize(("rate", "tokens", "nano"), [(1, 499_999, 0), (1, 500_000, 1), (3, 500_000, 2), (1, 1, 0)])
+@each_row("rate, tokens, nano", [(1, 499_999, 0), (1, 500_000, 1), (3, 500_000, 2), (1, 1, 0)])
 def test_half_a_nano_is_rounded_up_once(rate: int, tokens: int, nano: int) -> None:
     price = Price(input=rate, output=rate, version="v")
     assert charge(price, Usage(input_uncached=tokens)).nano == nano
@@ -152,16 +149,19 @@ def test_a_rate_that_the_list_leaves_out_is_never_free() -> None:
         assert charge(price, replace(Usage(), **{bucket: 1})).nano == nano
 
 
-@pytest.mark.parametrize(
-    ("price", "usage", "source"),
+UNIT = Price(input=1, output=1, version="v", each={"web_search": 1_000_000})
+
+
+@each_row(
+    "price, usage, source",
     [
-        (Price(input=1, output=1, version="v"), Usage(), CostSource.PRICED),
-        (Price(input=1, output=1, version="v"), Usage(source=Source.ESTIMATED), CostSource.ESTIMATED),
-        (Price(input=1, output=1, version="v"), Usage(source=Source.DERIVED), CostSource.ESTIMATED),
-        (Price(input=1, output=1, version="v"), Usage(provider_cost=7), CostSource.PROVIDER),
+        (UNIT, Usage(), CostSource.PRICED),
+        (UNIT, Usage(source=Source.ESTIMATED), CostSource.ESTIMATED),
+        (UNIT, Usage(source=Source.DERIVED), CostSource.ESTIMATED),
+        (UNIT, Usage(provider_cost=7), CostSource.PROVIDER),
         (None, Usage(provider_cost=7), CostSource.PROVIDER),
         (None, Usage(input_uncached=9), CostSource.UNPRICED),
-        (Price(input=1, output=1, version="v", assumed=True), Usage(), CostSource.UNPRICED),
+        (replace(UNIT, assumed=True), Usage(), CostSource.UNPRICED),
     ],
 )
 def test_the_row_says_where_its_cost_comes_from(price: Price | None, usage: Usage, source: CostSource) -> None:
@@ -181,58 +181,45 @@ def test_a_model_without_a_price_is_never_free() -> None:
 
 
 def test_a_report_that_contradicts_itself_is_flagged() -> None:
-    price = Price(input=1, output=1, version="v", each={"web_search": 1_000_000})
-    assert not charge(price, Usage(units={"web_search": 1})).flagged
-    assert charge(price, Usage(units={"seance": 1})).flagged
-    assert charge(price, Usage(violations=("total is not input plus output",))).flagged
+    assert not charge(UNIT, Usage(units={"web_search": 1})).flagged
+    assert charge(UNIT, Usage(units={"seance": 1})).flagged
+    assert charge(UNIT, Usage(violations=("total is not input plus output",))).flagged
 
 
 @given(st.integers(-(10**18), 10**18))
 def test_nano_to_usd_and_back(nano: int) -> None:
     assert nano_from_usd(usd_from_nano(nano)) == nano
     text = usd_json(nano).decode()
-    assert nano_from_usd(Decimal(text)) == nano
+    assert (nano_from_usd(Decimal(text)), usd_text(nano)) == (nano, text)
     assert "e" not in text.lower()
-    assert usd_text(nano) == text
 
 
-@pytest.mark.parametrize(
-    ("nano", "text"),
-    [(0, "0"), (1, "0.000000001"), (-1, "-0.000000001"), (10**9, "1"), (1_500_000_000, "1.5"), (100 * 10**9, "100")],
-)
-def test_money_as_text(nano: int, text: str) -> None:
-    assert usd_text(nano) == text
+def test_money_as_text_and_dollars_rounded_half_up() -> None:
+    texts = {0: "0", 1: "0.000000001", -1: "-0.000000001", 10**9: "1", 15 * 10**8: "1.5", 100 * 10**9: "100"}
+    assert {nano: usd_text(nano) for nano in texts} == texts
+    dollars = {"0.0000000005": 1, "0.00000000049": 0, "1e-9": 1, "12.5": 12_500_000_000}
+    assert {usd: nano_from_usd(Decimal(usd)) for usd in dollars} == dollars
 
 
-@pytest.mark.parametrize(
-    ("usd", "nano"), [("0.0000000005", 1), ("0.00000000049", 0), ("1e-9", 1), ("12.5", 12_500_000_000)]
-)
-def test_dollars_are_rounded_half_up(usd: str, nano: int) -> None:
-    assert nano_from_usd(Decimal(usd)) == nano
+HALF, THRICE = (1, 2), (3, 1)
+NIGHT, EVENING = Window(start=0, end=60), Window(start=90, end=120)
+BERLIN = Window(start=180, end=240, zone="Europe/Berlin")
+LATER = MONDAY + 5_400_000
 
 
-CHEAP_NIGHT = Rule(windows=(Window(start=0, end=60),), times=(1, 2))
-
-
-@pytest.mark.parametrize(
-    ("rule", "minutes", "nano"),
+@each_row(
+    "rule, soon, late",
     [
-        # the off-peak hour ends at 01:00
-        (CHEAP_NIGHT, 61, 100),
-        (CHEAP_NIGHT, 59, 50),
-        (Rule(windows=(Window(start=90, end=120),), times=(3, 1)), 59, 100),
-        (Rule(windows=(Window(start=90, end=120),), times=(3, 1)), 91, 300),
-        (Rule(since_ms=MONDAY + 5_400_000, rates={"input": 4_000_000}), 59, 100),
-        (Rule(since_ms=MONDAY + 5_400_000, rates={"input": 4_000_000}), 91, 400),
-        (Rule(until_ms=MONDAY + 5_400_000, times=(1, 2)), 59, 50),
-        (Rule(until_ms=MONDAY + 5_400_000, times=(1, 2)), 91, 100),
-        # 03:00 in Berlin is 02:00 UTC
-        (Rule(windows=(Window(start=180, end=240, zone="Europe/Berlin"),), times=(3, 1)), 119, 100),
-        (Rule(windows=(Window(start=180, end=240, zone="Europe/Berlin"),), times=(3, 1)), 121, 300),
+        (Rule(windows=(NIGHT,), times=HALF), (59, 50), (61, 100)),  # ends at 01:00
+        (Rule(windows=(EVENING,), times=THRICE), (59, 100), (91, 300)),
+        (Rule(since_ms=LATER, rates={"input": 4_000_000}), (59, 100), (91, 400)),
+        (Rule(until_ms=LATER, times=HALF), (59, 50), (91, 100)),
+        (Rule(windows=(BERLIN,), times=THRICE), (119, 100), (121, 300)),  # 03:00 in Berlin is 02:00 UTC
     ],
 )
-def test_a_hold_looks_ahead_to_the_end_of_the_call(rule: Rule, minutes: int, nano: int) -> None:
-    """100 tokens, held at midnight UTC, by a call that may take so many minutes."""
+def test_a_hold_looks_ahead_to_the_end_of_the_call(rule: Rule, soon: tuple[int, int], late: tuple[int, int]) -> None:
+    """100 tokens, held at midnight UTC, by a call that may take so many minutes: what they cost."""
     price = Price(input=1_000_000, output=1_000_000, rules=(rule,), version="v")
-    scope = Scope(within_ms=minutes * 60_000, writes=Writes.NONE, media=False)
-    assert ceiling(price, 100, 0, at_ms=MONDAY, scope=scope) == nano
+    for minutes, nano in (soon, late):
+        scope = Scope(within_ms=minutes * 60_000, writes=Writes.NONE, media=False)
+        assert ceiling(price, 100, 0, at_ms=MONDAY, scope=scope) == nano

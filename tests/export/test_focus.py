@@ -2,6 +2,8 @@
 
 import csv
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -17,19 +19,23 @@ from pyarrow import types as arrow
 from router.export.focus import VERSION, Directory, dataset, write_csv, write_parquet
 from router.export.focus.charges import charges, shared
 from router.export.focus.columns import NAMES
+from router.export.focus.dataset import BY
 from router.ledger.attempt_row import BUCKETS
 from router.ledger.facts.attempts import GROUPINGS, HOUR_MS, TABLE
 from router.ledger.facts.query import Query
 from router.ledger.facts.read import sums
-from router.ledger.ledger import Ledger
+from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.packed.expire import expire
 from router.ledger.packed.pack import pack
+from router.testing.cli import Done, lowpass
 from router.types.money import NANO_PER_USD
 from router.types.price import Price, Rule
 from router.types.usage import Usage
+from tests.docs.gateway import environment
 from tests.export.focus_rules import COLUMNS, OURS, Row, breaches
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried, fill, thinking
 from tests.stores import Make
+from tests.tables import each_row
 
 PRICE = Price(input=500_000_000, output=4_000_000_000, cache_read=50_000_000, version="list 2026-11-01")
 """0.50 and 4 USD per million; a cached token a tenth."""
@@ -60,8 +66,8 @@ def exported(ledger: Ledger, path: Path, since_ms: int | None = None, until_ms: 
 
 
 def read_parquet(path: Path) -> list[Row]:
-    found: list[Row] = parquet.read_table(path).to_pylist()
-    return found
+    rows: list[Row] = parquet.read_table(path).to_pylist()
+    return rows
 
 
 def read_csv(path: Path) -> list[Row]:
@@ -72,89 +78,78 @@ def read_csv(path: Path) -> list[Row]:
 
 def _cell(name: str, text: str) -> Any:
     kind = COLUMNS[name].type if name in COLUMNS else ""
-    if text == "":
-        return None
     if kind == "Decimal" and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
         return Decimal(text)
     if kind == "Date/Time" and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", text):
         return datetime.fromisoformat(text)
-    return text
+    return text or None
 
 
-@pytest.fixture(scope="module", params=["parquet", "csv"])
-def rows(request: pytest.FixtureRequest, new_ledger: Make, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
-    ledger = fill(new_ledger(), WEEK)
+@pytest.fixture(scope="module")
+def week(new_ledger: Make, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
+    """The week's rows in both formats."""
+    ledger, folder = fill(new_ledger(), WEEK), tmp_path_factory.mktemp("focus")
     with ledger.writing() as connection:
         # As a gateway since this version writes it.
-        connection.execute(
-            "UPDATE attempts SET thinking_cost = ?, cache_saved = ? WHERE request_id = 'a'", (1_200_000, 900_000)
-        )
+        told = "UPDATE attempts SET thinking_cost = 1200000, cache_saved = 900000 WHERE request_id = 'a'"
+        connection.execute(told)
         connection.execute("UPDATE keys SET organisation = 'acme', team = 'search' WHERE name = 'web'")
-    return exported(ledger, tmp_path_factory.mktemp("focus") / f"week.{request.param}")
+    return {suffix: exported(ledger, folder / f"week.{suffix}") for suffix in ("parquet", "csv")}
 
 
-def test_the_version_has_its_65_columns() -> None:
+def test_the_version_has_its_65_columns_and_own_ones_follow_with_their_prefix() -> None:
     assert (VERSION, len(COLUMNS)) == ("1.4", 65)
-
-
-@pytest.mark.parametrize("column", COLUMNS)
-def test_a_column_is_as_the_specification_demands(column: str, rows: list[Row]) -> None:
-    demand = COLUMNS[column]
-    if column not in rows[0]:
-        assert demand.level != "mandatory"
-        assert demand.condition not in OURS
-        return
-    assert breaches(column, rows) == []
-
-
-def test_own_columns_follow_with_their_prefix() -> None:
     ours = [name for name in NAMES if name not in COLUMNS]
     assert list(NAMES[-len(ours) :]) == ours
     assert all(re.fullmatch(r"x_([A-Z][a-z]+)+", name) and len(name) <= 50 for name in ours)
 
 
-def test_every_nano_dollar_of_the_ledger_is_in_one_record(rows: list[Row]) -> None:
-    assert sum(row["BilledCost"] for row in rows) * NANO_PER_USD == TOTAL
+@each_row("column", COLUMNS)
+def test_a_column_is_as_the_specification_demands(column: str, week: dict[str, list[Row]]) -> None:
+    demand = COLUMNS[column]
+    for rows in week.values():
+        if column in rows[0]:
+            assert breaches(column, rows) == []
+        else:
+            assert demand.level != "mandatory"
+            assert demand.condition not in OURS
 
 
-def test_tokens_of_each_kind_stand_at_their_own_price(rows: list[Row]) -> None:
-    found = {row["SkuMeter"]: row for row in rows if row["x_KeyName"] == "web" and row["ResourceId"] == "mini"}
-    assert {meter: (row["ConsumedQuantity"], row["ListUnitPrice"]) for meter, row in found.items()} == {
+@each_row("suffix", ["parquet", "csv"])
+def test_what_happened_in_a_week(week: dict[str, list[Row]], suffix: str) -> None:
+    rows = week[suffix]
+    assert sum(row["BilledCost"] for row in rows) * NANO_PER_USD == TOTAL, "every nano-dollar is in one record"
+
+    # Tokens of each kind stand at their own price.
+    meters = {row["SkuMeter"]: row for row in rows if row["x_KeyName"] == "web" and row["ResourceId"] == "mini"}
+    assert {meter: (row["ConsumedQuantity"], row["ListUnitPrice"]) for meter, row in meters.items()} == {
         "Input Tokens": (1_000, Decimal("0.5")),
         "Cached Input Tokens": (2_000, Decimal("0.05")),
         "Output Tokens": (100, 4),
         "Reasoning Tokens": (300, 4),
     }
-    thought = found["Reasoning Tokens"]
-    assert [Decimal(thought[name]) for name in ("x_ThinkingCost", "x_ThinkingTokens")] == [
-        Decimal("0.0012"),
-        Decimal(300),
-    ]
-    assert thought["BilledCost"] == Decimal("0.0012")
-    assert sum(Decimal(row["x_CacheSaved"] or 0) for row in found.values()) == Decimal("0.0009")
+    thought = meters["Reasoning Tokens"]
+    amounts = [Decimal(thought[name]) for name in ("x_ThinkingCost", "x_ThinkingTokens", "BilledCost")]
+    assert amounts == [Decimal("0.0012"), 300, Decimal("0.0012")]
+    assert sum(Decimal(row["x_CacheSaved"] or 0) for row in meters.values()) == Decimal("0.0009")
 
-
-def test_a_charge_says_who_and_what_for(rows: list[Row]) -> None:
-    row = next(row for row in rows if row["SkuMeter"] == "Reasoning Tokens")
-    assert (row["BillingAccountId"], row["SubAccountId"], row["x_RouteName"]) == ("acme", "search", "auto")
-    assert row["Tags"] == (
+    # A charge says who it was and what for.
+    assert (thought["BillingAccountId"], thought["SubAccountId"], thought["x_RouteName"]) == ("acme", "search", "auto")
+    assert thought["Tags"] == (
         '{"blue":true,"lowpass/key":"web","lowpass/organisation":"acme","lowpass/route":"auto",'
         '"lowpass/task":"chat","lowpass/team":"search","red":true}'
     )
-    assert (row["ServiceProviderName"], row["ServiceName"]) == ("House of Models", "Local Inference")
+    assert (thought["ServiceProviderName"], thought["ServiceName"]) == ("House of Models", "Local Inference")
 
-
-def test_periods_are_hours_and_months(rows: list[Row]) -> None:
+    # Periods are hours and months.
     late = next(row for row in rows if row["SkuMeter"] == "Requests")
-    assert late["ChargePeriodStart"] == datetime(2026, 12, 2, tzinfo=UTC)
-    assert late["ChargePeriodEnd"] == datetime(2026, 12, 2, 1, tzinfo=UTC)
-    assert (late["BillingPeriodStart"], late["BillingPeriodEnd"]) == (
-        datetime(2026, 12, 1, tzinfo=UTC),
-        datetime(2027, 1, 1, tzinfo=UTC),
-    )
+    periods = [
+        late[name] for name in ("ChargePeriodStart", "ChargePeriodEnd", "BillingPeriodStart", "BillingPeriodEnd")
+    ]
+    december = datetime(2026, 12, 1, tzinfo=UTC)
+    assert periods == [december.replace(day=2), december.replace(day=2, hour=1), december, december.replace(2027, 1)]
 
-
-def test_what_died_with_its_gateway_is_an_adjustment(rows: list[Row]) -> None:
+    # What died with its gateway is an adjustment.
     (lost,) = [row for row in rows if row["ChargeCategory"] == "Adjustment"]
     assert (lost["BilledCost"], lost["SkuId"], lost["x_KeyName"]) == (Decimal("0.00009"), None, "web")
 
@@ -186,17 +181,11 @@ def test_a_window_is_widened_to_whole_hours(new_sqlite: Ledger, tmp_path: Path) 
     assert not exported(ledger, tmp_path / "none.csv", MONDAY_MS + HOUR_MS, MONDAY_MS + 2 * HOUR_MS)
 
 
-def test_it_is_answered_from_one_grouping() -> None:
-    """So it can be exported also when the rows are gone."""
-    from router.export.focus.dataset import BY
-
-    assert tuple(BY) in GROUPINGS
-
-
 def test_packed_and_expired_requests_are_exported_as_before(new_sqlite: Ledger, tmp_path: Path) -> None:
-    ledger = fill(new_sqlite, WEEK)
+    """It is answered from one grouping, so it can be exported also when the rows are gone."""
+    assert tuple(BY) in GROUPINGS
+    ledger, now = fill(new_sqlite, WEEK), MONDAY_MS + 400 * DAY_MS
     before = exported(ledger, tmp_path / "fresh.csv")
-    now = MONDAY_MS + 400 * DAY_MS
     assert pack(ledger, now)
     assert exported(ledger, tmp_path / "packed.csv") == before
     assert expire(ledger, now, DAY_MS)
@@ -212,7 +201,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     out.write_text("before")
     with pytest.raises(OSError, match="No space"):
         write_csv(out, broken())
-    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+    assert list(tmp_path.iterdir()) == [out]
     assert out.read_text() == "before"
 
 
@@ -223,29 +212,18 @@ def test_shares_are_whole_and_complete(total: int, weights: list[int]) -> None:
     assert all(share >= 0 for share in shares)
 
 
-def test_what_is_not_counted_in_tokens_stands_apart() -> None:
-    """A search at a cent beside 1,000 tokens at half a dollar per million."""
+def test_what_is_not_counted_in_tokens_and_a_provider_s_own_figure_stand_apart() -> None:
+    """A search at a cent beside 1,000 tokens at half a dollar per million; a charge of 0.4 beside the list's 0.5."""
     measured = dict.fromkeys((*BUCKETS, "thinking_cost"), 0) | {"input_uncached": 1_000, "attempts": 1}
     paid = 1_000 * 500 + 10_000_000
-    found = charges(measured | {"cost": paid, "own_cost": paid}, PRICE, "priced")
-    assert {one.bucket: one.cost for one in found} == {"units": 10_000_000, "input_uncached": 500_000}
-
-
-def test_a_provider_s_own_figure_stands_beside_the_list_s() -> None:
-    measured = dict.fromkeys((*BUCKETS, "thinking_cost"), 0) | {"input_uncached": 1_000, "attempts": 1}
+    both = charges(measured | {"cost": paid, "own_cost": paid}, PRICE, "priced")
+    assert {charge.bucket: charge.cost for charge in both} == {"units": 10_000_000, "input_uncached": 500_000}
     (only,) = charges(measured | {"cost": 400_000, "own_cost": 500_000}, PRICE, "provider")
     assert (only.cost, only.listed) == (400_000, 500_000)
 
 
-_COUNT = st.integers(0, 5_000)
-_USAGE = st.builds(
-    Usage,
-    input_uncached=_COUNT,
-    cache_read=_COUNT,
-    cache_write_1h=_COUNT,
-    output_visible=_COUNT,
-    output_reasoning=st.none() | _COUNT,
-)
+_COUNTS = dict.fromkeys(("input_uncached", "cache_read", "cache_write_1h", "output_visible"), st.integers(0, 5_000))
+_USAGE = st.builds(Usage, **_COUNTS, output_reasoning=st.none() | st.integers(0, 5_000))
 _TRIED = st.builds(
     Tried,
     target=st.sampled_from(["mini", "local"]),
@@ -253,37 +231,76 @@ _TRIED = st.builds(
     usage=st.none() | _USAGE,
     model=st.sampled_from(["lab/mini", "house/model"]),
 )
-
-
-@st.composite
-def _ledgers(draw: st.DrawFn) -> list[Happened]:
-    return [
-        Happened(
-            id=f"{number:04}",
-            tried=tuple(draw(st.lists(_TRIED, max_size=3))),
-            ends=draw(st.sampled_from(["settled", "settled", "held", "recovered"])),
-            held=draw(st.integers(0, 10**9)),
-            at_ms=MONDAY_MS + draw(st.integers(0, 5)) * HOUR_MS // 2,
-            key=draw(st.sampled_from(["", "web"])),
-            tags=draw(st.sampled_from([(), ("red",), ("lowpass/team", "-2+3")])),
-        )
-        for number in range(draw(st.integers(1, 8)))
-    ]
+_HAPPENED = st.builds(
+    Happened,
+    id=st.uuids().map(str),
+    tried=st.lists(_TRIED, max_size=3).map(tuple),
+    ends=st.sampled_from(["settled", "settled", "held", "recovered"]),
+    held=st.integers(0, 10**9),
+    at_ms=st.integers(0, 5).map(lambda half: MONDAY_MS + half * HOUR_MS // 2),
+    key=st.sampled_from(["", "web"]),
+    tags=st.sampled_from([(), ("red",), ("lowpass/team", "-2+3")]),
+)
 
 
 @settings(deadline=None, max_examples=25)
-@given(happened=_ledgers(), ruled=st.booleans())
+@given(happened=st.lists(_HAPPENED, min_size=1, max_size=8, unique_by=lambda one: one.id), ruled=st.booleans())
 def test_any_ledger_adds_up_and_obeys(
-    new_ledger: Make, tmp_path_factory: pytest.TempPathFactory, happened: list[Happened], ruled: bool
+    tmp_path_factory: pytest.TempPathFactory, happened: list[Happened], ruled: bool
 ) -> None:
-    ledger = fill(new_ledger(), happened)
+    folder = tmp_path_factory.mktemp("any")
+    ledger = SqliteLedger(folder / "lowpass.db")
+    ledger.migrate()
+    fill(ledger, happened)
     price = Price(input=333_333_333, output=1, version=PRICE.version, rules=(Rule(above=9),) if ruled else ())
-    directory = Directory({"lab/mini": {PRICE.version: price}})
-    path = tmp_path_factory.mktemp("any") / "any.parquet"
     with ledger.reading() as connection:
         query = Query(table=TABLE, by=(), measures=("cost", "recovered"))
         expected = sum(sums(connection, query).get((), (0,)))
-        write_parquet(path, dataset(connection, directory))
-    found = read_parquet(path)
-    assert sum(row["BilledCost"] for row in found) * NANO_PER_USD == expected
-    assert not [breach for column in COLUMNS if column in NAMES for breach in breaches(column, found)]
+        write_parquet(folder / "any.parquet", dataset(connection, Directory({"lab/mini": {PRICE.version: price}})))
+    rows = read_parquet(folder / "any.parquet")
+    assert sum(row["BilledCost"] for row in rows) * NANO_PER_USD == expected
+    assert not [breach for column in COLUMNS if column in NAMES for breach in breaches(column, rows)]
+
+
+FOCUS = ("export", "focus", "--out")
+
+
+def test_the_command_writes_and_says_how_much(new_sqlite: SqliteLedger) -> None:
+    fill(new_sqlite, [Happened(id="a", tried=(Tried("mini", 1_500),), at_ms=MONDAY_MS)])
+    out = new_sqlite.path.with_name("november.csv")
+    done = blind(out, "--format", "csv", "--since", "2026-11-01", "--until", "2026-12-01")
+    assert (done.status, done.error) == (0, "")
+    assert done.out.endswith("november.csv: 1 records\n")
+    assert out.read_text().count("\n") == 2
+    assert_refused(blind(out.with_name("a.parquet")), "Parquet needs pyarrow: pip install 'lowpass[export]'")
+    assert not out.with_name("a.parquet").exists()
+
+
+def blind(out: Path, *options: str) -> Done:
+    """In a process where `lowpass[export]` is not installed."""
+    code = "import sys; sys.modules['pyarrow'] = None; from router.cli import main; main()"
+    command, environ = [sys.executable, "-c", code, *FOCUS, str(out), *options], environment(out.parent)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    return Done(done.returncode, done.stdout, done.stderr, "")
+
+
+def assert_refused(done: Done, says: str) -> None:
+    assert (done.status, done.out, done.error.count("\n")) == (1, "", 1)
+    assert done.error.startswith("lowpass: ")
+    assert says in done.error
+
+
+@each_row(
+    "out, options, says",
+    [
+        ("nowhere/a.csv", (), "a.csv can't be written"),
+        ("a.csv", ("--since", "yesterday"), "is no time"),
+        ("a.csv", ("--since", "2026-02-01", "--until", "2026-01-01"), "is not before"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    new_sqlite: SqliteLedger, tmp_path: Path, out: str, options: tuple[str, ...], says: str
+) -> None:
+    home = new_sqlite.path.parent
+    assert_refused(lowpass(home, *FOCUS, str(tmp_path / out), "--format", "csv", *options), says)
+    assert list(tmp_path.iterdir()) == []

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from router.features import embedding, pieces
 from router.features.embedding import DIMENSIONS, EmbeddingError, embed, embed_all, load
 from router.features.pieces import Words
 from router.features.sample import SLICE
+from tests.tables import each_row
 
 ODD = {
     "NUL": "one\0two",
@@ -30,12 +31,12 @@ ODD = {
 }
 
 
-def near(one: str, other: str) -> float:
-    return float(embed(one) @ embed(other))
+def near(text: str, other: str) -> float:
+    return float(embed(text) @ embed(other))
 
 
-@pytest.mark.parametrize(
-    ("text", "closer", "farther"),
+@each_row(
+    "text, closer, farther",
     [
         ("integral of x", "derivative of a function", "recipe for soup"),
         ("Translate this sentence into French.", "How do you say that in Spanish?", "Sort a list of integers in C."),
@@ -52,7 +53,7 @@ def test_marks_and_lines_hardly_matter() -> None:
     assert near("What is the capital of France", "What is the capital,\nof France?") > 0.8
 
 
-@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+@each_row("text", ODD.values(), ids=list(ODD))
 def test_every_text_has_a_vector_of_length_one(text: str) -> None:
     vector = embed(text)
     assert vector.dtype == np.float32
@@ -60,11 +61,12 @@ def test_every_text_has_a_vector_of_length_one(text: str) -> None:
     assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("text", ["", " ", "\t \r\v", "\u3000"])
+@each_row("text", ["", " ", "\t \r\v", "\u3000"])
 def test_nothing_has_none(text: str) -> None:
     assert not embed(text).any()
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_a_text_has_the_same_vector_whatever_came_before(text: str) -> None:
     first = embed(text)
@@ -77,14 +79,9 @@ def test_the_order_of_words_does_not_count() -> None:
     assert np.array_equal(embed("one two three"), embed("three two one"))
 
 
-def test_of_a_long_text_head_middle_and_tail_count() -> None:
-    head, middle, tail = ("maths " * SLICE)[:SLICE], ("soups " * SLICE)[:SLICE], ("roman " * SLICE)[:SLICE]
-    gap = "unseen " * 20_000
-    long = head + gap + middle + gap + tail
-    assert np.array_equal(embed(long), embed("\n".join((head, middle, tail))))
-
-
-def test_a_text_up_to_three_slices_is_seen_whole() -> None:
+def test_of_a_long_text_head_middle_and_tail_count_and_a_short_one_is_seen_whole() -> None:
+    slices = [(f"{word} " * SLICE)[:SLICE] for word in ("maths", "soups", "roman")]
+    assert np.array_equal(embed(("unseen " * 20_000).join(slices)), embed("\n".join(slices)))
     whole = ("maths " * SLICE)[: 3 * SLICE - 6]
     assert not np.array_equal(embed(whole), embed(f"{whole[:SLICE]}soups {whole[SLICE:]}"))
 
@@ -95,12 +92,15 @@ def test_many_texts_are_a_row_each() -> None:
     assert embed_all([]).shape == (0, DIMENSIONS)
 
 
-def test_what_is_kept_of_words_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_of_words_and_characters_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_WORDS", 100)
+    monkeypatch.setattr(pieces, "_CHARACTERS", 50)
     words = Words({"▁": 300, "a": 301, "▁a": 302})
     for number in range(1_000):
         words.split(f"a{number} {chr(0x4E00 + number)}, {'a' * 99}")
         assert len(words) <= 100
+    words.split("".join(map(chr, range(0x4E00, 0x5000))))
+    assert len(words._pieces) <= 50
 
 
 def test_what_is_kept_is_never_shown() -> None:
@@ -109,25 +109,13 @@ def test_what_is_kept_is_never_shown() -> None:
     assert repr(words) == str(words) == "<2 words>"
 
 
-def test_what_is_kept_of_characters_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_CHARACTERS", 50)
-    words = Words({"a": 301})
-    words.split("".join(map(chr, range(0x4E00, 0x5000))))
-    assert len(words._pieces) <= 50
+PIECES: dict[str, list[str | bytes]] = {
+    **{"ab": ["▁ab"], "abc ab": ["▁ab", "c", "▁ab"], "bc": ["▁", "bc"], "ab,": ["▁ab", ","]},
+    **{"ab\nab": ["▁ab", "\n", "ab"], "    ab": ["▁▁▁", "▁ab"], "é": ["▁", b"\xc3", b"\xa9"]},
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("ab", ["▁ab"]),
-        ("abc ab", ["▁ab", "c", "▁ab"]),
-        ("bc", ["▁", "bc"]),
-        ("ab,", ["▁ab", ","]),
-        ("ab\nab", ["▁ab", "\n", "ab"]),
-        ("    ab", ["▁▁▁", "▁ab"]),
-        ("é", ["▁", b"\xc3", b"\xa9"]),
-    ],
-)
+@each_row("text, expected", PIECES.items())
 def test_words_are_cut_by_joining_the_pairs_that_were_learned_first(text: str, expected: list[str | bytes]) -> None:
     learned = ["▁▁", "▁a", "ab", "▁ab", "bc", "▁▁▁", "a", "b", "c", ",", "▁"]
     numbers = {piece: 259 + order for order, piece in enumerate(learned)}
@@ -135,12 +123,14 @@ def test_words_are_cut_by_joining_the_pairs_that_were_learned_first(text: str, e
     assert found == [3 + piece[0] if isinstance(piece, bytes) else numbers.get(piece, 3 + 10) for piece in expected]
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=32))
 def test_letters_digits_and_marks_are_cut_apart_as_if_joined(word: str) -> None:
     words = embedding._the().words
     assert words.split(word) == words._pieces.join(pieces.SPACE + word)
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("0123456789a.,é字 \n"), max_size=60))
 @example("a 12 " * 300)
 @example("1234 " + "a1" * 2_000)
@@ -150,7 +140,7 @@ def test_numbers_are_the_sum_of_their_digits(text: str) -> None:
     assert np.array_equal(model._total(text), embedding._sum(model._vectors, model.words.split(text)))
 
 
-@pytest.mark.parametrize("number", [0, 1, 255, 256, 257, 2_000, 6_144])
+@each_row("number", [0, 1, 255, 256, 257, 2_000, 6_144])
 def test_a_sum_of_vectors_never_overflows(number: int) -> None:
     vectors = np.full((32_001, DIMENSIONS), -127, np.int8)
     vectors[-1] = 0
@@ -171,32 +161,28 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 VOCABULARY = '{"model": {"vocab": {"▁": 300}, "merges": []}}'
 HEADER = b'{"embedding.weight":{"dtype":"F16","shape":[32000,256],"data_offsets":[0,16384000]}}'
+SIZED = len(HEADER).to_bytes(8, "little") + HEADER
+DAMAGES: dict[str, tuple[str, bytes] | None] = {
+    "missing": None,
+    "empty": ("", b""),
+    "no vocabulary": ("{}", b""),
+    "empty table": (VOCABULARY, b""),
+    "no header": (VOCABULARY, b"\xff" * 64),
+    "short table": (VOCABULARY, SIZED + b"too short"),
+    "no table": (VOCABULARY, (2).to_bytes(8, "little") + b"{}"),
+    "other table": (VOCABULARY, SIZED.replace(b"F16", b"F32")),
+    "few pieces": (VOCABULARY, SIZED + bytes(16_384_000)),
+}
 
 
-@pytest.mark.parametrize(
-    ("vocabulary", "weights"),
-    [
-        ("", b""),
-        ("{}", b""),
-        (VOCABULARY, b""),
-        (VOCABULARY, b"\xff" * 64),
-        (VOCABULARY, len(HEADER).to_bytes(8, "little") + HEADER + b"too short"),
-        (VOCABULARY, (2).to_bytes(8, "little") + b"{}"),
-        (VOCABULARY, len(HEADER).to_bytes(8, "little") + HEADER.replace(b"F16", b"F32")),
-        (VOCABULARY, len(HEADER).to_bytes(8, "little") + HEADER + bytes(16_384_000)),
-    ],
-    ids=["empty", "no vocabulary", "empty table", "no header", "short table", "no table", "other table", "few pieces"],
-)
-def test_damaged_data_is_an_error_that_says_what_to_do(elsewhere: Path, vocabulary: str, weights: bytes) -> None:
-    (elsewhere / embedding._TOKENIZER).write_text(vocabulary)
-    (elsewhere / embedding._WEIGHTS).write_bytes(weights)
-    with pytest.raises(EmbeddingError, match=r"wordllama can't be read .* install it again"):
-        load()
-
-
-def test_missing_data_is_an_error_that_says_what_to_do(elsewhere: Path) -> None:
-    with pytest.raises(EmbeddingError, match=r"wordllama can't be read .* install it again"):
-        embed("a text")
+@each_row("files", DAMAGES.values(), ids=list(DAMAGES))
+def test_damaged_data_is_an_error_that_says_what_to_do(elsewhere: Path, files: tuple[str, bytes] | None) -> None:
+    if files is not None:
+        (elsewhere / embedding._TOKENIZER).write_text(files[0])
+        (elsewhere / embedding._WEIGHTS).write_bytes(files[1])
+    for read in (load, lambda: embed("a text")):
+        with pytest.raises(EmbeddingError, match=r"wordllama can't be read .* install it again"):
+            read()
 
 
 def test_a_missing_package_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,10 @@
-"""An engine that somebody else runs, in vLLM's words: as busy as a test says, and it may turn requests away."""
+"""An engine that another team runs, in vLLM's words, beside the scripted upstream: as busy as a test says."""
 
 import json
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
+
+from router.testing.upstream import Answer, Ask, Behaviour, Page, Recorded, Upstream
 
 SLOTS = 2
 MODEL = "busy-model"
@@ -16,88 +13,52 @@ TAKES_S = 0.3
 _FULL = {"message": "The engine is busy.", "type": "Service Unavailable", "param": None, "code": 503}
 
 
-class Busy(ThreadingHTTPServer):
-    """Answers every chat, and none later than others, whatever it says of itself."""
+class Busy(Upstream):
+    """The engine answers every chat at `/vllm`, and none later than others, whatever it says of itself."""
 
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.running = self.waiting = self.asked = 0
-        self.model = ""
-        """That it was asked for last."""
-        self.full, self.well, self.tells = False, True, True
+    running = waiting = 0
+    full, well, tells = False, True, True
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+    def models(self) -> list[str]:
+        """Those that the engine was asked for, in order."""
+        return [request.json["model"] for request in self.requests if _chats(request)]
 
-    @property
-    def page(self) -> str:
+    def clear(self) -> None:
+        super().clear()
+        self.running, self.waiting, self.full, self.well, self.tells = 0, 0, False, True, True
+
+    def behaviour(self, ask: Ask) -> Behaviour | None:
+        engine = Behaviour(answer=lambda *_: Answer(text=("Hello.",)), delay_s=TAKES_S, served=MODEL)
+        return super().behaviour(ask) or engine
+
+    def page(self, request: Recorded) -> Page | None:
+        if request.path.endswith("/metrics"):
+            return Page((self._metrics().encode(),), 200 if self.tells else 404)
+        if request.path.endswith("/health"):
+            return Page(status=200 if self.well else 500)
+        if request.method == "GET":
+            return _json(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        return _json(503, {"error": _FULL}) if self.full and _chats(request) else None
+
+    def _metrics(self) -> str:
         labels = f'{{engine="0",model_name="{MODEL}"}}'
-        gauges = {
-            "num_requests_running": self.running,
-            "num_requests_waiting": self.waiting,
-            "kv_cache_usage_perc": 0.5,
-        }
-        counts = {"num_preemptions_total": 3}
-        lines = [f"vllm:{name}{labels} {value}" for name, value in (gauges | counts).items()]
+        counts = {"num_requests_running": self.running, "num_requests_waiting": self.waiting}
+        counts |= {"kv_cache_usage_perc": 0.5, "num_preemptions_total": 3}  # type: ignore[dict-item]
         rejected = f'vllm:admission_rejections_total{{model_name="{MODEL}",reason="requests"}} 7'
-        return "\n".join([*lines, rejected, ""])
+        return "\n".join([*(f"vllm:{name}{labels} {value}" for name, value in counts.items()), rejected, ""])
 
     def spec(self, folder: Path, **more: Any) -> str:
         """Path of its spec, as policies name it."""
-        path = folder / "busy.yaml"
-        rows = {"name": "busy", "engine": "external", "model": MODEL, "urls": [self.url], "parallel": SLOTS, "gpus": 0}
+        path, urls = folder / "busy.yaml", [f"{self.url}/vllm/v1"]
+        rows = {"name": "busy", "engine": "external", "model": MODEL, "urls": urls, "parallel": SLOTS, "gpus": 0}
         path.write_text(json.dumps(rows | more))
         return str(path)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Busy
-
-    def do_GET(self) -> None:
-        if self.path == "/metrics":
-            return self._answer(200 if self.server.tells else 404, self.server.page.encode())
-        if self.path == "/health":
-            return self._answer(200 if self.server.well else 500, b"")
-        self._json(200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.server.model = body["model"]
-        self.server.asked += 1
-        if self.server.full:
-            return self._json(503, {"error": _FULL})
-        time.sleep(TAKES_S)
-        choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30}
-        head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": MODEL}
-        self._json(200, {**head, "choices": [choice], "usage": usage})
-
-    def _json(self, status: int, content: Any) -> None:
-        self._answer(status, json.dumps(content).encode())
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.send_header("content-type", "application/json")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+def _chats(request: Recorded) -> bool:
+    return request.method == "POST" and request.path.startswith("/vllm/")
 
 
-@contextmanager
-def busy() -> Iterator[Busy]:
-    server = Busy()
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+def _json(status: int, content: Any) -> Page:
+    return Page((json.dumps(content).encode(),), status)

@@ -1,14 +1,23 @@
-"""One gateway a module, under the policy that the module's own `policy(url)` writes for the scripted upstream."""
+"""One gateway a module, under the module's own `policy(url)`, for the upstream that its `server()` makes."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
+from router.testing.upstream import Upstream
 from tests.gateway.running import Gateway, serving
 from tests.stores import postgres
-from tests.upstream import Upstream
 
 __all__ = ["gateway", "postgres", "served"]
+
+
+@pytest.fixture(scope="module")
+def upstream_server(request: pytest.FixtureRequest, upstream_server: Upstream) -> Iterator[Upstream]:
+    """Without a `server()`: the scripted upstream of all tests."""
+    make = getattr(request.module, "server", lambda: nullcontext(upstream_server))
+    with make() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,16 @@
 """An upstream of pupils: the model's name says who answers, and a test says what each of them makes of a question."""
 
-import json
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.gateway.running import Gateway, Reply, local, target
+from router.testing.upstream import Answer, Ask, Behaviour, Page, Recorded, Tokens, Upstream
+from tests.gateway.running import Client, Reply, local, target
 
+WORDS = re.compile(r"\S+\s*")
 INPUT, OUTPUT = 20, 10
 """Tokens of every question and of every answer."""
 
@@ -32,25 +29,40 @@ class Pupil(Struct):
     status: int = 200
 
 
-class School(ThreadingHTTPServer):
-    """`asked` collects pupil and body of each request, in order; `keys` what they were authorised by."""
-
-    daemon_threads = True
-    request_queue_size = 256
+class School(Upstream):
+    """`asked` are pupil and body of each request, in order; `keys` what they were authorised by."""
 
     def __init__(self, pupils: dict[str, Pupil]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.pupils = pupils
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.keys: set[str] = set()
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+    def asked(self) -> list[tuple[str, dict[str, Any]]]:
+        return [(body.get("model", VERIFIER), body) for body in (request.json for request in self.requests)]
+
+    @property
+    def keys(self) -> set[str]:
+        return {request.headers.get("authorization", "") for request in self.requests}
 
     def of(self, pupil: str) -> list[dict[str, Any]]:
         """What it was asked."""
         return [body for name, body in self.asked if name == pupil]
+
+    def page(self, request: Recorded) -> Page | None:
+        if request.path == f"/{VERIFIER}":
+            pupil = self.pupils[VERIFIER]
+            return Page((pupil.says(request.json).encode(),), pupil.status)
+        status = self.pupils[request.json["model"]].status
+        return None if status == 200 else Page((b'{"error": {"message": "no", "type": "server_error"}}',), status)
+
+    def behaviour(self, ask: Ask) -> Behaviour:
+        pupil = self.pupils[ask.behaviour]
+        answer, tokens = (
+            Answer(text=tuple(WORDS.findall(pupil.says(ask.body)))),
+            Tokens(uncached=INPUT, visible=OUTPUT, reasoning=None),
+        )
+        served = pupil.name or ask.behaviour
+        return Behaviour(answer=lambda *_: answer, tokens=tokens, delay_s=pupil.slow_s, served=served)
 
 
 def question(body: dict[str, Any]) -> str:
@@ -58,68 +70,8 @@ def question(body: dict[str, Any]) -> str:
     return str(body["messages"][-1]["content"])
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: School
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        name = VERIFIER if self.path == f"/{VERIFIER}" else body["model"]
-        pupil = self.server.pupils[name]
-        self.server.asked.append((name, body))
-        self.server.keys.add(self.headers.get("authorization", ""))
-        time.sleep(pupil.slow_s)
-        if name == VERIFIER:
-            return self._send(pupil.status, pupil.says(body).encode())
-        if pupil.status != 200:
-            return self._send(pupil.status, json.dumps({"error": {"message": "no", "type": "server_error"}}).encode())
-        said, model = pupil.says(body), pupil.name or name
-        head = {"id": "s", "created": 1, "model": model}
-        usage = {"prompt_tokens": INPUT, "completion_tokens": OUTPUT, "total_tokens": INPUT + OUTPUT}
-        if body.get("stream"):
-            return self._send(200, _events(head, said, usage), "text/event-stream")
-        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
-        whole = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
-        return self._send(200, json.dumps(whole).encode())
-
-    def _send(self, status: int, data: bytes, content: str = "application/json") -> None:
-        self.send_response(status)
-        self.send_header("content-type", content)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        with suppress(ConnectionError):  # the gateway had enough
-            self.wfile.write(data)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
-
-
-def _events(head: dict[str, Any], said: str, usage: dict[str, int]) -> bytes:
-    chunk = {**head, "object": "chat.completion.chunk"}
-    deltas: list[dict[str, Any]] = [
-        {"role": "assistant", "content": ""},
-        *({"content": word} for word in re.findall(r"\S+\s*", said)),
-    ]
-    events: list[dict[str, Any]] = [_piece(chunk, delta, None) for delta in deltas]
-    events += [_piece(chunk, {}, "stop"), {**chunk, "choices": [], "usage": usage}]
-    return b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events) + b"data: [DONE]\n\n"
-
-
-def _piece(chunk: dict[str, Any], delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
-    return {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-
-
-@contextmanager
-def schooling(**pupils: Pupil) -> Iterator[School]:
-    school = School(pupils)
-    thread = Thread(target=school.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield school
-    finally:
-        school.shutdown()
-        school.server_close()
-        thread.join(10)
+def schooling(**pupils: Pupil) -> School:
+    return School(pupils)
 
 
 CHEAP = {"input": 0.1, "output": 0.2}
@@ -168,23 +120,23 @@ def weak(body: dict[str, Any]) -> str:
     return "The answer is 7." if "product" in question(body) else able(body)
 
 
-def learned(gateway: Gateway) -> float:
+def learned(gateway: Client) -> float:
     """Outcomes that this gateway has learned from."""
     return metric(gateway, "lowpass_outcomes_total", result="learned")
 
 
-def metric(gateway: Gateway, name: str, **labels: str) -> float:
+def metric(gateway: Client, name: str, **labels: str) -> float:
     """The sum over all other labels."""
     families = text_string_to_metric_families(gateway.get("/metrics").body.decode())
     samples = [one for family in families for one in family.samples if one.name == name]
     return sum(one.value for one in samples if labels.items() <= one.labels.items())
 
 
-def decision(gateway: Gateway, reply: Reply) -> dict[str, Any]:
+def decision(gateway: Client, reply: Reply) -> dict[str, Any]:
     return gateway.get(f"/v1/decisions/{reply.headers['x-request-id']}").json
 
 
-def weighed(gateway: Gateway, reply: Reply) -> dict[str, dict[str, Any]]:
+def weighed(gateway: Client, reply: Reply) -> dict[str, dict[str, Any]]:
     """What its decision expected of each target."""
     return {one["target"]: one for one in decision(gateway, reply)["weighed"]}
 

@@ -2,20 +2,19 @@
 
 import json
 import socket
+from contextlib import suppress
 from typing import Any
 
-import pytest
-
-from tests.gateway.running import CHAT, MESSAGES, Gateway, ordered, target
-from tests.upstream import Upstream
+from router.testing.upstream import Upstream
+from tests.gateway.running import CHAT, MESSAGES, Gateway, local, ordered
+from tests.tables import each_row
 
 HI = json.dumps(MESSAGES)
-TOO_LARGE = 50 * 1024 * 1024
 DEEP = 100_000
 
 
 def policy(url: str) -> dict[str, Any]:
-    return {"version": 1, "targets": {"plain": target(url, "normal")}, "routes": {"auto": ordered("plain")}}
+    return {"version": 1, "targets": {"plain": local(url, "normal")}, "routes": {"auto": ordered("plain")}}
 
 
 def chat(fields: str) -> bytes:
@@ -123,7 +122,7 @@ HEADERS: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
+@each_row("name", BODIES)
 def test_a_bad_body_is_refused_with_its_place(gateway: Gateway, upstream: Upstream, name: str) -> None:
     body, param = BODIES[name]
     reply = gateway.post(CHAT, body)
@@ -135,12 +134,12 @@ def test_a_bad_body_is_refused_with_its_place(gateway: Gateway, upstream: Upstre
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize("name", ODD_BUT_FINE)
+@each_row("name", ODD_BUT_FINE)
 def test_an_odd_body_is_served(gateway: Gateway, name: str) -> None:
     assert gateway.post(CHAT, ODD_BUT_FINE[name]).status == 200
 
 
-@pytest.mark.parametrize("name", HEADERS)
+@each_row("name", HEADERS)
 def test_a_bad_header_is_refused_by_name(gateway: Gateway, upstream: Upstream, name: str) -> None:
     header, value = HEADERS[name]
     reply = gateway.chat("auto", headers={header: value.encode("latin-1")})  # type: ignore[dict-item]
@@ -149,89 +148,80 @@ def test_a_bad_header_is_refused_by_name(gateway: Gateway, upstream: Upstream, n
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize("name", ["x-lowpass-data-class", "X-Lowpass-Session", "x-lowpass-tags"])
+@each_row("name", ["x-lowpass-data-class", "X-Lowpass-Session", "x-lowpass-tags"])
 def test_a_header_that_is_sent_twice_is_refused(gateway: Gateway, upstream: Upstream, name: str) -> None:
     """Neither may be lost: the first may be a proxy's."""
     body = json.dumps({"model": "auto", "messages": MESSAGES}).encode()
-    line = f"{name}: internal\r\n{name.lower()}: internal\r\n"
-    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{line}content-length: {len(body)}\r\n\r\n"
-    reply = exchange(gateway, head.encode(), body)
+    lines = (f"{name}: internal", f"{name.lower()}: internal")
+    reply = exchange(gateway, head("connection: close", *lines, f"content-length: {len(body)}"), body)
     assert reply.startswith(b"HTTP/1.1 400 ")
     assert f"{name.lower()}: send it once.".encode() in reply
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/route", "/v1/feedback"])
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"null", b'{"model": 3}', b"\xff", b"[" * DEEP, b'{"model": "auto"}']
-)
+@each_row("path", ["/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/route", "/v1/feedback"])
+@each_row("body", [b"", b"{", b"[]", b"null", b'{"model": 3}', b"\xff", b"[" * DEEP, b'{"model": "auto"}'])
 def test_every_endpoint_refuses_alike(gateway: Gateway, path: str, body: bytes) -> None:
     reply = gateway.post(path, body)
     assert reply.status == 400, reply.body
     assert reply.error["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "param"),
-    [
-        ("/v1/completions", {"model": "auto", "prompt": ""}, "prompt"),
-        ("/v1/completions", {"model": "auto", "prompt": {"a": 1}}, "prompt"),
-        ("/v1/completions", {"model": "auto", "prompt": "a", "n": 129}, "n"),
-        ("/v1/embeddings", {"model": "auto", "input": []}, "input"),
-        ("/v1/embeddings", {"model": "auto", "input": 5}, "input"),
-        ("/v1/embeddings", {"model": "auto", "input": "a", "stream": True}, "stream"),
-        ("/v1/responses", {"model": "auto"}, "input"),
-        ("/v1/responses", {"model": "auto", "input": 5}, "input"),
-    ],
-)
-def test_the_fields_of_the_other_endpoints(gateway: Gateway, path: str, body: dict[str, Any], param: str) -> None:
-    reply = gateway.post(path, body)
+FIELDS: list[tuple[str, dict[str, Any], str]] = [
+    ("completions", {"prompt": ""}, "prompt"),
+    ("completions", {"prompt": {"a": 1}}, "prompt"),
+    ("completions", {"prompt": "a", "n": 129}, "n"),
+    ("embeddings", {"input": []}, "input"),
+    ("embeddings", {"input": 5}, "input"),
+    ("embeddings", {"input": "a", "stream": True}, "stream"),
+    ("responses", {}, "input"),
+    ("responses", {"input": 5}, "input"),
+]
+
+
+@each_row("endpoint, body, param", FIELDS)
+def test_the_fields_of_the_other_endpoints(gateway: Gateway, endpoint: str, body: dict[str, Any], param: str) -> None:
+    reply = gateway.post(f"/v1/{endpoint}", {"model": "auto", **body})
     assert (reply.status, reply.error["param"]) == (400, param)
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
-@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings", "/v1/route"])
+@each_row("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
+@each_row("path", [CHAT, "/v1/embeddings", "/v1/route"])
 def test_a_wrong_method_is_refused(gateway: Gateway, method: str, path: str) -> None:
     reply = gateway.request(method, path)
-    assert reply.status == 405
-    if method != "HEAD":
-        assert reply.error["message"]
+    assert (reply.status, method == "HEAD" or bool(reply.error["message"])) == (405, True)
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1//chat/completions", "/v2/x", "/%00"]
-)
+@each_row("path", ["/", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1//chat/completions", "/v2/x", "/%00"])
 def test_an_unknown_path_is_a_404(gateway: Gateway, path: str) -> None:
     reply = gateway.post(path, {})
-    assert reply.status == 404
-    assert reply.error["message"]
+    assert (reply.status, bool(reply.error["message"])) == (404, True)
 
 
 def exchange(gateway: Gateway, *pieces: bytes) -> bytes:
     """The error that comes back; sending stops when the gateway does not listen any more."""
+    answer = b""
     with gateway.raw() as connection:
-        try:
+        with suppress(ConnectionResetError, BrokenPipeError):
             for piece in pieces:
                 connection.sendall(piece)
-        except (ConnectionResetError, BrokenPipeError):
-            pass
-        answer = b""
         while not answer.endswith(b"}}") and (piece := connection.recv(65_536)):
             answer += piece
-        return answer
+    return answer
 
 
-def test_a_body_with_a_length_that_is_too_large_is_refused_unread(gateway: Gateway) -> None:
-    answer = exchange(gateway, f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {TOO_LARGE}\r\n\r\n".encode())
-    assert answer.startswith(b"HTTP/1.1 413")
-    assert b"request_too_large" in answer
+def head(*lines: str) -> bytes:
+    return "\r\n".join((f"POST {CHAT} HTTP/1.1", "host: x", *lines, "\r\n")).encode()
 
 
-def test_a_body_without_a_length_is_refused_once_it_is_too_large(gateway: Gateway) -> None:
-    piece = b"%x\r\n%s\r\n" % (1 << 20, b" " * (1 << 20))
-    head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".encode()
-    answer = exchange(gateway, head, *[piece] * 50)
-    assert answer.startswith(b"HTTP/1.1 413")
+PIECE = b"%x\r\n%s\r\n" % (1 << 20, b" " * (1 << 20))
+
+
+@each_row("pieces", [[head(f"content-length: {50 << 20}")], [head("transfer-encoding: chunked"), *[PIECE] * 50]])
+def test_a_body_that_is_too_large_is_refused_unread(gateway: Gateway, pieces: list[bytes]) -> None:
+    """Without a length: once it is too large."""
+    answer = exchange(gateway, *pieces)
+    assert (answer.startswith(b"HTTP/1.1 413"), b"request_too_large" in answer) == (True, True)
     assert gateway.chat("auto").status == 200
 
 
@@ -244,25 +234,23 @@ def test_a_large_body_below_the_limit_is_served(gateway: Gateway) -> None:
     assert [dropped["reason"] for dropped in reply.json["dropped"]] == ["capability"]
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GARBAGE\r\n\r\n",
-        b"POST " + b"x" * 200_000,
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: nine\r\n\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 100_000 + b"\r\n",
-    ],
-)
+NO_HTTP = [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GARBAGE\r\n\r\n",
+    b"POST " + b"x" * 200_000,
+    head("content-length: nine"),
+    head("content-length: -1"),
+    head("transfer-encoding: chunked") + b"zz\r\n",
+    head(*["a: b"] * 100_000),
+]
+
+
+@each_row("sent", NO_HTTP)
 def test_what_is_no_http_gets_a_400_or_is_hung_up_on(gateway: Gateway, sent: bytes) -> None:
-    with gateway.raw() as connection:
-        try:
-            connection.sendall(sent)
-            connection.shutdown(socket.SHUT_WR)
-            answer = connection.recv(65_536)
-        except (ConnectionResetError, BrokenPipeError):
-            answer = b""
+    answer = b""
+    with gateway.raw() as connection, suppress(ConnectionResetError, BrokenPipeError):
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.recv(65_536)
     assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
     assert gateway.chat("auto").status == 200

@@ -3,59 +3,31 @@
 import json
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+from router.testing.upstream import Upstream
 from tests.budget.hook import Hook, listening
 from tests.gateway.running import MESSAGES, Gateway, ordered, serving, target, until
-from tests.upstream import Upstream
 
 NORMAL_USD = Decimal("0.00004")
 """20 tokens in and 10 out at 1 and 2 USD per million."""
+MAIL = "jane.roe@mail.example"
+TINY = {"limit_usd": 0.000001}
 
 
-@pytest.fixture(scope="module")
-def hook() -> Iterator[Hook]:
-    with listening() as hook:
-        yield hook
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream, hook: Hook) -> Iterator[Gateway]:
-    policy = {
-        "version": 1,
-        "targets": {"plain": target(upstream_server.url, "normal")},
-        "routes": {name: ordered("plain") for name in ("auto", "watched", "talk", "tiny")},
-        "budgets": [
-            {"id": "everyone", "limit_usd": 5, "window": "week", "timezone": "Asia/Kathmandu"},
-            {"id": "per/session", "limit_usd": 1, "scope": "session"},
-            {"id": "chatty", "limit_usd": 0.000001, "scope": "session", "soft": True, "routes": ["talk"]},
-            {"id": "tiny", "limit_usd": 0.000001, "routes": ["tiny"], "window": "day"},
-            {
-                "id": "watched",
-                "limit_usd": float(NORMAL_USD * 4),
-                "soft": True,
-                "routes": ["watched"],
-                "alerts": [0.5, 1],
-                "webhook": hook.url,
-            },
-        ],
-    }
-    with serving(tmp_path_factory.mktemp("budgets"), policy) as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def gateway(served: Gateway, upstream: Upstream) -> Iterator[Gateway]:
-    yield served
-    served.check_books()
-
-
-def pot(client: openai.OpenAI, identifier: str, **headers: str) -> dict[str, Any]:
-    raw = client.get(f"/budgets/{identifier}", cast_to=openai.BaseModel, options={"headers": headers})
-    return raw.model_dump()
+def policy(url: str) -> dict[str, Any]:
+    budgets = [
+        {"id": "everyone", "limit_usd": 5, "window": "week", "timezone": "Asia/Kathmandu"},
+        {"id": "per/session", "limit_usd": 1, "scope": "session"},
+        {"id": "chatty", "scope": "session", "soft": True, "routes": ["talk"], **TINY},
+        {"id": "tiny", "routes": ["tiny"], "window": "day", **TINY},
+    ]
+    routes = {name: ordered("plain") for name in ("auto", "talk", "tiny")}
+    return {"version": 1, "targets": {"plain": target(url, "normal")}, "routes": routes, "budgets": budgets}
 
 
 def exact(gateway: Gateway, path: str) -> Any:
@@ -63,33 +35,34 @@ def exact(gateway: Gateway, path: str) -> Any:
 
 
 def test_the_official_client_spends_reads_splits_and_closes(gateway: Gateway) -> None:
-    client = gateway.client()
-    session = {"x-lowpass-session": "task 1"}
-    before = pot(client, "everyone")["spent"]
-    child = client.post(
-        "/budgets/per%2Fsession/split",
-        body={"limit_usd": 0.25, "session": "task 1"},
-        cast_to=openai.BaseModel,
-    ).model_dump()
+    client, session = gateway.client(), {"x-lowpass-session": "task 1"}
+
+    def pot(identifier: str, **headers: str) -> dict[str, Any]:
+        raw = client.get(f"/budgets/{identifier}", cast_to=openai.BaseModel, options={"headers": headers})
+        return raw.model_dump()
+
+    def spend() -> None:
+        headers = session | {"x-lowpass-budget": child["id"]}
+        client.chat.completions.create(model="auto", messages=MESSAGES, extra_headers=headers)
+
+    before = pot("everyone")["spent"]
+    split: Any = {"limit_usd": 0.25, "session": "task 1"}
+    child = client.post("/budgets/per%2Fsession/split", body=split, cast_to=openai.BaseModel).model_dump()
     assert (child["limit"], child["parent"]) == (0.25, "per/session|task 1")
-    client.chat.completions.create(
-        model="auto", messages=MESSAGES, extra_headers=session | {"x-lowpass-budget": child["id"]}
-    )
-    assert pot(client, child["id"])["spent"] == float(NORMAL_USD)
-    parent = pot(client, "per%2Fsession", **session)
+    spend()
+    assert pot(child["id"])["spent"] == float(NORMAL_USD)
+    parent = pot("per%2Fsession", **session)
     assert (parent["spent"], parent["held"]) == (0, 0.25)
-    assert pot(client, "everyone")["spent"] == pytest.approx(before + float(NORMAL_USD))
+    assert pot("everyone")["spent"] == pytest.approx(before + float(NORMAL_USD))
     closed = client.delete(f"/budgets/{child['id']}", cast_to=openai.BaseModel).model_dump()
     assert closed["closed_at"] is not None
-    parent = pot(client, "per%2Fsession", **session)
+    parent = pot("per%2Fsession", **session)
     assert (parent["spent"], parent["held"]) == (float(NORMAL_USD), 0)
     with pytest.raises(openai.BadRequestError, match="no budget"):
-        client.chat.completions.create(
-            model="auto", messages=MESSAGES, extra_headers=session | {"x-lowpass-budget": child["id"]}
-        )
+        spend()
 
 
-def test_a_soft_budget_of_sessions_refuses_nobody(gateway: Gateway) -> None:
+def test_a_soft_budget_of_sessions_refuses_none(gateway: Gateway) -> None:
     """A request without a session is one of its own: it is no more refused than the others."""
     for headers in ({}, {"x-lowpass-session": "chat"}):
         assert gateway.chat("talk", headers=headers).status == 200
@@ -105,9 +78,9 @@ def test_a_split_that_does_not_fit_is_a_402_that_the_client_does_not_repeat(gate
 def test_the_first_refusal_of_a_window_is_an_incident(gateway: Gateway) -> None:
     for _ in range(2):
         assert gateway.chat("tiny").status == 402
-    (told,) = gateway.rows("SELECT kind, scope, subject, reason, until_ms > at_ms AS lasts FROM incidents")
-    assert told.pop("reason").endswith(" USD needed, 0.000001 USD left")
-    assert told == {"kind": "budget_exceeded", "scope": "budget", "subject": "tiny", "lasts": 1}
+    (row,) = gateway.rows("SELECT kind, scope, subject, reason, until_ms > at_ms AS lasts FROM incidents")
+    assert row.pop("reason").endswith(" USD needed, 0.000001 USD left")
+    assert row == {"kind": "budget_exceeded", "scope": "budget", "subject": "tiny", "lasts": 1}
     (row,) = (row for row in exact(gateway, "/v1/reports/budgets")["rows"] if row["id"] == "tiny")
     assert row["refused_since"] is not None
 
@@ -122,18 +95,59 @@ def test_command_line_report_and_endpoint_have_the_same_numbers(gateway: Gateway
         assert [[row[name] for name in shared] for row in exact(gateway, path)[rows]] == printed
     assert "per/session|task 2" in [row[0] for row in printed]
     status, output = gateway.lowpass("report", "budgets", "--policy", str(gateway.policy))
-    assert status == 0, output
-    assert "per/session|task 2" in output
+    assert (status, "per/session|task 2" in output) == (0, True), output
     assert "task 2" in gateway.get("/dashboard").body.decode()
 
 
-def test_alerts_reach_the_log_and_the_webhook_once(gateway: Gateway, hook: Hook) -> None:
+def alerting(url: str, hook: Hook) -> dict[str, Any]:
+    shares = {"soft": True, "routes": ["auto"], "alerts": [0.5, 1]}
+    watched = {"id": "watched", "limit_usd": float(NORMAL_USD * 4), "webhook": hook.url, **shares}
+    sessions = {"id": "sessions", "limit_usd": 0.1, "scope": "session", "routes": ["talk"], "alerts": [0.0002]}
+    return {
+        **policy(url),
+        "sensitivity": {
+            "default": "internal",
+            "classes": {"internal": {}, "people": {"training": "never"}},
+            "detectors": [{"kind": "identifiers", "class": "people"}],
+        },
+        "budgets": [watched, {**sessions, "webhook": hook.url}],
+    }
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    with listening() as hook:
+        yield hook
+
+
+@pytest.fixture
+def alerts(tmp_path: Path, upstream: Upstream, hook: Hook) -> Iterator[Gateway]:
+    with serving(tmp_path, alerting(upstream.url, hook)) as gateway:
+        yield gateway
+        gateway.check_books()
+
+
+def test_alerts_reach_the_log_and_the_webhook_once(alerts: Gateway, hook: Hook) -> None:
     for _ in range(6):
-        assert gateway.chat("watched").status == 200
+        assert alerts.chat("auto").status == 200
     until(lambda: len(hook.got) >= 2)
-    gateway.chat("watched")
+    alerts.chat("auto")
+    alerts.tick()
     assert sorted(body["share"] for _, body in hook.got) == [Decimal("0.5"), 1]
     assert {(body["budget"], body["unit"]) for _, body in hook.got} == {("watched", "usd")}
-    log = gateway.log.read_text()
-    assert log.count("budget 'watched' has spent") == 2
-    assert "t0ken" not in log
+    log = alerts.log.read_text()
+    assert (log.count("budget 'watched' has spent"), "t0ken" in log) == (2, False)
+
+
+def test_alerts_go_where_the_policy_says_and_name_no_one(alerts: Gateway, hook: Hook, upstream: Upstream) -> None:
+    """To the addresses of the policy in force, without what strangers may not hear."""
+    assert alerts.chat("talk", headers={"x-lowpass-session": MAIL}).status == 200
+    (_, body), *_ = until(lambda: hook.got)
+    assert (body["scope"], body["value"], body["withheld"]) == ("session", None, ["people"])
+    assert MAIL not in alerts.log.read_text()
+    with listening() as other:
+        alerts.write_policy(alerting(upstream.url, other))
+        alerts.tick()
+        assert alerts.chat("talk", headers={"x-lowpass-session": "monday"}).status == 200
+        until(lambda: [body for _, body in other.got if body["value"] == "monday"])
+    assert len(hook.got) == 1

@@ -1,37 +1,34 @@
 """What a client says stays between it and the upstream: no log, metric, decision or ledger row repeats it."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from router.testing.upstream import Upstream
 from tests.gateway.canned import PAUSE, canned
-from tests.gateway.running import CHAT, Gateway, local, ordered, serving, target
-from tests.upstream import Upstream
+from tests.gateway.running import CHAT, Gateway, local, ordered, serving, target, until
+from tests.gateway.school import CHEAP, DEAR, VERIFIER, Pupil, School, metric, schooling, seat
 
-PROMPT = "CANARY-prompt-7391"
-ARGUMENT = "CANARY-argument-7391"
-IMAGE = "CANARY-image-7391"
-SCHEMA = "CANARY-schema-7391"
-FIELD = "CANARY-field-7391"
-ANSWER = "CANARY-answer-7391"
+WORDS = [
+    f"CANARY-{name}-7391"
+    for name in ("prompt", "argument", "image", "schema", "field", "answer", "right", "thought", "verdict", "comment")
+]
+PROMPT, ARGUMENT, IMAGE, SCHEMA, FIELD, ANSWER, RIGHT, THOUGHT, VERDICT, COMMENT = WORDS
 UPSTREAM_KEY = "sk-CANARYupstream7391"
-SESSION = "CANARY-session-7391"
 WRONG_KEY = "lp-CANARYwrong7391" + "x" * 30
-NOWHERE = (PROMPT, ARGUMENT, IMAGE, SCHEMA, FIELD, ANSWER, UPSTREAM_KEY, WRONG_KEY)
-BEHAVIOURS = (
-    "normal",
-    "error-500",
-    "bad-json",
-    "bad-sse-json",
-    "cut",
-    "hang",
-    "cut-after-first",
-    "context-length",
-    "auth",
-    "no-such-model",
-)
+VERIFIER_KEY = "CANARY" + "verifierkey7391"
+NOWHERE = (*WORDS, UPSTREAM_KEY, WRONG_KEY, VERIFIER_KEY)
+SESSION = "CANARY-session-7391"
+"""The only one that is written down."""
+ENVIRON = {"UPSTREAM_KEY": UPSTREAM_KEY, "VERIFIER_KEY": VERIFIER_KEY}
+BEHAVIOURS = [
+    *("normal", "error-500", "bad-json", "bad-sse-json", "cut", "hang", "cut-after-first", "context-length"),
+    *("auth", "no-such-model"),
+]
 QUOTING = {"error": {"message": f"cannot parse {ANSWER} {UPSTREAM_KEY}", "type": "server_error", "code": ANSWER}}
 PIECE = {"id": ANSWER, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": ANSWER}}]}
 QUOTES = {
@@ -45,7 +42,7 @@ QUOTES = {
 
 def policy(url: str, quoting: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"timeouts": {"first_ms": 300}, "api_key": "${UPSTREAM_KEY}"}
-    targets = {name: target(url, name, **fields) for name in BEHAVIOURS}
+    targets = {name: target(url, name, flavour="xai", **fields) for name in BEHAVIOURS}
     targets |= {name: target(quoting, "m", flavour=name, **fields) for name in QUOTES}
     targets["home"] = local(url, "normal")
     sensitivity = {
@@ -67,65 +64,110 @@ def body(model: str, **more: Any) -> dict[str, Any]:
     return {"model": model, "messages": turns + last, "tools": tools, "note": FIELD, **more}
 
 
-def exercise(gateway: Gateway) -> None:
+@contextmanager
+def requests(home: Path, upstream: Upstream) -> Iterator[Gateway]:
     """Every way to serve and to fail, with the canaries everywhere."""
-    session = {"x_lowpass_session": SESSION}
-    for model in ("auto", "local", *BEHAVIOURS, *QUOTES):
-        for stream in (False, True):
-            gateway.post(CHAT, body(model, stream=stream), **session)
-    gateway.post(CHAT, body("normal", image=True))
-    gateway.post(CHAT, body("local", note="CANARY-hidden " + FIELD))
-    gateway.post(CHAT, body("normal"), x_lowpass_tags="capped")
-    gateway.post(CHAT, body("normal", n=f"{PROMPT}"))
-    gateway.post(CHAT, json.dumps(body("normal")).encode()[:-5])
-    gateway.post(CHAT, json.dumps(body("normal")).encode() + b"\xff")
-    gateway.post(CHAT, body(PROMPT))
-    gateway.post(CHAT, body("normal"), authorization=f"Bearer {WRONG_KEY}", x_lowpass_budget=PROMPT)
-    gateway.post("/v1/route", body("auto"))
-    gateway.post("/v1/responses", {"model": "normal", "input": PROMPT, "instructions": ARGUMENT})
-    gateway.post("/v1/embeddings", {"model": "normal", "input": PROMPT})
-    gateway.post("/v1/completions", {"model": "normal", "prompt": PROMPT})
-    gateway.post("/v1/feedback", {"id": PROMPT, "score": 1})
-    gateway.get(f"/v1/models/{PROMPT}")
-    with gateway.raw() as connection:
-        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nx-canary: {PROMPT}\r\ncontent-length: 99\r\n\r\n{PROMPT}".encode())
-
-
-@pytest.fixture(scope="module")
-def exercised(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream) -> Path:
-    """The folder of a gateway that has seen the canaries, after its end; with its last words over HTTP."""
-    home = tmp_path_factory.mktemp("canary")
-    with canned(QUOTES) as quoting:
-        rules = policy(upstream_server.url, quoting.url)
-        with serving(home, rules, {"UPSTREAM_KEY": UPSTREAM_KEY}) as gateway:
-            exercise(gateway)
-            for path in ("/metrics", "/health/ready", "/dashboard", "/v1/models", "/v1/reports/spend?by=target"):
-                (home / path.replace("/", "_").replace("?", "_")).write_bytes(gateway.get(path).body)
-            decisions = [gateway.get(f"/v1/decisions/{row['id']}") for row in gateway.rows("SELECT id FROM decisions")]
-            (home / "decisions").write_bytes(b"\n".join(reply.body for reply in decisions))
-    return home
-
-
-def test_no_file_of_the_gateway_holds_what_was_said(exercised: Path) -> None:
-    """The database included, in its raw bytes, write-ahead log and all."""
-    seen = {path.name: path.read_bytes() for path in exercised.rglob("*") if path.is_file()}
-    assert {"output.log", "lowpass.db", "decisions", "_metrics"} <= set(seen)
-    found = [(name, canary) for name, data in seen.items() for canary in NOWHERE if canary.encode() in data]
-    assert found == []
-
-
-def test_the_rows_are_there_and_hold_the_session(exercised: Path) -> None:
-    assert SESSION.encode() in (exercised / "lowpass.db").read_bytes()
-    assert (exercised / "decisions").read_bytes().count(b'"chosen"') > 20
-    assert SESSION.encode() not in (exercised / "output.log").read_bytes()
-
-
-def test_no_error_repeats_the_upstream_s_key(tmp_path: Path, upstream: Upstream) -> None:
-    """A provider may quote the key that it refused; the client must not learn it."""
-    with (
-        canned(QUOTES) as quoting,
-        serving(tmp_path, policy(upstream.url, quoting.url), {"UPSTREAM_KEY": UPSTREAM_KEY}) as gateway,
-    ):
-        for model in QUOTES:
+    with canned(QUOTES) as quoting, serving(home, policy(upstream.url, quoting.url), ENVIRON) as gateway:
+        for model in ("auto", "local", *BEHAVIOURS, *QUOTES):
             for stream in (False, True):
-                assert UPSTREAM_KEY.encode() not in gateway.chat(model, stream=stream).body
+                reply = gateway.post(CHAT, body(model, stream=stream), x_lowpass_session=SESSION)
+                # A provider may quote the key that it refused; the client must not learn it.
+                assert UPSTREAM_KEY.encode() not in reply.body
+        gateway.post(CHAT, body("normal", image=True))
+        gateway.post(CHAT, body("local", note="CANARY-hidden " + FIELD))
+        gateway.post(CHAT, body("normal"), x_lowpass_tags="capped")
+        gateway.post(CHAT, body("normal", n=PROMPT))
+        gateway.post(CHAT, json.dumps(body("normal")).encode()[:-5])
+        gateway.post(CHAT, json.dumps(body("normal")).encode() + b"\xff")
+        gateway.post(CHAT, body(PROMPT))
+        gateway.post(CHAT, body("normal"), authorization=f"Bearer {WRONG_KEY}", x_lowpass_budget=PROMPT)
+        gateway.post("/v1/route", body("auto"))
+        gateway.post("/v1/responses", {"model": "normal", "input": PROMPT, "instructions": ARGUMENT})
+        gateway.post("/v1/embeddings", {"model": "normal", "input": PROMPT})
+        gateway.post("/v1/completions", {"model": "normal", "prompt": PROMPT})
+        gateway.post("/v1/feedback", {"id": PROMPT, "score": 1})
+        gateway.get(f"/v1/models/{PROMPT}")
+        with gateway.raw() as connection:
+            head = f"POST {CHAT} HTTP/1.1\r\nx-canary: {PROMPT}\r\ncontent-length: 99\r\n\r\n"
+            connection.sendall(f"{head}{PROMPT}".encode())
+        yield gateway
+    assert (home / "decisions").read_bytes().count(b'"chosen"') > 20
+    assert SESSION.encode() in (home / "lowpass.db").read_bytes()
+    assert SESSION.encode() not in (home / "output.log").read_bytes()
+
+
+def judged(url: str) -> dict[str, Any]:
+    http = {"kind": "http", "url": f"{url}/{VERIFIER}", "api_key": "${VERIFIER_KEY}", "with_request": True}
+    python = {"kind": "python", "function": "tests.outcomes.functions:raises"}
+    verifiers = [{"kind": "exact"}, {"kind": "json_schema"}, python, http]
+    common = {"verifiers": verifiers, "judge": {"target": "judge", "share": 1}, "failure_cost_usd": 0.1}
+    prices: dict[str, Any] = {"cheap": CHEAP, "dear": DEAR, "judge": DEAR}
+    pair = ["cheap", "dear"]
+    return {
+        "version": 1,
+        "targets": {name: seat(url, name, price, 0.9) for name, price in prices.items()},
+        "routes": {
+            "cascade": {"strategy": {"kind": "cascade", "targets": pair}, **common},
+            "one": {"strategy": {"kind": "cost_of_pass", "targets": pair}, **common},
+            "vote": {"strategy": {"kind": "self_consistency", "targets": pair}, "failure_cost_usd": 0.1},
+        },
+    }
+
+
+def saying(text: str) -> Callable[[dict[str, Any]], str]:
+    return lambda body: text
+
+
+def judge(gateway: Gateway, school: School) -> None:
+    """Right answers, wrong ones, verifiers and judges that are ill, and words where none belong."""
+    verifier = school.pupils[VERIFIER]
+    verdicts = [('{"passed": false}', 200), (VERDICT, 200), (VERDICT, 500), (f'{{"score": "{VERDICT}"}}', 200)]
+    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"pattern": f"({SCHEMA}"}}}
+    for number, (text, status) in enumerate(verdicts):
+        verifier.says, verifier.status = saying(text), status
+        for route in ("cascade", "one", "vote"):
+            for more in ({}, {"stream": True}, {"response_format": schema}):
+                fields: dict[str, Any] = {"metadata": {"expected": RIGHT}, "max_tokens": 64, **more}
+                reply = gateway.chat(route, f"What is 1{number} times 12? {PROMPT}", **fields)
+                assert reply.status == 200, reply.body
+    school.pupils["judge"].status = 500
+    request = gateway.chat("one", PROMPT, metadata={"expected": [RIGHT]}, max_tokens=64).id
+    refused = gateway.post("/v1/feedback", {"id": request, "passed": COMMENT})
+    assert (refused.status, COMMENT.encode() in refused.body) == (400, False)
+    assert gateway.post("/v1/feedback", {"id": COMMENT, "passed": True}).status == 404
+    assert gateway.post("/v1/feedback", {"id": request, "passed": True, "comment": COMMENT}).status == 400
+    assert gateway.post("/v1/feedback", {"id": request, "passed": True}).status == 200
+    until(lambda: metric(gateway, "lowpass_judgements_total", result="failed"))
+    assert metric(gateway, "lowpass_verdicts_total", verifier="http", result="nonsense")
+
+
+@contextmanager
+def judgements(home: Path, upstream: Upstream) -> Iterator[Gateway]:
+    pupils = {"cheap": saying(ANSWER), "dear": saying(ANSWER), "judge": saying(f'{THOUGHT} {{"verdict": "yes"}}')}
+    pupils[VERIFIER] = saying(VERDICT)
+    with schooling(**{name: Pupil(says) for name, says in pupils.items()}) as school:
+        with serving(home, judged(school.url), ENVIRON) as gateway:
+            judge(gateway, school)
+            yield gateway
+        assert any(VERIFIER_KEY in key for key in school.keys)
+        assert school.of(VERIFIER)[0]["expected"] == [RIGHT]
+    assert b"verifier.exact" in (home / "lowpass.db").read_bytes()
+    assert b"verifier python said nothing" in (home / "output.log").read_bytes()
+
+
+PAGES = ("metrics", "health/ready", "dashboard", "v1/models", "v1/reports/spend?by=target", "v1/reports/incidents")
+
+
+@pytest.mark.parametrize("exercise", [requests, judgements])
+def test_no_file_of_the_gateway_holds_what_was_said(
+    tmp_path: Path, upstream: Upstream, exercise: Callable[[Path, Upstream], AbstractContextManager[Gateway]]
+) -> None:
+    """The database included, in its raw bytes, write-ahead log and all; nor what it says over HTTP at its end."""
+    with exercise(tmp_path, upstream) as gateway:
+        for page in PAGES:
+            (tmp_path / page.replace("/", "_")).write_bytes(gateway.get(f"/{page}").body)
+        decisions = [gateway.get(f"/v1/decisions/{row['id']}").body for row in gateway.rows("SELECT id FROM decisions")]
+        (tmp_path / "decisions").write_bytes(b"\n".join(decisions))
+    texts = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {"output.log", "lowpass.db", "decisions", "metrics"} <= set(texts)
+    assert [(name, canary) for name, text in texts.items() for canary in NOWHERE if canary.encode() in text] == []

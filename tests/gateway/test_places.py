@@ -1,15 +1,17 @@
-"""Nothing sensitive leaves: whatever field it hides in, whatever path the request takes."""
+"""Nothing sensitive leaves: whatever field it hides in, whatever path it takes; and a region that is not kept."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gateway.running import Gateway, local, ordered, target
-from tests.upstream import Upstream
+from router.testing.upstream import Behaviour, Upstream
+from tests.gateway.running import CHAT, Gateway, local, ordered, serving, target
+from tests.tables import each_row
 
 KEY = "AKIA" + "QYLPMN5HHHF7NVXA"
-LOCAL = "/vllm/"
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -31,53 +33,56 @@ def policy(url: str) -> dict[str, Any]:
         "not-cn": ordered("chinese", "remote"),
         **{f"{name}-first": ordered(f"{name}-home", "remote") for name in ("broken", "hanging", "cut")},
     }
-    sensitivity = {
-        "default": "internal",
-        "classes": {
-            "public": {},
-            "internal": {},
-            "eu": {"regions": ["eu"]},
-            "pii": {"jurisdictions_not": ["CN"]},
-            "secret": {"local_only": True},
-        },
-        "detectors": [{"kind": "identifiers", "class": "pii"}, {"kind": "secrets", "class": "secret"}],
-    }
+    classes: dict[str, Any] = {"public": {}, "internal": {}, "eu": {"regions": ["eu"]}}
+    classes |= {"pii": {"jurisdictions_not": ["CN"]}, "secret": {"local_only": True}}
+    detectors = [{"kind": "identifiers", "class": "pii"}, {"kind": "secrets", "class": "secret"}]
+    sensitivity = {"default": "internal", "classes": classes, "detectors": detectors}
     return {"version": 1, "targets": targets, "routes": routes, "sensitivity": sensitivity}
 
 
 def places(upstream: Upstream) -> list[str]:
     """Where the requests went."""
-    return [seen.path.split("/")[1] for seen in upstream.requests]
+    return [request.path.split("/")[1] for request in upstream.requests]
 
 
 def user(content: object) -> list[dict[str, object]]:
     return [{"role": "user", "content": content}]
 
 
+def assistant(**fields: object) -> dict[str, Any]:
+    """After its words the user says something harmless."""
+    return {"messages": [*HI, {"role": "assistant", "content": None, **fields}, *HI]}
+
+
+def tool(**fields: object) -> dict[str, Any]:
+    return {"messages": HI, "tools": [{"type": "function", "function": {"name": "f", **fields}}]}
+
+
 HI = user("Hi")
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": json.dumps({"key": KEY})}}
-TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "object", "properties": {"x": {"type": "string", "description": KEY}}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
+RESULT = [
+    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": KEY},
+]
 HIDING_PLACES: dict[str, dict[str, Any]] = {
     "content": {"messages": user(f"my key is {KEY}")},
     "a part": {"messages": user([{"type": "text", "text": KEY}])},
     "the system's words": {"messages": [{"role": "system", "content": KEY}, *HI]},
     "an earlier turn": {"messages": [*user(KEY), {"role": "assistant", "content": "ok"}, *HI]},
-    "the assistant's words": {"messages": [*HI, {"role": "assistant", "content": KEY}, *HI]},
-    "a refusal": {"messages": [*HI, {"role": "assistant", "content": None, "refusal": KEY}, *HI]},
+    "the assistant's words": assistant(content=KEY),
+    "a refusal": assistant(refusal=KEY),
     "a name": {"messages": [{"role": "user", "name": KEY, "content": "Hi"}]},
-    "tool arguments": {"messages": [*HI, {"role": "assistant", "content": None, "tool_calls": [CALL]}, *HI]},
+    "tool arguments": assistant(tool_calls=[CALL]),
     "a tool's result": {"messages": [*HI, {"role": "tool", "tool_call_id": "c1", "content": KEY}]},
-    "a tool's description": {"messages": HI, "tools": [{**TOOL, "function": {"name": "f", "description": KEY}}]},
-    "a tool's schema": {"messages": HI, "tools": [{**TOOL, "function": {"name": "f", "parameters": SCHEMA}}]},
-    "the answer's schema": {
-        "messages": HI,
-        "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}},
-    },
+    "a tool's description": tool(description=KEY),
+    "a tool's schema": tool(parameters=SCHEMA),
+    "the answer's schema": {"messages": HI, "response_format": FORMAT},
     "an image's address": {"messages": user([{"type": "image_url", "image_url": {"url": f"https://x.y/{KEY}"}}])},
-    "a field of nobody": {"messages": HI, "nobody_knows": {"deep": [KEY]}},
-    "a field of nobody in a message": {"messages": [{"role": "user", "content": "Hi", "extra": {"k": KEY}}]},
-    "reasoning": {"messages": [*HI, {"role": "assistant", "content": "ok", "reasoning_content": KEY}, *HI]},
+    "an unknown field": {"messages": HI, "unknown": {"deep": [KEY]}},
+    "an unknown field in a message": {"messages": [{"role": "user", "content": "Hi", "extra": {"k": KEY}}]},
+    "reasoning": assistant(content="ok", reasoning_content=KEY),
     "the user": {"messages": HI, "user": KEY},
     "metadata": {"messages": HI, "metadata": {"note": KEY}},
     "stop": {"messages": HI, "stop": [KEY]},
@@ -85,8 +90,8 @@ HIDING_PLACES: dict[str, dict[str, Any]] = {
     "another endpoint's prompt": {"messages": HI, "prompt": KEY},
     "another endpoint's input": {"messages": HI, "input": KEY},
     "the tier": {"messages": HI, "service_tier": KEY},
-    "a key of an object": {"messages": HI, "nobody_knows": {KEY: 1}},
-    "escaped letters": {"messages": HI, "nobody_knows": "ESCAPED"},
+    "a key of an object": {"messages": HI, "unknown": {KEY: 1}},
+    "escaped letters": {"messages": HI, "unknown": "ESCAPED"},
 }
 OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "a prompt": ("completions", {"prompt": KEY}),
@@ -104,95 +109,78 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
         {"input": "a", "tools": [{"type": "function", "name": "f", "description": KEY}]},
     ),
     "a response's metadata": ("responses", {"input": "a", "metadata": {"k": KEY}}),
-    "a response's tool result": (
-        "responses",
-        {
-            "input": [
-                *HI,
-                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
-                {"type": "function_call_output", "call_id": "c", "output": KEY},
-            ]
-        },
-    ),
+    "a response's tool result": ("responses", {"input": [*HI, *RESULT]}),
 }
 
 
 def encoded(body: dict[str, Any]) -> bytes:
-    escaped = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
-    return json.dumps(body).replace("ESCAPED", escaped).encode()
+    return json.dumps(body).replace("ESCAPED", "".join(f"\\u{ord(letter):04x}" for letter in KEY)).encode()
 
 
-@pytest.mark.parametrize("place", HIDING_PLACES)
+@each_row("place", HIDING_PLACES)
 def test_a_secret_stays_at_home_wherever_it_hides(gateway: Gateway, upstream: Upstream, place: str) -> None:
     body = HIDING_PLACES[place]
     for stream in (False, True):
-        reply = gateway.post("/v1/chat/completions", encoded({"model": "auto", "stream": stream, **body}))
+        reply = gateway.post(CHAT, encoded({"model": "auto", "stream": stream, **body}))
         assert reply.status == 200
-        assert reply.headers["x-lowpass-class"] == "secret"
-        assert reply.headers["x-lowpass-model"] == "home"
-    assert (
-        gateway.post("/v1/chat/completions", encoded({"model": "remotes", **body})).error["code"]
-        == "no_eligible_target"
-    )
-    assert gateway.post("/v1/chat/completions", encoded({"model": "remote", **body})).status == 403
+        assert (reply.headers["x-lowpass-class"], reply.headers["x-lowpass-model"]) == ("secret", "home")
+    assert gateway.post(CHAT, encoded({"model": "remotes", **body})).error["code"] == "no_eligible_target"
+    assert gateway.post(CHAT, encoded({"model": "remote", **body})).status == 403
     assert set(places(upstream)) == {"vllm"}
 
 
-@pytest.mark.parametrize("place", OTHERS)
+@each_row("place", OTHERS)
 def test_the_other_endpoints_keep_secrets_at_home_too(gateway: Gateway, upstream: Upstream, place: str) -> None:
     endpoint, body = OTHERS[place]
     reply = gateway.post(f"/v1/{endpoint}", {"model": "auto", **body})
-    assert reply.status == 200
-    assert reply.headers["x-lowpass-model"] == "home"
+    assert (reply.status, reply.headers["x-lowpass-model"]) == (200, "home")
     reply = gateway.post(f"/v1/{endpoint}", {"model": "remotes", **body})
     assert (reply.status, reply.error["code"]) == (403, "no_eligible_target")
-    assert [dropped["reason"] for dropped in reply.error["targets"]][:1] == ["data_class"]
+    assert reply.error["targets"][0]["reason"] == "data_class"
     assert set(places(upstream)) == {"vllm"}
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("way", ["broken", "hanging", "cut"])
+@each_row("stream", [False, True])
+@each_row("way", ["broken", "hanging", "cut"])
 def test_when_home_fails_a_secret_goes_nowhere_else(
     gateway: Gateway, upstream: Upstream, way: str, stream: bool
 ) -> None:
     reply = gateway.chat(f"{way}-first", KEY, stream=stream)
     assert reply.status >= 500 or b'"error"' in reply.body
     assert set(places(upstream)) == {"vllm"}
-    upstream.clear()
     assert gateway.chat(f"{way}-first", "nothing special", stream=stream).status == 200
 
 
 def test_personal_data_avoids_a_jurisdiction(gateway: Gateway, upstream: Upstream) -> None:
     assert gateway.chat("not-cn", "hello").headers["x-lowpass-model"] == "chinese"
-    upstream.clear()
     assert gateway.chat("not-cn", "mail ada@example.com").headers["x-lowpass-model"] == "remote"
-    assert places(upstream) == ["openai"]
+    assert places(upstream) == ["deepseek", "openai"]
 
 
-@pytest.mark.parametrize(
-    ("text", "header", "seen", "place"),
-    [
-        ("hello", "secret", "secret", "home"),
-        ("hello", "eu", "eu", "remote-eu"),
-        ("hello", "public", "internal", "remote"),
-        (KEY, "public", "secret", "home"),
-        ("mail ada@example.com", "internal", "pii", "remote"),
-    ],
-)
-def test_the_caller_s_header_only_raises(gateway: Gateway, text: str, header: str, seen: str, place: str) -> None:
+RAISES = [
+    ("hello", "secret", "secret", "home"),
+    ("hello", "eu", "eu", "remote-eu"),
+    ("hello", "public", "internal", "remote"),
+    (KEY, "public", "secret", "home"),
+    ("mail ada@example.com", "internal", "pii", "remote"),
+]
+
+
+@each_row("text, header, data_class, place", RAISES)
+def test_the_caller_s_header_only_raises(gateway: Gateway, text: str, header: str, data_class: str, place: str) -> None:
     reply = gateway.chat("anywhere", text, headers={"x-lowpass-data-class": header})
-    assert (reply.headers["x-lowpass-class"], reply.headers["x-lowpass-model"]) == (seen, place)
+    assert (reply.headers["x-lowpass-class"], reply.headers["x-lowpass-model"]) == (data_class, place)
 
 
 def test_the_caller_s_region_only_narrows(gateway: Gateway) -> None:
-    assert gateway.chat("anywhere", headers={"x-lowpass-region": "eu"}).headers["x-lowpass-model"] == "remote-eu"
-    assert gateway.chat("anywhere", headers={"x-lowpass-region": "us"}).headers["x-lowpass-model"] == "remote"
-    assert gateway.chat("anywhere", headers={"x-lowpass-region": "mars"}).headers["x-lowpass-model"] == "home"
+    for region, place in (("eu", "remote-eu"), ("us", "remote"), ("mars", "home")):
+        reply = gateway.chat("anywhere", headers={"x-lowpass-region": region})
+        assert reply.headers["x-lowpass-model"] == place
     reply = gateway.chat("remotes", headers={"x-lowpass-region": "mars"})
     assert (reply.status, reply.error["code"]) == (403, "no_eligible_target")
     assert {dropped["reason"] for dropped in reply.error["targets"]} == {"region"}
-    (kept,) = gateway.rows("SELECT count(*) AS rows FROM decisions WHERE document LIKE '%mars%'")
-    assert kept["rows"] == 0  # any text can be sent as a region
+    # Any text can be sent as a region.
+    assert gateway.rows("SELECT 1 FROM decisions WHERE document LIKE '%mars%'") == []
 
 
 def test_content_can_not_talk_its_way_out(gateway: Gateway, upstream: Upstream) -> None:
@@ -200,3 +188,58 @@ def test_content_can_not_talk_its_way_out(gateway: Gateway, upstream: Upstream) 
     reply = gateway.chat("auto", plea, metadata={"data_class": "public", "lowpass_data_class": "public"})
     assert reply.headers["x-lowpass-model"] == "home"
     assert set(places(upstream)) == {"vllm"}
+
+
+# A provider that says it served a request elsewhere: the client has its answer, the operator an incident.
+
+
+def verified(url: str, region: str = "us") -> dict[str, Any]:
+    terms = {"verify": "header:x-served-from"}
+    first = target(url, "placed", flavour="xai", region=region, terms=terms)
+    targets = {"first": first, "second": target(url, "normal", flavour="xai", region="us")}
+    return {"version": 1, "targets": targets, "routes": {"auto": ordered("first", "second")}}
+
+
+@pytest.fixture
+def region(tmp_path: Path, upstream: Upstream) -> Iterator[Gateway]:
+    serve_in(upstream, "us")
+    with serving(tmp_path / "home", verified(upstream.url)) as gateway:
+        yield gateway
+        gateway.check_books()
+
+
+def serve_in(upstream: Upstream, region: str) -> None:
+    upstream.behaviours["placed"] = Behaviour(headers={"x-served-from": region})
+
+
+def attempt(gateway: Gateway, **body: Any) -> tuple[str, str, str]:
+    """Which target served, where, and who says so."""
+    reply = gateway.chat("auto", **body)
+    assert reply.status == 200
+    (attempt,) = gateway.settled(reply.id)["attempts"]
+    return attempt["target"], attempt["region"], attempt["region_source"]
+
+
+@pytest.mark.parametrize("body", [{}, {"stream": True}])
+def test_a_mismatch_is_an_incident_and_suspends_the_target(
+    region: Gateway, upstream: Upstream, body: dict[str, Any]
+) -> None:
+    assert attempt(region, **body) == ("first", "us", "verified")
+    serve_in(upstream, "eu")
+    assert attempt(region, **body) == ("first", "eu", "mismatch")
+    assert attempt(region, **body) == ("second", "us", "asserted")
+    assert region.get("/health/ready").json["targets"] == {"first": "region mismatch"}
+    (row,) = region.rows("SELECT kind, scope, subject, reason, until_ms - at_ms AS lasts FROM incidents")
+    assert (row.pop("reason"), row.pop("lasts")) == ("asked for us, served in eu", 3_600_000)
+    assert row == {"kind": "region_mismatch", "scope": "target", "subject": "first"}
+    status, report = region.lowpass("report", "incidents")
+    assert (status, "region_mismatch" in report) == (0, True)
+
+
+def test_a_policy_that_was_put_right_is_tried_at_once(region: Gateway, upstream: Upstream) -> None:
+    serve_in(upstream, "eu")
+    assert attempt(region) == ("first", "eu", "mismatch")
+    region.write_policy(verified(upstream.url, region="eu"))
+    region.tick()
+    assert region.get("/health/ready").json["targets"] == {}
+    assert attempt(region) == ("first", "eu", "verified")

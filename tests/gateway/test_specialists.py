@@ -1,141 +1,267 @@
-"""The shipped example, for real: two engines on the CPU, one that chats and one that only completes texts.
-
-What small models say is nobody's to promise: who was asked, how, and what became of it is.
-"""
+"""Specialists: what leaves in a template, what is learned of them, adapters as targets; and the shipped example."""
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gateway.running import ROOT, Gateway, until
+from router.testing.upstream import TEXT
+from tests.gateway.busy import MODEL, Busy
+from tests.gateway.running import CHAT, ROOT, Gateway, Reply, local, ordered, serving, target, until
+from tests.tables import each_row
 
-EXAMPLE = ROOT / "policies" / "examples" / "specialists.yaml"
+server = Busy
+MAIL = "jane.roe@mail.example"
+KEY = "AKIA" + "IOSFODNN7EXAMPLF"
+"""Built here, so that no scanner trips over this repository."""
+PROMPT = {"template": "{{ source or 'English' }}: {{ text }}\n{{ target or 'French' }}:", "stop": ["\n"]}
 HELLO = "Good morning, my friend."
 FRENCH = f"Translate to French: {HELLO}"
+QUESTION = "What is the capital of France?"
+ADAPTERS = ("legal-lora", "support-lora")
+
+
+def asked(url: str, behaviour: str, prompt: dict[str, Any], **row: Any) -> dict[str, Any]:
+    return {**target(url, behaviour, capabilities=["completions"], max_output=64, **row), "prompt": prompt}
+
+
+def policy(url: str, spec: str) -> dict[str, Any]:
+    model = {"name": MODEL, "provider": "vllm", "context": 8_000, "max_output": 500, "capabilities": ["chat"]}
+    engine = {"model": {**model, "price": {"input": 1, "output": 2}}, "engine": spec, "retries": 0}
+    special = target(url, "normal@special", price={"input": 0.01, "output": 0.02})
+    learned = {"kind": "cost_of_pass", "targets": ["able", "special"]}
+    people = {"regions": ["eu"], "redact": "needed"}
+    return {
+        "version": 1,
+        "targets": {
+            "texts": asked(url, "normal@texts", PROMPT, region="us"),
+            "wild": asked(url, "normal@wild", {"template": "{{ 9 // (text | length - 1) }}"}),
+            "home": local(url, "normal@home"),
+            "able": target(url, "normal@able", price={"input": 10, "output": 20}),
+            "special": {**special, "tasks": ["translation"], "pass_rate": 0.2},
+            "legal": {**engine, "adapter": ADAPTERS[0], "tasks": ["summary"]},
+            "support": {**engine, "adapter": ADAPTERS[1]},
+            "base": engine,
+        },
+        "routes": {
+            "learned": {"strategy": learned, "failure_cost_usd": 0.1},
+            "falls": ordered("wild", "home"),
+            "adapted": ordered("legal", "support"),
+        },
+        "sensitivity": {
+            "default": "internal",
+            "classes": {"internal": {}, "people": people, "secret": {"local_only": True}},
+            "detectors": [{"kind": "identifiers", "class": "people"}, {"kind": "secrets", "class": "secret"}],
+        },
+    }
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def served(tmp_path_factory: pytest.TempPathFactory, upstream_server: Busy) -> Iterator[Gateway]:
     home = tmp_path_factory.mktemp("specialists")
-    started = Gateway(home, EXAMPLE.read_text("utf-8"))
-    try:
-        started.start(within_s=50)
-        until(lambda: started.get("/health/ready").status == 200, 50)
-        yield started
-        started.check_books()
-    finally:
-        started.stop()
+    with serving(home, policy(upstream_server.url, upstream_server.spec(home, adapters=ADAPTERS))) as gateway:
+        ready(gateway)
+        yield gateway
 
 
-def ask(gateway: Gateway, model: str, text: str, **fields: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
-    """The answer, its headers, and its row in the ledger."""
-    answer = gateway.client(timeout=50).chat.completions.with_raw_response.create(
-        model=model, messages=[{"role": "user", "content": text}], max_tokens=24, **fields
-    )
-    said = answer.parse()
-    assert (said.object, said.model, said.choices[0].message.role) == ("chat.completion", model, "assistant")
-    return said.choices[0].message.content or "", dict(answer.headers), gateway.settled(answer.headers["x-request-id"])
+def ready(gateway: Gateway) -> None:
+    """All engines serve."""
+    until(lambda: {row["status"] for row in gateway.get("/health/ready").json["engines"]} == {"ready"})
 
 
-def dropped(gateway: Gateway, headers: dict[str, str]) -> dict[str, str]:
-    """Who could not be asked, and why: as the decision has it."""
-    decision = gateway.get(f"/v1/decisions/{headers['x-lowpass-decision']}").json
-    assert {one["reason"] for one in decision["dropped"]} <= {"specialist"}
-    return {one["target"]: one["detail"] for one in decision["dropped"]}
+def answered(reply: Reply) -> str:
+    assert reply.status == 200, reply.body
+    return str(reply.json["choices"][0]["message"]["content"])
 
 
-@pytest.mark.timeout(180)
-def test_a_translation_goes_to_the_specialist_and_comes_back_as_a_chat(gateway: Gateway) -> None:
-    said, headers, row = ask(gateway, "auto", FRENCH)
-    assert headers["x-lowpass-model"] == "translator"
-    assert said == said.lstrip() != ""
-    assert not any(word in said for word in ("English:", "French:", "Translation", "{{", "\n"))
+def test_a_template_leaves_in_place_of_the_chat(gateway: Gateway, upstream: Busy) -> None:
+    reply = gateway.chat("texts", FRENCH, temperature=0.5, user="somebody", metadata={"tags": "a"})
+    assert answered(reply) == "".join(TEXT)
+    assert reply.json["object"] == "chat.completion"
+    assert upstream.last.path == "/openai/v1/completions"
+    fields = {"model": "normal@texts", "max_tokens": 64, "temperature": 0.5, "user": "somebody", "stop": ["\n"]}
+    assert upstream.last.json == {**fields, "prompt": f"English: {HELLO}\nFrench:"}
+
+
+def test_what_a_target_may_not_see_is_not_in_its_prompt(gateway: Gateway, upstream: Busy) -> None:
+    answered(gateway.chat("texts", f"Translate to French: Write to {MAIL} today."))
+    (request,) = upstream.requests
+    assert request.json["prompt"].startswith("English: Write to ")
+    assert MAIL not in request.json["prompt"]
+    refused = gateway.chat("texts", f"Translate to French: the key is {KEY}.")
+    assert (refused.status, refused.error["targets"][0]["reason"]) == (403, "data_class")
+    assert upstream.requests == [request]
+
+
+def test_the_door_reads_what_a_template_makes_of_a_text(tmp_path: Path, upstream: Busy) -> None:
+    """What no detector sees in the request, and a template puts together, stays in."""
+    half, url = len(KEY) // 2, upstream.url
+    joined = {"template": "{% for message in messages | reverse %}{{ message.content }}{% endfor %}"}
+    row, plain = asked(url, "normal@joined", joined), target(url, "normal@plain")
+    detectors = [{"kind": "secrets", "class": "secret"}]
+    classes = {"internal": {}, "secret": {"local_only": True}}
+    document = {
+        "version": 1,
+        "targets": {"joins": row, "plain": plain, "home": local(url, "normal@home")},
+        "routes": {"auto": ordered("joins")},
+        "sensitivity": {"default": "internal", "classes": classes, "detectors": detectors},
+    }
+    with serving(tmp_path, document) as gateway:
+        messages = [{"role": "user", "content": part} for part in (KEY[half:], KEY[:half])]
+        answered(gateway.post(CHAT, {"model": "plain", "messages": messages}))
+        before = list(upstream.requests)
+        refused = gateway.post(CHAT, {"model": "auto", "messages": messages})
+        assert (refused.status, refused.error["code"]) == (403, "no_eligible_target")
+        assert upstream.requests == before
+
+
+def test_a_template_that_fails_falls_back_and_quotes_nothing(gateway: Gateway) -> None:
+    reply = gateway.chat("falls", "x")
+    assert answered(reply)
+    attempts = gateway.settled(reply.id)["attempts"]
+    assert (attempts[0]["outcome"], attempts[-1]["target"]) == ("bad_response", "home")
+
+
+def test_a_specialist_that_is_learned_to_be_right_gets_its_kind_of_request_and_no_other(gateway: Gateway) -> None:
+    def ask(text: str) -> Reply:
+        answered(reply := gateway.chat("learned", text))
+        return reply
+
+    assert ask(FRENCH).headers["x-lowpass-model"] == "able"
+    for number in range(30):
+        for model, passed in (("special", True), ("able", False)):
+            reply = gateway.chat(model, f"Translate to French: Good morning, number {number}.")
+            assert gateway.post("/v1/feedback", {"id": reply.id, "passed": passed}).status == 200
+    until(lambda: ask(FRENCH).headers["x-lowpass-model"] == "special")
+    reply = ask(QUESTION)
+    assert reply.headers["x-lowpass-model"] == "able"
+    dropped = gateway.get(f"/v1/decisions/{reply.id}").json["dropped"]
+    assert [(row["target"], row["reason"]) for row in dropped] == [("special", "specialist")]
+
+
+def test_adapters_are_targets_of_their_own_on_one_engine(gateway: Gateway, upstream: Busy) -> None:
+    for name, model in (("legal", ADAPTERS[0]), ("support", ADAPTERS[1]), ("base", MODEL)):
+        answered(reply := gateway.chat(name, headers={"x-lowpass-task": "summary"}))
+        assert (reply.headers["x-lowpass-model"], upstream.models[-1]) == (name, model)
+        (attempt,) = gateway.settled(reply.id)["attempts"]
+        assert attempt["target"] == name
+    assert gateway.chat("adapted", QUESTION).headers["x-lowpass-model"] == "support"
+    assert gateway.post("/v1/feedback", {"id": gateway.chat("support").id, "passed": True}).status == 200
+    assert ("support",) in gateway.values("SELECT target FROM outcomes")
+    assert b'lowpass_attempts_total{outcome="ok",target="legal"}' in gateway.get("/metrics").body
+    assert gateway.get("/v1/models/legal").json["id"] == "legal"
+
+
+# The shipped example: two engines on the CPU, one that chats and one that only completes texts. What small models say
+# is for none to promise: who was asked, how, and what became of it is.
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    example = ROOT / "policies" / "examples" / "specialists.yaml"
+    with serving(tmp_path_factory.mktemp("shipped"), example.read_text("utf-8")) as gateway:
+        ready(gateway)
+        yield gateway
+        gateway.check_books()
+
+
+def ask(gateway: Gateway, model: str, text: str, **fields: Any) -> tuple[str, str, dict[str, Any], dict[str, str]]:
+    """The answer, who gave it, its row in the ledger, and who could not be asked for which reason."""
+    with gateway.client() as client:
+        raw = client.chat.completions.with_raw_response.create(
+            model=model, messages=[{"role": "user", "content": text}], max_tokens=24, **fields
+        )
+    answer = raw.parse()
+    message = answer.choices[0].message
+    assert (answer.object, answer.model, message.role) == ("chat.completion", model, "assistant")
+    dropped = gateway.get(f"/v1/decisions/{raw.headers['x-lowpass-decision']}").json["dropped"]
+    assert {row["reason"] for row in dropped} <= {"specialist"}
+    row = gateway.settled(raw.headers["x-request-id"])
+    why = {row["target"]: row["detail"] for row in dropped}
+    return message.content or "", raw.headers["x-lowpass-model"], row, why
+
+
+def test_a_translation_goes_to_the_specialist_and_comes_back_as_a_chat(shipped: Gateway) -> None:
+    text, model, row, dropped = ask(shipped, "auto", FRENCH)
+    assert (model, set(dropped)) == ("translator", {"finder"})
+    assert text == text.lstrip() != ""
+    assert not any(word in text for word in ("English:", "French:", "Translation", "{{", "\n"))
     assert (row["task"], row["status"], row["state"]) == ("translation", 200, "settled")
     (attempt,) = row["attempts"]
     assert (attempt["target"], attempt["outcome"]) == ("translator", "ok")
     assert attempt["input_uncached"] + attempt["cache_read"] > 100  # its examples
     assert row["cost"] > 0
-    assert set(dropped(gateway, headers)) == {"finder"}
 
 
-@pytest.mark.timeout(180)
-def test_whatever_else_is_asked_goes_to_the_model_that_chats(gateway: Gateway) -> None:
-    said, headers, row = ask(gateway, "auto", "What is the capital of France?")
-    assert headers["x-lowpass-model"] == "chat"
-    assert said
-    assert row["attempts"][0]["target"] == "chat"
-    assert dropped(gateway, headers) == {
-        "translator": "is for translation, and this looks like factual",
-        "finder": "is for extraction, and this looks like factual",
-    }
+BOTH = {"translator": "is for translation, and this looks like factual"}
+BOTH |= {"finder": "is for extraction, and this looks like factual"}
+# Route, text and fields → model, task and who could not be asked for which reason.
+TASKS: dict[str, tuple[str, str, dict[str, Any], str, str, dict[str, str] | None]] = {
+    "neither": ("auto", QUESTION, {}, "chat", "factual", BOTH),
+    "a route": ("translate", HELLO, {}, "translator", "", {}),
+    "a header": (
+        "auto",
+        HELLO,
+        {"extra_headers": {"x-lowpass-task": "translation"}},
+        "translator",
+        "translation",
+        None,
+    ),
+    "metadata": ("auto", FRENCH, {"metadata": {"lowpass_task": "chat"}}, "chat", "chat", None),
+}
 
 
-@pytest.mark.timeout(180)
-def test_a_route_of_one_s_own_says_what_is_wanted(gateway: Gateway) -> None:
-    said, headers, _ = ask(gateway, "translate", HELLO)
-    assert headers["x-lowpass-model"] == "translator"
-    assert said
-    assert dropped(gateway, headers) == {}
+@each_row("case", TASKS)
+def test_what_is_wanted_is_seen_or_said_by_route_and_caller(shipped: Gateway, case: str) -> None:
+    route, question, fields, expected, task, why = TASKS[case]
+    text, model, row, dropped = ask(shipped, route, question, **fields)
+    assert (model, row["attempts"][0]["target"], bool(text)) == (expected, expected, True)
+    assert task in ("", row["task"])
+    assert why in (None, dropped)
 
 
-@pytest.mark.timeout(180)
-def test_the_caller_may_say_what_is_wanted(gateway: Gateway) -> None:
-    _, headers, row = ask(gateway, "auto", HELLO, extra_headers={"x-lowpass-task": "translation"})
-    assert (headers["x-lowpass-model"], row["task"]) == ("translator", "translation")
-    _, headers, row = ask(gateway, "auto", FRENCH, metadata={"lowpass_task": "chat"})
-    assert (headers["x-lowpass-model"], row["task"]) == ("chat", "chat")
-    refused = gateway.chat("translate", FRENCH, {"x-lowpass-task": "summary"})
+def test_a_task_that_no_target_is_for_and_one_that_is_none(shipped: Gateway) -> None:
+    refused = shipped.chat("translate", FRENCH, {"x-lowpass-task": "summary"})
     assert (refused.status, refused.error["code"]) == (403, "no_eligible_target")
     assert "is for translation, and this is summary" in refused.body.decode()
-    refused = gateway.chat("auto", FRENCH, {"x-lowpass-task": "translating"})
+    refused = shipped.chat("auto", FRENCH, {"x-lowpass-task": "translating"})
     assert (refused.status, refused.error["param"]) == (400, "x-lowpass-task")
     assert "translation" in refused.error["message"]
 
 
-@pytest.mark.timeout(180)
-def test_a_stream_is_a_chat_s_and_its_usage_is_counted(gateway: Gateway) -> None:
-    chunks = list(
-        gateway.client(timeout=50).chat.completions.create(
-            model="translate",
-            messages=[{"role": "user", "content": FRENCH}],
-            max_tokens=24,
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-    )
-    *said, last = chunks
+def test_a_stream_is_a_chat_s_and_its_usage_is_counted(shipped: Gateway) -> None:
+    messages: Any = [{"role": "user", "content": FRENCH}]
+    options: Any = {"max_tokens": 24, "stream": True, "stream_options": {"include_usage": True}}
+    with shipped.client() as client:
+        chunks = list(client.chat.completions.create(model="translate", messages=messages, **options))
+    *pieces, last = chunks
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
-    assert said[0].choices[0].delta.role == "assistant"
-    text = "".join(chunk.choices[0].delta.content or "" for chunk in said)
+    assert pieces[0].choices[0].delta.role == "assistant"
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in pieces)
     assert text == text.lstrip() != ""
-    assert said[-1].choices[0].finish_reason in ("stop", "length")
-    assert last.usage is not None
+    assert pieces[-1].choices[0].finish_reason in ("stop", "length")
     assert last.usage.prompt_tokens > 100
 
 
-@pytest.mark.timeout(180)
-def test_the_responses_endpoint_works_as_chat_does(gateway: Gateway) -> None:
-    answer = gateway.client(timeout=50).responses.create(model="extract", input="Anna Meyer wrote on 3 March.")
-    assert answer.output_text
-    assert answer.output_text == answer.output_text.lstrip()
+def test_the_responses_endpoint_works_as_chat_does(shipped: Gateway) -> None:
+    with shipped.client() as client:
+        answer = client.responses.create(model="extract", input="Anna Meyer wrote on 3 March.")
+    assert answer.output_text == answer.output_text.lstrip() != ""
 
 
-@pytest.mark.timeout(180)
-def test_what_only_chats_can_do_is_not_asked_of_a_template(gateway: Gateway) -> None:
+def test_what_only_chats_can_do_is_not_asked_of_a_template(shipped: Gateway) -> None:
     for fields in ({"n": 2}, {"logprobs": True}, {"response_format": {"type": "json_object"}}):
-        refused = gateway.chat("translate", FRENCH, **fields)
+        refused = shipped.chat("translate", FRENCH, **fields)
         assert (refused.status, refused.error["targets"][0]["reason"]) == (403, "capability")
 
 
-@pytest.mark.timeout(180)
-def test_explain_tells_why_and_models_lists_them(gateway: Gateway) -> None:
-    names = {model["id"] for model in gateway.get("/v1/models").json["data"]}
+def test_explain_tells_why_and_models_lists_them(shipped: Gateway) -> None:
+    names = {model["id"] for model in shipped.get("/v1/models").json["data"]}
     assert {"chat", "translator", "finder", "auto", "translate", "extract"} <= names
-    request = gateway.home / "request.json"
+    request = shipped.home / "request.json"
     request.write_text(json.dumps({"model": "auto", "messages": [{"role": "user", "content": "Tell me a joke."}]}))
-    status, told = gateway.lowpass("explain", str(request), "--policy", str(gateway.policy))
-    assert status == 0
-    assert "specialist" in told
-    assert "is for translation, and this looks like" in told
+    status, output = shipped.lowpass("explain", str(request), "--policy", str(shipped.policy))
+    assert (status, "specialist" in output) == (0, True)
+    assert "is for translation, and this looks like" in output

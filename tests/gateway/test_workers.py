@@ -1,4 +1,4 @@
-"""`lowpass serve --workers N`: one address, one folder, one end; whoever of them answers, the books are right."""
+"""`lowpass serve --workers N`: one address, one folder, one end; whichever process answers, the books are right."""
 
 import http.client
 import json
@@ -6,44 +6,48 @@ import os
 import re
 import signal
 import sqlite3
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from router.ledger.engines import GATEWAY, keep
+from router.ledger.ledger import SqliteLedger
 from router.settings import SettingError, read
-from tests.gateway.running import CHAT, Gateway, ordered, target, until, usd
-from tests.upstream import Upstream
+from router.testing.upstream import Behaviour, Tokens, Upstream
+from router.types.clock import now_ms
+from router.types.metered import EnginePrice, version_of
+from tests.gateway.running import CHAT, MESSAGES, Process, local, ordered, processing, target, until, usd
+from tests.tables import each_row
 
 PRICE = 20 * 1_000 + 10 * 2_000
 """Nano-USD of one answer of `plain`."""
+TWO = {"LOWPASS_WORKERS": "2"}
 
 
 def policy(url: str) -> dict[str, Any]:
     return {
         "version": 1,
-        "targets": {"plain": target(url, "normal"), "slow": target(url, "slow-chunks")},
+        "targets": {"plain": target(url, "normal"), "slow": target(url, "gated")},
         "routes": {"auto": ordered("plain")},
         "budgets": [{"id": "day", "limit_usd": 1, "window": "day"}],
     }
 
 
-@contextmanager
-def serving(home: Path, rules: object, workers: int) -> Iterator[Gateway]:
-    gateway = Gateway(home, rules).start("--workers", str(workers))
-    try:
-        yield gateway
-    finally:
-        if gateway.process.poll() is None:
-            gateway.stop()
+@pytest.fixture
+def gate(upstream: Upstream) -> Iterator[Event]:
+    """Streams of `slow` go on once it is set."""
+    gate = Event()
+    upstream.behaviours["gated"] = Behaviour(gate=gate)
+    yield gate
+    gate.set()
 
 
-def pids(gateway: Gateway) -> list[int]:
+def pids(gateway: Process) -> list[int]:
     """Of the workers beside the first process, in the order in which they served."""
     return [int(pid) for pid in re.findall(r"worker \d+ serves, pid (\d+)", gateway.log.read_text())]
 
@@ -56,8 +60,8 @@ def runs(pid: int) -> bool:
         return False
 
 
-def refused(gateway: Gateway) -> bool:
-    """Nobody listens; the last threads of a killed process may do so a moment longer than the process."""
+def refused(gateway: Process) -> bool:
+    """None listens; the last threads of a killed process may do so a moment longer than the process."""
     try:
         gateway.raw().close()
     except ConnectionRefusedError:
@@ -65,23 +69,28 @@ def refused(gateway: Gateway) -> bool:
     return False
 
 
-def owners(gateway: Gateway) -> set[str]:
-    return {row["owner"] for row in gateway.rows("SELECT DISTINCT owner FROM requests")}
+def owners(gateway: Process) -> set[tuple[Any, ...]]:
+    return gateway.values("SELECT DISTINCT owner FROM requests")
 
 
-def metric(gateway: Gateway, name: str) -> float:
+def crowd(gateway: Process, number: int) -> set[int]:
+    """Statuses of so many requests at once."""
+    with ThreadPoolExecutor(number) as pool:
+        return set(pool.map(lambda _: gateway.chat("auto").status, range(number)))
+
+
+def metric(gateway: Process, name: str) -> float:
     """The sum over its labels."""
     families = text_string_to_metric_families(gateway.get("/metrics").body.decode())
     return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
 
 class Stream:
-    """An answer of `slow` that has begun."""
+    """An answer that has begun."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._connection = http.client.HTTPConnection(*gateway.address, timeout=15)
-        body = {"model": "slow", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
-        self._connection.request("POST", CHAT, json.dumps(body))
+    def __init__(self, gateway: Process, model: str = "slow") -> None:
+        self._connection = http.client.HTTPConnection(*gateway.address, timeout=60)
+        self._connection.request("POST", CHAT, json.dumps({"model": model, "messages": MESSAGES, "stream": True}))
         self._response = self._connection.getresponse()
         self.id = self._response.headers["x-request-id"]
 
@@ -95,63 +104,55 @@ class Stream:
             self._connection.close()
 
 
-def streams_of_all(gateway: Gateway, processes: int) -> list[Stream]:
+def streams_of_all(gateway: Process, processes: int) -> list[Stream]:
     """Streams in progress, in every process at least one."""
-    found: list[Stream] = []
+    streams: list[Stream] = []
 
     def everywhere() -> bool:
-        with ThreadPoolExecutor(10) as crowd:
-            found.extend(crowd.map(lambda _: Stream(gateway), range(10)))
+        with ThreadPoolExecutor(10) as pool:
+            streams.extend(pool.map(lambda _: Stream(gateway), range(10)))
         return len(owners(gateway)) == processes
 
     until(everywhere)
-    return found
+    return streams
 
 
 def completed(streams: list[Stream]) -> list[bool]:
-    with ThreadPoolExecutor(len(streams)) as crowd:
-        return list(crowd.map(Stream.complete, streams))
+    with ThreadPoolExecutor(len(streams)) as pool:
+        return list(pool.map(Stream.complete, streams))
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream) -> Iterator[Gateway]:
-    with serving(tmp_path_factory.mktemp("three"), policy(upstream_server.url), 3) as gateway:
+def three(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream) -> Iterator[Process]:
+    with processing(tmp_path_factory.mktemp("three"), policy(upstream_server.url), {"LOWPASS_WORKERS": "3"}) as gateway:
         yield gateway
 
 
-def test_several_processes_answer_at_one_address_and_count_as_one(three: Gateway, upstream: Upstream) -> None:
+def test_several_processes_answer_at_one_address_and_count_as_one(three: Process) -> None:
     assert len(set(pids(three))) == 2
     assert three.log.read_text().count("lowpass answers at") == 1
-
-    def several() -> bool:
-        """One process may take all of a crowd, but not for ever."""
-        with ThreadPoolExecutor(60) as crowd:
-            assert Counter(crowd.map(lambda _: three.chat("auto").status, range(60))) == {200: 60}
-        return len(owners(three)) > 1
-
-    until(several)
-    (found,) = three.rows("SELECT count(*) AS answers FROM requests WHERE state = 'settled'")
-    answers = found["answers"]
+    # One process may take all of a crowd, but not for ever.
+    until(lambda: crowd(three, 60) == {200} and len(owners(three)) > 1)
+    (row,) = three.rows("SELECT count(*) AS answers FROM requests WHERE state = 'settled'")
     three.check_books()
     (window,) = three.rows("SELECT spent, held FROM budget_windows")
-    assert window == {"spent": answers * PRICE, "held": 0}
+    assert window == {"spent": row["answers"] * PRICE, "held": 0}
     for _ in range(6):
-        assert metric(three, "lowpass_requests_total") == answers
-        assert metric(three, "lowpass_cost_usd_total") == pytest.approx(usd(answers * PRICE))
+        assert metric(three, "lowpass_requests_total") == row["answers"]
+        assert metric(three, "lowpass_cost_usd_total") == pytest.approx(usd(row["answers"] * PRICE))
 
 
-def test_an_edit_of_the_policy_reaches_every_process(three: Gateway, upstream: Upstream) -> None:
+def test_an_edit_of_the_policy_reaches_every_process(three: Process, upstream: Upstream) -> None:
     rules = policy(upstream.url)
-    three.write_policy({**rules, "routes": {**rules["routes"], "new": ordered("plain")}})
-    until(lambda: three.log.read_text().count("is in force") == 3)
-    assert {three.chat("new").status for _ in range(6)} == {200}
-    three.write_policy("{")
-    until(lambda: three.log.read_text().count("the one before stays in force") == 3)
-    assert {three.chat("new").status for _ in range(6)} == {200}
+    good = json.dumps({**rules, "routes": {**rules["routes"], "new": ordered("plain")}})
+    for text, line in ((good, "is in force"), ("{", "the one before stays in force")):
+        three.write_policy(text)
+        until(lambda line=line: three.log.read_text().count(line) == 3)  # type: ignore[misc]
+        assert {three.chat("new").status for _ in range(6)} == {200}
     assert {metric(three, "lowpass_policy_errors_total") for _ in range(6)} == {1}
 
 
-def expire(gateway: Gateway, request_id: str) -> None:
+def expire(gateway: Process, request_id: str) -> None:
     """Ends the leases of the process that had this request, as 30 s would."""
     statement = "UPDATE requests SET lease_until_ms = 1 WHERE state = 'held' AND owner = ?"
     with sqlite3.connect(gateway.ledger) as ledger:
@@ -159,20 +160,23 @@ def expire(gateway: Gateway, request_id: str) -> None:
     ledger.close()
 
 
-def test_a_worker_that_is_killed_is_replaced_and_what_it_held_is_charged(tmp_path: Path, upstream: Upstream) -> None:
-    upstream.slow_s = 0.3
-    with serving(tmp_path, policy(upstream.url), 2) as gateway:
+def test_a_worker_that_is_killed_is_replaced_and_what_it_held_is_charged(
+    tmp_path: Path, upstream: Upstream, gate: Event
+) -> None:
+    with processing(tmp_path, policy(upstream.url), TWO) as gateway:
         assert gateway.chat("auto").status == 200
         counted = metric(gateway, "lowpass_requests_total")
         streams = streams_of_all(gateway, 2)
         (victim,) = pids(gateway)
         os.kill(victim, signal.SIGKILL)
-        with ThreadPoolExecutor(len(streams)) as crowd:
-            ends = {crowd.submit(stream.complete): stream.id for stream in streams}
+        until(lambda: not runs(victim))
+        gate.set()
+        with ThreadPoolExecutor(len(streams)) as pool:
+            ends = {pool.submit(stream.complete): stream.id for stream in streams}
             expire(gateway, next(ends[end] for end in as_completed(ends) if not end.result()))
         cut = {request_id for end, request_id in ends.items() if not end.result()}
         assert 0 < len(cut) < len(streams)
-        until(lambda: not gateway.rows("SELECT 1 FROM requests WHERE state = 'held'"), 15)
+        until(lambda: not gateway.rows("SELECT 1 FROM requests WHERE state = 'held'"))
         recovered = gateway.rows("SELECT id, cost, held FROM requests WHERE state = 'recovered'")
         assert {row["id"] for row in recovered} == cut
         assert all(row["cost"] == row["held"] > 0 for row in recovered)
@@ -186,11 +190,11 @@ def test_a_worker_that_is_killed_is_replaced_and_what_it_held_is_charged(tmp_pat
         assert metric(gateway, "lowpass_requests_total") > counted
 
 
-def test_nothing_is_left_of_a_gateway_whose_first_process_is_killed(tmp_path: Path, upstream: Upstream) -> None:
+def test_nothing_is_left_of_a_gateway_whose_first_process_is_killed(tmp_path: Path) -> None:
     """All of them share one engine, and know what becomes of it."""
     targets = {"local": {"model": "local/smollm2-135m-instruct", "engine": "smollm2"}}
     rules = {"version": 1, "targets": targets, "routes": {"auto": ordered("local")}}
-    with serving(tmp_path, rules, 3) as gateway:
+    with processing(tmp_path, rules, {"LOWPASS_WORKERS": "3"}) as gateway:
         engines = [gateway.get("/health/ready").json["engines"] for _ in range(10)]
         assert [engine["status"] for (engine,) in engines] == ["ready"] * 10
         family = {engine["pid"] for (engine,) in engines} | set(pids(gateway))
@@ -201,43 +205,117 @@ def test_nothing_is_left_of_a_gateway_whose_first_process_is_killed(tmp_path: Pa
         until(lambda: refused(gateway))
 
 
-def test_a_signal_to_the_first_process_lets_all_finish(tmp_path: Path, upstream: Upstream) -> None:
-    upstream.slow_s = 0.25
-    with serving(tmp_path, policy(upstream.url), 2) as gateway:
-        streams = streams_of_all(gateway, 2)
-        gateway.process.terminate()
-        assert all(completed(streams))
-        assert gateway.process.wait(10) == 0
-        assert not any(runs(pid) for pid in pids(gateway))
-        assert gateway.values("SELECT DISTINCT state, status FROM requests") == {("settled", 200)}
-        gateway.check_books()
-        assert "Traceback" not in gateway.log.read_text()
-        assert "ended" not in gateway.log.read_text()
-
-
-def test_a_second_signal_does_not_wait_for_any_of_them(tmp_path: Path, upstream: Upstream) -> None:
-    upstream.slow_s = 1
-    with serving(tmp_path, policy(upstream.url), 2) as gateway:
+@each_row("signals", [1, 2])
+def test_a_signal_lets_all_finish_and_a_second_one_does_not_wait(
+    tmp_path: Path, upstream: Upstream, gate: Event, signals: int
+) -> None:
+    gate.clear()
+    with processing(tmp_path, policy(upstream.url), TWO) as gateway:
         streams = streams_of_all(gateway, 2)
         gateway.process.terminate()
         until(lambda: gateway.log.read_text().count("Shutting down") == 2)
-        gateway.process.terminate()
-        assert gateway.process.wait(4) == 0
-        assert not any(completed(streams))
+        if signals == 1:
+            gate.set()
+        else:
+            gateway.process.terminate()
+        assert set(completed(streams)) == {signals == 1}
+        assert gateway.process.wait(60) == 0
         assert not any(runs(pid) for pid in pids(gateway))
         assert gateway.rows("SELECT 1 FROM requests WHERE state = 'held'") == []
+        if signals == 1:
+            assert gateway.values("SELECT DISTINCT state, status FROM requests") == {("settled", 200)}
+            gateway.check_books()
+            log = gateway.log.read_text()
+            assert ("Traceback" in log, "ended" in log) == (False, False)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "65", "many", "2.5"])
+@each_row("text", ["0", "-1", "65", "many", "2.5"])
 def test_a_wrong_number_is_refused(tmp_path: Path, text: str) -> None:
     home = {"LOWPASS_HOME": str(tmp_path)}
-    for environ, option in (({"LOWPASS_WORKERS": text}, None), ({"LOWPASS_WORKERS": "2"}, text)):
+    for environ, option in (({"LOWPASS_WORKERS": text}, None), (TWO, text)):
         with pytest.raises(SettingError, match="from 1 to 64"):
             read({**home, **environ}, workers=option)
 
 
-@pytest.mark.parametrize(("environ", "options"), [({"LOWPASS_WORKERS": "0"}, []), ({}, ["--workers", "0"])])
+@each_row("environ, options", [({"LOWPASS_WORKERS": "0"}, []), ({}, ["--workers", "0"])])
 def test_a_wrong_number_is_one_clear_line(tmp_path: Path, environ: dict[str, str], options: list[str]) -> None:
-    status, output = Gateway(tmp_path, "", environ).lowpass("serve", *options)
+    status, output = Process(tmp_path, "", environ).lowpass("serve", *options)
     assert (status, output.count("\n")) == (1, 1)
     assert "0 is not a number of workers" in output
+
+
+# An engine whose hours cost something: every process charges what was measured, and none forgets it when killed.
+
+NANO = 1_000_000_000
+DEAR, CHEAP = 40 * NANO, 10 * NANO
+"""nano-USD per million output tokens."""
+
+
+def paid(url: str, home: Path) -> dict[str, Any]:
+    """Says nothing of its load, so only the test measures it."""
+    spec = home / "paid.yaml"
+    engine = {"name": "paid", "engine": "external", "model": "cached", "urls": [f"{url}/vllm/v1"], "metrics": "none"}
+    spec.write_text(json.dumps(engine))
+    row = local(url, "cached", hourly_usd=1, engine=str(spec))
+    del row["base_url"]
+    return {"version": 1, "targets": {"engine": row}, "routes": {"auto": ordered("engine")}}
+
+
+def measured(gateway: Process, output: int) -> str:
+    """As the meter writes it; the name of the price."""
+    now = now_ms()
+    version = version_of("paid", now)
+    prices = {"input": output // 4, "cached": output // 400, "output": output, "hourly": NANO}
+    tokens = {"uncached_tokens": 1_000, "cached_tokens": 0, "output_tokens": 1_000}
+    work = {"since_ms": now, "wall_ms": 60_000, "busy_ms": 30_000, **prices, **tokens}
+    price = EnginePrice(version=version, engine="paid", gateway=GATEWAY, counted="marginal", **work)
+    keep(SqliteLedger(gateway.ledger), [], [price])
+    return version
+
+
+def charged(gateway: Process) -> dict[str, Any]:
+    """The attempt of one answer."""
+    reply = gateway.chat("engine")
+    assert reply.status == 200, reply.body
+    (attempt,) = gateway.settled(reply.id)["attempts"]
+    return dict(attempt)
+
+
+def all_charge(gateway: Process, version: str) -> bool:
+    """Of some on connections of their own, until both processes have taken one."""
+    with ThreadPoolExecutor(4) as pool:
+        ids = [attempt["request_id"] for attempt in pool.map(lambda _: charged(gateway), range(8))]
+    query = "SELECT DISTINCT owner, price_version FROM requests JOIN attempts ON request_id = id WHERE id IN (%s)"
+    rows = gateway.rows(query % ", ".join("?" * len(ids)), *ids)
+    return len({row["owner"] for row in rows}) == 2 and {row["price_version"] for row in rows} == {version}
+
+
+def test_a_measured_price_is_charged_by_all_processes_and_survives_their_end(tmp_path: Path) -> None:
+    with Upstream() as engine, processing(tmp_path, paid(engine.url, tmp_path), TWO) as gateway:
+        tokens, gate = Tokens(uncached=200, cache_read=100, visible=40), Event()
+        engine.behaviours["cached"] = Behaviour(tokens=tokens, gate=gate)
+        until(lambda: gateway.get("/health/ready").json["ready"])
+        assert not charged(gateway)["price_version"].startswith("measured")
+        dear = measured(gateway, DEAR)
+        until(lambda: all_charge(gateway, dear))
+        row = charged(gateway)
+        exact = row["input_uncached"] * DEAR // 4 + row["cache_read"] * DEAR // 400 + row["output_visible"] * DEAR
+        assert row["cost"] == (exact + 500_000) // 1_000_000 > 0
+
+        stream = Stream(gateway, "engine")
+        cheap = measured(gateway, CHEAP)
+        until(lambda: all_charge(gateway, cheap))
+        gate.set()
+        assert stream.complete()
+        (attempt,) = gateway.settled(stream.id)["attempts"]
+        assert attempt["price_version"] == dear, "what was decided before keeps its price"
+
+        gateway.kill()
+        gateway.start()
+        until(lambda: gateway.get("/health/ready").json["ready"])
+        assert charged(gateway)["price_version"] == cheap
+        status, output = gateway.lowpass("ledger", "verify")
+        assert (status, output.rpartition(": ")[2].strip()) == (0, "sound")
+        status, output = gateway.lowpass("report", "engines", "--json")
+        (history,) = json.loads(output)["below"]
+        assert [(row["version"], row["output_per_m_usd"]) for row in history["rows"]] == [(cheap, 10), (dear, 40)]

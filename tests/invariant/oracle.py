@@ -7,8 +7,6 @@ from typing import Any
 
 Demands = Mapping[str, Any]
 """A class, as the policy file writes it."""
-SLACK_MS = 2_000
-"""A request that left in time may be this late, on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class Judge:
             yield from (f"it was sent something of {name}" for name in _refusing(asked, place))
         if asked.region and not place.local and place.region != asked.region:
             yield "the caller wanted another region"
-        if not place.local and place.expires_ms is not None and seen.at_ms > place.expires_ms + SLACK_MS:
+        if not place.local and place.expires_ms is not None and seen.at_ms > place.expires_ms:
             yield "its evidence had expired"
 
 

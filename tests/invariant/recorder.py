@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.dispatch.scripted import Reply, events, whole
 from tests.invariant.oracle import Seen
 
 FAULTS = ("error", "limited", "refused", "cut", "broken", "hang", "garbage")
-HANG_S = 0.3
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
 _ERROR = b'{"error": {"message": "No.", "type": "server_error", "code": null}}'
 _STATUS = {"error": 500, "limited": 429, "refused": 400}
@@ -70,13 +70,14 @@ class Recorder:
         # Headers are sent too: whatever they held would be judged with the body.
         self.arrived.append(Arrival(world, Seen(place, at_ms, body + b"\n" + head if _leaks(head) else body)))
         fault = self._random.choice(FAULTS) if self._random.random() < self._faulty else ""
+        if fault == "hang":
+            await reader.read(1)  # until the gateway has had enough
+            return False
         return await self._answer(writer, "/".join(rest), body, fault)
 
     async def _answer(self, writer: asyncio.StreamWriter, path: str, body: bytes, fault: str) -> bool:
         asked = _asked(body)
-        whole, events = answer(path, asked)
-        if fault == "hang":
-            await asyncio.sleep(HANG_S)
+        body_of, parts = answer(path, asked)
         if fault in _STATUS:
             _write(writer, _STATUS[fault], _ERROR)
         elif fault == "garbage":
@@ -86,9 +87,9 @@ class Recorder:
             await writer.drain()
             return False
         elif asked.get("stream") is True:
-            return await self._stream(writer, events, broken=fault == "broken")
+            return await self._stream(writer, parts, broken=fault == "broken")
         else:
-            _write(writer, 200, json.dumps(whole).encode())
+            _write(writer, 200, json.dumps(body_of).encode())
         await writer.drain()
         return True
 
@@ -128,47 +129,23 @@ def answer(path: str, asked: dict[str, Any]) -> tuple[dict[str, Any], list[bytes
         return _message()
     if path.endswith("embeddings"):
         return {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "usage": {"prompt_tokens": 3}}, []
-    if path.endswith("chat/completions"):
-        return _chat(asked)
-    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-    choice = {"index": 0, "text": "Well.", "finish_reason": "stop"}
-    text = {"id": "c", "object": "text_completion", "choices": [choice], "usage": usage}
-    return text, [_event(text), b"data: [DONE]\n\n"]
-
-
-def _chat(asked: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
-    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-    said = {"role": "assistant", "content": f"To {len(asked)} fields: well."}
-    chat = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
-    whole = {**chat, "choices": [{"index": 0, "message": said, "finish_reason": "stop"}], "usage": usage}
-    deltas = [{"index": 0, "delta": {"content": piece}, "finish_reason": None} for piece in ("We", "ll", ".")]
-    end = {"index": 0, "delta": {}, "finish_reason": "stop"}
-    chunk = {**chat, "object": "chat.completion.chunk"}
-    events = [_event({**chunk, "choices": [choice]}) for choice in (*deltas, end)]
-    return whole, [*events, _event({**chunk, "choices": [], "usage": usage}), b"data: [DONE]\n\n"]
+    reply, chat = Reply(f"To {len(asked)} fields: well."), path.endswith("chat/completions")
+    return whole(reply, chat), [_event(event) for event in events(reply, chat)]
 
 
 def _message() -> tuple[dict[str, Any], list[bytes]]:
-    usage = {"input_tokens": 3, "output_tokens": 2}
-    head: dict[str, Any] = {
-        "id": "m",
-        "type": "message",
-        "role": "assistant",
-        "model": "c",
-        "stop_reason": None,
-        "content": [],
-    }
-    text = {"type": "text", "text": "Well."}
-    whole = {**head, "content": [text], "stop_reason": "end_turn", "usage": usage}
-    events: list[dict[str, Any]] = [
-        {"type": "message_start", "message": {**head, "usage": usage}},
+    usage, text = {"input_tokens": 3, "output_tokens": 2}, {"type": "text", "text": "Well."}
+    head: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": "c", "stop_reason": None}
+    parts: list[dict[str, Any]] = [
+        {"type": "message_start", "message": {**head, "content": [], "usage": usage}},
         {"type": "content_block_start", "index": 0, "content_block": text},
         {"type": "content_block_stop", "index": 0},
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage},
         {"type": "message_stop"},
     ]
-    return whole, [_event(event) for event in events]
+    message = {**head, "content": [text], "stop_reason": "end_turn", "usage": usage}
+    return message, [_event(part) for part in parts]
 
 
 def _event(value: object) -> bytes:
-    return b"data: %b\n\n" % json.dumps(value).encode()
+    return b"data: %b\n\n" % (value if isinstance(value, bytes) else json.dumps(value).encode())

@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ from router.types.request import Endpoint
 from tests.invariant.oracle import Asked, Rulebook
 from tests.invariant.worlds import World, escaped
 
+Place = Callable[[dict[str, Any], str], None]
 _ENDPOINTS = (*([Endpoint.CHAT] * 6), Endpoint.RESPONSES, Endpoint.COMPLETIONS, Endpoint.EMBEDDINGS)
 _FILLER = ("Please sum up", "the weather in spring is", "as we said,", "1 + 1 = 2 and", "def f(x): return x  #")
 
@@ -61,22 +63,6 @@ def disguised(random: Random, word: str) -> str:
     return how(word)
 
 
-def _zero_width(word: str) -> str:
-    return word[:3] + "\u200b" + word[3:]
-
-
-def _full_width(word: str) -> str:
-    return "".join(chr(ord(letter) + 0xFEE0) for letter in word)
-
-
-def _percent(word: str) -> str:
-    return "".join(f"%{ord(letter):02x}" for letter in word)
-
-
-def _base64(word: str) -> str:
-    return b64encode(f"Please keep {word} to yourself.".encode()).decode()
-
-
 def _fields(random: Random, endpoint: Endpoint, pieces: list[str]) -> dict[str, Any]:
     if endpoint is Endpoint.CHAT:
         return _chat(random, pieces)
@@ -92,44 +78,32 @@ def _chat(random: Random, pieces: list[str]) -> dict[str, Any]:
     """The marker is in a message; everything else is anywhere."""
     fields: dict[str, Any] = {"messages": [{"role": "user", "content": pieces[0]}]}
     if random.random() < 0.01:
-        _said(fields, _LONG)
+        fields["messages"].append({"role": "user", "content": _LONG})
     for piece in pieces[1:]:
         random.choice(_PLACES)(fields, piece)
     return fields
 
 
-def _said(fields: dict[str, Any], piece: str) -> None:
-    fields["messages"].append({"role": "user", "content": piece})
+def _message(role: str, content: Callable[[str], object] = str, at: int = 1_000) -> Place:
+    return lambda fields, piece: fields["messages"].insert(at, {"role": role, "content": content(piece)})
 
 
-def _system(fields: dict[str, Any], piece: str) -> None:
-    fields["messages"].insert(0, {"role": "system", "content": piece})
+def _exchange(arguments: Callable[[str], object], result: Callable[[str], str]) -> Place:
+    """A tool is called, and has answered."""
 
+    def place(fields: dict[str, Any], piece: str) -> None:
+        call = {"name": "look", "arguments": json.dumps(arguments(piece))}
+        calls = [{"id": "c1", "type": "function", "function": call}]
+        answer = {"role": "tool", "tool_call_id": "c1", "content": result(piece)}
+        fields["messages"] += [{"role": "assistant", "content": None, "tool_calls": calls}, answer]
 
-def _part(fields: dict[str, Any], piece: str) -> None:
-    fields["messages"].append({"role": "user", "content": [{"type": "text", "text": piece}]})
+    return place
 
 
 def _tool(fields: dict[str, Any], piece: str) -> None:
     schema = {"type": "object", "properties": {"place": {"type": "string", "description": piece}}}
     function = {"name": f"look_{len(fields.get('tools', ()))}", "description": "Looks.", "parameters": schema}
     fields.setdefault("tools", []).append({"type": "function", "function": function})
-
-
-def _arguments(fields: dict[str, Any], piece: str) -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": json.dumps({"q": piece})}}
-    fields["messages"] += [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "Nothing."},
-    ]
-
-
-def _result(fields: dict[str, Any], piece: str) -> None:
-    call = {"id": "c2", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    fields["messages"] += [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c2", "content": json.dumps({"found": [piece]})},
-    ]
 
 
 def _user(fields: dict[str, Any], piece: str) -> None:
@@ -149,6 +123,16 @@ def _unknown(fields: dict[str, Any], piece: str) -> None:
 
 _LONG = "All work and no play makes a dull text. " * 8_000
 """More than the door scans in the event loop."""
-_DISGUISES = (_zero_width, _full_width, _percent, _base64)
+_DISGUISES: tuple[Callable[[str], str], ...] = (
+    lambda word: word[:3] + "\u200b" + word[3:],
+    lambda word: "".join(chr(ord(letter) + 0xFEE0) for letter in word),  # full width
+    lambda word: "".join(f"%{ord(letter):02x}" for letter in word),
+    lambda word: b64encode(f"Please keep {word} to yourself.".encode()).decode(),
+)
 _IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-_PLACES = (_said, _said, _system, _part, _tool, _arguments, _result, _user, _format, _unknown)
+_PLACES = (
+    *(_message("user"), _message("user"), _message("system", at=0), _tool, _user, _format, _unknown),
+    _message("user", lambda piece: [{"type": "text", "text": piece}]),
+    _exchange(lambda piece: {"q": piece}, lambda piece: "Nothing."),
+    _exchange(lambda piece: {}, lambda piece: json.dumps({"found": [piece]})),
+)

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from adapters.anthropic import AnthropicAdapter
 from adapters.openai_compatible import OpenAICompatible
@@ -20,11 +21,15 @@ from router.api.responses import ResponsesStream
 from router.budget.alerts import Alerts
 from router.budget.loops.breaker import Breaker
 from router.budget.sqlite import SqliteBudgets
+from router.choose import Rules
 from router.classify.deep.process import Reader
 from router.config.config import Config
+from router.decide.eligible import Gate
 from router.decide.health import Health
 from router.dispatch.door import Door, Parcel
+from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
+from router.dispatch.opened import Answered, Opened
 from router.dispatch.verify import Verifiers
 from router.dispatch.walk import Dispatcher
 from router.dispatch.webhook import Webhooks
@@ -32,24 +37,29 @@ from router.engines.fleet import Fleet
 from router.engines.replicas import Replicas
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.beliefs import Beliefs
+from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import ledger_at
 from router.ledger.write import LEASE_MS
+from router.pipeline import Pipeline
 from router.priors import priors
-from router.screen import Sources
+from router.screen import Screened, Sources
 from router.sessions.sqlite import SqliteSessions
-from router.settlement import Books
+from router.settlement import Books, Settlement
 from router.telemetry import Telemetry
 from router.types.call import Adapter, UpstreamRequest
 from router.types.clock import now_ms
 from router.types.ids import new_id
+from router.types.outcome import Asked as Question
+from router.types.outcome import Verdict
+from router.types.plan import Candidate, Cascade, Decision, Hedge, Vote
+from router.types.redacted import Redacted
 from router.types.request import Caller, Endpoint, Request
 from router.types.secret import Secret
 from router.types.served import Served
 from router.types.target import Timeouts, Wire
 from tests.invariant.oracle import Asked, Judge, Rulebook
-from tests.invariant.planner import Planner
 from tests.invariant.recorder import Recorder
 from tests.invariant.requests import Written, write
 from tests.invariant.worlds import World, world
@@ -59,14 +69,57 @@ MOODS = {"honest": 45, "careless": 20, "forgetful": 12, "botched": 8, "stray": 1
 """Of planners, and how often."""
 AT_ONCE = 12
 """Worlds that run side by side."""
-ARRIVES_MS = 1_000
-"""From leaving to arriving, at most, on a busy machine."""
-LONG_AWAY_MS = 2**62
 _BATCH = 4
 """Requests of one world that are under way at once."""
 _MARKER = re.compile(rb"run(\d{6})x")
 _ADAPTERS: dict[Wire, Adapter] = {Wire.OPENAI_COMPATIBLE: OpenAICompatible(), Wire.ANTHROPIC: AnthropicAdapter()}
-_QUICK = Timeouts(connect=2_000, first=150, between=150, total=1_000)
+_QUICK = Timeouts(connect=60_000, first=500, between=500, total=60_000)
+TACTICS = (None, None, Cascade(2), Cascade(3), Vote(3), Hedge(0), Hedge(20))
+
+
+class Planner(Pipeline):
+    """Plans as it should, with every tactic; or adds targets that were dropped, as a buggy strategy, cascade or
+    experiment would; or forgets what is in a request, too; or has it redacted by somebody who does nothing. `moods`
+    says how, by the request's id."""
+
+    def __init__(self, world: World, outcomes: Counter[str], *parts: Any) -> None:
+        super().__init__(*parts)
+        self._random, self._outcomes, self.moods = world.random, outcomes, dict[str, str]()
+
+    def _choose(
+        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
+    ) -> tuple[Decision, Gate]:
+        decision, gate = super()._choose(rules, request, caller, screened, route)
+        decision = replace(decision, plan=replace(decision.plan, tactic=self._random.choice(TACTICS)))
+        mood = self.moods[request.id]
+        if mood == "honest":
+            return decision, gate
+        plan = replace(decision.plan, steps=tuple(self._careless(rules, request, decision.plan.steps)))
+        nothing = frozenset({rules.config.sensitivity.default})
+        if mood == "botched":
+            gate = replace(gate, redacted=Redacted(request, nothing, {}))
+        if mood == "forgetful":
+            gate = replace(gate, classification=replace(gate.classification, classes=nothing))
+        return replace(decision, plan=plan), gate
+
+    async def _dispatch(self, errand: Errand, settlement: Settlement) -> Answered | Opened:
+        """Answers are liked or not, or nobody can say."""
+        try:
+            return await super()._dispatch(replace(errand, verify=self._judged), settlement)
+        finally:
+            self._outcomes.update(f"asked as {one.role}" for one in settlement.purse.attempts if one.role)
+
+    async def _judged(self, asked: Question) -> list[Verdict]:
+        return [Verdict("dice", self._random.choice((0.0, 0.0, 1.0, None))) for _ in asked.answers]
+
+    def _careless(self, rules: Rules, request: Request, steps: Sequence[Candidate]) -> list[Candidate]:
+        """Any target at any place of the plan, said to be redacted or not."""
+        plan = list(steps)
+        for target in rules.config.targets.values():
+            if self._random.random() < 0.6:
+                stray = Candidate(target, estimate(target, request, Learned()), self._random.random() < 0.4)
+                plan.insert(self._random.randint(0, len(plan)), stray)
+        return plan
 
 
 class Universe:
@@ -93,20 +146,20 @@ class Play:
 
     def __init__(self, universe: Universe, world: World, first_run: int) -> None:
         self.universe, self.world = universe, world
-        self._next_run, self._policy, self._changed_ms = first_run, 0, LONG_AWAY_MS
+        self._next_run, self._policy = first_run, 0
+        self._both, self._second = 2**62, 2**62
+        """From which arrival on both policies may have been in force, and from which the second alone."""
         self.door = Door(dict.fromkeys(_ADAPTERS, universe.transport))
         self.health = Health(time.monotonic)
         self.webhooks = Webhooks(self.door, (0.01, 0.02))
         self.alerts = Alerts(universe.budgets, _claimed(set()), self.webhooks.post, self.door.withheld)
         config = world.configs[0]
         breaker = Breaker(config.loops, now_ms, universe.journal)
-        telemetry = Telemetry()
-        verifiers = Verifiers(self.door, telemetry.verdict)
-        aftermath = Aftermath(
-            universe.ledger, universe.journal, Beliefs(priors.load()), verifiers, telemetry, asking(self._asked)
-        )
-        touch = self.alerts.touch
-        books = Books(universe.journal, universe.budgets, Learned(), telemetry, touch, breaker, aftermath)
+        telemetry, touch, learned = Telemetry(), self.alerts.touch, Learned()
+        verifiers, beliefs = Verifiers(self.door, telemetry.verdict), Beliefs(priors.load())
+        asks = asking(self._asked)
+        aftermath = Aftermath(universe.ledger, universe.journal, beliefs, verifiers, telemetry, asks)
+        books = Books(universe.journal, universe.budgets, learned, telemetry, touch, breaker, aftermath)
         replicas = Replicas()
         dispatcher = Dispatcher(_ADAPTERS, self.door, self.health, replicas)
         parts = (config, books, universe.sources, dispatcher, self.health, Fleet(replicas, tuple))
@@ -122,15 +175,23 @@ class Play:
         for start in range(0, runs, _BATCH):
             batch = [self._run() for _ in range(min(_BATCH, runs - start))]
             under_way = asyncio.gather(*batch)
-            if self._policy == 0 and start + _BATCH > runs // 2:
+            changes = self._policy == 0 and start + _BATCH > runs // 2
+            if changes:
                 await asyncio.sleep(self.world.random.random() * 0.01)
-                self._policy, self._changed_ms = 1, now_ms()
+                self._policy, self._both = 1, len(self.universe.recorder.arrived)
                 self._adopt(self.world.configs[1])
             await under_way
             await self.alerts.tick(now_ms())
-        await asyncio.sleep(0.05)
+            if changes:
+                await self._posted()
+                self._second = len(self.universe.recorder.arrived)
+        await self._posted()
         await self.webhooks.close()
-        self._judge()
+
+    async def _posted(self) -> None:
+        """No post to a webhook is under way any more."""
+        while self.webhooks.pending:  # noqa: ASYNC110 - it is only a count
+            await asyncio.sleep(0.005)
 
     def _adopt(self, config: Config) -> None:
         self.pipeline.adopt(config)
@@ -204,22 +265,22 @@ class Play:
         except ClientError as error:
             return str(error.status)
 
-    def _in_force(self, at_ms: int) -> tuple[Rulebook, ...]:
+    def _in_force(self, arrival: int) -> tuple[Rulebook, ...]:
         """What may have been, when it left."""
-        late = at_ms > self._changed_ms + ARRIVES_MS
-        return self.world.rulebooks[late : 1 if at_ms < self._changed_ms else 2]
+        return self.world.rulebooks[arrival >= self._second : 1 if arrival < self._both else 2]
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
+        """Once nothing arrives any more."""
         judge, name = Judge(self.world.canaries), self.world.name
-        for arrival in self.universe.recorder.arrived:
+        for number, arrival in enumerate(self.universe.recorder.arrived):
+            seen = arrival.seen
             if arrival.world != name:
                 continue
-            seen = arrival.seen
             if seen.place.startswith("hook-"):
-                judge.webhook(self._in_force(seen.at_ms), seen)
+                judge.webhook(self._in_force(number), seen)
                 self.universe.outcomes["webhook told"] += 1
-            elif found := _MARKER.search(seen.body):
-                judge.request(self.universe.asked[int(found[1])], seen)
+            elif marker := _MARKER.search(seen.body):
+                judge.request(self.universe.asked[int(marker[1])], seen)
                 self.universe.outcomes["bodies judged"] += 1
             else:
                 judge.violations.append(f"{seen.place}: bytes that belong to no request")
@@ -235,12 +296,11 @@ def _claimed(told: set[tuple[str, int, int]]) -> Callable[[str, int, Sequence[in
     return claim
 
 
-class Found:
+class Found(NamedTuple):
     """What came of many runs."""
 
-    def __init__(self, universe: Universe) -> None:
-        self.violations, self.outcomes = universe.violations, universe.outcomes
-        self.arrived = len(universe.recorder.arrived)
+    violations: list[str]
+    outcomes: Counter[str]
 
 
 def runs(home: Path, seed: int, count: int) -> Found:
@@ -253,15 +313,17 @@ async def _all(home: Path, seed: int, count: int) -> Found:
     await recorder.start()
     universe, gate = Universe(home, recorder), asyncio.Semaphore(AT_ONCE)
 
-    async def one(number: int) -> None:
+    async def play(number: int) -> Play:
         async with gate:
-            own = world(number, f"{seed}/{number}", recorder.url)
-            play = Play(universe, own, number * PER_WORLD)
-            await play.through(min(PER_WORLD, count - number * PER_WORLD))
+            own = Play(universe, world(number, f"{seed}/{number}", recorder.url), number * PER_WORLD)
+            await own.through(min(PER_WORLD, count - number * PER_WORLD))
+            return own
 
     try:
-        await asyncio.gather(*(one(number) for number in range(-(-count // PER_WORLD))))
+        plays = await asyncio.gather(*(play(number) for number in range(-(-count // PER_WORLD))))
     finally:
         await universe.end()
         await recorder.stop()
-    return Found(universe)
+    for played in plays:
+        played.judge()
+    return Found(universe.violations, universe.outcomes)

@@ -21,11 +21,11 @@ REGIONS = ("eu", "us", "ap", "")
 JURISDICTIONS = ("US", "DE", "CN", "")
 PROVIDERS = ("anker", "boje", "deich")
 CLASSES = ("public", "internal", "people", "health", "money", "source", "export")
-LONGEST_MS = 5_000
+DAY_MS = 86_400_000
 _PRICE = Price(input=1_000_000_000, output=2_000_000_000, version="test")
 _ALL = frozenset({Capability.CHAT, Capability.TOOLS, Capability.JSON_SCHEMA, Capability.N, Capability.VISION})
 _MORE = _ALL | {Capability.COMPLETIONS, Capability.EMBEDDINGS}
-_TIMEOUTS = Timeouts(connect=2_000, first=150, between=150, total=2_000)
+_TIMEOUTS = Timeouts(connect=60_000, first=500, between=500, total=60_000)
 
 
 @dataclass
@@ -49,22 +49,14 @@ def world(number: int, seed: str, url: str) -> World:
     canaries = {one: tuple(f"{first}{random.getrandbits(40):010x}" for first in "qz") for one in classes}
     canaries["people"] = (*canaries["people"], f"{canaries['people'][0]}@mail.example")
     places = {place.id: place for place in (_place(random, index) for index in range(random.randint(2, 7)))}
-    first = Rulebook(_classes(random, classes), places, _hooks(random), unscannable=_unread(random, classes))
+    first = Rulebook(_classes(random, classes), places, _hooks(random), unscannable={"image": random.choice(classes)})
     moved = _moved(random, places)
-    second = Rulebook(_classes(random, classes), moved, _hooks(random), unscannable=_unread(random, classes))
-    books = (first, second)
+    second = Rulebook(_classes(random, classes), moved, _hooks(random), unscannable={"image": random.choice(classes)})
     # The default class itself is in every text, and can't be planted.
     planted = {one: words for one, words in canaries.items() if one != first.default}
-    return World(
-        name=name,
-        random=random,
-        url=url,
-        canaries=planted,
-        rulebooks=books,
-        configs=(_config(random, name, url, planted, first), _config(random, name, url, planted, second)),
-        sessions=_sessions(random, planted),
-        keys={f"{name}-{key}": random.choice(("", "", "", *classes)) for key in ("anna", "bert")},
-    )
+    configs = (_config(random, name, url, planted, first), _config(random, name, url, planted, second))
+    keys = {f"{name}-{key}": random.choice(("", "", "", *classes)) for key in ("anna", "bert")}
+    return World(name, random, url, planted, (first, second), configs, _sessions(random, planted), keys)
 
 
 def _place(random: Random, number: int) -> Place:
@@ -81,14 +73,13 @@ def _place(random: Random, number: int) -> Place:
         commercial=random.choice((True, True, False, None)),
         train_on_outputs=random.choice((True, False, None)),
         users_max=random.choice((None, 1_000)),
-        expires_ms=None if local else random.choice((None, None, _soon(random))),
+        expires_ms=None if local else random.choice((None, None, _now_ms() - DAY_MS, _now_ms() + DAY_MS)),
         wire=random.choice(("openai_compatible", "openai_compatible", "anthropic")),
     )
 
 
-def _soon(random: Random) -> int:
-    """Within the time that a world lasts, or some time before."""
-    return time.time_ns() // 1_000_000 + random.randint(-LONGEST_MS, LONGEST_MS)
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _moved(random: Random, places: Mapping[str, Place]) -> dict[str, Place]:
@@ -127,10 +118,6 @@ def _demands(random: Random) -> dict[str, Any]:
     return {name: value for name, value in offers.items() if random.random() < weights.get(name, 0.12)}
 
 
-def _unread(random: Random, classes: tuple[str, ...]) -> dict[str, str]:
-    return {"image": random.choice(classes)}
-
-
 def _hooks(random: Random) -> frozenset[str]:
     return frozenset({f"hook-{random.randint(0, 99)}"} if random.random() < 0.6 else ())
 
@@ -165,18 +152,11 @@ def _config(random: Random, name: str, url: str, canaries: Mapping[str, tuple[st
 
 def _sensitivity(canaries: Mapping[str, tuple[str, ...]], rules: Rulebook) -> Sensitivity:
     """Words for every class, and e-mail addresses for persons."""
-    words = [
-        {"kind": "keywords", "class": one, "words": [word for word in own if "@" not in word]}
-        for one, own in canaries.items()
-    ]
-    return Sensitivity.model_validate(
-        {
-            "default": rules.default,
-            "classes": rules.classes,
-            "unscannable": rules.unscannable,
-            "detectors": [*words, {"kind": "identifiers", "class": "people"}],
-        }
-    )
+    plain = {name: [word for word in words if "@" not in word] for name, words in canaries.items()}
+    words = [{"kind": "keywords", "class": name, "words": own} for name, own in plain.items()]
+    detectors = [*words, {"kind": "identifiers", "class": "people"}]
+    fields = {"default": rules.default, "classes": rules.classes, "unscannable": rules.unscannable}
+    return Sensitivity.model_validate(fields | {"detectors": detectors})
 
 
 def _budget(name: str, hook: str) -> Budget:
@@ -186,37 +166,26 @@ def _budget(name: str, hook: str) -> Budget:
 
 
 def _target(url: str, place: Place) -> Target:
-    provider = Provider(
-        id=place.provider,
-        wire=Wire(place.wire),
-        base_url=url,
-        jurisdiction=place.jurisdiction,
-        local=place.local,
-    )
-    licence = Licence(
-        id="own", commercial=place.commercial, train_on_outputs=place.train_on_outputs, users_max=place.users_max
-    )
+    wire, uses = Wire(place.wire), ("commercial", "train_on_outputs", "users_max")
+    jurisdiction, local = place.jurisdiction, place.local
+    provider = Provider(id=place.provider, wire=wire, base_url=url, jurisdiction=jurisdiction, local=local)
+    licence = Licence(id="own", **{use: getattr(place, use) for use in uses})
+    can = _ALL if place.wire == "anthropic" else _MORE
+    card: dict[str, Any] = {
+        "context": 100_000,
+        "max_output": 1_000,
+        "capabilities": can,
+        "price": _PRICE,
+        "licence": licence,
+    }
+    promises = {name: getattr(place, name) for name in ("training", "retention_days", "baa", "expires_ms")}
     return Target(
         id=place.id,
-        model=Model(
-            id=place.id,
-            name="m",
-            context=100_000,
-            max_output=1_000,
-            capabilities=_ALL if place.wire == "anthropic" else _MORE,
-            price=_PRICE,
-            licence=licence,
-        ),
+        model=Model(id=place.id, name="m", **card),
         provider=provider,
         base_url=f"{url}/{place.id}/v1",
         region=place.region,
-        terms=Terms(
-            training=place.training,
-            retention_days=place.retention_days,
-            baa=place.baa,
-            expires_ms=place.expires_ms,
-            evidence="a contract",
-        ),
+        terms=Terms(evidence="a contract", **promises),
         timeouts=_TIMEOUTS,
         retries=1,
     )

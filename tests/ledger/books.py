@@ -2,8 +2,8 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +32,16 @@ def with_ledger(ledger: Ledger, work: Callable[[Journal], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
+def with_journal(path: Path, work: Callable[[SqliteJournal], Awaitable[T]]) -> T:
+    """Runs `work` in an event loop of its own and closes the journal as a gateway does."""
+
+    async def run() -> T:
+        with closing(SqliteJournal(path)) as journal:
+            return await work(journal)
+
+    return asyncio.run(run())
+
+
 def found(ledger: Ledger, query: str, *values: str | int) -> list[dict[str, Any]]:
     """As `rows`, wherever the ledger is."""
     with ledger.reading() as connection:
@@ -40,35 +50,13 @@ def found(ledger: Ledger, query: str, *values: str | int) -> list[dict[str, Any]
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-def with_journal(path: Path, work: Callable[[SqliteJournal], Awaitable[T]]) -> T:
-    """Runs `work` in an event loop of its own and closes the journal as a gateway does."""
-
-    async def run() -> T:
-        journal = SqliteJournal(path)
-        try:
-            return await work(journal)
-        finally:
-            journal.close()
-
-    return asyncio.run(run())
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    connection.row_factory = sqlite3.Row
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
 def rows(path: Path, query: str, *values: object) -> list[dict[str, Any]]:
-    with reading(path) as connection:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        connection.row_factory = sqlite3.Row
         return [dict(row) for row in connection.execute(query, values)]
 
 
 def windows(path: Path) -> dict[tuple[str, int], tuple[int, int]]:
     """(budget, window start) → (spent, held)."""
-    found = rows(path, "SELECT * FROM budget_windows")
-    return {(row["budget"], row["window_start_ms"]): (row["spent"], row["held"]) for row in found}
+    sums = rows(path, "SELECT * FROM budget_windows")
+    return {(row["budget"], row["window_start_ms"]): (row["spent"], row["held"]) for row in sums}

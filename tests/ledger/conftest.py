@@ -1,5 +1,37 @@
-"""Every test of this folder that asks for a ledger gets one in each place."""
+"""Every test that asks for a ledger gets one in each place, and none depends on how fast a machine is."""
 
+from collections.abc import Iterator
+
+import pytest
+
+from router.ledger import journal as sqlite
+from router.ledger.postgres import connection, journal, pipe, place
+from tests.postgres import Server
 from tests.stores import ledger, new_ledger, new_sqlite, postgres
 
 __all__ = ["ledger", "new_ledger", "new_sqlite", "postgres"]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Databases have a minute for what they must do within seconds; what failed is tried again at once."""
+    for module, name in ((place, "CONNECT_S"), (pipe, "COMMIT_S"), (connection, "ANSWER_S"), (journal, "END_S")):
+        monkeypatch.setattr(module, name, 60)
+    monkeypatch.setattr(sqlite, "BUSY_MS", 60_000)
+    for module in (sqlite, journal):
+        monkeypatch.setattr(module, "RETRY_S", 0.01)
+
+
+@pytest.fixture(scope="session")
+def _mortal() -> Iterator[Server]:
+    server = Server()
+    if not server.mine:
+        pytest.skip("the server of LOWPASS_TEST_DATABASE_URL is not ours to kill")
+    yield server.start()
+    server.stop()
+
+
+@pytest.fixture
+def mortal(_mortal: Server) -> Server:
+    """A server of PostgreSQL that a test may kill; it lives when a test begins."""
+    return _mortal if _mortal.process.poll() is None else _mortal.start()

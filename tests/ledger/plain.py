@@ -1,18 +1,21 @@
-"""Rows of the ledger one by one, each with all that its first version demanded."""
+"""Rows of the ledger one by one, each with all that its first version demanded; and whole requests."""
 
 from collections.abc import Iterable
 
+from bench.reports import made as bench
+from router.ledger.connection import Connection
 from router.ledger.kept import Kept
 from router.ledger.ledger import Ledger
 
 Value = str | int | float | bytes | None
 Row = dict[str, Value]
+DAY_MS = 86_400_000
+NOW_MS = 1_790_000_000_000
 
 
 def put(ledger: Ledger, table: str, **row: Value) -> None:
     with ledger.writing() as connection:
-        places = ", ".join("?" * len(row))
-        connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", tuple(row.values()))  # noqa: S608
+        _insert(connection, table, row)
 
 
 def put_all(ledger: Ledger, rows: Iterable[Kept]) -> None:
@@ -20,14 +23,29 @@ def put_all(ledger: Ledger, rows: Iterable[Kept]) -> None:
     with ledger.writing() as connection:
         connection.execute("BEGIN")
         for kept in rows:
-            decisions = () if kept.decision is None else (kept.decision,)
-            tables = {"requests": (kept.request,), "attempts": kept.attempts, "bookings": kept.bookings}
-            for table, lines in (tables | {"decisions": decisions}).items():
-                for line in lines:
-                    columns, places = ", ".join(line), ", ".join("?" * len(line))
-                    values = tuple(line.values())
-                    connection.execute(f"INSERT INTO {table} ({columns}) VALUES ({places})", values)  # noqa: S608
+            add(connection, kept)
         connection.execute("COMMIT")
+
+
+def add(connection: Connection, kept: Kept) -> None:
+    decisions = () if kept.decision is None else (kept.decision,)
+    tables = {"requests": (kept.request,), "attempts": kept.attempts, "bookings": kept.bookings, "decisions": decisions}
+    for table, lines in tables.items():
+        for line in lines:
+            _insert(connection, table, dict(line))
+
+
+def _insert(connection: Connection, table: str, row: Row) -> None:
+    places = ", ".join("?" * len(row))
+    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", tuple(row.values()))  # noqa: S608
+
+
+def made(count: int, first_ms: int, seed: int) -> list[Kept]:
+    """Requests as a busy gateway keeps them, one a minute."""
+    return list(bench.kept(count, first_ms, 60_000, seed))
+
+
+OLD, FRESH = made(90, NOW_MS - 3 * DAY_MS, 3), made(20, NOW_MS, 4)
 
 
 def request(identifier: str = "r1", **more: Value) -> Row:
@@ -42,3 +60,25 @@ def attempt(identifier: str = "r1", **more: Value) -> Row:
     row |= {"provider": "p", "model_served": "m", "outcome": "ok", "finish_reason": "stop", "answered": 1}
     row |= {"thinking": "", "started_ms": 1, "total_ms": 9, "input_uncached": 3, "output_visible": 1}
     return row | {"violations": "", "cost": 5, "cost_source": "priced", "price_version": "v"} | more
+
+
+def booking(identifier: str, account: str = "day", **more: Value) -> Row:
+    row: Row = {"request_id": identifier, "account": account, "window_start_ms": 5, "held": 7}
+    return row | {"charged": None, "state": "held"} | more
+
+
+def child(**more: Value) -> Row:
+    """A part of the budget `day`."""
+    row: Row = {"id": "c1", "parent": "day", "parent_window_ms": 5, "replaces": "[]", "unit": "usd", "size": 7}
+    return row | {"created_ms": 1, "key_id": "", "team": "", "closed_ms": None} | more
+
+
+def key(identifier: str = "k1", **more: Value) -> Row:
+    row: Row = {"id": identifier, "hash": identifier, "name": identifier, "created_ms": 1, "budget": ""}
+    return row | dict.fromkeys(("routes", "targets", "tags", "scopes"), "[]") | more
+
+
+def outcome(identifier: str = "r1", **more: Value) -> Row:
+    row: Row = {"request_id": identifier, "attempt": 1, "target": "t", "source": "client", "revision": 0, "score": 1.0}
+    row |= {"weight": 1.0, "was_weight": 0.0, "decides": 1, "task": "chat", "difficulty": 0.25, "traits": ""}
+    return row | {"given_ms": 5, "told_key": ""} | more

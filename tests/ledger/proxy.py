@@ -19,32 +19,34 @@ class Proxy:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / ".s.PGSQL.5432"))
         self._listener.listen()
-        self._open: list[socket.socket] = [self._listener]
+        self._open = [self._listener]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        for one in self._open:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+        for end in self._open:
+            _hang_up(end)
+            end.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
-                server = socket.socket(socket.AF_UNIX)
+                (client, _), server = self._listener.accept(), socket.socket(socket.AF_UNIX)
                 server.connect(self._server)
                 self._open += [client, server]
-                threading.Thread(target=self._pump, args=(client, server), daemon=True).start()
-                threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
+                for pair in ((client, server), (server, client, True)):
+                    threading.Thread(target=self._pump, args=pair, daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, heard: bool = False) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, answers: bool = False) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
-                if heard and self.swallow.is_set():
+                if answers and self.swallow.is_set():
                     self.swallow.clear()
                     break
                 sink.sendall(data)
-        for one in (source, sink):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+        _hang_up(source)
+        _hang_up(sink)
+
+
+def _hang_up(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)

@@ -1,146 +1,178 @@
-"""`lowpass ledger` beside gateways that go on, wherever the ledger and the budgets are."""
+"""`lowpass ledger` and its neighbours on files: sound ones, none yet, and those that can't be used: each says why."""
 
 import json
-import threading
+import os
+import shutil
+import sqlite3
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from router.ledger import journal
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import SQLITE, newest
 from router.ledger.packed.pack import pack
-from tests.budget.redis_process import RedisProcess
-from tests.gateway.running import Gateway, ordered, serving, target, until
-from tests.ledger.plain import put_all
-from tests.ledger.test_verify import NOW_MS, ROWS
-from tests.postgres import Server
-from tests.upstream import Upstream
+from router.testing.cli import Done, lowpass
+from router.types.journal import LedgerUnavailable
+from tests.gateway.running import target
+from tests.ledger.plain import FRESH, NOW_MS, OLD, made, put_all
+from tests.tables import each_row
 
-DATABASE = "LOWPASS_DATABASE_URL"
 NEWEST = newest(SQLITE)
+COMMANDS = [["ledger", "verify"], ["ledger", "info"], ["report"], ["ledger", "backup"], ["serve", "--port", "0"]]
+PAGE = 4_096
 
 
-def policy(upstream: Upstream) -> dict[str, Any]:
-    return {
-        "version": 1,
-        "targets": {"plain": target(upstream.url, "normal"), "broken": target(upstream.url, "error-500")},
-        "routes": {"auto": ordered("plain"), "other": ordered("broken", "plain")},
-        "budgets": [
-            {"id": "day", "limit_usd": 1_000, "window": "day"},
-            {"id": "thoughts", "limit_thinking_tokens": 1_000_000, "window": "hour"},
-        ],
-    }
+def told(home: Path, *words: str) -> Any:
+    done = lowpass(home, "ledger", *words, "--json")
+    assert done.status == 0, done
+    return json.loads(done.out)
 
 
-@contextmanager
-def busy(gateway: Gateway) -> Iterator[None]:
-    """Clients that go on asking."""
-    stop = threading.Event()
-
-    def ask(number: int) -> None:
-        while not stop.is_set():
-            gateway.chat(("auto", "other")[number % 2], stream=number > 1)
-
-    crowd = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-    for thread in crowd:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in crowd:
-            thread.join(10)
-
-
-def told(gateway: Gateway, *command: str) -> Any:
-    status, output = gateway.lowpass("ledger", *command, "--json")
-    assert status == 0, output
-    return json.loads(output)
-
-
-def test_a_busy_ledger_is_sound_and_so_is_its_copy(tmp_path: Path, upstream: Upstream) -> None:
-    with serving(tmp_path / "one", policy(upstream)) as gateway, busy(gateway):
-        until(lambda: len(gateway.rows("SELECT id FROM requests")) > 50)
-        (known,) = told(gateway, "verify")
-        assert (known["sound"], known["requests"] > 50, known["findings"]) == (True, True, [])
-        copied = told(gateway, "backup", str(tmp_path / "copy"))
-        assert copied["rows"]["requests"] >= known["requests"]
-    other = Gateway(tmp_path / "other", "")
-    status, output = other.lowpass("ledger", "restore", str(tmp_path / "copy"))
-    assert status == 0, output
-    (known,) = told(other, "verify")
-    assert (known["sound"], known["requests"]) == (True, copied["rows"]["requests"]), known["findings"]
-
-
-@pytest.mark.parametrize("redis", [False, True], ids=["budgets here", "budgets in Redis"])
-def test_a_ledger_in_a_server_moves_to_a_file(
-    tmp_path: Path, upstream: Upstream, postgres: Server, redis: bool
-) -> None:
-    with RedisProcess() as server:
-        urls = {DATABASE: postgres.empty()} | ({"LOWPASS_REDIS_URL": server.url.reveal()} if redis else {})
-        with serving(tmp_path / "one", policy(upstream), urls) as gateway:
-            for route in ("auto", "other") * 3:
-                assert gateway.chat(route).status == 200
-            known = told(gateway, "verify")
-            assert [one["ledger"].partition(":")[0] for one in known] == ["postgresql", *[str(gateway.ledger)][redis:]]
-            assert [(one["sound"], one["findings"]) for one in known] == [(True, [])] * len(known)
-            assert known[0]["attempts"] == 9
-            about = told(gateway, "info")
-            assert (about["version"], about["requests"], about["packed"]) == (NEWEST, 6, 0)
-            assert about["bytes"] > 10_000
-            told(gateway, "backup", str(tmp_path / "copy"))
-    other = Gateway(tmp_path / "other", "")
-    assert other.lowpass("ledger", "restore", str(tmp_path / "copy"))[0] == 0
-    (known,) = told(other, "verify")
-    assert (known["requests"], known["attempts"], known["findings"]) == (6, 9, [])
-    again = other.lowpass("report", "spend", "--by", "route", "--json")
-    assert (again[0], json.loads(again[1])["totals"]["requests"]) == (0, 6)
-
-
-def test_info(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path, "")
-    ledger = SqliteLedger(gateway.ledger)
-    ledger.migrate()
-    assert told(gateway, "info")["oldest_ms"] is None
-    for rows in ROWS:
-        put_all(ledger, rows)
-        pack(ledger, NOW_MS)
-    about = told(gateway, "info")
+def test_info(new_sqlite: SqliteLedger) -> None:
+    home = new_sqlite.path.parent
+    assert told(home, "info")["oldest_ms"] is None
+    for rows in (OLD, FRESH):
+        put_all(new_sqlite, rows)
+        pack(new_sqlite, NOW_MS)
+    about = told(home, "info")
     assert (about["requests"], about["packed"], about["expired"], about["segments"]) == (110, 90, 0, 1)
     assert (about["rows"]["requests"], about["rows"]["segments"]) == (20, 1)
-    assert about["oldest_ms"] == ROWS[0][0].started_ms
-    assert about["bytes"] == gateway.ledger.stat().st_size
+    assert about["oldest_ms"] == OLD[0].started_ms
+    assert about["bytes"] == new_sqlite.path.stat().st_size
     assert about["bytes_per_request"] == about["bytes"] / 110
-    status, output = gateway.lowpass("ledger", "info")
-    lines = {line[:28].strip(): line[28:] for line in output.splitlines()}
-    assert status == 0
+    done = lowpass(home, "ledger", "info")
+    lines = {line[:28].strip(): line[28:] for line in done.out.splitlines()}
+    assert done.status == 0
     assert (lines["requests"], lines["expired until"], lines["version"]) == ("110", "-", str(NEWEST))
     assert lines["oldest"].endswith(" UTC")
 
 
 def test_migrate(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path, "")
-    for command, says in (
-        (["migrate"], f"version {NEWEST}, was 0"),
-        (["migrate"], f"version {NEWEST}, as before"),
-        (["migrate", "--to", str(NEWEST - 1)], f"version {NEWEST - 1}, was {NEWEST}"),
-        (["migrate"], f"version {NEWEST}, was {NEWEST - 1}"),
+    file = tmp_path / "lowpass.db"
+    for options, says in (
+        ([], f"version {NEWEST}, was 0"),
+        ([], f"version {NEWEST}, as before"),
+        (["--to", str(NEWEST - 1)], f"version {NEWEST - 1}, was {NEWEST}"),
+        ([], f"version {NEWEST}, was {NEWEST - 1}"),
     ):
-        assert gateway.lowpass("ledger", *command) == (0, f"{gateway.ledger}: {says}\n")
-    put_all(SqliteLedger(gateway.ledger), ROWS[1])
-    status, output = gateway.lowpass("ledger", "migrate", "--to", "9")
-    assert (status, "--lose-data gives them up" in output, output.count("\n")) == (1, True, 1), output
-    assert gateway.lowpass("ledger", "migrate", "--to", "9", "--lose-data")[0] == 0
-    status, output = gateway.lowpass("ledger", "migrate", "--to", str(NEWEST + 1))
-    assert (status, f"no version {NEWEST + 1}" in output) == (1, True), output
+        done = lowpass(tmp_path, "ledger", "migrate", *options)
+        assert (done.status, done.output) == (0, f"{file}: {says}\n")
+    put_all(SqliteLedger(file), FRESH)
+    done = lowpass(tmp_path, "ledger", "migrate", "--to", "9")
+    assert (done.status, "--lose-data gives them up" in done.output, done.output.count("\n")) == (1, True, 1), done
+    assert lowpass(tmp_path, "ledger", "migrate", "--to", "9", "--lose-data").status == 0
+    done = lowpass(tmp_path, "ledger", "migrate", "--to", str(NEWEST + 1))
+    assert (done.status, f"no version {NEWEST + 1}" in done.output) == (1, True), done
 
 
-@pytest.mark.parametrize("command", ["verify", "info", "backup"])
-def test_there_is_nothing_to_look_at_yet(tmp_path: Path, command: str) -> None:
-    gateway = Gateway(tmp_path, "")
-    status, output = gateway.lowpass("ledger", command, *([str(tmp_path / "copy")] if command == "backup" else []))
-    assert (status, output) == (1, f"lowpass: there is no ledger at {gateway.ledger} yet: `lowpass serve` makes it\n")
-    assert not gateway.ledger.exists()
+def run(home: Path, words: list[str]) -> Done:
+    more = [str(home / "copy")] if words[-1] == "backup" else []
+    if words[0] == "serve":
+        policy = {"version": 1, "targets": {"a": target("http://127.0.0.1:9", "x")}, "routes": {}}
+        (home / "policy.yaml").write_text(json.dumps(policy))
+        more = ["--policy", str(home / "policy.yaml")]
+    return lowpass(home, *words, *more)
+
+
+def refusal(home: Path, words: list[str]) -> str:
+    """The one line that a command that can't be done leaves."""
+    done = run(home, words)
+    assert (done.status, done.output.count("\n")) == (1, 1), done
+    return done.output
+
+
+@each_row("words", [*COMMANDS[:2], COMMANDS[3]])
+def test_there_is_nothing_to_look_at_yet(tmp_path: Path, words: list[str]) -> None:
+    file = tmp_path / "lowpass.db"
+    assert refusal(tmp_path, words) == f"lowpass: there is no ledger at {file} yet: `lowpass serve` makes it\n"
+    assert not file.exists()
+
+
+@each_row("words", COMMANDS)
+def test_what_is_no_ledger(tmp_path: Path, words: list[str]) -> None:
+    file = tmp_path / "lowpass.db"
+    for content, why in (
+        (b"Dear diary, this is no database.\n" * 200, "it is no ledger, or its beginning is lost"),
+        (b"SQLite format 3\x00" + b"\x07" * 5_000, "is"),
+    ):
+        file.write_bytes(content)
+        line = refusal(tmp_path, words)
+        assert str(file) in line
+        assert why in line
+        assert file.read_bytes() == content
+    if words != COMMANDS[4]:
+        file.unlink()
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("CREATE TABLE songs (name TEXT)")
+        assert "there is no ledger in" in refusal(tmp_path, words)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    ledger = SqliteLedger(tmp_path_factory.mktemp("whole") / "lowpass.db")
+    ledger.migrate()
+    put_all(ledger, made(60, NOW_MS, 1))
+    return ledger.path.read_bytes()
+
+
+def test_pages_of_garbage_are_found_and_the_remedy_is_named(tmp_path: Path, whole: bytes) -> None:
+    file, middle = tmp_path / "lowpass.db", len(whole) // 2 // PAGE * PAGE
+    file.write_bytes(whole[:middle] + os.urandom(8 * PAGE) + whole[middle + 8 * PAGE :])
+    done = lowpass(tmp_path, "ledger", "verify")
+    assert done.status == 1
+    assert all(str(file) in line for line in done.output.splitlines()), done
+    assert "`lowpass ledger restore`" in done.output
+
+
+@each_row("share", [0.02, 0.3, 0.6, 0.95])
+def test_a_file_that_was_cut_off(tmp_path: Path, whole: bytes, share: float) -> None:
+    file = tmp_path / "lowpass.db"
+    file.write_bytes(whole[: int(len(whole) * share) // PAGE * PAGE])
+    for words in COMMANDS[:2]:
+        done = run(tmp_path, words)
+        assert done.status == 1 or words[-1] == "info", done
+        assert str(file) in done.output
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "BUSY_MS", 20)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_file_that_another_process_keeps(tmp_path: Path, whole: bytes) -> None:
+    (tmp_path / "lowpass.db").write_bytes(whole)
+    with closing(sqlite3.connect(tmp_path / "lowpass.db", isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        for words in (["ledger", "verify"], ["ledger", "migrate"], ["keys", "list"]):
+            assert "another process keeps it" in refusal(tmp_path, words)
+
+
+@pytest.fixture
+def readable(whole: bytes) -> Iterator[Path]:
+    """A file in a folder that this process may read, and not write: root has to be another user for that."""
+    folder, user = Path(tempfile.mkdtemp()), os.geteuid()
+    file = folder / "lowpass.db"
+    file.write_bytes(whole)
+    file.chmod(0o444)
+    folder.chmod(0o555)
+    if user == 0:
+        os.seteuid(65_534)
+    yield file
+    os.seteuid(user)
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_file_that_may_only_be_read(whole: bytes, readable: Path) -> None:
+    for file in (readable, readable.with_name("other.db")):
+        with pytest.raises(LedgerUnavailable, match="let the user of this process write it"):
+            SqliteLedger(file).migrate()
+    assert readable.read_bytes() == whole

@@ -1,4 +1,4 @@
-"""What local engines did and cost, in either kind of ledger: it adds up, it stays, and everybody goes by the same."""
+"""What local engines did and cost, in either kind of ledger: it adds up, it stays, all go by the same."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from router.estimate.measured import Measured
 from router.estimate.price import charge
 from router.ledger.backup import backup, restore
 from router.ledger.engines import GATEWAY, history, hours, in_force, keep, newest, prices, versions
-from router.ledger.ledger import Ledger
+from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.verify import verify
 from router.report.recompute import recompute, repriced
 from router.stores import learned_from
@@ -31,23 +31,13 @@ from tests.stores import Make
 
 USD = 1_000_000_000
 LARGE = 2**40
+NOW_MS = 1_793_581_234_000
 HOUR = EngineHour(engine="e", hour=500_000, gateway="here", wall_ms=10_000, busy_ms=4_000, output_tokens=LARGE, cost=7)
-PRICE = EnginePrice(
-    version="measured e 2026-11-02T00:00:00Z",
-    engine="e",
-    gateway=GATEWAY,
-    since_ms=1_000_000,
-    input=2_000_000,
-    cached=20_000,
-    output=6_000_000,
-    counted="marginal",
-    hourly=2 * USD,
-    wall_ms=20_000,
-    busy_ms=10_000,
-    uncached_tokens=1,
-    cached_tokens=1,
-    output_tokens=1,
-)
+RATES = {"input": 2_000_000, "cached": 20_000, "output": 6_000_000, "counted": "marginal", "hourly": 2 * USD}
+COUNTS = {"wall_ms": 20_000, "busy_ms": 10_000, "uncached_tokens": 1, "cached_tokens": 1, "output_tokens": 1}
+VERSION = {"version": "measured e 2026-11-02T00:00:00Z", "engine": "e", "gateway": GATEWAY, "since_ms": 1_000_000}
+PRICE = EnginePrice(**VERSION, **RATES, **COUNTS)  # type: ignore[arg-type]
+MACHINE = Machine(engine="e", hourly=2 * USD, watts=100)
 
 
 def later(seconds: int, **changes: Any) -> EnginePrice:
@@ -55,21 +45,21 @@ def later(seconds: int, **changes: Any) -> EnginePrice:
     return structs.replace(PRICE, version=version, since_ms=PRICE.since_ms + seconds * 1_000, **changes)
 
 
-def told(ledger: Ledger) -> list[EnginePrice]:
+def prices_in(ledger: Ledger) -> list[EnginePrice]:
     with ledger.reading() as connection:
         return newest(connection)
 
 
-def seen(ledger: Ledger) -> list[EngineHour]:
+def hours_in(ledger: Ledger) -> list[EngineHour]:
     with ledger.reading() as connection:
         return hours(connection, 0, 2**40)
 
 
-def test_parts_of_an_hour_add_up_and_what_nobody_knows_stays_unknown(ledger: Ledger) -> None:
+def test_parts_of_an_hour_add_up_and_what_is_not_known_stays_unknown(ledger: Ledger) -> None:
     keep(ledger, [HOUR], [])
     keep(ledger, [HOUR, structs.replace(HOUR, gateway="there"), structs.replace(HOUR, declared_mj=5)], [])
     keep(ledger, [structs.replace(HOUR, declared_mj=6, energy_mj=0)], [])
-    here, there = seen(ledger)
+    here, there = hours_in(ledger)
     assert (here.wall_ms, here.busy_ms, here.output_tokens, here.cost) == (40_000, 16_000, 4 * LARGE, 28)
     assert (here.declared_mj, here.energy_mj) == (11, 0)
     assert (there.gateway, there.wall_ms, there.declared_mj, there.energy_mj) == ("there", 10_000, None, None)
@@ -78,44 +68,35 @@ def test_parts_of_an_hour_add_up_and_what_nobody_knows_stays_unknown(ledger: Led
 def test_all_of_a_write_or_nothing(ledger: Ledger) -> None:
     with pytest.raises(Exception, match=r"(?i)null"):
         keep(ledger, [HOUR, structs.replace(HOUR, engine=None)], [PRICE])
-    assert (seen(ledger), told(ledger)) == ([], [])
+    assert (hours_in(ledger), prices_in(ledger)) == ([], [])
 
 
 def test_the_first_price_of_a_name_holds_and_nothing_is_lost_of_the_history(ledger: Ledger) -> None:
     keep(ledger, [], [PRICE])
     keep(ledger, [], [structs.replace(PRICE, output=1), later(60, output=5)])
-    assert [one.output for one in told(ledger)] == [5]
+    assert [price.output for price in prices_in(ledger)] == [5]
     with ledger.reading() as connection:
-        assert [one.output for one in history(connection, 0, 2**40, 10)] == [5, PRICE.output]
+        assert [price.output for price in history(connection, 0, 2**40, 10)] == [5, PRICE.output]
         assert history(connection, 0, PRICE.since_ms + 1, 10) == [PRICE]
-        assert {name: price.output for name, price in versions(connection).items()} == {
-            PRICE.version: PRICE.output,
-            later(60).version: 5,
-        }
+        outputs = {name: price.output for name, price in versions(connection).items()}
+    assert outputs == {PRICE.version: PRICE.output, later(60).version: 5}
+    # A machine goes by its own measurement, and else by the newest.
+    keep(ledger, [], [later(90, gateway="there", output=7), later(80, gateway="over there", output=4)])
+    assert in_force(prices_in(ledger)) == {"e": later(60, output=5)}
+    assert in_force(price for price in prices_in(ledger) if price.gateway != GATEWAY)["e"].output == 7
 
 
-def test_a_machine_goes_by_its_own_measurement_and_else_by_the_newest(ledger: Ledger) -> None:
-    keep(ledger, [], [PRICE, later(60, gateway="there", output=5), later(30, gateway="over there", output=4)])
-    assert in_force(told(ledger)) == {"e": PRICE}
-    assert in_force(one for one in told(ledger) if one.gateway != GATEWAY)["e"].output == 5
-
-
-def test_every_process_goes_by_what_is_new_in_the_ledger(ledger: Ledger) -> None:
-    """Also by what a slow transaction brings late; and a ledger that is gone changes nothing."""
+def test_every_process_goes_by_what_is_new_in_the_ledger(new_sqlite: SqliteLedger) -> None:
+    """Also by what a slow transaction brings late; and a restart knows it at once."""
     first, second = Measured(), Measured()
-    processes = Tariff(ledger, first), Tariff(ledger, second)
-    asked = (local("e"), local("f"))
+    processes = Tariff(new_sqlite, first), Tariff(new_sqlite, second)
     for price in (PRICE, later(120, engine="f", output=9), later(60, output=8)):
-        keep(ledger, [], [price])
+        keep(new_sqlite, [], [price])
         for process in processes:
             process.read()
-    assert [rate(one) for one in first.priced(asked)] == [rate(one) for one in second.priced(asked)] == [8, 9]
-
-
-def test_a_restart_knows_the_last_price_at_once(ledger: Ledger) -> None:
-    keep(ledger, [], [PRICE, later(60, output=5)])
-    assert [rate(one) for one in learned_from(ledger).measured.priced((local("e"),))] == [5]
-    assert prices(ledger)["e"].version == later(60).version
+    for measured in (first, second, learned_from(new_sqlite).measured):
+        assert [rate(priced) for priced in measured.priced((local("e"), local("f")))] == [8, 9]
+    assert prices(new_sqlite)["e"].version == later(60).version
 
 
 def local(engine: str, hourly: int | None = 2 * USD) -> Target:
@@ -146,14 +127,19 @@ def test_targets_stay_the_same_until_their_price_changes() -> None:
 class _Engine:
     """A replica that says once a look what it would say ten seconds later; never slower than that."""
 
-    def __init__(self, tokens: int = 200) -> None:
-        self._looks, self._tokens = count(), tokens
+    def __init__(self) -> None:
+        self.looks = 0
 
     def __call__(self) -> list[EngineState]:
-        second = 10 * next(self._looks)
-        read = self._tokens * second
-        load = Load(at_ms=second * 1_000, running=2, prompt=read, output=read // 2, prefill_s=second, decode_s=second)
+        second, self.looks = 10 * self.looks, self.looks + 1
+        read, spent = 200 * second, {"prefill_s": second, "decode_s": second}
+        load = Load(at_ms=second * 1_000, running=2, prompt=read, output=read // 2, **spent)
         return [EngineState(name="e", model="m", status=Status.READY, load=load)]
+
+
+@pytest.fixture(autouse=True)
+def _within_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.workers.metering.now_ms", lambda: NOW_MS)
 
 
 def metered(
@@ -162,21 +148,16 @@ def metered(
     async def work() -> None:
         metering = Metering(ledger, [machine], states, read_s=0.001, keep_s=0.02)
         metering.launch()
-        async with asyncio.timeout(20):
-            while not until():  # noqa: ASYNC110 - it is the ledger that is waited for
-                await asyncio.sleep(0.01)
+        while not until():  # noqa: ASYNC110 - it is the ledger that is waited for
+            await asyncio.sleep(0.01)
         await metering.stop()
 
     asyncio.run(work())
 
 
-MACHINE = Machine(engine="e", hourly=2 * USD, watts=100)
-
-
-def test_what_is_measured_reaches_the_ledger_and_money_adds_up(ledger: Ledger) -> None:
-    metered(ledger, MACHINE, lambda: told(ledger), _Engine())
-    (hour,) = seen(ledger) if len(seen(ledger)) == 1 else [sum_of(seen(ledger))]
-    (price,) = told(ledger)
+def test_what_is_measured_reaches_the_ledger_and_money_adds_up(new_sqlite: SqliteLedger) -> None:
+    metered(new_sqlite, MACHINE, lambda: prices_in(new_sqlite), _Engine())
+    (hour,), (price,) = hours_in(new_sqlite), prices_in(new_sqlite)
     assert (price.engine, price.gateway, price.counted, price.hourly) == ("e", GATEWAY, "marginal", 2 * USD)
     assert hour.busy_ms == hour.wall_ms
     assert hour.request_ms == 2 * hour.busy_ms
@@ -186,33 +167,19 @@ def test_what_is_measured_reaches_the_ledger_and_money_adds_up(ledger: Ledger) -
     assert hour.declared_mj == hour.busy_ms * 100
 
 
-def sum_of(parts: list[EngineHour]) -> EngineHour:
-    """An hour may end meanwhile."""
-    first, second = parts
-    return EngineHour(
-        engine="e",
-        hour=first.hour,
-        gateway=first.gateway,
-        **{name: getattr(first, name) + getattr(second, name) for name in ("wall_ms", "busy_ms", "request_ms", "cost")},
-        uncached_tokens=first.uncached_tokens + second.uncached_tokens,
-        output_tokens=first.output_tokens + second.output_tokens,
-        declared_mj=(first.declared_mj or 0) + (second.declared_mj or 0),
-    )
-
-
-def test_another_price_per_hour_is_another_price_at_the_next_start(ledger: Ledger) -> None:
+def test_another_price_per_hour_is_another_price_at_the_next_start(new_sqlite: SqliteLedger) -> None:
     """Before anything is measured anew."""
-    keep(ledger, [], [PRICE])
+    keep(new_sqlite, [], [PRICE])
     dearer = structs.replace(MACHINE, hourly=4 * USD, counted=Counted.FULL)
-    metered(ledger, dearer, lambda: told(ledger) != [PRICE], lambda: [])
-    (price,) = told(ledger)
+    metered(new_sqlite, dearer, lambda: prices_in(new_sqlite) != [PRICE], list)
+    (price,) = prices_in(new_sqlite)
     assert (price.output, price.counted, price.hourly) == (4 * PRICE.output, "full", 4 * USD)
 
 
 def test_a_ledger_that_is_gone_for_a_while_loses_nothing(
-    new_sqlite: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    new_sqlite: SqliteLedger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, refused = new_sqlite.writing, count()
+    real, refused, engine = new_sqlite.writing, count(), _Engine()
 
     def down() -> Any:
         if next(refused) < 3:
@@ -220,35 +187,27 @@ def test_a_ledger_that_is_gone_for_a_while_loses_nothing(
         return real()
 
     monkeypatch.setattr(new_sqlite, "writing", down)
-    looked = list[int]()
-
-    def states() -> list[EngineState]:
-        looked.append(10_000)
-        return engine()
-
-    engine = _Engine()
-    metered(new_sqlite, MACHINE, lambda: seen(new_sqlite), states)
-    assert sum(hour.wall_ms for hour in seen(new_sqlite)) == sum(looked[1:])
+    metered(new_sqlite, MACHINE, lambda: hours_in(new_sqlite), engine)
+    assert sum(hour.wall_ms for hour in hours_in(new_sqlite)) == 10_000 * (engine.looks - 1)
     assert "could not be written (the disk is full), trying again" in caplog.text
 
 
 def test_a_mistake_of_ours_ends_the_measurement_and_nothing_else(
-    new_sqlite: Any, caplog: pytest.LogCaptureFixture
+    new_sqlite: SqliteLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     def states() -> list[EngineState]:
         raise ZeroDivisionError
 
     metered(new_sqlite, MACHINE, lambda: "not metered any more" in caplog.text, states)
-    assert seen(new_sqlite) == []
+    assert hours_in(new_sqlite) == []
 
 
 def charged(ledger: Ledger, identifier: str, price: EnginePrice) -> None:
-    usage = Usage(input_uncached=300, cache_read=1_000, output_visible=40)
-    cost = charge(price.price, usage)
     counts: dict[str, Any] = {"input_uncached": 300, "cache_read": 1_000, "output_visible": 40}
+    cost = charge(price.price, Usage(**counts)).nano
     named = {"usage_source": "reported", "reasoning_source": "unknown", "price_version": price.version}
-    put(ledger, "requests", **request(identifier, cost=cost.nano, input_tokens=1_300, output_tokens=40))
-    put(ledger, "attempts", **attempt(identifier, cost=cost.nano, own_cost=cost.nano, **counts, **named))
+    put(ledger, "requests", **request(identifier, cost=cost, input_tokens=1_300, output_tokens=40))
+    put(ledger, "attempts", **attempt(identifier, cost=cost, own_cost=cost, **counts, **named))
 
 
 def test_charges_are_priced_again_by_the_history(ledger: Ledger) -> None:
@@ -260,8 +219,8 @@ def test_charges_are_priced_again_by_the_history(ledger: Ledger) -> None:
     with ledger.reading() as connection:
         known = {ANY_MODEL: versions(connection)}
     assert verify(ledger, also=repriced(known), own_budgets=False).sound
-    found = recompute(ledger, known)
-    assert (found.attempts, found.elsewhere, found.changed) == (2, 0, ())
+    again = recompute(ledger, known)
+    assert (again.attempts, again.elsewhere, again.changed) == (2, 0, ())
     with ledger.writing() as connection:
         connection.execute("UPDATE attempts SET cost = 6, own_cost = 6 WHERE request_id = 'r1'")
         connection.execute("UPDATE requests SET cost = 6 WHERE id = 'r1'")
@@ -269,15 +228,10 @@ def test_charges_are_priced_again_by_the_history(ledger: Ledger) -> None:
     assert str(wrong) == "attempts r1 attempt 1: it cost 6 nano-USD at its price, which makes 860 of its usage now"
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return tmp_path / "copy"
-
-
-def test_a_backup_has_hours_and_prices(ledger: Ledger, new_ledger: Make, copy: Path) -> None:
+def test_a_backup_has_hours_and_prices(ledger: Ledger, new_ledger: Make, tmp_path: Path) -> None:
     keep(ledger, [structs.replace(HOUR, declared_mj=5)], [PRICE])
-    backup(ledger, copy)
+    backup(ledger, tmp_path / "copy")
     other = new_ledger()
     keep(other, [HOUR], [])  # as a gateway does that was started once
-    restore(other, copy)
-    assert (seen(other), told(other)) == (seen(ledger), [PRICE])
+    restore(other, tmp_path / "copy")
+    assert (hours_in(other), prices_in(other)) == (hours_in(ledger), [PRICE])

@@ -1,36 +1,44 @@
-"""A gateway whose ledger is a PostgreSQL server, as its users and its operator have it."""
+"""Gateways whose ledger is a PostgreSQL server, as their users and their operators have them; commands beside them."""
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from router.ledger.ledger import SqliteLedger
+from router.ledger.migrate import SQLITE, newest
 from router.ledger.postgres.ledger import PostgresLedger
+from router.testing.cli import lowpass
+from router.testing.upstream import Upstream
 from router.types.secret import Secret
 from tests.budget.redis_process import RedisProcess
-from tests.gateway.running import Gateway, Reply, ordered, serving, target, until
+from tests.gateway.running import Client, Gateway, Process, Reply, ordered, serving, target, until
 from tests.ledger.books import found
 from tests.postgres import Server
-from tests.upstream import Upstream
+from tests.tables import each_row
 
 SETTING = "LOWPASS_DATABASE_URL"
+_BODY = b'{"model": "streams", "stream": true, "messages": [{"role": "user", "content": "Hi"}]}'
+_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+STREAM = _HEAD % len(_BODY) + _BODY
+"""A request whose answer lasts."""
 
 
 def policy(url: str) -> dict[str, Any]:
-    targets = {"plain": target(url, "normal"), "slow": target(url, "slow-chunks")}
-    budgets = [{"id": "day", "limit_usd": 1_000, "window": "day"}]
+    behaviours = {"plain": "normal", "slow": "slow-chunks", "broken": "error-500"}
     return {
         "version": 1,
-        "targets": targets,
-        "routes": {"auto": ordered("plain"), "streams": ordered("slow")},
-        "budgets": budgets,
+        "targets": {name: target(url, behaviour) for name, behaviour in behaviours.items()},
+        "routes": {"auto": ordered("plain"), "streams": ordered("slow"), "other": ordered("broken", "plain")},
+        "budgets": [
+            {"id": "day", "limit_usd": 1_000, "window": "day"},
+            {"id": "thoughts", "limit_thinking_tokens": 1_000_000, "window": "hour"},
+        ],
     }
 
 
@@ -40,12 +48,49 @@ def gateway(tmp_path: Path, upstream: Upstream, postgres: Server) -> Iterator[Ga
         yield gateway
 
 
-def ledger_of(gateway: Gateway) -> PostgresLedger:
-    return PostgresLedger(Secret(gateway._environ[SETTING]))
+def ledger_of(gateway: Client) -> PostgresLedger:
+    return PostgresLedger(Secret(gateway.environ[SETTING]))
 
 
 def states(ledger: PostgresLedger) -> dict[str, str]:
     return {row["id"]: row["state"] for row in found(ledger, "SELECT id, state FROM requests")}
+
+
+@contextmanager
+def crowd(gateway: Gateway, size: int, *routes: str) -> Iterator[list[Reply]]:
+    """Clients that go on asking; what they were answered."""
+    replies: list[Reply] = []
+    stop = threading.Event()
+
+    def ask(number: int) -> None:
+        while not stop.is_set():
+            replies.append(gateway.chat(routes[number % len(routes)], stream=number % 4 > 1))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(size)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield replies
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def told(gateway: Gateway, *words: str) -> Any:
+    status, output = gateway.lowpass("ledger", *words, "--json")
+    assert status == 0, output
+    return json.loads(output)
+
+
+def restored(folder: Path) -> tuple[Gateway, dict[str, Any]]:
+    """A ledger in a file from the copy in this folder, and what is found by looking at it: it is sound."""
+    other = Gateway(folder / "other", "")
+    status, output = other.lowpass("ledger", "restore", str(folder / "copy"))
+    assert status == 0, output
+    (known,) = told(other, "verify")
+    assert (known["sound"], known["findings"]) == (True, [])
+    return other, known
 
 
 def test_answers_and_all_that_is_told_about_them(gateway: Gateway) -> None:
@@ -53,20 +98,18 @@ def test_answers_and_all_that_is_told_about_them(gateway: Gateway) -> None:
     replies = [gateway.chat("auto"), gateway.chat("streams", stream=True)]
     ids = [reply.headers["x-request-id"] for reply in replies]
     assert states(ledger) == dict.fromkeys(ids, "settled")
-    assert [row["n"] for row in found(ledger, "SELECT COUNT(*) AS n FROM attempts")] == [2]
+    assert found(ledger, "SELECT COUNT(*) AS n FROM attempts") == [{"n": 2}]
     decision = gateway.get(f"/v1/decisions/{ids[0]}")
     assert (decision.status, decision.json["id"]) == (200, ids[0])
     assert gateway.post("/v1/feedback", {"id": ids[0], "score": 0.5}).status == 200
     assert found(ledger, "SELECT request_id, score FROM outcomes") == [{"request_id": ids[0], "score": 0.5}]
-    report = gateway.get("/v1/reports/spend").json
-    assert report["totals"]["requests"] == 2
+    assert gateway.get("/v1/reports/spend").json["totals"]["requests"] == 2
     page = gateway.get("/dashboard")
     assert (page.status, ids[0].encode() in page.body) == (200, True)
     assert gateway.get(f"/dashboard/requests/{ids[1]}").status == 200
     status, output = gateway.lowpass("report", "spend", "--json")
     assert (status, json.loads(output)["totals"]["requests"]) == (0, 2)
     log = gateway.log.read_text()
-    assert f"ledger     {ledger.name}" in log
     assert ":secret@" not in log
 
 
@@ -78,135 +121,129 @@ def test_keys_are_there_for_every_gateway(gateway: Gateway, tmp_path: Path, upst
     (listed,) = json.loads(gateway.lowpass("keys", "list", "--json")[1])
     assert (listed["team"], listed["organisation"]) == ("red", "acme")
     assert "team red of acme" in gateway.lowpass("keys", "list")[1]
-    until(lambda: gateway.chat("auto").status == 401, 5)
-    with serving(tmp_path / "other", policy(upstream.url), gateway._environ) as other:
+    until(lambda: gateway.chat("auto").status == 401)
+    with serving(tmp_path / "other", policy(upstream.url), gateway.environ) as other:
         assert other.chat("auto").status == 401
         reply = other.chat("auto", headers={"authorization": f"Bearer {key}"})
         assert reply.status == 200
-        (row,) = found(ledger_of(gateway), "SELECT key_id FROM requests WHERE id = ?", reply.headers["x-request-id"])
-        assert row["key_id"] == listed["id"]
+        rows = found(ledger_of(gateway), "SELECT key_id FROM requests WHERE id = ?", reply.headers["x-request-id"])
+        assert rows == [{"key_id": listed["id"]}]
     assert gateway.lowpass("keys", "revoke", "root")[0] == 0
 
 
-def test_a_gateway_that_was_killed_leaves_nothing_held_for_ever(gateway: Gateway) -> None:
-    ledger = ledger_of(gateway)
+def test_a_gateway_that_was_killed_leaves_nothing_held_for_ever(
+    tmp_path: Path, upstream: Upstream, postgres: Server
+) -> None:
+    gateway = Process(tmp_path, policy(upstream.url), {SETTING: postgres.empty()}).start()
+    ledger, budgets = ledger_of(gateway), SqliteLedger(gateway.ledger)
     with ExitStack() as clients:
         for _ in range(5):
-            clients.enter_context(gateway.raw()).sendall(_stream())
+            clients.enter_context(gateway.raw()).sendall(STREAM)
         until(lambda: list(states(ledger).values()) == ["held"] * 5)
         gateway.kill()
-    budgets = SqliteLedger(gateway.ledger)
     for place in (ledger, budgets):
         with place.writing() as admin:
             admin.execute("UPDATE requests SET lease_until_ms = 1")
     gateway.start()
-    until(lambda: set(states(ledger).values()) == {"recovered"}, 5)
+    until(lambda: set(states(ledger).values()) == {"recovered"})
     rows = found(ledger, "SELECT cost, held, error FROM requests")
     assert all(row["cost"] == row["held"] > 0 and row["error"] == "crashed" for row in rows)
-    (window,) = until(lambda: found(budgets, "SELECT spent, held FROM budget_windows WHERE held = 0"))
-    assert window["spent"] == sum(row["cost"] for row in rows)
+    sums = "SELECT spent FROM budget_windows WHERE budget = 'day' AND held = 0"
+    assert until(lambda: found(budgets, sums)) == [{"spent": sum(row["cost"] for row in rows)}]
+    gateway.stop()
 
 
-def _stream() -> bytes:
-    body = json.dumps({"model": "streams", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}).encode()
-    return b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-
-
-def test_with_budgets_in_redis_nothing_of_a_request_stays_on_the_machine(
-    tmp_path: Path, upstream: Upstream, postgres: Server
+@pytest.mark.parametrize("redis", [False, True], ids=["budgets here", "budgets in Redis"])
+def test_a_ledger_in_a_server_moves_to_a_file(
+    tmp_path: Path, upstream: Upstream, postgres: Server, redis: bool
 ) -> None:
-    with RedisProcess() as redis:
-        urls = {SETTING: postgres.empty(), "LOWPASS_REDIS_URL": redis.url.reveal()}
-        with serving(tmp_path, policy(upstream.url), urls) as gateway:
-            reply = gateway.chat("auto")
-            assert reply.status == 200
-            ledger = ledger_of(gateway)
-            (row,) = found(ledger, "SELECT id, state, cost FROM requests")
-            assert (row["id"], row["state"]) == (reply.headers["x-request-id"], "settled")
-            booked = "SELECT request_id, charged FROM bookings WHERE state = 'settled'"
-            assert until(lambda: found(ledger, booked)) == [{"request_id": row["id"], "charged": row["cost"]}]
+    """With budgets in Redis nothing of a request stays on the machine."""
+    with ExitStack() as stack:
+        urls = {SETTING: postgres.empty()}
+        if redis:
+            urls["LOWPASS_REDIS_URL"] = stack.enter_context(RedisProcess()).url.reveal()
+        gateway = stack.enter_context(serving(tmp_path / "one", policy(upstream.url), urls))
+        assert [gateway.chat(route).status for route in ("auto", "other") * 3] == [200] * 6
+        if redis:
+            costs = found(ledger_of(gateway), "SELECT id, cost FROM requests ORDER BY id")
+            charged = (
+                "SELECT request_id AS id, charged AS cost FROM bookings WHERE state = 'settled' AND account = 'day'"
+            )
+            until(lambda: found(ledger_of(gateway), f"{charged} ORDER BY id") == costs)
             assert gateway.rows("SELECT id FROM requests") == []
+        known = told(gateway, "verify")
+        assert [one["ledger"].partition(":")[0] for one in known] == ["postgresql", *[str(gateway.ledger)][redis:]]
+        assert [(one["sound"], one["findings"]) for one in known] == [(True, [])] * len(known)
+        assert known[0]["attempts"] == 9
+        about = told(gateway, "info")
+        assert (about["version"], about["requests"], about["packed"]) == (newest(SQLITE), 6, 0)
+        assert about["bytes"] > 10_000
+        told(gateway, "backup", str(tmp_path / "copy"))
+    other, known = restored(tmp_path)
+    assert (known["requests"], known["attempts"]) == (6, 9)
+    status, output = other.lowpass("report", "spend", "--by", "route", "--json")
+    assert (status, json.loads(output)["totals"]["requests"]) == (0, 6)
 
 
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("postgresql://me:c4n4ry@127.0.0.1:9/books", "127.0.0.1:9/books can't be reached"),
-        ("mysql://me:c4n4ry@127.0.0.1/books", "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"),
-    ],
-)
-def test_a_database_that_can_not_be_used_is_one_clear_line(
-    tmp_path: Path, upstream: Upstream, url: str, says: str
-) -> None:
-    gateway = Gateway(tmp_path, policy(upstream.url), {SETTING: url})
-    for command in (["serve", "--port", "0", "--policy", str(gateway.policy)], ["report"], ["keys", "list"]):
-        status, output = gateway.lowpass(*command)
-        assert (status, len(output.strip().splitlines())) == (1, 1), output
-        assert SETTING in output
-        assert says in output
-        assert "c4n4ry" not in output
+def test_a_busy_ledger_is_sound_and_so_is_its_copy(tmp_path: Path, upstream: Upstream) -> None:
+    with serving(tmp_path / "one", policy(upstream.url)) as gateway, crowd(gateway, 4, "auto", "other") as replies:
+        until(lambda: len(replies) > 50)
+        (known,) = told(gateway, "verify")
+        assert (known["sound"], known["requests"] > 50, known["findings"]) == (True, True, [])
+        copied = told(gateway, "backup", str(tmp_path / "copy"))
+        assert copied["rows"]["requests"] >= known["requests"]
+    assert restored(tmp_path)[1]["requests"] == copied["rows"]["requests"]
+
+
+UNUSABLE = [
+    ("postgresql://me:c4n4ry@127.0.0.1:9/books", "127.0.0.1:9/books can't be reached"),
+    ("mysql://me:c4n4ry@127.0.0.1/books", "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"),
+]
+
+
+@each_row("url, says", UNUSABLE)
+def test_a_database_that_can_not_be_used_is_one_clear_line(tmp_path: Path, url: str, says: str) -> None:
+    (tmp_path / "policy.yaml").write_text(json.dumps(policy("http://127.0.0.1:9")))
+    serve = ["serve", "--port", "0", "--policy", str(tmp_path / "policy.yaml")]
+    for words in (serve, ["report"], ["keys", "list"]):
+        done = lowpass(tmp_path, *words, **{SETTING: url})
+        assert (done.status, len(done.output.strip().splitlines())) == (1, 1), done
+        assert SETTING in done.output
+        assert says in done.output
+        assert "c4n4ry" not in done.output
 
 
 def test_a_database_without_a_ledger_is_no_mistake_of_the_report(tmp_path: Path, postgres: Server) -> None:
-    status, output = Gateway(tmp_path, "", {SETTING: postgres.empty()}).lowpass("report")
-    assert (status, "there is no ledger at postgresql://" in output) == (1, True)
+    done = lowpass(tmp_path, "report", **{SETTING: postgres.empty()})
+    assert (done.status, "there is no ledger at postgresql://" in done.output) == (1, True)
 
 
 def test_a_server_that_is_killed_under_load_costs_no_answered_request_its_row(
-    tmp_path: Path, upstream: Upstream
+    tmp_path: Path, upstream: Upstream, mortal: Server
 ) -> None:
-    server = Server()
-    if not server.mine:
-        pytest.skip("the server of LOWPASS_TEST_DATABASE_URL is not ours to kill")
-    server.start()
-    try:
-        with serving(tmp_path, policy(upstream.url), {SETTING: server.database()}) as gateway:
-            _kill_under_load(gateway, server)
-    finally:
-        server.stop()
-
-
-def _kill_under_load(gateway: Gateway, server: Server) -> None:
-    replies: list[Reply] = []
-    slowest, stop = [0.0], threading.Event()
-
-    def ask(number: int) -> None:
-        while not stop.is_set():
-            began = time.monotonic()
-            replies.append(gateway.chat("auto", stream=number % 2 == 0))
-            slowest[0] = max(slowest[0], time.monotonic() - began)
-
-    crowd = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
-    for thread in crowd:
-        thread.start()
-    try:
-        until(lambda: len(replies) > 100)
-        server.kill()
-        until(lambda: any(reply.status == 503 for reply in replies))
-        until(lambda: gateway.chat("auto").status == 503)
-        down = gateway.chat("auto")
-        assert down.error["code"] == "ledger_unavailable"
-        assert gateway.get("/health/live").status == 200
-        for path in ("/v1/reports/spend", f"/v1/decisions/{replies[0].headers['x-request-id']}"):
-            refused = gateway.get(path)
-            assert (refused.status, refused.error["code"]) == (503, "ledger_unavailable")
-        assert gateway.get("/dashboard").status == 503
-        server.start()
-        until(lambda: gateway.chat("auto").status == 200, 20)
-    finally:
-        stop.set()
-        for thread in crowd:
-            thread.join(10)
-    assert set(Counter(reply.status for reply in replies)) == {200, 503}
-    assert slowest[0] < 8
-    answered = {reply.headers["x-request-id"] for reply in replies if reply.status == 200}
-    ledger = ledger_of(gateway)
-    until(lambda: "held" not in states(ledger).values())
-    now = states(ledger)
-    assert {now.get(identifier) for identifier in answered} == {"settled"}
-    (counted,) = found(ledger, "SELECT COUNT(*) AS rows, COUNT(DISTINCT request_id) AS requests FROM attempts")
-    assert counted["rows"] == counted["requests"] == sum(state == "settled" for state in now.values())
-    log = gateway.log.read_text()
-    assert log.count("the ledger can't be written") == 1
-    assert "Traceback" not in log
-    assert ":secret@" not in log
+    with serving(tmp_path, policy(upstream.url), {SETTING: mortal.database()}) as gateway:
+        with crowd(gateway, 20, "auto") as replies:
+            until(lambda: len(replies) > 100)
+            mortal.kill()
+            until(lambda: any(reply.status == 503 for reply in replies))
+            until(lambda: gateway.chat("auto").status == 503)
+            assert gateway.chat("auto").error["code"] == "ledger_unavailable"
+            assert gateway.get("/health/live").status == 200
+            for path in ("/v1/reports/spend", f"/v1/decisions/{replies[0].headers['x-request-id']}"):
+                refused = gateway.get(path)
+                assert (refused.status, refused.error["code"]) == (503, "ledger_unavailable")
+            assert gateway.get("/dashboard").status == 503
+            mortal.start()
+            until(lambda: gateway.chat("auto").status == 200)
+        assert set(Counter(reply.status for reply in replies)) == {200, 503}
+        answered = {reply.headers["x-request-id"] for reply in replies if reply.status == 200}
+        ledger = ledger_of(gateway)
+        until(lambda: "held" not in states(ledger).values())
+        now = states(ledger)
+        assert {now.get(identifier) for identifier in answered} == {"settled"}
+        (counted,) = found(ledger, "SELECT COUNT(*) AS rows, COUNT(DISTINCT request_id) AS requests FROM attempts")
+        assert counted["rows"] == counted["requests"] == sum(state == "settled" for state in now.values())
+        log = gateway.log.read_text()
+        assert log.count("the ledger can't be written") == 1
+        assert "Traceback" not in log
+        assert ":secret@" not in log

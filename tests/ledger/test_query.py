@@ -1,73 +1,140 @@
-"""Look-ups give the same answer before rows are packed and after; what expired is not there any more."""
+"""What is written of requests, and look-ups of it: the same answers before rows are packed and after."""
 
+from itertools import pairwise
 from pathlib import Path
 
-from router.ledger import outcomes, query
+from msgspec import structs
+
+from router.ledger import decided, outcomes, query
+from router.ledger.attempt_row import INSERT, LONGEST_NAME, attempt_row
+from router.ledger.connection import Connection
+from router.ledger.decided import COLUMNS, Row, Stretch, expired, stretches
+from router.ledger.instance import instance_secret
+from router.ledger.kept import Kept
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.packed.expire import expire
 from router.ledger.packed.pack import pack
+from router.ledger.rows import every
+from router.testing.upstream import Upstream
+from router.types.attempt import Attempt
 from router.types.journal import Journal
 from router.types.logged import Said
-from tests.gateway.running import Gateway, ordered, serving, target
+from router.types.price import Cost, CostSource
+from router.types.usage import Usage
+from tests.decide.values import target
+from tests.gateway.running import ordered, serving
+from tests.gateway.running import target as upstream_target
 from tests.ledger.books import found, with_ledger
-from tests.ledger.plain import Row, put, put_all, request
-from tests.ledger.test_verify import DAY_MS, NOW_MS, ROWS
-from tests.upstream import Upstream
+from tests.ledger.packed.drawn import DAY_MS, MONDAY_MS, fill, kept
+from tests.ledger.packed.test_pack import packs
+from tests.ledger.plain import FRESH, NOW_MS, OLD, booking, key, put, put_all, request
+from tests.tables import each_row
 
-OLD = ROWS[0]
 IDS = [one.id for one in OLD]
+COST = Cost(0, CostSource.PRICED, "test")
+ATTEMPT = Attempt(target=target(), outcome="ok", started_ms=0, total_ms=1, usage=Usage(), cost=COST)
+NAMES = ["gpt-5.4-mini-2026-03-01", "accounts/fireworks/models/glm-5p2", "", "x" * LONGEST_NAME]
+SENTENCES = ["You asked me about Ada Lovelace", "naïve", "x" * (LONGEST_NAME + 1)]
+
+
+@each_row("text", [*NAMES, *SENTENCES])
+def test_of_a_provider_s_words_only_names_are_kept(text: str) -> None:
+    usage = Usage(service_tier=text)
+    row = attempt_row("r", 1, structs.replace(ATTEMPT, model_served=text, finish_reason=text, usage=usage))
+    assert row.count(text) >= 3 if text in NAMES else text not in row
+    assert row.count("?") == (0 if text in NAMES else 3)
+
+
+def test_the_parts_of_a_charge_are_kept_as_they_are_known(ledger: Ledger) -> None:
+    parts = [(7, -3), (0, 0), (None, None)]
+    with ledger.writing() as connection:
+        for number, (thinking, saved) in enumerate(parts):
+            cost = structs.replace(COST, thinking=thinking, saved=saved)
+            connection.execute(INSERT, attempt_row("r", number, structs.replace(ATTEMPT, cost=cost)))
+    rows = found(ledger, "SELECT thinking_cost, cache_saved FROM attempts ORDER BY number")
+    assert [tuple(row.values()) for row in rows] == parts
+
+
+def test_a_ledger_has_one_secret_for_ever(ledger: Ledger) -> None:
+    secret = instance_secret(ledger)
+    assert len(secret.reveal()) == 64
+    assert instance_secret(ledger) == secret
+    assert secret.reveal() not in repr(secret)
+
+
+def decided_row(request: Kept) -> Row:
+    document = None if request.decision is None else request.decision["document"]
+    return Row._make((*(request.request[name] for name in COLUMNS), len(request.attempts), document))
+
+
+def read(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[Row]:
+    parts = stretches(connection, since_ms, until_ms)
+    return [row for stretch in parts for row in decided.decided(connection, stretch, since_ms, until_ms)]
+
+
+def test_decisions_come_in_stretches_as_whole_rows_say_wherever_they_are(ledger: Ledger) -> None:
+    made = kept(range(60), open_too=True)
+    times = sorted(one.started_ms for one in made)
+    with ledger.reading() as connection:
+        assert stretches(connection) == []
+    fill(ledger, made)
+    for _ in range(2):
+        with ledger.reading() as connection:
+            connection.execute("BEGIN")
+            assert read(connection) == [decided_row(one) for one in every(connection)]
+            for since, until in ((times[20], times[40]), (None, times[5]), (times[55], None), (times[-1] + 1, None)):
+                assert read(connection, since, until) == [decided_row(one) for one in every(connection, since, until)]
+            assert expired(connection) == 0
+        packs(ledger, MONDAY_MS + 10 * DAY_MS)
+
+
+def test_stretches_have_each_request_once(ledger: Ledger) -> None:
+    made = kept(range(40))
+    fill(ledger, made)
+    ids = sorted(one.id for one in made)
+    with ledger.reading() as connection:
+        cuts = [*ids[::7], ""]
+        rows = [row for pair in pairwise(cuts) for row in decided.decided(connection, Stretch(*pair))]
+    assert [row.id for row in rows] == ids
 
 
 def test_answers_and_decisions(ledger: Ledger) -> None:
     put_all(ledger, OLD)
-    lists = dict.fromkeys(("routes", "targets", "tags", "scopes"), "[]")
-    put(
-        ledger,
-        "keys",
-        id=str(OLD[0].request["key_id"]),
-        hash="a",
-        name="a",
-        created_ms=1,
-        organisation="o",
-        budget="",
-        **lists,
-    )
+    put(ledger, "keys", **key(str(OLD[0].request["key_id"]), organisation="o"))
     put(ledger, "decisions", id="routed", decided_ms=1, policy="p", document="{}")
-    answers, decisions = outcomes.answered(ledger, IDS), [query.decision(ledger, one) for one in IDS]
+    answers, decisions = outcomes.answered(ledger, IDS), [query.decision(ledger, one) for one in IDS[:9]]
     assert answers[IDS[0]].organisation == "o"
     assert len(answers) == sum(one.request["status"] == 200 for one in OLD) < len(OLD)
     assert None not in decisions
     pack(ledger, NOW_MS)
     assert found(ledger, "SELECT id FROM requests") == []
     assert outcomes.answered(ledger, IDS[::-1]) == answers
-    assert [query.decision(ledger, one) for one in IDS] == decisions
+    assert [query.decision(ledger, one) for one in IDS[:9]] == decisions
     assert query.decision(ledger, "routed") == b"{}"
     expire(ledger, NOW_MS, DAY_MS)
     assert outcomes.answered(ledger, IDS) == {}
-    assert [query.decision(ledger, one) for one in IDS] == [None] * len(IDS)
+    assert [query.decision(ledger, one) for one in IDS[:9]] == [None] * 9
 
 
 def test_what_is_said_hours_later_is_kept(ledger: Ledger) -> None:
     put_all(ledger, OLD)
     pack(ledger, NOW_MS)
-    (one,) = outcomes.answered(ledger, [IDS[1]]).values()
+    (answer,) = outcomes.answered(ledger, [IDS[1]]).values()
 
     async def say(journal: Journal) -> None:
-        said = Said(request_id=one.request_id, attempt=one.attempt, target=one.target, source="client", score=1.0)
-        outcomes.say(journal, said, one.about, NOW_MS)
+        said = Said(request_id=IDS[1], attempt=answer.attempt, target=answer.target, source="client", score=1.0)
+        outcomes.say(journal, said, answer.about, NOW_MS)
         await journal.committed()
 
     with_ledger(ledger, say)
     (row,) = found(ledger, "SELECT request_id, target, task, difficulty FROM outcomes")
-    about = OLD[1].request
-    assert row == {"request_id": IDS[1], **{name: about[name] for name in ("target", "task", "difficulty")}}
+    assert row == {"request_id": IDS[1], **{name: OLD[1].request[name] for name in ("target", "task", "difficulty")}}
 
 
 def test_what_budgets_have_spent_and_hold(ledger: Ledger) -> None:
     put_all(ledger, OLD)
     put(ledger, "requests", **request("zz", state="held", cost=None))
-    booking: Row = {"account": "company", "window_start_ms": int(str(OLD[0].bookings[0]["window_start_ms"]))}
-    put(ledger, "bookings", request_id="zz", **booking, held=7, charged=None, state="held")
+    put(ledger, "bookings", **booking("zz", "company", window_start_ms=OLD[0].bookings[0]["window_start_ms"]))
 
     def books() -> tuple[list[query.Spent], list[query.Held]]:
         spent, held = query.booked(ledger)
@@ -76,7 +143,7 @@ def test_what_budgets_have_spent_and_hold(ledger: Ledger) -> None:
     before = books()
     assert sum(charged for _, _, charged in before[0]) == 2 * sum(int(str(one.request["cost"])) for one in OLD)
     pack(ledger, NOW_MS)
-    assert found(ledger, "SELECT COUNT(*) AS n FROM bookings")[0]["n"] < len(OLD)
+    assert len(found(ledger, "SELECT request_id FROM bookings")) < len(OLD)
     assert books() == before
     expire(ledger, NOW_MS, DAY_MS)
     assert books() == before
@@ -84,21 +151,20 @@ def test_what_budgets_have_spent_and_hold(ledger: Ledger) -> None:
 
 def test_the_latest_attempts(ledger: Ledger) -> None:
     put_all(ledger, OLD)
-    every, some = query.finished(ledger, 1_000), query.finished(ledger, 5)
-    assert every[-5:] == some
+    whole = query.finished(ledger, 1_000)
+    assert query.finished(ledger, 5) == whole[-5:]
     pack(ledger, NOW_MS)
-    assert query.finished(ledger, 1_000) == every
-    put_all(ledger, ROWS[1])
-    later = query.finished(ledger, 10)
-    assert {one.started_ms >= NOW_MS for one in later} == {True}
-    assert query.finished(ledger, 1_000)[: len(every)] == every
+    assert query.finished(ledger, 1_000) == whole
+    put_all(ledger, FRESH)
+    assert min(attempt.started_ms for attempt in query.finished(ledger, 10)) >= NOW_MS
+    assert query.finished(ledger, 1_000)[: len(whole)] == whole
 
 
 def test_clients_hear_the_same_until_it_has_expired(tmp_path: Path, upstream: Upstream) -> None:
-    policy = {"version": 1, "targets": {"a": target(upstream.url, "normal")}, "routes": {"auto": ordered("a")}}
+    policy = {"version": 1, "targets": {"a": upstream_target(upstream.url, "normal")}, "routes": {"auto": ordered("a")}}
     with serving(tmp_path, policy) as gateway:
         identifier = gateway.chat("auto").headers["x-request-id"]
-        ledger, later_ms = SqliteLedger(gateway.ledger), _started(gateway) + 2 * DAY_MS
+        ledger, later_ms = SqliteLedger(gateway.ledger), gateway.row(identifier)["started_ms"] + 2 * DAY_MS
         assert pack(ledger, later_ms) == 1
         assert gateway.rows("SELECT id FROM requests") == []
         assert gateway.get(f"/v1/decisions/{identifier}").json["id"] == identifier
@@ -109,7 +175,3 @@ def test_clients_hear_the_same_until_it_has_expired(tmp_path: Path, upstream: Up
         assert gateway.get(f"/v1/decisions/{identifier}").status == 404
         status, output = gateway.lowpass("ledger", "verify")
         assert status == 0, output
-
-
-def _started(gateway: Gateway) -> int:
-    return int(gateway.rows("SELECT started_ms FROM requests")[0]["started_ms"])

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 ARGUMENTS = sys.argv[1:]
 MANNER = os.environ.get("MANNER", "")
 """What is wrong with it."""
-STATE: dict[str, Any] = {"sleeping": False, "load": 0, "well": True}
+STATE: dict[str, Any] = {"sleeping": False, "load": 0, "well": True, "looks": 0}
 
 
 def option(name: str) -> str:
@@ -31,9 +31,11 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/health":
             return self._answer({}, 200 if STATE["well"] else 503)
         if path == "/metrics":
+            STATE["looks"] += 1
             return self._send(f'vllm:num_requests_running{{engine="0"}} {STATE["load"]}.0\n'.encode())
         answers: dict[str, object] = {
             "/v1/models": {"object": "list", "data": [{"id": name} for name in self._names()]},
+            "/looks": STATE["looks"],
             "/load": {"server_load": STATE["load"]},
             "/environment": dict(os.environ),
             "/arguments": ARGUMENTS,
@@ -43,10 +45,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         path, _, query = self.path.partition("?")
-        if path == "/sleep":
-            STATE["sleeping"] = True
-        elif path == "/wake_up":
-            STATE["sleeping"] = False
+        if path in ("/sleep", "/wake_up"):
+            STATE["sleeping"] = path == "/sleep"
         elif path == "/say":
             say(unquote(query))
         elif path == "/set":

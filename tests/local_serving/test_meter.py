@@ -7,46 +7,52 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec import convert, structs
 
 from local_serving.meter import Machine, Meter, Metered, Rates, Spent, Window, machine
 from local_serving.spec.spec import Cost, External, Llamacpp, Parallelism, Vllm
 from router.types.engine import Counted, Load
 from router.types.metered import EngineHour, EnginePrice
+from tests.tables import each_row
 
 HOUR_MS = 3_600_000
 USD = 1_000_000_000
-MINUTE = Spent(
-    wall_ms=60_000,
-    busy_ms=30_000,
-    request_ms=60_000,
-    uncached=9_000,
-    cached=1_000,
-    output=3_000,
-    prefill_ms=10_000,
-    decode_ms=40_000,
-)
+WORK = {"uncached": 9_000, "cached": 1_000, "output": 3_000, "prefill_ms": 10_000, "decode_ms": 40_000}
+MINUTE = Spent(wall_ms=60_000, busy_ms=30_000, request_ms=60_000, **WORK)
 GPU = Machine(engine="e", hourly=2 * USD)
-TOKENS = st.integers(0, 10**7)
 SPANS = st.builds(
     Spent,
     wall_ms=st.integers(60_000, 600_000),
     busy_ms=st.integers(20_000, 60_000),
     request_ms=st.integers(20_000, 10**7),
-    uncached=TOKENS,
-    cached=TOKENS,
-    output=TOKENS,
-    prefill_ms=st.integers(0, 10**7),
-    decode_ms=st.integers(0, 10**7),
+    **dict.fromkeys(WORK, st.integers(0, 10**7)),
 )
 
 
-def loads(*said: dict[str, Any]) -> Spent:
+def loads(*pages: dict[str, Any]) -> Spent:
     """One look a second."""
     meter, spent = Meter(), Spent()
-    for second, one in enumerate(said):
-        spent = spent.plus(meter.read(Load(at_ms=1_000 * second, **one)) or Spent())
+    for second, page in enumerate(pages):
+        spent = spent.plus(meter.read(Load(at_ms=1_000 * second, **page)) or Spent())
     return spent
+
+
+def filled(*spans: Spent, replicas: int = 1) -> Window:
+    window = Window(replicas)
+    for span in spans:
+        window.add(span)
+    return window
+
+
+def rates(*spans: Spent, hourly: int = USD, counted: Counted = Counted.MARGINAL) -> Rates:
+    priced = filled(*spans).rates(hourly, counted)
+    assert priced is not None
+    return priced
+
+
+def minute(counted: Counted = Counted.MARGINAL, **changes: Any) -> Rates:
+    """Of a minute that costs a USD a second."""
+    return rates(structs.replace(MINUTE, **changes), hourly=3_600 * USD, counted=counted)
 
 
 def test_gauges_are_the_mean_of_both_ends_and_counters_their_difference() -> None:
@@ -61,14 +67,13 @@ def test_gauges_are_the_mean_of_both_ends_and_counters_their_difference() -> Non
 
 
 def test_counters_that_went_back_began_anew() -> None:
-    spent = loads(
-        {"prompt": 1_000, "output": 500}, {"prompt": 30, "cached": 10, "output": 4}, {"prompt": 40, "output": 4}
-    )
+    before, after = {"prompt": 1_000, "output": 500}, {"prompt": 30, "cached": 10, "output": 4}
+    spent = loads(before, after, {"prompt": 40, "output": 4})
     assert (spent.uncached, spent.cached, spent.output, spent.restarts) == (30, 10, 4, 1)
 
 
-@pytest.mark.parametrize(("until_ms", "wall_ms"), [(30_000, 30_000), (30_001, 0), (0, 0), (-5_000, 0)])
-def test_nobody_pays_for_what_nobody_saw(until_ms: int, wall_ms: int) -> None:
+@each_row("until_ms, wall_ms", [(30_000, 30_000), (30_001, 0), (0, 0), (-5_000, 0)])
+def test_time_in_which_no_look_was_taken_is_not_charged(until_ms: int, wall_ms: int) -> None:
     """Neither for a gap, nor for a clock that was set back; and the next look begins there."""
     meter = Meter()
     assert meter.read(Load(at_ms=0, output=1)) is None
@@ -84,117 +89,89 @@ def test_nobody_pays_for_what_nobody_saw(until_ms: int, wall_ms: int) -> None:
 def test_tokens_at_their_rates_are_the_money_of_the_work(spans: list[Spent], hourly: int, replicas: int) -> None:
     """To half a nano-USD in a million tokens of each kind: what the rounding of three rates makes."""
     for counted in Counted:
-        window = Window(replicas)
-        for span in spans:
-            window.add(span)
-        rates = window.rates(hourly, counted)
-        if rates is None:
+        window = filled(*spans, replicas=replicas)
+        priced = window.rates(hourly, counted)
+        if priced is None:
             assert window.uncached + window.output < 500
             continue
-        paid = window.uncached * rates.input + window.cached * rates.cached + window.output * rates.output
+        paid = window.uncached * priced.input + window.cached * priced.cached + window.output * priced.output
         money = window.work_ms * hourly / replicas / HOUR_MS * 1_000_000
         due = money * (window.wall_ms / window.busy_ms if counted is Counted.FULL else 1)
         rounding = (window.uncached + window.cached + window.output) / 2
         assert paid == pytest.approx(due, rel=1e-9, abs=rounding)
-        assert min(rates) >= 0
+        assert min(priced) >= 0
 
 
 @given(spans=st.lists(SPANS, min_size=1, max_size=8))
 def test_all_hours_cost_at_least_what_busy_ones_do(spans: list[Spent]) -> None:
-    window = Window()
-    for span in spans:
-        window.add(span)
-    busy, full = (window.rates(USD, counted) for counted in Counted)
+    busy, full = (filled(*spans).rates(USD, counted) for counted in Counted)
     if busy is not None and full is not None:
         assert full >= busy
 
 
-def rates(counted: Counted = Counted.MARGINAL, **changes: Any) -> Rates | None:
-    window = Window()
-    window.add(structs.replace(MINUTE, **changes))
-    return window.rates(3_600 * USD, counted)
-
-
 def test_a_minute_by_hand() -> None:
     """One USD a second, 30 s. Two requests at a time wrote for 40 s: a share of 1 to 2 of reading to writing."""
-    found = rates()
-    assert found is not None
-    assert found.input == pytest.approx(10 * USD * 1_000_000 / 9_010)
-    assert found.cached == pytest.approx(found.input / 100, abs=1)
-    assert found.output == pytest.approx(20 * USD * 1_000_000 / 3_000)
-    full = rates(Counted.FULL)
-    assert full is not None
-    assert full.output == pytest.approx(2 * found.output)
+    priced = minute()
+    assert priced.input == pytest.approx(10 * USD * 1_000_000 / 9_010)
+    assert priced.cached == pytest.approx(priced.input / 100, abs=1)
+    assert priced.output == pytest.approx(20 * USD * 1_000_000 / 3_000)
+    assert minute(Counted.FULL).output == pytest.approx(2 * priced.output)
 
 
-def test_what_an_engine_does_not_tell_is_split_by_weights() -> None:
-    found = rates(prefill_ms=0, decode_ms=0, cached=0)
-    assert found is not None
-    assert found.output == pytest.approx(3 * found.input)
+def test_what_an_engine_does_not_tell_is_split_by_weights_or_as_dear_as_the_rest() -> None:
+    priced = minute(prefill_ms=0, decode_ms=0, cached=0)
+    assert priced.output == pytest.approx(3 * priced.input)
+    for only in ("uncached", "output"):
+        work: dict[str, Any] = dict.fromkeys(WORK, 0) | {"prefill_ms": 5, "decode_ms": 5, only: 3_000}
+        priced = minute(**work)
+        assert priced.input == priced.output == 10_000_000_000_000
 
 
-@pytest.mark.parametrize("only", ["uncached", "output"])
-def test_tokens_of_a_kind_that_was_never_seen_are_as_dear_as_the_others(only: str) -> None:
-    tokens: dict[str, Any] = {"uncached": 0, "cached": 0, "output": 0, "prefill_ms": 5, "decode_ms": 5, only: 3_000}
-    found = rates(**tokens)
-    assert found is not None
-    assert found.input == found.output == 10_000_000_000_000
-
-
-@pytest.mark.parametrize("less", [{"busy_ms": 19_999}, {"uncached": 400, "output": 99}])
-def test_too_little_is_no_price(less: dict[str, Any]) -> None:
-    assert rates(**less) is None
+def test_too_little_is_no_price() -> None:
+    for less in (structs.replace(MINUTE, busy_ms=19_999), structs.replace(MINUTE, uncached=400, output=99)):
+        assert filled(less).rates(USD, Counted.MARGINAL) is None
 
 
 def test_recent_work_counts_more_and_idle_time_changes_nothing_of_it() -> None:
-    window = Window()
-    for _ in range(20):
-        window.add(MINUTE)
-    slow = window.rates(USD, Counted.MARGINAL)
-    window.add(Spent(wall_ms=100 * HOUR_MS))
-    assert window.rates(USD, Counted.MARGINAL) == slow
-    for _ in range(20):
-        window.add(structs.replace(MINUTE, uncached=18_000, cached=2_000, output=6_000))
-    fast = window.rates(USD, Counted.MARGINAL)
-    assert slow is not None
-    assert fast is not None
-    assert slow.output / 2 < fast.output < slow.output * 0.7
+    before = [MINUTE] * 20
+    slow = rates(*before)
+    idle = Spent(wall_ms=100 * HOUR_MS)
+    assert rates(*before, idle) == slow
+    quick = structs.replace(MINUTE, uncached=18_000, cached=2_000, output=6_000)
+    assert slow.output / 2 < rates(*before, idle, *[quick] * 20).output < slow.output * 0.7
 
 
 def test_a_quiet_night_does_not_make_the_morning_dear() -> None:
-    window = Window()
-    for _ in range(16 * 60):
-        window.add(MINUTE)
-    evening = window.rates(USD, Counted.FULL)
-    for _ in range(8 * 60):
-        window.add(Spent(wall_ms=60_000))
-    morning = window.rates(USD, Counted.FULL)
-    assert evening is not None
-    assert morning is not None
+    day, night = [MINUTE] * 16 * 60, [Spent(wall_ms=60_000)] * 8 * 60
+    evening, morning = (rates(*spans, counted=Counted.FULL) for spans in (day, day + night))
     assert evening.output < morning.output < 2 * evening.output
 
 
-def meter(engine: Metered, minutes: int, at: int = 0, *, tokens: int = 100) -> None:
+def meter(engine: Metered, minutes: int, *, tokens: int = 100) -> None:
     """A look a second, always one request running."""
-    for second in range(at * 60, (at + minutes) * 60 + 1):
+    for second in range(minutes * 60 + 1):
         engine.read(0, Load(at_ms=second * 1_000, running=1, prompt=tokens * second, output=tokens * second))
+
+
+def priced(engine: Metered, at_ms: int) -> EnginePrice:
+    price = engine.price(at_ms)
+    assert price is not None
+    return price
 
 
 def test_a_new_price_when_it_moved_and_once_a_minute_at_most() -> None:
     engine = Metered(GPU, "here")
     assert engine.price(0) is None
     meter(engine, 1)
-    first = engine.price(60_000)
-    assert first is not None
+    first = priced(engine, 60_000)
     assert first.version == "measured e 1970-01-01T00:01:00Z"
     assert (first.gateway, first.counted, first.hourly) == ("here", "marginal", 2 * USD)
     assert engine.price(500_000) is None, "it did not move"
     engine = Metered(GPU, "here", first)
     meter(engine, 2, tokens=200)
     assert engine.price(first.since_ms + 59_999) is None
-    later = engine.price(first.since_ms + 60_000)
-    assert later is not None
-    assert later.output == pytest.approx(first.output / 2 * 0.75, rel=0.01), "and what was taken too much goes back"
+    later = priced(engine, first.since_ms + 60_000)
+    assert later.output == pytest.approx(first.output / 2 * 0.75, rel=0.01), "what was taken too much goes back"
 
 
 def test_what_prices_took_too_much_while_the_load_changed_is_given_back() -> None:
@@ -216,13 +193,11 @@ def test_what_prices_took_too_much_while_the_load_changed_is_given_back() -> Non
 def test_the_price_of_before_a_start_holds_until_there_is_another() -> None:
     engine = Metered(GPU, "here")
     meter(engine, 1)
-    first = engine.price(60_000)
-    assert first is not None
+    first = priced(engine, 60_000)
     again = Metered(GPU, "here", first)
     assert again.price(70_000) is None
     for changes, times in (({"hourly": 4 * USD}, 2), ({"hourly": USD}, 0.5)):
-        dearer = Metered(structs.replace(GPU, **changes), "here", first).price(70_000)
-        assert dearer is not None
+        dearer = priced(Metered(structs.replace(GPU, **changes), "here", first), 70_000)
         assert dearer.output == pytest.approx(first.output * times, abs=1)
     free = Metered(structs.replace(GPU, hourly=0), "here", first)
     meter(free, 1)
@@ -230,27 +205,13 @@ def test_the_price_of_before_a_start_holds_until_there_is_another() -> None:
 
 
 def test_idle_hours_are_counted_from_the_start_after_they_were_asked_for() -> None:
-    half = EnginePrice(
-        version="measured e 1970-01-01T00:00:00Z",
-        engine="e",
-        gateway="here",
-        since_ms=0,
-        input=100,
-        cached=1,
-        output=300,
-        counted="marginal",
-        hourly=2 * USD,
-        wall_ms=20_000,
-        busy_ms=10_000,
-        uncached_tokens=1,
-        cached_tokens=1,
-        output_tokens=1,
-    )
-    full = Metered(structs.replace(GPU, counted=Counted.FULL), "here", half).price(1_000)
-    assert full is not None
+    rates = {"input": 100, "cached": 1, "output": 300, "counted": "marginal", "hourly": 2 * USD}
+    tokens = {"wall_ms": 20_000, "busy_ms": 10_000, "uncached_tokens": 1, "cached_tokens": 1, "output_tokens": 1}
+    kept = {"version": "measured e", "engine": "e", "gateway": "here", "since_ms": 0, **rates, **tokens}
+    half = convert(kept, EnginePrice)
+    full = priced(Metered(structs.replace(GPU, counted=Counted.FULL), "here", half), 1_000)
     assert (full.input, full.cached, full.output, full.counted) == (200, 2, 600, "full")
-    back = Metered(GPU, "here", full).price(2_000)
-    assert back is not None
+    back = priced(Metered(GPU, "here", full), 2_000)
     assert (back.input, back.output, back.counted) == (100, 300, "marginal")
 
 
@@ -263,25 +224,21 @@ def hour(machine: Machine) -> EngineHour:
     return found
 
 
-def test_an_hour_has_its_money_and_no_energy_that_nobody_knows() -> None:
+def test_an_hour_has_its_money_and_the_energy_that_is_known() -> None:
     found = hour(structs.replace(GPU, replicas=2, external=True))
     assert (found.engine, found.hour, found.gateway, found.external) == ("e", 1, "here", 1)
     assert (found.wall_ms, found.busy_ms, found.output_tokens) == (60_000, 60_000, 6_000)
     assert found.cost == round(2 * USD / 60 / 2), "one of two replicas was up for a minute"
     assert (found.energy_mj, found.declared_mj) == (None, None)
-
-
-def test_declared_watts_are_those_of_busy_time_with_what_the_site_adds() -> None:
-    found = hour(structs.replace(GPU, watts=500, pue=1.2))
-    assert (found.energy_mj, found.declared_mj) == (None, 500 * 60_000 * 1.2)
+    declared = hour(structs.replace(GPU, watts=500, pue=1.2))
+    assert (declared.energy_mj, declared.declared_mj) == (None, 500 * 60_000 * 1.2), "busy time, and what the site adds"
 
 
 class _Nvml(ModuleType):
     """Stands for the driver's library at its border: two GPUs, of which each look finds 1 and 10 J more."""
 
     NVMLError = type("NVMLError", (Exception,), {})
-    looks = 0
-    gone = False
+    looks, gone = 0, False
 
     def nvmlInit(self) -> None:  # noqa: N802
         if self.gone:
@@ -293,8 +250,7 @@ class _Nvml(ModuleType):
         return number
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:  # noqa: N802
-        if self.gone:
-            raise self.NVMLError
+        self.nvmlInit()
         self.looks += 1
         return 5_000_000 + self.looks * (1_000, 10_000)[handle]
 
@@ -306,64 +262,43 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> _Nvml:
     return found
 
 
-def test_the_meters_of_its_gpus_are_believed(nvml: _Nvml) -> None:
-    assert hour(structs.replace(GPU, gpus=(1,), watts=500, pue=1.5)).energy_mj == 15_000
+@each_row("gpus, energy_mj", [((1,), 15_000), ((), None), ((0, 7), None)])
+def test_its_gpus_meters_are_believed_if_all_are_there(nvml: _Nvml, gpus: Any, energy_mj: int | None) -> None:
+    assert hour(structs.replace(GPU, gpus=gpus, watts=500, pue=1.5)).energy_mj == energy_mj
 
 
-@pytest.mark.parametrize("gpus", [(), (0, 7)])
-def test_gpus_that_are_not_there_have_no_meters(nvml: _Nvml, gpus: tuple[int, ...]) -> None:
-    assert hour(structs.replace(GPU, gpus=gpus)).energy_mj is None
-
-
-def test_a_driver_that_goes_away_leaves_the_hours(nvml: _Nvml) -> None:
+def test_without_the_library_or_its_driver_there_is_no_energy(nvml: _Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Metered(structs.replace(GPU, gpus=(0,)), "here")
     meter(engine, 1)
     nvml.gone = True
     found = engine.hour(5)
     assert found is not None
-    assert (found.energy_mj, found.wall_ms) == (None, 60_000)
-
-
-def test_without_the_library_or_a_driver_nothing_is_known(nvml: _Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml.gone = True
+    assert (found.energy_mj, found.wall_ms) == (None, 60_000), "the driver went away"
     assert hour(structs.replace(GPU, gpus=(0,))).energy_mj is None
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert hour(structs.replace(GPU, gpus=(0,))).energy_mj is None
 
 
 COST = Cost(watts=700, pue=1.1, counted=Counted.FULL)
+NAMED: Any = {"name": "e", "model": "m", "cost": COST}
+FULL: Any = {"engine": "e", "hourly": 7, "counted": Counted.FULL, "pue": 1.1}
+ON_GPU = Vllm(name="e", model="m", path="p", context=1, gpu="h100", gpus=(4,))
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
+@each_row(
+    "spec, expected",
     [
+        (Llamacpp(**NAMED, file="f", context=1), Machine(**FULL, watts=700)),
         (
-            Llamacpp(name="e", model="m", file="f", context=1, cost=COST),
-            Machine(engine="e", hourly=7, counted=Counted.FULL, watts=700, pue=1.1),
+            structs.replace(ON_GPU, cost=COST, gpus=(), replicas=2, parallelism=Parallelism(tensor=2)),
+            Machine(**FULL, replicas=2, gpus=(0, 1, 2, 3), watts=2_800),
         ),
+        (ON_GPU, Machine(engine="e", hourly=7, gpus=(4,))),
         (
-            Vllm(
-                name="e",
-                model="m",
-                path="p",
-                context=1,
-                gpu="h100",
-                replicas=2,
-                parallelism=Parallelism(tensor=2),
-                cost=COST,
-            ),
-            Machine(engine="e", replicas=2, hourly=7, counted=Counted.FULL, gpus=(0, 1, 2, 3), watts=2_800, pue=1.1),
-        ),
-        (
-            Vllm(name="e", model="m", path="p", context=1, gpu="h100", gpus=(4,)),
-            Machine(engine="e", hourly=7, gpus=(4,)),
-        ),
-        (
-            External(name="e", model="m", urls=("http://a/v1", "http://b/v1"), gpus=8, cost=COST),
-            Machine(engine="e", replicas=2, hourly=7, counted=Counted.FULL, external=True, watts=11_200, pue=1.1),
+            External(**NAMED, urls=("http://a/v1", "http://b/v1"), gpus=8),
+            Machine(**FULL, replicas=2, external=True, watts=11_200),
         ),
     ],
-    ids=["llama.cpp", "vllm", "vllm on one GPU", "external"],
 )
 def test_what_a_spec_says_of_its_machine(spec: Llamacpp | Vllm | External, expected: Machine) -> None:
     assert machine(spec, 7) == expected

@@ -4,23 +4,23 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from local_serving.launch.llamacpp import model_path
-from local_serving.spec import EngineError, Llamacpp, Parts, read
+from local_serving.spec import EngineError, Llamacpp, Parts
 
-PIECES = (b"first " * 1000, b"second")
-WHOLE = sha256(b"".join(PIECES)).hexdigest()
+CONTENTS = (b"first " * 1000, b"second")
+WHOLE = sha256(b"".join(CONTENTS)).hexdigest()
+PIECES = ("lowpass_test_part0/data/piece", "lowpass_test_part1/data/piece")
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two packages with a piece each, and a place for what is joined."""
-    for number, piece in enumerate(PIECES):
+    for number, piece in enumerate(CONTENTS):
         package = tmp_path / "site" / f"lowpass_test_part{number}"
         (package / "data").mkdir(parents=True)
-        (package / "__init__.py").write_text("raise ImportError('nobody imports it')")
+        (package / "__init__.py").write_text("raise ImportError('it is not to be imported')")
         (package / "data" / "piece").write_bytes(piece)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.setenv("LOWPASS_HOME", str(tmp_path / "home"))
@@ -29,46 +29,31 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def engine(digest: str = WHOLE, packages: tuple[str, ...] = ("lowpass_test_part0", "lowpass_test_part1")) -> Llamacpp:
-    parts = Parts(pieces=tuple(f"{package}/data/piece" for package in packages), sha256=digest)
+def engine(*pieces: str, digest: str = WHOLE) -> Llamacpp:
+    parts = Parts(pieces=pieces or PIECES, sha256=digest)
     return Llamacpp(name="mine", model="local/mine", file="mine.gguf", parts=parts, context=512)
 
 
 def test_pieces_are_joined_once_in_their_order(home: Path) -> None:
     path = model_path(engine())
     assert path.parent == home / "models"
-    assert path.read_bytes() == b"".join(PIECES)
+    assert path.read_bytes() == b"".join(CONTENTS)
     written = path.stat().st_mtime_ns
     assert model_path(engine()) == path
     assert path.stat().st_mtime_ns == written
 
 
-def test_what_is_not_the_model_is_not_kept(home: Path) -> None:
+def test_what_is_missing_or_wrong_is_named_with_the_remedy_and_not_kept(home: Path) -> None:
     with pytest.raises(EngineError, match=r"the parts of .*mine\.gguf are not what they should be: reinstall"):
         model_path(engine(digest="0" * 64))
     assert not list((home / "models").iterdir())
-
-
-def test_missing_packages_are_named_all_at_once(home: Path) -> None:
     with pytest.raises(EngineError, match="pip install lowpass-none1 lowpass-none2"):
-        model_path(engine(packages=("lowpass_none1", "lowpass_test_part0", "lowpass_none2")))
-
-
-def test_a_package_without_its_piece_is_named(home: Path) -> None:
-    parts = Parts(pieces=("lowpass_test_part0/data/other",), sha256=WHOLE)
+        model_path(engine("lowpass_none1/data/piece", PIECES[0], "lowpass_none2/data/piece"))
     with pytest.raises(EngineError, match=r"data/other is missing: reinstall the package lowpass_test_part0"):
-        model_path(msgspec.structs.replace(engine(), parts=parts))
+        model_path(engine("lowpass_test_part0/data/other"))
 
 
 def test_a_home_that_cannot_be_written_is_named(home: Path) -> None:
     home.write_text("a file, not a folder")
     with pytest.raises(EngineError, match=r"can't write .*: free some space, or set LOWPASS_HOME"):
         model_path(engine())
-
-
-def test_parts_and_a_package_contradict_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    parts = f"parts: {{pieces: [a/b], sha256: {WHOLE}}}\n"
-    path.write_text(f"name: mine\nengine: llamacpp\nmodel: m\nfile: f\ncontext: 9\npackage: a\n{parts}")
-    with pytest.raises(EngineError, match="with parts, `file` is a plain name, and there is no package"):
-        read(path)

@@ -1,19 +1,18 @@
 """`lowpass local plan | list` at the command line; and what policies make of the specs that they name."""
 
 import json
-import os
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from typer.testing import CliRunner
 
 from local_serving.served import Unlaunched
 from local_serving.spec import known
-from router.cli import app
 from router.errors import ConfigError
 from router.policies import inspect_policy, load_policy, reload_policy, unlaunched
+from router.testing.cli import Done, lowpass
+from router.types.price import Price
+from tests.tables import each_row
 
 POLICY = """version: 1
 targets:
@@ -35,21 +34,13 @@ cost: {gpu_hour_usd: 1.20}
 """
 
 
-class Done(NamedTuple):
-    status: int
-    out: str
-    error: str
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def lowpass(home: Path, *words: str) -> Done:
-    ours: dict[str, str | None] = dict.fromkeys(name for name in os.environ if name.startswith("LOWPASS_"))
-    done = CliRunner().invoke(app, words, env=ours | {"LOWPASS_HOME": str(home)})
-    return Done(done.exit_code, done.stdout, done.stderr)
+def local(home: Path, *words: str) -> Done:
+    return lowpass(home, "local", *words)
 
 
 def policy(home: Path, spec: str = SPEC, engine: str = "", price: str = "") -> Path:
@@ -60,7 +51,7 @@ def policy(home: Path, spec: str = SPEC, engine: str = "", price: str = "") -> P
 
 
 def test_the_engines_of_the_policy_are_planned(home: Path) -> None:
-    done = lowpass(home, "local", "plan", "--policy", str(policy(home)))
+    done = local(home, "plan", "--policy", str(policy(home)))
     assert (done.status, done.error) == (0, "")
     head, row = done.out.splitlines()
     assert head.split()[:3] == ["engine", "on", "may"]
@@ -69,7 +60,7 @@ def test_the_engines_of_the_policy_are_planned(home: Path) -> None:
 
 
 def test_figures_are_exact_as_json(home: Path) -> None:
-    done = lowpass(home, "local", "plan", "gpt-oss-120b", "smollm2", "--json")
+    done = local(home, "plan", "gpt-oss-120b", "smollm2", "--json")
     assert done.status == 0
     large, small = json.loads(done.out)
     assert (large["engine"], large["gpus"], large["fits"], large["token"]) == ("gpt-oss-120b", 1, True, 36_864)
@@ -78,57 +69,52 @@ def test_figures_are_exact_as_json(home: Path) -> None:
     assert small["memory_bytes"] == small["weights"] + small["overhead"] + small["kv_cache"] + small["prompt_cache"]
 
 
-def test_what_does_not_fit_ends_with_1_and_says_what_would(home: Path) -> None:
-    (home / "own.yaml").write_text(SPEC.replace("l40s-48gb", "t4-16gb"))
-    done = lowpass(home, "local", "plan", str(home / "own.yaml"), "smollm2")
-    assert done.status == 1
-    assert " no " in done.out
-    assert f"{home}/own.yaml: spread it over 2 × t4-16gb (tensor × 2)" in done.out
+EXTERNAL = "name: own\nengine: external\nmodel: m\nurls: [http://gpu1:8000/v1]\n"
+REFUSED = [
+    (SPEC.replace("vllm\n", "vllm\ntools: hermess\n"), "own.yaml:3:8: vLLM 0.32 has no tool parser 'hermess'"),
+    (SPEC.replace("me/own", "./gone").partition("arch")[0], "there is no model folder"),
+    (SPEC.partition("architecture")[0], "me/own is an id on a hub, which is not asked: add `architecture`"),
+]
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
+@each_row(
+    "spec, status, out, error",
     [
-        (SPEC.replace("vllm\n", "vllm\ntools: hermess\n"), "own.yaml:3:8: vLLM 0.32 has no tool parser 'hermess'"),
-        (SPEC.replace("me/own", "./gone").partition("arch")[0], "there is no model folder"),
-        (SPEC.partition("architecture")[0], "me/own is an id on a hub, which is not asked: add `architecture`"),
+        (EXTERNAL, 0, "own.yaml: run by somebody else", ""),
+        (SPEC.replace("l40s-48gb", "t4-16gb"), 1, "own.yaml: spread it over 2 × t4-16gb (tensor × 2)", ""),
+        *((spec, 1, "", message) for spec, message in REFUSED),
     ],
 )
-def test_what_can_t_be_planned_ends_with_1_and_the_others_are(home: Path, spec: str, message: str) -> None:
+def test_the_status_says_whether_all_fit_and_the_others_are_planned(
+    home: Path, spec: str, status: int, out: str, error: str
+) -> None:
     (home / "own.yaml").write_text(spec)
-    done = lowpass(home, "local", "plan", str(home / "own.yaml"), "smollm2")
-    assert done.status == 1
-    assert message in done.error
-    assert done.out.splitlines()[1].startswith("smollm2")
-    told = json.loads(lowpass(home, "local", "plan", str(home / "own.yaml"), "--json").out)
-    assert message in told[0]["error"]
-
-
-def test_an_engine_of_somebody_else_is_no_failure(home: Path) -> None:
-    (home / "own.yaml").write_text("name: own\nengine: external\nmodel: m\nurls: [http://gpu1:8000/v1]\n")
-    done = lowpass(home, "local", "plan", str(home / "own.yaml"))
-    assert (done.status, done.error) == (0, "")
-    assert "run by somebody else" in done.out
+    done = local(home, "plan", str(home / "own.yaml"), "smollm2")
+    assert (done.status, bool(done.error)) == (status, bool(error))
+    assert out in done.out
+    assert error in done.error
+    assert any(line.startswith("smollm2") for line in done.out.splitlines())
+    assert error in (json.loads(local(home, "plan", str(home / "own.yaml"), "--json").out)[0].get("error") or "")
 
 
 def test_a_policy_without_engines_says_how_to_go_on(home: Path) -> None:
     path = policy(home)
     path.write_text(path.read_text().replace(f", engine: {home / 'own.yaml'}", ""))
-    done = lowpass(home, "local", "plan", "--policy", str(path))
+    done = local(home, "plan", "--policy", str(path))
     assert done.status == 1
     assert "the policy names no engine: name one, as in `lowpass local plan qwen3-8b`" in done.error
 
 
 def test_gpus_and_engines_are_listed(home: Path) -> None:
-    assert json.loads(lowpass(home, "local", "plan", "--gpus", "--json").out)["h100-80gb"]["bandwidth"] == 3350
-    assert "h200-141gb" in lowpass(home, "local", "plan", "--gpus").out
-    listed = lowpass(home, "local", "list").out
+    assert json.loads(local(home, "plan", "--gpus", "--json").out)["h100-80gb"]["bandwidth"] == 3350
+    assert "h200-141gb" in local(home, "plan", "--gpus").out
+    listed = local(home, "list").out
     assert all(f"\n{name} " in listed for name in known())
     assert "36 state + 12 full" in listed
-    assert {spec["name"] for spec in json.loads(lowpass(home, "local", "list", "--json").out)} == set(known())
+    assert {spec["name"] for spec in json.loads(local(home, "list", "--json").out)} == set(known())
 
 
-def test_check_tells_a_broken_spec_where_the_policy_names_it(home: Path) -> None:
+def test_check_and_serve_name_a_broken_spec_where_the_policy_does(home: Path) -> None:
     path = policy(home, SPEC.replace("context: 8192", "contxt: 8192").replace("l40s", "l40"))
     told = [str(problem) for problem in inspect_policy(path)]
     place = f"{path}:3:{POLICY.splitlines()[2].index('%s}')}"
@@ -138,6 +124,9 @@ def test_check_tells_a_broken_spec_where_the_policy_names_it(home: Path) -> None
         "7:6: unknown GPU 'l40-48gb': did you mean 'l40s-48gb'?",
     ]
     assert all(line.startswith(place.rpartition(":")[0]) for line in told)
+    done = lowpass(home, "serve", "--policy", str(path), "--port", "0")
+    assert done.status == 1
+    assert "own.yaml:5:1: unknown key 'contxt' in the spec: did you mean 'context'?" in done.error
     missing = [str(problem) for problem in inspect_policy(policy(home, engine=str(home / "none.yaml")))]
     assert "none.yaml:1:1: the engine's spec can't be read: No such file or directory" in missing[0]
 
@@ -146,38 +135,25 @@ def test_two_specs_of_one_name_would_be_one_engine(home: Path) -> None:
     path = policy(home)
     (home / "other.yaml").write_text(SPEC)
     own = path.read_text().splitlines()[2]
-    path.write_text(
-        path.read_text().replace(own, f"{own}\n{own.replace('own:', 'too:', 1).replace('own.yaml', 'other.yaml')}")
-    )
-    told = [str(problem) for problem in inspect_policy(path)]
-    assert told[0].endswith(
-        f"the engine 'own' has two specs, {home}/own.yaml and {home}/other.yaml: give one of them another name"
-    )
-    assert told[0].startswith(f"{path}:4:")
-
-
-def test_serve_says_the_same(home: Path) -> None:
-    path = policy(home, SPEC.replace("context: 8192", "contxt: 8192"))
-    done = lowpass(home, "serve", "--policy", str(path), "--port", "0")
-    assert done.status == 1
-    assert "own.yaml:5:1: unknown key 'contxt' in the spec: did you mean 'context'?" in done.error
+    other = own.replace("own:", "too:", 1).replace("own.yaml", "other.yaml")
+    path.write_text(path.read_text().replace(own, f"{own}\n{other}"))
+    first = str(inspect_policy(path)[0])
+    assert first.startswith(f"{path}:4:")
+    assert first.endswith(f"'own' has two specs, {home}/own.yaml and {home}/other.yaml: give one of them another name")
 
 
 def test_a_target_without_a_price_gets_the_planned_one(home: Path) -> None:
+    def price(path: Path) -> Price:
+        price = load_policy(path, unlaunched(path)).targets["own"].model.price
+        assert price is not None
+        return price
+
     path = policy(home)
     assert inspect_policy(path) == ()
-    price = load_policy(path, unlaunched(path)).targets["own"].model.price
-    assert price is not None
-    assert price.version == "planned: 1 × l40s-48gb at 1.20 USD/h"
-    stated = policy(home, price=", price: {input: 7, output: 8}")
-    price = load_policy(stated, unlaunched(stated)).targets["own"].model.price
-    assert price is not None
-    assert price.output == Decimal(8) * 10**9
-
-
-def test_without_a_price_per_hour_there_is_none(home: Path) -> None:
+    assert price(path).version == "planned: 1 × l40s-48gb at 1.20 USD/h"
+    assert price(policy(home, price=", price: {input: 7, output: 8}")).output == Decimal(8) * 10**9
     path = policy(home, SPEC.partition("cost")[0])
-    assert any("has no price" in problem.what for problem in inspect_policy(path))
+    assert any("has no price" in problem.what for problem in inspect_policy(path)), "no price of an hour"
 
 
 def test_specs_are_read_when_they_are_asked_for(home: Path) -> None:

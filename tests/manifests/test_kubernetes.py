@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-import pytest
 import yaml
 
 from local_serving.manifests import dumped, kubernetes
@@ -13,6 +12,7 @@ from local_serving.served import gpus
 from local_serving.spec import Vllm
 from tests.manifests import MACHINES, ONE_MACHINE, TALKATIVE
 from tests.manifests.options import parsed
+from tests.tables import each_row
 
 Object = dict[str, Any]
 LABEL = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -48,7 +48,7 @@ def resolved(words: list[str]) -> list[str]:
     return [word.replace("$$(", "$(") for word in words]
 
 
-@pytest.mark.parametrize("spec", [*ONE_MACHINE, *MACHINES], ids=lambda spec: spec.name)
+@each_row("spec", [*ONE_MACHINE, *MACHINES], ids=lambda spec: spec.name)
 def test_objects_fit_together(spec: Vllm) -> None:
     found = objects(spec)
     several = spec.parallelism.nodes > 1
@@ -74,7 +74,7 @@ def test_objects_fit_together(spec: Vllm) -> None:
         assert service["ports"] == [{"name": "http", "port": PORT}]
 
 
-@pytest.mark.parametrize("spec", [*ONE_MACHINE, *MACHINES], ids=lambda spec: spec.name)
+@each_row("spec", [*ONE_MACHINE, *MACHINES], ids=lambda spec: spec.name)
 def test_pods_get_their_gpus_time_to_start_and_time_to_drain(spec: Vllm) -> None:
     found = objects(spec)
     total = 0
@@ -97,7 +97,7 @@ def test_pods_get_their_gpus_time_to_start_and_time_to_drain(spec: Vllm) -> None
     assert total == gpus(spec)
 
 
-@pytest.mark.parametrize("spec", ONE_MACHINE, ids=lambda spec: spec.name)
+@each_row("spec", ONE_MACHINE, ids=lambda spec: spec.name)
 def test_a_pod_runs_what_a_container_runs(spec: Vllm) -> None:
     vllm = run(templates(objects(spec))[0])
     assert resolved(vllm["command"]) == list(container(spec).command)
@@ -105,7 +105,7 @@ def test_a_pod_runs_what_a_container_runs(spec: Vllm) -> None:
     assert given == container(spec).environment
 
 
-@pytest.mark.parametrize("spec", MACHINES[:2], ids=lambda spec: spec.name)
+@each_row("spec", MACHINES[:2], ids=lambda spec: spec.name)
 def test_a_group_is_told_its_ranks_by_the_controller(spec: Vllm) -> None:
     leader, worker = (parsed(resolved(run(pod)["command"])) for pod in templates(objects(spec)))
     for found in (leader, worker):
@@ -115,7 +115,7 @@ def test_a_group_is_told_its_ranks_by_the_controller(spec: Vllm) -> None:
     assert "--headless" not in leader
 
 
-@pytest.mark.parametrize("spec", MACHINES[2:], ids=lambda spec: spec.name)
+@each_row("spec", MACHINES[2:], ids=lambda spec: spec.name)
 def test_a_group_over_ray_starts_its_head_and_joins_it(spec: Vllm) -> None:
     leader, worker = (run(pod)["command"] for pod in templates(objects(spec)))
     assert leader[:2] == worker[:2] == ["sh", "-c"]

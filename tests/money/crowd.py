@@ -5,13 +5,13 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException, HTTPResponse
+from types import SimpleNamespace
 from typing import Any, cast
 
 from msgspec import Struct
 
-from tests.gateway.running import CHAT, MESSAGES, Gateway, Reply
-
-PATIENCE_S = 40
+from router.testing.client import LIMIT_S
+from tests.gateway.running import CHAT, MESSAGES, Client, Reply
 
 
 class Wish(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Wish(Struct, frozen=True):
         return f"POST {CHAT} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
-def crowd(gateway: Gateway, wishes: Sequence[Wish]) -> list[Reply]:
+def crowd(gateway: Client, wishes: Sequence[Wish]) -> list[Reply]:
     """The answers in the order of the wishes; of those who left, and of connections that broke, status 0."""
     return asyncio.run(_all(gateway.address, wishes))
 
@@ -39,7 +39,7 @@ async def _all(address: tuple[str, int], wishes: Sequence[Wish]) -> list[Reply]:
     try:
         for (_, writer), wish in zip(connections, wishes, strict=True):
             writer.write(wish.sent())
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(LIMIT_S):
             reads = (_read(*connection, wish) for connection, wish in zip(connections, wishes, strict=True))
             return await asyncio.gather(*reads)
     finally:
@@ -58,21 +58,11 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wish
     return Reply(0, {}, b"")
 
 
-class _Wire:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def makefile(self, mode: str) -> io.BytesIO:
-        return io.BytesIO(self._data)
-
-
 def _reply(data: bytes) -> Reply:
-    if not data:
-        return Reply(0, {}, b"")
-    response = HTTPResponse(cast(Any, _Wire(data)))
+    response = HTTPResponse(cast(Any, SimpleNamespace(makefile=lambda mode: io.BytesIO(data))))
     try:
         response.begin()
-        body = response.read()
+        headers, body = response.getheaders(), response.read()
     except HTTPException:
         return Reply(0, {}, b"")
-    return Reply(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+    return Reply(response.status, {name.lower(): value for name, value in headers}, body)

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
-from tests.gateway.running import Gateway, Reply, local, ordered, target
-from tests.money.books import IN, OUT, PRICE, pot, row_of
-from tests.upstream import Upstream
+from router.testing.upstream import Upstream
+from tests.gateway.running import Gateway, Reply, local, target
+from tests.money.books import IN, OUT, PRICE, budgets, pot, row_of, rules, thoughts, within
+from tests.tables import each_row
 
 LEAST = 256
 """Tokens of output below which a cap leaves no room for an answer."""
@@ -40,39 +39,24 @@ def thinker(url: str, use: str, name: str) -> dict[str, Any]:
 
 def policy(url: str) -> dict[str, Any]:
     wide = {"price": PRICE, "max_output": 5_000}
+    dear = {"input": 100, "output": 10_000}
     targets = {
         "plain": target(url, "say-40", **wide),
-        "dear": target(url, "say-40", price={"input": 100, "output": 10_000}, max_output=5_000),
+        "dear": target(url, "say-40", price=dear, max_output=5_000),
         "silent": target(url, "say-20-think-300", flavour="mistral", provider="mistral", thinking=ALWAYS, **wide),
         "free": local(url, "say-40", price={"input": 0, "output": 0}),
         **{f"{use}-{name}": thinker(url, use, name) for use in USES for name in THINKERS},
         **{f"high-{tokens}": thinker(url, f"high-{tokens}", "level") for tokens, *_ in LOWERED},
     }
-    routes = {
-        "dear-first": ordered("dear", "plain"),
-        "thinks-first": ordered("narrow-always", "plain"),
-        "rich": ordered("dear"),
-        "richer": ordered("dear"),
-        "poor": ordered("plain"),
-        "gratis": ordered("free"),
-        "untold": ordered("silent"),
-        **{f"mind/{name}": ordered(f"mind-{name}") for name in THINKERS},
-        **{f"capped/{name}": ordered(f"capped-{name}") for name in THINKERS},
-    }
-    downgrades = {"rich": "gratis", "richer": "poor"}
-    budgets: list[dict[str, Any]] = [
-        {"id": name, "limit_usd": 1, "window": "lifetime", "routes": [name], "exhausted": {"downgrade": goal}}
-        for name, goal in downgrades.items()
-    ]
-    budgets.append({"id": "poor", "limit_usd": 0.000001, "window": "lifetime", "routes": ["poor"]})
-    budgets.append({"id": "untold", "limit_thinking_tokens": 1_500, "window": "lifetime", "routes": ["untold"]})
-    for name in THINKERS:
-        mind = {"limit_thinking_tokens": 1_500, "window": "lifetime", "routes": [f"mind/{name}"]}
-        capped = {"limit_usd": 100, "window": "lifetime", "routes": [f"capped/{name}"], "thinking_cap": 200}
-        budgets += [{"id": f"mind/{name}", **mind}, {"id": f"capped/{name}", **capped}]
-    classes = {"internal": {}, "careful": {"thinking_cap": 400}}
-    sensitivity = {"classes": classes, "default": "internal"}
-    return {"version": 1, "targets": targets, "routes": routes, "budgets": budgets, "sensitivity": sensitivity}
+    routes = {"dear-first": "dear plain", "thinks-first": "narrow-always plain", "rich": "dear", "richer": "dear"}
+    routes |= {"poor": "plain", "gratis": "free", "untold": "silent"}
+    routes |= {f"{use}/{name}": f"{use}-{name}" for use in ("mind", "capped") for name in THINKERS}
+    limits = budgets({"rich": 1}, exhausted={"downgrade": "gratis"}) + budgets({"poor": 0.000001})
+    limits += budgets({"richer": 1}, exhausted={"downgrade": "poor"})
+    limits += budgets({f"capped/{name}": 100 for name in THINKERS}, thinking_cap=200)
+    limits += thoughts({"untold": 1_500, **{f"mind/{name}": 1_500 for name in THINKERS}})
+    sensitivity = {"classes": {"internal": {}, "careful": {"thinking_cap": 400}}, "default": "internal"}
+    return rules(targets, routes, limits, sensitivity=sensitivity)
 
 
 def dollars(tokens: int) -> dict[str, str]:
@@ -84,7 +68,7 @@ def text(reply: Reply) -> str:
     return str(reply.json["choices"][0]["message"]["content"] or "")
 
 
-@pytest.mark.parametrize(("tokens", "lowered", "control"), LOWERED)
+@each_row("tokens, lowered, control", LOWERED)
 def test_first_less_thinking_then_a_shorter_answer(
     gateway: Gateway, upstream: Upstream, tokens: int, lowered: str, control: str
 ) -> None:
@@ -96,20 +80,19 @@ def test_first_less_thinking_then_a_shorter_answer(
     assert ("max_completion_tokens" in sent) == ("output" in lowered)
     assert int(str(sent.get("max_completion_tokens", 0))) <= tokens
     row = row_of(gateway, reply)
-    assert row["lowered"] == lowered
-    assert row["attempts"][0]["thinking"] == control
+    assert (row["lowered"], row["attempts"][0]["thinking"]) == (lowered, control)
     assert text(reply)
 
 
 def test_then_a_cheaper_target(gateway: Gateway) -> None:
     reply = gateway.chat("dear-first", headers=dollars(2_000))
     assert (reply.status, reply.headers["x-lowpass-model"]) == (200, "plain")
-    assert [one["target"] for one in row_of(gateway, reply)["attempts"]] == ["plain"]
+    assert [attempt["target"] for attempt in row_of(gateway, reply)["attempts"]] == ["plain"]
     thoughtless = gateway.chat("thinks-first", headers=dollars(LEAST + 40))
     assert (thoughtless.status, thoughtless.headers["x-lowpass-model"]) == (200, "plain")
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 def test_then_another_route(gateway: Gateway, upstream: Upstream, stream: bool) -> None:
     """A dollar does not pay for 256 tokens of the dear target."""
     reply = gateway.chat("rich", stream=stream)
@@ -117,7 +100,7 @@ def test_then_another_route(gateway: Gateway, upstream: Upstream, stream: bool) 
     assert (reply.headers["x-lowpass-model"], reply.headers["x-lowpass-lowered"]) == ("free", "route")
     row = row_of(gateway, reply)
     assert (row["requested"], row["route"], row["target"], row["lowered"]) == ("rich", "gratis", "free", "route")
-    assert [one["target"] for one in row["attempts"]] == ["free"]
+    assert [attempt["target"] for attempt in row["attempts"]] == ["free"]
     assert gateway.get(f"/v1/decisions/{reply.headers['x-lowpass-decision']}").json["chosen"] == "free"
     assert pot(gateway, "rich")["spent"] == 0
 
@@ -130,8 +113,8 @@ def test_the_other_route_has_budgets_too(gateway: Gateway, upstream: Upstream) -
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("name", [*(f"narrow-{name}" for name in THINKERS), "plain"])
+@each_row("stream", [False, True])
+@each_row("name", [*(f"narrow-{name}" for name in THINKERS), "plain"])
 def test_a_cap_always_leaves_room_for_an_answer(gateway: Gateway, upstream: Upstream, name: str, stream: bool) -> None:
     """Whatever there is: either it is refused before anything is sent, or it says something."""
     answered = 0
@@ -153,88 +136,86 @@ def test_a_cap_always_leaves_room_for_an_answer(gateway: Gateway, upstream: Upst
     assert answered >= 4
 
 
-def said(upstream: Upstream) -> tuple[object, object, object]:
+def asked(upstream: Upstream) -> tuple[object, object, object]:
     """(effort, budget, on or off) in the words of the wire."""
     body: Any = upstream.last.json
     switch = body.get("chat_template_kwargs") or {}
     return body.get("reasoning_effort"), body.get("thinking_token_budget"), switch.get("enable_thinking")
 
 
-CAPS: dict[str, dict[str, Any]] = {
-    # Contract → cap → what is said, and the header; None: it is refused.
-    "exact": {"700": ((None, 700, True), "budget=700"), "0": ((None, None, False), "off")},
-    "level": {"700": (("low", None, None), "effort=low"), "100": (("none", None, None), "off")},
-    "switch": {"300": ((None, None, True), "on"), "299": ((None, None, False), "off")},
-    "always": {"300": ((None, None, None), "always_on"), "299": None},
-    "none": {"0": ((None, None, None), "none")},
-}
-
-
-@pytest.mark.parametrize(("name", "cap"), [(name, cap) for name, caps in CAPS.items() for cap in caps])
-def test_a_cap_on_thinking_by_contract(gateway: Gateway, upstream: Upstream, name: str, cap: str) -> None:
+@each_row(
+    "name, cap, words, control",
+    [
+        ("exact", "700", (None, 700, True), "budget=700"),
+        ("exact", "0", (None, None, False), "off"),
+        ("level", "700", ("low", None, None), "effort=low"),
+        ("level", "100", ("none", None, None), "off"),
+        ("switch", "300", (None, None, True), "on"),
+        ("switch", "299", (None, None, False), "off"),
+        ("always", "300", (None, None, None), "always_on"),
+        ("always", "299", None, None),
+        ("none", "0", (None, None, None), "none"),
+    ],
+)
+def test_a_cap_on_thinking_by_contract(
+    gateway: Gateway, upstream: Upstream, name: str, cap: str, words: object, control: str | None
+) -> None:
     reply = gateway.chat(f"told-{name}", headers={"x-lowpass-thinking-budget": cap})
-    expected = CAPS[name][cap]
-    if expected is None:
+    if control is None:
         assert (reply.status, reply.error["code"]) == (403, "no_eligible_target")
         return
-    assert reply.status == 200
-    effort, budget, on = said(upstream)
+    assert (reply.status, reply.headers["x-lowpass-thinking"]) == (200, control)
+    effort, budget, on = asked(upstream)
     # vLLM's word beside its number says no more than the number.
-    assert ((None if name in ("exact", "switch") else effort), budget, on) == expected[0]
-    assert reply.headers["x-lowpass-thinking"] == expected[1]
+    assert ((None if name in ("exact", "switch") else effort), budget, on) == words
     assert (row_of(gateway, reply)["reasoning_tokens"] or 0) <= int(cap)
 
 
-@pytest.mark.parametrize(
-    ("model", "headers", "number"),
+@each_row(
+    "model, data_class, header, number",
     [
-        ("told-exact", {"x-lowpass-data-class": "careful"}, 400),
-        ("capped/exact", {}, 200),
-        ("capped/exact", {"x-lowpass-data-class": "careful"}, 200),
-        ("capped/exact", {"x-lowpass-data-class": "careful", "x-lowpass-thinking-budget": "100"}, 100),
-        ("told-exact", {"x-lowpass-data-class": "careful", "x-lowpass-thinking-budget": "900"}, 400),
+        ("told-exact", "careful", "", 400),
+        ("capped/exact", "", "", 200),
+        ("capped/exact", "careful", "", 200),
+        ("capped/exact", "careful", "100", 100),
+        ("told-exact", "careful", "900", 400),
     ],
 )
 def test_the_least_cap_of_class_budget_and_header_holds(
-    gateway: Gateway, upstream: Upstream, model: str, headers: dict[str, str], number: int
+    gateway: Gateway, upstream: Upstream, model: str, data_class: str, header: str, number: int
 ) -> None:
-    reply = gateway.chat(model, headers=headers, reasoning_effort="high")
+    headers = {"x-lowpass-data-class": data_class, "x-lowpass-thinking-budget": header}
+    named = {name: value for name, value in headers.items() if value}
+    reply = gateway.chat(model, headers=named, reasoning_effort="high")
     assert (reply.status, reply.headers["x-lowpass-thinking"]) == (200, f"budget={number}")
-    assert said(upstream)[1] == number
+    assert asked(upstream)[1] == number
     assert row_of(gateway, reply)["reasoning_tokens"] == min(number, 300)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("exact", (200, "budget=200")),
-        ("level", (200, "off")),
-        ("switch", (200, "off")),
-        ("always", (402, None)),
-        ("none", (200, "none")),
-    ],
-)
-def test_a_budget_s_cap_by_contract(gateway: Gateway, name: str, expected: tuple[int, str | None]) -> None:
+CAPPED = {"exact": "budget=200", "level": "off", "switch": "off", "always": None, "none": "none"}
+
+
+@each_row("name, control", CAPPED.items())
+def test_a_budget_s_cap_by_contract(gateway: Gateway, name: str, control: str | None) -> None:
     reply = gateway.chat(f"capped/{name}", reasoning_effort="high")
-    assert (reply.status, reply.headers.get("x-lowpass-thinking")) == expected
+    assert (reply.status, reply.headers.get("x-lowpass-thinking")) == (200 if control else 402, control)
     assert (row_of(gateway, reply)["reasoning_tokens"] or 0) <= 200
 
 
-@pytest.mark.parametrize("name", THINKERS)
+@each_row("name", THINKERS)
 def test_a_budget_of_thinking_tokens_by_contract(gateway: Gateway, upstream: Upstream, name: str) -> None:
     """Request after request until nothing is left to think with: then without a thought, or not at all."""
     replies = [gateway.chat(f"mind/{name}", reasoning_effort="high") for _ in range(12)]
-    budget = pot(gateway, f"mind%2F{name}")
-    assert (budget["spent"] <= budget["limit"], budget["held"]) == (True, 0)
+    spent = within(gateway, f"mind/{name}")
     thought = [row_of(gateway, reply)["thinking"] for reply in replies]
-    assert sum(thought) == budget["spent"]
+    assert sum(thought) == spent
     last = replies[-1]
     if name == "always":
         assert thought[0] == 300
         assert (last.status, last.error["budget"]["unit"]) == (402, "thinking_tokens")
         assert "thinking tokens" in last.error["message"]
     elif name == "none":
-        assert budget["spent"] == 0
+        assert spent == 0
     else:
         assert thought[0] > 0
         assert (last.status, last.headers["x-lowpass-thinking"], thought[-1]) == (200, "off", 0)
@@ -242,7 +223,7 @@ def test_a_budget_of_thinking_tokens_by_contract(gateway: Gateway, upstream: Ups
         assert text(last)
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("stream", [False, True])
 def test_thoughts_that_a_provider_does_not_count_apart_are_all_it_said(gateway: Gateway, stream: bool) -> None:
     before = pot(gateway, "untold")["spent"]
     row = row_of(gateway, gateway.chat("untold", stream=stream))

@@ -13,11 +13,12 @@ from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.migrate import migrate
 from router.ledger.outcomes import since
 from router.ledger.postgres.ledger import PostgresLedger
+from router.testing.upstream import Upstream
 from router.types.secret import Secret
 from tests.gateway.running import CHAT, MESSAGES, Gateway, Reply, ordered, serving, target
 from tests.ledger.books import found
 from tests.postgres import Server
-from tests.upstream import Upstream
+from tests.tables import each_row
 
 CANARY = "CANARY-comment"
 LATEST = "SELECT * FROM outcomes WHERE request_id = ? ORDER BY position"
@@ -73,14 +74,14 @@ def desk(
         yield Desk(gateway, ledger, secrets)
 
 
+def columns(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in names) for row in rows]
+
+
 def test_a_score_or_a_pass(desk: Desk) -> None:
     one, other = desk.ask("alice"), desk.ask("alice")
-    assert desk.judge("alice", id=one, score=0.25).json == {
-        "object": "feedback",
-        "id": one,
-        "score": 0.25,
-        "source": "client",
-    }
+    said = {"object": "feedback", "id": one, "score": 0.25, "source": "client"}
+    assert desk.judge("alice", id=one, score=0.25).json == said
     assert desk.judge("alice", id=other, passed=True).status == 200
     (row,), (passed,) = desk.rows(one), desk.rows(other)
     assert (row["source"], row["score"], row["weight"], row["target"]) == ("client", 0.25, 1, "plain")
@@ -90,16 +91,15 @@ def test_a_score_or_a_pass(desk: Desk) -> None:
 
 def test_a_later_score_of_the_same_source_takes_the_place_of_the_earlier(desk: Desk) -> None:
     identifier = desk.ask("alice")
+    position = max((row.position for row in since(desk.ledger, 0, 10_000)), default=0)
     for score in (1, 0, 0.5):
         assert desk.judge("alice", id=identifier, score=score).status == 200
-    rows = desk.rows(identifier)
-    assert [(row["revision"], row["score"], row["was_score"], row["was_weight"]) for row in rows] == [
-        (0, 1, None, 0),
-        (1, 0, 1, 1),
-        (2, 0.5, 0, 1),
-    ]
-    counted = sum(row["score"] * row["weight"] - (row["was_score"] or 0) * row["was_weight"] for row in rows)
-    assert counted == 0.5
+    rows = columns(desk.rows(identifier), "revision", "score", "was_score", "was_weight")
+    assert rows == [(0, 1, None, 0), (1, 0, 1, 1), (2, 0.5, 0, 1)]
+    later = since(desk.ledger, position, 10)
+    assert [(row.request_id, row.score, row.was_score) for row in later] == [(identifier, *row[1:3]) for row in rows]
+    assert since(desk.ledger, later[0].position, 1) == later[1:2]
+    assert since(desk.ledger, later[-1].position, 10) == []
 
 
 def test_sources_that_contradict_each_other_both_count(desk: Desk) -> None:
@@ -107,10 +107,8 @@ def test_sources_that_contradict_each_other_both_count(desk: Desk) -> None:
     desk.judge("alice", id=identifier, passed=True)
     reply = desk.judge("bob", id=identifier, passed=False, source="tests/nightly")
     assert reply.json["source"] == "client.tests/nightly"
-    assert {(row["source"], row["score"], row["weight"]) for row in desk.rows(identifier)} == {
-        ("client", 1, 1),
-        ("client.tests/nightly", 0, 1),
-    }
+    rows = columns(desk.rows(identifier), "source", "score", "weight")
+    assert sorted(rows) == [("client", 1, 1), ("client.tests/nightly", 0, 1)]
     assert desk.metric("lowpass_outcomes_contradictory_total") == before + 1
 
 
@@ -120,21 +118,19 @@ def test_a_task_of_several_requests(desk: Desk) -> None:
     reply = desk.judge("alice", ids=[*identifiers, identifiers[0]], score=1)
     assert reply.json["ids"] == [*identifiers, identifiers[0]]
     rows = [row for identifier in identifiers for row in desk.rows(identifier)]
-    assert [(row["score"], row["weight"]) for row in rows] == [(1, 0.25)] * 4
+    assert columns(rows, "score", "weight") == [(1, 0.25)] * 4
     desk.judge("alice", id=identifiers[0], score=0)
-    assert [(row["weight"], row["was_weight"]) for row in desk.rows(identifiers[0])] == [(0.25, 0), (1, 0.25)]
+    assert columns(desk.rows(identifiers[0]), "weight", "was_weight") == [(0.25, 0), (1, 0.25)]
 
 
 def test_the_same_key_twice_counts_once(desk: Desk) -> None:
     """A retry that arrives late does not undo what was said since."""
     identifier = desk.ask("alice")
-    assert desk.judge("alice", id=identifier, score=1, key="a").status == 200
-    assert desk.judge("alice", id=identifier, score=0, key="b").status == 200
-    assert desk.judge("alice", id=identifier, score=1, key="a").status == 200
-    assert [row["score"] for row in desk.rows(identifier)] == [1, 0]
+    for score, key in ((1, "a"), (0, "b"), (1, "a")):
+        assert desk.judge("alice", id=identifier, score=score, key=key).status == 200
+    assert columns(desk.rows(identifier), "score") == [(1,), (0,)]
     reply = desk.judge("alice", id=identifier, score=0.5, key="a")
-    assert (reply.status, reply.error["param"]) == (400, "key")
-    assert len(desk.rows(identifier)) == 2
+    assert (reply.status, reply.error["param"], len(desk.rows(identifier))) == (400, "key", 2)
 
 
 def test_all_at_once(desk: Desk) -> None:
@@ -174,22 +170,19 @@ def test_unknown_requests_are_named_and_nothing_is_kept(desk: Desk) -> None:
     assert desk.rows(identifier) == desk.rows(strangers) == desk.rows(failed) == []
 
 
-@pytest.mark.parametrize(
-    ("said", "param"),
+@each_row(
+    "param, said",
     [
-        ({"score": 1}, "id"),
-        ({"id": "a", "ids": ["b"], "score": 1}, "id"),
-        ({"ids": [], "score": 1}, "ids"),
-        ({"ids": ["a"] * 1_001, "score": 1}, "ids"),
-        ({"id": "a"}, "score"),
-        ({"id": "a", "score": 1, "passed": True}, "score"),
-        ({"id": "a", "score": float("nan")}, "score"),
-        ({"id": "a", "score": 1.5}, "score"),
-        ({"id": "a", "passed": "yes"}, "passed"),
-        ({"id": "a", "score": 1, "comment": CANARY}, "comment"),
-        ({"id": "a", "score": 1, "source": "two words"}, "source"),
-        ({"id": "a", "score": 1, "source": ""}, "source"),
-        ({"id": "a" * 65, "score": 1}, "id"),
+        ("id", {"score": 1}),
+        ("id", {"id": "a", "ids": ["b"], "score": 1}),
+        ("id", {"id": "a" * 65, "score": 1}),
+        *(("ids", {"ids": ids, "score": 1}) for ids in ([], ["a"] * 1_001)),
+        ("score", {"id": "a"}),
+        ("score", {"id": "a", "score": 1, "passed": True}),
+        *(("score", {"id": "a", "score": score}) for score in (float("nan"), 1.5)),
+        ("passed", {"id": "a", "passed": "yes"}),
+        ("comment", {"id": "a", "score": 1, "comment": CANARY}),
+        *(("source", {"id": "a", "score": 1, "source": source}) for source in ("two words", "")),
     ],
 )
 def test_what_is_no_feedback_is_refused(desk: Desk, said: dict[str, Any], param: str) -> None:
@@ -199,35 +192,29 @@ def test_what_is_no_feedback_is_refused(desk: Desk, said: dict[str, Any], param:
     assert "CANARY" not in desk.gateway.log.read_text()
 
 
-def test_the_log_is_read_on_from_a_position(desk: Desk) -> None:
-    before = since(desk.ledger, 0, 10_000)
-    identifier = desk.ask("alice")
-    desk.judge("alice", id=identifier, score=1)
-    desk.judge("alice", id=identifier, score=0)
-    later = since(desk.ledger, before[-1].position if before else 0, 10)
-    assert [(row.request_id, row.score, row.was_score) for row in later] == [(identifier, 1, None), (identifier, 0, 1)]
-    assert since(desk.ledger, later[0].position, 1) == later[1:]
-    assert since(desk.ledger, later[-1].position, 10) == []
-
-
 def test_feedback_from_before_is_in_the_log(tmp_path: Path) -> None:
     """Of a ledger that an older lowpass has left."""
     path = tmp_path / "lowpass.db"
     connection = sqlite3.connect(path, isolation_level=None)
     migrate(connection, to=8)
-    row = {"id": "r", "started_ms": 1, "state": "settled", "held": 0, "lease_until_ms": 0, "owner": "o"}
-    row |= {"endpoint": "chat", "requested": "auto", "route": "auto", "stream": 0, "key_id": "", "session": ""}
-    row |= {"tags": "", "data_class": "internal", "task": "maths", "difficulty": 0.5, "target": "plain"}
+    row = {
+        "id": "r",
+        "started_ms": 1,
+        "state": "settled",
+        "held": 0,
+        "lease_until_ms": 0,
+        "difficulty": 0.5,
+        "stream": 0,
+    }
+    row |= {"owner": "o", "endpoint": "chat", "requested": "auto", "route": "auto", "key_id": "", "session": ""}
+    row |= {"tags": "", "data_class": "internal", "task": "maths", "target": "plain"}
     marks = ", ".join("?" * len(row))
     connection.execute(f"INSERT INTO requests ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))  # noqa: S608
-    for at, score in ((1, 1.0), (2, 0.0)):
-        connection.execute("INSERT INTO feedback VALUES ('r', ?, ?, 'client')", (at, score))
-    connection.execute("INSERT INTO feedback VALUES ('gone', 1, 1, 'client')")
+    feedback = [("r", 1, 1.0), ("r", 2, 0.0), ("gone", 1, 1.0)]
+    connection.executemany("INSERT INTO feedback VALUES (?, ?, ?, 'client')", feedback)
     migrate(connection)
     connection.close()
     rows = since(SqliteLedger(path), 0, 10)
-    assert [(row.request_id, row.score, row.was_score, row.was_weight) for row in rows] == [
-        ("r", 1, None, 0),
-        ("r", 0, 1, 1),
-    ]
+    said = [(row.request_id, row.score, row.was_score, row.was_weight) for row in rows]
+    assert said == [("r", 1, None, 0), ("r", 0, 1, 1)]
     assert {(row.target, row.task, row.traits, row.expected) for row in rows} == {("plain", "maths", "", None)}

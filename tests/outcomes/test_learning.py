@@ -18,12 +18,14 @@ from router.outcomes.judge.trust import Trust
 from router.outcomes.learning import PATIENCE_MS, Learning, Log, Tail
 from router.telemetry import Telemetry
 from router.types.journal import Journal
-from router.types.logged import Logged, Said
+from router.types.logged import Said
 from router.types.outcome import Outcome
 from router.types.secret import Secret
 from tests.ledger.books import found, with_ledger
+from tests.outcomes.test_judge import logged
 from tests.postgres import Server
 from tests.stores import Make
+from tests.tables import each_row
 
 ABOUT = log.About.quantised("maths", 0.4, bytes([127, 129, 0]), {"t": 0.75})
 
@@ -45,9 +47,9 @@ class Sums:
         self.widened: list[str] = []
 
     def observe(self, outcome: Outcome) -> bool:
-        if outcome.target in ("stranger", "broken"):
-            if outcome.target == "broken":
-                raise ValueError("not finite")
+        if outcome.target == "broken":
+            raise ValueError("not finite")
+        if outcome.target == "stranger":
             return False
         self.seen.append(outcome)
         self.weight += outcome.weight
@@ -70,11 +72,10 @@ class Sums:
 class Gateway:
     """One of several on the same ledger."""
 
-    def __init__(self, ledger: Ledger, journal: Journal) -> None:
+    def __init__(self, ledger: Ledger, journal: Journal, drifts: bool = False) -> None:
         self.rates, self.trust, self.counts = Sums(), Trust(), Telemetry()
-        self.journal = journal
+        self.journal, self.drifts = journal, drifts
         self.alarms: list[tuple[str, str]] = []
-        self.drifts = False
         places = Log(
             partial(log.since, ledger),
             partial(log.newest, ledger),
@@ -82,6 +83,22 @@ class Gateway:
             lambda name, position, state: log.save(journal, name, position, state, 1),
         )
         self.learning = Learning(places, self.rates, self.trust, self.counts, self._watch, self._tell)
+
+    @property
+    def sums(self) -> tuple[float, float]:
+        return self.rates.weight, self.rates.total
+
+    @property
+    def requests(self) -> list[str]:
+        """Those of which it has learned since it started."""
+        return [outcome.request_id for outcome in self.rates.seen]
+
+    async def read(self, *said: "Say") -> None:
+        """What was said before, and this."""
+        for say in said:
+            say(self.journal)
+        await self.journal.committed()
+        await self.learning.tick()
 
     def _watch(self, outcome: Outcome) -> Change | None:
         return Change(outcome.target) if self.drifts else None
@@ -91,39 +108,45 @@ class Gateway:
         drifted(self.journal, place, alarm.target, f"{alarm.kind} {alarm.before} -> {alarm.after}", 7)
 
 
+Say = Callable[[Journal], None]
+Start = Callable[..., Awaitable[Gateway]]
+
+
 def saying(
     score: float | None, request: str = "r", *, about: log.About = ABOUT, at_ms: int = 1_000, **fields: Any
-) -> Callable[[Journal], None]:
+) -> Say:
     plain: dict[str, Any] = {"request_id": request, "attempt": 1, "target": "t", "source": "client", "score": score}
     return lambda journal: log.say(journal, Said(**(plain | fields)), about, at_ms)
 
 
-async def told(journal: Journal, *said: Callable[[Journal], None]) -> None:
-    for one in said:
-        one(journal)
-    await journal.committed()
+def many(count: int) -> list[Say]:
+    return [saying(1.0, f"r{number}") for number in range(count)]
 
 
-def run(ledger: Ledger, work: Callable[[Journal, Gateway, Gateway], Awaitable[None]]) -> None:
-    """Two gateways that have started."""
+def run(ledger: Ledger, work: Callable[[Gateway, Gateway, Start], Awaitable[None]]) -> None:
+    """Two gateways that have started, and how a further one does."""
 
     async def both(journal: Journal) -> None:
-        one, other = Gateway(ledger, journal), Gateway(ledger, journal)
-        await one.learning.start()
-        await other.learning.start()
-        await work(journal, one, other)
+        async def start(drifts: bool = False) -> Gateway:
+            gateway = Gateway(ledger, journal, drifts)
+            await gateway.learning.start()
+            return gateway
+
+        await work(await start(), await start(), start)
 
     with_ledger(ledger, both)
 
 
 def test_all_gateways_learn_all_that_any_of_them_hears(ledger: Ledger) -> None:
-    async def work(journal: Journal, one: Gateway, other: Gateway) -> None:
-        await told(journal, saying(1.0, "a"), saying(0.0, "b", weight=0.5))
-        for gateway in (one, other, one):
-            await gateway.learning.tick()
+    """Also of sources that contradict each other."""
+
+    async def work(one: Gateway, other: Gateway, start: Start) -> None:
+        await one.read(saying(1.0, "a"), saying(0.0, "b", weight=0.5), saying(0.0, "a", source="verifier.exact"))
+        await other.read()
+        await one.read()
         for gateway in (one, other):
-            assert (gateway.rates.weight, gateway.rates.total) == (1.5, 1.0)
-            assert gateway.counts.outcomes == {"learned": 2, "not_learned": 0}
+            assert gateway.sums == (2.5, 1.0)
+            assert gateway.counts.outcomes == {"learned": 3, "not_learned": 0}
         first = one.rates.seen[0]
         assert (first.request_id, first.target, first.source, first.task) == ("a", "t", "client", "maths")
         assert (first.traits, first.expected, first.given_ms) == (bytes([127, 129, 0]), 0.75, 1_000)
@@ -132,51 +155,41 @@ def test_all_gateways_learn_all_that_any_of_them_hears(ledger: Ledger) -> None:
 
 
 def test_what_is_replaced_is_taken_back(ledger: Ledger) -> None:
-    async def work(journal: Journal, one: Gateway, other: Gateway) -> None:
-        await told(journal, saying(1.0, weight=0.5))
-        await one.learning.tick()
-        await told(journal, saying(0.25, at_ms=2_000))
-        await one.learning.tick()
-        await other.learning.tick()
-        assert (one.rates.weight, one.rates.total) == (other.rates.weight, other.rates.total) == (1.0, 0.25)
+    async def work(one: Gateway, other: Gateway, start: Start) -> None:
+        await one.read(saying(1.0, weight=0.5))
+        await one.read(saying(0.25, at_ms=2_000))
+        await other.read()
+        assert one.sums == other.sums == (1.0, 0.25)
         assert [(seen.weight, seen.given_ms) for seen in one.rates.seen] == [(0.5, 1_000), (-0.5, 1_000), (1.0, 2_000)]
 
     run(ledger, work)
 
 
-def test_sources_that_contradict_each_other_both_count(ledger: Ledger) -> None:
-    async def work(journal: Journal, one: Gateway, other: Gateway) -> None:
-        await told(journal, saying(1.0), saying(0.0, source="verifier.exact"))
-        await one.learning.tick()
-        assert (one.rates.weight, one.rates.total) == (2.0, 1.0)
-
-    run(ledger, work)
+def about(task: str = "maths", **expected: float) -> log.About:
+    return log.About.quantised(task, 0.4, b"\1", expected)
 
 
-@pytest.mark.parametrize(
-    ("said", "learned"),
+@each_row(
+    "said, learned",
     [
         (saying(1.0, about=log.About(task="maths")), None),
-        (saying(1.0, about=log.About.quantised("maths", 0.4, b"\1", {"other": 0.5})), 1.0),
-        (saying(1.0, decides=False, about=log.About.quantised("maths", 0.4, b"\1", {})), None),
+        (saying(1.0, about=about(other=0.5)), 1.0),
+        (saying(1.0, decides=False, about=about()), None),
         (saying(1.0, about=log.About(task="maths", traits="?", expected={"t": 0.5})), None),
-        (saying(1.0, about=log.About.quantised("nonsense", 0.4, b"\1", {"t": 0.5})), None),
-        (saying(1.0, target="stranger", about=log.About.quantised("maths", 0.4, b"\1", {"stranger": 0.5})), None),
-        (saying(1.0, target="broken", about=log.About.quantised("maths", 0.4, b"\1", {"broken": 0.5})), None),
+        (saying(1.0, about=about("nonsense", t=0.5)), None),
+        (saying(1.0, target="stranger", about=about(stranger=0.5)), None),
+        (saying(1.0, target="broken", about=about(broken=0.5)), None),
         (saying(1.0, weight=0.0), None),
         (saying(None, source="judge.j"), None),
         (saying(1.0, source="verifier.empty", decides=False), 0.75),
         (saying(0.0, source="verifier.empty", decides=False), 0.0),
     ],
 )
-def test_what_can_not_be_learned_from_is_counted(
-    new_ledger: Make, said: Callable[[Journal], None], learned: float | None
-) -> None:
+def test_what_can_not_be_learned_from_is_counted(new_ledger: Make, said: Say, learned: float | None) -> None:
     """A yes that only says that nothing is wrong leaves what was expected as it is."""
 
-    async def work(journal: Journal, one: Gateway, other: Gateway) -> None:
-        await told(journal, said)
-        await one.learning.tick()
+    async def work(one: Gateway, other: Gateway, start: Start) -> None:
+        await one.read(said)
         assert [outcome.score for outcome in one.rates.seen] == ([] if learned is None else [learned])
         assert one.counts.outcomes["not_learned"] == (learned is None)
 
@@ -184,73 +197,58 @@ def test_what_can_not_be_learned_from_is_counted(
 
 
 def test_a_start_takes_up_what_was_saved_and_reads_on(ledger: Ledger) -> None:
-    async def work(journal: Journal, one: Gateway, other: Gateway) -> None:
-        await told(journal, *(saying(1.0, f"r{number}") for number in range(30)))
-        await one.learning.tick()
+    async def work(one: Gateway, other: Gateway, start: Start) -> None:
+        await one.read(*many(30))
         one.learning.save()
-        await told(journal, saying(0.0, "later"), saying(1.0, "r0", source="judge.j", weight=0.0))
-        fresh = Gateway(ledger, journal)
-        await fresh.learning.start()
-        assert (fresh.rates.weight, fresh.rates.total) == (31.0, 30.0)
-        assert [outcome.request_id for outcome in fresh.rates.seen] == ["later"]
-        await other.learning.tick()
+        await other.read(saying(0.0, "later"), saying(1.0, "r0", source="judge.j", weight=0.0))
+        fresh = await start()
+        assert (fresh.sums, fresh.requests) == ((31.0, 30.0), ["later"])
         other.learning.save()
-        await journal.committed()
+        await other.journal.committed()
         one.learning.save()
-        last = Gateway(ledger, journal)
-        await last.learning.start()
-        assert (last.rates.weight, last.rates.seen) == (31.0, [])
+        last = await start()
+        assert (last.rates.weight, last.requests) == (31.0, [])
         assert last.learning.position == other.learning.position
 
     run(ledger, work)
 
 
-@pytest.mark.parametrize("state", [b"", b"of another form", base64.b64encode(b"\x94\0\x90\xc4\4nope\x80")])
+@each_row("state", [b"", b"of another form", base64.b64encode(b"\x94\0\x90\xc4\4nope\x80")])
 def test_what_was_saved_and_is_not_understood_is_learned_anew(new_ledger: Make, state: bytes) -> None:
-    ledger = new_ledger()
+    async def work(one: Gateway, other: Gateway, start: Start) -> None:
+        log.save(one.journal, module.NAME, 1, state, 1)
+        await one.read(saying(1.0))
+        assert (await start()).rates.weight == 1.0
 
-    async def work(journal: Journal, one: Gateway, other: Gateway) -> None:
-        await told(journal, saying(1.0))
-        log.save(journal, module.NAME, 1, state, 1)
-        await journal.committed()
-        fresh = Gateway(ledger, journal)
-        await fresh.learning.start()
-        assert fresh.rates.weight == 1.0
-
-    run(ledger, work)
+    run(new_ledger(), work)
 
 
 def test_a_long_log_is_read_tick_by_tick(new_ledger: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH", 40)
     monkeypatch.setattr(module, "MOST_REPLAYED", 100)
-    ledger = new_ledger()
 
-    async def work(journal: Journal, one: Gateway, other: Gateway) -> None:
-        await told(journal, *(saying(1.0, f"r{number}") for number in range(150)))
-        fresh = Gateway(ledger, journal)
-        await fresh.learning.start()
+    async def work(one: Gateway, other: Gateway, start: Start) -> None:
+        await one.read(*many(150))
+        fresh = await start()
         assert fresh.rates.weight == 40
         for _ in range(3):
             await fresh.learning.tick()
         assert fresh.rates.weight == 100
 
-    run(ledger, work)
+    run(new_ledger(), work)
 
 
 def test_a_target_that_is_not_what_it_was(ledger: Ledger) -> None:
-    """All gateways widen it; there is one incident, whoever finds it; nothing is told again after a restart."""
+    """All gateways widen it; there is one incident, whichever finds it; nothing is told again after a restart."""
 
-    async def work(journal: Journal, one: Gateway, other: Gateway) -> None:
+    async def work(one: Gateway, other: Gateway, start: Start) -> None:
         one.drifts = other.drifts = True
-        await told(journal, saying(0.0))
-        await one.learning.tick()
-        await other.learning.tick()
-        await journal.committed()
+        await one.read(saying(0.0))
+        await other.read()
+        await one.journal.committed()
         assert one.rates.widened == other.rates.widened == ["t"]
         assert one.alarms == other.alarms == [("t", "1")]
-        late = Gateway(ledger, journal)
-        late.drifts = True
-        await late.learning.start()
+        late = await start(drifts=True)
         assert (late.rates.widened, late.alarms) == (["t"], [])
 
     run(ledger, work)
@@ -262,66 +260,39 @@ def test_a_target_that_is_not_what_it_was(ledger: Ledger) -> None:
 def test_a_row_that_is_committed_late_is_not_lost(postgres: Server) -> None:
     """Numbers are given when rows are made, and seen when they are committed."""
     ledger = PostgresLedger(Secret(postgres.database()))
-    sql, row = _captured(saying(1.0, "slow"))
 
-    async def work(journal: Journal, one: Gateway, other: Gateway) -> None:
-        with ledger.writing() as slow:
-            slow.execute("BEGIN")
-            slow.execute(sql, row)
-            await told(journal, saying(1.0, "quick"))
-            await one.learning.tick()
-            assert [outcome.request_id for outcome in one.rates.seen] == ["quick"]
-            one.learning.save()
-            slow.execute("COMMIT")
-        await one.learning.tick()
-        await one.learning.tick()
-        assert [outcome.request_id for outcome in one.rates.seen] == ["quick", "slow"]
-        fresh = Gateway(ledger, journal)
-        await fresh.learning.start()
-        assert [outcome.request_id for outcome in fresh.rates.seen] == ["slow"]
-        assert fresh.rates.weight == 2
+    class Slow:
+        """A journal of which the transaction is still open."""
 
-    run(ledger, work)
-
-
-def _captured(said: Callable[[Journal], None]) -> tuple[str, Any]:
-    class Paper:
         def add(self, statement: str, row: Any) -> None:
-            self.written = (statement, row)
+            connection.execute("BEGIN")
+            connection.execute(statement, row)
 
-    paper = Paper()
-    said(paper)  # type: ignore[arg-type]
-    return paper.written
+    async def work(one: Gateway, other: Gateway, start: Start) -> None:
+        saying(1.0, "slow")(Slow())  # type: ignore[arg-type]
+        await one.read(saying(1.0, "quick"))
+        assert one.requests == ["quick"]
+        one.learning.save()
+        connection.execute("COMMIT")
+        await one.read()
+        await one.read()
+        assert one.requests == ["quick", "slow"]
+        fresh = await start()
+        assert (fresh.requests, fresh.rates.weight) == (["slow"], 2)
 
-
-def logged(position: int) -> Logged:
-    return Logged(
-        position=position,
-        request_id="r",
-        attempt=1,
-        target="t",
-        source="client",
-        score=1.0,
-        weight=1.0,
-        was_score=None,
-        was_weight=0.0,
-        was_ms=None,
-        decides=True,
-        task="chat",
-        traits="",
-        expected=None,
-        given_ms=0,
-    )
+    with ledger.writing() as connection:
+        run(ledger, work)
 
 
 def test_a_gap_is_waited_for_but_not_for_ever() -> None:
-    tail = Tail()
+    tail, plain = Tail(), Said(request_id="r", attempt=1, target="t", source="client", score=1.0)
 
-    def read(now: float, *positions: int) -> list[int]:
-        return [row.position for row in tail.new([logged(position) for position in positions], now)]
+    def read(now: float, *positions: int) -> tuple[list[int], int]:
+        new = tail.new([logged(plain, position) for position in positions], now)
+        return [row.position for row in new], tail.settled
 
-    assert (read(0, 1, 2, 5), tail.settled) == ([1, 2, 5], 2)
-    assert (read(10, 3, 5, 6), tail.settled) == ([3, 6], 3)
-    assert (read(PATIENCE_MS - 1, 5, 6), tail.settled) == ([], 3)
-    assert (read(PATIENCE_MS, 5, 6), tail.settled) == ([], 6)
-    assert (read(PATIENCE_MS, 7), tail.settled, tail.ahead) == ([7], 7, [])
+    assert read(0, 1, 2, 5) == ([1, 2, 5], 2)
+    assert read(10, 3, 5, 6) == ([3, 6], 3)
+    assert read(PATIENCE_MS - 1, 5, 6) == ([], 3)
+    assert read(PATIENCE_MS, 5, 6) == ([], 6)
+    assert (read(PATIENCE_MS, 7), tail.ahead) == (([7], 7), [])

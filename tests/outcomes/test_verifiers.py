@@ -1,10 +1,12 @@
 """What each verifier makes of answers: right, wrong, or nothing to do with it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -12,8 +14,9 @@ from pydantic import ValidationError
 from router.api.parse import parse
 from router.outcomes.verifiers.number import last, readings
 from router.types.outcome import Answer
-from router.types.request import Endpoint
+from router.types.request import Endpoint, Request
 from tests.outcomes.values import asking, expecting, saying, verifier
+from tests.tables import each_row
 
 PERSON = {
     "type": "object",
@@ -22,45 +25,31 @@ PERSON = {
     "additionalProperties": False,
 }
 FORM = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
-WEATHER: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER: dict[str, Any] = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 CLOCK = {"type": "function", "function": {"name": "clock"}}
 SHELL = {"type": "custom", "custom": {"name": "shell"}}
 PLAIN = asking()
-CALL = ("weather", '{"city": "Cologne"}')
+CALL, NO_CITY = ("weather", '{"city": "Cologne"}'), ("weather", "{}")
+TEXTS = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text("utf-8"))
 
 
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ('{"name": "Ada", "age": 36}', 1.0),
-        ('{"name": "Ada"}', 1.0),
-        ('{"age": 36}', 0.0),
-        ('{"name": "Ada", "age": 36.5}', 0.0),
-        ('{"name": "Ada", "more": 1}', 0.0),
-        ('```json\n{"name": "Ada"}\n```', 0.0),
-        ("Ada, 36", 0.0),
-        ("", 0.0),
-    ],
-)
-def test_json_schema(text: str, score: float) -> None:
+def check(own: Any, request: Request, *answers: str | Answer) -> list[float | None]:
+    """Of answers, or texts of such."""
+    return [own.check(request, saying(answer) if isinstance(answer, str) else answer) for answer in answers]
+
+
+def test_json_schema() -> None:
     """Of the request, or else of the policy."""
-    assert verifier("json_schema").check(asking(response_format=FORM), saying(text)) == score
-    assert verifier("json_schema", schema=PERSON).check(PLAIN, saying(text)) == score
-
-
-def test_json_schema_where_none_is_asked_for() -> None:
-    own = verifier("json_schema")
-    assert own.check(PLAIN, saying("Ada")) is None
-    assert own.check(asking(response_format={"type": "text"}), saying("Ada")) is None
-    assert own.check(asking(response_format=FORM), saying("", CALL)) is None
-    an_object = asking(response_format={"type": "json_object"})
-    assert [own.check(an_object, saying(text)) for text in ("{}", "[]", "Ada")] == [1.0, 0.0, 0.0]
+    right = ['{"name": "Ada", "age": 36}', '{"name": "Ada"}']
+    wrong = ['{"age": 36}', '{"name": "Ada", "age": 36.5}', '{"name": "Ada", "more": 1}', "Ada, 36", ""]
+    wrong += ['```json\n{"name": "Ada"}\n```']
+    own, policys = verifier("json_schema"), verifier("json_schema", schema=PERSON)
+    for each, request in ((own, asking(response_format=FORM)), (policys, PLAIN)):
+        assert check(each, request, *right, *wrong) == [1.0] * len(right) + [0.0] * len(wrong)
+    assert check(own, PLAIN, "Ada") == check(own, asking(response_format={"type": "text"}), "Ada") == [None]
+    assert check(own, asking(response_format=FORM), saying("", CALL)) == [None]
+    assert check(own, asking(response_format={"type": "json_object"}), "{}", "[]", "Ada") == [1.0, 0.0, 0.0]
 
 
 def test_a_schema_of_the_policy_that_is_none_is_told() -> None:
@@ -69,42 +58,36 @@ def test_a_schema_of_the_policy_that_is_none_is_told() -> None:
             verifier("json_schema", schema=schema)
 
 
-@pytest.mark.parametrize(
-    ("calls", "score"),
-    [
-        ([CALL], 1.0),
-        ([CALL, ("clock", "")], 1.0),
-        ([("clock", "{}")], 1.0),
-        ([("clock", '{"anything": 1}')], 1.0),
-        ([("shell", "ls -l")], 1.0),
-        ([("weather", "{}")], 0.0),
-        ([("weather", '{"city": 5}')], 0.0),
-        ([("weather", '{"city": "Col')], 0.0),
-        ([("weather", '["Cologne"]')], 0.0),
-        ([("whether", '{"city": "Cologne"}')], 0.0),
-        ([CALL, ("weather", "{}")], 0.0),
-        ([], None),
-    ],
-)
-def test_tool_call(calls: list[tuple[str, str]], score: float | None) -> None:
-    request = asking(tools=[WEATHER, CLOCK, SHELL])
-    assert verifier("tool_call").check(request, saying("", *calls)) == score
+NAMED = {"type": "function", "function": {"name": "weather"}}
 
 
-@pytest.mark.parametrize(
-    ("choice", "calls", "score"),
+@each_row(
+    "choice, score, calls",
     [
-        ("required", [], 0.0),
-        ("required", [CALL], 1.0),
-        ("auto", [], None),
-        ({"type": "function", "function": {"name": "weather"}}, [CALL], 1.0),
-        ({"type": "function", "function": {"name": "weather"}}, [("clock", "{}")], 0.0),
-        ({"type": "function", "function": {"name": "weather"}}, [], 0.0),
+        *((None, 1.0, [call]) for call in (CALL, ("clock", "{}"), ("clock", '{"anything": 1}'), ("shell", "ls -l"))),
+        (None, 1.0, [CALL, ("clock", "")]),
+        *((None, 0.0, [("weather", told)]) for told in ("{}", '{"city": 5}', '{"city": "Col', '["Cologne"]')),
+        (None, 0.0, [("whether", '{"city": "Cologne"}')]),
+        (None, 0.0, [CALL, NO_CITY]),
+        (None, None, []),
+        ("auto", None, []),
+        ("required", 0.0, []),
+        ("required", 1.0, [CALL]),
+        (NAMED, 1.0, [CALL]),
+        (NAMED, 0.0, [("clock", "{}")]),
+        (NAMED, 0.0, []),
     ],
 )
-def test_a_call_that_is_demanded(choice: Any, calls: list[tuple[str, str]], score: float | None) -> None:
-    request = asking(tools=[WEATHER, CLOCK], tool_choice=choice)
-    assert verifier("tool_call").check(request, saying("", *calls)) == score
+def test_tool_call(choice: Any, score: float | None, calls: list[tuple[str, str]]) -> None:
+    demanded = {"tool_choice": choice} if choice else {}
+    request = asking(tools=[WEATHER, CLOCK, SHELL], **demanded)
+    assert check(verifier("tool_call"), request, saying("", *calls)) == [score]
+
+
+def test_a_call_without_tools_is_wrong_and_of_functions_as_they_were_once_declared() -> None:
+    calling = saying("", CALL)
+    assert check(verifier("tool_call"), PLAIN, calling) == [0.0]
+    assert check(verifier("tool_call"), asking(functions=[WEATHER["function"]]), calling) == [1.0]
 
 
 def test_what_a_request_to_responses_asks_for() -> None:
@@ -113,84 +96,62 @@ def test_what_a_request_to_responses_asks_for() -> None:
     text = {"format": {"type": "json_schema", "name": "person", "schema": PERSON}}
     body = {"model": "auto", "input": "Hi", "tools": [tool], "text": text, "metadata": {"expected": "42"}}
     request = parse(Endpoint.RESPONSES, "r", json.dumps(body).encode(), [])
-    for one in (request, msgspec.structs.replace(request, chat=None)):
-        assert verifier("tool_call").check(one, saying("", CALL)) == 1.0
-        assert verifier("tool_call").check(one, saying("", ("weather", "{}"))) == 0.0
-        assert verifier("exact").check(one, saying("42")) == 1.0
-    assert verifier("json_schema").check(request, saying('{"age": 1}')) == 0.0
+    for each in (request, msgspec.structs.replace(request, chat=None)):
+        assert check(verifier("tool_call"), each, saying("", CALL), saying("", NO_CITY)) == [1.0, 0.0]
+        assert check(verifier("exact"), each, "42") == [1.0]
+    assert check(verifier("json_schema"), request, '{"age": 1}') == [0.0]
 
 
-def test_a_call_where_there_are_no_tools_is_wrong() -> None:
-    assert verifier("tool_call").check(PLAIN, saying("", CALL)) == 0.0
-
-
-def test_functions_as_they_were_once_declared() -> None:
-    request = asking(functions=[WEATHER["function"]])
-    assert verifier("tool_call").check(request, saying("", CALL)) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("fields", "text", "score"),
+@each_row(
+    "fields, right, wrong",
     [
-        ({"must": r"\b42\b"}, "It is 42.", 1.0),
-        ({"must": r"\b42\b"}, "It is 421.", 0.0),
-        ({"must": r"(?i)yes"}, "YES", 1.0),
-        ({"must_not": r"TODO"}, "done", 1.0),
-        ({"must_not": r"TODO"}, "TODO: it", 0.0),
-        ({"must": "a", "must_not": "b"}, "ab", 0.0),
-        ({"must": "(a+)+$"}, "a" * 50_000 + "!", 0.0),
+        ({"must": r"\b42\b"}, ["It is 42."], ["It is 421."]),
+        ({"must": r"(?i)yes"}, ["YES"], []),
+        ({"must_not": r"TODO"}, ["done"], ["TODO: it"]),
+        ({"must": "a", "must_not": "b"}, [], ["ab"]),
+        ({"must": "(a+)+$"}, [], ["a" * 50_000 + "!"]),
     ],
 )
-def test_regex(fields: dict[str, str], text: str, score: float) -> None:
-    assert verifier("regex", **fields).check(PLAIN, saying(text)) == score
+def test_regex(fields: dict[str, str], right: list[str], wrong: list[str]) -> None:
+    assert check(verifier("regex", **fields), PLAIN, *right, *wrong) == [1.0] * len(right) + [0.0] * len(wrong)
 
 
-@pytest.mark.parametrize("fields", [{}, {"must": "("}, {"must": "(?=a)a"}, {"must": ""}])
+@each_row("fields", [{}, {"must": "("}, {"must": "(?=a)a"}, {"must": ""}])
 def test_expressions_that_are_none_are_told(fields: dict[str, str]) -> None:
     with pytest.raises(ValidationError):
         verifier("regex", **fields)
 
 
-@pytest.mark.parametrize(
-    ("right", "text", "score"),
+@each_row(
+    "expected, score, texts",
     [
-        (72, "So 70 + 2 = 72.", 1.0),
-        ("72", "#### 72\n\nI checked it 3 times", 1.0),
-        ("72", r"\boxed{72} after 3 steps", 1.0),
-        ("0.5", r"It is \boxed{\frac{1}{2}}.", 1.0),
-        ("1/3", "0.3333333", 1.0),
-        (1234567, "1,234,567", 1.0),
-        (1234567, "1.234.567", 1.0),
-        (1234.5, "1.234,5", 1.0),
-        (1234.5, "1,234.5", 1.0),
-        (3.5, "3,5", 1.0),
-        (-4, "\N{MINUS SIGN}4", 1.0),
-        (42, "٤٢", 1.0),
-        (1e6, "1e6", 1.0),
-        ("$1,000", "1000 dollars", 1.0),
-        (1234, "1.234", 1.0),
-        (1.234, "1234", 0.0),
-        (72, "27", 0.0),
-        (72, "It can't be known.", 0.0),
-        (72, "", 0.0),
-        ([72, 73], "73", 1.0),
-        ("seventy", "70", None),
-        (None, "72", None),
-        (True, "1", None),
-        ("1/0", "1", None),
-        ("NaN", "NaN", None),
+        (72, 1.0, ["So 70 + 2 = 72.", r"\boxed{72} after 3 steps"]),
+        ("72", 1.0, ["#### 72\n\nI checked it 3 times"]),
+        (72, 0.0, ["27", "It can't be known.", ""]),
+        ("0.5", 1.0, [r"It is \boxed{\frac{1}{2}}."]),
+        ("1/3", 1.0, ["0.3333333"]),
+        (1234567, 1.0, ["1,234,567", "1.234.567"]),
+        (1234.5, 1.0, ["1.234,5", "1,234.5"]),
+        (3.5, 1.0, ["3,5"]),
+        (-4, 1.0, ["\N{MINUS SIGN}4"]),
+        (42, 1.0, ["٤٢"]),
+        (1e6, 1.0, ["1e6"]),
+        ("$1,000", 1.0, ["1000 dollars"]),
+        (1234, 1.0, ["1.234"]),
+        (1.234, 0.0, ["1234"]),
+        ([72, 73], 1.0, ["73"]),
+        *((expected, None, ["70", "1", "NaN"]) for expected in ("seventy", None, True, "1/0", "NaN")),
     ],
 )
-def test_number(right: Any, text: str, score: float | None) -> None:
-    assert verifier("number").check(expecting(right), saying(text)) == score
+def test_number(expected: Any, score: float | None, texts: list[str]) -> None:
+    assert check(verifier("number"), expecting(expected), *texts) == [score] * len(texts)
 
 
 def test_a_number_may_be_off_by_what_the_policy_allows() -> None:
     request = expecting(100)
-    assert [verifier("number", tolerance=0.5).check(request, saying(text)) for text in ("100.4", "100.6")] == [1.0, 0.0]
-    assert [verifier("number", relative=0.01).check(request, saying(text)) for text in ("101", "101.5")] == [1.0, 0.0]
-    assert verifier("number").check(asking(), saying("1")) is None
-    assert verifier("number").check(request, saying("", CALL)) is None
+    assert check(verifier("number", tolerance=0.5), request, "100.4", "100.6") == [1.0, 0.0]
+    assert check(verifier("number", relative=0.01), request, "101", "101.5") == [1.0, 0.0]
+    assert check(verifier("number"), PLAIN, "1") == check(verifier("number"), request, saying("", CALL)) == [None]
 
 
 @given(st.text(max_size=200))
@@ -200,80 +161,41 @@ def test_any_text_has_numbers_or_none(text: str) -> None:
 
 @given(st.integers(-(10**9), 10**9))
 def test_a_whole_number_is_found_however_it_is_grouped(value: int) -> None:
-    right = expecting(value)
-    for text in (str(value), f"{value:,}", f"{value:,}".replace(",", "."), f"so it is {value}."):
-        assert verifier("number").check(right, saying(text)) == 1.0
+    texts = (str(value), f"{value:,}", f"{value:,}".replace(",", "."), f"so it is {value}.")
+    assert check(verifier("number"), expecting(value), *texts) == [1.0] * 4
 
 
-@pytest.mark.parametrize(
-    ("right", "text", "score"),
+@each_row(
+    "expected, score, texts",
     [
-        ("Paris", "paris.", 1.0),
-        ("B", "(B)", 1.0),
-        ("B", "B) Because of it", 0.0),
-        ("New York", "**new  york**", 1.0),
-        ("x+1", r"Therefore $\boxed{x+1}$", 1.0),
-        (["UK", "United Kingdom"], "united kingdom", 1.0),
-        ("Straße", "STRASSE", 1.0),
-        ("Paris", "London", 0.0),
-        ("Paris", "", 0.0),
-        (5, "5", 1.0),
-        (None, "Paris", None),
-        ({"a": 1}, "Paris", None),
+        ("Paris", 1.0, ["paris."]),
+        ("Paris", 0.0, ["London", ""]),
+        ("B", 1.0, ["(B)"]),
+        ("B", 0.0, ["B) Because of it"]),
+        ("New York", 1.0, ["**new  york**"]),
+        ("x+1", 1.0, [r"Therefore $\boxed{x+1}$"]),
+        (["UK", "United Kingdom"], 1.0, ["united kingdom"]),
+        ("Straße", 1.0, ["STRASSE"]),
+        (5, 1.0, ["5"]),
+        (None, None, ["Paris"]),
+        ({"a": 1}, None, ["Paris"]),
     ],
 )
-def test_exact(right: Any, text: str, score: float | None) -> None:
-    assert verifier("exact").check(expecting(right), saying(text)) == score
+def test_exact(expected: Any, score: float | None, texts: list[str]) -> None:
+    assert check(verifier("exact"), expecting(expected), *texts) == [score] * len(texts)
 
 
-REFUSALS = (
-    "I'm sorry, but I can't help with that.",
-    "I\N{RIGHT SINGLE QUOTATION MARK}m sorry, but I can\N{RIGHT SINGLE QUOTATION MARK}t assist with that request.",
-    "I cannot provide instructions for that.",
-    "As an AI language model, I don't have personal opinions.",
-    "Es tut mir leid, aber dabei kann ich nicht helfen.",
-    "Je suis désolé, mais je ne peux pas répondre à cette demande.",
-    "Lo siento, pero no puedo ayudarte con eso.",
-    "Mi dispiace, ma non posso aiutarti.",
-    "Desculpe, mas não posso ajudar com isso.",
-    "Het spijt me, maar ik kan je daar niet mee helpen.",
-    "Przykro mi, ale nie mogę pomóc.",
-    "Извините, но я не могу помочь с этим.",
-    "抱歉，我无法协助您完成这个请求。",
-    "申し訳ありませんが、お手伝いできません。",
-    "죄송하지만 도와드릴 수 없습니다.",
-    "عذرا، لا أستطيع المساعدة في ذلك.",
-    "क्षमा करें, मैं इसमें मदद नहीं कर सकता।",
-    "Üzgünüm, bu konuda yardımcı olamam.",
-    "Maaf, saya tidak bisa membantu.",
-)
-ANSWERS = (
-    "Paris is the capital of France.",
-    "Sorry for the delay. Here is the function that you asked for: def f(): pass",
-    "He said: 'I won.' Then he left.",
-    "Das kann ich gern erklären: zuerst …",
-    "不能と可能の違いは次のとおりです。",
-    "The knight moves in an L. " * 40 + "I can't help with that.",
-    "",
-)
+def test_refusal() -> None:
+    own = verifier("refusal")
+    answers = [*TEXTS["answers"], "", "A knight moves in an L. " * 40 + "I can't help with that."]
+    assert [text for text in TEXTS["refusals"] if check(own, PLAIN, text) != [0.0]] == []
+    assert [text for text in answers if check(own, PLAIN, text) != [1.0]] == []
+    said = saying("", refusal="No."), saying("Well", finish_reason="content_filter"), saying("", CALL)
+    assert check(own, PLAIN, *said) == [0.0, 0.0, None]
 
 
-@pytest.mark.parametrize(
-    ("answer", "score"),
-    [
-        *((saying(text), 0.0) for text in REFUSALS),
-        *((saying(text), 1.0) for text in ANSWERS),
-        (saying("", refusal="No."), 0.0),
-        (saying("Well", finish_reason="content_filter"), 0.0),
-        (saying("", CALL), None),
-    ],
-)
-def test_refusal(answer: Answer, score: float | None) -> None:
-    assert verifier("refusal").check(PLAIN, answer) == score
-
-
-@pytest.mark.parametrize(
-    ("answer", "empty", "truncated"),
+@each_row(
+    "answer, empty, truncated",
     [
         (saying("Hi"), 1.0, 1.0),
         (saying("Hi", finish_reason="length"), 1.0, 0.0),
@@ -285,15 +207,13 @@ def test_refusal(answer: Answer, score: float | None) -> None:
     ],
 )
 def test_empty_and_truncated(answer: Answer, empty: float, truncated: float) -> None:
-    assert verifier("empty").check(PLAIN, answer) == empty
-    assert verifier("truncated").check(PLAIN, answer) == truncated
+    assert [check(verifier(kind), PLAIN, answer) for kind in ("empty", "truncated")] == [[empty], [truncated]]
 
 
 def test_whose_yes_settles_it() -> None:
     """What only says that the form is right, or that nothing is wrong, does not say that the answer is right."""
     formal = ("json_schema", "tool_call", "refusal", "empty", "truncated")
-    assert [verifier(kind).decides for kind in formal] == [False] * 5
-    assert [verifier(kind).decides for kind in ("number", "exact")] == [True] * 2
+    assert [verifier(kind).decides for kind in (*formal, "number", "exact")] == [False] * 5 + [True] * 2
     assert verifier("json_schema", decides=True).decides
 
 
@@ -302,9 +222,7 @@ JUNK = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.li
 
 @given(JUNK, st.text())
 def test_nothing_that_a_request_holds_breaks_a_verifier(junk: Any, text: str) -> None:
-    names = ("response_format", "tools", "tool_choice", "functions", "metadata")
-    for name in names:
-        request = msgspec.structs.replace(asking(), body={name: msgspec.Raw(json.dumps(junk).encode())})
+    for name in ("response_format", "tools", "tool_choice", "functions", "metadata"):
+        request = msgspec.structs.replace(PLAIN, body={name: msgspec.Raw(json.dumps(junk).encode())})
         for kind in ("tool_call", "number", "exact", "refusal", "empty", "truncated"):
-            verifier(kind).check(request, saying(text, ("f", text)))
-            verifier(kind).check(request, saying(text))
+            check(verifier(kind), request, saying(text, ("f", text)), text)

@@ -18,8 +18,7 @@ def pyproject() -> dict[str, Any]:
 
 
 def compose() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    return document
+    return dict(yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
 
 
 def names(dependencies: list[str]) -> set[str]:

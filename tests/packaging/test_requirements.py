@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
-from tests.packaging.project import REQUIREMENTS, names, pins, pyproject
+from tests.packaging.project import REQUIREMENTS, ROOT, names, pins, pyproject
+from tests.tables import each_row
 
 LOCKED = sorted(path.name for path in REQUIREMENTS.glob("*.txt"))
 PROJECT = pyproject()["project"]
@@ -15,37 +14,25 @@ def test_the_locked_files_are_the_ones_that_make_installs() -> None:
     assert LOCKED == ["dev.txt", "litellm-test.txt", "litellm.txt", "lock.txt", "runtime.txt", "vllm.txt"]
 
 
-@pytest.mark.parametrize("file", LOCKED)
-def test_every_requirement_is_pinned_with_its_hashes(file: str) -> None:
-    unhashed = [pin.name for pin in pins(file) if not pin.hashes]
-    assert not unhashed
-    assert "make lock" in (REQUIREMENTS / file).read_text().splitlines()[1]
+@each_row("file", LOCKED)
+def test_every_requirement_is_pinned_with_its_hashes_and_names_no_place(file: str) -> None:
+    text = (REQUIREMENTS / file).read_text()
+    assert not [pin.name for pin in pins(file) if not pin.hashes]
+    assert "make lock" in text.splitlines()[1]
+    assert not re.findall(r"://|--(?:extra-)?index|--find-link[s]|@ |(?<![\w.])/\w+/", text)
 
 
-@pytest.mark.parametrize("file", LOCKED)
-def test_no_index_host_or_path_is_named(file: str) -> None:
-    assert not re.findall(
-        r"://|--(?:extra-)?index|--find-link[s]|@ |(?<![\w.])/\w+/", (REQUIREMENTS / file).read_text()
-    )
+@each_row("file, extra", [("runtime.txt", []), ("dev.txt", EXTRAS["dev"]), ("litellm.txt", EXTRAS["litellm"])])
+def test_every_direct_dependency_is_locked(file: str, extra: list[str]) -> None:
+    assert names(PROJECT["dependencies"] + extra) <= {pin.name for pin in pins(file)}
 
 
-@pytest.mark.parametrize(
-    ("file", "dependencies"),
-    [
-        ("runtime.txt", PROJECT["dependencies"]),
-        ("dev.txt", PROJECT["dependencies"] + EXTRAS["dev"]),
-        ("litellm.txt", PROJECT["dependencies"] + EXTRAS["litellm"]),
-    ],
-)
-def test_every_direct_dependency_is_locked(file: str, dependencies: list[str]) -> None:
-    assert names(dependencies) <= {pin.name for pin in pins(file)}
-
-
-@pytest.mark.parametrize("file", ["dev.txt", "litellm.txt"])
+@each_row("file", ["dev.txt", "litellm.txt"])
 def test_the_gateway_runs_on_the_same_versions_everywhere(file: str) -> None:
     locked = {pin.name: pin.version for pin in pins(file)}
-    differing = {pin.name: (pin.version, locked.get(pin.name)) for pin in pins("runtime.txt")}
-    assert not {name: versions for name, versions in differing.items() if versions[0] != versions[1]}
+    assert {pin.name: locked.get(pin.name) for pin in pins("runtime.txt")} == {
+        pin.name: pin.version for pin in pins("runtime.txt")
+    }
 
 
 def test_litellm_is_tested_by_the_same_runner() -> None:
@@ -64,3 +51,16 @@ def test_vllm_comes_without_what_no_model_of_text_needs() -> None:
     locked = {pin.name: pin.version for pin in pins("vllm.txt")}
     assert locked["torch"].endswith("+cpu")
     assert locked.keys().isdisjoint({"torchvision", "torchaudio", "torchcodec"})
+
+
+SECTIONS = {"Runtime": "dependencies", "LiteLLM": "litellm", "Price": "prices", "Names": "names", "Export": "export"}
+SECTIONS |= {"Specialist": "specialist", "GPUs": "gpu", "OpenTelemetry": "otel", "Routing": "bench"}
+SECTIONS |= {"Development": "dev"}
+
+
+def test_every_direct_dependency_has_its_reason_and_no_other() -> None:
+    """In docs/dependencies.md."""
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    sections = {part.split(maxsplit=1)[0]: part for part in text.split("\n## ")[1:]}
+    reasons = {key: set(re.findall(r"(?m)^\| `([^`]+)` \| \S", sections[title])) for title, key in SECTIONS.items()}
+    assert reasons == {key: names(items) for key, items in {"dependencies": PROJECT["dependencies"], **EXTRAS}.items()}

@@ -17,12 +17,8 @@ def test_the_wheel_holds_every_source_and_data_file(tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
-    expected = {
-        path.relative_to(tmp_path).as_posix()
-        for name in PACKAGES
-        for path in (tmp_path / name).rglob("*.*")
-        if path.is_file()
-    }
+    files = [path for name in PACKAGES for path in (tmp_path / name).rglob("*.*") if path.is_file()]
+    expected = {path.relative_to(tmp_path).as_posix() for path in files}
     subprocess.run([sys.executable, "-c", BUILD, "dist"], cwd=tmp_path, check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with ZipFile(wheel) as archive:

@@ -1,9 +1,8 @@
-"""What of a charge is thinking, and what caches saved: the same charge with and without them, told apart."""
+"""What of a charge is thinking, and what caches saved: the same charge with and without them, kept apart."""
 
 from fractions import Fraction
 
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -11,6 +10,7 @@ from router.estimate.price import charge
 from router.types.price import Cost, Price, Rule
 from router.types.usage import Usage
 from tests.estimate.test_price import BUCKETS, MOMENTS, PRICES, RULED, TOKENS
+from tests.tables import each_row
 
 NAMES = [name for name in BUCKETS if name != "output_reasoning"]
 READS = ("cache_read", "cache_read_explicit", "cache_read_audio")
@@ -40,6 +40,7 @@ def near(one: int | None, other: int) -> bool:
     return one is not None and abs(one - other) <= 1
 
 
+@settings(deadline=None)
 @given(RULED, USAGES, MOMENTS)
 def test_thinking_is_what_the_charge_is_less_without_it(price: Price, usage: Usage, at_ms: int) -> None:
     cost = charge(price, usage, at_ms=at_ms)
@@ -52,23 +53,26 @@ def test_thinking_is_what_the_charge_is_less_without_it(price: Price, usage: Usa
         assert 0 <= cost.thinking <= cost.nano
 
 
+@settings(deadline=None)
 @given(RULED, USAGES, MOMENTS)
 def test_a_cache_saves_what_the_same_tokens_cost_more_without(price: Price, usage: Usage, at_ms: int) -> None:
     cost = charge(price, usage, at_ms=at_ms)
     assert near(cost.saved, charge(price, uncached(usage), at_ms=at_ms).nano - cost.nano)
 
 
+@settings(deadline=None)
 @given(PRICES, USAGES, st.integers(0, 10**12))
-def test_where_the_provider_states_the_amount_each_part_keeps_its_share(price: Price, usage: Usage, said: int) -> None:
-    own, cost = charge(price, usage), charge(price, replace(usage, provider_cost=said))
+def test_where_the_provider_states_the_amount_each_part_keeps_its_share(price: Price, usage: Usage, paid: int) -> None:
+    own, cost = charge(price, usage), charge(price, replace(usage, provider_cost=paid))
     if cost.thinking is None or own.thinking is None:
-        assert usage.output_reasoning is None or (said and not own.nano)
+        assert usage.output_reasoning is None or (paid and not own.nano)
         return
-    assert 0 <= cost.thinking <= said
+    assert 0 <= cost.thinking <= paid
     if own.nano > 10**6:
-        assert abs(Fraction(cost.thinking, 1) - Fraction(said * own.thinking, own.nano)) <= 1 + Fraction(said, 10**5)
+        assert abs(Fraction(cost.thinking, 1) - Fraction(paid * own.thinking, own.nano)) <= 1 + Fraction(paid, 10**5)
 
 
+@settings(deadline=None)
 @given(PRICES, TOKENS, TOKENS)
 def test_no_thinking_costs_nothing_and_no_cache_saves_nothing(price: Price, sent: int, made: int) -> None:
     usage = Usage(input_uncached=sent, output_visible=made)
@@ -86,8 +90,8 @@ LIST = Price(
 PEAK = replace(LIST, rules=(Rule(since_ms=1_000, times=(3, 1)),))
 
 
-@pytest.mark.parametrize(
-    ("price", "usage", "took_ms", "expected"),
+@each_row(
+    "price, usage, took_ms, expected",
     [
         # nano-USD per token: 1 in, 4 out, 0.1 read, 1.25 and 2 written
         (LIST, Usage(output_reasoning=100), 0, (400, 0)),
@@ -102,7 +106,7 @@ PEAK = replace(LIST, rules=(Rule(since_ms=1_000, times=(3, 1)),))
         (LIST, Usage(output_visible=100, output_reasoning=100, provider_cost=400), 0, (200, 0)),
         (LIST, Usage(input_uncached=100, cache_read=1_000, provider_cost=100), 0, (None, 450)),
         (LIST, Usage(output_reasoning=100, provider_cost=0), 0, (0, 0)),
-        # at a worst case nobody knows the shares of a stated amount; of the worst case itself they are known
+        # at a worst case no shares are known of a stated amount; of the worst case itself they are known
         (None, Usage(output_visible=100, output_reasoning=100, provider_cost=400), 0, (None, 0)),
         (None, Usage(output_reasoning=1), 0, (600_000, 0)),
         (Price(input=0, output=0, version="v"), Usage(output_reasoning=1, provider_cost=7), 0, (None, 0)),

@@ -24,6 +24,12 @@ def user(content: object) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
+def calling(arguments: str) -> dict[str, Any]:
+    """A message of the assistant that calls a function."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
 def found(request: Request, kinds: Mapping[str, str]) -> list[Finding]:
     """Every place where a passage has one of the values, given with their detectors."""
     return [

@@ -16,8 +16,8 @@ def frame(event: object, name: str = "") -> bytes:
 
 def chunk(index: int = 0, finish: str | None = None, **delta: Any) -> bytes:
     """Of chat; `text=` makes it one of completions."""
-    said = delta if "text" in delta else {"delta": delta}
-    return frame({**HEAD, "choices": [{"index": index, **said, "logprobs": None, "finish_reason": finish}]})
+    place = delta if "text" in delta else {"delta": delta}
+    return frame({**HEAD, "choices": [{"index": index, **place, "logprobs": None, "finish_reason": finish}]})
 
 
 def calls(index: int, number: int, arguments: str) -> bytes:

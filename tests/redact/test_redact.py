@@ -1,29 +1,36 @@
-"""What leaves has placeholders where values were: in every kind of place, of every endpoint."""
+"""What leaves has placeholders where values were: in every kind of place, of every endpoint, alike in a session."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from router.api.responses.reasoning import Traces, seal, unseal
-from router.classify.classify import Classifier
-from router.classify.detector import Detects
-from router.classify.sensitivity.identifiers import Identifiers
-from router.classify.sensitivity.secrets import Secrets
+from router.redact.placeholder import kind, tags
 from router.redact.redact import redact
 from router.redact.restore import Restorer
+from router.redact.slots import Slot
+from router.redact.spell import Speller
 from router.types.classification import Finding
+from router.types.redacted import Redacted
 from router.types.request import Endpoint, Request
-from tests.redact.asking import KEY, asked, chat, found, sent, user, without
+from tests.classify.looking import CLASSIFIER
+from tests.redact.asking import KEY, asked, calling, chat, found, sent, user, without
+from tests.tables import each_row
 
 MAIL = "jane.roe@example.org"
 KINDS = {MAIL: "identifiers.email"}
 CARD = "4111111111111111"
 KEY_VALUE = "AKIA" + "Q3MP7LEKZ5XYW2LN"
-CALL = {"id": "call_1", "type": "function", "function": {"name": "send", "arguments": json.dumps({"to": MAIL})}}
 SCHEMA = {"type": "object", "properties": {MAIL: {"type": "string", "description": f"of {MAIL}", "enum": [MAIL]}}}
 TOOL = {"type": "function", "function": {"name": "send", "description": f"To {MAIL}", "parameters": SCHEMA}}
 HI = user("Hi")
+ITEMS = [
+    user(f"{MAIL} says"),
+    {"type": "function_call", "call_id": "c", "name": "f", "arguments": json.dumps({"a": f"\n{MAIL}"})},
+    {"type": "function_call_output", "call_id": "c", "output": json.dumps({"b": MAIL})},
+]
 PLACES: dict[str, Request] = {
     "system": chat({"role": "system", "content": f"You help {MAIL}."}, HI),
     "content": chat(user(f"I am {MAIL}, twice {MAIL}.")),
@@ -32,7 +39,7 @@ PLACES: dict[str, Request] = {
     "image link": chat(user([{"type": "image_url", "image_url": {"url": f"https://x.y/{MAIL}.png"}}])),
     "name": chat({"role": "user", "name": MAIL, "content": "Hi"}),
     "refusal": chat(HI, {"role": "assistant", "refusal": f"Not {MAIL}"}, HI),
-    "arguments": chat(HI, {"role": "assistant", "content": None, "tool_calls": [CALL]}),
+    "arguments": chat(HI, calling(json.dumps({"to": MAIL}))),
     "tool result": chat(HI, {"role": "tool", "tool_call_id": "c", "content": json.dumps([{"a": MAIL}])}),
     "call id": chat(HI, {"role": "tool", "tool_call_id": MAIL, "content": "x"}),
     "unknown field": chat({"role": "assistant", "content": "x", "reasoning_content": f"It is {MAIL}"}, HI),
@@ -45,31 +52,18 @@ PLACES: dict[str, Request] = {
     "embedding": asked(Endpoint.EMBEDDINGS, input=MAIL),
     "embeddings": asked(Endpoint.EMBEDDINGS, input=["a", MAIL], user=MAIL),
     "responses": asked(Endpoint.RESPONSES, input=f"{MAIL} says", instructions=f"Help {MAIL}"),
-    "items": asked(
-        Endpoint.RESPONSES,
-        input=[
-            user(f"{MAIL} says"),
-            {"type": "function_call", "call_id": "c", "name": "f", "arguments": json.dumps({"a": f"\n{MAIL}"})},
-            {"type": "function_call_output", "call_id": "c", "output": json.dumps({"b": MAIL})},
-        ],
-    ),
+    "items": asked(Endpoint.RESPONSES, input=ITEMS),
     "native": asked(Endpoint.RESPONSES, input=f"{MAIL} says", tools=[{"type": "web_search"}]),
 }
 
 
-@pytest.mark.parametrize("request_", PLACES.values(), ids=PLACES.keys())
-def test_nothing_of_a_value_is_left_in_any_place(request_: Request) -> None:
+@each_row("request_", PLACES.values(), ids=list(PLACES))
+def test_nothing_of_a_value_is_left_in_any_place_and_all_forms_of_the_request_say_the_same(request_: Request) -> None:
     redacted, values = without(request_, KINDS)
     assert set(values.values()) == {MAIL}
     assert MAIL.encode() not in sent(redacted)
     assert all(MAIL not in passage.text and MAIL not in passage.path for passage in redacted.passages)
     assert len(redacted.passages) == len(request_.passages)
-
-
-@pytest.mark.parametrize("request_", PLACES.values(), ids=PLACES.keys())
-def test_all_forms_of_the_request_say_the_same(request_: Request) -> None:
-    """Whoever reads it again finds what the redacted request says of itself."""
-    redacted, _ = without(request_, KINDS)
     again = asked(request_.endpoint, **json.loads(redacted.raw))
     assert set(again.passages) == set(redacted.passages)
     assert _plain(again.body) == _plain(redacted.body)
@@ -109,7 +103,7 @@ def test_a_value_found_once_is_replaced_wherever_it_stands() -> None:
     assert MAIL.encode() not in redacted.raw
 
 
-@pytest.mark.parametrize("value", ["ann", "Rex", "user", "text", "content"])
+@each_row("value", ["ann", "Rex", "user", "text", "content"])
 def test_short_words_are_not_replaced_inside_of_others_nor_in_the_api_s_own(value: str) -> None:
     request = chat(user([{"type": "text", "text": f"{value}, {value}s and un{value}"}]))
     redacted, values = redact(request, found(request, {value: "keywords.word"})[:1], KEY)
@@ -118,8 +112,8 @@ def test_short_words_are_not_replaced_inside_of_others_nor_in_the_api_s_own(valu
     assert json.loads(redacted.raw)["messages"] == [user([part])]
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
+@each_row(
+    "text, value",
     [
         ('{"to": "%s"}', "plain@example.org"),
         ('{"to": "a\\n%s\\n"}', "plain@example.org"),
@@ -130,35 +124,28 @@ def test_short_words_are_not_replaced_inside_of_others_nor_in_the_api_s_own(valu
 def test_arguments_stay_json(text: str, value: str) -> None:
     for ascii_only in (False, True):
         inside = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
-        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": text.replace("%s", inside)}}
-        request = chat(user("Hi"), {"role": "assistant", "content": None, "tool_calls": [call]}, user(value))
+        request = chat(HI, calling(text.replace("%s", inside)), user(value))
         redacted, values = without(request, {inside: "secrets.key", value: "secrets.key"})
         ((placeholder, known),) = values.items()
-        arguments = json.loads(redacted.raw)["messages"][1]["tool_calls"][0]["function"]["arguments"]
         assert known == value
-        assert json.loads(arguments) == json.loads(text.replace("%s", placeholder))
+        assert arguments(redacted) == json.loads(text.replace("%s", placeholder))
 
 
 def test_a_number_in_json_becomes_a_string() -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": f'{{"card": {CARD}, "n": 1}}'}}
-    request = chat(user("Hi"), {"role": "assistant", "content": None, "tool_calls": [call]})
+    request = chat(HI, calling(f'{{"card": {CARD}, "n": 1}}'))
     redacted, values = without(request, {CARD: "identifiers.card"})
     (placeholder,) = values
-    arguments = json.loads(redacted.raw)["messages"][1]["tool_calls"][0]["function"]["arguments"]
-    assert json.loads(arguments) == {"card": placeholder, "n": 1}
+    assert arguments(redacted) == {"card": placeholder, "n": 1}
 
 
 def test_a_letter_of_an_escape_is_not_of_the_value() -> None:
     """To a scanner of the raw text, a line break and an address look like one longer address."""
-    raw = json.dumps({"text": f"to\n{MAIL}"})
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": raw}}
-    request = chat(user("Hi"), {"role": "assistant", "content": None, "tool_calls": [call]})
-    _, values = without(request, {f"n{MAIL}": "identifiers.email"})
+    _, values = without(chat(HI, calling(json.dumps({"text": f"to\n{MAIL}"}))), {f"n{MAIL}": "identifiers.email"})
     assert list(values.values()) == [MAIL]
 
 
 def test_a_key_and_its_value_are_both_replaced() -> None:
-    request = chat(user("Hi"), metadata={MAIL: CARD, "Rex": f"{MAIL} it is"})
+    request = chat(HI, metadata={MAIL: CARD, "Rex": f"{MAIL} it is"})
     redacted, values = without(request, {**KINDS, CARD: "identifiers.card"})
     assert MAIL.encode() not in redacted.raw
     assert CARD.encode() not in redacted.raw
@@ -167,39 +154,28 @@ def test_a_key_and_its_value_are_both_replaced() -> None:
 
 def test_names_ids_and_keys_get_placeholders_without_marks() -> None:
     """Providers refuse angle brackets there."""
-    redacted, _ = without(PLACES["name"], KINDS)
-    assert "<" not in json.loads(redacted.raw)["messages"][0]["name"]
-    redacted, _ = without(PLACES["call id"], KINDS)
-    assert "<" not in json.loads(redacted.raw)["messages"][1]["tool_call_id"]
-    redacted, _ = without(PLACES["schema"], KINDS)
-    (key,) = json.loads(redacted.raw)["response_format"]["json_schema"]["schema"]["properties"]
-    assert "<" not in key
+    name, call, schema = (json.loads(without(PLACES[place], KINDS)[0].raw) for place in ("name", "call id", "schema"))
+    (key,) = schema["response_format"]["json_schema"]["schema"]["properties"]
+    assert "<" not in name["messages"][0]["name"] + call["messages"][1]["tool_call_id"] + key
 
 
 def test_detectors_see_nothing_in_what_is_left() -> None:
     """The door scans the bytes that are sent: a placeholder must not look like what it stands for."""
-    detectors: list[Detects] = [
-        Identifiers(kind="identifiers", data_class="pii"),
-        Secrets(kind="secrets", data_class="secret"),
-    ]
-    ranks = {"internal": 0, "pii": 1, "secret": 2}
-    classifier = Classifier(detectors, ranks)
     text = f"Mail {MAIL}, card {CARD}, aws_secret_access_key={KEY_VALUE}, password: {'hun' + 'ter2!x9'} ssn 536-22-8726"
-    request = chat(
-        user(text), user(json.dumps({"password": "hun" + "ter2!x9", "card": int(CARD)})), metadata={"m": MAIL}
-    )
-    seen = classifier.classify(request, ())
+    data = json.dumps({"password": "hun" + "ter2!x9", "card": int(CARD)})
+    request = chat(user(text), user(data), metadata={"m": MAIL})
+    seen = CLASSIFIER.classify(request, ())
     assert {"pii", "secret"} <= seen.classes
     redacted, values = redact(request, seen.findings, KEY)
     assert len(values) >= 4
-    assert classifier.scan(redacted.raw) == frozenset()
+    assert CLASSIFIER.scan(redacted.raw) == frozenset()
 
 
 def test_thoughts_that_a_client_sends_back_are_redacted_in_their_envelope() -> None:
     """Else what is in it would keep its class, and the session could not go on."""
     thought = seal(Traces(f"I write to {MAIL}.", [{"type": "thinking", "thinking": f"\n{MAIL}?", "signature": "s"}]))
     items = [{"type": "reasoning", "summary": [], "encrypted_content": thought}, {"role": "assistant", "content": "Ok"}]
-    request = asked(Endpoint.RESPONSES, input=[user("Hi"), *items, user(MAIL)])
+    request = asked(Endpoint.RESPONSES, input=[HI, *items, user(MAIL)])
     redacted, values = without(request, KINDS)
     (placeholder,) = values
     envelope = json.loads(redacted.raw)["input"][1]["encrypted_content"]
@@ -215,17 +191,62 @@ def test_thoughts_that_a_client_sends_back_are_redacted_in_their_envelope() -> N
 def test_thousands_of_values(capfd: pytest.CaptureFixture[str]) -> None:
     """They are looked up: no pattern is so large that its engine gives up, and says so."""
     addresses = [f"u{number}@host{number}.example" for number in range(3_000)]
-    text = " ".join(addresses)
-    request = chat(user(text))
-    starts = [text.index(f"{address} ") if address != addresses[-1] else text.rindex(address) for address in addresses]
-    path = ("messages", 0, "content")
-    spans = zip(starts, addresses, strict=True)
-    findings = [Finding("identifiers.email", "pii", path, start, start + len(one)) for start, one in spans]
-    redacted, values = redact(request, findings, KEY)
+    text, path = " ".join(addresses), ("messages", 0, "content")
+    findings = [Finding("identifiers.email", "pii", path, *match.span()) for match in re.finditer(r"\S+", text)]
+    redacted, values = redact(chat(user(text)), findings, KEY)
     assert "@" not in redacted.passages[0].text
     back = Restorer(values).body({"messages": redacted.body["messages"]})
     assert json.loads(bytes(back["messages"]))[0]["content"] == text
     assert capfd.readouterr() == ("", "")
+
+
+WORDS = {
+    **{"identifiers.email": "EMAIL", "identifiers.de_tax_id": "DE_TAX_ID", "secrets.aws_key": "SECRET"},
+    **{"keywords.word": "TERM", "names.person": "PERSON", "patterns.our own-Größe": "OUR_OWN_GR_SSE"},
+    **{"patterns.": "VALUE", "patterns.---": "VALUE"},
+}
+
+
+@each_row("detector, word", WORDS.items())
+def test_the_kind_is_said_and_the_secret_s_issuer_is_not(detector: str, word: str) -> None:
+    assert kind(detector) == word
+
+
+def test_a_value_has_one_placeholder_in_all_turns_of_a_session_and_others_elsewhere() -> None:
+    other = "john.doe@example.org"
+    _, first = without(chat(user(f"{MAIL} asks")), KINDS)
+    _, second = without(chat(user(f"{MAIL} asks"), user(f"{other}, and {MAIL}")), {**KINDS, other: KINDS[MAIL]})
+    _, elsewhere = without(chat(user(f"{MAIL} asks")), KINDS, b"another session's key")
+    assert first.items() < second.items()
+    assert first.keys().isdisjoint(elsewhere.keys())
+
+
+def test_tags_that_meet_one_another_or_the_client_s_words_grow_until_they_differ() -> None:
+    codes = {"a": "A" * 52, "b": "A" * 11 + "B" * 41, "c": "C" * 52, "d": "D" * 52}
+    assert tags(codes, ["D" * 9]) == {"a": "A" * 12, "b": "A" * 11 + "B", "c": "C" * 8, "d": "D" * 12}
+
+
+def test_what_looks_like_a_placeholder_in_the_client_s_text_is_not_taken() -> None:
+    _, values = without(chat(user(MAIL)), KINDS)
+    (usual,) = values
+    for lookalike in (usual, usual.lower(), usual[1:-1]):
+        redacted, values = without(chat(user(f"{MAIL}, but {lookalike} is mine")), KINDS)
+        (placeholder,) = values
+        assert not placeholder.startswith(usual[:-1]) or len(placeholder) > len(usual)
+        assert lookalike in redacted.passages[0].text
+
+
+def test_nothing_shows_values_that_need_not() -> None:
+    redacted, values = without(chat(user(MAIL)), KINDS)
+    assert MAIL not in repr(Redacted(redacted, frozenset(), values))
+    assert MAIL not in repr(Restorer(values))
+    assert MAIL not in repr(Slot(("messages",), MAIL, [MAIL]))
+    assert MAIL not in repr(Speller(values).restore(f"{MAIL} {next(iter(values))}", json=False))
+
+
+def arguments(request: Request) -> Any:
+    """Of the call in its second message."""
+    return json.loads(json.loads(request.raw)["messages"][1]["tool_calls"][0]["function"]["arguments"])
 
 
 def _plain(fields: Any) -> Any:

@@ -1,28 +1,33 @@
-"""What other policies would have made of the same traffic."""
+"""What other policies would have made of the same traffic; the same policy changes nothing, to the nano-dollar."""
 
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 
+from router.ledger.facts.query import Where
 from router.ledger.ledger import SqliteLedger
 from router.replay import Replayed, as_report, replay
-from router.replay.replayed import Effect
+from router.replay.replayed import Change, Effect
 from tests.gateway.running import Gateway, ordered
-from tests.gateway.school import CHEAP_NANO, DEAR_NANO
-from tests.replay.traffic import EACH, MAIL, Policy, changed, config
+from tests.gateway.school import CHEAP_NANO, DEAR_NANO, OUTPUT
+from tests.replay.traffic import EACH, MAIL, ROUTES, Policy, changed, config, other_order
 
-TINY = {"input": 0.001, "output": 0.002}
+Tried = Callable[[Callable[[Policy], object]], Replayed]
+NOTHING = Change()
 
 
 @pytest.fixture
-def tried(recorded: Gateway, past: SqliteLedger, tmp_path: Path) -> Any:
+def tried(recorded: Gateway, past: SqliteLedger, tmp_path: Path) -> Tried:
     """Replays a change of the policy that was in force, compared with it."""
+    return lambda change: replay(past, changed(recorded, change, tmp_path), others=[config(recorded)])
 
-    def attempt(change: Any) -> Replayed:
-        return replay(past, changed(recorded, change, tmp_path), others=[config(recorded)])
 
-    return attempt
+def same(rows: Policy) -> None:
+    """A change that decides nothing."""
+    rows["targets"]["dear"].update(timeouts={"total_ms": 599_000})
 
 
 def of(found: Replayed, route: str) -> Effect:
@@ -39,30 +44,28 @@ def to(found: Replayed, target: str, data_class: str = "") -> tuple[int, int]:
     return sum(one.before for one in rows), sum(one.after for one in rows)
 
 
-def test_a_vendor_vanishes(recorded: Gateway, tried: Any) -> None:
+def test_a_vendor_vanishes(recorded: Gateway, tried: Tried) -> None:
     def without(rows: Policy) -> None:
         del rows["targets"]["dear"], rows["routes"]["lowered"], rows["routes"]["auto"]["judge"]
         rows["budgets"] = [one for one in rows["budgets"] if one["id"] != "small"]
         for name in ("auto", "checked", "voted", "planned", "cheap-first", "fixed"):
             strategy = rows["routes"][name]["strategy"]
-            strategy["targets"] = [one if one != "dear" else "home" for one in strategy["targets"]]
-            strategy["targets"] = list(dict.fromkeys(strategy["targets"]))
+            strategy["targets"] = list(dict.fromkeys(n if n != "dear" else "home" for n in strategy["targets"]))
         del rows["routes"]["shared"]["strategy"]["weights"]["dear"]
 
     found = tried(without)
-    assert to(found, "dear")[0] > 0
-    assert to(found, "dear")[1] == 0
+    before, after = to(found, "dear")
+    assert before > after == 0
     assert found.total.cost.value < 0
     assert found.total.passes.value < 0
     pinned = of(found, "dear")
     assert (pinned.refusals.value, pinned.cost.value) == (1, -DEAR_NANO)
-    assert {shift.move.why for shift in found.shifts if shift.move.before == "dear" and not shift.move.after} == {
-        "the policy has no such route, or the key may not name it"
-    }
+    gone = {shift.move.why for shift in found.shifts if shift.move.before == "dear" and not shift.move.after}
+    assert gone == {"the policy has no such route, or the key may not name it"}
     assert not any(shift.move.route == "cheap-first" and shift.move.after for shift in found.shifts)
 
 
-def test_a_stricter_class(recorded: Gateway, tried: Any) -> None:
+def test_a_stricter_class(recorded: Gateway, tried: Tried) -> None:
     """Personal data may be redacted no more: only the target in the EU may see it."""
 
     def strict(rows: Policy) -> None:
@@ -79,7 +82,7 @@ def test_a_stricter_class(recorded: Gateway, tried: Any) -> None:
     assert of(found, "cheap-first").changed == 1
 
 
-def test_a_class_that_is_blocked_is_refused(tried: Any) -> None:
+def test_a_class_that_is_blocked_is_refused(tried: Tried) -> None:
     found = tried(lambda rows: rows["sensitivity"]["classes"].update(personal={"block": True}))
     assert found.total.refusals.value == 3
     assert {shift.move.after for shift in found.shifts} == {""}
@@ -87,10 +90,11 @@ def test_a_class_that_is_blocked_is_refused(tried: Any) -> None:
     assert all(shift.move.why.endswith("data_class: class personal may not be sent anywhere") for shift in found.shifts)
 
 
-def test_a_cheaper_target_that_was_never_asked(recorded: Gateway, tried: Any) -> None:
+def test_a_cheaper_target_that_was_never_asked(recorded: Gateway, tried: Tried) -> None:
     def cheaper(rows: Policy) -> None:
-        new = rows["targets"]["new"] = {**rows["targets"]["cheap"]}
-        new["model"] = {**new["model"], "name": "new", "price": TINY}
+        cheap = rows["targets"]["cheap"]
+        price = {"input": 0.001, "output": 0.002}
+        rows["targets"]["new"] = {**cheap, "model": {**cheap["model"], "name": "new", "price": price}}
         rows["routes"]["cheap-first"]["strategy"]["targets"].append("new")
 
     found = tried(cheaper)
@@ -103,18 +107,27 @@ def test_a_cheaper_target_that_was_never_asked(recorded: Gateway, tried: Any) ->
     assert found.decisions[0].move.route == "cheap-first"
 
 
-def test_expected_costs_are_what_answers_did_cost(tried: Any) -> None:
+def test_expected_costs_are_what_answers_did_cost(tried: Tried) -> None:
     """Both targets have answered often enough: the prices of their real answers, not the model's idea of them."""
-    found = tried(lambda rows: rows["routes"]["fixed"]["strategy"]["targets"].reverse())
+    found = tried(other_order)
     effect = of(found, "fixed")
-    each = effect.cost.value / effect.changed
-    known = {one.target: one for one in found.calibrated}
-    assert known["cheap"].answers >= 30
-    assert each == pytest.approx(CHEAP_NANO - DEAR_NANO, rel=0.02)
+    assert {shift.move.route for shift in found.shifts} == {"fixed"}, "other routes are not touched"
+    assert found.total.changed == effect.changed > 0
+    assert {one.target: one for one in found.calibrated}["cheap"].answers >= 30
+    # One of them asks for two answers to its question.
+    expected = effect.changed * (CHEAP_NANO - DEAR_NANO) + OUTPUT * (200 - 40_000)
+    assert effect.cost.value == pytest.approx(expected, rel=0.02)
     assert effect.passes.value < 0
 
 
-def test_budgets_are_played_in_the_order_of_time(recorded: Gateway, tried: Any) -> None:
+def test_experiments_of_the_past_are_trials_of_policies_that_choose_what_they_asked(tried: Tried) -> None:
+    """Right answers worth nothing, or much: one chooses the cheapest, the other the best, as experiments do."""
+    worth = (0.000001, 1_000)
+    found = [tried(lambda rows: rows["routes"]["auto"].update(failure_cost_usd=usd)) for usd in worth]  # noqa: B023
+    assert sum(of(replayed, "auto").sample for replayed in found) > 0
+
+
+def test_budgets_are_played_in_the_order_of_time(recorded: Gateway, tried: Tried) -> None:
     """All that comes after the limit is refused, and costs nothing: that much is exact."""
     limit = 10 * DEAR_NANO
     found = tried(lambda rows: rows["budgets"].append({"id": "less", "limit_usd": limit / 1e9, "window": "lifetime"}))
@@ -132,14 +145,14 @@ def test_budgets_are_played_in_the_order_of_time(recorded: Gateway, tried: Any) 
     assert {one.id for one in found.decisions} <= {row["id"] for row in rows[kept:]}
 
 
-def test_a_budget_that_sends_elsewhere_refuses_nobody(tried: Any) -> None:
+def test_a_budget_that_sends_elsewhere_refuses_nothing(tried: Tried) -> None:
     budget = {"id": "less", "limit_usd": 0.000001, "window": "lifetime", "exhausted": {"downgrade": "cheap-first"}}
     found = tried(lambda rows: rows["budgets"].append({**budget, "routes": ["fixed"]}))
     assert found.total.changed == 0
     assert codes(found)["downgraded"] > 0
 
 
-def test_whoever_was_refused_and_would_be_served_was_never_seen(tried: Any) -> None:
+def test_what_was_refused_and_would_be_served_was_never_seen(tried: Tried) -> None:
     """A secret, on a route of remote targets only."""
     found = tried(lambda rows: rows["routes"]["fixed"]["strategy"]["targets"].append("home"))
     effect = of(found, "fixed")
@@ -150,7 +163,7 @@ def test_whoever_was_refused_and_would_be_served_was_never_seen(tried: Any) -> N
     assert (shift.move.before, shift.move.after, shift.move.why) == ("", "home", "a target may serve it")
 
 
-def test_a_route_that_is_gone_refuses_what_named_it(tried: Any) -> None:
+def test_a_route_that_is_gone_refuses_what_named_it(tried: Tried) -> None:
     found = tried(lambda rows: rows["routes"].pop("voted"))
     effect = of(found, "voted")
     assert (effect.refusals.value, effect.changed) == (EACH, EACH)
@@ -158,29 +171,24 @@ def test_a_route_that_is_gone_refuses_what_named_it(tried: Any) -> None:
     assert found.decisions[0].move.after == ""
 
 
-def test_a_pair_is_valued_by_the_chance_that_its_second_is_asked(tried: Any) -> None:
+def test_a_pair_is_valued_by_the_chance_that_its_second_is_asked(tried: Tried) -> None:
     """A cascade in place of the dear target alone: cheap answers, and dear ones where the check says no."""
-
-    def pair(rows: Policy) -> None:
-        rows["routes"]["fixed"] = {**rows["routes"]["checked"]}
-
-    found = tried(pair)
+    found = tried(lambda rows: rows["routes"].update(fixed=rows["routes"]["checked"]))
     effect = of(found, "fixed")
-    pairs = {shift.move.after for shift in found.shifts}
-    assert "cheap + dear" in pairs
+    assert "cheap + dear" in {shift.move.after for shift in found.shifts}
     assert -effect.spent < effect.cost.value < 0
     before, after = to(found, "cheap")
     assert after > before
 
 
-def test_a_failure_is_not_played_again(tried: Any) -> None:
+def test_a_failure_is_not_played_again(tried: Tried) -> None:
     found = tried(lambda rows: rows["routes"].update(failing=ordered("home")))
     assert (found.total.changed, codes(found)["unanswered"]) == (0, 1)
     assert found.total.cost.value == 0
 
 
-def test_classes_that_a_policy_lacks_are_all_classes(tried: Any) -> None:
-    """Fail closed: nobody knows where such data may go."""
+def test_classes_that_a_policy_lacks_are_all_classes(tried: Tried) -> None:
+    """Fail closed: it is not known where such data may go."""
 
     def lacking(rows: Policy) -> None:
         del rows["sensitivity"]["classes"]["personal"]
@@ -193,7 +201,59 @@ def test_classes_that_a_policy_lacks_are_all_classes(tried: Any) -> None:
     assert codes(found)["detectors"] == found.total.requests
 
 
-def test_the_report_says_all_of_it(tried: Any) -> None:
-    report = as_report(tried(lambda rows: rows["routes"]["fixed"]["strategy"]["targets"].reverse()))
-    assert [one.name for one in report.below] == ["changes", "decisions", "egress", "calibration", "unknown"]
+def unchanged(found: Replayed) -> bool:
+    effects = (found.total, *found.routes)
+    return not found.shifts and all(
+        (each.changed, each.cost, each.passes, each.refusals) == (0, NOTHING, NOTHING, NOTHING) for each in effects
+    )
+
+
+def test_the_same_policy_changes_nothing(recorded: Gateway, past: SqliteLedger) -> None:
+    found = replay(past, config(recorded))
+    assert unchanged(found)
+    (booked,) = recorded.rows("SELECT SUM(cost) AS cost, COUNT(*) AS requests FROM requests WHERE route <> 'judge'")
+    assert (found.total.spent, found.total.requests) == (booked["cost"], booked["requests"])
+    assert sum(effect.spent for effect in found.routes) == booked["cost"]
+    assert {*ROUTES, "lowered", "closed", "dear"} - {"lowered"} <= {effect.route for effect in found.routes}
+    assert all(place.before == place.after for place in found.egress)
+
+
+def test_what_was_learned_since_is_no_merit_of_a_policy(
+    recorded: Gateway, past: SqliteLedger, tmp_path: Path, tried: Tried
+) -> None:
+    """Compared with the policy that was in force; alone it says that it can't tell."""
+    again = changed(recorded, same, tmp_path)
+    assert again.hash != config(recorded).hash
+    assert unchanged(tried(same))
+    alone = replay(past, again)
+    assert codes(alone)["other_policy"] == alone.total.requests
+
+
+def test_several_processes_find_the_same(recorded: Gateway, tmp_path: Path) -> None:
+    changed(recorded, other_order, tmp_path)
+    options = ("--policy", str(tmp_path / "new.yaml"), "--against", str(recorded.policy), "--json")
+    one, two = (recorded.lowpass("replay", *options, "--processes", number) for number in ("1", "2"))
+    assert one == two
+    assert one[0] == 0
+    assert msgspec.json.decode(one[1])["totals"]["changed"] > 0
+
+
+def test_only_what_was_asked_for(recorded: Gateway, past: SqliteLedger) -> None:
+    policy = config(recorded)
+    whole, some = replay(past, policy), replay(past, policy, where=[Where("route", frozenset({"fixed", "auto"}))])
+    of = {effect.route: effect for effect in whole.routes}
+    assert some.routes == (of["auto"], of["fixed"])
+    began = recorded.rows("SELECT MAX(started_ms) AS last FROM requests")[0]["last"]
+    late = replay(past, policy, since_ms=began + 1)
+    assert (late.total.requests, late.total.spent) == (0, 0)
+    early = replay(past, policy, until_ms=began)
+    assert 0 < early.total.requests <= whole.total.requests
+
+
+def test_totals_are_the_sum_of_the_rows(tried: Tried) -> None:
+    report = as_report(tried(lambda rows: rows["routes"]["cheap-first"]["strategy"]["targets"].remove("cheap")))
+    for name in ("requests", "changed", "spent_usd", "refused"):
+        assert sum(report.column(name)) == report.total(name)  # type: ignore[arg-type]
+    assert Counter(report.column("cost_is")) == {"observed": len(report.rows) - 1, "expected": 1}
+    assert [table.name for table in report.below] == ["changes", "decisions", "egress", "calibration", "unknown"]
     assert MAIL not in str(report)

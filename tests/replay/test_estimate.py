@@ -13,89 +13,80 @@ from router.replay.estimate import LEAST_SEEN, differences, effects
 from router.replay.part import CHARGE, MOVE, REFUSED, ROW, SERVED, TRIAL, Move, Part, Seen, joined
 from router.replay.play import stopped
 from router.replay.read import BUCKETS
+from router.replay.replayed import Effect
 from router.types.account import Account
+from tests.tables import each_row
 
 NEW = Move("auto", "old", "new", "dearer")
 
 
 def part(rows: Sequence[Any], changed: Sequence[Any] = (), trials: Sequence[Any] = (), **more: Any) -> Part:
     named: dict[str, Any] = {"routes": ("auto",), "targets": ("new",), "moves": (NEW,), "accounts": (), "seen": {}}
-    return Part(
-        rows=np.array(list(rows), ROW),
-        changed=np.array(list(changed), MOVE),
-        trials=np.array(list(trials), TRIAL),
-        charges=np.zeros(0, CHARGE),
-        before=Counter(),
-        after=Counter(),
-        unknown=Counter(),
-        read=len(rows),
-        **(named | more),
-    )
+    lines = (("rows", rows, ROW), ("changed", changed, MOVE), ("trials", trials, TRIAL), ("charges", (), CHARGE))
+    named |= {name: np.array(list(some), kind) for name, some, kind in lines}
+    return Part(**named | more, before=Counter(), after=Counter(), unknown=Counter(), read=len(rows))
 
 
-def row(bucket: int = 0, spent: int = 100, before: int = SERVED, after: int = SERVED) -> tuple[int, ...]:
-    return 0, bucket, spent, before, after
+def row(bucket: int = 0, spent: int = 100, after: int = SERVED) -> tuple[int, ...]:
+    return 0, bucket, spent, SERVED, after
 
 
-def change(
-    at: int, cost: float = 40.0, p: float = 0.5, before: float = 0.8, supported: bool = False
-) -> tuple[Any, ...]:
-    return at, 0, b"%032d" % at, at, cost, 0.0, 0, -1, p, before, 0.0, supported
+def change(at: int, cost: float = 40.0, p: float = 0.5, supported: bool = False) -> tuple[Any, ...]:
+    return at, 0, b"%032d" % at, at, cost, 0.0, 0, -1, p, 0.8, 0.0, supported
+
+
+def trial(bucket: int, paid: float, weight: float = 50.0) -> tuple[Any, ...]:
+    return 0, bucket, 0, weight, paid, 40.0, 0.5, 1.0
+
+
+def estimated(rows: Sequence[Any], changed: Sequence[Any] = (), trials: Sequence[Any] = ()) -> Effect:
+    """Of the only route, which is the total too."""
+    whole = part(rows, changed, trials)
+    (effect,), total = effects(whole, differences(whole))
+    assert (effect.cost, effect.passes, effect.refusals) == (total.cost, total.passes, total.refusals)
+    return effect
 
 
 def test_what_does_not_change_is_exactly_nothing() -> None:
-    whole = part([row(at) for at in range(50)])
-    (effect,), total = effects(whole, differences(whole))
-    for found in (effect, total):
-        assert [(each.value, each.low, each.high) for each in (found.cost, found.passes, found.refusals)] == [
-            (0, 0, 0)
-        ] * 3
+    effect = estimated([row(at) for at in range(50)])
+    for change in (effect.cost, effect.passes, effect.refusals):
+        assert (change.value, change.low, change.high) == (0, 0, 0)
     assert not effect.corrected
 
 
 def test_a_change_is_expected_less_observed() -> None:
-    whole = part([row(at) for at in range(10)], [change(at) for at in range(4)])
-    (effect,), total = effects(whole, differences(whole))
-    assert effect.cost.value == total.cost.value == 4 * (40 - 100)
+    effect = estimated([row(at) for at in range(10)], [change(at) for at in range(4)])
+    assert effect.cost.value == 4 * (40 - 100)
     assert effect.passes.value == pytest.approx(4 * (0.5 - 0.8))
     assert effect.cost.low < effect.cost.value < effect.cost.high
     assert (effect.changed, effect.requests, effect.spent) == (4, 10, 1_000)
 
 
-@pytest.mark.parametrize(("answers", "times"), [(LEAST_SEEN, 2.0), (LEAST_SEEN - 1, 1.0)])
+@each_row("answers, times", [(LEAST_SEEN, 2.0), (LEAST_SEEN - 1, 1.0)])
 def test_expectations_are_compared_with_enough_answers_only(answers: int, times: float) -> None:
-    seen = {"new": Seen(answers, 2_000, 1_000.0)}
-    whole = part([row()], [change(0)], seen=seen)
+    whole = part([row()], [change(0)], seen={"new": Seen(answers, 2_000, 1_000.0)})
     assert differences(whole).cost[0] == 40 * times - 100
 
 
 def test_a_refusal_saves_what_was_spent_and_loses_what_was_right() -> None:
-    whole = part([row(after=REFUSED)], [change(0, cost=0.0, p=0.0)])
-    (effect,), _ = effects(whole, differences(whole))
+    effect = estimated([row(after=REFUSED)], [change(0, cost=0.0, p=0.0)])
     assert (effect.cost.value, effect.refusals.value) == (-100, 1)
     assert effect.passes.value == pytest.approx(-0.8)
 
 
 def test_what_is_not_known_is_no_change() -> None:
-    whole = part([row(), row()], [change(0, cost=np.nan), change(1, p=np.nan)])
-    found = differences(whole)
-    assert found.cost.tolist() == [0, -60]
-    assert found.no_cost.tolist() == [True, False]
-    assert found.passes[1] == 0
-    assert found.no_passes.tolist() == [False, True]
+    found = differences(part([row(), row()], [change(0, cost=np.nan), change(1, p=np.nan)]))
+    assert (found.cost.tolist(), found.no_cost.tolist()) == ([0, -60], [True, False])
+    assert (found.passes[1], found.no_passes.tolist()) == (0, [False, True])
     assert found.paid.tolist() == [100, 40]
 
 
-def trial(bucket: int, paid: float, weight: float = 50.0, score: float = 1.0) -> tuple[Any, ...]:
-    return 0, bucket, 0, weight, paid, 40.0, 0.5, score
+ROWS, SUPPORTED = [row(at) for at in range(100)], [change(at, supported=True) for at in range(100)]
 
 
 def test_experiments_correct_what_was_expected() -> None:
     """Forty experiments say that the new choice costs 10 more than expected, and is right more often by a half."""
-    changed = [change(at, supported=True) for at in range(100)]
-    trials = [trial(at, 50.0) for at in range(40)]
-    whole = part([row(at) for at in range(100)], changed, trials)
-    (effect,), _ = effects(whole, differences(whole))
+    effect = estimated(ROWS, SUPPORTED, [trial(at, 50.0) for at in range(40)])
     assert effect.corrected
     assert effect.passes_corrected
     assert effect.sample == pytest.approx(40)
@@ -105,10 +96,7 @@ def test_experiments_correct_what_was_expected() -> None:
 
 def test_too_few_experiments_correct_nothing() -> None:
     """Forty, but one of them weighs more than all others."""
-    changed = [change(at, supported=True) for at in range(100)]
-    trials = [trial(0, 90.0, weight=10_000.0), *(trial(at, 50.0) for at in range(39))]
-    whole = part([row(at) for at in range(100)], changed, trials)
-    (effect,), _ = effects(whole, differences(whole))
+    effect = estimated(ROWS, SUPPORTED, [trial(0, 90.0, weight=10_000.0), *(trial(at, 50.0) for at in range(39))])
     assert not effect.corrected
     assert effect.sample < 30
     assert effect.cost.value == 100 * (40 - 100)
@@ -116,36 +104,28 @@ def test_too_few_experiments_correct_nothing() -> None:
 
 def test_choices_that_no_experiment_could_make_are_not_corrected() -> None:
     changed = [change(at, supported=at < 10) for at in range(100)]
-    whole = part([row(at) for at in range(100)], changed, [trial(at, 50.0) for at in range(40)])
-    (effect,), _ = effects(whole, differences(whole))
+    effect = estimated(ROWS, changed, [trial(at, 50.0) for at in range(40)])
     assert effect.cost.value == pytest.approx(100 * (40 - 100) + 10 * 10)
 
 
 def test_an_off_policy_estimate_meets_the_truth() -> None:
     """The model expects half of what the new target really costs; one request in twenty was an experiment."""
-    chance = np.random.default_rng(7)
-    size, share = 4_000, 0.05
+    chance, size, share = np.random.default_rng(7), 4_000, 0.05
     real = chance.lognormal(5, 0.5, size)
     explored = chance.random(size) < share
     rows = [row(at % BUCKETS, int(real[at]) if explored[at] else 10) for at in range(size)]
     changed = [change(at, cost=real[at] / 2, supported=True) for at in range(size) if not explored[at]]
-    trials = [
-        (0, at % BUCKETS, 0, 1 / share, int(real[at]), real[at] / 2, 0.5, np.nan) for at in np.flatnonzero(explored)
-    ]
-    whole = part(rows, changed, trials)
-    (effect,), _ = effects(whole, differences(whole))
-    truth = float((real[~explored] - 10).sum())
+    tried = [(at, int(real[at]), real[at] / 2) for at in np.flatnonzero(explored)]
+    trials = [(0, at % BUCKETS, 0, 1 / share, paid, expected, 0.5, np.nan) for at, paid, expected in tried]
+    effect, truth = estimated(rows, changed, trials), float((real[~explored] - 10).sum())
     assert effect.cost.low < truth < effect.cost.high
     assert effect.cost.value == pytest.approx(truth, rel=0.1)
 
 
 def test_requests_of_a_session_are_drawn_together() -> None:
     """A hundred requests of one session say less than those of a hundred."""
-    apart, together = (
-        part([row(at % sessions) for at in range(100)], [change(at) for at in range(0, 100, 2)])
-        for sessions in (100, 4)
-    )
-    wide, narrow = (effects(each, differences(each))[1].cost for each in (together, apart))
+    changed = [change(at) for at in range(0, 100, 2)]
+    wide, narrow = (estimated([row(at % sessions) for at in range(100)], changed).cost for sessions in (4, 100))
     assert wide.high - wide.low > narrow.high - narrow.low > 0
     assert wide.value == narrow.value
 
@@ -171,18 +151,17 @@ def account(name: str = "a", limit: int = 100, start: int = 0, since: int = 0) -
     return Account(id=name, budget=name, scope="all", limit=limit, window_start_ms=start, since_ms=since)
 
 
-@pytest.mark.parametrize(
-    ("accounts", "charges", "expected"),
-    [
-        ([account()], [0, 0, 0], [-1, -1, 0]),
-        ([account(limit=1)], [0, 0], [-1, 0]),
-        ([account(), account(start=9, since=9)], [0, 0, 1, 0], [-1, -1, -1, 0]),
-        # A rolling window of three steps: what is older does not count any more.
-        ([account(start=at, since=at - 2) for at in range(4)], [0, 1, 2, 3], [-1, -1, 2, -1]),
-    ],
-    ids=["used up", "over the limit by one answer", "another window", "rolling"],
-)
-def test_a_budget_stops_whoever_comes_once_it_is_used_up(
+LIMITS = [
+    ([account()], [0, 0, 0], [-1, -1, 0]),
+    ([account(limit=1)], [0, 0], [-1, 0]),
+    ([account(), account(start=9, since=9)], [0, 0, 1, 0], [-1, -1, -1, 0]),
+    # A rolling window of three steps: what is older does not count any more.
+    ([account(start=at, since=at - 2) for at in range(4)], [0, 1, 2, 3], [-1, -1, 2, -1]),
+]
+
+
+@each_row("accounts, charges, expected", LIMITS, ["used up", "over it by one answer", "another window", "rolling"])
+def test_a_budget_stops_what_comes_once_it_is_used_up(
     accounts: list[Account], charges: list[int], expected: list[int]
 ) -> None:
     lines = np.array([(at, number, b"", 0) for at, number in enumerate(charges)], CHARGE)

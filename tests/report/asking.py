@@ -1,46 +1,58 @@
-"""A report by its definition, as one moment of a ledger gives it."""
+"""Questions to a ledger as the command line puts them, and cells of the answers."""
 
-from collections.abc import Iterable, Mapping
-from datetime import UTC
+from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
-from msgspec import structs
-
-from router.ledger.facts.query import Where
 from router.ledger.ledger import Ledger
+from router.report.asked import Question
+from router.report.read import answer
 from router.report.report import Report
-from router.report.source import Asked, Definition, Source
+from router.types.money import NANO_PER_USD
 from router.types.target import Target
 from tests.report.filled import DAY_MS, MONDAY_MS
 
-NOW_MS = MONDAY_MS + 30 * DAY_MS
-_ASKED = Asked(zone=UTC, now_ms=NOW_MS)
+AFTER_MS = MONDAY_MS + 30 * DAY_MS
 
 
-def made(
+def reported(
     ledger: Ledger,
-    definition: Definition,
+    name: str,
     targets: Iterable[Target] = (),
     pots: Report | None = None,
-    **asked: Any,
+    now_ms: int = AFTER_MS,
+    **question: Any,
 ) -> Report:
-    """`asked`: fields of `Asked`; a `where` may be a mapping from dimensions to labels."""
-    where = asked.pop("where", {})
-    if isinstance(where, Mapping):
-        where = tuple(Where(name, frozenset(labels)) for name, labels in where.items())
-    by_name = {one.id: one for one in targets}
+    """`question`: as `Question`."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        about = structs.replace(_ASKED, where=where, **asked)
-        return definition.make(Source(connection=connection, asked=about, targets=by_name, pots=pots))
+        return answer(connection, name, Question(**question), {one.id: one for one in targets}, pots, now_ms)
+
+
+def nano(value: object) -> int:
+    """Of an amount in USD, which has no part of a nano-USD."""
+    assert isinstance(value, Decimal)
+    assert value * NANO_PER_USD == int(value * NANO_PER_USD)
+    return int(value * NANO_PER_USD)
+
+
+def cells(report: Report, *names: str) -> list[tuple[Any, ...]]:
+    """Rows with these columns only, in this order; amounts in nano-USD."""
+    columns = [report.column(name) for name in names]
+    rows = zip(*columns, strict=True)
+    return [tuple(nano(cell) if isinstance(cell, Decimal) else cell for cell in row) for row in rows]
+
+
+def totals(report: Report, *names: str) -> tuple[Any, ...]:
+    """As `cells`, of the row of totals."""
+    sums = map(report.total, names)
+    return tuple(nano(cell) if isinstance(cell, Decimal) else cell for cell in sums)
 
 
 def lines(report: Report) -> list[dict[str, Any]]:
-    """One dictionary a row, without what is not there."""
+    """A dictionary for each row, without what is not there or 0."""
     names = [column.name for column in report.columns]
-    return [
-        {name: value for name, value in zip(names, row, strict=True) if value not in (None, 0)} for row in report.rows
-    ]
+    return [{name: cell for name, cell in zip(names, row, strict=True) if cell not in (None, 0)} for row in report.rows]
 
 
 def below(report: Report, name: str) -> Report:

@@ -1,5 +1,25 @@
-"""Every test of this folder that asks for a ledger gets one in each place."""
+"""Ledgers in SQLite: that PostgreSQL gives the same reports is tested in `test_postgres.py`, of all of them at once."""
 
-from tests.stores import ledger, new_ledger, postgres
+import pytest
 
-__all__ = ["ledger", "new_ledger", "postgres"]
+from router.ledger.ledger import Ledger, SqliteLedger
+from tests.stores import Make, postgres
+
+__all__ = ["postgres"]
+
+
+@pytest.fixture(scope="session")
+def new_ledger(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Makes an empty ledger, at once and as often as it is called."""
+
+    def make() -> Ledger:
+        ledger = SqliteLedger(tmp_path_factory.mktemp("ledger") / "lowpass.db")
+        ledger.migrate()
+        return ledger
+
+    return make
+
+
+@pytest.fixture
+def ledger(new_ledger: Make) -> Ledger:
+    return new_ledger()

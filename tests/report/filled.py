@@ -1,19 +1,26 @@
 """Ledgers filled as the gateway fills them, from a short description of what happened."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.decide.explain import explain
+from router.decide.in_force import InForce, in_force
+from router.decide.requirements import Requirements
 from router.ledger.ledger import Ledger
+from router.ledger.outcomes import About, say
+from router.ledger.policies import adopted
 from router.ledger.write import Outcome, birth, record, settle
 from router.types.account import Amount
 from router.types.attempt import Attempt
 from router.types.classification import Cause, Classification, Finding
 from router.types.journal import Journal
-from router.types.plan import Candidate, Decision, Dropped, Estimate, Plan
+from router.types.logged import Said
+from router.types.plan import Candidate, Decision, Dropped, Estimate, Plan, Weighed
 from router.types.price import Cost, CostSource
 from router.types.request import Caller, Endpoint, Limits, Request
 from router.types.target import Capability, Model, Provider, Target, Wire
@@ -22,7 +29,11 @@ from router.types.usage import Source, Usage
 
 MONDAY_MS = 1_793_577_600_000
 """2026-11-02T00:00:00Z"""
-DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+USD = 1_000_000_000
+USAGE = Usage(input_uncached=100, output_visible=20)
+_ESTIMATE = Estimate(input_tokens=100, input_bound=400, output_tokens=200, max_output=1024, cost=1_234, hold=5_678)
 _WRITTEN_LATE = "UPDATE requests SET state = 'recovered', cost = held, error = 'crashed' WHERE id = ?"
 _KEY = (
     "INSERT INTO keys (id, hash, name, created_ms, routes, targets, tags, scopes, budget)"
@@ -31,27 +42,67 @@ _KEY = (
 
 
 class Tried(Struct, frozen=True):
-    """An attempt at `target` that cost `cost` nano-USD. Without `usage` the upstream failed."""
+    """An attempt at `target` that cost `cost` nano-USD, `thinking` of them to think (None: not known).
+
+    Without an `outcome` it is "ok", or without `usage` "server_error". `more` has further fields of `Attempt`.
+    """
 
     target: str
     cost: int = 0
-    usage: Usage | None = Usage(input_uncached=100, output_visible=20)
+    usage: Usage | None = USAGE
     model: str = "house/model"
+    outcome: str = ""
+    total_ms: int = 250
+    first_ms: int | None = 40
+    thinking: int | None = None
+    more: Mapping[str, Any] = {}
+
+    @property
+    def ended(self) -> str:
+        return self.outcome or ("server_error" if self.usage is None else "ok")
+
+
+class Judgement(Struct, frozen=True):
+    """What `source` says of the first attempt."""
+
+    score: float | None
+    source: str = "client"
+    weight: float = 1.0
+    decides: bool = True
 
 
 class Happened(Struct, frozen=True, kw_only=True):
-    """One request. It is held while `ends` is "held"; "recovered" means that its gateway died."""
+    """One request. It is held while `ends` is "held"; "recovered" means that its gateway died. Without an id it is
+    numbered. `weighed`: candidate → its expected pass rate and nano-USD; the first was chosen."""
 
-    id: str
+    id: str = ""
     tried: tuple[Tried, ...] = ()
     ends: str = "settled"
     held: int = 1_000
     at_ms: int = MONDAY_MS
     route: str = "auto"
     key: str = ""
+    session: str = ""
     tags: tuple[str, ...] = ()
+    stream: bool = False
     data_class: str = "internal"
+    classes: frozenset[str] = frozenset()
+    """That bound it; empty: the default and `data_class`."""
     task: Task = Task.CHAT
+    difficulty: float = 0.1
+    status: int = 0
+    error: str = ""
+    overrun: bool = False
+    overhead_us: int | None = None
+    thinking: int = 0
+    lowered: tuple[str, ...] = ()
+    weighed: Mapping[str, tuple[float, int]] = {}
+    considered: bool = True
+    """The decision tells what each target that was tried was estimated to cost, as one by forecasts always does."""
+    strategy: str = "cheapest"
+    explored: str = ""
+    policy: str = "0123456789abcdef"
+    judged: tuple[Judgement, ...] = ()
 
     @property
     def cost(self) -> int:
@@ -64,13 +115,34 @@ def target(name: str, model: str = "house/model") -> Target:
     return Target(id=name, model=card, provider=provider, base_url=provider.base_url)
 
 
-def fill(ledger: Ledger, happened: Iterable[Happened]) -> Ledger:
-    """Writes everything in one transaction; returns the ledger."""
+def at(name: str, entity: str, law: str, *, hourly: int | None = None) -> Target:
+    """A target of a vendor; local where there is no law."""
+    made = target(name)
+    provider = structs.replace(made.provider, id=f"by-{name}", entity=entity, jurisdiction=law, local=not law)
+    return structs.replace(made, provider=provider, hourly=hourly)
+
+
+def policy(*targets: Target) -> InForce:
+    return in_force("file", "internal", {"internal": Requirements()}, {one.id: one for one in targets})
+
+
+def thinking(reasoning: int | None, visible: int = 20) -> Usage:
+    source = Source.UNKNOWN if reasoning is None else Source.REPORTED
+    return Usage(input_uncached=100, output_visible=visible, output_reasoning=reasoning, reasoning_source=source)
+
+
+def fill(
+    ledger: Ledger, happened: Iterable[Happened], policies: Iterable[InForce] = (), targets: Iterable[Target] = ()
+) -> Ledger:
+    """Writes everything in one transaction; returns the ledger. Targets that are not given are of the house."""
+    known = {one.id: one for one in targets}
 
     async def work() -> None:
-        journal = ledger.open_journal()
+        journal, numbers = ledger.open_journal(), count(1)
+        for policy in policies:
+            adopted(journal, policy.hash, MONDAY_MS, policy.document)
         for one in happened:
-            _write(journal, one)
+            _write(journal, structs.replace(one, id=one.id or f"{one.at_ms:012x}7{next(numbers):019x}"), known)
         await journal.committed()
         await journal.end()
 
@@ -78,74 +150,87 @@ def fill(ledger: Ledger, happened: Iterable[Happened]) -> Ledger:
     return ledger
 
 
-def _write(journal: Journal, one: Happened) -> None:
+def _write(journal: Journal, one: Happened, known: Mapping[str, Target]) -> None:
     decided = _decision(one)
     caller = Caller(id=f"id-{one.key}" if one.key else "", name=one.key)
     if one.key:
         journal.add(_KEY, (caller.id, one.key, one.key))
-    birth(journal, _request(one), caller, decided, Amount(usd=one.held), one.at_ms)
+    limits = Limits(tags=one.tags, session=one.session)
+    request = Request(
+        id=one.id, endpoint=Endpoint.CHAT, model=one.route, body={}, prompt_bytes=400, stream=one.stream, limits=limits
+    )
+    birth(journal, request, caller, decided, Amount(usd=one.held), one.at_ms)
     record(journal, one.id, one.at_ms, decided.policy, msgspec.json.encode(explain(decided)))
     if one.ends == "recovered":
         journal.change(_WRITTEN_LATE, (one.id,))
     if one.ends == "settled" or one.tried:
-        settle(journal, one.id, _outcome(one))
+        settle(journal, one.id, _outcome(one, known))
+    rates = {name: rate for name, (rate, _) in one.weighed.items()}
+    about = About(task=one.task.value, difficulty=one.difficulty, expected=rates)
+    for judgement in one.judged:
+        said = Said(request_id=one.id, attempt=1, target=one.tried[0].target, **structs.asdict(judgement))
+        say(journal, said, about, one.at_ms + HOUR_MS)
 
 
-def _outcome(one: Happened) -> Outcome:
-    attempts = tuple(_attempt(one, tried) for tried in one.tried)
+def _outcome(one: Happened, known: Mapping[str, Target]) -> Outcome:
+    attempts = tuple(_attempt(one, tried, known.get(tried.target)) for tried in one.tried)
     good = bool(attempts) and attempts[-1].outcome == "ok"
     return Outcome(
-        status=200 if good else 502,
-        error=None if good else "server_error",
+        status=one.status or (200 if good else 502),
+        error=one.error or (None if good or one.status else "server_error"),
         attempts=attempts,
         cost=one.cost,
-        total_ms=250,
+        thinking=one.thinking,
+        overrun=one.overrun,
+        lowered=one.lowered,
+        total_ms=sum(tried.total_ms for tried in one.tried),
         first_ms=40,
+        overhead_us=one.overhead_us,
     )
 
 
-def _attempt(one: Happened, tried: Tried) -> Attempt:
-    return Attempt(
-        target=target(tried.target, tried.model),
-        outcome="server_error" if tried.usage is None else "ok",
-        started_ms=one.at_ms,
-        total_ms=250,
-        first_ms=40,
-        status=500 if tried.usage is None else 200,
-        usage=tried.usage,
-        cost=Cost(tried.cost, CostSource.PRICED, "list 2026-11-01"),
-        finish_reason="" if tried.usage is None else "stop",
-        model_served=tried.model,
-        classes=frozenset({"internal", one.data_class}),
-    )
-
-
-def _request(one: Happened) -> Request:
-    limits = Limits(tags=one.tags)
-    return Request(id=one.id, endpoint=Endpoint.CHAT, model=one.route, body={}, prompt_bytes=400, limits=limits)
+def _attempt(one: Happened, tried: Tried, place: Target | None) -> Attempt:
+    good = tried.ended == "ok"
+    fields: dict[str, Any] = {
+        "target": place or target(tried.target, tried.model),
+        "outcome": tried.ended,
+        "started_ms": one.at_ms,
+        "total_ms": tried.total_ms,
+        "first_ms": tried.first_ms,
+        "status": 200 if good else 500,
+        "usage": tried.usage,
+        "cost": Cost(tried.cost, CostSource.PRICED, "list 2026-11-01", tried.cost, False, tried.thinking),
+        "finish_reason": "stop" if good else "",
+        "model_served": tried.model,
+        "classes": one.classes or frozenset({"internal", one.data_class}),
+        "answered": good,
+    }
+    return Attempt(**{**fields, **tried.more})
 
 
 def _decision(one: Happened) -> Decision:
-    findings = (
-        (Finding("identifiers.email", "pii", ("messages", 0, "content"), 3, 20),) if one.data_class == "pii" else ()
-    )
-    causes = (Cause("internal", "default"), *(Cause(found.data_class, found.detector) for found in findings))
-    seen = Classification(
+    """What is personal has been found at one place, and one target dropped for it."""
+    pii = one.data_class == "pii" and not one.classes
+    findings = (Finding("identifiers.email", "pii", ("messages", 0, "content"), 3, 20),) if pii else ()
+    classification = Classification(
         data_class=one.data_class,
-        classes=frozenset({"internal", one.data_class}),
-        causes=causes,
-        difficulty=0.412,
+        classes=one.classes or frozenset({"internal", one.data_class}),
+        causes=(Cause("internal", "default"), *(Cause(finding.data_class, finding.detector) for finding in findings)),
+        difficulty=one.difficulty,
         task=one.task,
         findings=findings,
     )
-    estimate = Estimate(input_tokens=100, input_bound=400, output_tokens=200, max_output=1024, cost=1_234, hold=5_678)
-    asked = dict.fromkeys(tried.target for tried in one.tried)
-    steps = tuple(Candidate(target(name), estimate) for name in asked)
-    dropped = (Dropped("far", "data_class", "class pii may not leave for CN"),) if findings else ()
-    plan = Plan(route=one.route, strategy="cheapest", steps=steps, dropped=dropped)
-    return Decision(id=one.id, requested=one.route, policy="0123456789abcdef", classification=seen, plan=plan)
-
-
-def thinking(reasoning: int | None, visible: int = 20) -> Usage:
-    source = Source.UNKNOWN if reasoning is None else Source.REPORTED
-    return Usage(input_uncached=100, output_visible=visible, output_reasoning=reasoning, reasoning_source=source)
+    asked = dict.fromkeys(tried.target for tried in one.tried if one.considered or one.weighed)
+    weighed = tuple(
+        Weighed(name, rate, 0.1, cost, cost // 2, cost * 2, 50, 500, cost, "dearer" if number else "chosen")
+        for number, (name, (rate, cost)) in enumerate(one.weighed.items())
+    )
+    plan = Plan(
+        route=one.route,
+        strategy=one.strategy,
+        steps=tuple(Candidate(target(name), _ESTIMATE) for name in asked),
+        dropped=(Dropped("far", "data_class", "class pii may not leave for CN"),) if pii else (),
+        weighed=weighed,
+        explored=one.explored,
+    )
+    return Decision(id=one.id, requested=one.route, policy=one.policy, classification=classification, plan=plan)

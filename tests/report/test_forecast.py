@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.report.forecast import Profile
-from tests.report.filled import MONDAY_MS
+from tests.report.filled import HOUR_MS, MONDAY_MS
+from tests.report.parsed import PATIENT
 
-HOUR_MS = 3_600_000
 DAY = 24
 NOW_MS = MONDAY_MS + 28 * DAY * HOUR_MS
 """A Monday."""
@@ -66,6 +66,7 @@ def test_four_of_five_weeks_end_within_the_interval() -> None:
     assert 0.74 < inside / 300 < 0.92
 
 
+@PATIENT
 @given(st.dictionaries(st.integers(NOW - 700, NOW - 1), st.integers(1, 10**12), min_size=1), st.integers(0, 9 * DAY))
 def test_a_forecast_is_never_below_nothing_and_contains_itself(spent: dict[int, int], hours: int) -> None:
     if min(spent) < NOW - 28 * DAY and max(spent) < NOW - 28 * DAY:

@@ -1,4 +1,4 @@
-"""What is shown in words, and what others named: safe in a spreadsheet, on a page, in a terminal."""
+"""What is shown in words, and what others named: exact numbers, safe in a spreadsheet, on a page, in a terminal."""
 
 import csv
 import json
@@ -9,34 +9,28 @@ from io import StringIO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
+from rich.console import Console
 
+from router.decide.explain import Examined, Seen
 from router.errors import ClientError
 from router.report.csv_ import as_csv
+from router.report.explained import about as three_digits
+from router.report.explained import table as explained
 from router.report.html import page
 from router.report.render import as_json, written
 from router.report.report import Column, Kind, Report, Row, Value
-from router.report.table import as_text
+from router.report.table import as_text, table
 from router.report.tell import shown
-from tests.report.parsed import Cells
+from router.types.plan import Cascade, Hedge, Tactic, Vote, Weighed
+from router.types.stakes import Stakes
+from router.types.task import Task
+from tests.report.parsed import PATIENT, Cells
+from tests.tables import each_row
 
-OURS = {
-    "html",
-    "head",
-    "meta",
-    "link",
-    "title",
-    "style",
-    "body",
-    "section",
-    "h1",
-    "h2",
-    "div",
-    "table",
-    "thead",
-    "tbody",
-} | {
-    *("tfoot", "tr", "th", "td", "bdi", "p"),
-}
+OURS = set(
+    "html head meta link title style body section h1 h2 div table thead tbody tfoot tr th td bdi p".split()  # noqa: SIM905
+)
 
 
 def about(*names: Value, kind: Kind = Kind.LABEL) -> Report:
@@ -47,8 +41,73 @@ def in_csv(report: Report, table: str = "") -> list[list[str]]:
     return list(csv.reader(StringIO(as_csv(report, table).decode(), newline="")))
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "text", "json_text"),
+def on_terminal(drawn: object, width: int = 120) -> str:
+    console = Console(file=StringIO(), width=width)
+    console.print(drawn)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+SMALLEST, LARGEST = Decimal("0.000000001"), Decimal("9223372036.854775807")
+SPEND = Report(
+    name="spend",
+    title="Spend by target",
+    columns=(
+        Column("target", Kind.LABEL),
+        Column("tokens", Kind.COUNT),
+        Column("cost_usd", Kind.USD),
+        Column("held_usd", Kind.USD, rare=True),
+        Column("at", Kind.TIME),
+    ),
+    rows=(("[red]local[/red]", 1_234_567, SMALLEST, Decimal(0), 1_793_577_600_000), (None, None, LARGEST, None, None)),
+    totals=("total", 1_234_567, SMALLEST + LARGEST, Decimal(0), None),
+    note="Read me.",
+    since_ms=1_793_577_600_000,
+)
+
+
+def test_amounts_are_exact_and_nothing_unknown_is_shown_as_0() -> None:
+    assert written(SPEND).rows == (
+        ("[red]local[/red]", "1,234,567", "0.000000001", "2026-11-02T00:00:00Z"),
+        ("(none)", "–", "9,223,372,036.854775807", "–"),
+    )
+    assert written(SPEND).totals == ("total", "1,234,567", "9,223,372,036.854775808", "–")
+    assert written(about(Decimal("1.500000000"), kind=Kind.USD)).rows == (("1.50",),)
+
+
+def test_a_rare_column_appears_once_it_holds_something() -> None:
+    assert "held_usd" not in [column.name for column in written(SPEND).columns]
+    full = structs.replace(SPEND, rows=(("a", 1, SMALLEST, SMALLEST, 0),))
+    assert "held_usd" in [column.name for column in written(full).columns]
+
+
+def test_the_terminal_table_shows_title_window_rows_totals_and_note() -> None:
+    text = on_terminal(table(SPEND))
+    for part in ("Spend by target since 2026-11-02T00:00:00Z", "cost $", "[red]local[/red]", "9,223,372,036.854775808"):
+        assert part in text
+    assert text.rstrip().endswith("Read me.")
+    slim = Report(
+        name="", title="", columns=(Column("t", Kind.LABEL), Column("n", Kind.COUNT)), rows=(("x" * 90, 12_345),)
+    )
+    for width in (20, 40, 80):
+        assert "12,345" in on_terminal(table(slim), width)
+
+
+def test_json_keeps_every_digit_and_leaves_unknown_null() -> None:
+    text = as_json(SPEND)
+    assert b'"cost_usd":0.000000001' in text
+    document = json.loads(text, parse_float=Decimal)
+    names = ("target", "tokens", "cost_usd", "held_usd", "at")
+    assert [tuple(row[name] for name in names) for row in document["rows"]] == [
+        ("[red]local[/red]", 1_234_567, SMALLEST, 0, "2026-11-02T00:00:00Z"),
+        (None, None, LARGEST, None, None),
+    ]
+    assert document["totals"]["cost_usd"] == SMALLEST + LARGEST
+    assert (document["since"], document["until"]) == ("2026-11-02T00:00:00Z", None)
+
+
+@each_row(
+    "kind, value, text, json_text",
     [
         (Kind.SHARE, 1 / 3, "33.3 %", "0.333333"),
         (Kind.SHARE, -0.5, "-50.0 %", "-0.5"),
@@ -73,16 +132,12 @@ def test_every_kind_in_words_and_in_json(kind: Kind, value: Value, text: str, js
     assert in_csv(report)[1:] == ([[json_text.strip('"')]] if value is not None else [[""]])
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "＝", "＋", "－", "＠"])
-def test_no_cell_is_a_formula(start: str) -> None:
-    assert in_csv(about(f"{start}cmd|'/c calc'!A1"))[1] == [f"'{start}cmd|'/c calc'!A1"]
-
-
-@pytest.mark.parametrize("start", ["\t", "\r", "\n"])
-def test_no_cell_begins_with_a_break(start: str) -> None:
-    (cell,) = in_csv(about(f"{start}=1+1"))[1]
+@each_row("start", ["=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n"])
+def test_no_cell_is_a_formula_or_begins_with_a_break(start: str) -> None:
+    (cell,) = in_csv(about(f"{start}cmd|'/c calc'!A1"))[1]
     assert cell[0] == "'"
-    assert start not in cell
+    assert (cell == f"'{start}cmd|'/c calc'!A1") is not start.isspace()
+    assert (start in cell) is not start.isspace()
 
 
 def test_negative_numbers_stay_numbers() -> None:
@@ -91,7 +146,7 @@ def test_negative_numbers_stay_numbers() -> None:
     assert as_csv(report) == b"cost_usd,n,f\r\n-0.000000001,-7,-0.25\r\n"
 
 
-@pytest.mark.parametrize("name", ['a"b', "a,b", "a;=1", "a\r\nb", "", " ", "日本", "👩‍💻", "'"])
+@each_row("name", ['a"b', "a,b", "a;=1", "a\r\nb", "", " ", "日本", "👩‍💻", "'"])
 def test_every_name_is_one_cell(name: str) -> None:
     (cell,) = in_csv(about(name, "end"))[1]
     assert cell == name.replace("\r\n", "\\r\\n")
@@ -106,8 +161,8 @@ def test_one_table_at_a_time() -> None:
         as_csv(report, "other")
 
 
-@pytest.mark.parametrize(
-    ("name", "seen"),
+@each_row(
+    "name, seen",
     [
         ("plain", "plain"),
         ("日本 שלום 👩‍💻 🏳️‍🌈 é", "日本 שלום 👩‍💻 🏳️‍🌈 é"),
@@ -124,7 +179,7 @@ def test_what_would_not_be_seen_is_spelt_out(name: str, seen: str) -> None:
     assert shown(name) == seen
 
 
-@settings(max_examples=100, deadline=None)
+@settings(PATIENT, max_examples=100)
 @given(name=st.text(), title=st.text(), note=st.text())
 def test_no_name_breaks_out(name: str, title: str, note: str) -> None:
     report = Report(name="r", title=title, columns=(Column("t"), Column("n", Kind.COUNT)), rows=((name, 1),), note=note)
@@ -138,9 +193,7 @@ def test_no_name_breaks_out(name: str, title: str, note: str) -> None:
     assert json.loads(as_json(about(name)))["rows"] == [{"name": name}] if name.isprintable() else True
 
 
-@pytest.mark.parametrize(
-    "markup", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "[red]x[/red]"]
-)
+@each_row("markup", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "[red]x[/red]"])
 def test_markup_is_text(markup: str) -> None:
     report = Report(name="r", title=markup, columns=(Column("t", Kind.LABEL),), rows=((markup,),), note=markup)
     drawn = Cells.read(page(report))
@@ -163,7 +216,7 @@ def test_a_total_has_no_label_that_rows_could_have() -> None:
     assert written(report).totals == ("total", "", "1")
 
 
-@pytest.mark.parametrize("width", [30, 60, 90, 200])
+@each_row("width", [30, 60, 90, 200])
 def test_columns_without_room_stand_below_with_their_labels(width: int) -> None:
     columns = (Column("team", Kind.LABEL), *(Column(f"number_{n}", Kind.COUNT) for n in range(9)))
     rows: tuple[Row, ...] = tuple(
@@ -177,3 +230,58 @@ def test_columns_without_room_stand_below_with_their_labels(width: int) -> None:
             assert f"{number:,}" in text
     assert text.count("web") == text.count("total") == text.count("┏")
     assert text.count("R\n") + text.count("R ") == 1
+
+
+NAME = "anthropic/claude-haiku-4-5/us-east1"
+WEIGHED = Weighed(NAME, 0.85, 0.21, 17_701_775, 3_994_607, 36_946_620, 799, 73_081, 55_858_370, "chosen")
+EXAMINED = Examined(
+    id="r",
+    requested="auto",
+    route="auto",
+    strategy="cost_of_pass",
+    policy="h",
+    classification=Seen(
+        data_class="internal", classes=("internal",), causes=(), task=Task.MATHS, difficulty=0.4, unfamiliarity=0.1
+    ),
+    chosen=NAME,
+    considered=(),
+    dropped=(),
+    weighed=(WEIGHED, structs.replace(WEIGHED, target="local", why="below_floor")),
+    stakes=Stakes(failure_nano=250_000_000, min_pass_rate=0.3, max_nano=50_000_000, deadline_ms=90_000),
+)
+
+
+def test_a_decision_tells_what_is_at_stake_and_what_was_expected() -> None:
+    text = on_terminal(explained(EXAMINED), 100)
+    assert "at stake: a failure costs $0.25, pass rate at least 0.3, at most $0.05, within 90 s" in text
+    for figure in ("0.85 ± 0.21", "0.0177", "0.004–0.037", "0.8 / 73.1", "0.0559", "below_floor"):
+        assert figure in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    assert "chance" not in text
+    explored = structs.replace(EXAMINED, explored="cheapest")
+    assert "chance sent it to the cheapest target" in on_terminal(explained(explored), 100)
+
+
+@each_row(
+    "tactic, words",
+    [
+        (Cascade(2), "where the verifiers turn down"),
+        (Vote(4), "up to 4 times"),
+        (Hedge(2_500), "not there after 2.5 s"),
+        (None, "at stake"),
+    ],
+)
+def test_a_decision_tells_how_targets_are_asked(tactic: Tactic | None, words: str) -> None:
+    assert words in on_terminal(explained(structs.replace(EXAMINED, tactic=tactic)), 100)
+
+
+@each_row(
+    "nano, text",
+    [
+        *((0, "0"), (7, "0.000000007"), (70_322, "0.0000703"), (999_900, "0.001")),
+        *((12_345_678_901, "12.3"), (-1_239, "-0.00000124")),
+    ],
+)
+def test_three_digits_count(nano: int, text: str) -> None:
+    assert three_digits(nano) == text

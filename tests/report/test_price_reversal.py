@@ -1,47 +1,44 @@
 """Pairs of which the cheaper by list was dearer in fact, against ledgers that were worked out by hand."""
 
 from collections.abc import Sequence
-from random import Random
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from router.ledger.ledger import Ledger
-from router.report.intervals import quotient, weighted
-from router.report.judged import Facts
 from router.types.price import Price
 from router.types.target import Contract, Target, Thinking
 from router.types.task import Task
-from tests.report.answers import cells, reported
-from tests.report.filled import target
-from tests.report.traffic import Asked, Try, written
+from tests.report.asking import cells, reported
+from tests.report.filled import USD, Happened, Tried, fill, target
 from tests.stores import Make
-
-USD = 10**9
-"""nano-USD for a million tokens."""
+from tests.tables import each_row
 
 
 def priced(name: str, into: int, out: int, contract: Contract = Contract.LEVEL, model: str = "") -> Target:
-    found = target(name, model or f"house/{name}")
+    """USD for a million tokens."""
+    made = target(name, model or f"house/{name}")
     price = Price(input=into * USD, output=out * USD, version="list")
-    return structs.replace(found, model=structs.replace(found.model, price=price, thinking=Thinking(contract=contract)))
+    return structs.replace(made, model=structs.replace(made.model, price=price, thinking=Thinking(contract=contract)))
 
 
-TARGETS = {one.id: one for one in (priced("cheap", 1, 2), priced("dear", 3, 6), priced("mute", 2, 4, Contract.NONE))}
+CHEAP, DEAR = priced("cheap", 1, 2), priced("dear", 3, 6)
+TARGETS = (CHEAP, DEAR, priced("mute", 2, 4, Contract.NONE))
 
 
-def answers(name: str, number: int, cost: int, thinking: int | None, **about: object) -> list[Asked]:
+def answers(name: str, number: int, cost: int, thinking: int | None, **about: Any) -> list[Happened]:
     """Each of 100 tokens in and 20 out."""
-    return [Asked(tries=(Try(target=name, cost=cost, thinking=thinking),), **about)] * number  # type: ignore[arg-type]
+    return [Happened(tried=(Tried(name, cost, model=f"house/{name}", thinking=thinking),), **about)] * number
 
 
-CODE = {"task": Task.CODE, "difficulty": 0.5}
+CODE: dict[str, Any] = {"task": Task.CODE, "difficulty": 0.5}
 WEEK = (
     *answers("cheap", 10, 20_000, 15_000),
     *answers("dear", 5, 8_000, 1_000),
     *answers("cheap", 5, 10_000, 5_000, **CODE),
     *answers("dear", 5, 8_000, 1_000, **CODE),
-    # nobody to compare with, or too few
+    # none to compare with, or too few
     *answers("cheap", 50, 1, 0, task=Task.MATHS),
     *answers("dear", 4, 1_000_000, 0, task=Task.MATHS),
     *answers("mute", 5, 30_000, None),
@@ -51,7 +48,7 @@ WEEK = (
 
 @pytest.fixture(scope="module")
 def week(new_ledger: Make) -> Ledger:
-    return written(new_ledger(), WEEK)
+    return fill(new_ledger(), WEEK)
 
 
 def test_reversals_are_what_one_works_out_by_hand(week: Ledger) -> None:
@@ -75,24 +72,24 @@ def test_reversals_are_what_one_works_out_by_hand(week: Ledger) -> None:
 
 
 def test_thinking_that_is_not_known_is_not_none(ledger: Ledger) -> None:
-    written(ledger, [*WEEK, *answers("cheap", 1, 20_000, None)])
+    fill(ledger, [*WEEK, *answers("cheap", 1, 20_000, None)])
     found = dict(cells(reported(ledger, "price-reversal", TARGETS), "model", "without_thinking"))
     assert found == {"house/mute": pytest.approx(30 / 7), "house/cheap": None}
 
 
-@pytest.mark.parametrize(
-    ("targets", "says"),
+@each_row(
+    "targets, says",
     [
         ([], "has no list prices"),
         ([target("cheap", "house/cheap")], "has no list prices"),
-        ([priced("cheap", 1, 2)], "0 of the 0 pairs"),
-        ([priced("cheap", 1, 2), priced("dear", 1, 2)], "0 of the 0 pairs"),
+        ([CHEAP], "0 of the 0 pairs"),
+        ([CHEAP, priced("dear", 1, 2)], "0 of the 0 pairs"),
         ([priced("cheap", 3, 6), priced("dear", 1, 2)], "0 of the 1 pairs"),
-        ([priced("cheap", 1, 2), priced("dear", 3, 6), priced("eu", 2, 2, model="house/cheap")], "house/cheap"),
+        ([CHEAP, DEAR, priced("eu", 2, 2, model="house/cheap")], "house/cheap"),
     ],
 )
 def test_without_list_prices_nothing_is_compared(week: Ledger, targets: Sequence[Target], says: str) -> None:
-    found = reported(week, "price-reversal", {one.id: one for one in targets})
+    found = reported(week, "price-reversal", targets)
     assert found.rows == ()
     assert says in found.note
 
@@ -103,30 +100,6 @@ def test_filters_and_windows_hold(week: Ledger) -> None:
     assert reported(week, "price-reversal", TARGETS, until="2026-11-01").rows == ()
 
 
-@pytest.mark.parametrize("traffic", [[], answers("cheap", 1, 1, 0)])
-def test_a_ledger_of_nothing_and_of_one_request(ledger: Ledger, traffic: list[Asked]) -> None:
-    assert reported(written(ledger, traffic), "price-reversal", TARGETS).rows == ()
-
-
-def test_intervals_hold_the_factor_as_often_as_they_say() -> None:
-    """Of log-normal costs in two cells; the true factor is 3 in both."""
-    chance, held, times = Random(3), 0, 500  # noqa: S311
-
-    def cell(mean: float, number: int) -> Facts:
-        costs = [round(mean * chance.lognormvariate(-0.32, 0.8)) for _ in range(number)]
-        square = sum((-(-cost // 1_000)) ** 2 for cost in costs)
-        return Facts(answers=number, cost=sum(costs), answers_cost=sum(costs), cost_square=square)
-
-    for _ in range(times):
-        first, second = cell(90_000, 60), cell(300_000, 25)
-        third, fourth = cell(30_000, 40), cell(100_000, 80)
-        above = [(24.0, first.price), (19.0, second.price)]
-        beneath = [(24.0, third.price), (19.0, fourth.price)]
-        over, under = (weighted([(w, one) for w, one in parts if one is not None]) for parts in (above, beneath))
-        factor = quotient(over, under)
-        assert factor is not None
-        assert factor.low is not None
-        assert factor.high is not None
-        held += factor.low <= 3 <= factor.high
-        assert factor.high / factor.low < 10
-    assert 0.92 <= held / times <= 0.98
+@each_row("happened", [[], answers("cheap", 1, 1, 0)], ids=["nothing", "one request"])
+def test_a_ledger_of_nothing_and_of_one_request(new_ledger: Make, happened: list[Happened]) -> None:
+    assert reported(fill(new_ledger(), happened), "price-reversal", TARGETS).rows == ()

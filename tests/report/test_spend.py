@@ -1,51 +1,66 @@
-"""Spend against ledgers that were added up by hand."""
+"""Spend against ledgers that were added up by hand: by every grouping, of windows, time zones and filters."""
 
-import sqlite3
-from decimal import Decimal
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from router.errors import ClientError
 from router.ledger.ledger import Ledger
-from router.ledger.postgres.wire import StatementRefused
 from router.report import spend
 from router.report.asked import Question
 from router.report.read import read
-from router.report.report import Report
+from router.report.report import Report, Shape
 from router.report.spend import BY
+from router.types.task import Task
 from router.types.usage import Usage
-from tests.report.filled import MONDAY_MS, Happened, Tried, fill
-from tests.report.spending import filled, nano, report
+from tests.report.asking import cells, nano, reported, totals
+from tests.report.filled import DAY_MS, HOUR_MS, MONDAY_MS, Happened, Tried, fill, thinking
 from tests.stores import Make
+from tests.tables import each_row
 
-COUNTED = ("requests", "attempts", "errors", "failed_attempts", "input_tokens", "output_tokens", "reasoning_tokens")
-RARE = ("reasoning_unknown", "unpriced", "cost_usd", "recovered_usd", "held_usd")
+# One of everything: served, retried elsewhere, failed, turned away, in progress, and lost in a crash.
+MINI = Tried("mini", 1_500, thinking(30), "lab/mini")
+TUESDAY = MONDAY_MS + DAY_MS
+WEEK = (
+    Happened(id="a", tried=(MINI,), key="web", tags=("red", "blue"), task=Task.CODE),
+    Happened(
+        id="b",
+        tried=(Tried("mini", 0, None, "lab/mini"), Tried("local", 7, thinking(None))),
+        at_ms=TUESDAY,
+        tags=("red", "red"),
+        data_class="pii",
+    ),
+    Happened(id="c", tried=(Tried("mini", 2_000, thinking(0), "lab/mini"),), at_ms=TUESDAY - 1, key="batch"),
+    Happened(id="d", at_ms=TUESDAY, route="code"),
+    Happened(id="e", ends="held", held=40_000, at_ms=TUESDAY + DAY_MS),
+    Happened(id="f", ends="recovered", held=90_000, at_ms=TUESDAY + DAY_MS, key="web"),
+)
+COLUMNS = (
+    *("requests", "attempts", "errors", "failed_attempts", "input_tokens", "output_tokens", "reasoning_tokens"),
+    *("reasoning_unknown", "unpriced", "cost_usd", "recovered_usd", "held_usd"),
+)
 
 
-def lines(found: Report) -> list[tuple[Any, ...]]:
-    """Amounts in nano-USD, so that the expectation is the sum one does by hand."""
-    columns = (found.columns[0].name, *COUNTED, *RARE)
-    return [tuple(map(number, row)) for row in zip(*map(found.column, columns), strict=True)]
+def report(ledger: Ledger, by: str, since: str = "", until: str = "", **question: Any) -> Report:
+    return reported(ledger, "spend", by=by, since=since, until=until, **question)
 
 
-def total(found: Report) -> tuple[Any, ...]:
-    return tuple(number(found.total(name)) for name in (*COUNTED, *RARE))
+def change(ledger: Ledger, statement: str, *values: object) -> None:
+    with ledger.writing() as connection:
+        connection.execute(statement, values)
 
 
-def number(cell: object) -> object:
-    return nano(cell) if isinstance(cell, Decimal) else cell
+def filled(ledger: Ledger) -> Ledger:
+    change(fill(ledger, WEEK), "UPDATE keys SET team = 'shop', organisation = 'acme' WHERE name = 'web'")
+    return ledger
 
 
 @pytest.fixture(scope="module")
 def week(new_ledger: Make) -> Ledger:
     """Only to be read."""
     return filled(new_ledger())
-
-
-@pytest.fixture
-def own_week(ledger: Ledger) -> Ledger:
-    return filled(ledger)
 
 
 # label, requests, attempts, errors, failed attempts, input, output, reasoning, unknown, unpriced, cost, recovered, held
@@ -100,21 +115,19 @@ EXPECTED: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
-def test_every_grouping_has_its_expectation() -> None:
-    assert set(EXPECTED) == set(BY)
-
-
-@pytest.mark.parametrize("by", BY)
+@each_row("by", BY)
 def test_rows_are_what_one_adds_up_by_hand(week: Ledger, by: str) -> None:
     found = report(week, by)
-    assert lines(found) == EXPECTED[by]
-    assert total(found) == ALL
+    assert cells(found, by, *COLUMNS) == EXPECTED[by]
+    assert totals(found, *COLUMNS) == ALL
+    tuesday = report(week, by, "2026-11-03", "2026-11-04")
+    assert totals(tuesday, "requests", "cost_usd") == (2, 7)
 
 
 def test_several_groupings_at_once(week: Ledger) -> None:
     found = report(week, "key,day")
     assert found.title == "Spend by key and day"
-    assert [(*row[:2], nano(cost)) for row, cost in zip(found.rows, found.column("cost_usd"), strict=True)] == [
+    assert cells(found, "key", "day", "cost_usd") == [
         ("batch", "2026-11-02", 2_000),
         ("web", "2026-11-02", 1_500),
         ("web", "2026-11-04", 0),
@@ -126,86 +139,69 @@ def test_several_groupings_at_once(week: Ledger) -> None:
 
 
 def test_tokens_stand_in_disjoint_buckets(ledger: Ledger) -> None:
-    usage = Usage(
-        input_uncached=100, cache_read=40, cache_write=30, cache_write_1h=3, input_image=2,
-        output_visible=20, output_reasoning=60, output_audio=5,
-    )  # fmt: skip
-    fill(ledger, [Happened(id="a", tried=(Tried("mini", 3, usage),))])
+    parts: dict[str, Any] = {
+        **{"input_uncached": 100, "cache_read": 40, "cache_write": 30, "cache_write_1h": 3, "input_image": 2},
+        **{"output_visible": 20, "output_audio": 5},
+    }
+    fill(ledger, [Happened(tried=(Tried("mini", 3, Usage(output_reasoning=60, **parts)),))])
     found = report(ledger, "target")
-    parts = [column.name for column in found.columns if column.name.startswith(("input_", "cache_", "output_"))]
-    sizes = {name: found.total(name) for name in parts if not name.endswith(("_tokens", "_usd"))}
-    known = {name: size for name, size in sizes.items() if size}
-    assert known == {
-        "input_uncached": 100, "cache_read": 40, "cache_write": 30, "cache_write_1h": 3, "input_image": 2,
-        "output_visible": 20, "output_audio": 5,
-    }  # fmt: skip
-    assert (found.total("input_tokens"), found.total("output_tokens")) == (175, 85)
-    assert found.total("reasoning_tokens") == 60
+    names = [column.name for column in found.columns if column.name.startswith(("input_", "cache_", "output_"))]
+    sizes = {name: found.total(name) for name in names if not name.endswith(("_tokens", "_usd"))}
+    assert {name: size for name, size in sizes.items() if size} == parts
+    assert totals(found, "input_tokens", "output_tokens", "reasoning_tokens") == (175, 85, 60)
     assert found.total("thinking_share") == pytest.approx(60 / 85)
 
 
 def test_the_thinking_share_is_of_what_tells_thinking_apart(week: Ledger) -> None:
-    shares = dict(
-        zip(report(week, "target").column("target"), report(week, "target").column("thinking_share"), strict=True)
-    )
-    assert shares == {"mini": pytest.approx(30 / 70), "local": None, None: None}
+    shares = cells(report(week, "target"), "target", "thinking_share")
+    assert shares == [("mini", pytest.approx(30 / 70)), ("local", None), (None, None)]
 
 
-def test_what_caches_saved(own_week: Ledger) -> None:
-    with own_week.writing() as connection:
-        connection.execute("UPDATE attempts SET cache_saved = 11 WHERE target = 'mini'")
-        connection.execute("UPDATE attempts SET cache_saved = -4 WHERE target = 'local'")
-    found = report(own_week, "target")
-    assert list(map(nano, found.column("cache_saved_usd"))) == [33, -4, 0]
+def test_what_caches_saved(ledger: Ledger) -> None:
+    filled(ledger)
+    change(ledger, "UPDATE attempts SET cache_saved = 11 WHERE target = 'mini'")
+    change(ledger, "UPDATE attempts SET cache_saved = -4 WHERE target = 'local'")
+    found = report(ledger, "target")
+    assert cells(found, "cache_saved_usd") == [(33,), (-4,), (0,)]
     assert nano(found.total("cache_saved_usd")) == 29
     assert "Cache saved" in found.note
 
 
-@pytest.mark.parametrize("by", BY)
-def test_the_window_holds_its_start_and_not_its_end(week: Ledger, by: str) -> None:
-    tuesday = report(week, by, "2026-11-03", "2026-11-04")
-    assert (tuesday.total("requests"), tuesday.total("cost_usd")) == (2, Decimal("0.000000007"))
-
-
 def test_an_attempt_belongs_to_the_window_of_its_request(ledger: Ledger) -> None:
     """Else a report by target and one by day would not agree about midnight."""
-    fill(ledger, [Happened(id="a", tried=(Tried("local", 5),), at_ms=MONDAY_MS - 1)])
-    with ledger.writing() as connection:
-        connection.execute("UPDATE attempts SET started_ms = ?", (MONDAY_MS,))
+    fill(ledger, [Happened(tried=(Tried("local", 5),), at_ms=MONDAY_MS - 1)])
+    change(ledger, "UPDATE attempts SET started_ms = ?", MONDAY_MS)
     for by in BY:
         assert report(ledger, by, "2026-11-02").total("requests") == 0
-        assert report(ledger, by, "", "2026-11-02").total("cost_usd") == Decimal("0.000000005")
+        assert nano(report(ledger, by, "", "2026-11-02").total("cost_usd")) == 5
 
 
 def test_a_request_settled_after_its_recovery_is_charged_what_it_cost(ledger: Ledger) -> None:
     """The sweeper took it for dead."""
-    late = Happened(id="a", ends="recovered", held=900, tried=(Tried("mini", 5, None), Tried("local", 20)))
-    fill(ledger, [late])
+    fill(ledger, [Happened(ends="recovered", held=900, tried=(Tried("mini", 5, None), Tried("local", 20)))])
     for by in BY:
         found = report(ledger, by)
-        assert (nano(found.total("cost_usd")), nano(found.total("recovered_usd"))) == (25, 0)
+        assert totals(found, "cost_usd", "recovered_usd") == (25, 0)
         assert sum(map(nano, found.column("cost_usd"))) == 25
 
 
 def test_a_window_without_requests_says_so(week: Ledger) -> None:
     found = report(week, "target,day", "2026-12-01", "2026-12-02", where=("target=mini",))
     assert (found.rows, found.plots) == ((), ())
-    assert found.total("cost_usd") == 0
-    assert found.total("input_tokens") is None
+    assert totals(found, "cost_usd", "input_tokens") == (0, None)
     assert "Nothing to show in this window with these filters." in found.note
 
 
 def test_an_empty_ledger_costs_nothing_and_counts_no_token(ledger: Ledger) -> None:
     found = report(fill(ledger, []), "target", where=("target=mini",))
     assert found.rows == ()
-    assert total(found) == (0, 0, 0, 0, None, None, None, 0, 0, 0, 0, 0)
+    assert totals(found, *COLUMNS) == (0, 0, 0, 0, None, None, None, 0, 0, 0, 0, 0)
 
 
 def test_attempts_without_a_price_are_counted_and_explained(ledger: Ledger) -> None:
-    fill(ledger, [Happened(id="a", tried=(Tried("free", 0, None), Tried("local", 3)))])
+    fill(ledger, [Happened(tried=(Tried("free", 0, None), Tried("local", 3)))])
     assert "Unpriced" not in report(ledger, "target").note
-    with ledger.writing() as connection:
-        connection.execute("UPDATE attempts SET cost_source = 'unpriced' WHERE number = 1")
+    change(ledger, "UPDATE attempts SET cost_source = 'unpriced' WHERE number = 1")
     for by in BY:
         found = report(ledger, by)
         assert found.total("unpriced") == sum(n for n in found.column("unpriced") if isinstance(n, int)) == 1
@@ -213,47 +209,133 @@ def test_attempts_without_a_price_are_counted_and_explained(ledger: Ledger) -> N
 
 
 def test_a_key_that_was_replaced_under_its_name_is_one_row(ledger: Ledger) -> None:
-    fill(ledger, [Happened(id=name, tried=(Tried("local", 3),), key=name) for name in "ab"])
-    with ledger.writing() as connection:
-        connection.execute("UPDATE keys SET name = 'web'")
-    assert lines(report(ledger, "key"))[0][:2] == ("web", 2)
+    fill(ledger, [Happened(tried=(Tried("local", 3),), key=name) for name in "ab"])
+    change(ledger, "UPDATE keys SET name = 'web'")
+    assert cells(report(ledger, "key"), "key", "requests") == [("web", 2)]
 
 
-def test_bars_add_up_to_the_total(ledger: Ledger) -> None:
-    fill(ledger, [Happened(id=str(n), tried=(Tried(f"t{n:02}", n + 1),)) for n in range(20)])
+def test_of_many_rows_the_least_are_one(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(ledger, [Happened(tried=(Tried(f"t{n:02}", n + 1),)) for n in range(20)])
     (plot,) = report(ledger, "target").plots
     assert sum(mark.value for mark in plot.marks) == sum(range(1, 21))
     assert plot.marks[-1].label == "8 others"
-
-
-@pytest.mark.parametrize(("by", "first"), [("target", 0), ("day,target", 1)])
-def test_of_very_many_rows_the_least_are_one(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, by: str, first: int
-) -> None:
     monkeypatch.setattr(spend, "MOST_ROWS", 3)
-    fill(ledger, [Happened(id=str(n), tried=(Tried(f"t{n:02}", n + 1),)) for n in range(20)])
-    found = report(ledger, by)
-    assert len(found.rows) == 4
-    assert found.rows[-1][first] == "(17 others)"
-    assert sum(map(nano, found.column("cost_usd"))) == nano(found.total("cost_usd")) == sum(range(1, 21))
+    for by, first in (("target", 0), ("day,target", 1)):
+        found = report(ledger, by)
+        assert len(found.rows) == 4
+        assert found.rows[-1][first] == "(17 others)"
+        assert sum(map(nano, found.column("cost_usd"))) == nano(found.total("cost_usd")) == sum(range(1, 21))
 
 
-@pytest.mark.parametrize(
-    "by", ["models", "model; DROP TABLE requests", "BY", "started_ms", "team,", ",", "hour,quarter"]
-)
+@each_row("by", ["models", "model; DROP TABLE requests", "BY", "started_ms", "team,", ",", "hour,quarter"])
 def test_an_unknown_grouping_names_the_known_ones(week: Ledger, by: str) -> None:
     with pytest.raises(ClientError, match="Known: organisation, team, key, tag, route, model, target"):
         report(week, by)
 
 
-def test_a_report_can_not_write(week: Ledger) -> None:
-    refused = pytest.raises((sqlite3.OperationalError, StatementRefused), match=r"(?i)read_?only")
-    with week.reading() as connection, refused:
-        connection.execute("DELETE FROM requests")
-
-
-def test_a_report_reads_while_the_gateway_writes(own_week: Ledger) -> None:
-    with own_week.writing() as writing:
+def test_a_report_reads_while_the_gateway_writes(ledger: Ledger) -> None:
+    with filled(ledger).writing() as writing:
         writing.execute("BEGIN")
         writing.execute("DELETE FROM requests")
-        assert read(own_week, "spend", Question(by="day")).total("requests") == 6
+        assert read(ledger, "spend", Question(by="day")).total("requests") == 6
+
+
+@each_row(
+    "zone, day, hours",
+    [
+        # On 2026-10-25 Berlin has 25 hours, on 2026-03-29 it has 23; Lord Howe moves its clock by half an hour.
+        ("Europe/Berlin", "2026-10-25", 25),
+        ("Europe/Berlin", "2026-03-29", 23),
+        ("Europe/Berlin", "2026-07-01", 24),
+        ("Asia/Kolkata", "2026-07-01", 24),
+        ("Asia/Kathmandu", "2026-07-01", 24),
+        ("Australia/Lord_Howe", "2026-04-05", 24.5),
+        ("Pacific/Apia", "2026-07-01", 24),
+        ("UTC", "2026-07-01", 24),
+    ],
+)
+def test_days_begin_at_midnight_in_their_zone(new_ledger: Make, zone: str, day: str, hours: float) -> None:
+    begins_ms = round(datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
+    ends_ms = begins_ms + round(hours * HOUR_MS)
+    times = (begins_ms - 1, begins_ms, ends_ms - 1, ends_ms)
+    ledger = fill(new_ledger(), [Happened(tried=(Tried("local", 1),), at_ms=at) for at in times])
+    found = report(ledger, "day", zone=zone)
+    assert found.column("requests") == (1, 2, 1)
+    assert found.column("day")[1] == day
+    assert zone in found.note
+    until = datetime.fromtimestamp(ends_ms / 1000, ZoneInfo(zone)).isoformat()
+    assert report(ledger, "day", day, until, zone=zone).column("day") == (day,)
+
+
+def test_an_hour_that_the_clock_shows_twice_is_two(ledger: Ledger) -> None:
+    first_ms = 1_792_886_400_000  # 2026-10-25T00:00Z, 02:00 in Berlin, and 02:00 again an hour later
+    fill(ledger, [Happened(at_ms=first_ms + n * HOUR_MS) for n in range(-1, 3)])
+    hours = ("01:00+02:00", "02:00+02:00", "02:00+01:00", "03:00+01:00")
+    assert report(ledger, "hour", zone="Europe/Berlin").column("hour") == tuple(f"2026-10-25T{one}" for one in hours)
+
+
+def test_the_chart_of_days_shows_days_without_spend(ledger: Ledger) -> None:
+    fill(filled(ledger), [Happened(tried=(Tried("local", 9),), at_ms=MONDAY_MS + 4 * DAY_MS)])
+    (plot,) = report(ledger, "day").plots
+    assert plot.shape is Shape.DAYS
+    marks = [(mark.label[-2:], mark.value) for mark in plot.marks]
+    assert marks == [("02", 3_500), ("03", 7), ("04", 90_000), ("05", 0), ("06", 9)]
+
+
+@each_row(
+    "where, cost, requests",
+    [
+        ("target=mini", 3_500, 2),
+        ("target=mini,local", 3_507, 3),
+        ("target!=mini", 7, 4),
+        ("target=(none)", 0, 3),
+        ("tag=red", 1_507, 2),
+        ("tag=blue", 1_500, 1),
+        ("tag!=blue", 2_007, 5),
+        ("tag=(none)", 2_000, 4),
+        ("tag!=(none)", 1_507, 2),
+        ("key=web", 1_500, 2),
+        ("organisation=acme", 1_500, 2),
+        ("task=code", 1_500, 1),
+        ("session=nobody's", 0, 0),
+    ],
+)
+def test_filters(week: Ledger, where: str, cost: int, requests: int) -> None:
+    assert totals(report(week, "route", where=(where,)), "cost_usd", "requests") == (cost, requests)
+
+
+def test_all_filters_hold_and_those_of_attempts_take_single_attempts(week: Ledger) -> None:
+    found = report(week, "target", where=("tag=red", "class!=pii"))
+    assert cells(found, "target", "cost_usd") == [("mini", 1_500)]
+    assert nano(found.total("cost_usd")) == 1_500
+    assert "attempt by attempt" in report(week, "route", where=("target=mini",)).note
+    assert "with all that they cost" in report(week, "route", where=("key=web",)).note
+
+
+def test_strange_tags_are_kept_and_can_be_asked_for(ledger: Ledger) -> None:
+    strange = ('say "hi"', "back\\slash", "{}", "日本", "[1]", "<b>", "=1+1", "\u202eevil", "👩‍💻", "a=b", "x!")
+    fill(ledger, [Happened(tags=strange), Happened()])
+    assert set(report(ledger, "tag").column("tag")) == {*strange, None}
+    for tag in strange:
+        assert report(ledger, "route", where=(f"tag={tag}",)).total("requests") == 1
+        assert report(ledger, "route", where=(f"tag!={tag}",)).total("requests") == 1
+
+
+@each_row(
+    "where, says",
+    [
+        ("target", "is no filter"),
+        ("=mini", "is no filter"),
+        ("", "is no filter"),
+        ("colour=red", "can't be filtered by 'colour'. Known: organisation"),
+        ("day=2026-11-02", "can't be filtered by 'day'"),
+        ("target=minni", "there is no target 'minni'. Known: local, mini"),
+        ("tag=green,red", "there is no tag 'green'. Known: blue, red"),
+        ("session=\0", "no label"),
+        ("target=", "there is no target ''"),
+    ],
+)
+def test_an_unknown_filter_says_what_is_known(week: Ledger, where: str, says: str) -> None:
+    with pytest.raises(ClientError, match=says) as caught:
+        report(week, "target", where=(where,))
+    assert (caught.value.status, caught.value.param) == (400, "where")

@@ -1,5 +1,7 @@
 """Where thinking goes, against a ledger that was added up by hand."""
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -7,53 +9,43 @@ from router.ledger.ledger import Ledger
 from router.types.target import Contract, Thinking
 from router.types.task import Task
 from router.types.usage import Usage
-from tests.report.answers import cells, nano, reported
-from tests.report.filled import target, thinking
-from tests.report.traffic import Asked, Try, written
+from tests.report.asking import cells, nano, reported
+from tests.report.filled import Happened, Tried, fill, target, thinking
 from tests.stores import Make
+from tests.tables import each_row
 
-THINKS = structs.replace(
-    target("deep"), model=structs.replace(target("deep").model, thinking=Thinking(contract=Contract.LEVEL))
-)
-POLICY = {"deep": THINKS, "plain": target("plain")}
+PLAIN, DEEP = target("plain"), target("deep")
+DEEP = structs.replace(DEEP, model=structs.replace(DEEP.model, thinking=Thinking(contract=Contract.LEVEL)))
+POLICY = (DEEP, PLAIN)
 WASTED = Usage(input_uncached=100, output_visible=0, output_reasoning=500)
-CUT = Try(target="deep", cost=900, thinking=800, usage=WASTED, effort="effort=high", finish="length", answered=False)
-OPAQUE = Try(target="opaque", cost=70, usage=thinking(None), effort="on", finish="length")
+
+
+def at_effort(effort: str, cost: int, for_thinking: int | None, usage: Usage, name: str = "deep", **more: Any) -> Tried:
+    return Tried(name, cost, usage, thinking=for_thinking, more={"thinking": effort, **more})
+
+
 # deep: thinks at two efforts and, asked by number, at budgets; plain never does; opaque does not say.
 WEEK = (
-    Asked(tries=(Try(target="deep", cost=1_000, thinking=600, usage=thinking(60), effort="effort=high"),)),
-    Asked(tries=(Try(target="deep", cost=500, thinking=100, usage=thinking(10), effort="effort=low"),), task=Task.CODE),
-    Asked(
-        tries=(
-            Try(
-                target="deep",
-                cost=900,
-                thinking=800,
-                usage=WASTED,
-                effort="effort=high",
-                finish="length",
-                answered=False,
-            ),
-            Try(target="plain", cost=50, usage=thinking(None)),
+    Happened(tried=(at_effort("effort=high", 1_000, 600, thinking(60)),)),
+    Happened(tried=(at_effort("effort=low", 500, 100, thinking(10)),), task=Task.CODE),
+    Happened(
+        tried=(
+            at_effort("effort=high", 900, 800, WASTED, finish_reason="length", answered=False),
+            Tried("plain", 50, thinking(None)),
         ),
         lowered=("effort", "output"),
     ),
-    *[
-        Asked(tries=(Try(target="deep", cost=10, thinking=4, usage=thinking(4), effort=f"budget={number}"),))
-        for number in (7, 1_024, 1_025, 99_999)
-    ],
-    Asked(
-        tries=(Try(target="opaque", cost=70, usage=thinking(None), effort="on", finish="length"),), lowered=("output",)
-    ),
-    Asked(tries=(Try(target="opaque", cost=0, usage=None, outcome="connect"),)),
-    Asked(tries=()),
+    *(Happened(tried=(at_effort(f"budget={number}", 10, 4, thinking(4)),)) for number in (7, 1_024, 1_025, 99_999)),
+    Happened(tried=(at_effort("on", 70, None, thinking(None), "opaque", finish_reason="length"),), lowered=("output",)),
+    Happened(tried=(Tried("opaque", usage=None, outcome="connect"),)),
+    Happened(),
 )
 TOKENS = ("attempts", "output_tokens", "thinking_tokens", "unknown", "cost_usd", "thinking_usd")
 
 
 @pytest.fixture(scope="module")
 def week(new_ledger: Make) -> Ledger:
-    return written(new_ledger(), WEEK)
+    return fill(new_ledger(), WEEK)
 
 
 def test_tokens_and_money_by_target_and_effort(week: Ledger) -> None:
@@ -69,6 +61,9 @@ def test_tokens_and_money_by_target_and_effort(week: Ledger) -> None:
         ("opaque", "none", 1, None, None, 0, 0, None),
     ]
     assert cells(found, "thinking_share", "thinking_cost_share")[0] == (560 / 580, 1_400 / 1_900)
+    [plot] = found.plots
+    marks = [(mark.label, mark.value) for mark in plot.marks]
+    assert marks[:2] == [("deep · effort=high", 1_400), ("deep · effort=low", 100)]
 
 
 def test_what_lowered_it_and_what_it_was_for_nothing(week: Ledger) -> None:
@@ -81,7 +76,7 @@ def test_what_lowered_it_and_what_it_was_for_nothing(week: Ledger) -> None:
     ]
 
 
-@pytest.mark.parametrize("by", ["", "target", "model", "effort", "task", "task,effort"])
+@each_row("by", ["", "target", "model", "effort", "task", "task,effort"])
 def test_it_adds_up_with_spend(week: Ledger, by: str) -> None:
     found, spend = reported(week, "thinking", POLICY, by=by), reported(week, "spend")
     assert found.total("cost_usd") == spend.total("cost_usd")
@@ -92,8 +87,8 @@ def test_it_adds_up_with_spend(week: Ledger, by: str) -> None:
     assert found.total("unknown") == 1
 
 
-def test_who_does_not_tell_is_named_as_unknown(week: Ledger) -> None:
-    """Without the policy nobody knows that plain never thinks."""
+def test_a_target_that_does_not_tell_is_named_as_unknown(week: Ledger) -> None:
+    """Only the policy knows that plain never thinks."""
     found = reported(week, "thinking", by="target")
     assert cells(found, "target", "thinking_tokens", "thinking_usd", "unknown") == [
         ("deep", 586, 1_516, 0),
@@ -109,23 +104,14 @@ def test_filters_hold(week: Ledger) -> None:
     assert cells(found, "task", "thinking_tokens") == [("chat", 560), ("code", 10)]
 
 
-def test_the_chart_shows_what_thinking_cost(week: Ledger) -> None:
-    [plot] = reported(week, "thinking", POLICY).plots
-    assert [(mark.label, mark.value) for mark in plot.marks][:2] == [
-        ("deep · effort=high", 1_400),
-        ("deep · effort=low", 100),
-    ]
-
-
-@pytest.mark.parametrize("traffic", [[], [Asked(tries=())]])
-def test_nobody_thought(ledger: Ledger, traffic: list[Asked]) -> None:
-    found = reported(written(ledger, traffic), "thinking")
-    assert found.rows == ()
-    assert found.plots == ()
+@each_row("happened", [[], [Happened()]], ids=["nothing", "no attempt"])
+def test_where_no_target_was_asked_there_is_no_row(new_ledger: Make, happened: list[Happened]) -> None:
+    found = reported(fill(new_ledger(), happened), "thinking")
+    assert (found.rows, found.plots) == ((), ())
     assert nano(found.total("cost_usd")) == 0
     assert found.total("thinking_usd") is None
 
 
 def test_one_request(ledger: Ledger) -> None:
-    found = reported(written(ledger, WEEK[:1]), "thinking")
+    found = reported(fill(ledger, WEEK[:1]), "thinking")
     assert cells(found, "target", "thinking_usd", "thinking_cost_share") == [("deep", 600, 0.6)]

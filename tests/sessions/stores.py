@@ -1,10 +1,7 @@
-"""The stores under test: a new one is a `Maker` here, and every test of `test_conformance.py` runs on it."""
+"""The stores of sessions under test, at the places of the budgets' suite: `test_conformance.py` runs on each."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Protocol
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from router.budget.redis import RedisBudgets
 from router.budget.redis.rebuild import Books
@@ -16,52 +13,21 @@ from router.sessions.redis import RedisSessions, hashes
 from router.sessions.sqlite import SqliteSessions
 from router.types.secret import Secret
 from router.types.session import SessionStore
-from tests.budget.redis_process import redis_place
+from tests.budget.conformance.stores import Place
 
 
-class Maker(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def place(self) -> AbstractContextManager[str]:
-        """An empty store. What it yields is enough for another process to open it."""
-        ...
-
-    def opened(self, place: str) -> AbstractAsyncContextManager[SessionStore]:
-        """What one process has of it, in a running event loop."""
-        ...
-
-
-class Sqlite:
-    name = "sqlite"
-
-    @contextmanager
-    def place(self) -> Iterator[str]:
-        with TemporaryDirectory() as folder:
-            yield str(Path(folder) / "lowpass.db")
-
-    @asynccontextmanager
-    async def opened(self, place: str) -> AsyncIterator[SqliteSessions]:
-        journal = SqliteJournal(Path(place))
-        try:
-            yield SqliteSessions(journal)
-        finally:
-            await journal.end()
-
-
-class Redis:
-    """A place is a hash tag in a server that the whole run shares, and a ledger."""
-
-    name = "redis"
-
-    def place(self) -> AbstractContextManager[str]:
-        return redis_place()
-
-    @asynccontextmanager
-    async def opened(self, place: str) -> AsyncIterator[RedisSessions]:
-        url, tag, path = place.split(" ")
-        async with in_redis(Secret(url), SqliteLedger(Path(path)), tag) as store:
+@asynccontextmanager
+async def opened(place: Place) -> AsyncIterator[SessionStore]:
+    """What one process has of it, in a running event loop."""
+    if place.url:
+        async with in_redis(Secret(place.url), SqliteLedger(place.ledger), place.tag) as store:
             yield store
+        return
+    journal = SqliteJournal(place.ledger)
+    try:
+        yield SqliteSessions(journal)
+    finally:
+        await journal.end()
 
 
 @asynccontextmanager
@@ -77,10 +43,3 @@ async def in_redis(url: Secret, ledger: Ledger, tag: str = "lowpass") -> AsyncIt
     finally:
         await budgets.stop()
         await journal.end()
-
-
-MAKERS: tuple[Maker, ...] = (Sqlite(), Redis())
-
-
-def maker(name: str) -> Maker:
-    return next(found for found in MAKERS if found.name == name)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from router.testing.upstream import Upstream
 from tests.budget.redis_process import RedisProcess
-from tests.gateway.running import Gateway, Reply, local, ordered, serving, target, until
-from tests.upstream import Upstream
+from tests.gateway.running import Client, Gateway, Process, Reply, local, ordered, serving, target, until
 
 MAIL = "Write to jane.roe@corp-mail.net about it."
-LOCAL = "vllm"
+PII, USUAL, HOME = ("pii", "american"), ("internal", "chinese"), ("secret", "home")
+"""Class and target of a request."""
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -30,67 +31,67 @@ def policy(url: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream) -> Iterator[Gateway]:
-    gateway = Gateway(tmp_path_factory.mktemp("sessions"), policy(upstream_server.url)).start("--workers", "2")
+def served(tmp_path_factory: pytest.TempPathFactory, upstream_server: Upstream) -> Iterator[Process]:
+    gateway = Process(tmp_path_factory.mktemp("sessions"), policy(upstream_server.url)).start("--workers", "2")
     yield gateway
     gateway.stop()
 
 
-def say(gateway: Gateway, session: str, text: str = "Say hello.", key: str = "", model: str = "auto") -> Reply:
+def say(gateway: Client, session: str, text: str = "Say hello.", key: str = "", model: str = "auto") -> Reply:
     headers = {"x-lowpass-session": session, "authorization": key and f"Bearer {key}"}
     return gateway.chat(model, text, {name: value for name, value in headers.items() if value})
 
 
-def told(reply: Reply) -> tuple[str, str]:
+def went(reply: Reply) -> tuple[str, str]:
     """Class and target."""
     assert reply.status == 200, reply.body
     return reply.headers["x-lowpass-class"], reply.headers["x-lowpass-model"]
 
 
-def back(gateway: Gateway) -> None:
+def back(gateway: Client) -> None:
     """Sessions are known again. Each try is new, or the loop breaker would end them."""
     tries = count()
-    until(lambda: told(say(gateway, f"{next(tries)}", f"Try {next(tries)}.")) == ("internal", "chinese"))
+    until(lambda: went(say(gateway, f"{next(tries)}", f"Try {next(tries)}.")) == USUAL, 60)
 
 
-def test_a_class_sticks_to_its_session_and_to_no_other(served: Gateway, upstream: Upstream) -> None:
-    assert told(say(served, "s1")) == ("internal", "chinese")
+def test_a_class_sticks_to_its_session_and_to_no_other(served: Process, upstream: Upstream) -> None:
+    assert went(say(served, "s1")) == USUAL
     first = say(served, "s1", MAIL)
-    assert told(first) == ("pii", "american")
+    assert went(first) == PII
     assert served.settled(first.headers["x-request-id"])["classes"] == "internal,pii"
     later = [say(served, "s1") for _ in range(8)]
-    assert {told(reply) for reply in later} == {("pii", "american")}
-    assert {told(say(served, name)) for name in ("s2", "S1")} == {("internal", "chinese")}
+    assert {went(reply) for reply in later} == {PII}
+    assert {went(say(served, name)) for name in ("s2", "S1")} == {USUAL}
     refused = say(served, "s1", model="chinese")
     assert (refused.status, refused.error["code"]) == (403, "no_eligible_target")
     causes = served.get(f"/v1/decisions/{later[0].headers['x-lowpass-decision']}").json["classification"]["causes"]
     assert {"data_class": "pii", "by": "session", "count": 1} in causes
 
 
-def test_any_worker_knows(served: Gateway, upstream: Upstream) -> None:
+def test_any_worker_knows(served: Process, upstream: Upstream) -> None:
     """Each request is on a connection of its own: either process may get it, and of many at once both get some."""
-    assert told(say(served, "w", MAIL)) == ("pii", "american")
+    assert went(say(served, "w", MAIL)) == PII
 
     def both_answered() -> bool:
         with ThreadPoolExecutor(10) as crowd:
-            assert set(crowd.map(lambda _: told(say(served, "w")), range(20))) == {("pii", "american")}
+            assert set(crowd.map(lambda _: went(say(served, "w")), range(20))) == {PII}
         return len(served.rows("SELECT DISTINCT owner FROM requests")) == 2
 
-    until(both_answered)
+    until(both_answered, 60)
 
 
-def test_a_header_raises_a_session_for_good(served: Gateway, upstream: Upstream) -> None:
+def test_a_header_raises_a_session_for_good(served: Process, upstream: Upstream) -> None:
     raised = served.chat("auto", "Hi", {"x-lowpass-session": "h", "x-lowpass-data-class": "secret"})
-    assert told(raised) == ("secret", "home")
-    assert told(say(served, "h")) == ("secret", "home")
+    assert went(raised) == HOME
+    assert went(say(served, "h")) == HOME
 
 
 def test_a_restart_forgets_nothing(tmp_path: Path, upstream: Upstream) -> None:
-    gateway = Gateway(tmp_path, policy(upstream.url)).start()
-    assert told(say(gateway, "s", MAIL)) == ("pii", "american")
+    gateway = Process(tmp_path, policy(upstream.url)).start()
+    assert went(say(gateway, "s", MAIL)) == PII
     gateway.kill()
     gateway.start()
-    assert told(say(gateway, "s")) == ("pii", "american")
+    assert went(say(gateway, "s")) == PII
     gateway.stop()
 
 
@@ -98,53 +99,44 @@ def test_keys_have_sessions_of_their_own_and_a_least_class(tmp_path: Path, upstr
     gateway = Gateway(tmp_path, policy(upstream.url))
     made = {}
     for name, options in {"one": (), "two": (), "careful": ("--min-class", "pii"), "odd": ("--min-class", "x")}.items():
-        with gateway.popen("keys", "create", name, *options) as process:
-            made[name] = process.communicate()[0].split()[0].decode()
+        made[name] = gateway.lowpass("keys", "create", name, *options)[1].split()[0]
     gateway.start()
-    assert told(say(gateway, "s", MAIL, made["one"])) == ("pii", "american")
-    assert told(say(gateway, "s", key=made["one"])) == ("pii", "american")
-    assert told(say(gateway, "s", key=made["two"])) == ("internal", "chinese")
-    careful = say(gateway, "", key=made["careful"])
-    assert told(careful) == ("pii", "american")
-    assert told(say(gateway, "", key=made["odd"])) == ("secret", "home")
-    until(lambda: "key 'odd' names class x" in gateway.log.read_text())
+    assert went(say(gateway, "s", MAIL, made["one"])) == PII
+    assert went(say(gateway, "s", key=made["one"])) == PII
+    assert went(say(gateway, "s", key=made["two"])) == USUAL
+    assert went(say(gateway, "", key=made["careful"])) == PII
+    assert went(say(gateway, "", key=made["odd"])) == HOME
+    until(lambda: "key 'odd' names class x" in gateway.log.read_text(), 60)
     assert gateway.log.read_text().count("names class") == 1
     status, listed = gateway.lowpass("keys", "list")
     assert (status, "at least pii" in listed, "at least -" in listed) == (0, True, True)
     gateway.stop()
 
 
-def test_while_nobody_knows_a_session_nothing_leaves(tmp_path: Path, upstream: Upstream) -> None:
+def test_while_the_store_of_sessions_is_gone_nothing_leaves_and_the_ledger_tells_one_that_lost_everything(
+    tmp_path: Path, upstream: Upstream
+) -> None:
     """And two gateways at one server see each other's sessions."""
     rules = policy(upstream.url)
     with RedisProcess() as server:
         environ = {"LOWPASS_REDIS_URL": server.url.reveal()}
         with serving(tmp_path / "a", rules, environ) as left, serving(tmp_path / "b", rules, environ) as right:
-            assert told(say(left, "s", MAIL)) == ("pii", "american")
-            assert told(say(right, "s")) == ("pii", "american")
+            assert went(say(left, "s", MAIL)) == PII
+            assert went(say(right, "s")) == PII
             upstream.clear()
             server.kill()
-            assert told(say(left, "s")) == ("secret", "home")
-            assert told(say(right, "new")) == ("secret", "home")
-            refused = say(left, "s", model="remote")
-            assert refused.status in (403, 503)
-            assert {seen.path.split("/")[1] for seen in upstream.requests} == {LOCAL}
-            assert told(left.chat("auto")) == ("internal", "chinese")
-            assert told(say(left, "meanwhile", MAIL)) == ("secret", "home")
+            assert went(say(left, "s")) == HOME
+            assert went(say(right, "new")) == HOME
+            assert say(left, "s", model="remote").status in (403, 503)
+            assert {request.path.split("/")[1] for request in upstream.requests} == {"vllm"}
+            assert went(left.chat("auto")) == USUAL
+            assert went(say(left, "meanwhile", MAIL)) == HOME
             server.start()
             for gateway in (left, right):
                 back(gateway)
-            assert told(say(left, "s")) == ("pii", "american")
-            assert told(say(right, "meanwhile")) == ("pii", "american")
-
-
-def test_a_server_that_lost_everything_is_told_by_the_ledger(tmp_path: Path, upstream: Upstream) -> None:
-    rules = policy(upstream.url)
-    with (
-        RedisProcess() as server,
-        serving(tmp_path, rules, {"LOWPASS_REDIS_URL": server.url.reveal()}) as gateway,
-    ):
-        assert told(say(gateway, "s", MAIL)) == ("pii", "american")
-        server.forget()
-        back(gateway)
-        assert told(say(gateway, "s")) == ("pii", "american")
+            assert went(say(left, "s")) == PII
+            assert went(say(right, "meanwhile")) == PII
+        with serving(tmp_path / "a", rules, environ) as gateway:
+            server.forget()
+            back(gateway)
+            assert went(say(gateway, "s")) == PII

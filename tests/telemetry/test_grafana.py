@@ -4,15 +4,15 @@ import json
 import re
 from typing import Any
 
-import pytest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
 from router.telemetry.shapes import SHAPES
 from tests.docs import ROOT
+from tests.tables import each_row
 
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "docs" / "grafana" / "lowpass.json").read_text("utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-VARIABLES = {one["name"]: one for one in DASHBOARD["templating"]["list"]}
+VARIABLES = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
 WIDTH = 24
@@ -22,77 +22,59 @@ BY = re.compile(r"by \(([^)]*)\)")
 UNITS = {"currencyUSD", "percentunit", "reqps", "s", "short"}
 
 
-def series() -> dict[str, tuple[str, ...]]:
-    """The name of each series that is served → its labels."""
-    found = {}
-    for name, shape in SHAPES.items():
-        if shape.family is CounterMetricFamily:
-            found[f"{name}_total"] = shape.labels
-        elif shape.family is HistogramMetricFamily:
-            found |= {
-                f"{name}_bucket": (*shape.labels, "le"),
-                f"{name}_sum": shape.labels,
-                f"{name}_count": shape.labels,
-            }
-        else:
-            found[name] = shape.labels
-    return found
+SUFFIXES = {CounterMetricFamily: ("_total",), HistogramMetricFamily: ("_bucket", "_sum", "_count")}
+SERIES = {
+    f"{name}{suffix}": {*shape.labels, *(("le",) if suffix == "_bucket" else ())}
+    for name, shape in SHAPES.items()
+    for suffix in SUFFIXES.get(shape.family, ("",))
+}
+"""The name of each series that is served → its labels."""
 
 
-def named() -> set[str]:
-    return {name for _, query in QUERIES for name, _ in SELECTOR.findall(query)}
+def grouped(query: str) -> set[str]:
+    return {label.strip() for labels in BY.findall(query) for label in labels.split(",")}
 
 
-def test_every_metric_in_a_query_is_served() -> None:
-    assert named() <= set(series())
+def test_every_metric_that_is_served_is_drawn_and_no_other() -> None:
+    named = {name for _, query in QUERIES for name, _ in SELECTOR.findall(query)}
+    assert named <= set(SERIES)
+    assert {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in named} == set(SHAPES)
 
 
-def test_every_metric_that_is_served_is_drawn() -> None:
-    drawn = {re.sub(r"_(total|bucket|sum|count)$", "", name) for name in named()}
-    assert drawn == set(SHAPES)
-
-
-@pytest.mark.parametrize(("title", "query"), QUERIES)
+@each_row("title, query", QUERIES)
 def test_a_query_uses_labels_that_its_metric_has(title: str, query: str) -> None:
-    grouped = {label.strip() for labels in BY.findall(query) for label in labels.split(",")}
+    """Counters are drawn as rates, and gauges as they are."""
     for name, selectors in SELECTOR.findall(query):
-        assert set(LABEL.findall(selectors)) | grouped <= set(series()[name]), title
+        assert set(LABEL.findall(selectors)) | grouped(query) <= SERIES[name], title
+        counted = name.endswith(("_total", "_bucket"))
+        assert bool(re.search(rf"(rate|increase)\({name}", query)) == counted, title
     assert query.count("(") == query.count(")")
 
 
-@pytest.mark.parametrize(("title", "query"), QUERIES)
-def test_counters_are_drawn_as_rates_and_gauges_as_they_are(title: str, query: str) -> None:
-    for name, _ in SELECTOR.findall(query):
-        counted = name.endswith(("_total", "_bucket"))
-        assert bool(re.search(rf"(rate|increase)\({name}", query)) == counted, title
-
-
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+@each_row("panel", PANELS, ids=lambda panel: panel["title"])
 def test_a_panel_asks_the_source_that_the_reader_chose(panel: dict[str, Any]) -> None:
     assert panel["datasource"] == SOURCE
-    assert all(target["datasource"] == SOURCE for target in panel["targets"])
     assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
-    legends = [target["legendFormat"] for target in panel["targets"]]
-    assert all(legends)
     for target in panel["targets"]:
-        grouped = {label.strip() for labels in BY.findall(target["expr"]) for label in labels.split(",")} - {"le", ""}
-        assert grouped <= set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+        assert target["datasource"] == SOURCE
+        assert target["legendFormat"]
+        legend = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+        assert grouped(target["expr"]) - {"le", ""} <= legend
 
 
 def test_the_source_and_the_filters_are_variables() -> None:
-    assert VARIABLES["datasource"]["type"] == "datasource"
-    assert VARIABLES["datasource"]["query"] == "prometheus"
+    assert (VARIABLES["datasource"]["type"], VARIABLES["datasource"]["query"]) == ("datasource", "prometheus")
     for name in ("target", "route"):
-        metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", VARIABLES[name]["definition"]).groups()  # type: ignore[union-attr]
-        assert label in series()[metric]
+        definition = re.fullmatch(r"label_values\((\w+), (\w+)\)", VARIABLES[name]["definition"])
+        assert definition
+        assert definition[2] in SERIES[definition[1]]
     used = set(re.findall(r"\$(\w+)", json.dumps([query for _, query in QUERIES]))) - {"__rate_interval"}
     assert used == VARIABLES.keys() - {"datasource"}
 
 
 def test_it_can_be_imported() -> None:
     """What Grafana's importer needs, and an id of its own for each panel."""
-    assert DASHBOARD["id"] is None
-    assert DASHBOARD["uid"] == "lowpass"
+    assert (DASHBOARD["id"], DASHBOARD["uid"]) == (None, "lowpass")
     assert DASHBOARD["schemaVersion"] >= 39
     identifiers = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(identifiers) == len(set(identifiers))

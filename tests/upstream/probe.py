@@ -7,7 +7,7 @@ import socket
 from itertools import groupby
 from typing import Any
 
-from tests.upstream.running import Upstream
+from router.testing.upstream.server import Upstream
 
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -15,7 +15,7 @@ Reply = tuple[int, dict[str, str], bytes]
 
 
 def post(upstream: Upstream, path: str, body: object) -> Reply:
-    connection = http.client.HTTPConnection(upstream.url.removeprefix("http://"), timeout=5)
+    connection = http.client.HTTPConnection(upstream.url.removeprefix("http://"), timeout=60)
     connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
     response = connection.getresponse()
     reply = response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
@@ -34,7 +34,7 @@ def events(body: bytes) -> list[Any]:
 def raw(upstream: Upstream, path: str, body: object) -> socket.socket:
     """A socket on which one request has been sent."""
     host, port = upstream.url.removeprefix("http://").split(":")
-    connection = socket.create_connection((host, int(port)), timeout=5)
+    connection = socket.create_connection((host, int(port)), timeout=60)
     send(connection, path, body)
     return connection
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.upstream import (
+from router.testing.upstream import (
     BEHAVIOURS,
     EMBEDDING,
     HUGE,
@@ -19,6 +19,7 @@ from tests.upstream import (
     Upstream,
     reported,
 )
+from tests.tables import each_row
 from tests.upstream.probe import CHAT, MESSAGES, post
 
 openai = pytest.importorskip("openai", minversion="3", reason="the other environment's client is another generation")
@@ -32,7 +33,7 @@ FAULTS = {"rate-limited": 429, "error-500": 500, "overloaded": 503, "auth": 401,
 
 @pytest.fixture
 def client(upstream: Upstream) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="sk-test", max_retries=0, timeout=5) as client:
+    with openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="sk-test", max_retries=0, timeout=60) as client:
         yield client
 
 
@@ -41,29 +42,27 @@ def openai_counts(usage: Any) -> Tokens | None:
         return None
     cached, written = usage.prompt_tokens_details.cached_tokens, usage.prompt_tokens_details.cache_write_tokens
     thought = usage.completion_tokens_details.reasoning_tokens
-    plain = usage.prompt_tokens - cached - written
-    visible = usage.completion_tokens - thought
+    plain, visible = usage.prompt_tokens - cached - written, usage.completion_tokens - thought
     return Tokens(uncached=plain, cache_read=cached, cache_write=written, visible=visible, reasoning=thought)
 
 
-@pytest.mark.parametrize("model", ANSWERS)
+def calls(message: Any) -> list[tuple[str, str, str]]:
+    return [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or []]
+
+
+@each_row("model", ANSWERS)
 def test_whole_and_streamed_chat_say_the_same(client: Any, model: str) -> None:
     client = client.with_options(max_retries=1)  # a kept connection may be closed just as it is used again
     whole = client.chat.completions.create(model=model, messages=MESSAGES, tools=TOOLS)
-    with client.chat.completions.stream(model=model, messages=MESSAGES, tools=TOOLS, **_usage_asked()) as stream:
+    with client.chat.completions.stream(
+        model=model, messages=MESSAGES, tools=TOOLS, stream_options={"include_usage": True}
+    ) as stream:
         streamed = stream.get_final_completion()
-    one, other = whole.choices[0], streamed.choices[0]
-    assert (one.message.content or "") == (other.message.content or "")
-    assert one.message.refusal == other.message.refusal
-    assert one.finish_reason == other.finish_reason
-    assert [(c.id, c.function.name, c.function.arguments) for c in one.message.tool_calls or []] == [
-        (c.id, c.function.name, c.function.arguments) for c in other.message.tool_calls or []
-    ]
+    first, second = whole.choices[0], streamed.choices[0]
+    assert (first.message.content or "") == (second.message.content or "")
+    assert (first.message.refusal, first.finish_reason) == (second.message.refusal, second.finish_reason)
+    assert calls(first.message) == calls(second.message)
     assert openai_counts(whole.usage) == openai_counts(streamed.usage) == reported("openai", model)
-
-
-def _usage_asked() -> dict[str, Any]:
-    return {"stream_options": {"include_usage": True}}
 
 
 def test_the_answers_are_what_their_names_say(client: Any) -> None:
@@ -76,9 +75,9 @@ def test_the_answers_are_what_their_names_say(client: Any) -> None:
     assert (say("empty-length")[0].finish_reason, say("empty-length")[0].message.content) == ("length", None)
     assert [choice.message.content[-2:] for choice in say("many", n=3)] == ["#0", "#1", "#2"]
     assert [token.token for token in say("logprobs")[0].logprobs.content] == list(TEXT)
-    calls = say("parallel-tools", tools=TOOLS)[0].message.tool_calls
-    assert [call.function.name for call in calls] == ["weather", "climate"]
-    assert json.loads(calls[0].function.arguments) == {"city": "Köln", "days": 7}
+    called = calls(say("parallel-tools", tools=TOOLS)[0].message)
+    assert [name for _, name, _ in called] == ["weather", "climate"]
+    assert json.loads(called[0][2]) == {"city": "Köln", "days": 7}
     assert say("huge")[0].message.content == "".join(HUGE)
 
 
@@ -90,7 +89,7 @@ def test_schema_answers_fit_what_was_asked(client: Any) -> None:
     assert json.loads(reply.choices[0].message.content) == {"day": "Mo", "n": 1.5}
 
 
-@pytest.mark.parametrize(("model", "status"), FAULTS.items())
+@each_row("model, status", FAULTS.items())
 def test_faults_reach_the_client_as_its_own_exceptions(client: Any, model: str, status: int) -> None:
     for stream in (False, True):
         with pytest.raises(openai.APIStatusError) as caught:
@@ -129,7 +128,7 @@ def test_the_other_openai_endpoints(client: Any) -> None:
     assert {model.id for model in client.models.list()} == set(BEHAVIOURS)
 
 
-@pytest.mark.parametrize("model", ["normal", "reasoning", "refusal", "parallel-tools", "empty-length", "split-frames"])
+@each_row("model", ["normal", "reasoning", "refusal", "parallel-tools", "empty-length", "split-frames"])
 def test_responses_whole_and_streamed_say_the_same(client: Any, model: str) -> None:
     tools = [{"type": "function", "name": "weather", "parameters": WEATHER, "strict": False}]
     whole = client.responses.parse(model=model, input="Hello", tools=tools)

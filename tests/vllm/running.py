@@ -9,32 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 from msgspec import Struct
 
-from tests.gateway.running import ROOT, Gateway, ordered, until
+from tests.gateway.running import ROOT, Process, ordered, until
 
 INTERPRETER = "LOWPASS_VLLM_PYTHON"
 START_S = 450
 """Three engines at once on two busy cores; alone one takes 40 s."""
-QUEUE = 6
+_HOUSE = Path(__file__).with_name("house.yaml").read_text("utf-8")
+_PARTS = yaml.safe_load(_HOUSE)
+QUEUE: int = _PARTS["engines"]["thinker"]["queue"]
 """Requests in the engine "thinker" before it turns others away."""
-WRITTEN = 8
-"""Tokens that the checkpoint's template writes after its opening mark."""
-RATES = {"input": 1, "output": 2, "reasoning": 3}
+RATES: dict[str, int] = _PARTS["model"]["price"]
 """USD per million tokens."""
 CAPITAL: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_ALL = ["chat", "completions", "tools", "json_schema", "logprobs", "n"]
-_SWITCH = {"contract": "switch", "levels": ["none", "high"], "tokens": [0, 256]}
 
 
 class House(Struct):
     """`gateway` and the engines that it launched."""
 
-    gateway: Gateway
+    gateway: Process
 
     def start(self) -> None:
-        self.gateway.start(within_s=START_S)
+        self.gateway.start()
         for name in ("thinker", "plain", "embedder"):
             self.ready(name)
 
@@ -67,7 +66,7 @@ class House(Struct):
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"vllm:{metric}{{"))
 
     def idle(self, name: str) -> None:
-        until(lambda: self.gauge(name, "num_requests_running") + self.gauge(name, "num_requests_waiting") == 0, 30)
+        until(lambda: self.gauge(name, "num_requests_running") + self.gauge(name, "num_requests_waiting") == 0, 60)
 
     def last(self, requested: str) -> dict[str, Any]:
         """The ledger's row of the newest request for this model, with its attempts."""
@@ -100,9 +99,17 @@ def ask(url: str, body: object = None) -> tuple[int, bytes]:
 def furnish(home: Path, python: Path) -> House:
     """A home folder with specs and a policy; checkpoints lie in the environment's folder, made once."""
     folder = _checkpoints(python)
-    engines = {name: _spec(home / f"{name}.yaml", spec) for name, spec in _engines(folder).items()}
-    gateway = Gateway(home, _policy(engines), {INTERPRETER: str(python)})
-    return House(gateway=gateway)
+    engines: dict[str, Path] = {}
+    for name, spec in yaml.safe_load(_HOUSE.replace("FOLDER", str(folder)))["engines"].items():
+        engines[name] = home / f"{name}.yaml"
+        engines[name].write_text(json.dumps({"name": name, **spec}))
+    targets = {}
+    for name, target in _PARTS["targets"].items():
+        model, engine = _PARTS["model"] | target["model"], str(engines[target["engine"]])
+        targets[name] = target | {"model": model, "engine": engine, "retries": 0}
+    routes = {"auto": ("thinker", "plain"), "spill": ("boastful", "plain"), "lora": ("tuned", "other")}
+    policy = {"version": 1, "targets": targets, "routes": {name: ordered(*names) for name, names in routes.items()}}
+    return House(gateway=Process(home, policy, {INTERPRETER: str(python)}))
 
 
 def _checkpoints(python: Path) -> Path:
@@ -113,50 +120,3 @@ def _checkpoints(python: Path) -> Path:
     source = Path(package.origin).with_name(_GGUF)
     subprocess.run([python, "-m", "bench.checkpoints", source, folder], cwd=ROOT, check=True)
     return folder
-
-
-def _engines(folder: Path) -> dict[str, dict[str, Any]]:
-    one = {"engine": "vllm", "context": 2048, "dtype": "bfloat16", "eager": True, "start_s": START_S}
-    dense = {**one, "path": str(folder / "smollm2"), "model": "smollm2"}
-    reasoning = {"parser": "qwen3", "end": "\n</think>", "written": WRITTEN}
-    return {
-        "thinker": {
-            **{**one, "path": str(folder / "moe"), "model": "moe", "served": ["moe"]},
-            **{"parallel": 4, "queue": QUEUE, "tools": "hermes", "reasoning": reasoning},
-        },
-        "plain": {
-            **{**dense, "served": ["smollm2"], "parallel": 8, "context": 4096},
-            "adapters": [{"name": name, "path": str(folder / "lora"), "rank": 8} for name in ("tuned", "other")],
-        },
-        "embedder": {**dense, "served": ["vectors"], "parallel": 4, "runner": "pooling"},
-    }
-
-
-def _spec(path: Path, spec: dict[str, Any]) -> str:
-    path.write_text(json.dumps({"name": path.stem, **spec}))
-    return str(path)
-
-
-def _policy(engines: dict[str, str]) -> dict[str, Any]:
-    targets = {
-        "thinker": _target("moe", engines["thinker"], thinking=_SWITCH),
-        "sighted": _target("moe", engines["thinker"], capabilities=[*_ALL, "vision"]),
-        "boastful": _target("moe", engines["thinker"], context=100_000, max_output=50_000),
-        "plain": _target("smollm2", engines["plain"], thinking=_SWITCH, context=100_000, max_output=50_000),
-        "tuned": {**_target("smollm2", engines["plain"]), "adapter": "tuned"},
-        "other": {**_target("smollm2", engines["plain"]), "adapter": "other"},
-        "embedder": _target("vectors", engines["embedder"], capabilities=["embeddings"]),
-    }
-    routes = {
-        "auto": ordered("thinker", "plain"),
-        "spill": ordered("boastful", "plain"),
-        "lora": ordered("tuned", "other"),
-    }
-    return {"version": 1, "targets": targets, "routes": routes}
-
-
-def _target(name: str, engine: str, **model: Any) -> dict[str, Any]:
-    """Thoughts have a price of their own, so that they can't pass for other output."""
-    price = {"input": RATES["input"], "output": RATES["output"], "reasoning": RATES["reasoning"]}
-    shape = {"context": 2048, "max_output": 512, "capabilities": _ALL, "price": price}
-    return {"model": {"name": name, "provider": "vllm", **shape, **model}, "engine": engine, "retries": 0}

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.client import told
 from tests.gateway.running import until
+from tests.tables import each_row
 from tests.vllm.running import QUEUE, House, ask
 from tests.vllm.test_answers import asked
 
@@ -30,25 +31,23 @@ def test_a_client_that_leaves_takes_its_work_along(house: House, client: openai.
 def test_the_gateway_tells_how_busy_its_engines_are(house: House, client: openai.OpenAI) -> None:
     with client.chat.completions.create(**asked("plain", True, **LONG)) as stream:
         next(iter(stream))
-        until(lambda: _told(house, "lowpass_engine_running") == 1)
-    until(lambda: _told(house, "lowpass_engine_running") == 0)
+        until(lambda: _told(house, "lowpass_engine_running") == 1, 60)
+    until(lambda: _told(house, "lowpass_engine_running") == 0, 60)
     assert _told(house, "lowpass_engine_ready") == 1
 
 
 def test_the_engine_counts_what_the_ledger_has(house: House, client: openai.OpenAI) -> None:
     house.idle("plain")
-    before = house.gauge("plain", "prompt_tokens_total"), house.gauge("plain", "generation_tokens_total")
+    gauges = ("prompt_tokens_total", "generation_tokens_total")
+    before = [house.gauge("plain", name) for name in gauges]
     usage = told(client, asked("plain", True)).usages[0]
-    after = house.gauge("plain", "prompt_tokens_total"), house.gauge("plain", "generation_tokens_total")
-    assert (after[0] - before[0], after[1] - before[1]) == (usage["prompt_tokens"], usage["completion_tokens"])
+    grown = [house.gauge("plain", name) - count for name, count in zip(gauges, before, strict=True)]
+    assert grown == [usage["prompt_tokens"], usage["completion_tokens"]]
 
 
 def test_a_prompt_seen_before_is_told_to_be_cached(house: House, client: openai.OpenAI) -> None:
-    text = {
-        "messages": [{"role": "user", "content": "Sum this up: " + "the cat sat on the mat, " * 40}],
-        "max_tokens": 2,
-    }
-    first, again = (told(client, asked("plain", True, **text)) for _ in range(2))
+    long = [{"role": "user", "content": "Sum this up: " + "the cat sat on the mat, " * 40}]
+    first, again = (told(client, asked("plain", True, messages=long, max_tokens=2)) for _ in range(2))
     assert first.usages[0]["prompt_tokens"] == again.usages[0]["prompt_tokens"]
     cached = again.usages[0]["prompt_tokens_details"]["cached_tokens"]
     assert cached >= 128
@@ -62,7 +61,7 @@ def test_more_than_fit_are_served_elsewhere_or_told_to_wait(house: House, client
     crowd = [threading.Thread(target=ask, args=(url, body)) for _ in range(QUEUE)]
     for one in crowd:
         one.start()
-    until(lambda: ask(f"{house.url('thinker')}/load")[1] == b'{"server_load":%d}' % QUEUE)
+    until(lambda: ask(f"{house.url('thinker')}/load")[1] == b'{"server_load":%d}' % QUEUE, 60)
     seen = told(client, asked("auto", False))
     with pytest.raises(openai.InternalServerError) as failed:
         told(client, asked("thinker", True))
@@ -75,7 +74,7 @@ def test_more_than_fit_are_served_elsewhere_or_told_to_wait(house: House, client
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("title", ["VLLM::Worker", "vllm.entrypoints"])
+@each_row("title", ["VLLM::Worker", "vllm.entrypoints"])
 def test_a_process_that_is_killed_is_told_and_replaced(house: House, client: openai.OpenAI, title: str) -> None:
     (victim,) = house.children("plain", title)
     with pytest.raises(openai.APIError):

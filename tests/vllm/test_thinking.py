@@ -1,9 +1,10 @@
-"""Budgets that an engine keeps to the token, switches, and what is told where nobody counts."""
+"""Budgets that an engine keeps to the token, switches, and what is reported where none counts them."""
 
 import openai
 import pytest
 
 from tests.conformance.client import told
+from tests.tables import each_row
 from tests.vllm.running import House
 from tests.vllm.test_answers import asked, check_row
 
@@ -34,14 +35,14 @@ def test_effort_none_is_no_thought(house: House, client: openai.OpenAI) -> None:
     assert seen.usages[0]["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
-@pytest.mark.parametrize("effort", ["minimal", "low", "medium", "high", "xhigh", "max"])
+@each_row("effort", ["minimal", "low", "medium", "high", "xhigh", "max"])
 def test_every_word_is_understood(client: openai.OpenAI, effort: str) -> None:
     seen = told(client, asked("thinker", False, **UNSAID, reasoning_effort=effort, max_tokens=4))
     assert seen.headers["x-lowpass-thinking"].startswith("budget=")
     assert seen.usages[0]["completion_tokens_details"]["reasoning_tokens"] > 0
 
 
-@pytest.mark.parametrize("streamed", [False, True])
+@each_row("streamed", [False, True])
 def test_a_thought_without_an_answer_is_an_empty_answer(house: House, client: openai.OpenAI, streamed: bool) -> None:
     """Nobody said anything of thinking, so it thinks, ends after it, and its content is null."""
     seen = told(client, asked("thinker", streamed, **UNSAID))
@@ -52,7 +53,7 @@ def test_a_thought_without_an_answer_is_an_empty_answer(house: House, client: op
     assert (attempt["outcome"], attempt["answered"], attempt["thinking"]) == ("ok", 0, "none")
 
 
-@pytest.mark.parametrize("asks", [{BUDGET: "300"}, {BUDGET: "100"}, {BUDGET: "0"}, {}])
+@each_row("asks", [{BUDGET: "300"}, {BUDGET: "100"}, {BUDGET: "0"}, {}])
 def test_an_engine_without_a_parser_is_never_given_a_budget(
     house: House, client: openai.OpenAI, asks: dict[str, str]
 ) -> None:

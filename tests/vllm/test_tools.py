@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from tests.conformance.client import told
+from tests.tables import each_row
 from tests.vllm.running import House
 from tests.vllm.test_answers import asked, check_row
 
@@ -69,7 +70,7 @@ def test_results_of_calls_are_read(client: openai.OpenAI) -> None:
     assert seen.usages[0]["prompt_tokens"] > alone.usages[0]["prompt_tokens"] + 20
 
 
-@pytest.mark.parametrize("streamed", [False, True])
+@each_row("streamed", [False, True])
 def test_an_answer_fits_its_schema(house: House, client: openai.OpenAI, streamed: bool) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "weather", "strict": True, "schema": SCHEMA}}
     seen = told(client, asked("thinker", streamed, messages=QUESTION, response_format=form, max_tokens=80))

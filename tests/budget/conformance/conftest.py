@@ -1,11 +1,11 @@
-"""Every test of this folder that wants a `maker` runs once a store."""
+"""Every test of this folder that is given a `kind` of store runs once on each."""
 
 import pytest
 
-from tests.budget.conformance.stores import MAKERS, Maker
+from tests.budget.conformance.stores import KINDS
 
 
-@pytest.fixture(params=MAKERS, ids=lambda maker: maker.name)
-def maker(request: pytest.FixtureRequest, patient_redis: None) -> Maker:
-    found: Maker = request.param
-    return found
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name

@@ -1,19 +1,23 @@
 """One process at a store, as the tests use it: requests get ids, and each call what the gateway does along with it."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import wraps
 from itertools import count
-from typing import TypeVar
+from typing import Any
 
 from msgspec import structs
 
+from router.budget.window import rolling
+from router.ledger.write import LEASE_MS
 from router.types.account import Account, Amount, Ask, Balance, Child, Refused, Reservation, Unit
-from tests.budget.conformance.stores import Maker, Opened
+from tests.budget.conformance.stores import Place, empty, opened
 
-S = TypeVar("S")
-T = TypeVar("T")
 NOW = 1_790_000_000_000
 HOUR = 3_600_000
+ONLY_A = {"targets": frozenset({"a"})}
 _numbers = count(1)
 
 
@@ -27,6 +31,19 @@ def thinking(name: str, limit: int, **fields: object) -> Account:
     return account(name, limit, unit=Unit.THINKING, **fields)
 
 
+def hourly(now_ms: int, name: str = "p", limit: int = 1_000, **fields: object) -> Account:
+    """Of the calendar's hour."""
+    start = now_ms // HOUR * HOUR
+    own = {"window_start_ms": start, "since_ms": start, "resets_at_ms": start + HOUR}
+    return account(name, limit, **own | fields)
+
+
+def last_hour(now_ms: int, name: str = "p", limit: int = 1_000) -> Account:
+    """Of a rolling hour."""
+    span = rolling(3_600, now_ms)
+    return account(name, limit, window_start_ms=span.start, since_ms=span.since, resets_at_ms=span.resets_at)
+
+
 def ask(least: int, tight: int, whole: int, thinking: tuple[int, int, int] = (0, 0, 0)) -> Ask:
     return Ask(least=Amount(least, thinking[0]), tight=Amount(tight, thinking[1]), whole=Amount(whole, thinking[2]))
 
@@ -36,8 +53,21 @@ def exactly(usd: int, thinking: int = 0) -> Ask:
 
 
 class Desk:
-    def __init__(self, opened: Opened) -> None:
-        self.opened, self.store = opened, opened.store
+    def __init__(self, place: Place) -> None:
+        self.place, self._process = place, AsyncExitStack()
+
+    async def __aenter__(self) -> "Desk":
+        self.opened = await self._process.enter_async_context(opened(self.place))
+        self.store = self.opened.store
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._process.aclose()
+
+    async def killed(self) -> None:
+        """Its process dies, and another one goes on."""
+        await self.__aexit__()
+        await self.__aenter__()
 
     async def reserve(
         self, accounts: Sequence[Account], wanted: Ask, now_ms: int = NOW, request_id: str = ""
@@ -46,11 +76,17 @@ class Desk:
         await self.opened.born(request_id, wanted.whole, now_ms)
         return await self.store.reserve(request_id, accounts, wanted, now_ms)
 
-    async def hold(self, accounts: Sequence[Account], usd: int, now_ms: int = NOW, thinking: int = 0) -> Reservation:
-        """Exactly so much, which has to fit."""
-        granted = await self.reserve(accounts, exactly(usd, thinking), now_ms)
+    async def granted(self, accounts: Sequence[Account], wanted: Ask, now_ms: int = NOW) -> Reservation:
+        granted = await self.reserve(accounts, wanted, now_ms)
         assert isinstance(granted, Reservation), granted
         return granted
+
+    async def hold(self, accounts: Sequence[Account], usd: int, now_ms: int = NOW, thinking: int = 0) -> Reservation:
+        """Exactly so much, which has to fit."""
+        return await self.granted(accounts, exactly(usd, thinking), now_ms)
+
+    async def refuses(self, at: Account, usd: int, now_ms: int = NOW, thinking: int = 0) -> bool:
+        return isinstance(await self.reserve([at], exactly(usd, thinking), now_ms), Refused)
 
     async def settle(self, reservation: Reservation, *charges: int) -> None:
         self.store.settle(reservation, charges)
@@ -65,16 +101,19 @@ class Desk:
 
     async def balance(self, at: Account) -> tuple[int, int]:
         """(spent, held), which are the sums of the rows too."""
-        (found,) = await self.store.balances([at])
+        (balance,) = await self.store.balances([at])
         if at.since_ms == at.window_start_ms:
             rows = (await self.opened.sums()).get((at.id, at.window_start_ms), (0, 0))
-            assert found == Balance(*rows)
-        return found.spent, found.held
+            assert balance == Balance(*rows)
+        return balance.spent, balance.held
+
+    async def balances(self, *accounts: Account) -> list[tuple[int, int]]:
+        return [await self.balance(one) for one in accounts]
 
     async def leases_end(self, now_ms: int = NOW) -> int:
-        """Every lease that nobody renews is over by the moment that is returned."""
-        await self.opened.pass_time(self.opened.lease_ms + 1)
-        return now_ms + self.opened.lease_ms + 1
+        """Every lease that is not renewed is over by the moment that is returned."""
+        await self.opened.pass_time(LEASE_MS + 1)
+        return now_ms + LEASE_MS + 1
 
     async def child(self, parent: Account, limit: int, name: str = "child", **fields: object) -> Child | Refused:
         wanted = Child(
@@ -90,26 +129,30 @@ class Desk:
         )
         return await self.store.split(parent, structs.replace(wanted, **fields), NOW)
 
-
-def at_desk(maker: Maker, work: Callable[[Desk], Awaitable[T]]) -> T:
-    """One process at an empty store."""
-
-    async def run(place: str) -> T:
-        async with maker.opened(place) as opened:
-            return await work(Desk(opened))
-
-    with maker.place() as place:
-        return asyncio.run(run(place))
+    async def split(self, parent: Account, limit: int, name: str = "child", **fields: object) -> Account:
+        """The account of a child that fits."""
+        child = await self.child(parent, limit, name, **fields)
+        assert isinstance(child, Child), child
+        return child.account()
 
 
-def after_a_kill(maker: Maker, first: Callable[[Desk], Awaitable[S]], then: Callable[[Desk, S], Awaitable[T]]) -> T:
-    """One process is killed, and another one goes on; it is given what the first one returned."""
+def at_desk(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The test gets the `desk` of one process at an empty store: once on each kind, a fresh one for each row."""
 
-    async def run(place: str) -> T:
-        async with maker.opened(place) as opened:
-            result = await first(Desk(opened))
-        async with maker.opened(place) as opened:
-            return await then(Desk(opened), result)
+    @wraps(test)
+    def run(kind: str, **others: Any) -> None:
+        async def work(place: Place) -> None:
+            async with Desk(place) as desk:
+                await test(desk=desk, **others)
 
-    with maker.place() as place:
-        return asyncio.run(run(place))
+        with empty(kind) as place:
+            asyncio.run(work(place))
+
+    run.__signature__ = without(test, "desk", also="kind")  # type: ignore[attr-defined]
+    return run
+
+
+def without(test: Callable[..., object], *given: str, also: str = "") -> inspect.Signature:
+    """What is left for pytest to give, by name."""
+    names = [name for name in inspect.signature(test).parameters if name not in given] + [also] * bool(also)
+    return inspect.Signature([inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names])

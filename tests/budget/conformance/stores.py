@@ -1,9 +1,9 @@
-"""The stores under test. A new one is a `Maker` here, with a line in `MAKERS`: every test of this folder runs on it.
+"""The stores under test, at places of their own: every test of this folder runs on each of `KINDS`.
 
 What the suite takes for granted beyond the port's docstrings:
 
 - The clock is the `now_ms` that each call is given. It jumps in both directions; a lease that a clock which went back
-  has made too long ends `lease_ms` after the next `recover`.
+  has made too long ends `LEASE_MS` after the next `recover`.
 - An account whose `since_ms` is its `window_start_ms` (calendar, lifetime) counts what is booked at that very start:
   windows don't see each other. In any other (rolling) what was booked at `since_ms` or later counts as spent, and
   every open hold counts as held, in whatever window it was made: also the limits of children that are open.
@@ -18,74 +18,79 @@ What the suite takes for granted beyond the port's docstrings:
 """
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import NamedTuple
 
+from router.budget.redis import RedisBudgets
+from router.budget.redis.rebuild import Books
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS
 from router.types.account import Amount
+from router.types.secret import Secret
 from router.types.store import BudgetStore
-from tests.budget.conformance.redis_store import Redis
+from tests.budget.redis_process import connected, shared_part
 from tests.ledger.books import rows
 
+KINDS = ("sqlite", "redis")
 Sums = dict[tuple[str, int], tuple[int, int]]
 """(account, window start) → (spent, held)."""
 
 
-class Opened(Protocol):
-    """What one process has of a store."""
+class Place(NamedTuple):
+    """Enough for another process to open the same store: a ledger and, where budgets are in Redis, a hash tag there."""
 
-    @property
-    def store(self) -> BudgetStore: ...
+    ledger: Path
+    url: str = ""
+    tag: str = ""
 
-    @property
-    def lease_ms(self) -> int:
-        """A hold that nobody renewed for longer may be recovered."""
-        ...
+
+@contextmanager
+def empty(kind: str) -> Iterator[Place]:
+    with TemporaryDirectory() as folder:
+        ledger = Path(folder) / "lowpass.db"
+        if kind == "sqlite":
+            yield Place(ledger)
+        else:
+            with shared_part() as (url, tag):
+                yield Place(ledger, url, tag)
+
+
+class Opened:
+    """What one process has of a store, and what else the gateway does with it."""
+
+    def __init__(self, store: BudgetStore, journal: SqliteJournal) -> None:
+        self.store, self.journal = store, journal
 
     async def born(self, request_id: str, whole: Amount, now_ms: int) -> None:
-        """Before each `reserve`: whatever else the gateway writes for a request so that its holds can be recovered."""
-        ...
+        """Before each `reserve`: whatever the gateway writes for a request so that its holds can be recovered."""
 
     async def ended(self, request_id: str) -> None:
-        """With each `settle`: whatever else the gateway writes then."""
-        ...
+        """With each `settle`: whatever the gateway writes then."""
 
     async def pass_time(self, ms: int) -> None:
         """For leases that the store keeps by its own clock; the suite's `now_ms` has moved already."""
-        ...
 
     async def sums(self) -> Sums:
-        """The sum of the rows, read from the rows themselves, one row a request and account: what is charged is spent,
-        what is not charged yet is held. Windows without rows may be missing."""
-        ...
+        """Of the rows, one a request and account: what is charged is spent, the rest is held."""
+        await self.store.settled()
+        query = (
+            "SELECT account, window_start_ms, sum(coalesce(charged, 0)) spent, sum((charged IS NULL) * held) held"
+            " FROM bookings GROUP BY 1, 2"
+        )
+        found = rows(self.journal.path, query)
+        return {(row["account"], row["window_start_ms"]): (row["spent"], row["held"]) for row in found}
 
     async def forget(self, request_id: str) -> None:
         """The store loses the holds of a request, as after a restore from a backup."""
-        ...
+        self.journal.change("DELETE FROM bookings WHERE request_id = ?", (request_id,))
+        await self.journal.committed()
 
 
-class Maker(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def place(self) -> AbstractContextManager[str]:
-        """An empty store. What it yields is enough for another process to open it."""
-        ...
-
-    def opened(self, place: str) -> AbstractAsyncContextManager[Opened]:
-        """In a running event loop. Leaving it is a `kill -9`: nothing is settled, no lease is given back."""
-        ...
-
-
-class SqliteOpened:
-    lease_ms = LEASE_MS
-
-    def __init__(self, journal: SqliteJournal) -> None:
-        self.journal, self.store = journal, SqliteBudgets(journal, LEASE_MS)
+class SqliteOpened(Opened):
+    """Leases are rows, in the time that the calls are given."""
 
     async def born(self, request_id: str, whole: Amount, now_ms: int) -> None:
         self.journal.add(
@@ -98,41 +103,59 @@ class SqliteOpened:
     async def ended(self, request_id: str) -> None:
         self.journal.change("UPDATE requests SET state = 'settled' WHERE id = ?", (request_id,))
 
-    async def pass_time(self, ms: int) -> None:
-        """Leases are kept in the time that the calls are given."""
 
-    async def sums(self) -> Sums:
-        query = (
-            "SELECT account, window_start_ms, sum(coalesce(charged, 0)) spent, sum((charged IS NULL) * held) held"
-            " FROM bookings GROUP BY 1, 2"
-        )
-        found = rows(self.journal.path, query)
-        return {(row["account"], row["window_start_ms"]): (row["spent"], row["held"]) for row in found}
+class RedisOpened(Opened):
+    """Leases are kept in Redis, by its clock."""
+
+    def __init__(self, store: RedisBudgets, journal: SqliteJournal, place: Place) -> None:
+        super().__init__(store, journal)
+        self._client, self._tag = connected(place.url), place.tag
+
+    async def pass_time(self, ms: int) -> None:
+        for owner in self._client.zrange(f"{{{self._tag}}}:owners", 0, -1):
+            self._client.zincrby(f"{{{self._tag}}}:owners", -ms, str(owner))
 
     async def forget(self, request_id: str) -> None:
-        self.journal.change("DELETE FROM bookings WHERE request_id = ?", (request_id,))
-        await self.journal.committed()
+        kept = self._client.hgetall(f"{{{self._tag}}}:r:{request_id}")
+        for name, amount in kept.items():
+            start, bar, account = str(name).partition("|")
+            if bar:
+                self._client.hincrby(f"{{{self._tag}}}:a:{account}", f"h:{start}", -int(amount))
+        self._client.delete(f"{{{self._tag}}}:r:{request_id}")
+        await super().forget(request_id)
+
+    def close(self) -> None:
+        self._client.close()
 
 
-class Sqlite:
-    name = "sqlite"
-
-    @contextmanager
-    def place(self) -> Iterator[str]:
-        with TemporaryDirectory() as folder:
-            yield str(Path(folder) / "lowpass.db")
-
-    @asynccontextmanager
-    async def opened(self, place: str) -> AsyncIterator[SqliteOpened]:
-        journal = SqliteJournal(Path(place))
-        try:
-            yield SqliteOpened(journal)
-        finally:
-            await journal.end()
+def books(path: Path) -> Books:
+    """What the ledger knows, for a server that lost its data."""
+    query = "SELECT account, window_start_ms, sum(charged) FROM bookings WHERE charged NOT NULL GROUP BY 1, 2"
+    spent = [tuple(row.values()) for row in rows(path, query)]
+    query = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
+    return Books(spent, [tuple(row.values()) for row in rows(path, query)])
 
 
-MAKERS: tuple[Maker, ...] = (Sqlite(), Redis())
+@asynccontextmanager
+async def in_redis(url: Secret, journal: SqliteJournal, tag: str) -> AsyncIterator[RedisBudgets]:
+    store = RedisBudgets(url, journal, lambda: books(journal.path), LEASE_MS, tag)
+    try:
+        await store.start()
+        yield store
+    finally:
+        await store.stop()
 
 
-def maker(name: str) -> Maker:
-    return next(found for found in MAKERS if found.name == name)
+@asynccontextmanager
+async def opened(place: Place) -> AsyncIterator[Opened]:
+    """In a running event loop. Leaving it is a `kill -9`: nothing is settled, no lease is given back."""
+    journal = SqliteJournal(place.ledger)
+    try:
+        if not place.url:
+            yield SqliteOpened(SqliteBudgets(journal, LEASE_MS), journal)
+            return
+        async with in_redis(Secret(place.url), journal, place.tag) as store:
+            with closing(RedisOpened(store, journal, place)) as process:
+                yield process
+    finally:
+        await journal.end()

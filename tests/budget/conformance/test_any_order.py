@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack
 from typing import ClassVar, TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -17,11 +18,10 @@ from hypothesis.stateful import (
 )
 from msgspec import structs
 
-from router.budget.window import rolling
-from router.types.account import Account, Amount, Ask, Child, Refused, Reservation
-from tests.budget.conformance.desk import HOUR, NOW, Desk, account, thinking
+from router.types.account import Account, Amount, Ask, Child, Refused, Reservation, Unit
+from tests.budget.conformance.desk import HOUR, NOW, ONLY_A, Desk, account, hourly, last_hour
 from tests.budget.conformance.model import Model
-from tests.budget.conformance.stores import Maker
+from tests.budget.conformance.stores import empty
 
 T = TypeVar("T")
 AMOUNTS = st.integers(0, 1_500)
@@ -30,17 +30,10 @@ NAMES = ("forever", "hour", "rolling", "thoughts", "soft", "target")
 
 
 def accounts(now: int) -> dict[str, Account]:
-    start, span = now // HOUR * HOUR, rolling(3_600, now)
-    hour = {"window_start_ms": start, "since_ms": start, "resets_at_ms": start + HOUR}
-    sliding = {"window_start_ms": span.start, "since_ms": span.since, "resets_at_ms": span.resets_at}
-    return {
-        "forever": account("forever", 40_000),
-        "hour": account("hour", 3_000, **hour),
-        "rolling": account("rolling", 3_000, **sliding),
-        "thoughts": thinking("thoughts", 2_000, **hour),
-        "soft": account("soft", 500, hard=False, **hour),
-        "target": account("target", 800, targets=frozenset({"a"}), **hour),
-    }
+    forever, hour = account("forever", 40_000), hourly(now, "hour", 3_000)
+    thoughts = structs.replace(hourly(now, "thoughts", 2_000), unit=Unit.THINKING)
+    soft, target = hourly(now, "soft", 500, hard=False), hourly(now, "target", 800, **ONLY_A)
+    return {one.id: one for one in (forever, hour, last_hour(now, "rolling", 3_000), thoughts, soft, target)}
 
 
 @st.composite
@@ -51,7 +44,7 @@ def asks(draw: st.DrawFn) -> Ask:
 
 
 class Orders(RuleBasedStateMachine):
-    maker: ClassVar[Maker]
+    kind: ClassVar[str]
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,15 +58,8 @@ class Orders(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.where = self.place.enter_context(self.maker.place())
-        self.begin()
-
-    def begin(self) -> None:
-        self.process = self.maker.opened(self.where)
-        self.desk = Desk(self.do(self.process.__aenter__()))
-
-    def kill(self) -> None:
-        self.do(self.process.__aexit__(None, None, None))
+        self.desk = Desk(self.place.enter_context(empty(self.kind)))
+        self.do(self.desk.__aenter__())
 
     def do(self, step: Awaitable[T]) -> T:
         async def run() -> T:
@@ -191,8 +177,7 @@ class Orders(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """And another process starts, sees to it, and sees to it again when every lease is over."""
-        self.kill()
-        self.begin()
+        self.do(self.desk.killed())
         first = self.do(self.desk.store.recover(self.now))
         self.now = self.do(self.desk.leases_end(self.now))
         assert first + self.do(self.desk.store.recover(self.now)) == len(self.open)
@@ -260,7 +245,7 @@ class Orders(RuleBasedStateMachine):
                 assert self.model.left(one) >= -self.model.overrun(one.id)
 
     def teardown(self) -> None:
-        self.kill()
+        self.do(self.desk.__aexit__())
         self.place.close()
         self.loop.close()
 
@@ -272,7 +257,8 @@ def _at(one: Account, window_start_ms: int) -> Account:
     return structs.replace(one, window_start_ms=window_start_ms, since_ms=window_start_ms)
 
 
-def test_any_order_of_steps(maker: Maker) -> None:
-    machine = type("OrdersAt", (Orders,), {"maker": maker})
-    found = settings(max_examples=60, stateful_step_count=40, deadline=None)
-    run_state_machine_as_test(machine, settings=found)
+@pytest.mark.parametrize("examples", [8, pytest.param(100, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
+def test_any_order_of_steps(kind: str, examples: int) -> None:
+    machine = type("OrdersAt", (Orders,), {"kind": kind})
+    limits = settings(max_examples=examples, stateful_step_count=40, deadline=None)
+    run_state_machine_as_test(machine, settings=limits)

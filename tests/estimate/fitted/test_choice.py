@@ -1,46 +1,30 @@
-"""The best single target is left only where that paid on prompts held out, known ones and strangers."""
+"""The best single target is left only where that paid on prompts held out, known and strange ones; what is strange."""
 
 import numpy as np
 
 from router.estimate.fitted.choice import Rules, Trial
+from router.estimate.fitted.familiarity import familiarity
 from router.estimate.fitted.folds import Floats, Ints
 
 ROWS = 400
 FOLDS = np.arange(ROWS) % 5
 EASY = np.arange(ROWS) % 2 == 0
 """Of two targets, the first is right on these and the second on the others."""
+SCORE = np.column_stack([EASY | (np.arange(ROWS) % 20 == 1), ~EASY]).astype(float)
+RIGHT, WRONG = (np.clip(score, 0.2, 0.8) for score in (SCORE, 1 - SCORE))
+DOUBT = np.full(ROWS, 0.1)
 
 
-def trial(p: Floats) -> Trial:
-    return Trial(p, np.zeros(p.shape), np.full(len(p), 0.1), FOLDS)
+def chosen(p: Floats, strange: Floats) -> Ints:
+    known, strangers = (Trial(each, np.zeros(each.shape), DOUBT, FOLDS) for each in (p, strange))
+    free = np.zeros(SCORE.shape)
+    return Rules(SCORE, free, known, strangers).choose(p, free, DOUBT, 1.0)
 
 
-def chosen(p: Floats, score: Floats, strange: Floats) -> Ints:
-    rules = Rules(score, np.zeros(score.shape), trial(p), trial(strange))
-    return rules.choose(p, np.zeros(p.shape), np.full(len(p), 0.1), 1.0)
-
-
-def right() -> Floats:
-    return np.column_stack([EASY | (np.arange(ROWS) % 20 == 1), ~EASY]).astype(float)
-
-
-def told(score: Floats) -> Floats:
-    return np.clip(score, 0.2, 0.8)
-
-
-def test_predictions_that_came_true_are_followed() -> None:
-    score = right()
-    assert (chosen(told(score), score, told(score)) == np.where(score[:, 0] > 0, 0, 1)).all()
-
-
-def test_predictions_that_did_not_come_true_are_not_followed() -> None:
-    score = right()
-    assert (chosen(told(1 - score), score, told(score)) == 0).all()
-
-
-def test_what_harmed_groups_left_out_is_not_done() -> None:
-    score = right()
-    assert (chosen(told(score), score, told(1 - score)) == 0).all()
+def test_predictions_that_came_true_are_followed_unless_they_harmed_groups_left_out() -> None:
+    assert (chosen(RIGHT, RIGHT) == np.where(SCORE[:, 0] > 0, 0, 1)).all()
+    assert (chosen(WRONG, RIGHT) == 0).all()
+    assert (chosen(RIGHT, WRONG) == 0).all()
 
 
 def test_of_targets_that_barely_differ_the_cheaper_one_is_the_baseline() -> None:
@@ -49,5 +33,14 @@ def test_of_targets_that_barely_differ_the_cheaper_one_is_the_baseline() -> None
     score[:, 0] = score[:, 1].mean() + np.where(EASY, 0.3, -0.3)
     cost = np.tile([0.002, 0.001], (ROWS, 1))
     nothing = Trial(score, cost, np.zeros(ROWS), FOLDS)
-    assert Rules(score + np.array([0.001, 0.0]), cost, nothing, nothing).baseline(10.0) == 1
-    assert Rules(score + np.array([0.2, 0.0]), cost, nothing, nothing).baseline(10.0) == 0
+    for ahead, baseline in ((0.001, 1), (0.2, 0)):
+        assert Rules(score + np.array([ahead, 0.0]), cost, nothing, nothing).baseline(10.0) == baseline
+
+
+def test_prompts_between_the_known_and_the_strangest_are_unfamiliar_where_known_ones_never_are() -> None:
+    """Whatever the groups that were held out were like."""
+    rng = np.random.default_rng(0)
+    known, strange = (np.column_stack([*rng.normal(at, 0.02, (2, 500)), np.full(500, 0.1)]) for at in (0.94, 0.1))
+    trust = familiarity(known, strange)
+    assert trust.unfamiliarity(np.array([[0.7, 0.7, 0.1]]))[0] > 0.9
+    assert trust.unfamiliarity(known).mean() < 0.1

@@ -1,4 +1,4 @@
-"""Ledgers of any requests, as hypothesis draws them or as a seed does."""
+"""Ledgers of any requests, as hypothesis draws them or as a seed does; and what is asked of them."""
 
 import json
 import random
@@ -7,11 +7,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from router.ledger import rows
 from router.ledger.attempt_row import BUCKETS
-from router.ledger.connection import Connection
-from router.ledger.kept import Kept, Line
+from router.ledger.facts import attempts, offers
+from router.ledger.facts.query import Query, Sums, Where
+from router.ledger.facts.read import sums
+from router.ledger.kept import Kept
 from router.ledger.ledger import Ledger
 from router.types.journal import Value
+from tests.ledger.books import found
+from tests.ledger.plain import add
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -21,9 +26,70 @@ KEYS = ("", "k1", "k2", "gone")
 """None has the name "gone"."""
 ACCOUNTS = ("company", "teams|a", "thinking")
 Row = dict[str, Value]
-
+Books = list[dict[str, Any]]
+ALL_TABLES = {
+    attempts.TABLE: (tuple(attempts.DIMENSIONS), tuple(attempts.MEASURES)),
+    offers.TABLE: (offers.DIMENSIONS, offers.MEASURES),
+}
+WHOLE = [Query(table=table, by=(), measures=measures) for table, (_, measures) in ALL_TABLES.items()] + [
+    Query(table=attempts.TABLE, by=by, measures=tuple(attempts.MEASURES)) for by in attempts.GROUPINGS
+]
+"""Of everything, together and by each grouping."""
+_CHARGED = (
+    "SELECT account, window_start_ms, CAST(SUM(charged) AS BIGINT) AS charged FROM bookings WHERE charged IS NOT NULL"
+    " GROUP BY account, window_start_ms ORDER BY account, window_start_ms"
+)
+_OPEN = "SELECT * FROM bookings WHERE charged IS NULL ORDER BY request_id, account"
+_KEY = (
+    "INSERT INTO keys (id, hash, name, team, organisation, created_ms, routes, targets, tags, scopes, budget)"
+    " VALUES (?, ?, ?, ?, 'org', 0, '', '', '', '', '') ON CONFLICT DO NOTHING"
+)
 requests = st.lists(st.integers(0, 2**32), max_size=40)
 """Seeds, one a request."""
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> Query:
+    table = draw(st.sampled_from(sorted(ALL_TABLES)))
+    dimensions, measures = (st.sampled_from(names) for names in ALL_TABLES[table])
+    labels: st.SearchStrategy[Any] = st.sampled_from([None, "gpu", "internal", "auto", "house/model", "", "s-1", "ok"])
+    where = st.lists(st.builds(Where, dimensions, st.frozensets(labels), st.booleans()), max_size=2)
+    after = st.one_of(st.integers(0, 72).map(lambda hours: hours * HOUR_MS), st.integers(0, 3 * DAY_MS))
+    edge = st.none() | after.map(lambda ms: MONDAY_MS + ms)
+    return Query(
+        table=table,
+        by=tuple(draw(st.lists(dimensions, max_size=3, unique=True))),
+        measures=tuple(draw(st.lists(measures, max_size=3, unique=True))),
+        where=tuple(draw(where)),
+        since_ms=draw(edge),
+        until_ms=draw(edge),
+    )
+
+
+def answers(ledger: Ledger, asked: Sequence[Query]) -> list[Sums]:
+    with ledger.reading() as connection:
+        connection.execute("BEGIN")
+        return [sums(connection, query) for query in asked]
+
+
+def everything(ledger: Ledger) -> list[Kept]:
+    with ledger.reading() as connection:
+        connection.execute("BEGIN")
+        return list(rows.every(connection))
+
+
+def booked(ledger: Ledger) -> Books:
+    """What was charged in each window, and what is held."""
+    return found(ledger, _CHARGED) + found(ledger, _OPEN)
+
+
+def windows(ledger: Ledger) -> Books:
+    return found(ledger, "SELECT * FROM budget_windows ORDER BY budget, window_start_ms")
+
+
+def contents(ledger: Ledger, asked: Sequence[Query] = WHOLE) -> tuple[list[Sums], list[Kept], Books, Books]:
+    """What must not change when rows are packed."""
+    return answers(ledger, asked), everything(ledger), booked(ledger), windows(ledger)
 
 
 def kept(seeds: Iterable[int], *, over_ms: int = 3 * DAY_MS, open_too: bool = False) -> list[Kept]:
@@ -40,27 +106,6 @@ def fill(ledger: Ledger, rows: Iterable[Kept]) -> None:
         for one in rows:
             add(connection, one)
         connection.execute("COMMIT")
-
-
-_KEY = (
-    "INSERT INTO keys (id, hash, name, team, organisation, created_ms, routes, targets, tags, scopes, budget)"
-    " VALUES (?, ?, ?, ?, 'org', 0, '', '', '', '', '') ON CONFLICT DO NOTHING"
-)
-
-
-def add(connection: Connection, one: Kept) -> None:
-    decisions = () if one.decision is None else (one.decision,)
-    tables: Sequence[tuple[str, Sequence[Line]]] = (
-        ("requests", (one.request,)),
-        ("attempts", one.attempts),
-        ("bookings", one.bookings),
-        ("decisions", decisions),
-    )
-    for table, lines in tables:
-        for line in lines:
-            places = ", ".join("?" * len(line))
-            statement = f"INSERT INTO {table} ({', '.join(line)}) VALUES ({places})"  # noqa: S608 - names of columns
-            connection.execute(statement, tuple(line.values()))
 
 
 def _kept(dice: random.Random, number: int, over_ms: int, open_too: bool) -> Kept:
@@ -85,12 +130,8 @@ def _kept(dice: random.Random, number: int, over_ms: int, open_too: bool) -> Kep
     }  # fmt: skip
     accounts = dice.sample(ACCOUNTS, dice.randrange(3))
     bookings = tuple(_booking(dice, identifier, account, started, state) for account in sorted(accounts))
-    decision: Row = {
-        "id": identifier,
-        "decided_ms": started,
-        "policy": "p" * 16,
-        "document": _document(dice, identifier),
-    }
+    decision: Row = {"id": identifier, "decided_ms": started, "policy": "p" * 16}
+    decision["document"] = _document(dice, identifier)
     return Kept(request, attempts, bookings, decision if dice.random() < 0.9 else None)
 
 

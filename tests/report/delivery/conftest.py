@@ -18,7 +18,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("openssl") is None:
         pytest.skip("makes its certificate with openssl")
     folder = tmp_path_factory.mktemp("certificate")
-    subprocess.run(_MAKE.split(), cwd=folder, check=True, capture_output=True, timeout=20)
+    subprocess.run(_MAKE.split(), cwd=folder, check=True, capture_output=True)
     path = folder / "both.pem"
     path.write_bytes((folder / "key.pem").read_bytes() + (folder / "certificate.pem").read_bytes())
     return path

@@ -13,6 +13,7 @@ from router.cli.delivery.formats import Format, chosen
 from router.cli.delivery.tries import Undelivered
 from router.report.report import Column, Kind, Report
 from tests.report.delivery.sinks import mail_server, webhook
+from tests.tables import each_row
 
 REPORT = Report(
     name="spend",
@@ -84,8 +85,8 @@ def test_a_full_disk_leaves_the_old_file_and_no_part(tmp_path: Path, monkeypatch
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("spend.json", "yesterday's")]
 
 
-@pytest.mark.parametrize(
-    ("options", "table", "out", "expected"),
+@each_row(
+    "options, table, out, expected",
     [
         ((), "", None, Format.TEXT),
         (("json",), "", None, Format.JSON),

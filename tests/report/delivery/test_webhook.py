@@ -2,6 +2,7 @@
 
 import json
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,54 +11,55 @@ from router.cli.delivery.tries import Undelivered
 from router.cli.delivery.webhook import on_this_machine, post
 from router.types.secret import Secret
 from tests.report.delivery.sinks import webhook
+from tests.tables import each_row
 
-AT_ONCE = (0.0, 0.0, 0.0)
 TOKEN = Secret("ho" + "rse")
 BODY = b'{"object": "report"}'
+send = partial(post, body=BODY, token=TOKEN, waits_s=(0.0, 0.0, 0.0))
 
 
-@pytest.mark.parametrize("statuses", [(200,), (204,), (500, 503, 429, 200)])
+@each_row("statuses", [(200,), (204,), (500, 503, 429, 200)])
 def test_it_is_delivered_even_if_the_receiver_stumbles(statuses: tuple[int, ...]) -> None:
     with webhook(*statuses) as sink:
-        post(f"{sink.url}/hook?id=7", BODY, TOKEN, AT_ONCE)
+        send(f"{sink.url}/hook?id=7")
     assert sink.bodies == [BODY] * len(statuses)
     assert sink.paths[0] == "/hook?id=7"
     assert sink.headers[0]["authorization"] == f"Bearer {TOKEN.reveal()}"
     assert sink.headers[0]["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize(("status", "times"), [(500, 4), (429, 4), (404, 1), (401, 1), (302, 1)])
+@each_row("status, times", [(500, 4), (429, 4), (404, 1), (401, 1), (302, 1)])
 def test_a_receiver_that_refuses_is_named(status: int, times: int) -> None:
     """A redirect is no delivery: it would take the token elsewhere."""
     with webhook(status) as sink, pytest.raises(Undelivered, match=rf"127\.0\.0\.1 answered {status}") as failed:
-        post(f"{sink.url}/s3cret", BODY, TOKEN, AT_ONCE)
+        send(f"{sink.url}/s3cret")
     assert len(sink.bodies) == times
     assert "s3cret" not in str(failed.value)
     assert TOKEN.reveal() not in str(failed.value)
 
 
-def test_nobody_listens() -> None:
+def test_where_there_is_no_server_the_connection_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(Undelivered, match="ConnectionRefusedError"):
-        post(f"http://127.0.0.1:{port}", BODY, None, AT_ONCE)
+        send(f"http://127.0.0.1:{port}", token=None)
 
 
 def test_encrypted(trusted: Path) -> None:
     with webhook(certificate=trusted) as sink:
-        post(sink.url, BODY, None, AT_ONCE)
+        send(sink.url, token=None)
     assert json.loads(sink.bodies[0]) == {"object": "report"}
     assert "authorization" not in sink.headers[0]
 
 
-def test_a_certificate_that_nobody_vouches_for_is_not_believed(certificate: Path) -> None:
+def test_a_certificate_of_no_known_authority_is_not_believed(certificate: Path) -> None:
     with webhook(certificate=certificate) as sink, pytest.raises(Undelivered, match="SSLCertVerificationError"):
-        post(sink.url, BODY, None, AT_ONCE)
+        send(sink.url)
     assert sink.bodies == []
 
 
-@pytest.mark.parametrize(
-    ("url", "says"),
+@each_row(
+    "url, says",
     [
         ("", "no address"),
         ("example.com/hook", "no address"),
@@ -73,20 +75,16 @@ def test_a_certificate_that_nobody_vouches_for_is_not_believed(certificate: Path
 )
 def test_addresses_that_are_not_tried(url: str, says: str) -> None:
     with pytest.raises(Undelivered, match=says) as failed:
-        post(url, BODY, TOKEN, AT_ONCE)
+        send(url)
     assert "pass@" not in str(failed.value)
 
 
 def test_a_path_that_http_has_no_words_for() -> None:
     with pytest.raises(Undelivered, match="does not allow"):
-        post("http://127.0.0.1:9/a b", BODY, Secret("two\nlines"), AT_ONCE)
+        send("http://127.0.0.1:9/a b", token=Secret("two\nlines"))
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
-def test_this_machine(host: str) -> None:
-    assert on_this_machine(host)
-
-
-@pytest.mark.parametrize("host", ["10.0.0.1", "example.com", "127.0.0.1.example.com", "", "::2"])
-def test_other_machines(host: str) -> None:
-    assert not on_this_machine(host)
+def test_which_hosts_are_this_machine() -> None:
+    hosts = ("127.0.0.1", "127.9.9.9", "::1", "localhost")
+    others = ("10.0.0.1", "example.com", "127.0.0.1.example.com", "", "::2")
+    assert [host for host in (*hosts, *others) if on_this_machine(host)] == list(hosts)

@@ -1,0 +1,166 @@
+"""Anthropic's Messages."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from router.testing.upstream import errors
+from router.testing.upstream.behaviours import (
+    Answer,
+    Ask,
+    Behaviour,
+    Json,
+    Refused,
+    Reports,
+    Tokens,
+    Tool,
+    record,
+    rows,
+)
+from router.testing.upstream.errors import Fault
+from router.testing.upstream.wire import Frame
+
+SIGNATURE = "EqQBCgIYAhIM"
+FIELDS = frozenset(
+    {
+        "model",
+        "messages",
+        "max_tokens",
+        "system",
+        "stream",
+        "stop_sequences",
+        "temperature",
+        "top_p",
+        "top_k",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "metadata",
+        "service_tier",
+        "container",
+        "context_management",
+        "mcp_servers",
+        "output_config",
+        "output_format",
+        "inference_geo",
+        "speed",
+        "cache_control",
+        "fallbacks",
+    }
+)
+_STOP = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
+class Anthropic:
+    newline = "\n"
+    preamble = ""
+
+    def ask(self, body: Json, ask: Ask) -> Ask:
+        _check(body)
+        fmt = record(record(body.get("output_config")).get("format")) or record(body.get("output_format"))
+        return Ask(
+            model=str(body.get("model", "")),
+            stream=body.get("stream") is True,
+            schema=record(fmt.get("schema")) or None,
+            tools=tuple(Tool(str(t["name"]), record(t.get("input_schema"))) for t in rows(body.get("tools"))),
+            body=body,
+        )
+
+    def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
+        answer = behaviour.answer(ask, 0)
+        usage = {} if behaviour.reports is Reports.MISSING else {"usage": _usage(behaviour.tokens)}
+        return {
+            **_message(ask),
+            "content": [block for block, _ in _blocks(answer)],
+            "stop_reason": _stop(answer),
+            **usage,
+        }
+
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
+        answer, tokens, silent = behaviour.answer(ask, 0), behaviour.tokens, behaviour.reports is Reports.MISSING
+        start = {} if silent else {"usage": {**_usage(tokens), "output_tokens": min(1, tokens.output)}}
+        events: list[Json] = [{"type": "message_start", "message": {**_message(ask), **start}}]
+        for i, (block, deltas) in enumerate(_blocks(answer)):
+            events += [{"type": "content_block_start", "index": i, "content_block": _hollow(block)}, {"type": "ping"}]
+            events += [{"type": "content_block_delta", "index": i, "delta": delta} for delta in deltas]
+            events.append({"type": "content_block_stop", "index": i})
+        if behaviour.reports is Reports.EVERYWHERE:
+            events.append(_delta(None, _usage(tokens.share(1, 2))))
+        events += [_delta(_stop(answer), {} if silent else _usage(tokens)), {"type": "message_stop"}]
+        return [Frame(e, event=str(e["type"]), content=e["type"] == "content_block_delta") for e in events]
+
+    def error(self, fault: Fault) -> tuple[int, object]:
+        return errors.anthropic(fault)
+
+    def error_frames(self, fault: Fault) -> list[Frame]:
+        return [Frame(self.error(fault)[1], event="error")]
+
+
+def _check(body: Json) -> None:
+    """What the real server refuses."""
+    if unknown := set(body) - FIELDS:
+        raise Refused(f"{min(unknown)}: Extra inputs are not permitted")
+    limit = body.get("max_tokens")
+    if not isinstance(limit, int) or limit < 1:
+        raise Refused("max_tokens: Field required")
+    if {row.get("role") for row in rows(body.get("messages"))} - {"user", "assistant"} or not body.get("messages"):
+        raise Refused("messages: Input should be 'user' or 'assistant'")
+    thinking = record(body.get("thinking"))
+    if thinking.get("type") == "enabled":
+        _check_thinking(thinking.get("budget_tokens"), limit, body)
+
+
+def _check_thinking(budget: object, limit: int, body: Json) -> None:
+    if not isinstance(budget, int) or budget < 1024:
+        raise Refused("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+    if budget >= limit:
+        raise Refused("`max_tokens` must be greater than `thinking.budget_tokens`")
+    if body.get("temperature", 1) != 1:
+        raise Refused("`temperature` may only be set to 1 when thinking is enabled")
+
+
+def _message(ask: Ask) -> Json:
+    who = {"id": "msg_upstream", "type": "message", "role": "assistant", "model": f"{ask.model}-20260101"}
+    return {**who, "content": [], "stop_reason": None, "stop_sequence": None}
+
+
+def _stop(answer: Answer) -> str:
+    return "refusal" if answer.refusal else _STOP[answer.finish]
+
+
+def _usage(tokens: Tokens) -> Json:
+    """Input buckets are disjoint; thinking is inside `output_tokens`."""
+    written = {"ephemeral_5m_input_tokens": tokens.cache_write, "ephemeral_1h_input_tokens": tokens.cache_write_1h}
+    return {
+        "input_tokens": tokens.uncached,
+        "cache_creation_input_tokens": tokens.cache_write + tokens.cache_write_1h,
+        "cache_read_input_tokens": tokens.cache_read,
+        "cache_creation": written,
+        "output_tokens": tokens.output,
+        "output_tokens_details": {"thinking_tokens": tokens.reasoning},
+        "service_tier": "standard",
+    }
+
+
+def _blocks(answer: Answer) -> Iterator[tuple[Json, list[Json]]]:
+    """Each content block and the deltas that make it."""
+    if answer.reasoning:
+        deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in answer.reasoning]
+        signed: Json = {"type": "signature_delta", "signature": SIGNATURE}
+        yield {"type": "thinking", "thinking": "".join(answer.reasoning), "signature": SIGNATURE}, [*deltas, signed]
+    if said := answer.text or answer.refusal:
+        yield {"type": "text", "text": "".join(said)}, [{"type": "text_delta", "text": piece} for piece in said]
+    for call in answer.calls:
+        block: Json = {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name}
+        pieces: list[Json] = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *call.pieces)]
+        yield {**block, "input": msgspec.json.decode(call.arguments)}, pieces
+
+
+def _hollow(block: Json) -> Json:
+    """The block as it starts, before its deltas."""
+    empty = {"text": "", "thinking": "", "signature": "", "input": {}}
+    return {name: empty.get(name, value) for name, value in block.items()}
+
+
+def _delta(stop: str | None, usage: Json) -> Json:
+    return {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": usage}

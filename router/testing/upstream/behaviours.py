@@ -1,0 +1,333 @@
+"""What the scripted upstream does: the model's name selects a row, on every wire, plain and streamed."""
+
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from threading import Event
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct, field
+
+Json: TypeAlias = dict[str, Any]
+"""A JSON object."""
+
+
+class Tool(Struct, frozen=True):
+    name: str
+    schema: Json
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """`model` names the behaviour; whatever follows an "@" only tells tests apart (`flaky@test-7`)."""
+
+    model: str
+    stream: bool = False
+    n: int = 1
+    wants_usage: bool = True
+    schema: Json | None = None
+    tools: tuple[Tool, ...] = ()
+    body: Json = field(default_factory=dict)
+    served: str = ""
+    """See `Behaviour`."""
+
+    @property
+    def behaviour(self) -> str:
+        return self.model.partition("@")[0]
+
+
+class Refused(Exception):
+    """The wire does not accept this request: its message and the field at fault."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.param = message, param
+
+
+def record(value: object) -> Json:
+    """`value` if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def rows(value: object) -> list[Json]:
+    """The objects of a JSON array; nothing for anything else."""
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+STRING = "Köln"
+_SCALARS: Json = {"string": STRING, "integer": 7, "number": 1.5, "boolean": True, "null": None}
+
+
+def instance(schema: Json, root: Json | None = None) -> object:
+    """A value that satisfies `schema`: every property, one item an array, the first of each alternative."""
+    root = root or schema
+    if "const" in schema:
+        return schema["const"]
+    for key in ("enum", "anyOf", "oneOf", "allOf"):
+        options = schema.get(key)
+        if isinstance(options, list):
+            return options[0] if key == "enum" else instance(record(options[0]), root)
+    if isinstance(reference := schema.get("$ref"), str):
+        return instance(_resolve(reference, root), root)
+    return _of_type(schema, root)
+
+
+def _resolve(reference: str, root: Json) -> Json:
+    node = root
+    for part in reference.removeprefix("#/").split("/"):
+        node = record(node.get(part))
+    return node
+
+
+def _of_type(schema: Json, root: Json) -> object:
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    kind = str(kind[0] if isinstance(kind, list) else kind).lower()  # Gemini writes types in capitals
+    if kind == "object":
+        return {name: instance(record(part), root) for name, part in record(schema.get("properties")).items()}
+    if kind == "array":
+        return [instance(record(schema.get("items")), root)]
+    return _SCALARS[kind]
+
+
+TEXT = ("Grüße ", "aus Köln: ", "你好 👋", ".")
+REASONING = ("First I think, ", "dann überlege ich ", "again.")
+REFUSAL = ("I can't ", "help with that.")
+HUGE_PIECE = "0123456789abcdé " * 4096
+HUGE = (HUGE_PIECE,) * 76
+"""≈ 5 MB of UTF-8."""
+CUT_ARGUMENTS = 5
+"""Characters of tool arguments in one streamed piece."""
+
+
+class Tokens(Struct, frozen=True):
+    """Disjoint buckets, one choice. `reasoning` is None only where a wire does not tell it apart."""
+
+    uncached: int = 0
+    visible: int = 0
+    reasoning: int | None = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0
+
+    @property
+    def input(self) -> int:
+        return self.uncached + self.cache_read + self.cache_write + self.cache_write_1h
+
+    @property
+    def output(self) -> int:
+        return self.visible + (self.reasoning or 0)
+
+    def choices(self, n: int) -> "Tokens":
+        """The count of `n` choices like this one: one prompt, n outputs."""
+        thought = None if self.reasoning is None else self.reasoning * n
+        return msgspec.structs.replace(self, visible=self.visible * n, reasoning=thought)
+
+    def share(self, part: int, whole: int) -> "Tokens":
+        """The count after `part` of `whole` pieces of output: input is known from the start."""
+        thought = None if self.reasoning is None else self.reasoning * part // whole
+        return msgspec.structs.replace(self, visible=self.visible * part // whole, reasoning=thought)
+
+
+NORMAL = Tokens(uncached=20, visible=10)
+THOUGHTFUL = Tokens(uncached=20, visible=10, reasoning=30)
+ONLY_THOUGHT = Tokens(uncached=20, reasoning=30)
+CACHED = Tokens(uncached=12, visible=10, cache_read=40, cache_write=24, cache_write_1h=8)
+EXHAUSTED = Tokens(uncached=20, reasoning=200)
+HUGE_TOKENS = Tokens(uncached=20, visible=1_300_000)
+ZERO = Tokens()
+EMBEDDING = Tokens(uncached=4)
+"""Of each input of an embeddings request."""
+
+
+class ToolCall(Struct, frozen=True):
+    id: str
+    name: str
+    arguments: str
+    step: int = CUT_ARGUMENTS
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """As a stream has them."""
+        return tuple(self.arguments[i : i + self.step] for i in range(0, len(self.arguments), self.step))
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """One choice, in pieces as a stream would deliver them; `finish` in OpenAI's words."""
+
+    text: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
+    refusal: tuple[str, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    finish: str = "stop"
+    logprobs: bool = False
+
+
+def _speak(ask: Ask, index: int) -> Answer:
+    return Answer(text=TEXT)
+
+
+def _say_which(ask: Ask, index: int) -> Answer:
+    return Answer(text=(*TEXT, f" #{index}"))
+
+
+def _fit_schema(ask: Ask, index: int) -> Answer:
+    text = msgspec.json.encode(instance(ask.schema or {"type": "object"})).decode()
+    return Answer(text=(text[:3], text[3:]))
+
+
+def _call_tools(ask: Ask, count: int) -> Answer:
+    if not ask.tools and ask.schema:
+        return _fit_schema(ask, 0)
+    offered = [(tool.name, instance(tool.schema)) for tool in ask.tools] or [("get_weather", {"city": STRING})]
+    chosen = (offered * count)[:count]
+    calls = [ToolCall(f"call_{i}", name, msgspec.json.encode(value).decode()) for i, (name, value) in enumerate(chosen)]
+    return Answer(calls=tuple(calls), finish="tool_calls")
+
+
+class Reports(StrEnum):
+    """Where the usage stands."""
+
+    AT_END = "at_end"
+    MISSING = "missing"
+    WITH_CONTENT = "with_content"
+    EVERYWHERE = "everywhere"
+
+
+class Framing(StrEnum):
+    """How a stream's events become TCP writes."""
+
+    ONE_EACH = "one_each"
+    SPLIT = "split"
+    MERGED = "merged"
+    CRLF_COMMENTS = "crlf_comments"
+
+
+class Break(StrEnum):
+    """How a reply ends early."""
+
+    HANG = "hang"
+    CUT = "cut"
+    ERROR = "error"
+    GARBAGE = "garbage"
+    HTML = "html"
+    SILENCE = "silence"
+
+
+class KeepAlive(StrEnum):
+    """What becomes of the connection after the reply."""
+
+    KEEP = "keep"
+    CLOSE_AFTER = "close_after"
+    CLOSE_UNDER_NEXT = "close_under_next"
+
+
+class Page(Struct, frozen=True):
+    """A reply to the letter, in the TCP writes in which it leaves; where it is streamed the client sees them apart."""
+
+    body: tuple[bytes, ...] = (b"",)
+    status: int = 200
+    headers: Json = field(default_factory=lambda: {"content-type": "application/json"})
+
+
+class Behaviour(Struct, frozen=True, kw_only=True):
+    """`fault` is an error reply instead of an answer: a key of every wire's table of errors."""
+
+    answer: Callable[[Ask, int], Answer] = _speak
+    """Of a request and the number of the choice."""
+    page: Callable[[Ask], Page] | None = None
+    """What is sent in place of an answer in the wire's form."""
+    headers: Json = field(default_factory=dict)
+    """More headers of an answer."""
+    tokens: Tokens = NORMAL
+    reports: Reports = Reports.AT_END
+    framing: Framing = Framing.ONE_EACH
+    fault: str = ""
+    once: bool = False
+    """The fault meets only the first request under this model name since the last clear."""
+    breaks: Break | None = None
+    breaks_early: bool = False
+    """After the first piece of content instead of half-way."""
+    slow_first: bool = False
+    slow_chunks: bool = False
+    delay_s: float = 0
+    """Before an answer begins."""
+    pause_s: float = 0
+    """Between two chunks."""
+    gate: Event | None = None
+    """What follows the first piece of a stream waits until this is set."""
+    served: str = ""
+    """The model that it says it is; empty: as this provider writes the one that was asked for."""
+    keep_alive: KeepAlive = KeepAlive.KEEP
+
+
+BEHAVIOURS: dict[str, Behaviour] = {
+    "normal": Behaviour(),
+    "cached": Behaviour(tokens=CACHED),
+    "slow-first": Behaviour(slow_first=True),
+    "slow-chunks": Behaviour(slow_chunks=True),
+    "split-frames": Behaviour(framing=Framing.SPLIT),
+    "merged-frames": Behaviour(framing=Framing.MERGED),
+    "crlf-comments": Behaviour(framing=Framing.CRLF_COMMENTS),
+    "missing-usage": Behaviour(reports=Reports.MISSING),
+    "usage-in-last-content": Behaviour(reports=Reports.WITH_CONTENT),
+    "cumulative-usage": Behaviour(reports=Reports.EVERYWHERE),
+    "zero-usage": Behaviour(tokens=ZERO),
+    "reasoning": Behaviour(answer=lambda ask, i: Answer(text=TEXT, reasoning=REASONING), tokens=THOUGHTFUL),
+    "reasoning-only": Behaviour(answer=lambda ask, i: Answer(reasoning=REASONING), tokens=ONLY_THOUGHT),
+    "empty-length": Behaviour(answer=lambda ask, i: Answer(finish="length"), tokens=EXHAUSTED),
+    "refusal": Behaviour(answer=lambda ask, i: Answer(refusal=REFUSAL)),
+    "tools": Behaviour(answer=lambda ask, i: _call_tools(ask, 1)),
+    "parallel-tools": Behaviour(answer=lambda ask, i: _call_tools(ask, 2)),
+    "schema": Behaviour(answer=_fit_schema),
+    "logprobs": Behaviour(answer=lambda ask, i: Answer(text=TEXT, logprobs=True)),
+    "many": Behaviour(answer=_say_which),
+    "huge": Behaviour(answer=lambda ask, i: Answer(text=HUGE), tokens=HUGE_TOKENS),
+    "cut": Behaviour(breaks=Break.CUT),
+    "error-in-stream": Behaviour(breaks=Break.ERROR),
+    "bad-json": Behaviour(breaks=Break.HTML),
+    "bad-sse-json": Behaviour(breaks=Break.GARBAGE),
+    "hang": Behaviour(breaks=Break.SILENCE),
+    "hang-after-first": Behaviour(breaks=Break.HANG, breaks_early=True),
+    "cut-after-first": Behaviour(breaks=Break.CUT, breaks_early=True),
+    "rate-limited": Behaviour(fault="rate"),
+    "rate-limited-once": Behaviour(fault="rate", once=True),
+    "flaky": Behaviour(fault="server", once=True),
+    "error-500": Behaviour(fault="server"),
+    "overloaded": Behaviour(fault="overloaded"),
+    "auth": Behaviour(fault="auth"),
+    "quota": Behaviour(fault="quota"),
+    "context-length": Behaviour(fault="context"),
+    "content-filter": Behaviour(fault="filter"),
+    "close-keepalive": Behaviour(keep_alive=KeepAlive.CLOSE_AFTER),
+    "close-under-next": Behaviour(keep_alive=KeepAlive.CLOSE_UNDER_NEXT),
+}
+
+
+WORD = "word "
+"""One token of every spoken answer."""
+_NAME = re.compile(r"say-(\d+)(?:-think-(\d+))?(?:-in-(\d+))?(?:-ms-(\d+))?(-deaf)?")
+_CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+
+
+def built_in(ask: Ask) -> Behaviour | None:
+    """What the model's name stands for; None: there is no such model."""
+    found = _NAME.fullmatch(ask.behaviour)
+    if found is None:
+        return BEHAVIOURS.get(ask.behaviour)
+    visible, thinking, prompt, pause, deaf = found.groups()
+    wanted, thought = int(visible), _thinking(ask, int(thinking or 0), bool(deaf))
+    cap = 10**9 if deaf else min((ask.body[name] for name in _CAPS if ask.body.get(name)), default=10**9)
+    thought = min(thought, cap)
+    said = min(wanted, cap - thought)
+    answer = Answer(text=(WORD,) * said, reasoning=(WORD,) * thought, finish="stop" if said == wanted else "length")
+    tokens = Tokens(uncached=int(prompt or 20), visible=said, reasoning=thought)
+    return Behaviour(answer=lambda ask, index: answer, tokens=tokens, pause_s=int(pause or 0) / 1000)
+
+
+def _thinking(ask: Ask, tokens: int, deaf: bool) -> int:
+    """An exact budget is kept; a switch that is off is off."""
+    body = ask.body
+    template = body.get("chat_template_kwargs") or {}
+    off = body.get("reasoning_effort") == "none" or template.get("enable_thinking") is False
+    budget = body.get("thinking_token_budget")
+    return tokens if deaf else 0 if off else tokens if budget is None else min(tokens, int(budget))

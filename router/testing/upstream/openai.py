@@ -1,0 +1,286 @@
+"""`/v1/chat/completions` in the flavour of each provider; `/v1/completions`, `/v1/embeddings` and `/v1/models`."""
+
+import base64
+import struct
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from router.testing.upstream.behaviours import (
+    BEHAVIOURS,
+    EMBEDDING,
+    Answer,
+    Ask,
+    Behaviour,
+    Json,
+    Refused,
+    Reports,
+    Tokens,
+    Tool,
+    ToolCall,
+    record,
+    rows,
+)
+from router.testing.upstream.errors import Fault
+from router.testing.upstream.flavours import Flavour
+from router.testing.upstream.wire import Frame
+
+CREATED = 1_790_000_000
+DONE = Frame("[DONE]")
+
+
+class OpenAIChat:
+    newline = "\n"
+
+    def __init__(self, flavour: Flavour) -> None:
+        self._flavour = flavour
+        self.preamble = flavour.comment
+
+    def ask(self, body: Json, ask: Ask) -> Ask:
+        if not rows(body.get("messages")):
+            raise Refused("Missing required parameter: 'messages'.", "messages")
+        return read(body, self._flavour)
+
+    def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
+        choices = [self._choice(behaviour.answer(ask, i), i) for i in range(ask.n)]
+        usage = self._usage(behaviour, ask.n)
+        reply = {**self._envelope(ask, "chat.completion"), "choices": choices, **usage, "service_tier": "default"}
+        return self._flavour.dress(reply)
+
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
+        deltas = list(interleave([list(self._deltas(behaviour.answer(ask, i), i)) for i in range(ask.n)]))
+        if behaviour.reports is Reports.WITH_CONTENT and ask.n == 1:
+            deltas[-2:] = [{**deltas[-1], "delta": deltas[-2]["delta"]}]
+        chunks = [{**self._envelope(ask, "chat.completion.chunk"), "choices": [delta]} for delta in deltas]
+        self._report(chunks, ask, behaviour)
+        return [*(Frame(self._flavour.dress(chunk), content=_speaks(chunk)) for chunk in chunks), DONE]
+
+    def error(self, fault: Fault) -> tuple[int, object]:
+        return self._flavour.error(fault)
+
+    def error_frames(self, fault: Fault) -> list[Frame]:
+        return [Frame(self.error(fault)[1]), DONE]
+
+    def _envelope(self, ask: Ask, kind: str) -> Json:
+        served = self._flavour.name_of(ask)
+        stamp = {"object": kind, "created": CREATED, "model": served, "system_fingerprint": "fp_1"}
+        return {"id": "chatcmpl-upstream", **stamp}
+
+    def _usage(self, behaviour: Behaviour, n: int) -> Json:
+        if behaviour.reports is Reports.MISSING:
+            return {}
+        return {"usage": self._count(behaviour.tokens, n)}
+
+    def _count(self, tokens: Tokens, n: int) -> Json:
+        flavour = self._flavour
+        return flavour.usage(flavour.reported(tokens.choices(1 if flavour.one_choice else n)))
+
+    def _choice(self, answer: Answer, index: int) -> Json:
+        message = {"role": "assistant", "content": self._content(answer), "refusal": "".join(answer.refusal) or None}
+        if answer.reasoning and self._flavour.reasoning_field:
+            message[self._flavour.reasoning_field] = "".join(answer.reasoning)
+        if answer.calls:
+            message["tool_calls"] = [_call(call) for call in answer.calls]
+        logprobs = _logprobs(answer.text) if answer.logprobs else None
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": answer.finish}
+
+    def _content(self, answer: Answer) -> object:
+        text = "".join(answer.text) or None
+        if not (self._flavour.thinking_parts and answer.reasoning):
+            return text
+        said = [{"type": "text", "text": text}] if text else []
+        return [_thinking("".join(answer.reasoning)), *said]
+
+    def _deltas(self, answer: Answer, index: int) -> Iterator[Json]:
+        pieces = [{"role": "assistant", "content": None if answer.calls else ""}, *self._pieces(answer)]
+        for piece in pieces:
+            token = piece.get("content")
+            logprobs = _logprobs((token,)) if answer.logprobs and isinstance(token, str) and token else None
+            yield {"index": index, "delta": piece, "logprobs": logprobs, "finish_reason": None}
+        yield {"index": index, "delta": {}, "logprobs": None, "finish_reason": answer.finish}
+
+    def _pieces(self, answer: Answer) -> Iterator[Json]:
+        flavour = self._flavour
+        if flavour.thinking_parts:
+            yield from ({"content": [_thinking(piece)]} for piece in answer.reasoning)
+        elif flavour.reasoning_field:
+            yield from ({flavour.reasoning_field: piece} for piece in answer.reasoning)
+        yield from ({"content": piece} for piece in answer.text)
+        yield from ({"refusal": piece} for piece in answer.refusal)
+        for i, call in enumerate(answer.calls):
+            yield {"tool_calls": [{"index": i, **_call(call), "function": {"name": call.name, "arguments": ""}}]}
+            yield from ({"tool_calls": [{"index": i, "function": {"arguments": piece}}]} for piece in call.pieces)
+
+    def _report(self, chunks: list[Json], ask: Ask, behaviour: Behaviour) -> None:
+        """Put the usage of `behaviour` where this provider would."""
+        if behaviour.reports is Reports.MISSING or not (ask.wants_usage or self._flavour.always_usage):
+            return
+        usage = self._count(behaviour.tokens, ask.n)
+        if behaviour.reports is Reports.EVERYWHERE:
+            for i, chunk in enumerate(chunks):
+                chunk["usage"] = self._count(behaviour.tokens.share(i, len(chunks)), ask.n)
+        elif self._flavour.usage_null:
+            for chunk in chunks:
+                chunk["usage"] = None
+        place = self._flavour.usage_place
+        if behaviour.reports is Reports.WITH_CONTENT or place == "finish":
+            chunks[-1]["usage"] = usage
+        elif place == "x_groq":
+            chunks[-1]["x_groq"] = {"id": "req_upstream", "usage": usage}
+        elif place == "choice":
+            chunks[-1]["choices"] = [{**choice, "usage": usage} for choice in rows(chunks[-1]["choices"])]
+        else:
+            chunks.append({**self._envelope(ask, "chat.completion.chunk"), "choices": [], "usage": usage})
+
+
+def read(body: Json, flavour: Flavour) -> Ask:
+    """The fields that chat shares with `/v1/completions`."""
+    if flavour.fields and (unknown := sorted(body.keys() - flavour.fields)):
+        raise Refused(f"Unknown parameter: '{unknown[0]}'.", unknown[0])
+    options = record(body.get("stream_options"))
+    fmt = record(body.get("response_format"))
+    functions = [record(tool.get("function")) for tool in rows(body.get("tools"))]
+    tools = tuple(Tool(str(f["name"]), record(f.get("parameters"))) for f in functions)
+    n = body.get("n")
+    return Ask(
+        model=str(body.get("model", "")),
+        stream=body.get("stream") is True,
+        n=n if isinstance(n, int) else 1,
+        wants_usage=options.get("include_usage") is True,
+        schema=record(record(fmt.get("json_schema")).get("schema")) or record(fmt.get("schema")) or None,
+        tools=() if flavour.ignores_tools else tools,
+        body=body,
+    )
+
+
+def interleave(choices: list[list[Json]]) -> Iterator[Json]:
+    """Round robin, as engines stream n > 1."""
+    for turn in zip_longest(*choices):
+        yield from (delta for delta in turn if delta is not None)
+
+
+def _speaks(chunk: Json) -> bool:
+    deltas = [record(choice.get("delta")) for choice in rows(chunk["choices"])]
+    return any(value and name != "role" for delta in deltas for name, value in delta.items())
+
+
+def _call(call: ToolCall) -> Json:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _thinking(text: str) -> Json:
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+
+
+def _logprobs(pieces: tuple[str, ...]) -> Json:
+    """Each piece plays one token."""
+    rows = [{"token": p, "logprob": -0.25, "bytes": list(p.encode()), "top_logprobs": []} for p in pieces]
+    return {"content": rows, "refusal": None}
+
+
+VECTOR = (0.25, -0.5, 0.125, 1.0)
+"""Of every input; exact in 32-bit floats, so that both encodings are equal."""
+
+
+class OpenAICompletions:
+    newline = "\n"
+    preamble = ""
+
+    def __init__(self, flavour: Flavour) -> None:
+        self._flavour = flavour
+
+    def ask(self, body: Json, ask: Ask) -> Ask:
+        if "prompt" not in body:
+            raise Refused("Missing required parameter: 'prompt'.", "prompt")
+        return read(body, self._flavour)
+
+    def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
+        choices = [_choice("".join(a.text), i, a, a.finish) for i, a in enumerate(_answers(ask, behaviour))]
+        return {**_envelope(ask, self._flavour), "choices": choices, **self._usage(ask, behaviour)}
+
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
+        choices = interleave([list(_pieces(a, i)) for i, a in enumerate(_answers(ask, behaviour))])
+        chunks: list[Json] = [{**_envelope(ask, self._flavour), "choices": [choice]} for choice in choices]
+        usage = self._usage(ask, behaviour) if ask.wants_usage or self._flavour.always_usage else {}
+        if behaviour.reports is Reports.WITH_CONTENT:
+            chunks[-1].update(usage)
+        elif usage:
+            chunks.append({**_envelope(ask, self._flavour), "choices": [], **usage})
+        return [*(Frame(chunk, content=bool(chunk["choices"])) for chunk in chunks), DONE]
+
+    def error(self, fault: Fault) -> tuple[int, object]:
+        return self._flavour.error(fault)
+
+    def error_frames(self, fault: Fault) -> list[Frame]:
+        return [Frame(self.error(fault)[1]), DONE]
+
+    def _usage(self, ask: Ask, behaviour: Behaviour) -> Json:
+        n = 1 if self._flavour.one_choice else ask.n
+        counts = self._flavour.usage(self._flavour.reported(behaviour.tokens.choices(n)))
+        return {} if behaviour.reports is Reports.MISSING else {"usage": counts}
+
+
+class OpenAIEmbeddings:
+    newline = "\n"
+    preamble = ""
+
+    def __init__(self, flavour: Flavour) -> None:
+        self._flavour = flavour
+
+    def ask(self, body: Json, ask: Ask) -> Ask:
+        if "input" not in body:
+            raise Refused("Missing required parameter: 'input'.", "input")
+        return Ask(model=str(body.get("model", "")), body=body)
+
+    def whole(self, ask: Ask, behaviour: Behaviour) -> Json:
+        count = _inputs(ask.body["input"])
+        vector = _base64() if ask.body.get("encoding_format") == "base64" else list(VECTOR)
+        rows = [{"object": "embedding", "index": i, "embedding": vector} for i in range(count)]
+        spent = EMBEDDING.input * count
+        reply: Json = {"object": "list", "data": rows, "model": self._flavour.name_of(ask)}
+        usage = {"usage": {"prompt_tokens": spent, "total_tokens": spent}}
+        return {**reply, **({} if behaviour.reports is Reports.MISSING else usage)}
+
+    def frames(self, ask: Ask, behaviour: Behaviour) -> list[Frame]:
+        raise Refused("Embeddings are not streamed.", "stream")
+
+    def error(self, fault: Fault) -> tuple[int, object]:
+        return self._flavour.error(fault)
+
+    def error_frames(self, fault: Fault) -> list[Frame]:
+        return []
+
+
+def models() -> Json:
+    """The list of behaviours, as `/v1/models` gives it."""
+    rows = [{"id": name, "object": "model", "created": CREATED, "owned_by": "upstream"} for name in BEHAVIOURS]
+    return {"object": "list", "data": rows}
+
+
+def _inputs(value: object) -> int:
+    """One text, or one list of token ids, is one input."""
+    return len(value) if isinstance(value, list) and not isinstance(value[0], int) else 1
+
+
+def _base64() -> str:
+    return base64.b64encode(struct.pack(f"<{len(VECTOR)}f", *VECTOR)).decode()
+
+
+def _answers(ask: Ask, behaviour: Behaviour) -> Iterator[Answer]:
+    return (behaviour.answer(ask, i) for i in range(ask.n))
+
+
+def _envelope(ask: Ask, flavour: Flavour) -> Json:
+    served = flavour.name_of(ask)
+    return {"id": "cmpl-upstream", "object": "text_completion", "created": CREATED, "model": served}
+
+
+def _choice(text: str, index: int, answer: Answer, finish: str | None) -> Json:
+    """One choice or one chunk of it; the whole text plays one token."""
+    logprobs = {"tokens": [text], "token_logprobs": [-0.25], "top_logprobs": [{text: -0.25}], "text_offset": [0]}
+    known = logprobs if answer.logprobs and text else None
+    return {"index": index, "text": text, "logprobs": known, "finish_reason": finish}
+
+
+def _pieces(answer: Answer, index: int) -> Iterator[Json]:
+    yield from (_choice(piece, index, answer, None) for piece in answer.text)
+    yield _choice("", index, answer, answer.finish)

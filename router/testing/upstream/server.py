@@ -1,0 +1,479 @@
+"""The server: routes a request to its wire, lets the behaviour decide the fate of the reply, and delivers it."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from http.client import responses
+from itertools import count
+from types import TracebackType
+from typing import Self
+from urllib.parse import unquote
+from weakref import WeakSet
+
+import httptools
+import msgspec
+from msgspec import Struct
+
+from router.testing.upstream.anthropic import Anthropic
+from router.testing.upstream.behaviours import Ask, Behaviour, Break, Framing, Json, KeepAlive, Page, Refused, built_in
+from router.testing.upstream.errors import RETRY_AFTER_S, Fault
+from router.testing.upstream.flavours import FLAVOURS
+from router.testing.upstream.gemini import Gemini
+from router.testing.upstream.openai import OpenAIChat, OpenAICompletions, OpenAIEmbeddings, models
+from router.testing.upstream.responses import OpenAIResponses
+from router.testing.upstream.wire import Frame, Route, Wire, chunks, split
+
+
+@dataclass
+class Recorded:
+    """Times are `time.monotonic` seconds. `client_gone` is true once the client hung up before the reply's end."""
+
+    connection: int
+    method: str = ""
+    path: str = ""
+    """Below the host, without the query, percent-decoded."""
+    query: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Names in lower case."""
+    body: bytes = b""
+    received: float = field(default_factory=time.monotonic)
+    finished: float | None = None
+    client_gone: bool = False
+    keep_alive: bool = True
+    """Whether the client may send another request on its connection; HTTP/1.0 does not."""
+    ended: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    @property
+    def json(self) -> Json:
+        return msgspec.json.decode(self.body, type=Json)
+
+    def wait(self, seconds: float = 60.0) -> "Recorded":
+        """Until the reply has ended one way or the other."""
+        assert self.ended.wait(seconds), f"{self.method} {self.path} is still being answered after {seconds} s"
+        return self
+
+    def end(self, *, client_gone: bool = False) -> None:
+        if not self.ended.is_set():
+            self.client_gone, self.finished = client_gone, time.monotonic()
+            self.ended.set()
+
+    def public(self) -> Json:
+        """As `/_control/requests` shows it."""
+        names = ("connection", "method", "path", "query", "headers", "received", "finished", "client_gone")
+        shown = {name: getattr(self, name) for name in names}
+        return {**shown, "body": self.body.decode(errors="replace")}
+
+
+_NUMBERS = count(1)
+PAUSE_S = 0.001
+"""Between the TCP writes of one split event, so that the reader sees them apart."""
+
+
+class Connection(asyncio.Protocol):
+    """Parses requests and hands them one by one to `handle`; a client that hangs up cancels the handler."""
+
+    def __init__(self, handle: Callable[["Connection", Recorded], Awaitable[None]]) -> None:
+        self._handle = handle
+        self._parser = httptools.HttpRequestParser(self)
+        self._waiting: deque[Recorded] = deque()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._task: asyncio.Task[None] | None = None
+        self._number = next(_NUMBERS)
+        self._request = Recorded(self._number)
+        self._transport: asyncio.Transport | None = None
+        self.answered = 0
+        self.closes_under_next = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._writable.set()
+        if self._task:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def on_message_begin(self) -> None:
+        self._request = Recorded(self._number)
+
+    def on_url(self, url: bytes) -> None:
+        self._request.path += url.decode()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._request.headers[name.decode().lower()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self._request.body += body
+
+    def on_message_complete(self) -> None:
+        path, _, self._request.query = self._request.path.partition("?")
+        self._request.path, self._request.method = unquote(path), self._parser.get_method().decode()
+        self._request.keep_alive = self._parser.should_keep_alive()
+        self._waiting.append(self._request)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._serve())
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            request = self._waiting.popleft()
+            try:
+                await self._handle(self, request)
+            except asyncio.CancelledError:
+                request.end(client_gone=True)
+                raise
+            request.end()
+            self.answered += 1
+
+    async def write(self, *pieces: bytes) -> None:
+        """Each piece is a TCP write of its own; waits while the client does not read."""
+        for i, piece in enumerate(pieces):
+            if i:
+                await asyncio.sleep(PAUSE_S)
+            assert self._transport is not None
+            self._transport.write(piece)
+            await self._writable.wait()
+
+    def close(self) -> None:
+        """After what has been written so far."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+def head(status: int, headers: dict[str, str]) -> bytes:
+    """Status line and headers, closed."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {status} {_reason(status)}\r\n{lines}\r\n".encode()
+
+
+def _reason(status: int) -> str:
+    return responses.get(status, "Overloaded")
+
+
+def chunk(data: bytes) -> bytes:
+    """One piece of a chunked body; of no data, its end."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+SLOW_S = 0.05
+APART_S = 0.05
+"""Between the pieces of a page: a reader sees them apart."""
+GATE_S = 0.005
+"""How often a closed gate is looked at."""
+HTML = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
+GARBAGE = '{"choices": [{"delta": {"con'
+CONTROL = "/_control/requests"
+_GEMINI = "/v1beta/models/"
+
+
+class Exchange(Struct, frozen=True):
+    """One request on its way to an answer."""
+
+    wire: Wire
+    ask: Ask
+    behaviour: Behaviour
+
+
+class Server:
+    """The scripted upstream. `requests` holds all that came in; `errors` what went wrong in the server itself."""
+
+    def __init__(self) -> None:
+        self.requests: list[Recorded] = []
+        self.errors: list[BaseException] = []
+        self.slow_s = SLOW_S
+        self.connections: WeakSet[Connection] = WeakSet()
+        self.behaviours: dict[str, Behaviour] = {}
+        """A test's own, by the model's name; they come before those that are built in."""
+        self._met: set[tuple[str, str]] = set()
+        self._wires = _wires()
+
+    def clear(self) -> None:
+        """Forget the requests, the faults that came once, and a changed pace."""
+        self.requests, self.errors, self.slow_s, self._met = [], [], SLOW_S, set()
+
+    def behaviour(self, ask: Ask) -> Behaviour | None:
+        """What the model's name stands for; None: there is no such model."""
+        return self.behaviours.get(ask.behaviour) or built_in(ask)
+
+    def page(self, request: Recorded) -> Page | None:
+        """For subclasses: an answer that no wire gives; None: the wire answers."""
+        return None
+
+    def connect(self) -> Connection:
+        """A new client."""
+        connection = Connection(self.handle)
+        self.connections.add(connection)
+        return connection
+
+    async def handle(self, connection: Connection, request: Recorded) -> None:
+        if connection.closes_under_next:
+            self.requests.append(request)
+            connection.close()
+            return
+        try:
+            if not await self._own(connection, request):
+                self.requests.append(request)
+                await self._answer(connection, request)
+        except Exception as error:
+            self.errors.append(error)
+            connection.close()
+        if not request.keep_alive:
+            connection.close()
+
+    async def _own(self, connection: Connection, request: Recorded) -> bool:
+        """Whether it was a question about the server itself."""
+        if (page := self.page(request)) is not None:
+            self.requests.append(request)
+            await _turn(connection, page)
+            return True
+        if request.path == CONTROL:
+            if request.method == "DELETE":
+                self.clear()
+            await _send(connection, 200, [seen.public() for seen in self.requests])
+            return True
+        if request.method == "GET" and request.path.endswith("/v1/models"):
+            await _send(connection, 200, models())
+            return True
+        return False
+
+    async def _answer(self, connection: Connection, request: Recorded) -> None:
+        route = self._route(request)
+        if route is None:
+            await _refuse(connection, self._wires["/v1/chat/completions"], Fault("path"))
+            return
+        try:
+            ask = route.wire.ask(msgspec.json.decode(request.body, type=Json), route.ask)
+        except Refused as refused:
+            await _refuse(connection, route.wire, Fault("request", refused.message, refused.param))
+        except msgspec.DecodeError:
+            await _refuse(connection, route.wire, Fault("request", "We could not parse the JSON body of your request."))
+        else:
+            behaviour = self.behaviour(ask) or _MISSING
+            ask = msgspec.structs.replace(ask, served=behaviour.served)
+            await self._act(connection, request, Exchange(route.wire, ask, behaviour))
+
+    def _route(self, request: Recorded) -> Route | None:
+        if request.method != "POST":
+            return None
+        if request.path.startswith(_GEMINI):
+            model, _, verb = request.path.removeprefix(_GEMINI).rpartition(":")
+            streams = verb == "streamGenerateContent" and "alt=sse" in request.query.split("&")
+            known = streams or verb == "generateContent"
+            return Route(Gemini(), Ask(model=model, stream=streams)) if known else None
+        wire = self._wires.get(request.path)
+        return Route(wire, Ask(model="")) if wire else None
+
+    async def _act(self, connection: Connection, request: Recorded, exchange: Exchange) -> None:
+        behaviour, key = exchange.behaviour, (request.path, exchange.ask.model)
+        if behaviour.fault and not (behaviour.once and key in self._met):
+            self._met.add(key)
+            await _refuse(connection, exchange.wire, Fault(behaviour.fault))
+            return
+        if behaviour.breaks is Break.SILENCE:
+            await _silence()
+        await asyncio.sleep(behaviour.delay_s)
+        if behaviour.page is not None:
+            await _turn(connection, behaviour.page(exchange.ask))
+            return
+        await (self._stream if exchange.ask.stream else self._whole)(connection, exchange)
+        connection.closes_under_next = behaviour.keep_alive is KeepAlive.CLOSE_UNDER_NEXT
+        if behaviour.keep_alive is KeepAlive.CLOSE_AFTER:
+            connection.close()
+
+    async def _whole(self, connection: Connection, exchange: Exchange) -> None:
+        wire, behaviour = exchange.wire, exchange.behaviour
+        if behaviour.slow_first or behaviour.slow_chunks:
+            await asyncio.sleep(self.slow_s)
+        body = msgspec.json.encode(wire.whole(exchange.ask, behaviour))
+        half = len(body) // 2
+        if behaviour.breaks in (Break.CUT, Break.HANG):
+            await connection.write(_head(200, len(body), **behaviour.headers) + body[:half])
+            await _silence() if behaviour.breaks is Break.HANG else connection.close()
+        elif behaviour.breaks is Break.ERROR:
+            await _refuse(connection, wire, Fault("server"))
+        elif behaviour.breaks is Break.HTML:
+            await connection.write(_head(200, len(HTML), "text/html") + HTML)
+        elif behaviour.breaks is Break.GARBAGE:
+            await connection.write(_head(200, half) + body[:half])
+        else:
+            await connection.write(*_paced(body, behaviour))
+
+    async def _stream(self, connection: Connection, exchange: Exchange) -> None:
+        wire, behaviour = exchange.wire, exchange.behaviour
+        if behaviour.breaks is Break.HTML:
+            await self._whole(connection, exchange)
+            return
+        headers = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"}
+        headers |= behaviour.headers
+        await connection.write(head(200, {**headers, "cache-control": "no-cache", "x-request-id": "req_upstream"}))
+        frames = _broken(wire.frames(exchange.ask, behaviour), behaviour, wire)
+        await self._frames(connection, frames, wire, behaviour)
+        if behaviour.breaks is Break.HANG:
+            await _silence()
+        elif behaviour.breaks is Break.CUT:
+            connection.close()
+        else:
+            await connection.write(chunk(b""))
+
+    async def _frames(self, connection: Connection, frames: list[Frame], wire: Wire, behaviour: Behaviour) -> None:
+        if wire.preamble:
+            await connection.write(chunk(wire.preamble.encode()))
+        for i, parts in enumerate(chunks(frames, behaviour.framing, wire.newline)):
+            if behaviour.slow_chunks or (behaviour.slow_first and i == 0):
+                await asyncio.sleep(self.slow_s)
+            if behaviour.pause_s:
+                await asyncio.sleep(behaviour.pause_s)
+            if i and behaviour.gate is not None:
+                await _opened(behaviour.gate)
+            await connection.write(*_off_by_one([chunk(part) for part in parts]))
+
+
+_MISSING = Behaviour(fault="model")
+
+
+def _wires() -> dict[str, Wire]:
+    """Path → wire; OpenAI itself needs no prefix."""
+    found: dict[str, Wire] = {"/v1/messages": Anthropic()}
+    for name, flavour in FLAVOURS.items():
+        for prefix in ("", f"/{name}") if name == "openai" else (f"/{name}",):
+            found[f"{prefix}/v1/chat/completions"] = OpenAIChat(flavour)
+            found[f"{prefix}/v1/completions"] = OpenAICompletions(flavour)
+            found[f"{prefix}/v1/embeddings"] = OpenAIEmbeddings(flavour)
+            if flavour.responses:
+                found[f"{prefix}/v1/responses"] = OpenAIResponses()
+    return found
+
+
+def _broken(frames: list[Frame], behaviour: Behaviour, wire: Wire) -> list[Frame]:
+    """The events that are really sent."""
+    if behaviour.breaks is None:
+        return frames
+    content = [i for i, frame in enumerate(frames) if frame.content]
+    stop = content[0 if behaviour.breaks_early else (len(content) - 1) // 2] + 1
+    if behaviour.breaks is Break.ERROR:
+        return [*frames[:stop], *wire.error_frames(Fault("overloaded"))]
+    if behaviour.breaks is Break.GARBAGE:
+        return [*frames[:stop], Frame(GARBAGE, event=frames[stop - 1].event), *frames[stop:]]
+    return frames[:stop]
+
+
+def _off_by_one(pieces: list[bytes]) -> list[bytes]:
+    """TCP writes that end one byte into the next HTTP chunk: no layer's borders coincide."""
+    joined, cuts = b"".join(pieces), [0]
+    for piece in pieces[:-1]:
+        cuts.append(cuts[-1] + len(piece) + (1 if len(cuts) == 1 else 0))
+    return [joined[start:end] for start, end in zip(cuts, [*cuts[1:], len(joined)], strict=True)]
+
+
+def _paced(body: bytes, behaviour: Behaviour) -> list[bytes]:
+    """A whole reply as TCP writes; blank lines before it are what some send to keep a slow request alive."""
+    framing, start = behaviour.framing, _head(200, len(body), **behaviour.headers)
+    if framing is Framing.SPLIT:
+        return [start[:7], start[7:], *split(body)]
+    if framing is Framing.CRLF_COMMENTS:
+        body = b"\r\n\n" + body
+        start = _head(200, len(body), **behaviour.headers)
+    return [start + body]
+
+
+def _head(status: int, length: int, kind: str = "application/json", **more: str) -> bytes:
+    return head(status, {"content-type": kind, "content-length": str(length), "x-request-id": "req_upstream", **more})
+
+
+async def _send(connection: Connection, status: int, value: object, **headers: str) -> None:
+    body = msgspec.json.encode(value)
+    await connection.write(_head(status, len(body), **headers) + body)
+
+
+async def _turn(connection: Connection, page: Page) -> None:
+    length = {"content-length": str(sum(map(len, page.body)))}
+    await connection.write(head(page.status, {**page.headers, **length}) + page.body[0])
+    for piece in page.body[1:]:
+        await asyncio.sleep(APART_S)
+        await connection.write(piece)
+
+
+async def _refuse(connection: Connection, wire: Wire, fault: Fault) -> None:
+    status, body = wire.error(fault)
+    later = {"retry-after": str(RETRY_AFTER_S)} if fault.kind == "rate" else {}
+    await _send(connection, status, body, **later)
+
+
+async def _opened(gate: threading.Event) -> None:
+    """It is opened in another thread."""
+    while not gate.is_set():  # noqa: ASYNC110
+        await asyncio.sleep(GATE_S)
+
+
+async def _silence() -> None:
+    """Until the client or the server goes."""
+    await asyncio.Event().wait()
+
+
+async def listen(server: Server, port: int) -> asyncio.Server:
+    """On loopback; port 0 takes a free one."""
+    return await asyncio.get_running_loop().create_server(server.connect, "127.0.0.1", port)
+
+
+class Upstream(Server):
+    """`with Upstream() as upstream:` listens on a free port of the loopback until the block ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.url = ""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="scripted upstream", daemon=True)
+        self._listening = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._listening.wait(60), "the scripted upstream does not listen"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(60)
+
+    def base_url(self, flavour: str) -> str:
+        """The `/v1` of an OpenAI-compatible flavour, as an `openai` client wants it."""
+        return f"{self.url}/{flavour}/v1"
+
+    @property
+    def last(self) -> Recorded:
+        """The latest request."""
+        return self.requests[-1]
+
+    def _run(self) -> None:
+        listener = self._loop.run_until_complete(listen(self, 0))
+        self.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        self._listening.set()
+        self._loop.run_forever()
+        listener.close()
+        self._loop.run_until_complete(self._stop())
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in self.connections:
+            connection.close()
+        await asyncio.sleep(0)  # a transport closes its socket one turn later

@@ -1,0 +1,285 @@
+"""Answers of every endpoint, whole or folded from a stream: as verifiers read them, and when two are the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+from openai.types import Completion
+from openai.types.chat import ChatCompletion
+
+from router.dispatch import normalise
+from router.dispatch.answer import NOTHING, answers
+from router.dispatch.fold import Fold
+from router.dispatch.normalise import comparable
+from router.types.outcome import Answer, Asked, ToolCall
+from router.types.plan import Cascade, Tactic
+from router.types.request import Endpoint
+from tests.dispatch.desk import Case, Opinion, run
+from tests.dispatch.scripted import Reply
+from tests.tables import each_row
+
+
+def chat(**message: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}]}
+
+
+def response(*items: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"object": "response", "status": "completed", "output": list(items), **fields}
+
+
+LOOK = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"a":1}'}}
+CUSTOM = {"id": "d", "type": "custom", "custom": {"name": "shell", "input": "ls"}}
+PARTS = {"type": "message", "content": [{"type": "output_text", "text": "H"}, {"type": "output_text", "text": "i"}]}
+THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Well"}]}
+REFUSAL = {"type": "message", "content": [{"type": "refusal", "refusal": "No"}]}
+HI, NO = Answer(text="Hi", finish_reason="stop"), Answer(refusal="No", finish_reason="stop")
+CALLS = (ToolCall("look", '{"a":1}'), ToolCall("shell", "ls"))
+
+
+@each_row(
+    "body, expected",
+    [
+        (chat(content="Hi"), (HI,)),
+        (chat(content="Hi", reasoning_content="Well"), (HI,)),
+        (chat(content=[{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]), (HI,)),
+        (chat(content=None, refusal="No"), (NO,)),
+        (chat(content=None, tool_calls=[LOOK, CUSTOM]), (Answer(tool_calls=CALLS, finish_reason="stop"),)),
+        (chat(function_call=LOOK["function"]), (Answer(tool_calls=CALLS[:1], finish_reason="stop"),)),
+        ({"choices": [*chat(content="Hi")["choices"], {"message": {"content": "b"}}]}, (HI, Answer(text="b"))),
+        ({"choices": [{"text": "On", "finish_reason": "length"}]}, (Answer(text="On", finish_reason="length"),)),
+        (response(THOUGHT, PARTS), (HI,)),
+        (
+            response({"type": "function_call", "name": "look", "arguments": '{"a":1}'}),
+            (Answer(tool_calls=CALLS[:1], finish_reason="tool_calls"),),
+        ),
+        (response(REFUSAL), (NO,)),
+        (
+            response(PARTS, status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+            (Answer(text="Hi", finish_reason="length"),),
+        ),
+        *[
+            ({"choices": []}, (NOTHING,)),
+            ({}, (NOTHING,)),
+            ({"choices": [7]}, (NOTHING,)),
+            ({"output": [None]}, (NOTHING,)),
+        ],
+    ],
+)
+def test_one_answer_for_each_choice(body: dict[str, Any], expected: tuple[Answer, ...]) -> None:
+    assert answers({name: Raw(json.dumps(value).encode()) for name, value in body.items()}) == expected
+
+
+HELLO, CUT = Reply("Hello there."), Reply("Hello there.", cut=True)
+
+
+@each_row("stream", [False, True], ids=["whole", "stream"])
+@each_row(
+    "reply, tactic, endpoint, heard",
+    [
+        (HELLO, None, Endpoint.CHAT, ["Hello there."]),
+        (HELLO, None, Endpoint.COMPLETIONS, ["Hello there."]),
+        (CUT, None, Endpoint.CHAT, []),
+        (HELLO, Cascade(2), Endpoint.CHAT, []),
+    ],
+)
+def test_an_answer_that_was_not_looked_at_is_heard_when_it_is_over(
+    tmp_path: Path, reply: Reply, tactic: Tactic | None, endpoint: Endpoint, heard: list[str], stream: bool
+) -> None:
+    later: list[Asked] = []
+    scripts = {"weak": [reply]} if tactic is None else {"weak": [reply], "strong": [reply]}
+    case = Case(scripts=scripts, tactic=tactic, verify=Opinion(), stream=stream, endpoint=endpoint, later=later.append)
+    given = run(tmp_path, case)
+    assert [asked.answers[0].text for asked in later] == heard
+    assert all((asked.target.id, asked.classes) == ("weak", frozenset({"internal"})) for asked in later)
+    assert given.events.endswith(b"[DONE]\n\n") == (stream and reply is HELLO)
+
+
+@each_row("tactic, heard", [(Cascade(2), []), (None, [HELLO.text])])
+def test_a_streamed_response_is_asked_for_by_chat(tmp_path: Path, tactic: Tactic | None, heard: list[str]) -> None:
+    later: list[Asked] = []
+    scripts = {"weak": [HELLO], "strong": [HELLO]}
+    case = Case(scripts=scripts, tactic=tactic, verify=Opinion(), stream=True, later=later.append)
+    case.endpoint = Endpoint.RESPONSES
+    given = run(tmp_path, case)
+    events = [json.loads(line[6:]) for line in given.events.splitlines() if line.startswith(b"data: {")]
+    assert [events[0]["type"], events[-1]["type"]] == ["response.created", "response.completed"]
+    deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
+    assert "".join(deltas) == given.text == HELLO.text
+    whole = events[-1]["response"]
+    assert (whole["output"][-1]["content"][0]["text"], whole["usage"]["output_tokens"]) == (HELLO.text, 5)
+    assert [asked.answers[0].text for asked in later] == heard
+
+
+def test_a_stream_whose_client_leaves_is_not_heard_and_is_settled(tmp_path: Path) -> None:
+    later: list[Asked] = []
+    case = Case(scripts={"weak": [Reply("Hello " * 99)]}, tactic=None, stream=True, later=later.append)
+    case.leaves_after_parts = 1
+    given = run(tmp_path, case)
+    assert later == []
+    assert (given.row["status"], given.row["error"]) == (499, "client_gone")
+
+
+HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 7, "model": "auto"}
+
+
+def delta(index: int = 0, finish_reason: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {**HEAD, "choices": [{"index": index, "delta": fields, "logprobs": None, "finish_reason": finish_reason}]}
+
+
+def tool(index: int, **function: Any) -> dict[str, Any]:
+    identity = {"id": f"call-{index}", "type": "function"} if "name" in function else {}
+    return {"index": index, **identity, "function": function}
+
+
+def folded(endpoint: Endpoint, *chunks: dict[str, Any]) -> dict[str, Any]:
+    fold = Fold(endpoint)
+    for chunk in chunks:
+        fold.feed(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+    fold.feed(b"data: [DONE]\n\n")
+    return {name: json.loads(bytes(raw)) for name, raw in fold.body().items()}
+
+
+TOOLS = (
+    delta(role="assistant", tool_calls=[tool(0, name="f", arguments="")]),
+    delta(tool_calls=[tool(0, arguments='{"a"'), tool(1, name="g", arguments="{")]),
+    delta(tool_calls=[tool(0, arguments=":1}"), tool(1, arguments="}")]),
+    delta(finish_reason="tool_calls"),
+)
+TOLD_APART = [tool(0, name="f", arguments='{"a":1}'), tool(1, name="g", arguments="{}")]
+
+
+@each_row(
+    "chunks, message",
+    [
+        (
+            (delta(role="assistant", content=""), delta(content="He"), delta(content="y"), delta(finish_reason="stop")),
+            {"content": "Hey"},
+        ),
+        (
+            (delta(role="assistant", reasoning_content="I "), delta(reasoning_content="think"), delta(content="so")),
+            {"content": "so", "reasoning_content": "I think"},
+        ),
+        ((delta(refusal="I "), delta(refusal="won't")), {"content": None, "refusal": "I won't"}),
+        (
+            TOOLS,
+            {"content": None, "tool_calls": [{k: v for k, v in call.items() if k != "index"} for call in TOLD_APART]},
+        ),
+    ],
+)
+def test_a_stream_of_a_chat_is_folded(chunks: tuple[dict[str, Any], ...], message: dict[str, Any]) -> None:
+    """Into the answer that the same model gives without a stream."""
+    answer = folded(Endpoint.CHAT, *chunks)
+    assert answer["object"] == "chat.completion"
+    assert answer["choices"][0]["message"] == {"role": "assistant", **message}
+    answer["choices"][0]["finish_reason"] = answer["choices"][0]["finish_reason"] or "stop"
+    ChatCompletion.model_validate(answer, strict=True)
+
+
+def test_choices_are_told_apart_and_their_log_probabilities_kept() -> None:
+    first, second, third = delta(1, content="b"), delta(0, content="a"), delta(0, "stop", content="a")
+    for chunk in (second, third):
+        token = {"token": "a", "logprob": -0.1, "bytes": [97], "top_logprobs": []}
+        chunk["choices"][0]["logprobs"] = {"content": [token], "refusal": None}
+    answer = folded(Endpoint.CHAT, first, second, third, delta(1, finish_reason="length"))
+    assert [choice["message"]["content"] for choice in answer["choices"]] == ["aa", "b"]
+    assert [choice["finish_reason"] for choice in answer["choices"]] == ["stop", "length"]
+    assert len(answer["choices"][0]["logprobs"]["content"]) == 2
+
+
+def test_streams_of_other_endpoints_are_folded() -> None:
+    head = {"id": "c", "object": "text_completion", "created": 1, "model": "auto"}
+    parts = [
+        {"index": 0, "text": text, "logprobs": None, "finish_reason": end}
+        for text, end in (("On", None), ("ce", "stop"))
+    ]
+    answer = folded(Endpoint.COMPLETIONS, *({**head, "choices": [part]} for part in parts))
+    assert Completion.model_validate(answer, strict=True).choices[0].text == "Once"
+    begun = {"type": "response.created", "response": {"id": "r", "status": "in_progress"}}
+    done = {"type": "response.completed", "response": {"id": "r", "status": "completed", "output": [1]}}
+    assert folded(Endpoint.RESPONSES, begun, {"type": "response.output_text.delta"}, done) == done["response"]
+    assert folded(Endpoint.CHAT) == {}
+
+
+LONG = "I looked at it from both sides first. "
+SAME = [
+    ["1000", "1,000", "1 000", "1\u202f000", "1'000", "1e3", "1000.0", "2000/2", "$1,000", "**1000**."],
+    ["1000", "\\boxed{1\\,000}", f"{LONG} It is \\boxed{{1000}}, and that is that."],
+    ["42", "The answer is 42.", f"{LONG}\n\nFinal answer: **42**", "#### 42", "x = 42", "42 km", "42%"],
+    ["42", "答案是：42。", "Die Antwort lautet 42.", "La respuesta es 42", "Ответ: 42"],
+    ["42", f"{LONG}So she has 42 apples left.", f"{LONG}Therefore 6 is too few. It is 42."],
+    ["0.5", "1/2", ".5", "0,5", "$\\boxed{\\frac{1}{2}}$", "The result is \\dfrac{1}{2}"],
+    ["1234.5", "1,234.5", "1.234,5"],
+    ["1000000", "1.000.000", "1,000,000"],
+    ["-5", "−5", "- wrong -\nAnswer: -5"],
+    ["B", "(b)", "B.", "B) Because it rains.", "Answer: (B)", f"{LONG}\nThe correct answer is B."],
+    ["B", "$\\boxed{\\text{B}}$"],
+    ["Paris", "paris.", "**Paris**", "Answer: Paris"],
+    ["x^2+1", "\\boxed{x^2 + 1}", "Answer: $x^2+1$"],
+    ['{"a": 1, "b": [2.0]}', '```json\n{"b":[2],"a":1.0}\n```'],
+]
+
+
+def normal(text: str) -> str | None:
+    return comparable(Answer(text=text, finish_reason="stop"))
+
+
+@each_row("forms", SAME, ids=lambda forms: forms[0])
+def test_one_answer_in_many_words(forms: list[str]) -> None:
+    normals = {form: normal(form) for form in forms}
+    assert set(normals.values()) == {normal(forms[0])}, normals
+    assert normals[forms[0]]
+
+
+def test_different_answers_differ() -> None:
+    firsts = {forms[0] for forms in SAME} | {"A", "London", "43", "1.2.3", "[1]", "[]", "yes", "no"}
+    assert len({normal(first) for first in firsts}) == len(firsts)
+
+
+@each_row(
+    "text",
+    [
+        "Once there was a king who had a horse, and he liked it a lot.",
+        f"{LONG}Here is what to do:\n1. Mix it.\n2. Bake it for 30 minutes at 180 degrees.",
+        f"{LONG}\n3. Serve it to 4 people",
+        "The answer is that nobody knows, and that it has been so for as long as anybody can remember at all.",
+        "def f(x):\n    return x + 1",
+    ],
+)
+def test_an_answer_that_says_more_cannot_be_compared(text: str) -> None:
+    assert normal(text) is None
+
+
+@each_row(
+    "answer",
+    [
+        *(Answer(text=text, finish_reason="stop") for text in ("", "  \n")),
+        *[Answer(text="The answer is 4", finish_reason="length"), Answer(text="4", finish_reason="content_filter")],
+        Answer(text="4", refusal="I can't say that.", finish_reason="stop"),
+    ],
+)
+def test_no_answer_is_nothing(answer: Answer) -> None:
+    assert comparable(answer) == normalise.NOTHING
+
+
+def test_calls_are_their_names_and_arguments() -> None:
+    def calls(*named: tuple[str, str]) -> str | None:
+        return comparable(Answer(tool_calls=tuple(ToolCall(*call) for call in named), finish_reason="tool_calls"))
+
+    once = calls(("look", '{"a": 1, "b": "x"}'), ("go", ""))
+    assert once == calls(("go", "{}"), ("look", '{"b":"x","a":1.0}'))
+    assert len({once, calls(("look", '{"a": 2, "b": "x"}'), ("go", "")), calls(("look", "{a"))}) == 3
+
+
+@given(st.text(max_size=300) | st.text("0123456789.,/ -e\\{}boxedfrac", max_size=80))
+def test_any_text_comes_to_something_and_always_to_the_same(text: str) -> None:
+    assert normal(text) == normal(text)
+    assert normal(f"  {text}\n") == normal(text)
+
+
+@given(st.decimals(-(10**12), 10**12, places=4))
+def test_a_number_is_the_same_in_all_its_forms(number: object) -> None:
+    assert normal(f"{number}") == normal(f"{number:,}") == normal(f"\\boxed{{{number}}}")
+    assert normal(f"The answer is {number}.") == normal(f"{number}")

@@ -1,0 +1,123 @@
+"""Several attempts of one request: what they may think together, how long they waited, what is learned of a pace."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from adapters.openai_compatible import OpenAICompatible
+from router.dispatch.attempt import Trial
+from router.dispatch.seat import Seat
+from router.dispatch.waits import Waits
+from router.engines.replicas import Replicas
+from router.estimate.estimate import estimate
+from router.estimate.latency import Pace
+from router.types.account import Bound
+from router.types.attempt import Attempt
+from router.types.plan import Candidate
+from router.types.price import Cost, CostSource
+from router.types.target import Contract, Target, Thinking
+from router.types.usage import Usage
+from tests.decide.values import request, target
+from tests.dispatch.values import ANSWER, asking, at, errand, purse
+from tests.tables import each_row
+
+EXACT = Thinking(contract=Contract.EXACT, levels=("none", "low", "high"), tokens=(0, 700, 5_000))
+ALWAYS = Thinking(contract=Contract.ALWAYS_ON, levels=("high",), tokens=(5_000,))
+CAP = 1_000
+
+
+def thought(place: Target, tokens: int) -> Attempt:
+    usage, cost = Usage(output_reasoning=tokens), Cost(0, CostSource.PRICED, "test")
+    return Attempt(target=place, outcome="ok", started_ms=0, total_ms=1, usage=usage, cost=cost)
+
+
+@each_row(
+    "thinking, before, granted",
+    [(EXACT, (), CAP), (EXACT, (800,), 200), (EXACT, (300, 300), 400), (ALWAYS, (800,), None)],
+    ids=["the first", "the second", "the third", "one that can't be held to the rest"],
+)
+def test_a_cap_on_thinking_is_for_all_attempts_together(
+    thinking: Thinking, before: tuple[int, ...], granted: int | None
+) -> None:
+    place, asked = target(thinking=thinking, max_output=10_000), request(effort="high")
+    pays = purse(asked, bound=Bound(thinking=CAP))
+    pays.attempts += [thought(place, tokens) for tokens in before]
+    fit = pays.fit(Candidate(place, estimate(place, asked, pays.learned)))
+    assert (None if fit is None else fit.thinking_budget) == granted
+
+
+def test_an_answer_that_is_given_after_all_is_paid_for_once() -> None:
+    pays = purse(request())
+    first, second = (pays.set_aside(thought(target(name), 1)) for name in ("a", "b"))
+    assert [attempt.passed_over for attempt in pays.attempts] == [True, True]
+    assert pays.take_back(first) == structs.replace(first, passed_over=False)
+    assert pays.attempts == [second]
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=6)
+
+
+@given(SPANS, st.integers(0, 90))
+def test_every_moment_counts_once_however_many_are_at_work(spans: list[tuple[int, int]], now: int) -> None:
+    """Against a count of the moments themselves, also while some have not ended."""
+    events = [(start, 0) for start, _ in spans if start <= now]
+    events += [(start + length, 1) for start, length in spans if start + length <= now]
+    waits = Waits()
+    for moment, ends in sorted(events):
+        (waits.end if ends else waits.begin)(moment)
+    busy = {moment for start, length in spans for moment in range(start, min(start + length, now))}
+    assert waits.total(now) == len(busy)
+
+
+TOKENS = 10
+USAGE = {"prompt_tokens": 5, "completion_tokens": TOKENS}
+WHOLE = json.dumps({**json.loads(ANSWER), "usage": USAGE}).encode()
+HALF_MS = int((Pace().first_ms + TOKENS * Pace().ms_per_token) / 2)
+HEAD = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+CHOICE = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}
+CHUNKS = ({**HEAD, "choices": [CHOICE]}, {**HEAD, "choices": [], "usage": USAGE})
+EVENTS = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in CHUNKS).encode() + b"data: [DONE]\n\n"
+
+
+def pace(first_ms: int, total_ms: int, wait_ms: int, *, stream: bool) -> Pace:
+    """After one answer that took so long."""
+    now, asked, adapter = 0.0, asking(stream=stream), OpenAICompatible()
+    task = errand(at("http://127.0.0.1:1"), asked=asked)
+    step = structs.replace(task.plan.steps[0], wait_ms=wait_ms)
+    fit = task.purse.fit(step)
+    assert fit is not None
+    call, learned, seat = task.call(step, fit), task.purse.learned, Seat(Replicas(), step.target, asked, [])
+    trial = Trial(step, fit, call, learned, 0, lambda: now, Waits(), lambda name: None, seat)
+    now = first_ms
+    trial.first_byte()
+    now = total_ms
+    if stream:
+        trial.decoder = adapter.stream(call)
+        trial.decoder.feed(EVENTS)
+        trial.streamed(trial.decoder)
+    else:
+        trial.answered(adapter.decode(call, WHOLE))
+    return learned.pace(step.target.id)
+
+
+@each_row(
+    "stream, took, counted",
+    [
+        (True, (4_900, 5_100), (900, 1_100)),
+        (True, (4_100, 4_300), (400, 600)),  # half of the usual first byte is left: the wait may be what was wrong
+        (True, (300, 500), (300, 500)),  # it was begun at once
+        (False, (5_000, 5_000), (1_000, 1_000)),
+        (False, (4_100, 4_100), (HALF_MS, HALF_MS)),
+        (False, (400, 400), (400, 400)),
+    ],
+)
+def test_a_wait_that_was_foreseen_is_no_part_of_the_pace(
+    stream: bool, took: tuple[int, int], counted: tuple[int, int]
+) -> None:
+    measured, expected = pace(*took, 4_000, stream=stream), pace(*counted, 0, stream=stream)
+    assert (measured.first_ms, measured.ms_per_token) == pytest.approx(
+        (expected.first_ms, expected.ms_per_token), rel=0.01
+    )

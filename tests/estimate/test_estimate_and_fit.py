@@ -1,0 +1,364 @@
+"""What a target would do with a request, what is held for it, and how it is made to fit what is granted."""
+
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from router.estimate.afford import Fit, fit
+from router.estimate.estimate import affordable_output, estimate, worst_cost
+from router.estimate.learn import Learned, Seen
+from router.estimate.price import charge
+from router.estimate.size import LEAST_ANSWER, TYPICAL_ANSWER
+from router.estimate.thinking import SCALE, fits_thinking, p90
+from router.types.account import Amount
+from router.types.plan import Candidate, Estimate
+from router.types.price import Price, Rule
+from router.types.request import Endpoint, Limits, Request
+from router.types.target import Contract, Provider, Target, Thinking, Wire
+from router.types.task import Task
+from router.types.usage import Usage
+from tests.decide.values import PRICE, request, target
+from tests.tables import each_row
+
+NEW = Learned()
+ENDLESS = 2**62
+LEVELS = ("none", "low", "high")
+TOKENS = (0, 700, 5_000)
+HIGH = request(effort="high")
+
+
+def thinks(contract: Contract, **fields: Any) -> Thinking:
+    shape = {"levels": LEVELS, "tokens": TOKENS} if contract is not Contract.NONE else {}
+    return Thinking(contract=contract, **({**shape, **fields}))
+
+
+LEVEL, EXACT = thinks(Contract.LEVEL), thinks(Contract.EXACT, streamed=True)
+ALWAYS = thinks(Contract.ALWAYS_ON, levels=("high",), tokens=(5_000,))
+REQUESTS = st.builds(
+    lambda budget, **fields: request(limits=Limits(thinking_budget=budget), **fields),
+    st.none() | st.integers(0, 10**5),
+    prompt_bytes=st.integers(1, 10**6),
+    n=st.integers(1, 128),
+    max_output=st.none() | st.integers(1, 10**6),
+    effort=st.sampled_from([None, "none", "low", "medium", "high"]),
+)
+RATES = st.integers(0, 10**11)
+TARGETS = st.builds(
+    lambda price, most, thinking: target(price=price, max_output=most, thinking=thinking, context=10**6),
+    st.builds(
+        Price,
+        input=RATES,
+        output=RATES,
+        reasoning=st.none() | RATES,
+        rules=st.sampled_from([(), (Rule(above=1_000, times=(2, 1)),)]),
+        version=st.just("v"),
+    ),
+    st.integers(1, 10**5),
+    st.sampled_from([Thinking(), LEVEL, ALWAYS, EXACT, structs.replace(LEVEL, streamed=True)]),
+)
+
+
+def figures(thinking: Thinking = LEVEL, limit: int | None = None, **fields: Any) -> Estimate:
+    """Of a target with room for everything; `limit` is the request's own on its thinking."""
+    asked = request(limits=Limits(thinking_budget=limit), **fields)
+    return estimate(target(thinking=thinking, max_output=100_000), asked, NEW)
+
+
+@given(TARGETS, REQUESTS)
+def test_the_whole_hold_covers_every_answer_within_the_caps(place: Target, asked: Request) -> None:
+    """However the output splits into visible and thinking, in every choice."""
+    held = estimate(place, asked, NEW)
+    most = held.max_output * asked.n
+    for usage in (Usage(output_visible=most), Usage(output_reasoning=most)):
+        assert charge(place.model.price, structs.replace(usage, input_uncached=held.input_bound)).nano <= held.hold
+    assert held.cost <= held.hold == held.whole.usd
+    for small, large in ((held.least, held.tight), (held.tight, held.whole)):
+        assert small.usd <= large.usd
+        assert small.thinking <= large.thinking
+
+
+@given(TARGETS, REQUESTS, st.integers(0, 10**14))
+def test_the_affordable_output_is_the_most_that_fits(place: Target, asked: Request, nano: int) -> None:
+    step = Candidate(place, estimate(place, asked, NEW))
+    output = affordable_output(step, asked, nano)
+    assert 0 <= output <= step.estimate.max_output
+    if output:
+        assert worst_cost(step, asked, output * asked.n) <= nano
+    if output < step.estimate.max_output:
+        assert worst_cost(step, asked, (output + 1) * asked.n) > nano
+
+
+def test_expected_output_without_thinking() -> None:
+    rows: list[tuple[dict[str, Any], int]] = [({}, TYPICAL_ANSWER), ({"max_output": 100}, 100)]
+    rows += [({"max_output": 100, "n": 3}, 300), ({"endpoint": Endpoint.EMBEDDINGS}, 0)]
+    for fields, tokens in rows:
+        assert estimate(target(), request(**fields), NEW).output_tokens == tokens
+
+
+@each_row(
+    "fields, effort, p90",
+    [
+        ({"effort": "none"}, "none", 0),
+        ({"effort": "low"}, "low", 700),
+        ({"effort": "medium"}, "low", 700),
+        ({"effort": "high"}, "high", 5_000),
+        ({}, "", 700),
+        ({"effort": "high", "limit": 1_000}, "low", 700),
+        ({"limit": 8_000}, "high", 5_000),
+        ({"limit": 1_000}, "low", 700),
+        ({"effort": "low", "limit": 100}, "none", 0),
+        ({"effort": "high", "n": 10, "limit": 8_000}, "low", 7_000),
+    ],
+)
+def test_thinking_by_effort_and_budget(fields: dict[str, Any], effort: str, p90: int) -> None:
+    """The mean is half of the card's p90 until anything was seen; a budget is for all choices together."""
+    expected = figures(**fields)
+    assert (expected.effort, expected.thinking_tokens) == (effort, p90 // 2)
+
+
+def test_a_class_s_cap_counts_like_the_header_s_and_the_target_s_own_effort_wins() -> None:
+    place = target(thinking=LEVEL, max_output=100_000)
+    assert estimate(place, request(effort="high"), NEW, thinking_cap=1_000).effort == "low"
+    assert estimate(structs.replace(place, effort="low"), request(effort="high"), NEW).effort == "low"
+
+
+def test_an_exact_contract_bounds_the_thinking_apart_from_the_output() -> None:
+    assert figures(EXACT, 2_000).whole.thinking == 2_000
+    assert figures(EXACT, effort="low", n=2).whole.thinking == 1_400
+    assert figures(EXACT).whole.thinking == 100_000
+
+
+def test_hidden_thoughts_are_held_with_the_whole_cap_that_is_sent() -> None:
+    hidden, shown = figures(ALWAYS), figures(structs.replace(ALWAYS, streamed=True))
+    assert (hidden.metered, shown.metered) == (False, True)
+    assert hidden.tight.thinking > 2 * 5_000 > shown.tight.thinking
+    assert hidden.tight.usd > 5 * shown.tight.usd
+
+
+@each_row(
+    "thinking, tokens",
+    [
+        (Thinking(), 0),
+        (LEVEL, 0),
+        (ALWAYS, 5_000),
+        (structs.replace(LEVEL, levels=("low", "high"), tokens=(700, 5_000)), 700),
+        (Thinking(contract=Contract.LEVEL, levels=("low", "high")), SCALE["low"]),
+        (Thinking(contract=Contract.TARGET, levels=("low",), tokens=(1_024,), minimum=128), 128),
+        (Thinking(contract=Contract.SWITCH, levels=("none", "high"), tokens=(0, 9)), 0),
+    ],
+)
+def test_the_least_thinking_that_a_target_can_be_held_to(thinking: Thinking, tokens: int) -> None:
+    place = target(thinking=thinking)
+    assert fits_thinking(place, tokens, NEW)
+    assert not fits_thinking(place, tokens - 1, NEW)
+
+
+def test_a_model_that_always_thinks_fits_once_it_was_seen_to() -> None:
+    place, learned = target(thinking=ALWAYS), Learned()
+    for _ in range(100):
+        learned.observe(Seen(target=place.id, output=900, thinking=800))
+    assert fits_thinking(place, 1_000, learned)
+    assert not fits_thinking(place, 700, learned)
+
+
+def test_embeddings_hold_no_output() -> None:
+    held = estimate(target(), request(endpoint=Endpoint.EMBEDDINGS), NEW)
+    usd = -(-held.input_bound * PRICE.input // 10**6)
+    assert (held.max_output, held.least, held.hold) == (0, Amount(usd), usd)
+
+
+def test_the_least_answer_is_what_the_client_asks_for_if_that_is_less() -> None:
+    short, usual, own = (
+        estimate(target(), request(max_output=most), NEW).least.usd for most in (10, None, LEAST_ANSWER)
+    )
+    assert short < usual == own
+
+
+def test_a_model_without_a_price_holds_the_worst_case() -> None:
+    assert estimate(target(price=None), request(), NEW).hold > estimate(target(), request(), NEW).hold
+
+
+def test_every_prompt_and_every_completion_to_choose_from_is_paid_for() -> None:
+    one = figures(Thinking(), endpoint=Endpoint.COMPLETIONS)
+    many = figures(Thinking(), endpoint=Endpoint.COMPLETIONS, prompts=3, n=2, best_of=4)
+    assert many.output_tokens == 12 * one.output_tokens
+
+
+def test_cache_writes_are_held_where_the_provider_may_make_them() -> None:
+    price = structs.replace(PRICE, cache_write=2 * PRICE.input, cache_write_1h=4 * PRICE.input)
+    anthropic = Provider(id="a", wire=Wire.ANTHROPIC, base_url="http://127.0.0.1:9")
+
+    def held(**fields: Any) -> int:
+        return estimate(target(provider=anthropic, price=price), request(max_output=1, **fields), NEW).hold
+
+    assert held() < held(caches=True) < held(caches=True, caches_long=True)
+    assert estimate(target(price=price), request(max_output=1), NEW).hold == held(caches=True)
+
+
+# Made to fit what is granted: effort first, then the cap, and never without room for an answer.
+
+
+def step(thinking: Thinking, asked: Request, learned: Learned = NEW) -> Candidate:
+    place = target(thinking=thinking, max_output=50_000, context=100_000)
+    return Candidate(place, estimate(place, asked, learned))
+
+
+CONTRACTS = st.builds(
+    lambda contract, streamed, least, stops: (
+        thinks(contract, streamed=streamed)
+        if stops or contract in (Contract.NONE, Contract.SWITCH)
+        else thinks(contract, streamed=streamed, levels=LEVELS[1:], tokens=TOKENS[1:], minimum=least)
+    ),
+    st.sampled_from(list(Contract)),
+    st.booleans(),
+    st.sampled_from([0, 128, 1_024]),
+    st.booleans(),
+)
+SMALL = st.builds(
+    request,
+    prompt_bytes=st.integers(1, 20_000),
+    n=st.integers(1, 4),
+    max_output=st.none() | st.integers(1, 60_000),
+    effort=st.sampled_from([None, "none", "low", "high", "max"]),
+)
+GRANTED = st.builds(Amount, st.integers(0, 10**8), st.integers(0, 10**5) | st.just(ENDLESS))
+
+
+def taught(outputs: list[tuple[int, str]]) -> Learned:
+    learned = Learned()
+    for output, effort in outputs:
+        learned.observe(Seen(target="t", effort=effort, output=output, thinking=output * 9 // 10))
+    return learned
+
+
+LEARNED = st.lists(st.tuples(st.integers(1, 30_000), st.sampled_from(["", "low", "high"])), max_size=20).map(taught)
+
+
+def worst_thinking(thinking: Thinking, made: Fit, output: int) -> int:
+    if thinking.contract is Contract.NONE or made.effort == "none":
+        return 0
+    exact = thinking.contract is Contract.EXACT and made.thinking_budget is not None
+    return min(output, made.thinking_budget or 0) if exact else output
+
+
+@given(CONTRACTS, SMALL, LEARNED, GRANTED)
+def test_what_is_sent_costs_no_more_than_is_granted_and_leaves_room_for_the_usual_thinking_and_an_answer(
+    thinking: Thinking, asked: Request, learned: Learned, granted: Amount
+) -> None:
+    """Unless it is metered."""
+    sent = step(thinking, asked, learned)
+    made = fit(sent, asked, granted, learned)
+    if made is None:
+        return
+    output = sent.estimate.max_output if made.max_output is None else made.max_output
+    assert output > 0
+    if not made.metered:
+        assert worst_cost(sent, asked, output * asked.n) <= granted.usd
+        assert worst_thinking(thinking, made, output) * asked.n <= granted.thinking
+    if made.max_output is None:
+        return
+    usual = 0 if made.effort == "none" else p90(sent.target, made.effort or "", learned, Task.CHAT)
+    if made.thinking_budget is not None:
+        usual = min(usual, made.thinking_budget)
+    elif thinking.contract is Contract.LEVEL:  # a level that was not seen yet counts no more than those above it
+        above = (level for level in ("", "high", "low") if made.effort != level)
+        usual = min([usual, *(p90(sent.target, level, learned, Task.CHAT) for level in above)])
+    assert made.max_output >= min(sent.estimate.max_output, usual + LEAST_ANSWER)
+
+
+@example(thinks(Contract.EXACT, levels=("low",), tokens=(700,), minimum=1_024), request(max_output=1_025), NEW)
+@given(CONTRACTS, SMALL, LEARNED)
+def test_what_was_asked_for_as_least_tight_and_whole_is_enough(
+    thinking: Thinking, asked: Request, learned: Learned
+) -> None:
+    sent = step(thinking, asked, learned)
+    figures = sent.estimate
+    least, tight, whole = (fit(sent, asked, each, learned) for each in (figures.least, figures.tight, figures.whole))
+    room = figures.max_output - min(LEAST_ANSWER, figures.max_output // 2)
+    assert least is not None or (thinking.minimum > room and not thinking.can_stop), (
+        "the client leaves no room for both"
+    )
+    assert tight is not None
+    assert whole is not None
+    assert (tight.lowered, whole.lowered, whole.max_output, whole.metered) == ((), (), None, False)
+
+
+@given(CONTRACTS, SMALL, st.integers(0, 20_000))
+def test_a_cap_on_thinking_is_honoured_or_the_target_refused(thinking: Thinking, asked: Request, cap: int) -> None:
+    sent = step(thinking, asked)
+    made = fit(sent, asked, Amount(ENDLESS, ENDLESS), NEW, cap)
+    share = cap // asked.n
+    if made is None:
+        assert not thinking.can_stop
+    elif thinking.contract is Contract.NONE or made.effort == "none":
+        return
+    elif thinking.contract in (Contract.EXACT, Contract.TARGET):
+        assert made.thinking_budget is not None
+        assert thinking.minimum <= made.thinking_budget <= share
+    else:
+        assert p90(sent.target, made.effort or "", NEW, None) <= share
+        assert made.effort or thinking.contract is Contract.ALWAYS_ON, "something was said"
+
+
+SWITCH = thinks(Contract.SWITCH, levels=("none", "high"), tokens=(0, 5_000))
+EFFORT, OUTPUT, BOTH = ("effort",), ("output",), ("effort", "output")
+NUMBERED = Fit(max_output=2_000, effort="high", thinking_budget=1_744, lowered=BOTH, thinks=True)
+
+
+@each_row(
+    "thinking, output, expected",
+    [
+        # The effort goes down before the answer is cut, and stays where only the answer has to be shorter.
+        (LEVEL, 4_000, Fit(max_output=4_000, effort="low", lowered=BOTH, thinks=True)),
+        (LEVEL, 6_000, Fit(max_output=6_000, effort="high", lowered=OUTPUT, thinks=True)),
+        (LEVEL, 900, Fit(max_output=900, effort="none", lowered=BOTH)),
+        (LEVEL, LEAST_ANSWER - 1, None),
+        # A lower effort that fits is not cut as well.
+        (structs.replace(LEVEL, streamed=True), 1_400, Fit(effort="low", lowered=EFFORT, metered=True, thinks=True)),
+        (SWITCH, 2_000, Fit(effort="none", lowered=EFFORT, metered=True)),
+        # What always thinks has its answer cut, or is not asked.
+        (ALWAYS, 6_000, Fit(max_output=6_000, lowered=OUTPUT, thinks=True)),
+        (ALWAYS, 5_000, None),
+        # A number goes down; below the provider's least it turns thinking off.
+        (thinks(Contract.EXACT), 2_000, NUMBERED),
+        (thinks(Contract.TARGET, minimum=1_024), 1_200, Fit(effort="none", lowered=EFFORT, metered=True)),
+        # A model that does not think is cut, or metered.
+        (Thinking(), 500, Fit(max_output=500, lowered=OUTPUT)),
+        (Thinking(), 1_100, Fit(metered=True)),
+    ],
+)
+def test_order(thinking: Thinking, output: int, expected: Fit | None) -> None:
+    """Enough is granted for so many output tokens, and no more."""
+    asked = request() if thinking is ALWAYS else HIGH
+    sent = step(thinking, asked)
+    assert fit(sent, asked, Amount(worst_cost(sent, asked, output), ENDLESS), NEW) == expected
+
+
+def test_thinking_tokens_that_are_short_lower_the_effort_too() -> None:
+    sent = step(thinks(Contract.LEVEL, streamed=True), HIGH)
+    low = Fit(effort="low", lowered=EFFORT, metered=True, thinks=True)
+    assert fit(sent, HIGH, Amount(ENDLESS, 800), NEW) == low
+    assert fit(sent, HIGH, Amount(ENDLESS, 0), NEW) == Fit(effort="none", lowered=EFFORT)
+
+
+def test_an_exact_number_makes_the_thinking_it_is_granted_true() -> None:
+    asked = request(effort="high", limits=Limits(thinking_budget=3_000))
+    made = fit(step(thinks(Contract.EXACT), asked), asked, Amount(ENDLESS, 2_000), NEW)
+    assert made is not None
+    assert (made.effort, made.thinking_budget, made.lowered) == ("high", 2_000, EFFORT)
+
+
+def test_the_client_s_own_small_cap_needs_no_more_room() -> None:
+    asked = request(effort="high", max_output=50)
+    sent = step(LEVEL, asked)
+    assert fit(sent, asked, sent.estimate.whole, NEW) == Fit(effort="high", thinks=True)
+
+
+def test_embeddings_fit_or_do_not() -> None:
+    asked = request(endpoint=Endpoint.EMBEDDINGS)
+    sent = step(Thinking(), asked)
+    tight = sent.estimate.tight
+    assert fit(sent, asked, tight, NEW) == Fit()
+    assert fit(sent, asked, structs.replace(tight, usd=tight.usd - 1), NEW) is None

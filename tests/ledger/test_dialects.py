@@ -1,0 +1,216 @@
+"""Two databases, one ledger: the same tables, statements and values as PostgreSQL takes them, addresses and roles."""
+
+import pkgutil
+import socket
+import traceback
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+
+import pytest
+from psycopg.pq import ExecStatus
+
+import router.budget
+import router.ledger
+import router.report
+from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
+from router.ledger.migrate import POSTGRES, SQLITE, newest
+from router.ledger.postgres.ledger import PostgresLedger
+from router.ledger.postgres.place import Place
+from router.ledger.postgres.queue import repeatable
+from router.ledger.postgres.wire import StatementRefused, encoded, numbered
+from router.settings import SettingError
+from router.types.journal import LedgerUnavailable
+from router.types.secret import Secret
+from tests.ledger.books import found
+from tests.postgres import Server
+from tests.tables import each_row
+
+CANARY = "s3cr3t-c4n4ry"
+KINDS = {"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA"}
+_SQLITE = (
+    'SELECT m.name AS "table", c.name AS "column", upper(c.type) AS kind, c."notnull" AS required, c.dflt_value AS def,'
+    " c.pk > 0 AS keyed FROM sqlite_master m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'"
+)
+_POSTGRES = """
+    SELECT c.table_name AS "table", c.column_name AS "column", upper(c.data_type) AS kind,
+        CASE WHEN c.is_nullable = 'NO' THEN 1 ELSE 0 END AS required,
+        replace(c.column_default, '::text', '') AS def,
+        CASE WHEN k.column_name IS NULL THEN 0 ELSE 1 END AS keyed
+    FROM information_schema.columns c LEFT JOIN (
+        SELECT table_name, column_name FROM information_schema.key_column_usage
+        JOIN information_schema.table_constraints USING (constraint_name, table_name)
+        WHERE constraint_type = 'PRIMARY KEY'
+    ) k USING (table_name, column_name)
+    WHERE c.table_schema = 'public' AND c.table_name <> 'schema_version'
+"""
+Column = tuple[str, bool, object, bool]
+LOCAL = {"journal", "migrate", "postgres", "schema", "sqlite"}
+"""Modules and packages that speak to one database only."""
+WORKBENCH = "router.ledger.packed.facts"
+"""So does this module, to one in memory."""
+PARTS = {"router.ledger.facts.passes._NEWER"}
+"""Of statements, and none themselves."""
+VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
+
+
+def columns(ledger: Ledger, query: str) -> dict[tuple[str, str], Column]:
+    """(table, column) → what it holds, whether it must be there, its default, whether it is part of the key."""
+    kept = {}
+    for row in found(ledger, query):
+        needed, keyed = bool(row["required"] or row["keyed"]), bool(row["keyed"])
+        kept[row["table"], row["column"]] = (KINDS.get(row["kind"], row["kind"]), needed, row["def"], keyed)
+    return kept
+
+
+def test_both_have_the_same_versions_tables_and_columns(new_sqlite: SqliteLedger, database: str) -> None:
+    there, here = columns(at(database), _POSTGRES), columns(new_sqlite, _SQLITE)
+    assert {"requests", "attempts", "decisions", "keys", "outcomes"} <= {table for table, _ in here}
+    assert there == here
+    assert newest(SQLITE) == newest(POSTGRES)
+
+
+def at(url: str) -> PostgresLedger:
+    return PostgresLedger(Secret(url))
+
+
+@pytest.fixture(scope="module")
+def database(postgres: Server) -> str:
+    """The URL of one with the tables, empty before and after each test."""
+    return postgres.database()
+
+
+def test_gateways_that_start_at_once_make_the_tables_once(postgres: Server) -> None:
+    url = postgres.empty()
+    with ThreadPoolExecutor(8) as crowd:
+        versions = set(crowd.map(lambda _: at(url).migrate(), range(8)))
+    assert versions == {newest(POSTGRES)}
+    assert found(at(url), "SELECT version FROM schema_version") == [{"version": newest(POSTGRES)}]
+
+
+def statements() -> Iterator[tuple[str, str]]:
+    """By their place in the modules; where they have gaps, with something in them."""
+    for package in (router.budget, router.ledger, router.report):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not LOCAL & set(module.name.split(".")) and module.name != WORKBENCH:
+                for name, value in vars(import_module(module.name)).items():
+                    place = f"{module.name}.{name}"
+                    if isinstance(value, str) and value.lstrip().startswith(VERBS) and place not in PARTS:
+                        yield place, value.replace("({})", "(?)").replace("{}", "=")
+
+
+@each_row("place, statement", statements(), ids=[place for place, _ in statements()])
+def test_postgres_understands(place: str, statement: str, database: str) -> None:
+    with Place(Secret(database)).connect() as connection:
+        answer = connection.pgconn.prepare(b"", numbered(statement)[0])
+        assert answer.status == ExecStatus.COMMAND_OK, answer.error_message.decode()
+
+
+PLACEHOLDERS: list[tuple[str, str, tuple[str, ...]]] = [
+    ("SELECT ?, ?", "SELECT $1, $2", ()),
+    ("a = :x AND b < :y AND c > :x", "a = $1 AND b < $2 AND c > $1", ("x", "y")),
+    ("a = '?' AND b = ':x' AND c = ?", "a = '?' AND b = ':x' AND c = $1", ()),
+    ("a = 'it''s ?' AND b = ?", "a = 'it''s ?' AND b = $1", ()),
+    ("CAST(a AS TEXT), b::bigint, ?", "CAST(a AS TEXT), b::bigint, $1", ()),
+    ("a LIKE '%' AND b % 2 = ?", "a LIKE '%' AND b % 2 = $1", ()),
+]
+
+
+@each_row("statement, expected, names", PLACEHOLDERS)
+def test_placeholders(statement: str, expected: str, names: tuple[str, ...]) -> None:
+    assert numbered(statement) == (expected.encode(), names)
+
+
+def test_values() -> None:
+    assert encoded((1, -(2**63), 0.1, 1e300, None, "é", "", "a\0b")) == [
+        *(b"1", b"-9223372036854775808", b"0.1", b"1e+300", None, "é".encode(), b"", "a\ufffdb".encode())
+    ]
+
+
+@each_row(
+    "statement, added",
+    [
+        ("INSERT INTO a VALUES (?)", " ON CONFLICT DO NOTHING"),
+        ("INSERT INTO a VALUES (?) ON CONFLICT (b) DO UPDATE SET c = 1", ""),
+        ("UPDATE a SET b = ?", ""),
+    ],
+)
+def test_what_is_written_again_writes_nothing_twice(statement: str, added: str) -> None:
+    assert repeatable((statement, [b"1"])) == (statement + added, [b"1"])
+
+
+def assert_secret(caught: "pytest.ExceptionInfo[BaseException]") -> None:
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_mistake_in_a_statement_says_where_and_no_value(postgres: Server) -> None:
+    insert = "INSERT INTO decisions VALUES (?, 0, 'p', '{}')"
+    with at(postgres.database()).writing() as connection:
+        connection.execute(insert, (CANARY,))
+        with pytest.raises(StatementRefused, match=r"UniqueViolation.*decisions_pkey") as caught:
+            connection.execute(insert, (CANARY,))
+        assert_secret(caught)
+        with pytest.raises(StatementRefused) as caught:
+            connection.execute("SELECT started_ms FROM requests WHERE started_ms = ?", (CANARY,))
+        assert_secret(caught)
+
+
+def test_a_reader_sees_the_ledger_as_of_one_moment(postgres: Server) -> None:
+    ledger, count = at(postgres.database()), "SELECT COUNT(*) FROM decisions"
+    with ledger.reading() as reader, ledger.writing() as writer:
+        reader.execute("BEGIN")
+        assert reader.execute(count).fetchone() == (0,)
+        writer.execute("INSERT INTO decisions VALUES ('d', 0, 'p', '{}')")
+        assert reader.execute(count).fetchone() == (0,)
+    with ledger.reading() as later:
+        assert later.execute(count).fetchone() == (1,)
+
+
+URLS = ["mysql://u:{}@host/db", "postgresql:u:{}@host/db", "{}", "postgresql://u:{}@more@host/db"]
+URLS += ["postgresql://u:more/{}@host/db", "postgresql://u:more?{}@host/db", "postgresql://u:more#{}@host/db"]
+URLS += ["postgresql://u:%zz{}@host/db", "postgresql://u:{}@host:port/db", "postgresql://u@host/db?pasword={}"]
+
+
+@each_row("url", URLS)
+def test_a_url_that_is_none_is_told_without_its_password(url: str) -> None:
+    with pytest.raises((SettingError, LedgerUnavailable)) as caught:
+        ledger_at(__file__, Secret(url.format(CANARY))).migrate()  # type: ignore[arg-type]
+    assert "LOWPASS_DATABASE_URL" in str(caught.value)
+    assert_secret(caught)
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}/books"
+    ledger = at(f"postgresql://me:{CANARY}@{place}")
+    assert ledger.name == f"postgresql://{place}"
+    with pytest.raises(LedgerUnavailable, match=f"{place} can't be reached: Connection refused") as caught:
+        ledger.migrate()
+    assert_secret(caught)
+
+
+def with_role(url: str, name: str, password: str, encoded: str, *grants: str) -> PostgresLedger:
+    """The ledger as a new role sees it."""
+    role = f"{name}_{url.rpartition('_')[2]}"
+    with at(url).writing() as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'")
+        for grant in grants:
+            admin.execute(grant.format(role))
+    return at(url.replace("lowpass:secret@", f"{role}:{encoded}@"))
+
+
+def test_roles_and_passwords(postgres: Server) -> None:
+    if not postgres.mine:
+        pytest.skip("the server of LOWPASS_TEST_DATABASE_URL has roles of its own")
+    url = postgres.database()
+    odd = with_role(url, "odd", "a@/:#?%", "a%40%2F%3A%23%3F%25", "GRANT SELECT ON schema_version TO {}")
+    assert odd.exists()
+    assert found(odd, "SELECT current_user LIKE 'odd_%' AS new") == [{"new": 1}]
+    # A role that may not create tables can use those that are there.
+    grant = "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO {}"
+    narrow = with_role(url, "writer", "other", "other", "REVOKE CREATE ON SCHEMA public FROM PUBLIC", grant)
+    assert (narrow.migrate(), narrow.exists()) == (newest(POSTGRES), True)
+    # A wrong password is told and not shown.
+    with pytest.raises(LedgerUnavailable, match="password authentication failed") as caught:
+        at(url.replace("lowpass:secret@", f"lowpass:{CANARY}@")).exists()
+    assert_secret(caught)

@@ -1,0 +1,201 @@
+"""What is kept of a request decides as the request did, and has none of its words; experiments; scores and callers."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from router.api.parse import parse
+from router.choose import chance, check, choose
+from router.decide.explain import encode, explain
+from router.decide.health import Health
+from router.decide.recall import NEW, Progress
+from router.ledger import keys
+from router.ledger.decided import Row
+from router.ledger.ledger import Ledger, SqliteLedger
+from router.policies import load_policy, unlaunched
+from router.replay.sides import Side, compared
+from router.replay.stored import Choice, Document, Stored, Weighed, stored
+from router.replay.trial import Trial, trial
+from router.replay.work import callers, scores
+from router.types.ids import new_id
+from router.types.plan import Plan
+from router.types.plan import Weighed as Planned
+from router.types.request import Caller, Endpoint
+from tests.decide.values import candidate
+from tests.ledger.plain import outcome, put
+from tests.replay.traffic import KEY, MAIL, ROUTES, policy
+from tests.tables import each_row
+
+CANARY = "zebra-crossing"
+LONG = " ".join(f"word{number}" for number in range(900))
+USER: Any = {"role": "user", "content": "What is 17 times 23?"}
+BODIES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "capped": {"max_tokens": 5},
+    "several": {"n": 3, "temperature": 0.7},
+    "always the same": {"temperature": 0},
+    "effort": {"reasoning_effort": "high"},
+    "an effort of its own": {"reasoning_effort": CANARY},
+    "tools": {"tools": [{"type": "function", "function": {"name": CANARY, "parameters": {"type": "object"}}}]},
+    "schema": {"response_format": {"type": "json_schema", "json_schema": {"name": CANARY, "schema": {"a": 1}}}},
+    "tier": {"service_tier": "flex"},
+    "a tier of its own": {"service_tier": CANARY},
+    "personal": {"messages": [{"role": "user", "content": f"Write to {MAIL}"}]},
+    "secret": {"messages": [{"role": "user", "content": f"Why is {KEY} refused?"}]},
+    "long": {"messages": [{"role": "user", "content": LONG}]},
+    "another script": {"messages": [{"role": "user", "content": "你好，请介绍一下自己。" * 9}]},
+    "cached": {"messages": [{**USER, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]},
+    "spoken": {"modalities": ["text", "audio"], "audio": {"voice": CANARY, "format": "wav"}},
+    "streamed": {"stream": True},
+}
+HEADERS: dict[str, list[tuple[bytes, bytes]]] = {
+    "region": [(b"x-lowpass-region", b"eu")],
+    "a region of its own": [(b"x-lowpass-region", CANARY.encode())],
+    "thinking": [(b"x-lowpass-thinking-budget", b"100")],
+    "stakes": [(b"x-lowpass-failure-cost-usd", b"3"), (b"x-lowpass-min-pass-rate", b"0.9")],
+    "limits": [(b"x-lowpass-budget-usd", b"0.001"), (b"x-lowpass-deadline-ms", b"900")],
+    "budget": [(b"x-lowpass-budget", b"all")],
+    "a budget of its own": [(b"x-lowpass-budget", CANARY.encode())],
+    "session": [(b"x-lowpass-session", b"s")],
+}
+CASES = {**{name: (body, []) for name, body in BODIES.items()}, **{name: ({}, sent) for name, sent in HEADERS.items()}}
+
+
+@pytest.fixture(scope="module")
+def side(tmp_path_factory: pytest.TempPathFactory) -> Side:
+    """The policy, over a ledger that has learned nothing."""
+    folder = tmp_path_factory.mktemp("shape")
+    path = folder / "policy.yaml"
+    path.write_text(json.dumps(policy("http://127.0.0.1:9")))
+    ledger = SqliteLedger(folder / "lowpass.db")
+    ledger.migrate()
+    return compared(load_policy(path, unlaunched(path)), (), ledger).new
+
+
+@each_row("route", [*ROUTES, "dear"])
+def test_it_is_decided_again_as_it_was(side: Side, route: str) -> None:
+    for case, (body, headers) in CASES.items():
+        document, row = decided(side, route, body, headers)
+        assert not [word for word in (CANARY, MAIL, KEY) if word in document.decode()], case
+        kept = stored(row, {})
+        assert isinstance(kept, Stored), case
+        again = side.decide(kept)
+        assert again.decision is not None, case
+        assert again.choice == kept.choice, case
+        before, after = (msgspec.json.decode(each) for each in (document, encode(explain(again.decision))))
+        assert after["weighed" if "weighed" in before else "chosen"] == before.get("weighed", before["chosen"]), case
+        assert after["dropped"] == before["dropped"], case
+        assert after.get("stakes", {}) == before.get("stakes", {}), case
+        assert after.get("tactic") == before.get("tactic"), case
+        assert [each["target"] for each in after["considered"]] == [each["target"] for each in before["considered"]]
+
+
+def decided(side: Side, route: str, body: dict[str, Any], headers: Any) -> tuple[bytes, Row]:
+    """As the gateway decides, and what its row then holds."""
+    fields, rules, caller = {"model": route, "messages": [USER], **body}, side.rules, Caller()
+    request = parse(Endpoint.CHAT, new_id(), json.dumps(fields).encode(), headers)
+    check(rules, request, caller)
+    screened, at = rules.screen.alone(request, caller), int(request.id[:12], 16)
+    before = Progress("cheap", 4_000, 2, at - 5_000) if request.limits.session else NEW
+    arguments = (screened, Health(lambda: 0.0), side.forecaster, chance(request.id))
+    chosen, _ = choose(rules, request, caller, *arguments, progress=before)
+    document, seen = encode(explain(chosen)), chosen.classification
+    row = (request.id, at, "settled", "chat", route, chosen.plan.route, int(request.stream), "", request.limits.session)
+    return document, Row._make((*row, "", seen.data_class, 200, 7, "", seen.task.value, 1, document.decode()))
+
+
+def test_what_is_usual_takes_no_room(side: Side) -> None:
+    """The ledger has a budget of bytes for each request."""
+    shape = msgspec.json.decode(decided(side, "fixed", {}, [])[0])["shape"]
+    assert set(shape) <= {"bytes", "dense", "work"}
+    assert len(msgspec.json.encode(shape)) < 60
+
+
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    ({"document": None}, "undecided"),
+    ({"document": "{}"}, "unreadable"),
+    ({"document": "not json"}, "unreadable"),
+    ({"state": "held"}, "unsettled"),
+    ({"state": "recovered"}, "unsettled"),
+    ({"endpoint": "unheard-of"}, "unreadable"),
+    ({"task": "unheard-of"}, "unreadable"),
+]
+
+
+@each_row("change, why", CHANGES)
+def test_what_can_not_be_read_says_why(side: Side, change: dict[str, Any], why: str) -> None:
+    assert stored(decided(side, "fixed", {}, [])[1]._replace(**change), {}) == why
+
+
+def test_a_decision_of_an_older_lowpass_is_left_out(side: Side) -> None:
+    document, row = decided(side, "fixed", {}, [])
+    old = {name: value for name, value in msgspec.json.decode(document).items() if name != "shape"}
+    assert stored(row._replace(document=json.dumps(old)), {}) == "unshaped"
+
+
+OLD = (
+    Weighed("cheap", 0.4, 1, "dearer"),
+    Weighed("middle", 0.6, 5, "chosen"),
+    Weighed("dear", 0.9, 9, "dearer"),
+    Weighed("free", 0.5, 0, "too_slow"),
+)
+
+
+def experiment(explored: str, target: str, propensity: float = 0.05) -> Any:
+    document = Document("p", None, weighed=OLD, explored=explored, propensity=propensity)  # type: ignore[arg-type]
+    blank: dict[str, Any] = dict.fromkeys(Stored.__struct_fields__)
+    return Stored(**(blank | {"document": document, "choice": Choice(target)}))
+
+
+def plan(chosen: str, why: str = "chosen", **more: Any) -> Plan:
+    rows = tuple(Planned(each.target, each.p, 0, each.cost_nano, 0, 0, 0, 0, 0, "dearer") for each in OLD)
+    rows = tuple(structs.replace(row, why=why) if row.target == chosen else row for row in rows)
+    return Plan(route="auto", strategy="cost_of_pass", steps=(candidate(chosen),), weighed=rows, **more)
+
+
+EXPERIMENTS = [
+    (experiment("best", "dear"), plan("dear"), Trial("dear", True)),
+    (experiment("cheapest", "cheap"), plan("dear"), Trial("", True)),
+    (experiment("", "middle", 0.95), plan("dear"), Trial("", True)),
+    (experiment("", "middle", 0.95), plan("middle"), Trial()),
+    (experiment("", "middle", 1.0), plan("dear"), Trial()),
+    # What is too slow is no experiment, and a pair is never tried.
+    (experiment("cheapest", "cheap"), plan("free"), Trial("", False)),
+    (experiment("best", "dear"), plan("dear", "first"), Trial()),
+    (experiment("best", "dear"), plan("dear", explored="best"), Trial("dear", False)),
+]
+
+
+@each_row(
+    "done, new, expected",
+    EXPERIMENTS,
+    ids=["asked", "another end", "might have been", "no other choice", "no experiments", "out", "pair", "own chance"],
+)
+def test_what_an_experiment_says(done: Any, new: Plan, expected: Trial) -> None:
+    assert trial(done, new) == expected
+
+
+def test_the_last_word_of_every_source_that_counts(ledger: Ledger) -> None:
+    request, other = "a" * 32, "b" * 32
+    for source, score, revision, weight in (
+        ("client", 0.0, 0, 1.0),
+        ("client", 1.0, 1, 1.0),
+        ("judge.t", 0.0, 0, 0.5),
+        ("verifier.form", 0.0, 0, 0.0),
+        ("client.other", None, 0, 1.0),
+    ):
+        put(ledger, "outcomes", **outcome(request, source=source, score=score, revision=revision, weight=weight))
+    with ledger.reading() as connection:
+        score_of = scores(connection)
+        assert (score_of(request), score_of(other)) == (1 / 1.5, None)
+
+
+def test_keys_are_as_they_are_today_and_tags_are_the_rows(ledger: Ledger) -> None:
+    with ledger.writing() as connection:
+        key, _ = keys.create(connection, "ann", routes=("auto",), team="red", tags=("app",))
+    with ledger.reading() as connection:
+        caller = callers(connection)[key.id]
+    assert (caller.name, caller.team, caller.routes, caller.tags) == ("ann", "red", frozenset({"auto"}), ())
