@@ -2,6 +2,9 @@
 PYTHON ?= python3
 ARGS ?=
 
+# Hundreds of processes of the suite would compile all sources again, and pytest rewrite all of its tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 LITELLM := .venv-litellm/bin
 VLLM := .venv-vllm/bin

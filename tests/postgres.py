@@ -106,14 +106,14 @@ class Server:
         return self._process
 
     def kill(self) -> None:
-        """As a crash would end it, with all of its sessions."""
-        with closing(self._admin()) as connection:
-            family = [pid for (pid,) in connection.execute("SELECT pid FROM pg_stat_activity").fetchall()]
+        """As a crash would end it, with all of its sessions, also with one that begins right now."""
+        self.process.send_signal(signal.SIGSTOP)
+        sessions = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         self.process.kill()
-        self.process.wait()
-        for pid in family:
+        for pid in map(int, sessions):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self.process.wait()
 
     def stop(self) -> None:
         """Nothing of the tests is left: the folder goes, or else each database."""

@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ Test = Callable[..., None]
 Names = Callable[[Any], object] | Sequence[str] | None
 
 
-def each_row(columns: str, rows: Iterable[Any], ids: Names = None) -> Callable[[Test], Test]:
+def each_row(
+    columns: str, rows: Iterable[Any], ids: Names = None, *, at_once: int = 1
+) -> Callable[[Test], Test]:
     """The arguments `columns` of a test come from `rows`; its other arguments are fixtures, shared by all rows.
 
     A table is one case for pytest: collecting and reporting thousands of rows takes longer than running them.
     `tmp_path` is a folder of its own for each row, and an upstream has forgotten the rows before. `ids` names the rows:
-    a list, or a function of a row's (only) value; a row may be a `pytest.param(…, id=…)`.
+    a list, or a function of a row's (only) value; a row may be a `pytest.param(…, id=…)`. `at_once`: rows that wait
+    rather than work run side by side, in that many threads; an upstream then remembers all of them.
     """
     names = [name.strip() for name in columns.split(",")]
     filled = [_filled(row, len(names)) for row in rows]
@@ -26,13 +30,18 @@ def each_row(columns: str, rows: Iterable[Any], ids: Names = None) -> Callable[[
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
         def run(**fixtures: Any) -> None:
-            failures: list[Exception] = []
-            for number, (row, label) in enumerate(filled):
+            def failure_of(number: int) -> Exception | None:
+                row, label = filled[number]
                 try:
-                    test(**dict(zip(names, row, strict=True)), **_fresh(fixtures, number))
+                    test(**dict(zip(names, row, strict=True)), **_fresh(fixtures, number, clear=at_once == 1))
                 except Exception as error:
                     error.add_note(f"in the row {label or _name(ids, number, row)}")
-                    failures.append(error)
+                    return error
+                return None
+
+            with ThreadPoolExecutor(at_once) as pool:
+                done = (pool.map if at_once > 1 else map)(failure_of, range(len(filled)))
+                failures = [failure for failure in done if failure]
             if failures:
                 failed = ", ".join(error.__notes__[-1].removeprefix("in the row ") for error in failures)
                 raise ExceptionGroup(f"{len(failures)} of {len(filled)} rows fail: {failed}", failures)
@@ -52,9 +61,9 @@ def _filled(row: Any, width: int) -> tuple[tuple[Any, ...], str]:
     return (tuple(row) if width > 1 else (row,)), ""
 
 
-def _fresh(fixtures: dict[str, Any], number: int) -> dict[str, Any]:
+def _fresh(fixtures: dict[str, Any], number: int, clear: bool) -> dict[str, Any]:
     for fixture in fixtures.values():
-        if isinstance(fixture, Upstream):
+        if clear and isinstance(fixture, Upstream):
             fixture.clear()
     if "tmp_path" not in fixtures:
         return fixtures

@@ -1,6 +1,7 @@
 """Every wire × every behaviour × plain and streamed: what the official client sees, and what the ledger keeps."""
 
 import json
+from operator import attrgetter
 from typing import Any
 
 import openai
@@ -14,16 +15,24 @@ from tests.gateway.running import Gateway, usd
 from tests.tables import each_row
 
 
+TARGET = attrgetter("target")
+
+
 def test_every_case_has_one_end_and_every_exception_a_case() -> None:
     assert len(CASES) == len(WIRES) * len(BEHAVIOURS) * 2
     assert {(case.wire, case.behaviour) for case in CASES} >= {*expected.LACKS, *expected.OTHER_KINDS}
     assert {case.behaviour for case in CASES} >= {*expected.ASKS, *expected.ASKED_AGAIN}
 
 
-@each_row("case", [case for case in ending(End.ANSWERED) if case.behaviour != DYING], ids=lambda case: case.target)
+@each_row("case", [case for case in ending(End.ANSWERED) if case.behaviour != DYING], TARGET, at_once=8)
 def test_an_answer_and_its_row(client: openai.OpenAI, gateway: Gateway, upstream: Upstream, case: Case) -> None:
     check_answer(official.ask(client, case), gateway, case)
-    assert len(upstream.requests) == len(outcomes(case))
+    assert asked(upstream, case) == len(outcomes(case))
+
+
+def asked(upstream: Upstream, case: Case) -> int:
+    """How often; Gemini's wire has the model in the path, the others in the body."""
+    return sum(f"/{case.model}:" in seen.path or f'"{case.model}"'.encode() in seen.body for seen in upstream.requests)
 
 
 def check_answer(seen: official.Seen, gateway: Gateway, case: Case) -> None:
@@ -43,7 +52,7 @@ def check_answer(seen: official.Seen, gateway: Gateway, case: Case) -> None:
         assert float(seen.headers["x-lowpass-cost-usd"]) == usd(row["cost"])
 
 
-@each_row("case", ending(End.BROKEN), ids=lambda case: case.target)
+@each_row("case", ending(End.BROKEN), TARGET, at_once=8)
 def test_a_broken_stream_raises_and_is_charged(client: openai.OpenAI, gateway: Gateway, case: Case) -> None:
     text, error, request_id = official.broken(client, case)
     assert error is not None, "the stream ended as if it were whole"
@@ -55,7 +64,7 @@ def test_a_broken_stream_raises_and_is_charged(client: openai.OpenAI, gateway: G
     check_row(row, case, status=200, error=kind(case), finish="")
 
 
-@each_row("case", ending(End.REFUSED), ids=lambda case: case.target)
+@each_row("case", ending(End.REFUSED), TARGET, at_once=8)
 def test_a_failure_before_the_answer_is_a_status(client: openai.OpenAI, gateway: Gateway, case: Case) -> None:
     with pytest.raises(openai.APIStatusError) as caught:
         official.ask(client, case)
@@ -81,14 +90,14 @@ def test_a_failure_before_the_answer_is_a_status(client: openai.OpenAI, gateway:
             assert_uncharged(attempt, case)
 
 
-@each_row("case", ending(End.LACKING), ids=lambda case: case.target)
+@each_row("case", ending(End.LACKING), TARGET, at_once=8)
 def test_what_a_wire_can_t_carry_is_sent_to_nobody(
     client: openai.OpenAI, gateway: Gateway, upstream: Upstream, case: Case
 ) -> None:
     with pytest.raises(openai.PermissionDeniedError) as caught:
         official.ask(client, case)
     assert caught.value.code == "no_eligible_target"
-    assert upstream.requests == []
+    assert asked(upstream, case) == 0
 
 
 @each_row("wire", WIRES)

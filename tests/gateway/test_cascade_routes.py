@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,22 +165,29 @@ def vote_price(gateway: Gateway, route: str, text: str) -> dict[str, str]:
     return pays[len(pays) // 2]
 
 
-def test_samples_that_differ_are_not_believed(gateway: Gateway, upstream: School) -> None:
-    reply = ask(gateway, "vote", school.product(18, 13), vote_price(gateway, "vote", school.product(18, 13)))
+@pytest.fixture
+def untaught(tmp_path: Path, upstream: School) -> Iterator[Gateway]:
+    """A gateway that learns nothing between what it says that it would do and what it does."""
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        yield gateway
+
+
+def test_samples_that_differ_are_not_believed(untaught: Gateway, upstream: School) -> None:
+    reply = ask(untaught, "vote", school.product(18, 13), vote_price(untaught, "vote", school.product(18, 13)))
     assert (reply.headers["x-lowpass-model"], school.text_of(reply)) == ("dear", "The answer is 234.")
     assert names(upstream) == ["unsure", "unsure", "dear"]
-    row = gateway.settled(reply.id)
+    row = untaught.settled(reply.id)
     unsure = ("unsure", "vote", 1)
     assert [attempt[:3] for attempt in attempts(row)] == [unsure, unsure, ("dear", "", 0)]
     assert row["cost"] == 2 * CHEAP_NANO + DEAR_NANO
 
 
-def test_samples_that_agree_are(gateway: Gateway, upstream: School) -> None:
-    reply = ask(gateway, "agreed", school.product(19, 13), vote_price(gateway, "agreed", school.product(19, 13)))
-    samples = school.decision(gateway, reply)["tactic"]["samples"]
+def test_samples_that_agree_are(untaught: Gateway, upstream: School) -> None:
+    reply = ask(untaught, "agreed", school.product(19, 13), vote_price(untaught, "agreed", school.product(19, 13)))
+    samples = school.decision(untaught, reply)["tactic"]["samples"]
     assert (reply.headers["x-lowpass-model"], school.text_of(reply)) == ("cheap", "The answer is 7.")
     assert names(upstream) == ["cheap"] * samples
-    assert gateway.settled(reply.id)["cost"] == samples * CHEAP_NANO
+    assert untaught.settled(reply.id)["cost"] == samples * CHEAP_NANO
 
 
 def test_what_can_not_be_compared_is_not_sampled(gateway: Gateway) -> None:
