@@ -21,7 +21,7 @@ LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no
 	--universal --python-version 3.11 --custom-compile-command 'make lock'
 
 # Files of tests run side by side: one process for each core, and one more, since some wait for servers.
-SIDE_BY_SIDE = -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist loadfile
+SIDE_BY_SIDE = -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help serve test test-nightly test-vllm demo check bench priors lock lock-vllm litellm-test node-test clean
 

@@ -21,7 +21,7 @@ from statistics import mean, median
 import msgspec
 from msgspec import Struct, structs
 
-from adapters.catalog import read
+from adapters.catalog import shipped
 from router.api.parse import parse
 from router.dispatch.meter import STEP
 from router.estimate.afford import fit
@@ -116,7 +116,7 @@ def rows(place: Path, half: int) -> dict[str, list[Row]]:
 
 
 def target(name: str, streamed: bool) -> Target:
-    catalog = read()
+    catalog = shipped()
     card, effort = MODELS[name]
     model, provider = catalog.models[card]
     shown = structs.replace(model, thinking=structs.replace(model.thinking, streamed=streamed))

@@ -188,7 +188,7 @@ class Gateway:
             engines=lambda: self._crew.engines,
             budgets=self._pots,
             in_flight=lambda: len(self._visits),
-            catalog=catalog.read,
+            catalog=catalog.shipped,
         )
 
     @property

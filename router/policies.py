@@ -20,7 +20,7 @@ from router.types.price import ANY_MODEL, Prices
 
 def load_policy(path: Path, engines: Mapping[str, Served]) -> Config:
     """Raises `ConfigError` with every problem; `engines`: those that targets may name."""
-    return load(path, catalog.read(), os.environ, engines)
+    return load(path, catalog.shipped(), os.environ, engines)
 
 
 def reload_policy(path: Path, running: Mapping[str, Served]) -> Config:
@@ -35,14 +35,14 @@ def _late(name: str) -> Served:
 
 def inspect_policy(path: Path) -> tuple[Problem, ...]:
     """Everything that is wrong with a policy file; engines count as running."""
-    return problems(path, catalog.read(), os.environ, unlaunched(path))
+    return problems(path, catalog.shipped(), os.environ, unlaunched(path))
 
 
 def try_policy(text: bytes, in_force: Path) -> Config | tuple[Problem, ...]:
     """What somebody pasted, who may not learn what the gateway's variables are."""
     from router.api.dashboard.trial import tried  # pages are nothing that other commands should wait for
 
-    return tried(text, in_force, catalog.read)
+    return tried(text, in_force, catalog.shipped)
 
 
 def compare_prices(days: int) -> Comparison:
@@ -53,7 +53,7 @@ def compare_prices(days: int) -> Comparison:
 def known_prices(ledger: Ledger) -> Prices:
     """Every table that each model of the catalog has had, and what was measured of local engines."""
     with ledger.reading() as connection:
-        return {**catalog.read().prices, ANY_MODEL: versions(connection)}
+        return {**catalog.shipped().prices, ANY_MODEL: versions(connection)}
 
 
 def recompute_ledger(ledger: Ledger) -> Recomputed:
@@ -63,7 +63,7 @@ def recompute_ledger(ledger: Ledger) -> Recomputed:
 
 def directory(path: Path, ledger: Ledger) -> Directory:
     """Every price that catalog, policy or ledger know, and who provides. Raises `ConfigError`, `LedgerUnavailable`."""
-    known = catalog.read()
+    known = catalog.shipped()
     targets = load_policy(path, unlaunched(path)).targets.values()
     prices = {model: dict(tables) for model, tables in known_prices(ledger).items()}
     for one in targets:

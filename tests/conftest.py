@@ -12,6 +12,14 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 """How long an example takes says nothing on a busy machine."""
 
+LONGEST = {"docs", "conformance", "money", "local_serving", "chaos", "gateway"}
+"""Folders that begin first, so that none is still at work when the rest is done."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.parent.name not in LONGEST)
+
 
 @pytest.fixture(scope="session")
 def upstream_server() -> Iterator[Upstream]:

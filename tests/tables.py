@@ -13,9 +13,7 @@ Test = Callable[..., None]
 Names = Callable[[Any], object] | Sequence[str] | None
 
 
-def each_row(
-    columns: str, rows: Iterable[Any], ids: Names = None, *, at_once: int = 1
-) -> Callable[[Test], Test]:
+def each_row(columns: str, rows: Iterable[Any], ids: Names = None, *, at_once: int = 1) -> Callable[[Test], Test]:
     """The arguments `columns` of a test come from `rows`; its other arguments are fixtures, shared by all rows.
 
     A table is one case for pytest: collecting and reporting thousands of rows takes longer than running them.

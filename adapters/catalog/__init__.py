@@ -1,6 +1,7 @@
 """What lowpass knows, as data: providers.yaml, licences.yaml; models and prices, a file of each for an id prefix."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,8 +78,14 @@ class Catalog(Struct, frozen=True):
     """Every price that a model has had in a catalog, by its version: what old rows of a ledger were charged at."""
 
 
-def read(folder: Path = _FOLDER) -> Catalog:
-    """The catalog that ships with lowpass; raises ValueError, naming the file, where data is not of its shape."""
+@cache
+def shipped() -> Catalog:
+    """The catalog that ships with lowpass, read once a process."""
+    return read(_FOLDER)
+
+
+def read(folder: Path) -> Catalog:
+    """Raises ValueError, naming the file, where data is not of its shape."""
     rows: dict[str, _Provider] = _read(folder / "providers.yaml", dict[str, _Provider])
     licences = {name: _licence(name, row) for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()}
     files = sorted((folder / "models").glob("*.yaml"))

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from adapters.catalog import read
+from adapters.catalog import shipped
 from adapters.catalog.sheet import Cell, from_row
 from adapters.catalog.sources import Source, installed
 from adapters.catalog.tables import Loader, Table, read_tables
@@ -75,7 +75,7 @@ class Comparison(Struct, frozen=True):
 
 def compare(today: date, stale_days: int = STALE_DAYS) -> Comparison:
     """Reads the catalog and the installed lists; nothing is downloaded."""
-    sources = installed(read().models, today)
+    sources = installed(shipped().models, today)
     known, tables = differences(), in_force()
     disagreements = tuple(
         found for source in sources for model, table in tables.items() for found in _told(source, model, table, known)

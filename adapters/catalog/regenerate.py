@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import msgspec
 
-from adapters.catalog import read
+from adapters.catalog import shipped
 from adapters.catalog.compare import FOLDER, Difference, differences
 from adapters.catalog.sheet import Cell, Row, from_row, to_row
 from adapters.catalog.sources import Source, installed
@@ -21,7 +21,7 @@ from router.types.pricelist import RATES
 def regenerate(today: date) -> list[str]:
     """Returns the models whose price has changed."""
     known = differences()
-    models = read().models
+    models = shipped().models
     sources = installed(models, today)
     changed = []
     for path in sorted((FOLDER / "prices").glob("*.yaml")):

@@ -1,6 +1,7 @@
 """All patterns of all detectors over one text: one pass tells which have anything to look at, the others rest."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import re2
@@ -75,13 +76,7 @@ class _Share:
 
     def __init__(self, forms: Sequence[_Compiled]) -> None:
         self._forms = forms
-        self._set: Any = re2.Set.SearchSet(_QUIET)
-        for expression in (*(form.expression for form in forms), _ALWAYS):
-            self._set.Add(expression)
-        try:
-            self._set.Compile()
-        except re2.error:
-            self._set = None
+        self._set = _automaton(tuple(form.expression for form in forms))
 
     def present(self, encoded: bytes) -> Sequence[_Compiled]:
         """The forms that match anywhere; all, where RE2 could not tell."""
@@ -89,6 +84,22 @@ class _Share:
         if not matched:
             return self._forms
         return [self._forms[number] for number in sorted(matched)[:-1]] if len(matched) > 1 else ()
+
+
+_pattern = lru_cache(2_048)(Pattern)
+
+
+@lru_cache(32)
+def _automaton(expressions: tuple[str, ...]) -> Any:
+    """None, where they are too large for one. Kept, as most edits of a policy leave its detectors as they are."""
+    automaton = re2.Set.SearchSet(_QUIET)
+    for expression in (*expressions, _ALWAYS):
+        automaton.Add(expression)
+    try:
+        automaton.Compile()
+    except re2.error:
+        return None
+    return automaton
 
 
 def _dealt(forms: Sequence[_Compiled], most: int) -> list[_Share]:
@@ -99,4 +110,4 @@ def _dealt(forms: Sequence[_Compiled], most: int) -> list[_Share]:
 
 def _compiled(detector: Detects, form: Form) -> _Compiled:
     name = f"{detector.kind}.{form.name}"
-    return _Compiled(name, detector.data_class, form.pattern, Pattern(form.pattern), form.confirm)
+    return _Compiled(name, detector.data_class, form.pattern, _pattern(form.pattern), form.confirm)

@@ -15,7 +15,7 @@ from tests.tables import each_row
 
 VERIFY = "usage.inference_geo"
 CLAUDE = ADAPTERS[Wire.ANTHROPIC]
-PROVIDERS = catalog.read().providers
+PROVIDERS = catalog.shipped().providers
 E = Endpoint
 
 

@@ -80,7 +80,6 @@ def test_prompts_of_the_demo_that_fail_are_shown_with_their_error_and_end_in_sta
     assert f"1 of {len(PROMPTS)} prompts answered" in printed
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_crowds_overspend_nothing_and_each_hold_has_its_price(tmp_path: Path) -> None:
     done = lowpass(tmp_path, "bench", "budgets", "--quick", "--json", "--only", "crowds,cost")
@@ -105,7 +104,6 @@ def test_crowds_overspend_nothing_and_each_hold_has_its_price(tmp_path: Path) ->
     assert report.machine.cores > 0
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_every_scenario_of_the_gateway_is_measured_in_every_round() -> None:
     report = measure(["direct", "lowpass"], rounds=2, seconds=0.02)
@@ -118,7 +116,6 @@ def test_every_scenario_of_the_gateway_is_measured_in_every_round() -> None:
             assert sample.load.requests >= 2 * section.scenario.connections
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_profile_names_functions_of_the_gateway() -> None:
     argv = [sys.executable, "-m", "bench.profile", "--requests", "40", "--connections", "2", "--sort", "cumtime"]
@@ -127,14 +124,12 @@ def test_the_profile_names_functions_of_the_gateway() -> None:
     assert "router/pipeline.py" in done.stdout
 
 
-@pytest.mark.nightly
 def test_the_cli_starts_without_the_heavy_packages() -> None:
     imported = import_cli()
     assert imported.heavy == []
     assert imported.cpu_s > 0
 
 
-@pytest.mark.nightly
 def test_the_speed_of_routing_is_measured_for_every_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "SIZES", ((20, 2, 0.0), (50, 1, 1e6)))
     report = speed.measure(rounds=1)

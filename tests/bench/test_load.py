@@ -157,7 +157,6 @@ def counted(script: str) -> tuple[float, float, int]:
     return reported, seconds, descended
 
 
-@pytest.mark.nightly
 @each_row(
     "script, unreported, descended",
     [(BURN + REPORT, 0.0, 0), (THREAD, 0.0, 0), (REAPS, 0.4, 0), (OUTER, 0.0, 1)],

@@ -26,7 +26,6 @@ from tests.tables import each_row
 TRAFFIC = sessions(Corpus((), (), 1), 2.0, 60.0)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_real_engine_is_measured_both_ways_and_answers_in_order(tmp_path: Path) -> None:
     spec, size = embedded(parallel=STREAMS, context=2048, batch=64, embeddings=False), Size(1, 1, STREAMS, (2, 4))
@@ -44,7 +43,6 @@ def test_a_real_engine_is_measured_both_ways_and_answers_in_order(tmp_path: Path
     assert all(answer.whole and answer.sent < answer.first <= answer.last for answer in answers)
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_an_engine_of_one_s_own_is_measured_by_level_of_load() -> None:
     report = measure_gpu(embedded(context=1024, batch=64, embeddings=False), [1, 2], Shape(8, 4, 0.1), overhead=False)
@@ -141,7 +139,6 @@ def test_the_next_turn_begins_with_the_whole_one_before_and_clients_of_one_app_a
     assert max(begins["app"].values()) > 3
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("real", [False, True], ids=["words", "prompts"])
 def test_affinity_reaches_its_goal(real: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +154,6 @@ def test_affinity_reaches_its_goal(real: bool, monkeypatch: pytest.MonkeyPatch) 
     assert 0 < measured.death.moved < measured.death.had_to + 0.1, "the others stay where they are"
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_chooser_without_affinity_misses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(affinity, "Replicas", simulation.LeastLoaded)

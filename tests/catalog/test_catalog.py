@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import adapters.catalog
-from adapters.catalog import read
+from adapters.catalog import read, shipped
 from adapters.thinking import WORDS
 from router.types.pricelist import RATES
 from router.types.target import Capability, Contract, Licence, Model, Provider, Terms, Wire
 from tests.tables import each_row
 
-CATALOG = read()
+CATALOG = shipped()
 FOLDER = Path(adapters.catalog.__file__).parent
 MODELS = [model for model, _ in CATALOG.models.values()]
 PROVIDERS = list(CATALOG.providers.values())

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapters.catalog import compare, litellm_map, read, regenerate
+from adapters.catalog import compare, litellm_map, regenerate, shipped
 from adapters.catalog.sheet import OFF_PEAK, Cell, from_row, to_row
 from adapters.catalog.tables import read_tables
 from router.testing.cli import lowpass
@@ -69,13 +69,13 @@ def test_every_known_difference_still_exists() -> None:
 
 
 def _cells() -> list[tuple[str, Cell]]:
-    above = {(name, Cell("", "", 200_000, "input")) for name in read().models if name.startswith("xai/")}
+    above = {(name, Cell("", "", 200_000, "input")) for name in shipped().models if name.startswith("xai/")}
     return [(name, cell) for name, table in compare.in_force().items() for cell in from_row(table.row())] + list(above)
 
 
 def test_what_no_list_confirms_is_stale(install: Install) -> None:
     old = {one.model for one in compare.compare(TODAY + timedelta(days=91)).stale}
-    assert len(old) == len(read().models)
+    assert len(old) == len(shipped().models)
     entries = {"gpt-5-mini": GPT | {"deprecation_date": "2026-11-01"}, "gpt-5": {"deprecation_date": "2026-12-01"}}
     install("9.9.9", entries)
     stale = {one.model: one.why for one in compare.compare(TODAY).stale}
@@ -134,7 +134,7 @@ def test_litellm_s_names_of_rates() -> None:
         "provider_specific_entry": {"us": 1.1},
         "max_input_tokens": 9,
     }
-    model, provider = read().models["openai/gpt-5"]
+    model, provider = shipped().models["openai/gpt-5"]
     found = litellm_map.sheet(
         msgspec.json.Decoder(float_hook=Decimal).decode(msgspec.json.encode({"gpt-5": entry})), model, provider
     )

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from adapters.catalog import read
+from adapters.catalog import shipped
 from router.config import Config, load, problems
 from router.types.engine import Served
 
 FOLDER = Path(__file__).parent
-CATALOG = read()
+CATALOG = shipped()
 ENGINES = {
     "smollm2": Served(name="smollm2", urls=("http://127.0.0.1:4999/v1",), slots=4),
     "gemma3-270m": Served(name="gemma3-270m", urls=("http://127.0.0.1:4997/v1",), slots=2),

@@ -14,7 +14,6 @@ from tests.conformance.expected import ANSWERS, CASES, DYING, EARLY, WIRES, Case
 from tests.gateway.running import Gateway, usd
 from tests.tables import each_row
 
-
 TARGET = attrgetter("target")
 
 

@@ -84,7 +84,7 @@ async def _serve(
         engines=lambda: ENGINES,
         budgets=pots,
         in_flight=lambda: 3,
-        catalog=catalog.read,
+        catalog=catalog.shipped,
         clock=lambda: NOW_MS,
     )
     server.config.app = rest(ring, public=[dashboard.routes(site)], calls=[], reports=routers)

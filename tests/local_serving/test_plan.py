@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from adapters.catalog import read as catalog
+from adapters.catalog import shipped as catalog
 from local_serving.launch.llamacpp import LISTENING
 from local_serving.plan import config
 from local_serving.plan.gpus import GIB

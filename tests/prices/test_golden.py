@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from adapters.anthropic import usage as anthropic
 from adapters.anthropic import wire as anthropic_wire
-from adapters.catalog import read
+from adapters.catalog import shipped
 from adapters.catalog.tables import Loader
 from adapters.gemini import usage as gemini
 from adapters.gemini import wire as gemini_wire
@@ -34,7 +34,7 @@ from router.types.usage import Usage
 from tests.ledger.plain import put, request
 from tests.tables import each_row
 
-CATALOG = read()
+CATALOG = shipped()
 EACH = "$"
 _JSON = msgspec.json.Encoder(decimal_format="number")
 
