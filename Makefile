@@ -31,13 +31,14 @@ help: ## print these targets
 serve: .venv/.runtime ## start the gateway with its embedded model on http://127.0.0.1:4100
 	@$(BIN)/lowpass serve $(ARGS)
 
-test: .venv/.dev .venv-litellm/.installed ## run the whole suite, and beside it LiteLLM's adapter in an environment of its own
+test: .venv/.dev .venv-litellm/.installed ## run the suite (but for `check`), and beside it LiteLLM's adapter in an environment of its own
 	@log=$$(mktemp); $(LITELLM)/python -m pytest tests/adapters/test_litellm.py >$$log 2>&1 & litellm=$$!; \
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS); status=$$?; \
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --ignore tests/architecture $(ARGS); status=$$?; \
 	wait $$litellm || { cat $$log; status=1; }; rm $$log; exit $$status
 
 test-nightly: .venv/.dev ## run what takes long: 12,000 requests against the policy, full property runs, kill loops, benches
-	LOWPASS_INVARIANT_RUNS=12000 $(BIN)/python -m pytest -m nightly $(SIDE_BY_SIDE) --timeout 3600 $(ARGS)
+	LOWPASS_INVARIANT_RUNS=12000 $(BIN)/python -m pytest -m "nightly or hypothesis" --hypothesis-profile many \
+		$(SIDE_BY_SIDE) --timeout 3600 $(ARGS)
 
 test-vllm: .venv/.dev .venv-vllm/.installed ## run the tests of vLLM's wire against vLLM itself, on the CPU
 	LOWPASS_VLLM_PYTHON=$(CURDIR)/$(VLLM)/python $(BIN)/python -m pytest tests/vllm --timeout 600 $(ARGS)

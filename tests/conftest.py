@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, settings
 from router.budget.redis import link
 from router.testing.upstream import Upstream
 
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
-"""How long an example takes says nothing on a busy machine."""
+settings.register_profile("few", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
+settings.register_profile("many", parent=settings.get_profile("few"), max_examples=500)
+settings.load_profile("few")
+"""How long an example takes says nothing on a busy machine. `many`: with `make test-nightly`."""
 
 LONGEST = {"docs", "conformance", "money", "local_serving", "chaos", "gateway"}
 """Folders that begin first, so that none is still at work when the rest is done."""
