@@ -4,10 +4,10 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from router.ledger.connection import Connection
-from router.ledger.journal import SqliteJournal, connect
+from router.ledger.journal import BUSY_MS, SqliteJournal, connect
 from router.ledger.migrate import SQLITE, Dialect, current, migrate, readable
 from router.types.journal import Journal, LedgerUnavailable
 from router.types.secret import Secret
@@ -128,8 +128,11 @@ class SqliteLedger:
 
     @contextmanager
     def reading(self, *, any_version: bool = False) -> Iterator[Connection]:
-        address = f"{self.path.absolute().as_uri()}?mode=ro"
-        with self._usable(), closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+        file: dict[str, Any] = {"database": f"{self.path.absolute().as_uri()}?mode=ro", "uri": True}
+        with (
+            self._usable(),
+            closing(sqlite3.connect(**file, isolation_level=None, timeout=BUSY_MS / 1000)) as connection,
+        ):
             if not any_version:
                 readable(self.name, int(connection.execute(SQLITE.read).fetchone()[0]), SQLITE)
             yield connection
