@@ -118,7 +118,7 @@ class CompletingStream(StreamDecoder):
 
     def _event(self, name: bytes, payload: bytes) -> bytes:
         if payload.strip() == b"[DONE]":
-            self.finished = True
+            self.finished = self.complete = True
             return b""
         if name == b"error":
             raise UpstreamFailure(streamed(payload))

@@ -12,6 +12,8 @@ from router.types.failure import ErrorKind, Failure
 MESSAGE_LIMIT = 500
 """Characters of the provider's message that are kept."""
 
+LONGEST_WAIT_S = 3_600.0
+"""A provider may ask for more: it is asked again after an hour all the same."""
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding hostile JSON raises: bad syntax or type, bytes that are not UTF-8, nesting without end."""
 
@@ -49,9 +51,15 @@ _STATUS = {
     402: ErrorKind.QUOTA,
     403: ErrorKind.AUTH,
     404: ErrorKind.MODEL_MISSING,
+    405: ErrorKind.MISDIRECTED,
     408: ErrorKind.TIMEOUT,
+    410: ErrorKind.MISDIRECTED,
     413: ErrorKind.CONTEXT_LENGTH,
+    421: ErrorKind.MISDIRECTED,
+    425: ErrorKind.OVERLOADED,
     429: ErrorKind.RATE_LIMITED,
+    431: ErrorKind.MISDIRECTED,
+    451: ErrorKind.MISDIRECTED,
     503: ErrorKind.OVERLOADED,
     504: ErrorKind.TIMEOUT,
     529: ErrorKind.OVERLOADED,
@@ -88,9 +96,20 @@ def streamed(payload: bytes) -> Failure:
     return failure(next((status for status in statuses if status), 500), {}, payload)
 
 
+def is_text(data: bytes) -> bool:
+    """Whether it is UTF-8: what is not looked at in JSON is not checked by its decoder."""
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def malformed(what: str) -> Failure:
     """The upstream broke its wire's promise; `what` is a sentence of ours."""
     return Failure(ErrorKind.BAD_RESPONSE, what)
+
+
+NO_JSON = malformed("The provider's answer is not the JSON that its API promises.")
 
 
 def _kind(status: int, codes: set[str], message: str, param: str | None) -> ErrorKind:
@@ -103,7 +122,11 @@ def _kind(status: int, codes: set[str], message: str, param: str | None) -> Erro
         (ErrorKind.SATURATED, status == 503 and codes & _SATURATED_CODES),
     )
     named = next((kind for kind, hit in kinds if hit), None)
-    return named or _STATUS.get(status) or (ErrorKind.BAD_REQUEST if status < 500 else ErrorKind.SERVER_ERROR)
+    if named or status in _STATUS:
+        return named or _STATUS[status]
+    if status < 400:
+        return ErrorKind.MISDIRECTED
+    return ErrorKind.BAD_REQUEST if status < 500 else ErrorKind.SERVER_ERROR
 
 
 def _too_long(status: int, message: str, param: str | None) -> bool:
@@ -178,7 +201,7 @@ def _retry_after(headers: Mapping[str, str], error: dict[str, object]) -> float 
     milliseconds = _seconds(headers.get("retry-after-ms", ""))
     stated = headers.get("retry-after", "")
     waits = (milliseconds and milliseconds / 1000, _seconds(stated), _until(stated), _retry_info(error))
-    return next((wait for wait in waits if wait is not None), None)
+    return next((min(wait, LONGEST_WAIT_S) for wait in waits if wait is not None), None)
 
 
 def _seconds(text: str) -> float | None:

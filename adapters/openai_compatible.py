@@ -18,7 +18,7 @@ from adapters.openai_responses import ResponsesStream, respond
 from adapters.openai_stream import ChatStream
 from adapters.openai_thinking import members, write
 from adapters.openai_thoughts import counted
-from adapters.openai_wire import ID_PREFIXES, Answer, absent, parse, without_usage
+from adapters.openai_wire import ID_PREFIXES, NO_CHOICES, Answer, absent, parse, without_usage
 from adapters.strict_tools import with_strict
 from adapters.thinking import ALWAYS_ON, applied
 from adapters.usage import Report, canonical, every_choice
@@ -80,8 +80,9 @@ class OpenAICompatible:
         _identify(call, fields)
         if call.endpoint is Endpoint.EMBEDDINGS:
             return _embeddings(call, fields, answer)
-        if not answer.choices:
-            raise UpstreamFailure(malformed("The provider's answer holds no choices."))
+        wordless = call.endpoint is Endpoint.CHAT and any(choice.message is None for choice in answer.choices or ())
+        if not answer.choices or wordless:
+            raise UpstreamFailure(malformed(NO_CHOICES))
         reply = Reply(
             body=fields,
             usage=counted(call, _usage(call, answer.report), answer.choices),

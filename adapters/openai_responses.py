@@ -5,7 +5,7 @@ from collections import Counter
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from adapters.failure import UNREADABLE, malformed, streamed
+from adapters.failure import NO_JSON, UNREADABLE, is_text, streamed
 from adapters.openai_wire import NULL, Part
 from adapters.sse import Events, frame
 from adapters.usage import canonical, read
@@ -75,7 +75,6 @@ class _Event(Struct):
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
 _RESPONSE = msgspec.json.Decoder(_Response)
 _EVENT = msgspec.json.Decoder(_Event)
-_MALFORMED = malformed("The provider's answer is not the JSON that its API promises.")
 
 
 def respond(call: Call, body: bytes) -> Reply:
@@ -84,7 +83,7 @@ def respond(call: Call, body: bytes) -> Reply:
     if response.status == "failed" or (response.status is None and "error" in fields):
         raise UpstreamFailure(streamed(body))
     if response.output is None:
-        raise UpstreamFailure(_MALFORMED)
+        raise UpstreamFailure(NO_JSON)
     usage = _usage(fields, response)
     return Reply(
         body=fields | {"model": Raw(msgspec.json.encode(call.model))},
@@ -97,9 +96,12 @@ def respond(call: Call, body: bytes) -> Reply:
 
 def _parse(raw: Raw | bytes) -> tuple[dict[str, Raw], _Response]:
     try:
-        return _FIELDS.decode(raw), _RESPONSE.decode(raw)
+        parsed = _FIELDS.decode(raw), _RESPONSE.decode(raw)
     except UNREADABLE:
-        raise UpstreamFailure(_MALFORMED) from None
+        raise UpstreamFailure(NO_JSON) from None
+    if not is_text(bytes(raw)):
+        raise UpstreamFailure(NO_JSON)
+    return parsed
 
 
 def _usage(fields: dict[str, Raw], response: _Response) -> Usage | None:
@@ -136,7 +138,9 @@ class ResponsesStream(StreamDecoder):
         try:
             event = _EVENT.decode(payload)
         except UNREADABLE:
-            raise UpstreamFailure(_MALFORMED) from None
+            raise UpstreamFailure(NO_JSON) from None
+        if not is_text(payload):
+            raise UpstreamFailure(NO_JSON)
         kind = event.type or name.decode("ascii", "replace")
         if kind in ("error", "response.failed"):
             raise UpstreamFailure(streamed(event.response if kind == "response.failed" else payload))
@@ -155,7 +159,8 @@ class ResponsesStream(StreamDecoder):
         self.model_served = self.model_served or response.model or ""
         self.usage = _usage(members, response) or self.usage
         if kind in ("response.completed", "response.incomplete"):
-            self.finished, self.finish_reason = True, response.finish_reason
+            self.finished = self.complete = True
+            self.finish_reason = response.finish_reason
             self.has_answer = self.has_answer or response.answers
             self._last = (name, fields, members)
             return b""

@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Raw
 
 from adapters.chunks import DONE
-from adapters.failure import streamed
+from adapters.failure import is_text, malformed, streamed
 from adapters.openai_parts import plain
 from adapters.openai_thoughts import CLOSE, marked, opens
-from adapters.openai_wire import ID_PREFIXES, NULL, Answer, Choice, absent, parse, without_usage
+from adapters.openai_wire import ID_PREFIXES, NO_CHOICES, NULL, Answer, Choice, absent, parse, without_usage
 from adapters.sse import Events, frame
 from adapters.template import Template, learn
 from adapters.usage import Report, canonical, every_choice, merge, told_apart
@@ -40,7 +40,7 @@ class ChatStream(StreamDecoder):
         self._thinks = False
         self._thought = self._said = 0
         """Characters, of targets that may not tell the tokens of both apart."""
-        self._done = False
+        self._done = self._chosen = False
         self._closing: dict[str, Raw] = {}
         self._model = Raw(msgspec.json.encode(call.model))
         self._identity = {
@@ -73,7 +73,7 @@ class ChatStream(StreamDecoder):
         if self._template is None or self._events.pending:
             return None
         hit = self._template.stamp(event)
-        if hit is None:
+        if hit is None or not is_text(event):
             return None
         text, stamped = hit
         self.output_chars += len(text)
@@ -94,7 +94,9 @@ class ChatStream(StreamDecoder):
 
     def _chunk(self, name: bytes, payload: bytes) -> bytes:
         if self._done or payload.strip() == b"[DONE]":
-            self._done = self.finished = True
+            if not self._chosen:
+                raise UpstreamFailure(malformed(NO_CHOICES))
+            self._done = self.finished = self.complete = True
             self._template = None
             return b""
         if name == b"error":
@@ -121,6 +123,7 @@ class ChatStream(StreamDecoder):
         self.usage = every_choice(usage, self._call.n) if one_choice else usage
 
     def _note(self, choice: Choice) -> None:
+        self._chosen = True
         if self._marked and not self.output_chars:
             self._thinks = opens(choice.said.text)
         self.output_chars += choice.chars

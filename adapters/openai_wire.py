@@ -3,13 +3,14 @@
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.failure import UNREADABLE, malformed, streamed
+from adapters.failure import NO_JSON, UNREADABLE, is_text, streamed
 from adapters.usage import Report, merge, read
 from router.errors import UpstreamFailure
 from router.types.request import Endpoint
 
 ID_PREFIXES = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
 NULL = Raw(b"null")
+NO_CHOICES = "The provider's answer holds no choices."
 _NOTHING = (b"null", b'""', b"{}", b"false")
 
 
@@ -33,7 +34,8 @@ class Part(Struct):
 
 
 class Function(Struct):
-    arguments: object = None
+    name: str | None = None
+    arguments: str | None = None
 
 
 class ToolCall(Struct):
@@ -44,11 +46,11 @@ class Said(Struct):
     """A message or a delta."""
 
     content: str | list[Part] | None = None
-    refusal: object = None
-    reasoning_content: object = None
-    reasoning: object = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     tool_calls: list[ToolCall] | None = None
-    function_call: object = None
+    function_call: Function | None = None
     audio: object = None
 
     @property
@@ -58,7 +60,7 @@ class Said(Struct):
         return self.content or ""
 
     @property
-    def thoughts(self) -> object:
+    def thoughts(self) -> str:
         parts = self.content if isinstance(self.content, list) else ()
         return self.reasoning_content or self.reasoning or "".join(part.thought for part in parts)
 
@@ -71,7 +73,7 @@ class Said(Struct):
     def chars(self) -> int:
         calls = [call.function.arguments for call in self.tool_calls or () if call.function]
         texts = (self.text, self.refusal, self.thoughts, *calls)
-        return sum(len(text) for text in texts if isinstance(text, str))
+        return sum(len(text) for text in texts if text)
 
 
 _SILENCE = Said()
@@ -84,6 +86,7 @@ class Choice(Struct):
     text: str | None = None
     """Completions."""
     finish_reason: str | None = None
+    logprobs: dict[str, list[dict[str, object]] | None] | None = None
     usage: Raw = NULL
     """Moonshot streams it here."""
 
@@ -102,8 +105,7 @@ class Choice(Struct):
     @property
     def thought(self) -> int:
         """Characters in fields that are for thoughts."""
-        thoughts = self.said.thoughts
-        return len(thoughts) if isinstance(thoughts, str) else 0
+        return len(self.said.thoughts)
 
 
 class Groq(Struct):
@@ -142,7 +144,9 @@ def parse(payload: bytes) -> tuple[dict[str, Raw], Answer]:
     try:
         fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
     except UNREADABLE:
-        raise UpstreamFailure(malformed("The provider's answer is not the JSON that its API promises.")) from None
+        raise UpstreamFailure(NO_JSON) from None
+    if not is_text(payload):
+        raise UpstreamFailure(NO_JSON)
     if answer.object in ("error", "Error") or (answer.error is not NULL and bytes(answer.error) not in _NOTHING):
         raise UpstreamFailure(streamed(payload))
     return fields, answer

@@ -74,7 +74,7 @@ class Answer:
         while isinstance(data := await self._next(self._timeouts.between), bytes):
             yield data
 
-    def close(self) -> None:
+    def close(self, *, complete: bool = False) -> None:
         """The thread stops at its next piece."""
         self._stopped.set()
         self._room.release()

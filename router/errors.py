@@ -44,6 +44,7 @@ TABLE: dict[ErrorKind, Rule] = {
     ErrorKind.AUTH: Rule(False, True, True, 502, *_UPSTREAM),
     ErrorKind.QUOTA: Rule(False, True, True, 502, *_UPSTREAM),
     ErrorKind.MODEL_MISSING: Rule(False, True, True, 502, *_UPSTREAM),
+    ErrorKind.MISDIRECTED: Rule(False, True, True, 502, *_UPSTREAM),
     ErrorKind.CONTEXT_LENGTH: Rule(False, True, False, 400, "invalid_request_error", "context_length_exceeded"),
     ErrorKind.CONTENT_FILTER: Rule(False, True, False, 400, "invalid_request_error", "content_filter"),
     ErrorKind.BAD_REQUEST: Rule(False, False, False, 400, "invalid_request_error", "invalid_request_error"),

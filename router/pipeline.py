@@ -89,9 +89,26 @@ class Pipeline:
         it is no part of what its session repeats.
         """
         rules, settlement = self.rules, Settlement(self._books, request, caller, internal, observed)
+        try:
+            return await self._answer(rules, request, caller, settlement, translation)
+        except asyncio.CancelledError:
+            settlement.abandon(CLIENT_CLOSED, CLIENT_GONE)
+            raise
+        except BaseException:
+            settlement.abandon(500, "internal_error")
+            raise
+
+    async def _answer(
+        self,
+        rules: Rules,
+        request: Request,
+        caller: Caller,
+        settlement: Settlement,
+        translation: Translation | None,
+    ) -> Served:
         children = await self._children(rules, request, caller)
         decision, gate, plan = await self._pay(rules, request, caller, settlement, children)
-        route, _ = rules.routes[request.model if internal else plan.route]
+        route, _ = rules.routes[request.model if settlement.internal else plan.route]
         heard = settlement.heard = Heard(decision, route, caller)
         verify = self._books.aftermath.verify(heard.route, gate.guard)
         errand = Errand(request, plan, gate, settlement.purse, _deadline(decision.stakes), verify)
@@ -181,12 +198,6 @@ class Pipeline:
         except ClientError as error:
             settlement.close(error.status, error.code)
             await self._books.durable()
-            raise
-        except asyncio.CancelledError:
-            settlement.close(CLIENT_CLOSED, CLIENT_GONE)
-            raise
-        except Exception:
-            settlement.close(500, "internal_error")
             raise
 
     def _heed(self, attempts: Sequence[Attempt], served: str = "") -> None:

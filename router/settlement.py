@@ -147,6 +147,11 @@ class Settlement:
         self.close(refusal.status, refusal.code)
         return refusal
 
+    def abandon(self, status: int, error: str) -> None:
+        """Whatever went wrong: a request that has a row, and may have a hold, is closed."""
+        if self._born:
+            self.close(status, error)
+
     def close(self, status: int, error: str | None) -> int:
         """Books, rows and metrics learn of the end in one transaction. Returns the request's cost in nano-USD."""
         purse, books = self.purse, self._books

@@ -111,7 +111,7 @@ class AnthropicStream(StreamDecoder):
         return self._chunks.delta({"refusal": refusal} if refusal else {}, finish_reason=self.finish_reason)
 
     def _stop(self, event: Event) -> bytes:
-        self.finished = True
+        self.finished = self.complete = True
         return b""
 
     def _text(self, text: str, thinking: str) -> bytes:

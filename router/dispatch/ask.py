@@ -1,7 +1,10 @@
 """One target is asked, with its retries: the only code that talks to an upstream for a request."""
 
 import asyncio
+import logging
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from random import random
 
 from msgspec import Raw, structs
@@ -16,11 +19,12 @@ from router.dispatch.meter import Meter
 from router.dispatch.opened import Answered, Opened, metered
 from router.dispatch.seat import Seat
 from router.engines.replicas import Replicas
-from router.errors import TABLE, UpstreamFailure
+from router.errors import TABLE, LowpassError, UpstreamFailure
 from router.types.call import Adapter, Reply, StreamDecoder, UpstreamResponse
 from router.types.clock import clock_ms, now_ms
 from router.types.failure import ErrorKind, Failure
 from router.types.plan import Candidate
+from router.types.store import StoreUnavailable
 from router.types.target import Target, Timeouts, Wire
 
 BACKOFF_S = 0.2
@@ -28,6 +32,7 @@ BACKOFF_S = 0.2
 LONGEST_PAUSE_S = 10.0
 SHORTEST_SECRET = 12
 """A key of fewer characters is a word, such as the "EMPTY" that local engines are given."""
+_log = logging.getLogger(__name__)
 _UNTAKEN = (ErrorKind.CONNECT, ErrorKind.SATURATED)
 PAUSE_WITH_FALLBACK_S = 0.5
 """A longer wait than this is not worth it while another target stands ready."""
@@ -103,6 +108,12 @@ class Asker:
                 return opened
             streams = errand.request.stream
             return opened if streams and not trial.how.whole else await self._gather(opened, streams)
+        except (LowpassError, StoreUnavailable):
+            response.close()
+            raise
+        except Exception as error:
+            response.close()
+            raise UpstreamFailure(unreadable(error)) from error
         except BaseException:
             response.close()
             raise
@@ -129,7 +140,7 @@ class Asker:
         async for data in response.chunks():
             trial.first_byte()
             first = decoder.feed(data)
-            if first:
+            if first or decoder.complete:
                 trial.locate(decoder.region_served)
                 self._succeeded(trial)
                 return Opened(trial, response, decoder, first, trial.step, meter)
@@ -151,7 +162,7 @@ class Asker:
         stopped = opened.stopped
         if not (decoder.finished or stopped):
             raise UpstreamFailure(Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer."))
-        opened.response.close()
+        opened.response.close(complete=decoder.complete)
         reply = Reply(body=_folded(opened, parts), usage=decoder.usage)
         attempt = trial.streamed(decoder, stopped=stopped)
         stream = (opened, tuple(parts)) if streams else None
@@ -167,6 +178,14 @@ def _folded(opened: Opened, parts: list[bytes]) -> dict[str, Raw]:
 
 def _restored(trial: Trial, reply: Reply) -> Reply:
     return reply if trial.restorer is None else structs.replace(reply, body=trial.restorer.body(reply.body))
+
+
+def unreadable(error: Exception) -> Failure:
+    """Our reading of an answer ended in an error that it does not foresee: the answer is at fault, whatever it is."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+    _log.warning("an upstream's answer can't be read: %s at %s", type(error).__name__, place)
+    return Failure(ErrorKind.BAD_RESPONSE, "The upstream's answer can't be read.")
 
 
 def without_key(failure: Failure, target: Target) -> Failure:

@@ -112,7 +112,7 @@ class Trial:
         decoder = self.decoder
         if decoder is not None and (decoder.output_chars or decoder.usage is not None):
             return self.streamed(decoder, failure.kind)
-        silent = failure.kind is ErrorKind.TIMEOUT and self.sent
+        silent = failure.kind is ErrorKind.TIMEOUT and failure.status is None and self.sent
         return self._done(failure.kind, self._estimated(0) if silent else None)
 
     def abandoned(self, outcome: str) -> Attempt:

@@ -53,7 +53,7 @@ class _Message(Struct, frozen=True):
 
 
 class _Choice(Struct, frozen=True):
-    message: _Message = _Message()
+    message: _Message | None = None
 
 
 _CHOICES = msgspec.json.Decoder(list[_Choice])
@@ -62,7 +62,7 @@ _CHOICES = msgspec.json.Decoder(list[_Choice])
 def said(body: Mapping[str, Raw]) -> str | None:
     """The text of a whole chat answer; None where it has none."""
     choices = _CHOICES.decode(body["choices"]) if "choices" in body else []
-    content = choices[0].message.content if choices else None
+    content = choices[0].message.content if choices and choices[0].message else None
     return content if isinstance(content, str) else None
 
 

@@ -95,11 +95,17 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
     decoder, meter = opened.decoder, opened.meter
     if opened.first:
         yield opened.restored(opened.first)
+    if decoder.complete:
+        return
     if meter is None:
         async for data in opened.response.chunks():
             yield opened.restored(decoder.feed(data))
+            if decoder.complete:
+                return
         return
     async for data in opened.response.chunks():
         yield opened.restored(decoder.feed(data))
+        if decoder.complete:
+            return
         if meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
             return

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from typing import Protocol
 
 from router.decide.health import Health
-from router.dispatch.ask import without_key
+from router.dispatch.ask import unreadable, without_key
 from router.dispatch.cut import STOPPED
 from router.dispatch.how import CLIENT_GONE
 from router.dispatch.opened import Opened
@@ -47,8 +47,11 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
         error = STOPPED if opened.stopped else "" if decoder.finished else _CUT.kind
     except UpstreamFailure as upstream:
         failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
+    except Exception as fault:
+        failure = unreadable(fault)
+        error = failure.kind
     finally:
-        opened.response.close()
+        opened.response.close(complete=decoder.complete)
         usage = ending.settle(opened.ended(error), error or None)
     await ending.durable()
     if rest := opened.rest():

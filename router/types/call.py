@@ -66,8 +66,9 @@ class UpstreamResponse(Protocol):
         """The body as it arrives; never an empty chunk."""
         ...
 
-    def close(self) -> None:
-        """Give the connection back, or cut it if the body is unread: that cancels the upstream's work."""
+    def close(self, *, complete: bool = False) -> None:
+        """Give the connection back, or cut it if the body is unread: that cancels the upstream's work. `complete`: the
+        body has said that it is over, so its end may still come."""
         ...
 
 
@@ -104,6 +105,8 @@ class StreamDecoder(Protocol):
     has_answer: bool = False
     finished: bool = False
     """The upstream ended its stream in its own regular way; False at the end of the bytes means that it was cut."""
+    complete: bool = False
+    """It had the protocol's last event (`[DONE]`, `message_stop`): nothing more is waited for."""
     model_served: str = ""
     region_served: str = ""
     output_chars: int = 0

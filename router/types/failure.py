@@ -20,6 +20,8 @@ class ErrorKind(StrEnum):
     AUTH = "auth"
     QUOTA = "quota"
     MODEL_MISSING = "model_missing"
+    MISDIRECTED = "misdirected"
+    """A redirect, or a status that says that this address does not answer such requests."""
     CONTEXT_LENGTH = "context_length"
     CONTENT_FILTER = "content_filter"
     BAD_REQUEST = "bad_request"

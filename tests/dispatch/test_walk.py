@@ -69,10 +69,13 @@ async def test_a_probe_that_crashes_in_our_own_code_is_given_back(own: HttpTrans
     assert health.admit("t")
 
 
+SILENT = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+
+
 @on_loop(transport)
-async def test_a_stream_without_any_event_closes_the_circuit_too(own: HttpTransport) -> None:
+async def test_a_stream_without_any_text_closes_the_circuit_too(own: HttpTransport) -> None:
     health = tripped()
-    with canned({"m": (200, b"data: [DONE]\n\n")}) as server:
+    with canned({"m": (200, SILENT)}) as server:
         place = at(f"{server.url}/m/v1")
         assert await outcome(dispatcher(own, health), errand(place, asked=STREAM)) == "ok"
     assert health.snapshot() == {}

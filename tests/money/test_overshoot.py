@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from router.testing.upstream import Upstream
+from router.testing.upstream import Ask, Break, Upstream
+from router.testing.upstream.behaviours import built_in
 from tests.gateway.running import Gateway, Process, Reply, local, serving, target, until
 from tests.money import books
 from tests.money.books import CAP, COST, IN, NANO, OUT, PRICE, account, budgets, row_of, rules, thoughts, within
@@ -125,10 +127,17 @@ def test_clients_that_leave_spend_no_more_than_is_there(gateway: Gateway) -> Non
     assert all(row["cost"] <= row["held"] for row in left)
 
 
-def test_a_client_that_leaves_late_is_charged_no_more_than_was_held(gateway: Gateway) -> None:
+def test_a_client_that_leaves_late_is_charged_no_more_than_was_held(gateway: Gateway, upstream: Upstream) -> None:
     """Its target is known to need five bytes for a token, so what was held paid for all that was seen."""
     crowd(gateway, [Wish("known", {"stream": True})] * 30)
-    crowd(gateway, [Wish("late-leavers", {"stream": True}, leaves_after=88_000)])
+    long = built_in(Ask(model="say-800"))
+    assert long is not None
+    # The stream waits in its middle, after some 400 tokens, until its client has left.
+    upstream.behaviours["say-400-ms-2"] = structs.replace(long, breaks=Break.HANG)
+    try:
+        crowd(gateway, [Wish("late-leavers", {"stream": True}, leaves_after=80_000)])
+    finally:
+        del upstream.behaviours["say-400-ms-2"]
     row = gateway.only("late-leavers")
     assert (row["status"], row["error"]) == (499, "client_gone")
     assert row["overrun"] == 0
