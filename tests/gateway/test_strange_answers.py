@@ -17,6 +17,7 @@ import pytest
 from router.testing.upstream import Recorded, Upstream
 from router.testing.upstream.server import Connection
 from tests.gateway.running import Gateway, Reply, serving, target
+from tests.tables import each_row
 
 WIRES = ("openai", "vllm", "anthropic", "gemini")
 TIMEOUTS = {"first_ms": 400, "between_ms": 400, "total_ms": 1_500}
@@ -183,7 +184,7 @@ HTTP: tuple[Wrong, ...] = (surplus, shortened, apart, refused, interim, framing,
 
 
 class Strange(Upstream):
-    """`/odd/…` answers the case that its prompt names, wrongly; `/sound/…` answers it well."""
+    """`/odd/…` answers the case that its prompt names, wrongly; `/sound/…` well, `/open/…` without an end."""
 
     async def handle(self, connection: Connection, request: Recorded) -> None:
         word = re.search(rb"word-(\d+)", request.body)
@@ -199,6 +200,10 @@ class Strange(Upstream):
             await connection.write(head(body, stream) + body)
             return
         body = encoded(wire, stream, objects)
+        if place == "open":
+            start = head(body, stream).replace(b"content-length: %d" % len(body), b"transfer-encoding: chunked")
+            await connection.write(start + b"%x\r\n%b\r\n" % (len(body), body))
+            return
         if place == "sound":
             await connection.write(head(body, stream) + body)
             return
@@ -214,7 +219,7 @@ def policy(url: str) -> dict[str, Any]:
         suffix = "" if wire in ("anthropic", "gemini") else "/v1"
         return {**row, "base_url": f"{url}/{place}/{wire}{suffix}"}
 
-    targets = {f"{place}-{wire}": seat(place, wire) for place in ("odd", "sound") for wire in WIRES}
+    targets = {f"{place}-{wire}": seat(place, wire) for place in ("odd", "sound", "open") for wire in WIRES}
     routes = {wire: {"strategy": {"kind": "ordered", "targets": [f"odd-{wire}", f"sound-{wire}"]}} for wire in WIRES}
     return {"version": 1, "targets": targets, "routes": routes, "budgets": [{"id": "b", "limit_usd": 100}]}
 
@@ -224,6 +229,18 @@ def strange(tmp_path: Path) -> Iterator[Gateway]:
     with Strange() as upstream, serving(tmp_path, policy(upstream.url)) as gateway:
         yield gateway
         assert upstream.errors == []
+
+
+@each_row("wire", ["openai", "vllm", "anthropic"])
+def test_a_stream_ends_where_its_protocol_says_so(strange: Gateway, wire: str) -> None:
+    """The connection stays open, and the body never ends; a second request has a connection of its own."""
+    for number in (1, 2):
+        messages = [{"role": "user", "content": f"word-{number}."}]
+        reply = strange.post("/v1/chat/completions", {"model": f"open-{wire}", "stream": True, "messages": messages})
+        assert (reply.body.count(b"[DONE]"), b'"error"' in reply.body) == (1, False)
+        assert f"word-{number}".encode() in reply.body
+        row = strange.settled(reply.id)
+        assert (row["status"], row["error"], row["attempts"][0]["outcome"]) == (200, None, "ok")
 
 
 def wrong_with(gateway: Gateway, number: int) -> str:
