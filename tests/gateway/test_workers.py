@@ -56,7 +56,7 @@ def runs(pid: int) -> bool:
     """A zombie whose new parent is slow to notice runs nothing."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
