@@ -15,10 +15,10 @@ from msgspec import Raw, Struct, structs
 from adapters.chunks import Chunks
 from adapters.failure import UNREADABLE, streamed
 from adapters.openai_wire import parse
-from adapters.sse import Events
+from adapters.sse import EventStream
 from adapters.usage import Report, canonical, merge
 from router.errors import UpstreamFailure
-from router.types.call import Call, Reply, StreamDecoder
+from router.types.call import Call, Reply
 from router.types.failure import ErrorKind, Failure
 from router.types.request import Endpoint
 from router.types.target import Prompt
@@ -102,16 +102,14 @@ def answered(reply: Reply) -> Reply:
     return structs.replace(reply, body=body)
 
 
-class CompletingStream(StreamDecoder):
+class CompletingStream(EventStream):
     """Chunks of a completion as chunks of a chat; blanks before the first word are left out."""
 
     def __init__(self, call: Call) -> None:
-        self._events, self._chunks = Events(), Chunks(call)
+        super().__init__(call)
+        self._chunks = Chunks(call)
         self._report: Report | None = None
         self._begun = False
-
-    def feed(self, data: bytes) -> bytes:
-        return b"".join([self._event(name, payload) for name, payload in self._events.feed(data)])
 
     def final(self, usage: bytes) -> bytes:
         return self._chunks.closing(usage)

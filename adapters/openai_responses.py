@@ -7,10 +7,10 @@ from msgspec import Raw, Struct, structs
 
 from adapters.failure import NO_JSON, UNREADABLE, is_text, streamed
 from adapters.openai_wire import NULL, Part
-from adapters.sse import Events, frame
+from adapters.sse import EventStream, frame
 from adapters.usage import canonical, read
 from router.errors import UpstreamFailure
-from router.types.call import Call, Reply, StreamDecoder
+from router.types.call import Call, Reply
 from router.types.usage import Usage
 
 
@@ -113,16 +113,13 @@ def _usage(fields: dict[str, Raw], response: _Response) -> Usage | None:
     return structs.replace(usage, units=calls) if calls else usage
 
 
-class ResponsesStream(StreamDecoder):
+class ResponsesStream(EventStream):
     """Events pass as they are, but for the model's name; the last one waits in `final` for its usage."""
 
     def __init__(self, call: Call) -> None:
-        self._events = Events()
+        super().__init__(call)
         self._model = Raw(msgspec.json.encode(call.model))
         self._last: tuple[bytes, dict[str, Raw], dict[str, Raw]] | None = None
-
-    def feed(self, data: bytes) -> bytes:
-        return b"".join([self._event(name, payload) for name, payload in self._events.feed(data)])
 
     def final(self, usage: bytes) -> bytes:
         if self._last is None:

@@ -1,6 +1,7 @@
 """The stream of chat and completions: a hot path for plain text events, and a careful one for all others."""
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
@@ -11,11 +12,11 @@ from adapters.failure import is_text, malformed, streamed
 from adapters.openai_parts import plain
 from adapters.openai_thoughts import CLOSE, marked, opens
 from adapters.openai_wire import ID_PREFIXES, NO_CHOICES, NULL, Answer, Choice, absent, parse, without_usage
-from adapters.sse import Events, frame
+from adapters.sse import EventStream, frame, joined
 from adapters.template import Template, learn
 from adapters.usage import Report, canonical, every_choice, merge, told_apart
 from router.errors import UpstreamFailure
-from router.types.call import Call, StreamDecoder
+from router.types.call import Call
 from router.types.ids import new_id
 from router.types.request import Endpoint
 
@@ -25,14 +26,14 @@ _CLOSE = CLOSE.encode()
 _TEXT = msgspec.json.Decoder(str)
 
 
-class ChatStream(StreamDecoder):
+class ChatStream(EventStream):
     """Decodes OpenAI's chunks. An event that differs from an earlier one in its text only is stamped by `Template`,
     without being parsed; `output_chars` then counts the text's JSON bytes, so escapes and non-ASCII letters weigh more.
     """
 
     def __init__(self, call: Call) -> None:
+        super().__init__(call)
         self._call = call
-        self._events = Events()
         self._template: Template | None = None
         self._report: Report | None = None
         self._unfinished = call.n
@@ -50,12 +51,8 @@ class ChatStream(StreamDecoder):
         }
 
     def feed(self, data: bytes) -> bytes:
-        if self._template is None:
-            return self._parsed(data)
-        if (event := self._stamp(data)) is not None:
-            return event
-        *events, rest = data.split(b"\n\n")
-        return b"".join([self._event(event + b"\n\n") for event in events]) + self._parsed(rest)
+        event = self._stamp(data)
+        return joined(self._decoded(data)) if event is None else event
 
     def final(self, usage: bytes) -> bytes:
         """The withheld usage chunk with our usage (llama.cpp's `timings` stay in it), if the client asked for one."""
@@ -64,9 +61,16 @@ class ChatStream(StreamDecoder):
         chunk = {**self._identity, "model": self._model, **self._closing, "choices": _NO_CHOICES, "usage": Raw(usage)}
         return frame(msgspec.json.encode(chunk)) + DONE
 
-    def _event(self, event: bytes) -> bytes:
-        stamped = self._stamp(event)
-        return self._parsed(event) if stamped is None else stamped
+    def _decoded(self, data: bytes) -> Iterator[bytes]:
+        """Event by event where some may be stamped."""
+        *events, rest = data.split(b"\n\n") if self._template is not None else (data,)
+        for event in events:
+            stamped = self._stamp(event + b"\n\n")
+            if stamped is None:
+                yield from super()._decoded(event + b"\n\n")
+            else:
+                yield stamped
+        yield from super()._decoded(rest)
 
     def _stamp(self, event: bytes) -> bytes | None:
         """The hot path; bytes that complete an earlier event are not for it."""
@@ -89,10 +93,7 @@ class ChatStream(StreamDecoder):
         elif self._marked and _CLOSE in text:
             self._close()
 
-    def _parsed(self, data: bytes) -> bytes:
-        return b"".join([self._chunk(name, payload) for name, payload in self._events.feed(data)])
-
-    def _chunk(self, name: bytes, payload: bytes) -> bytes:
+    def _event(self, name: bytes, payload: bytes) -> bytes:
         if self._done or payload.strip() == b"[DONE]":
             if not self._chosen:
                 raise UpstreamFailure(malformed(NO_CHOICES))

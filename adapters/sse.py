@@ -1,10 +1,23 @@
-"""Server-sent events (WHATWG HTML §9.2) as bytes: split a stream into events, and write one."""
+"""Server-sent events (WHATWG HTML §9.2) as bytes: split a stream into events, decode them, and write one."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+
+from adapters.failure import malformed
+from router.errors import UpstreamFailure
+from router.types.call import Call, StreamDecoder
+
+_TOO_LARGE = malformed("The provider's stream holds an event that is larger than its target's `max_event_bytes`.")
 
 
 class Events:
-    """Splits a byte stream, cut anywhere, into events. Never raises; an event without data is dropped."""
+    """Splits a byte stream, cut anywhere, into events; one without data is dropped.
 
-    def __init__(self) -> None:
+    Raises `UpstreamFailure` for an unfinished event of more than `most` bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._buffer = bytearray()
         self._searched = 0
         self._carriage_return = b""
@@ -26,6 +39,8 @@ class Events:
             start = end + 2
         del buffer[:start]
         self._searched = max(len(buffer) - 1, 0)
+        if len(buffer) > self._most:
+            raise UpstreamFailure(_TOO_LARGE)
         return events
 
     def _line_feeds(self, data: bytes) -> bytes:
@@ -44,6 +59,38 @@ def _event(block: bytes) -> tuple[bytes, bytes] | None:
         elif field == b"event":
             name = value.removeprefix(b" ")
     return (name, b"\n".join(lines)) if lines else None
+
+
+class EventStream(StreamDecoder):
+    """A stream that is decoded event by event, up to the one that completes it."""
+
+    def __init__(self, call: Call) -> None:
+        self._events = Events(call.target.max_event_bytes)
+
+    def feed(self, data: bytes) -> bytes:
+        return joined(self._decoded(data))
+
+    def _decoded(self, data: bytes) -> Iterator[bytes]:
+        for name, payload in self._events.feed(data):
+            if self.complete:
+                return
+            yield self._event(name, payload)
+
+    @abstractmethod
+    def _event(self, name: bytes, payload: bytes) -> bytes:
+        """What the client gets for an event. Raises `UpstreamFailure`."""
+
+
+def joined(events: Iterable[bytes]) -> bytes:
+    """The events as one; those before one that can't be read go with its failure."""
+    parts: list[bytes] = []
+    try:
+        for event in events:
+            parts.append(event)  # noqa: PERF402 - what came before a failure is kept
+    except UpstreamFailure as failure:
+        failure.before = b"".join(parts)
+        raise
+    return b"".join(parts)
 
 
 def frame(payload: bytes, event: bytes = b"") -> bytes:

@@ -7,7 +7,7 @@ from math import ceil
 
 from msgspec import structs
 
-from adapters.usage_report import Count, Report, counts, merge, negative, read
+from adapters.usage_report import Count, Report, merge, read
 from router.types.usage import Source, Usage
 
 __all__ = ["Count", "Report", "canonical", "every_choice", "merge", "read", "told_apart"]
@@ -16,8 +16,6 @@ __all__ = ["Count", "Report", "canonical", "every_choice", "merge", "read", "tol
 def canonical(report: Report) -> Usage:
     """Disjoint buckets; see the module's own words for contradictions."""
     violations: list[str] = []
-    if negative(report):
-        report = _without_negatives(report, violations)
     prompt, completion, source = _totals(report)
     uncached, cached, written = _input(report, prompt, violations)
     audio, image, video = _media(report, uncached)
@@ -45,12 +43,6 @@ def canonical(report: Report) -> Usage:
         provider_cost=report.cost,
         violations=tuple(violations),
     )
-
-
-def _without_negatives(report: Report, violations: list[str]) -> Report:
-    wrong = [name for name, count in counts(report).items() if count < 0]
-    violations += [f"{name} is negative" for name in wrong]
-    return structs.replace(report, **dict.fromkeys(wrong))
 
 
 def every_choice(usage: Usage, n: int) -> Usage:

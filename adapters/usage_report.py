@@ -4,12 +4,11 @@
 by counter, which is right for cumulative and for split reports.
 """
 
-from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw, Struct, structs
+from msgspec import Meta, Raw, Struct
 
 from adapters.failure import UNREADABLE
 from router.types.money import NANO_PER_USD, nano_from_usd
@@ -21,8 +20,8 @@ STANDARD = frozenset({"default", "standard", "auto", "on_demand"})
 
 _NULL = Raw(b"null")
 
-Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
-"""Beyond what JSON numbers hold exactly a count is no count."""
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+"""Below zero, or beyond what JSON numbers hold exactly, a count is no count, and its report is no report."""
 
 
 class _WritesByAge(Struct):
@@ -128,7 +127,6 @@ class Report(Struct, frozen=True, kw_only=True):
     """Empty for the standard one."""
 
 
-_COUNTED = Report.__struct_fields__[:-2]
 _DECODER = msgspec.json.Decoder(_Wire)
 _NO_INPUT, _NO_OUTPUT = _InputDetails(), _OutputDetails()
 
@@ -181,16 +179,6 @@ def merge(a: Report | None, b: Report | None) -> Report | None:
     return Report(**{name: _maximum(getattr(a, name), getattr(b, name)) for name in Report.__struct_fields__})
 
 
-def negative(report: Report) -> bool:
-    """Whether something is counted as less than nothing."""
-    return min(filter(None, structs.astuple(report)[: len(_COUNTED)]), default=0) < 0
-
-
-def counts(report: Report) -> Mapping[str, int]:
-    """What is counted, without what was not said."""
-    return {name: value for name in _COUNTED if (value := getattr(report, name)) is not None}
-
-
 def _cost(wire: _Wire) -> int | None:
     """nano-USD. With `is_byok` OpenRouter's `cost` is only its fee; what the key's owner pays upstream is added."""
     if wire.cost is _NULL and wire.cost_in_usd_ticks is None:
@@ -210,7 +198,7 @@ def _amount(raw: Raw) -> int | None:
         amount = Decimal(bytes(raw).decode("ascii"))
     except (InvalidOperation, UnicodeDecodeError):
         return None
-    return nano_from_usd(amount) if abs(amount) < NANO_PER_USD else None
+    return nano_from_usd(amount) if 0 <= amount < NANO_PER_USD else None
 
 
 def _stated(a: int | None, b: int | None) -> int | None:

@@ -82,6 +82,8 @@ class UpstreamFailure(LowpassError):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.kind.value)
         self.failure = failure
+        self.before = b""
+        """Events that a stream held before the one that can't be read, where they came together."""
 
 
 class ClientGone(LowpassError):

@@ -15,7 +15,6 @@ from router.decide.explain import encode, explain
 from router.decide.health import Health
 from router.decide.recall import NEW
 from router.dispatch.answer import overheard, unchecked
-from router.dispatch.cut import STOPPED
 from router.dispatch.errand import Errand
 from router.dispatch.fold import said
 from router.dispatch.how import CLIENT_GONE
@@ -249,7 +248,7 @@ class Pipeline:
         settlement.purse.attempts.append(answer.attempt)
         settlement.lowered += answer.lowered
         settlement.answer = said(answer.reply.body)
-        cost = settlement.close(200, STOPPED if answer.stopped else None)
+        cost = settlement.close(200, answer.stopped or None)
         await self._books.durable()
         if heard.watched:
             self._given(heard, errand, unchecked(errand, answer))

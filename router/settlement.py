@@ -224,7 +224,11 @@ class Settlement:
 
     def closing(self, opened: Opened, usage: bytes) -> bytes:
         if self.translation is not None:
-            last = self.translation.feed(finish(opened.first, opened.trial.call)) if opened.stopped else b""
+            last = (
+                self.translation.feed(finish(opened.first, opened.trial.call, opened.stopped))
+                if opened.stopped
+                else b""
+            )
             return last + self.translation.final(usage)
         return opened.closing(usage)
 

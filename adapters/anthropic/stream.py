@@ -10,9 +10,9 @@ from adapters.anthropic.usage import latest, usage
 from adapters.anthropic.wire import FINISH, Block, Event, Tokens, thinking_block, tokens
 from adapters.chunks import Chunks
 from adapters.failure import UNREADABLE, malformed, streamed
-from adapters.sse import Events
+from adapters.sse import EventStream
 from router.errors import UpstreamFailure
-from router.types.call import Call, StreamDecoder
+from router.types.call import Call
 from router.types.usage import Source, Usage
 
 CHARS_PER_TOKEN = 4
@@ -21,11 +21,11 @@ CHARS_PER_TOKEN = 4
 _DECODER = msgspec.json.Decoder(Event)
 
 
-class AnthropicStream(StreamDecoder):
+class AnthropicStream(EventStream):
     """Until the final count arrives, `usage` holds the reported input and an estimated output."""
 
     def __init__(self, call: Call) -> None:
-        self._events = Events()
+        super().__init__(call)
         self._chunks = Chunks(call)
         self._tokens = Tokens()
         self._asked: Usage | None = None
@@ -35,7 +35,7 @@ class AnthropicStream(StreamDecoder):
 
     def feed(self, data: bytes) -> bytes:
         try:
-            return b"".join([self._event(payload) for _, payload in self._events.feed(data)])
+            return super().feed(data)
         finally:
             if self._asked is not None:
                 self.usage = self._estimated(self._asked)
@@ -43,7 +43,7 @@ class AnthropicStream(StreamDecoder):
     def final(self, usage: bytes) -> bytes:
         return self._chunks.closing(usage)
 
-    def _event(self, payload: bytes) -> bytes:
+    def _event(self, name: bytes, payload: bytes) -> bytes:
         try:
             event = _DECODER.decode(payload)
         except UNREADABLE:

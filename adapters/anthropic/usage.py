@@ -33,23 +33,23 @@ def usage(tokens: Tokens) -> Usage:
     if tokens.iterations:
         tokens = _summed(tokens, tokens.iterations, violations)
     written = tokens.cache_creation or CacheCreation()
-    write_1h = _count(written.ephemeral_1h_input_tokens, violations)
-    write_total = _count(tokens.cache_creation_input_tokens, violations)
-    split = write_1h + _count(written.ephemeral_5m_input_tokens, violations)
+    write_1h = written.ephemeral_1h_input_tokens or 0
+    write_total = tokens.cache_creation_input_tokens or 0
+    split = write_1h + (written.ephemeral_5m_input_tokens or 0)
     if tokens.cache_creation_input_tokens is not None and split > write_total:
         violations.append("cache_creation exceeds cache_creation_input_tokens")
     thinking = _thinking(tokens)
-    output = _count(tokens.output_tokens, violations)
+    output = tokens.output_tokens or 0
     if thinking is not None and thinking > output:
         violations.append("thinking_tokens exceed output_tokens")
     return Usage(
-        input_uncached=_count(tokens.input_tokens, violations),
-        cache_read=_count(tokens.cache_read_input_tokens, violations),
+        input_uncached=tokens.input_tokens or 0,
+        cache_read=tokens.cache_read_input_tokens or 0,
         cache_write=max(write_total, split) - write_1h,
         cache_write_1h=write_1h,
         output_visible=max(output - (thinking or 0), 0),
         output_reasoning=thinking,
-        units=_units(tokens.server_tool_use, violations),
+        units=_units(tokens.server_tool_use),
         reasoning_source=Source.UNKNOWN if thinking is None else Source.REPORTED,
         service_tier=tier(tokens.speed) or tier(tokens.service_tier),
         region_served="" if tokens.inference_geo in (None, _NOWHERE) else tokens.inference_geo,
@@ -57,12 +57,9 @@ def usage(tokens: Tokens) -> Usage:
     )
 
 
-def _units(tools: ServerTools | None, violations: list[str]) -> dict[str, int]:
+def _units(tools: ServerTools | None) -> dict[str, int]:
     """What it charges for besides tokens: fetching pages is free."""
-    if tools is None:
-        return {}
-    searches = _count(tools.web_search_requests, violations)
-    return {"web_search": searches} if searches else {}
+    return {"web_search": tools.web_search_requests} if tools is not None and tools.web_search_requests else {}
 
 
 def _summed(top: Tokens, iterations: list[Tokens], violations: list[str]) -> Tokens:
@@ -87,12 +84,6 @@ def _summed(top: Tokens, iterations: list[Tokens], violations: list[str]) -> Tok
 
 def _thinking(tokens: Tokens) -> int | None:
     return tokens.output_tokens_details.thinking_tokens if tokens.output_tokens_details else None
-
-
-def _count(value: int | None, violations: list[str]) -> int:
-    if value is not None and value < 0:
-        violations.append("negative count")
-    return max(value or 0, 0)
 
 
 def _sum(counts: Iterable[int | None]) -> int:

@@ -6,24 +6,21 @@ from adapters.chunks import Chunks
 from adapters.failure import streamed
 from adapters.gemini.usage import latest, usage
 from adapters.gemini.wire import NULL, Candidate, Tokens, finish, logprobs, response, said, tokens
-from adapters.sse import Events
+from adapters.sse import EventStream
 from router.errors import UpstreamFailure
-from router.types.call import Call, StreamDecoder
+from router.types.call import Call
 
 
-class GeminiStream(StreamDecoder):
+class GeminiStream(EventStream):
     """Finish reasons wait for `final`: Gemini may repeat one on every chunk."""
 
     def __init__(self, call: Call) -> None:
-        self._events = Events()
+        super().__init__(call)
         self._chunks = Chunks(call)
         self._begun = False
         self._tokens: Tokens | None = None
         self._calls: dict[int, int] = {}
         self._reasons: dict[int, str] = {}
-
-    def feed(self, data: bytes) -> bytes:
-        return b"".join([self._event(payload) for _, payload in self._events.feed(data)])
 
     def final(self, usage: bytes) -> bytes:
         ends = [
@@ -32,7 +29,7 @@ class GeminiStream(StreamDecoder):
         ]
         return b"".join(ends) + self._chunks.closing(usage)
 
-    def _event(self, payload: bytes) -> bytes:
+    def _event(self, name: bytes, payload: bytes) -> bytes:
         answer = response(payload)
         if answer.error != NULL:
             raise UpstreamFailure(streamed(payload))

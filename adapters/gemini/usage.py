@@ -29,11 +29,11 @@ def latest(before: Tokens | None, after: Tokens) -> Tokens:
 
 def usage(tokens: Tokens) -> Usage:
     violations: list[str] = []
-    prompt = _count(tokens.prompt_token_count, violations)
-    cached = _count(tokens.cached_content_token_count, violations)
-    tool_use = _count(tokens.tool_use_prompt_token_count, violations)
-    candidates = _count(tokens.candidates_token_count, violations)
-    thoughts, source = _thoughts(tokens, prompt + tool_use + candidates, violations)
+    prompt = tokens.prompt_token_count or 0
+    cached = tokens.cached_content_token_count or 0
+    tool_use = tokens.tool_use_prompt_token_count or 0
+    candidates = tokens.candidates_token_count or 0
+    thoughts, source = _thoughts(tokens, prompt + tool_use + candidates)
     if cached > prompt:
         violations.append("cachedContentTokenCount exceeds promptTokenCount")
     output = candidates + (thoughts or 0)
@@ -62,10 +62,10 @@ def usage(tokens: Tokens) -> Usage:
     )
 
 
-def _thoughts(tokens: Tokens, rest: int, violations: list[str]) -> tuple[int | None, Source]:
+def _thoughts(tokens: Tokens, rest: int) -> tuple[int | None, Source]:
     """Where the count is left out, the total says how many thoughts there were: that is how it shows zero."""
     if tokens.thoughts_token_count is not None:
-        return _count(tokens.thoughts_token_count, violations), Source.REPORTED
+        return tokens.thoughts_token_count, Source.REPORTED
     if tokens.total_token_count is None:
         return None, Source.UNKNOWN
     return max(tokens.total_token_count - rest, 0), Source.DERIVED
@@ -83,18 +83,12 @@ def _media(tokens: Tokens, uncached: int) -> tuple[int, int, int]:
 def _of(details: list[Modality] | None, modality: str) -> int:
     if not details:
         return 0
-    return max(sum(detail.token_count for detail in details if detail.modality == modality), 0)
+    return sum(detail.token_count for detail in details if detail.modality == modality)
 
 
 def _tier(traffic: str) -> str:
     """Vertex: ON_DEMAND, ON_DEMAND_PRIORITY, ON_DEMAND_FLEX, PROVISIONED_THROUGHPUT."""
     return tier(traffic.removeprefix("ON_DEMAND").lstrip("_"))
-
-
-def _count(value: int | None, violations: list[str]) -> int:
-    if value is not None and value < 0:
-        violations.append("negative count")
-    return max(value or 0, 0)
 
 
 def _larger(before: int | None, after: int | None) -> int | None:

@@ -74,6 +74,7 @@ class TargetBuilder:
             terms=terms(self._source, (*loc, "terms"), row.terms, provider),
             timeouts=_timeouts(row.timeouts),
             retries=row.retries,
+            max_event_bytes=row.max_event_bytes,
             hourly=_hourly(row, engine),
             engine=engine,
             max_wait_ms=row.max_wait_ms,

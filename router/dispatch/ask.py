@@ -108,15 +108,11 @@ class Asker:
                 return opened
             streams = errand.request.stream
             return opened if streams and not trial.how.whole else await self._gather(opened, streams)
-        except (LowpassError, StoreUnavailable):
+        except BaseException as error:
             response.close()
-            raise
-        except Exception as error:
-            response.close()
+            if isinstance(error, LowpassError | StoreUnavailable) or not isinstance(error, Exception):
+                raise
             raise UpstreamFailure(unreadable(error)) from error
-        except BaseException:
-            response.close()
-            raise
 
     async def _receive(
         self, trial: Trial, adapter: Adapter, response: UpstreamResponse, meter: Meter | None
@@ -164,7 +160,7 @@ class Asker:
             raise UpstreamFailure(Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer."))
         opened.response.close(complete=decoder.complete)
         reply = Reply(body=_folded(opened, parts), usage=decoder.usage)
-        attempt = trial.streamed(decoder, stopped=stopped)
+        attempt = trial.streamed(decoder)
         stream = (opened, tuple(parts)) if streams else None
         return Answered(attempt, reply, trial.step, opened.lowered, stopped, stream)
 

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from math import ceil
 
+from msgspec import structs
+
+from router.dispatch.fold import said
 from router.dispatch.how import ALONE, How
 from router.dispatch.region import in_headers, misplaced, placed
 from router.dispatch.seat import Seat
@@ -18,6 +21,12 @@ from router.types.plan import Candidate
 from router.types.price import Cost, CostSource
 from router.types.target import Target
 from router.types.usage import Source, Usage
+
+BYTES_PER_TOKEN = 32
+"""More than any tokenizer packs into a token over a whole answer, with escaped letters: English has 4."""
+SLACK_BYTES = 512
+"""What few tokens may have beyond that, such as a long run of blanks."""
+UNCOUNTED = "more output than counted"
 
 
 class Trial:
@@ -55,6 +64,11 @@ class Trial:
         self._started_ms, self._clock, self._start = now_ms, clock, clock()
         self._first: int | None = None
         self._waits, self._awaited = waits, False
+        self._cap = (call.max_output or step.estimate.max_output) * call.n
+        self.most_bytes = self._cap * BYTES_PER_TOKEN + SLACK_BYTES
+        """Of its output: more is past the cap, however its tokens are cut."""
+        self.stopped = ""
+        """Why the gateway ended its stream, as an error code; empty: it did not."""
 
     def first_byte(self) -> None:
         if self._first is None:
@@ -96,16 +110,21 @@ class Trial:
 
     def answered(self, reply: Reply) -> Attempt:
         self.locate(reply.region_served)
-        usage = reply.usage or self._estimated(sum(len(raw) for raw in reply.body.values()))
+        usage, size = reply.usage, sum(len(raw) for raw in reply.body.values())
+        if usage is None:
+            usage = self._estimated(size)
+        elif not _plausible(usage, size):
+            # The text alone says more than names, probabilities and JSON around it.
+            usage = self._recounted(usage, len((said(reply.body) or "").encode()))
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
-    def streamed(self, decoder: StreamDecoder, error: str = "", *, stopped: bool = False) -> Attempt:
-        """`stopped`: at the limit of its budget, so the provider did not get to say what it used."""
+    def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
+        """`error`: what broke it; empty: it ended, or the gateway stopped it."""
         self.locate(decoder.region_served)
-        usage = self._produced(decoder) if stopped else decoder.usage or self._estimated(decoder.output_chars)
-        finish = "length" if stopped else decoder.finish_reason
-        outcome = "ok" if stopped or not error else error
-        return self._done(outcome, usage, finish, decoder.model_served, decoder.has_answer)
+        size = decoder.output_chars
+        usage = self._estimated(size) if decoder.usage is None else self._recounted(decoder.usage, size)
+        finish = "length" if self.stopped else decoder.finish_reason
+        return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
     def failed(self, failure: Failure) -> Attempt:
         """A refusal or a broken connection before any output is not charged by providers; what was produced is."""
@@ -121,16 +140,28 @@ class Trial:
             return self.streamed(self.decoder, outcome)
         return self._done(outcome, self._estimated(0) if self.sent else None)
 
-    def _produced(self, decoder: StreamDecoder) -> Usage:
-        """The larger of what the provider has counted so far and of what we have seen."""
-        seen, counted = self._estimated(decoder.output_chars), decoder.usage
-        return seen if counted is None or counted.output_total < seen.output_total else counted
+    def _recounted(self, counted: Usage, size: int) -> Usage:
+        """What the provider counted; its output by the bytes that came, where it can't have counted them all, or not
+        yet, because the gateway stopped it."""
+        if _plausible(counted, size) and not self.stopped:
+            return counted
+        output = self._tokens(size)
+        if output <= counted.output_total:
+            return counted
+        violations = counted.violations if self.stopped else (*counted.violations, UNCOUNTED)
+        unsplit = {"output_reasoning": None, "reasoning_source": Source.UNKNOWN}
+        return structs.replace(
+            counted, output_visible=output, **unsplit, source=Source.ESTIMATED, violations=violations
+        )
 
-    def _estimated(self, output_bytes: int) -> Usage:
-        output = ceil(output_bytes / self._learned.mean_output_bytes(self.step.target.id))
-        if self.call.max_output is not None:
-            output = min(output, self.call.max_output * self.call.n)
-        return Usage(input_uncached=self.step.estimate.input_tokens, output_visible=output, source=Source.ESTIMATED)
+    def _estimated(self, size: int) -> Usage:
+        sent = self.step.estimate.input_tokens
+        return Usage(input_uncached=sent, output_visible=self._tokens(size), source=Source.ESTIMATED)
+
+    def _tokens(self, size: int) -> int:
+        """Output tokens of so many bytes: at most the cap, unless they are too many for it."""
+        tokens = ceil(size / self._learned.mean_output_bytes(self.step.target.id))
+        return tokens if size > self.most_bytes else min(tokens, self._cap)
 
     def _done(
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
@@ -198,6 +229,11 @@ class Trial:
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)
+
+
+def _plausible(usage: Usage, size: int) -> bool:
+    """Whether so many tokens may have so many bytes. Images and sounds are not measured by them."""
+    return size <= usage.output_total * BYTES_PER_TOKEN + SLACK_BYTES or bool(usage.output_image or usage.output_audio)
 
 
 def _nothing(target: Target) -> Cost:

@@ -27,7 +27,6 @@ class Meter:
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._bytes = purse.learned.output_bytes(step.target.id)
         self._last = self._part = self._thought = 0
-        self.stopped = False
         self._measure()
 
     def due(self, decoder: StreamDecoder) -> bool:
@@ -48,8 +47,7 @@ class Meter:
         usd = worst_cost(self._candidate, self._request, self._tokens(output)) - left.usd
         await self._purse.extend(Amount(max(0, usd), max(0, self._tokens(thoughts) - left.thinking)))
         self._measure()
-        self.stopped = self.due(decoder)
-        return not self.stopped
+        return not self.due(decoder)
 
     def _counted(self, usage: Usage, seen: float) -> tuple[float, float]:
         """Bytes of thoughts and of output, where the provider counts along the way: what its tokens typically have."""

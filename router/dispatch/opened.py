@@ -5,9 +5,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from msgspec import Struct, structs
 
 from router.dispatch.attempt import Trial
-from router.dispatch.cut import STOPPED, closing
+from router.dispatch.cut import MESSAGES, PAST_CAP, STOPPED, closing
 from router.dispatch.meter import Meter
 from router.dispatch.purse import Purse
+from router.errors import UpstreamFailure
 from router.types.attempt import Attempt
 from router.types.call import Reply, StreamDecoder, UpstreamResponse
 from router.types.plan import Candidate
@@ -24,9 +25,9 @@ class Opened(Struct, frozen=True):
     meter: Meter | None
 
     @property
-    def stopped(self) -> bool:
-        """It ended where its budget did."""
-        return self.meter is not None and self.meter.stopped
+    def stopped(self) -> str:
+        """Why the gateway ended it, as an error code; empty: it did not."""
+        return self.trial.stopped
 
     @property
     def lowered(self) -> tuple[str, ...]:
@@ -47,12 +48,12 @@ class Opened(Struct, frozen=True):
 
     def closing(self, usage: bytes) -> bytes:
         """The last events; `usage` is the JSON usage object of the call's endpoint."""
-        end = closing(self.first, self.trial.call, usage) if self.stopped else self.decoder.final(usage)
+        end = closing(self.first, self.trial.call, usage, self.stopped) if self.stopped else self.decoder.final(usage)
         return self.restored(end)
 
     def ended(self, error: str) -> Attempt:
-        """The attempt, now that its stream is over. `error`: empty, `STOPPED`, or what broke it."""
-        return self.trial.streamed(self.decoder, error, stopped=error == STOPPED)
+        """The attempt, now that its stream is over. `error`: empty, or what broke it or stopped it."""
+        return self.trial.streamed(self.decoder, "" if error in MESSAGES else error)
 
 
 class Kept(Opened, frozen=True):
@@ -71,13 +72,13 @@ class Kept(Opened, frozen=True):
 
 
 class Answered(Struct, frozen=True):
-    """A whole answer. `lowered`: what was changed to fit its budget; `stopped`: it ends where its budget did."""
+    """A whole answer. `lowered`: what was changed to fit its budget; `stopped`: why the gateway ended it."""
 
     attempt: Attempt
     reply: Reply
     step: Candidate
     lowered: tuple[str, ...]
-    stopped: bool = False
+    stopped: str = ""
     stream: tuple[Opened, tuple[bytes, ...]] | None = None
     """What it was gathered from, where the client wants a stream."""
 
@@ -91,21 +92,24 @@ class Answered(Struct, frozen=True):
 
 
 async def metered(opened: Opened) -> AsyncGenerator[bytes]:
-    """The events of a stream as they come, as long as what is held for it pays for them."""
-    decoder, meter = opened.decoder, opened.meter
+    """The events of a stream as they come, up to its cap, and as long as what is held for it pays for them."""
+    decoder, meter, trial = opened.decoder, opened.meter, opened.trial
     if opened.first:
         yield opened.restored(opened.first)
     if decoder.complete:
         return
-    if meter is None:
-        async for data in opened.response.chunks():
-            yield opened.restored(decoder.feed(data))
-            if decoder.complete:
-                return
-        return
     async for data in opened.response.chunks():
-        yield opened.restored(decoder.feed(data))
+        try:
+            events = decoder.feed(data)
+        except UpstreamFailure as failure:
+            yield opened.restored(failure.before)
+            raise
+        yield opened.restored(events)
         if decoder.complete:
             return
-        if meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
+        if decoder.output_chars > trial.most_bytes:
+            trial.stopped = PAST_CAP
+            return
+        if meter is not None and meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
+            trial.stopped = STOPPED
             return

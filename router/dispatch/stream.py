@@ -5,7 +5,6 @@ from typing import Protocol
 
 from router.decide.health import Health
 from router.dispatch.ask import unreadable, without_key
-from router.dispatch.cut import STOPPED
 from router.dispatch.how import CLIENT_GONE
 from router.dispatch.opened import Opened
 from router.errors import TABLE, UpstreamFailure
@@ -44,7 +43,7 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
         async for events in opened.events():
             if events:
                 yield ending.render(events)
-        error = STOPPED if opened.stopped else "" if decoder.finished else _CUT.kind
+        error = opened.stopped or ("" if decoder.finished else _CUT.kind)
     except UpstreamFailure as upstream:
         failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
     except Exception as fault:
@@ -56,7 +55,7 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
     await ending.durable()
     if rest := opened.rest():
         yield ending.render(rest)
-    broken = error not in ("", STOPPED)
+    broken = error not in ("", opened.stopped)
     if broken:
         health.failed(opened.step.target.id, trips=TABLE[failure.kind].trips and opened.trial.seat.broke())
     yield ending.broken(failure) if broken else ending.closing(opened, usage)

@@ -3,10 +3,12 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.sse import Events, frame
+from router.errors import UpstreamFailure
 from router.types.call import StreamDecoder
 from router.types.failure import ErrorKind
 from router.types.request import Endpoint
@@ -238,12 +240,27 @@ STREAM = b": hello\n\ndata: one\nid: 4\n\nevent: named\ndata:two\ndata: lines\n\
 @given(places=st.lists(st.integers(0, len(STREAM)), max_size=8))
 def test_server_sent_events_cut_anywhere_are_the_same(ending: bytes, places: list[int]) -> None:
     data = STREAM.replace(b"\n", ending) + (b": end\r" if ending == b"\r" else b"")
-    reader = Events()
+    reader = Events(65_536)
     assert [event for piece in cut(data, places) for event in reader.feed(piece)] == EXPECTED
 
 
+def test_an_unfinished_event_is_bounded() -> None:
+    with pytest.raises(UpstreamFailure, match="bad_response"):
+        Events(4_096).feed(b"data: " + b"x" * 4_096)
+
+
+def test_what_came_before_an_event_that_cannot_be_read_is_kept() -> None:
+    """In one segment, or each in its own: the client gets the same."""
+    for beginning in (b"", sse(ROLE, HI)):
+        decoder = ADAPTER.stream(call(stream=True))
+        decoder.feed(beginning)
+        with pytest.raises(UpstreamFailure) as caught:
+            decoder.feed(sse(HI, HI) + b"data: {odd\n\n" + sse(HI))
+        assert caught.value.before.count(b'"content":"Hi"') == 2
+
+
 def test_an_unfinished_event_waits() -> None:
-    reader = Events()
+    reader = Events(65_536)
     assert (reader.feed(b"data: one\n"), bool(reader.pending)) == ([], True)
     assert (reader.feed(b"\n"), bool(reader.pending)) == ([(b"", b"one")], False)
 
@@ -253,4 +270,4 @@ def test_an_unfinished_event_waits() -> None:
     name=st.sampled_from([b"", b"response.created"]),
 )
 def test_what_is_framed_is_read_back(payload: str, name: bytes) -> None:
-    assert Events().feed(frame(payload.encode(), name)) == [(name, payload.encode())]
+    assert Events(65_536).feed(frame(payload.encode(), name)) == [(name, payload.encode())]

@@ -13,6 +13,7 @@ from adapters.anthropic.wire import tokens as anthropic_tokens
 from adapters.gemini.usage import usage as gemini_usage
 from adapters.gemini.wire import Modality
 from adapters.gemini.wire import Tokens as GeminiTokens
+from adapters.gemini.wire import tokens as gemini_tokens
 from adapters.usage import canonical, every_choice, merge, read
 from router.types.usage import Source, Usage
 from tests.adapters.calls import table
@@ -31,6 +32,14 @@ def test_buckets(row: dict[str, Any]) -> None:
     assert counted == msgspec.convert(row["buckets"], Usage)
     if "total_tokens" in report and not counted.violations:
         assert counted.input_total + counted.output_total == report["total_tokens"]
+
+
+def test_a_report_with_a_negative_count_is_no_report() -> None:
+    """Neither a whole one nor what is left of it: the answer is charged as one without a report."""
+    assert read(b'{"prompt_tokens": 10, "completion_tokens": -5, "total_tokens": 5}') is None
+    assert read(b'{"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": -1}}') is None
+    assert anthropic_tokens(Raw(b'{"input_tokens": 10, "output_tokens": -5}')) is None
+    assert gemini_tokens(Raw(b'{"promptTokenCount": -1, "candidatesTokenCount": 5}')) is None
 
 
 COUNTS = st.none() | st.integers(0, 10**6)

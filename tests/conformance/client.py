@@ -7,7 +7,7 @@ import openai
 from msgspec import Struct
 
 from tests.conformance.expected import Case, Said
-from tests.gateway.running import MESSAGES
+from tests.gateway.running import MESSAGES, until
 
 
 class Seen(Struct, frozen=True, kw_only=True):
@@ -52,15 +52,25 @@ def told(client: openai.OpenAI, asked: dict[str, Any]) -> Seen:
 
 
 def broken(client: openai.OpenAI, case: Case) -> tuple[str, openai.APIError | None, str]:
-    """The text until a stream broke, the error that the client raised (None: it ended cleanly), the request's id."""
+    """The text until a stream broke, the error that the client raised (None: it ended cleanly), the request's id.
+
+    A busy gateway may read the break together with the beginning, and then no stream begins (502): asked again.
+    """
+    return until(lambda: _broken(client, case))
+
+
+def _broken(client: openai.OpenAI, case: Case) -> tuple[str, openai.APIError | None, str] | None:
     text = ""
-    with client.chat.completions.with_streaming_response.create(**body(case)) as response:
-        try:
-            for chunk in response.parse():
-                text += "".join(choice.delta.content or "" for choice in chunk.choices)
-        except openai.APIError as error:
-            return text, error, response.headers["x-request-id"]
-    return text, None, response.headers["x-request-id"]
+    try:
+        with client.chat.completions.with_streaming_response.create(**body(case)) as response:
+            try:
+                for chunk in response.parse():
+                    text += "".join(choice.delta.content or "" for choice in chunk.choices)
+            except openai.APIError as error:
+                return text, error, response.headers["x-request-id"]
+            return text, None, response.headers["x-request-id"]
+    except openai.InternalServerError:
+        return None
 
 
 def _seen(parts: list[Any], headers: dict[str, str]) -> Seen:

@@ -79,8 +79,8 @@ def _target(url: str, case: Case) -> dict[str, Any]:
     model = {
         "name": case.model,
         "provider": PROVIDERS.get(case.wire, case.wire),
-        "context": 100_000,
-        "max_output": 1_000,
+        "context": 2_000_000,
+        "max_output": 1_300_000,
         "capabilities": [name for name in _CAPABILITIES if name not in lacking],
         "price": RATES,
     }

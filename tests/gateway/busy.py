@@ -24,6 +24,11 @@ class Busy(Upstream):
         """Those that the engine was asked for, in order."""
         return [request.json["model"] for request in self.requests if _chats(request)]
 
+    @property
+    def posts(self) -> list[Recorded]:
+        """Without the looks at what its engine says of itself."""
+        return [request for request in self.requests if request.method == "POST"]
+
     def clear(self) -> None:
         super().clear()
         self.running, self.waiting, self.full, self.well, self.tells = 0, 0, False, True, True

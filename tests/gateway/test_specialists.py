@@ -87,12 +87,12 @@ def test_a_template_leaves_in_place_of_the_chat(gateway: Gateway, upstream: Busy
 
 def test_what_a_target_may_not_see_is_not_in_its_prompt(gateway: Gateway, upstream: Busy) -> None:
     answered(gateway.chat("texts", f"Translate to French: Write to {MAIL} today."))
-    (request,) = upstream.requests
+    (request,) = upstream.posts
     assert request.json["prompt"].startswith("English: Write to ")
     assert MAIL not in request.json["prompt"]
     refused = gateway.chat("texts", f"Translate to French: the key is {KEY}.")
     assert (refused.status, refused.error["targets"][0]["reason"]) == (403, "data_class")
-    assert upstream.requests == [request]
+    assert upstream.posts == [request]
 
 
 def test_the_door_reads_what_a_template_makes_of_a_text(tmp_path: Path, upstream: Busy) -> None:
@@ -111,10 +111,10 @@ def test_the_door_reads_what_a_template_makes_of_a_text(tmp_path: Path, upstream
     with serving(tmp_path, document) as gateway:
         messages = [{"role": "user", "content": part} for part in (KEY[half:], KEY[:half])]
         answered(gateway.post(CHAT, {"model": "plain", "messages": messages}))
-        before = list(upstream.requests)
+        before = len(upstream.posts)
         refused = gateway.post(CHAT, {"model": "auto", "messages": messages})
         assert (refused.status, refused.error["code"]) == (403, "no_eligible_target")
-        assert upstream.requests == before
+        assert len(upstream.posts) == before
 
 
 def test_a_template_that_fails_falls_back_and_quotes_nothing(gateway: Gateway) -> None:

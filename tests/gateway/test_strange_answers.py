@@ -184,7 +184,8 @@ HTTP: tuple[Wrong, ...] = (surplus, shortened, apart, refused, interim, framing,
 
 
 class Strange(Upstream):
-    """`/odd/…` answers the case that its prompt names, wrongly; `/sound/…` well, `/open/…` without an end."""
+    """`/odd/…` answers the case that its prompt names, wrongly; `/sound/…` well, `/open/…` without an end, `/large/…`
+    with one event that does not end."""
 
     async def handle(self, connection: Connection, request: Recorded) -> None:
         word = re.search(rb"word-(\d+)", request.body)
@@ -204,6 +205,11 @@ class Strange(Upstream):
             start = head(body, stream).replace(b"content-length: %d" % len(body), b"transfer-encoding: chunked")
             await connection.write(start + b"%x\r\n%b\r\n" % (len(body), body))
             return
+        if place == "large":
+            await connection.write(
+                head(b"", stream).replace(b"content-length: 0", b"x: y") + b"data: " + b"x" * 2_000_000
+            )
+            return
         if place == "sound":
             await connection.write(head(body, stream) + body)
             return
@@ -215,11 +221,13 @@ class Strange(Upstream):
 
 def policy(url: str) -> dict[str, Any]:
     def seat(place: str, wire: str) -> dict[str, Any]:
-        row = target(url, f"{place}-{wire}", flavour=wire, provider=wire, timeouts=TIMEOUTS)
+        # The others answer at once, but on a busy machine.
+        timeouts = TIMEOUTS if place == "odd" else {}
+        row = target(url, f"{place}-{wire}", flavour=wire, provider=wire, timeouts=timeouts)
         suffix = "" if wire in ("anthropic", "gemini") else "/v1"
         return {**row, "base_url": f"{url}/{place}/{wire}{suffix}"}
 
-    targets = {f"{place}-{wire}": seat(place, wire) for place in ("odd", "sound", "open") for wire in WIRES}
+    targets = {f"{place}-{wire}": seat(place, wire) for place in ("odd", "sound", "open", "large") for wire in WIRES}
     routes = {wire: {"strategy": {"kind": "ordered", "targets": [f"odd-{wire}", f"sound-{wire}"]}} for wire in WIRES}
     return {"version": 1, "targets": targets, "routes": routes, "budgets": [{"id": "b", "limit_usd": 100}]}
 
@@ -241,6 +249,14 @@ def test_a_stream_ends_where_its_protocol_says_so(strange: Gateway, wire: str) -
         assert f"word-{number}".encode() in reply.body
         row = strange.settled(reply.id)
         assert (row["status"], row["error"], row["attempts"][0]["outcome"]) == (200, None, "ok")
+
+
+@each_row("wire", WIRES)
+def test_an_event_without_an_end_is_not_kept(strange: Gateway, wire: str) -> None:
+    messages = [{"role": "user", "content": "word-1."}]
+    reply = strange.post("/v1/chat/completions", {"model": f"large-{wire}", "stream": True, "messages": messages})
+    row = strange.settled(reply.id)
+    assert (reply.status, row["error"], row["attempts"][0]["outcome"]) == (502, "bad_response", "bad_response")
 
 
 def wrong_with(gateway: Gateway, number: int) -> str:

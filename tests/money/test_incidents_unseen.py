@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from router.testing.upstream import Page, Upstream
-from tests.gateway.running import Gateway, target, until
+from tests.gateway.running import MESSAGES, Gateway, target, until
 from tests.money import books
 from tests.money.books import IN, NANO, OUT, PRICE, account, bookings, budgets, row_of, rules, within
 from tests.money.crowd import Wish, crowd
@@ -23,7 +23,6 @@ def reporting(**usage: Any) -> Page:
 
 THOUGHT = {"completion_tokens_details": {"reasoning_tokens": 70}}
 WRONG = {
-    "negative": (reporting(prompt_tokens=20, completion_tokens=-500, total_tokens=-480), 20 * IN),
     "total-too-small": (reporting(prompt_tokens=20, completion_tokens=10, total_tokens=3), 20 * IN + 10 * OUT),
     "total-too-large": (reporting(prompt_tokens=20, completion_tokens=10, total_tokens=100), 20 * IN + 80 * OUT),
     "more-thought-than-output": (
@@ -32,8 +31,15 @@ WRONG = {
     "absurd": (reporting(prompt_tokens=20, completion_tokens=10**9, total_tokens=10**9 + 20), 20 * IN + 10**9 * OUT),
 }  # fmt: skip
 """What a provider reports, and what of it is charged: the larger reading."""
-SAYS = {"silent": "missing-usage", "zero": "zero-usage", "late": "say-400-ms-5", "slow": books.GATED}
-SAYS |= {"deaf": "say-300-deaf", "no-cap": "say-40"}
+NEGATIVE = reporting(prompt_tokens=20, completion_tokens=-500, total_tokens=-480)
+SAYS = {
+    "silent": "missing-usage",
+    "negative": "negative",
+    "zero": "zero-usage",
+    "late": "say-400-ms-5",
+    "slow": books.GATED,
+}
+SAYS |= {"deaf": "say-300-deaf", "endless": "say-20000-deaf", "no-cap": "say-40"}
 """Routes, each with a budget of its own name, and what their only target does."""
 
 
@@ -51,20 +57,20 @@ def policy(url: str) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True, scope="module")
 def wrong(upstream_server: Upstream) -> None:
-    for name, (page, _) in WRONG.items():
+    for name, page in {"negative": NEGATIVE, **{name: page for name, (page, _) in WRONG.items()}}.items():
         books.saying(upstream_server, name, page)
 
 
-@each_row("stream", [False, True])
-def test_cost_observability_usage_that_is_missing(gateway: Gateway, stream: bool) -> None:
-    """It is estimated, marked, and charged to the budget: never nothing."""
-    before, _ = account(gateway, "silent")
-    row = row_of(gateway, gateway.chat("silent", stream=stream))
+@each_row("route, stream", [("silent", False), ("silent", True), ("negative", False)])
+def test_cost_observability_usage_that_is_missing(gateway: Gateway, route: str, stream: bool) -> None:
+    """It is estimated, marked, and charged to the budget: never nothing. Negative usage is none."""
+    before, _ = account(gateway, route)
+    row = row_of(gateway, gateway.chat(route, stream=stream))
     (attempt,) = row["attempts"]
     assert (attempt["usage_source"], attempt["cost_source"]) == ("estimated", "estimated")
     assert attempt["output_visible"] > 0
     assert row["cost"] > 0
-    assert account(gateway, "silent") == (before + row["cost"], 0)
+    assert account(gateway, route) == (before + row["cost"], 0)
 
 
 @each_row("stream", [False, True])
@@ -132,6 +138,24 @@ def test_primitive_missing_a_provider_that_hears_no_cap(gateway: Gateway) -> Non
     assert (first["overrun"], first["held"] < first["cost"]) == (1, True)
     assert account(gateway, "deaf")[0] == first["cost"]
     assert gateway.chat("deaf", max_completion_tokens=300).status == 402
+
+
+@each_row("path, stream", [("chat/completions", True), ("responses", True), ("chat/completions", False)])
+def test_primitive_missing_a_stream_that_runs_on_past_its_cap(gateway: Gateway, path: str, stream: bool) -> None:
+    """It ends there, says why, and what the client got is charged. A whole answer was written, and is charged whole."""
+    asked = {"max_output_tokens": 50, "input": "Say hello."}
+    if path != "responses":
+        asked = {"max_completion_tokens": 50, "messages": MESSAGES}
+    reply = gateway.post(f"/v1/{path}", {"model": "endless", "stream": stream, **asked})
+    row = row_of(gateway, reply)
+    (attempt,) = row["attempts"]
+    if stream:
+        assert len(reply.body) < 200_000
+        assert b"cap_exceeded" in reply.body
+        assert (row["error"], attempt["outcome"], attempt["finish_reason"]) == ("cap_exceeded", "ok", "length")
+        assert 300 < attempt["output_visible"] < 1_000
+    else:
+        assert (row["error"], attempt["output_visible"]) == (None, 20_000)
 
 
 def test_primitive_missing_a_model_without_a_price(gateway: Gateway) -> None:
