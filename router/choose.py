@@ -19,7 +19,7 @@ from router.decide.situation import Situation
 from router.decide.special import ANYTHING, asked
 from router.decide.strategies import Pinned
 from router.dispatch.vote import always_the_same
-from router.engines.queues import NO_QUEUES, queues_of
+from router.engines.queues import queues_of
 from router.errors import ClientError
 from router.estimate.estimate import estimate, per_choice
 from router.estimate.forecast import Forecaster, delayed
@@ -46,10 +46,14 @@ _UNHELD = Estimate(input_tokens=0, input_bound=0, output_tokens=0, max_output=0,
 
 
 class Rests(Protocol):
-    """Who knows which targets rest after failures."""
+    """What recent attempts say about targets."""
 
     def resting(self, target: str) -> float:
         """Seconds until it may be asked again."""
+        ...
+
+    def degraded(self, target: str) -> bool:
+        """Others are asked before it."""
         ...
 
 
@@ -111,7 +115,7 @@ def choose(
     within = partial(fits_thinking, learned=forecaster.learned)
     told = _languages(request, targets)
     special = asked(request, seen, targets, told or UNKNOWN) if _special(targets) else ANYTHING
-    queues = queues_of(targets, asks, partial(usual_ms, learned=forecaster.learned)) if asks else NO_QUEUES
+    queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=forecaster.learned))
     estimates = partial(estimate, learned=forecaster.learned, task=seen.task, at_ms=now, holds=at_ms is None)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)

@@ -1,21 +1,88 @@
-"""Circuit breaker per target: closed → open after repeated failures → one probe at a time → closed."""
+"""What recent attempts say about each target: a circuit breaker for outages, and a share of the traffic for one that
+fails too often or is much slower than usual.
+
+An outage is a run of failures that is as good as impossible at the target's success rate, so a target that fails every
+second call is never closed off: its calls succeed half of the time. Where a request has another target to go to, such
+a target is asked first in as many cases as it succeeds.
+"""
 
 from collections.abc import Callable
+from math import log
 
 TRIP_AFTER = 5
-"""Failures in a row that open the circuit."""
-FIRST_REST_S = 5.0
-LONGEST_REST_S = 120.0
+"""Failures in a row that open the circuit of a target that was always well."""
+CHANCE = 1e-6
+"""A run of failures that is less likely than this is an outage."""
+FIRST_REST_S = 1.0
+LONGEST_REST_S = 30.0
+LONGEST_WISH_S = 120.0
+"""For as long at most a target is left alone because it said so (`Retry-After`)."""
+STEP = 0.05
+"""What one attempt weighs in the success rate: some twenty attempts are remembered."""
+AT_FIRST, HIGHEST = 0.8, 0.95
+"""Success rates of a target of which nothing is known, and of the best of all, for the question what is a run."""
+DEGRADED_RATE = 0.75
+"""A target with a lower success rate is asked first in as large a share of the cases where there is another."""
+SLOW = log(4)
+"""Latency, against the usual one, from which a target is degraded: the mean of the last few reaches it in three answers
+that take ten times as long."""
+SLOW_SHARE = 0.1
+"""Of the requests, that a slow target is asked first by: they show when it is as quick as usual again."""
+LONGEST_RUN = 100
+"""Failures in a row that are an outage of any target."""
+LATEST, USUAL = 0.3, 0.005
+"""What one answer weighs in the latest and in the usual latency."""
+WARM = 8
+"""Answers that make a usual latency."""
+START_TOKENS = 32
+"""An answer takes as long to begin as so many tokens take: whole answers of all lengths are comparable then."""
 MISPLACED = "region mismatch"
 SUSPENSION_S = 3_600.0
-"""How long nobody asks a target whose provider says that it served another region than it was asked for."""
+"""How long a target is not asked whose provider says that it served another region than it was asked for."""
+
+
+class _Latency:
+    """Logarithms of ms: of the last few answers, and of usual ones."""
+
+    __slots__ = ("answers", "latest", "usual")
+
+    def __init__(self) -> None:
+        self.answers, self.latest, self.usual = 0, 0.0, 0.0
+
+    def note(self, took: float) -> None:
+        self.answers += 1
+        if self.answers <= WARM:
+            self.usual += (took - self.usual) / self.answers
+            self.latest = self.usual
+        else:
+            self.latest += (took - self.latest) * LATEST
+            self.usual += min(1.0, max(-1.0, took - self.usual)) * USUAL
+
+    @property
+    def slow(self) -> bool:
+        return self.latest - self.usual > SLOW
 
 
 class _Circuit:
-    __slots__ = ("failures", "probing", "rest_s", "resting_until")
+    __slots__ = ("credit", "failures", "first", "probing", "rate", "rest_s", "resting_until", "run_limit", "whole")
 
     def __init__(self) -> None:
-        self.failures, self.rest_s, self.resting_until, self.probing = 0, FIRST_REST_S, 0.0, False
+        self.rate, self.credit = AT_FIRST, 0.0
+        self.failures, self.run_limit = 0, 0
+        """Failures in a row, and how many of them are an outage."""
+        self.rest_s, self.resting_until, self.probing = FIRST_REST_S, 0.0, False
+        self.first, self.whole = _Latency(), _Latency()
+        """Of the first byte of streams, and of whole answers."""
+
+    @property
+    def outage(self) -> bool:
+        return self.failures > 0 and self.failures >= self.run_limit
+
+    @property
+    def share(self) -> float:
+        """Of the requests that may ask it first, where there is another target."""
+        share = self.rate if self.rate < DEGRADED_RATE else 1.0
+        return min(share, SLOW_SHARE) if self.first.slow or self.whole.slow else share
 
 
 class Health:
@@ -36,31 +103,58 @@ class Health:
             return max(circuit.rest_s, suspended_s)
         return max(0.0, circuit.resting_until - self._clock(), suspended_s)
 
+    def degraded(self, target: str) -> bool:
+        """Whether the next request should ask other targets before `target`, if it has any.
+
+        The answer follows the share of the target: asked ten times, it is False for three at a success rate of 0.3.
+        """
+        circuit = self._circuits.get(target)
+        if circuit is None or (share := circuit.share) >= 1:
+            return False
+        circuit.credit += share
+        if circuit.credit < 1:
+            return True
+        circuit.credit -= 1
+        return False
+
     def admit(self, target: str) -> bool:
-        """Claims the right to ask `target`; on a half-open circuit only one caller at a time gets it."""
+        """Claims the right to ask `target`; after an outage only one caller at a time gets it, until one succeeds."""
         if self.resting(target) > 0:
             return False
         circuit = self._circuits.get(target)
-        if circuit is not None and circuit.failures >= TRIP_AFTER:
+        if circuit is not None and circuit.outage:
             circuit.probing = True
         return True
 
     def succeeded(self, target: str) -> None:
-        if self._circuits:
-            self._circuits.pop(target, None)
+        circuit = self._circuit(target)
+        circuit.rate += (1 - circuit.rate) * STEP
+        circuit.failures, circuit.rest_s, circuit.resting_until, circuit.probing = 0, FIRST_REST_S, 0.0, False
+
+    def took(self, target: str, total_ms: int, first_ms: int | None, output: int) -> None:
+        """The time of an answer of so many tokens; of a stream `first_ms` alone, as its client decides the rest."""
+        circuit = self._circuit(target)
+        if first_ms is not None:
+            circuit.first.note(log(max(first_ms, 1)))
+        else:
+            circuit.whole.note(log(max(total_ms, 1) / (START_TOKENS + output)))
 
     def failed(self, target: str, *, trips: bool, retry_after_s: float | None = None) -> None:
         """`retry_after_s` is the upstream's own wish; it is kept without opening the circuit."""
         if not trips and not retry_after_s:
             return self.abandoned(target)
-        circuit, now = self._circuits.setdefault(target, _Circuit()), self._clock()
+        circuit, now = self._circuit(target), self._clock()
         circuit.probing = False
-        circuit.failures += trips
-        rest_s = min(retry_after_s or 0.0, LONGEST_REST_S)
-        # While it rests, only requests from before can fail: the same outage, not a failed probe.
-        if trips and circuit.failures >= TRIP_AFTER and circuit.resting_until <= now:
-            rest_s = max(rest_s, circuit.rest_s)
-            circuit.rest_s = min(circuit.rest_s * 2, LONGEST_REST_S)
+        rest_s = min(retry_after_s or 0.0, LONGEST_WISH_S)
+        if trips:
+            if not circuit.failures:
+                circuit.run_limit = run_limit(circuit.rate)
+            circuit.failures += 1
+            circuit.rate -= circuit.rate * STEP
+            # While it rests, only requests from before can fail: the same outage, not a failed probe.
+            if circuit.outage and circuit.resting_until <= now:
+                rest_s = max(rest_s, circuit.rest_s)
+                circuit.rest_s = min(circuit.rest_s * 2, LONGEST_REST_S)
         circuit.resting_until = max(circuit.resting_until, now + rest_s)
 
     def abandoned(self, target: str) -> None:
@@ -78,16 +172,30 @@ class Health:
         self._suspended.clear()
 
     def snapshot(self) -> dict[str, str]:
-        """Every target that is not plainly healthy: "open", "half-open", "resting" (its own wish), "failing", or
-        "region mismatch"."""
+        """Every target that is not plainly healthy: "open", "half-open", "resting" (its own wish), "failing",
+        "degraded" (it gets a share of its requests), or "region mismatch"."""
         states = {target: self._state(target, circuit) for target, circuit in self._circuits.items()}
-        return states | {target: MISPLACED for target in self._suspended if self._suspension(target)}
+        misplaced = {target: MISPLACED for target in self._suspended if self._suspension(target)}
+        return {target: state for target, state in states.items() if state} | misplaced
+
+    def _circuit(self, target: str) -> _Circuit:
+        circuit = self._circuits.get(target)
+        if circuit is None:
+            circuit = self._circuits[target] = _Circuit()
+        return circuit
 
     def _suspension(self, target: str) -> float:
         """Seconds left of it."""
         return max(0.0, self._suspended[target] - self._clock()) if target in self._suspended else 0.0
 
     def _state(self, target: str, circuit: _Circuit) -> str:
-        if circuit.failures < TRIP_AFTER:
-            return "resting" if self.resting(target) else "failing"
-        return "open" if self.resting(target) else "half-open"
+        if circuit.outage:
+            return "open" if self.resting(target) else "half-open"
+        if self.resting(target):
+            return "resting"
+        return "degraded" if circuit.share < 1 else "failing" if circuit.failures else ""
+
+
+def run_limit(rate: float) -> int:
+    """Failures in a row that are less likely than `CHANCE` at this success rate."""
+    return min(LONGEST_RUN, max(TRIP_AFTER, round(log(CHANCE) / log(1 - min(max(rate, 0.01), HIGHEST)))))

@@ -1,4 +1,4 @@
-"""Queues of engines → whom else to ask first. Of targets that may be asked anyway: only their order changes."""
+"""Queues of engines, and degraded targets → whom else to ask first. Only the order of targets changes."""
 
 from collections.abc import Callable, Sequence, Set
 from math import erf, hypot, sqrt
@@ -48,9 +48,16 @@ def overtaken(before: Sequence[Candidate], after: Sequence[Candidate]) -> frozen
 def noted(queues: Queues, spilled: Set[str]) -> tuple[Queued, ...]:
     """What is kept of queues; an engine that is down is told of as the reason for which its target was dropped."""
     return tuple(
-        Queued(target=name, wait_ms=one.wait_ms, waiting=one.waiting, full=one.full, spilled=name in spilled)
-        for name, one in queues.items()
-        if not one.down
+        Queued(
+            target=name,
+            wait_ms=queue.wait_ms,
+            waiting=queue.waiting,
+            full=queue.full,
+            degraded=queue.degraded,
+            spilled=name in spilled,
+        )
+        for name, queue in queues.items()
+        if not queue.down
     )
 
 
@@ -95,7 +102,7 @@ def _slow_ms(queue: Queue, mean: float, p90: float) -> float:
 def _too_long(target: Target, queue: Queue) -> bool:
     """Beyond the timeout of the first byte nobody waits anyway."""
     most = target.timeouts.first if target.max_wait_ms is None else min(target.max_wait_ms, target.timeouts.first)
-    return queue.full or queue.wait_ms > most
+    return queue.full or queue.degraded or queue.wait_ms > most
 
 
 def _sooner(steps: list[Candidate], takes: Takes) -> list[Candidate]:

@@ -68,9 +68,9 @@ class Asker:
         fit = await purse.ready(step)
         if fit is None:
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
-        call, waits, suspend = errand.call(step, fit), purse.waits, self.health.suspend
+        call, waits = errand.call(step, fit), purse.waits
         seat, restorer = Seat(self._replicas, target, errand.sent(step), tried), errand.restorer(step)
-        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, waits, suspend, seat, restorer, how)
+        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, waits, self.health, seat, restorer, how)
         attempts = purse.attempts
         if not self.health.admit(target.id):
             failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")

@@ -5,6 +5,7 @@ from math import ceil
 
 from msgspec import structs
 
+from router.decide.health import Health
 from router.dispatch.fold import said
 from router.dispatch.how import ALONE, How
 from router.dispatch.region import in_headers, misplaced, placed
@@ -32,7 +33,7 @@ UNCOUNTED = "more output than counted"
 class Trial:
     """Collects what is learned while an attempt runs; `done` freezes it. `clock` gives ms since any start.
 
-    `suspend` is told of a target whose answer was served elsewhere than the target states, as soon as that is known.
+    `health` hears how long answers took, and of a target whose answer was served elsewhere than the target states.
     """
 
     def __init__(
@@ -44,12 +45,12 @@ class Trial:
         now_ms: int,
         clock: Callable[[], float],
         waits: Waits,
-        suspend: Callable[[str], object],
+        health: Health,
         seat: Seat,
         restorer: Restorer | None = None,
         how: How = ALONE,
     ) -> None:
-        self.step, self.fit, self.call, self._learned, self._suspend = step, fit, call, learned, suspend
+        self.step, self.fit, self.call, self._learned, self._health = step, fit, call, learned, health
         self.how, self.restorer, self.seat = how, restorer, seat
         """`restorer`: of an answer to a request with placeholders."""
         self.thinking = "none"
@@ -106,7 +107,7 @@ class Trial:
     def _locate(self, stated: str) -> None:
         self._stated = stated
         if misplaced(self.step.target, stated):
-            self._suspend(self.step.target.id)
+            self._health.suspend(self.step.target.id)
 
     def answered(self, reply: Reply) -> Attempt:
         self.locate(reply.region_served)
@@ -172,6 +173,9 @@ class Trial:
         region, verified = placed(target, self._stated)
         if usage is not None:
             self._learned.observe(self._seen(usage, finish_reason, outcome, took))
+            if outcome == "ok" and target.engine is None:
+                first = self._first if self.decoder is not None else None
+                self._health.took(target.id, took, first, usage.output_total // self.call.n)
         return Attempt(
             target=target,
             outcome=outcome,

@@ -40,18 +40,17 @@ class Decided(NamedTuple):
     decision: Decision | None
 
 
-class _Healthy:
-    def resting(self, target: str) -> float:
-        return 0.0
+class _Health(NamedTuple):
+    """Of targets, as it was then: failures of providers are not played anew."""
 
-
-class _Resting(NamedTuple):
-    """As it was then: failures of providers are not played anew."""
-
-    targets: frozenset[str]
+    rests: frozenset[str] = frozenset()
+    degrades: frozenset[str] = frozenset()
 
     def resting(self, target: str) -> float:
-        return 1.0 if target in self.targets else 0.0
+        return 1.0 if target in self.rests else 0.0
+
+    def degraded(self, target: str) -> bool:
+        return target in self.degrades
 
 
 class _Queued(NamedTuple):
@@ -63,7 +62,7 @@ class _Queued(NamedTuple):
         return self.queues.get(target.id)
 
 
-_HEALTHY = _Healthy()
+_HEALTHY = _Health()
 
 
 class Side:
@@ -97,7 +96,7 @@ class Side:
         screened = Screened(seen, self._redacted(one, seen.classes))
         try:
             decision, _ = choose(
-                *(self.rules, one.request, one.caller, screened, _rests(one), self.forecaster),
+                *(self.rules, one.request, one.caller, screened, _health(one), self.forecaster),
                 draw=chance(one.id),
                 model=self.named(one) if one.lowered else "",
                 progress=progress(one),
@@ -211,9 +210,10 @@ def _found(one: Stored) -> frozenset[str]:
     return frozenset([cause.data_class for cause in one.document.classification.causes if cause.by != _DEFAULT])
 
 
-def _rests(one: Stored) -> _Healthy | _Resting:
-    resting = frozenset([dropped.target for dropped in one.document.dropped if dropped.reason == _RESTS])
-    return _Resting(resting) if resting else _HEALTHY
+def _health(stored: Stored) -> _Health:
+    rests = frozenset([dropped.target for dropped in stored.document.dropped if dropped.reason == _RESTS])
+    degrades = frozenset([queued.target for queued in stored.document.queued if queued.degraded])
+    return _Health(rests, degrades) if rests or degrades else _HEALTHY
 
 
 def _asks(one: Stored) -> _Queued | None:

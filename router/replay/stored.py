@@ -45,6 +45,7 @@ class Queued(Struct, gc=False):
     wait_ms: int = 0
     waiting: int = 0
     full: bool = False
+    degraded: bool = False
 
 
 class Weighed(Struct, gc=False):

@@ -99,11 +99,15 @@ class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Requests before it that were not begun."""
     full: bool = False
     """It had just turned a request away."""
+    degraded: bool = False
+    """It failed too often or was much slower than usual."""
     spilled: bool = False
     """Others were put before the target because of it."""
 
     def told(self) -> str:
         """For people: "local: 14 waiting, 2.1 s"."""
+        if self.degraded:
+            return f"{self.target}: degraded"
         queue = "turns requests away" if self.full else f"{self.waiting} waiting, {self.wait_ms / 1000:.1f} s"
         return f"{self.target}: {queue}"
 

@@ -17,6 +17,8 @@ class Queue(Struct, frozen=True, kw_only=True):
     """Requests that are there already and not yet begun."""
     full: bool = False
     """It has just turned a request away rather than let it wait."""
+    degraded: bool = False
+    """The target fails too often or is much slower than usual, and this request is not in its share."""
     down: str = ""
     """Why no replica can begin it at all: the engine's status."""
 

@@ -1,8 +1,20 @@
 """What a gateway keeps in mind: circuit breakers of targets (closed, open, half-open, resting), and sessions."""
 
+import random
+from functools import partial
+
 import pytest
 
-from router.decide.health import FIRST_REST_S, LONGEST_REST_S, SUSPENSION_S, TRIP_AFTER, Health
+from router.decide.health import (
+    FIRST_REST_S,
+    LONGEST_REST_S,
+    LONGEST_RUN,
+    LONGEST_WISH_S,
+    SUSPENSION_S,
+    TRIP_AFTER,
+    WARM,
+    Health,
+)
 from router.decide.recall import MOST_SESSIONS, NEW, Progress, Recall
 from tests.tables import each_row
 
@@ -13,6 +25,8 @@ class Circuits(Health):
     def __init__(self) -> None:
         self.now = 1_000.0
         super().__init__(lambda: self.now)
+        for _ in range(200):
+            self.succeeded("t")
 
     def trip(self, times: int = TRIP_AFTER) -> None:
         for _ in range(times):
@@ -39,7 +53,8 @@ def test_the_circuit_opens_at_the_last_of_the_failures_in_a_row(health: Circuits
     assert (health.resting("t"), health.snapshot()) == (0, {})
     health.trip(TRIP_AFTER - 1)
     assert (health.admit("t"), health.snapshot()) == (True, {"t": "failing"})
-    health.succeeded("t")
+    for _ in range(50):
+        health.succeeded("t")
     health.trip(TRIP_AFTER - 1)
     assert health.admit("t"), "a success starts the count anew"
     health.trip(1)
@@ -56,7 +71,7 @@ def test_failures_that_do_not_trip_are_not_counted(health: Circuits) -> None:
 def test_half_open_lets_one_probe_through_and_its_success_closes(half_open: Circuits) -> None:
     assert half_open.admits() == [True, False, False]
     half_open.succeeded("t")
-    assert (half_open.admits(), half_open.snapshot()) == ([True] * 3, {})
+    assert half_open.admits() == [True] * 3
 
 
 def test_a_failed_probe_opens_again_for_longer_up_to_a_bound(health: Circuits) -> None:
@@ -79,7 +94,7 @@ def test_a_probe_that_is_abandoned_or_meets_a_rate_limit_is_given_to_the_next_ca
     assert half_open.admits(2) == [True, False]
 
 
-@each_row("wish, rest", [(3.0, 3.0), (10_000.0, LONGEST_REST_S)])
+@each_row("wish, rest", [(3.0, 3.0), (10_000.0, LONGEST_WISH_S)])
 def test_retry_after_is_kept_without_opening_the_circuit(wish: float, rest: float) -> None:
     health = Circuits()
     health.failed("t", trips=False, retry_after_s=wish)
@@ -98,9 +113,55 @@ def test_requests_that_fail_together_are_one_outage(health: Circuits) -> None:
     """All were in flight when the upstream died: no failed probes, and the last does not prolong the rest."""
     health.trip(40)
     assert health.resting("t") == FIRST_REST_S
-    health.now += 3
+    health.now += FIRST_REST_S / 4
     health.failed("t", trips=True)
-    assert health.resting("t") == FIRST_REST_S - 3
+    assert health.resting("t") == FIRST_REST_S * 3 / 4
+
+
+def test_only_an_outage_closes_a_target_off() -> None:
+    """Failing at random, however often, it goes on: its answers are as many as it has; dead, it rests."""
+    for rate in (0.9, 0.5, 0.3):
+        draw, health, answered = random.Random(7), Circuits(), 0  # noqa: S311
+        for _ in range(5_000):
+            health.now += 0.01
+            if not health.admit("t"):
+                continue
+            if draw.random() < rate:
+                health.succeeded("t")
+                answered += 1
+            else:
+                health.failed("t", trips=True)
+        assert answered / 5_000 > rate - 0.03, rate
+        health.trip(LONGEST_RUN)
+        assert not health.admit("t")
+
+
+def test_where_there_is_a_choice_a_target_has_the_share_that_its_success_rate_is() -> None:
+    health = Circuits()
+    assert not any(health.degraded("t") for _ in range(100))
+    for number in range(200):
+        (health.succeeded if number % 3 else partial(health.failed, trips=True))("t")
+    assert health.snapshot() == {"t": "degraded"}
+    assert 60 < sum(not health.degraded("t") for _ in range(100)) < 75
+    for _ in range(30):
+        health.succeeded("t")
+    assert (health.degraded("t"), health.snapshot()) == (False, {})
+
+
+@each_row("first_ms", [None, 500])
+def test_a_target_that_is_ten_times_as_slow_has_a_tenth_until_it_is_quick_again(first_ms: int | None) -> None:
+    health = Circuits()
+
+    def answer(times: int, slower: int = 1) -> None:
+        for output in range(times):
+            health.took("t", (1_000 + 16 * output) * slower, first_ms and first_ms * slower, output)
+
+    answer(2 * WARM)
+    assert not health.degraded("t")
+    answer(3, slower=10)
+    assert sum(not health.degraded("t") for _ in range(1_000)) in (99, 100)
+    answer(3)
+    assert not health.degraded("t")
 
 
 def test_a_suspension_outlives_answers_and_failures_and_ends_with_its_hour_or_the_policy(health: Circuits) -> None:

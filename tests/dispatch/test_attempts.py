@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from adapters.openai_compatible import OpenAICompatible
+from router.decide.health import Health
 from router.dispatch.attempt import Trial
 from router.dispatch.seat import Seat
 from router.dispatch.waits import Waits
@@ -90,7 +91,7 @@ def pace(first_ms: int, total_ms: int, wait_ms: int, *, stream: bool) -> Pace:
     fit = task.purse.fit(step)
     assert fit is not None
     call, learned, seat = task.call(step, fit), task.purse.learned, Seat(Replicas(), step.target, asked, [])
-    trial = Trial(step, fit, call, learned, 0, lambda: now, Waits(), lambda name: None, seat)
+    trial = Trial(step, fit, call, learned, 0, lambda: now, Waits(), Health(lambda: 0.0), seat)
     now = first_ms
     trial.first_byte()
     now = total_ms

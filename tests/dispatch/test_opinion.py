@@ -12,7 +12,7 @@ from local_serving.spec import read
 from router.classify.deep.second import Question, Verdict
 from router.classify.detector import Doubt
 from router.decide.guard import ClassGuard
-from router.decide.health import Health
+from router.decide.health import LONGEST_RUN, Health
 from router.decide.requirements import Requirements
 from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
@@ -79,7 +79,7 @@ def test_an_engine_that_rests_after_failures_is_left_alone() -> None:
     health = Health(lambda: 0.0)
     with canned({"engine": (200, NO)}) as server:
         engine = at_home(at(f"{server.url}/engine/v1"))
-        for _ in range(5):
+        for _ in range(LONGEST_RUN):
             health.failed(engine.id, trips=True)
         assert opinion(engine, health) == (frozenset(), [Verdict.NONE])
         assert server.asked == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from msgspec import Struct, structs
 
 from adapters.openai_compatible import OpenAICompatible
-from router.decide.health import TRIP_AFTER, Health
+from router.decide.health import AT_FIRST, Health, run_limit
 from router.dispatch.door import KeptIn
 from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
@@ -35,6 +35,8 @@ from tests.tables import each_row
 
 OK, DOWN = Reply("fine"), Reply(status=500)
 NAMES = ("a", "b", "c")
+TRIPS = run_limit(AT_FIRST)
+"""Failures in a row that open the circuit of a target that is new."""
 
 
 class Site:
@@ -132,7 +134,7 @@ async def test_a_replica_that_takes_no_connection_costs_no_retry(here: Site) -> 
         port = closed.getsockname()[1]
         urls = (f"http://127.0.0.1:{port}/v1", f"http://localhost:{port}/v1", here.url("a"))
         place = structs.replace(here.target, engine=Served(name="e", urls=urls, slots=8))
-        for number in range(2 * TRIP_AFTER):
+        for number in range(2 * TRIPS):
             assert b"fine" in await here.whole(errand(place, asked=asking(f"Question {number}?")))
     assert here.health.snapshot() == {}, "the target is well"
 
@@ -152,7 +154,7 @@ async def test_one_that_is_full_is_passed_over_until_it_says_how_busy_it_is(here
 @on_site(retries=0)
 async def test_the_target_rests_when_all_of_its_replicas_fail(here: Site) -> None:
     here.answers(DOWN, DOWN)
-    for _ in range(TRIP_AFTER + len(NAMES)):
+    for _ in range(TRIPS + len(NAMES)):
         with pytest.raises(UpstreamFailure):
             await here.whole()
     assert list(here.health.snapshot().values()) == ["open"]
@@ -161,7 +163,7 @@ async def test_the_target_rests_when_all_of_its_replicas_fail(here: Site) -> Non
 @on_site(retries=0)
 async def test_one_failing_replica_never_closes_the_target(here: Site) -> None:
     here.answers(DOWN)
-    for number in range(4 * TRIP_AFTER):
+    for number in range(4 * TRIPS):
         with suppress(UpstreamFailure):
             await here.whole(errand(here.target, asked=asking(f"Question {number}?")))
     assert here.health.snapshot() == {}

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from adapters.openai_compatible import OpenAICompatible
-from router.decide.health import FIRST_REST_S, TRIP_AFTER, Health
+from router.decide.health import AT_FIRST, FIRST_REST_S, Health, run_limit
 from router.dispatch.connection import HIGH_WATER, Exchange
 from router.dispatch.errand import Errand
 from router.dispatch.http import SWEEP_S, HttpTransport
@@ -25,6 +25,8 @@ from tests.gateway.canned import canned
 from tests.gateway.running import until
 
 STREAM = asking(stream=True)
+TRIPS = run_limit(AT_FIRST)
+"""Failures in a row that open the circuit of a target that is new."""
 
 
 class Crashing(OpenAICompatible):
@@ -46,7 +48,7 @@ def tripped() -> Health:
     """May be probed."""
     clock = Clock()
     health = Health(clock)
-    for _ in range(TRIP_AFTER):
+    for _ in range(TRIPS):
         health.failed("t", trips=True)
     clock.now += FIRST_REST_S
     return health
@@ -78,7 +80,7 @@ async def test_a_stream_without_any_text_closes_the_circuit_too(own: HttpTranspo
     with canned({"m": (200, SILENT)}) as server:
         place = at(f"{server.url}/m/v1")
         assert await outcome(dispatcher(own, health), errand(place, asked=STREAM)) == "ok"
-    assert health.snapshot() == {}
+    assert health.snapshot() == {"t": "degraded"}
 
 
 @on_loop(transport)
@@ -86,7 +88,7 @@ async def test_a_client_in_a_hurry_does_not_open_the_circuit_for_the_others(
     own: HttpTransport, upstream: Upstream
 ) -> None:
     health, place = Health(Clock()), at(upstream.base_url("openai"), "hang")
-    for _ in range(TRIP_AFTER + 1):
+    for _ in range(TRIPS + 1):
         assert await outcome(dispatcher(own, health), errand(place, deadline=clock_ms() + 30)) == "timeout"
     assert health.snapshot() == {}
 
@@ -94,8 +96,8 @@ async def test_a_client_in_a_hurry_does_not_open_the_circuit_for_the_others(
 @on_loop(transport)
 async def test_a_target_that_is_slower_than_its_own_limit_does(own: HttpTransport, upstream: Upstream) -> None:
     health, place = Health(Clock()), at(upstream.base_url("openai"), "hang", timeouts=Timeouts(first=20))
-    outcomes = [await outcome(dispatcher(own, health), errand(place)) for _ in range(TRIP_AFTER + 1)]
-    assert outcomes == ["timeout"] * TRIP_AFTER + ["circuit_open"]
+    outcomes = [await outcome(dispatcher(own, health), errand(place)) for _ in range(TRIPS + 1)]
+    assert outcomes == ["timeout"] * TRIPS + ["circuit_open"]
 
 
 @on_loop(transport)

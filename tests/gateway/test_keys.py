@@ -206,7 +206,7 @@ def test_the_circuit_opens_and_recovers(tmp_path: Path, upstream: Upstream) -> N
     broken = policy(upstream.url)
     broken["targets"]["one"]["model"]["name"] = "error-500"
     with serving(tmp_path, broken) as gateway:
-        for _ in range(10):
+        for _ in range(30):
             assert gateway.chat("auto").headers["x-lowpass-model"] == "two"
             gateway.let_pass(120)  # the longest pause before a probe
         assert gateway.chat("auto").headers["x-lowpass-model"] == "two"
