@@ -24,6 +24,8 @@ PATHS = {
     "/v1/completions": Endpoint.COMPLETIONS,
     "/v1/embeddings": Endpoint.EMBEDDINGS,
 }
+ALIVE = "/health/live"
+"""Whether the event loop turns: answered here, and nothing is looked at."""
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -43,6 +45,9 @@ class HotRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None:
+            if scope.get("path") == ALIVE:
+                await send_json(200, b'{"status":"ok"}', [(b"x-request-id", new_id().encode())], send)
+                return
             await self._rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
             return
         visit = self._visits.enter(receive)
