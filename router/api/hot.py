@@ -14,6 +14,7 @@ from router.dispatch.how import CLIENT_GONE
 from router.errors import ClientError
 from router.observe import Observed, Observer
 from router.pipeline import Pipeline
+from router.screen import LARGE
 from router.settlement import CLIENT_CLOSED
 from router.types.ids import new_id
 from router.types.request import Endpoint
@@ -104,7 +105,11 @@ class HotRoutes:
         caller = self._keyring.caller(by_name)
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
-        request = parse(endpoint, request_id, await read_body(by_name, receive), headers)
+        body = await read_body(by_name, receive)
+        if len(body) < LARGE:
+            request = parse(endpoint, request_id, body, headers)
+        else:
+            request = await asyncio.to_thread(parse, endpoint, request_id, body, headers)
         if observed is not None:
             observed.stream = request.stream
         translation = ResponsesStream(request.body, f"resp_{request_id}") if endpoint is Endpoint.RESPONSES else None

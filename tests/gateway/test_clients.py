@@ -54,6 +54,7 @@ def test_when_the_client_leaves_so_does_the_gateway(gateway: Gateway, upstream: 
     if kind == "middle":
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
     if way == "ahead":
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(3 * SWEEP_S), gateway.loop).result()
         connection.sendall(whole("normal"))
     if way == "reset":
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

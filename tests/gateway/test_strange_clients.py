@@ -361,7 +361,7 @@ def test_what_a_connection_keeps_is_little(gateway: Gateway) -> None:
     grown = resident_kib() - before
     for connection in opened:
         connection.close()
-    assert grown < 64 * len(opened), f"{grown / len(opened)} KiB a connection"
+    assert grown < 32 * len(opened), f"{grown / len(opened)} KiB a connection"
 
 
 def test_whether_it_lives_is_answered_without_a_thread(gateway: Gateway) -> None:
