@@ -7,12 +7,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
-import uvicorn
 import uvloop
 
 from local_serving.launch.recipe import Place
@@ -21,6 +19,7 @@ from local_serving.meter import Machine, machine
 from local_serving.spec import EngineError, EngineSpec, read
 from local_serving.watch import Watch, words_of
 from router.access import keyring, ledger_of
+from router.api.edge import DRAIN_S, Server
 from router.app import TICK_S, Gateway
 from router.banner import banner
 from router.config import Config, Watcher, engines_needed
@@ -35,8 +34,6 @@ from router.types.engine import Served
 from router.types.journal import LedgerUnavailable
 from router.workers import Metering, Packer, Post, Worker, WorkerError, Workers
 
-DRAIN_S = 10
-"""How long requests in progress may take to finish after Ctrl-C."""
 PATIENCE_S = 15.0
 """For engines, before the address is printed although some of them still start: vLLM takes minutes."""
 _REASONS = (EngineError, LedgerTooNew, LedgerUnavailable, SettingError, WorkerError)
@@ -109,7 +106,7 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
             metering.launch()
             gateway = Gateway(settings, watcher, config, ring, workers)
             await gateway.start()
-            server = _Server(_uvicorn(gateway))
+            server = Server(gateway.app)
 
             def drain(at_once: bool) -> None:
                 server.drain(at_once)
@@ -141,7 +138,7 @@ async def _work(post: Post, settings: Settings) -> None:
     watcher, config = _policy(settings, post.engines)
     gateway = Gateway(settings, watcher, config, keyring(settings), worker)
     await gateway.start()
-    server = _Server(_uvicorn(gateway))
+    server = Server(gateway.app)
 
     async def report() -> None:
         await server.listens.wait()
@@ -153,7 +150,7 @@ async def _work(post: Post, settings: Settings) -> None:
 
 
 async def _run(
-    gateway: Gateway, server: "_Server", listener: socket.socket, opened: Coroutine[None, None, None], tick_s: float
+    gateway: Gateway, server: Server, listener: socket.socket, opened: Coroutine[None, None, None], tick_s: float
 ) -> None:
     """Serves until `server` drains. `opened` runs beside it: what is to be awaited and told at the start."""
     opening = asyncio.ensure_future(opened)
@@ -210,29 +207,6 @@ class _Engines:
         return ""
 
 
-class _Server(uvicorn.Server):
-    """Leaves the signals to us: uvicorn raises them again when it is done, and then the engines would outlive us."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listens = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listens.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def drain(self, at_once: bool) -> None:
-        """Requests in progress may end by themselves, until `DRAIN_S` have passed or another call says `at_once`."""
-        if not self.should_exit:
-            asyncio.get_running_loop().call_later(DRAIN_S, self.drain, True)
-        self.should_exit = True
-        self.force_exit = self.force_exit or at_once
-
-
 def _policy(settings: Settings, engines: Mapping[str, Served]) -> tuple[Watcher, Config]:
     """The watcher comes first: then no edit falls between the two."""
     watcher = Watcher(settings.policy, lambda path: reload_policy(path, engines))
@@ -243,21 +217,6 @@ def _machines(specs: Iterable[EngineSpec], config: Config) -> list[Machine]:
     """At the price per hour that the policy knows."""
     hourly = {one.engine.name: one.hourly or 0 for one in config.targets.values() if one.engine is not None}
     return [machine(spec, hourly.get(spec.name, 0)) for spec in specs]
-
-
-def _uvicorn(gateway: Gateway) -> uvicorn.Config:
-    return uvicorn.Config(
-        gateway.app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=75,
-    )
 
 
 def _prepare(name: str, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what has it counted."""
+"""Is it ready, what has it counted."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,10 +20,6 @@ ENDLESS = ("request", "session", "tag")
 def routes(state: Callable[[], Mapping[str, object]]) -> APIRouter:
     """`state()["ready"]` decides between 200 and 503."""
     router = APIRouter()
-
-    @router.get("/health/live")
-    def live() -> Response:
-        return answer({"status": "ok"})
 
     @router.get("/health/ready")
     def ready() -> Response:

@@ -14,6 +14,7 @@ from router.dispatch.how import CLIENT_GONE
 from router.errors import ClientError
 from router.observe import Observed, Observer
 from router.pipeline import Pipeline
+from router.screen import LARGE
 from router.settlement import CLIENT_CLOSED
 from router.types.ids import new_id
 from router.types.request import Endpoint
@@ -24,6 +25,8 @@ PATHS = {
     "/v1/completions": Endpoint.COMPLETIONS,
     "/v1/embeddings": Endpoint.EMBEDDINGS,
 }
+ALIVE = "/health/live"
+"""Whether the event loop turns: answered here, and nothing is looked at."""
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -43,6 +46,9 @@ class HotRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None:
+            if scope.get("path") == ALIVE:
+                await send_json(200, b'{"status":"ok"}', [(b"x-request-id", new_id().encode())], send)
+                return
             await self._rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
             return
         visit = self._visits.enter(receive)
@@ -99,7 +105,11 @@ class HotRoutes:
         caller = self._keyring.caller(by_name)
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
-        request = parse(endpoint, request_id, await read_body(by_name, receive), headers)
+        body = await read_body(by_name, receive)
+        if len(body) < LARGE:
+            request = parse(endpoint, request_id, body, headers)
+        else:
+            request = await asyncio.to_thread(parse, endpoint, request_id, body, headers)
         if observed is not None:
             observed.stream = request.stream
         translation = ResponsesStream(request.body, f"resp_{request_id}") if endpoint is Endpoint.RESPONSES else None

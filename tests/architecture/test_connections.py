@@ -45,6 +45,8 @@ OPEN: dict[str, tuple[str, set[str]]] = {
     ),
     "router/cli/delivery/mail.py": ("`lowpass report --email`: the operator's mail server", {"smtplib", "ssl"}),
     "router/cli/delivery/webhook.py": ("`lowpass report --webhook`: an address of the operator's", {"http", "ssl"}),
+    "router/api/connection.py": ("reads what clients send; opens nothing", {"httptools"}),
+    "router/api/edge.py": ("listens on the socket that it is handed", {"socket"}),
     "router/server.py": ("listens, and hands its socket to workers", {"socket"}),
     "router/testing/client.py": (
         "tests: calls their own gateway on loopback",

@@ -8,7 +8,7 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.api.hot import PATHS
+from router.api.hot import ALIVE, PATHS
 from router.api.shape import Chat, Completion, Embedding
 from tests.docs import ROOT, page, quoted, rows
 from tests.gateway.running import MESSAGES, Gateway
@@ -30,7 +30,7 @@ def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
 
 def test_endpoints() -> None:
     documented = {row["endpoint"] for row in rows(TEXT, "endpoint")}
-    assert documented == {f"POST {path}" for path in PATHS} | _routes()
+    assert documented == {f"POST {path}" for path in PATHS} | {f"GET {ALIVE}"} | _routes()
 
 
 def test_request_headers(client: openai.OpenAI) -> None:

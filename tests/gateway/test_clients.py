@@ -11,11 +11,12 @@ from router.testing.upstream import Behaviour, Page, Recorded, Upstream
 from tests.gateway.running import CHAT, MESSAGES, Gateway, ordered, target, until
 from tests.tables import each_row
 
+WAYS = ("close", "reset", "ahead")
 BEHAVIOURS = {"first": "hang", "middle": "hang-after-first", "whole": "hang"}
 
 
 def policy(url: str) -> dict[str, Any]:
-    names = [f"{kind}-{way}" for kind in BEHAVIOURS for way in ("close", "reset")]
+    names = [f"{kind}-{way}" for kind in BEHAVIOURS for way in WAYS]
     targets = {name: target(url, f"{BEHAVIOURS[name.partition('-')[0]]}@{name}") for name in names}
     targets |= {"normal": target(url, "normal"), "pausing": target(url, "later", retries=5)}
     routes = {f"r-{name}": ordered(name, "normal") for name in names} | {"r-pausing": ordered("pausing")}
@@ -44,7 +45,7 @@ def of(upstream: Upstream, name: str) -> list[Recorded]:
     return [request for request in upstream.requests if str(request.json["model"]).endswith(f"@{name}")]
 
 
-@each_row("way", ["close", "reset"])
+@each_row("way", WAYS)
 @each_row("kind", BEHAVIOURS)
 def test_when_the_client_leaves_so_does_the_gateway(gateway: Gateway, upstream: Upstream, kind: str, way: str) -> None:
     name = f"{kind}-{way}"
@@ -52,6 +53,9 @@ def test_when_the_client_leaves_so_does_the_gateway(gateway: Gateway, upstream: 
     (request,) = until(lambda: of(upstream, name))
     if kind == "middle":
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+    if way == "ahead":
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(3 * SWEEP_S), gateway.loop).result()
+        connection.sendall(whole("normal"))
     if way == "reset":
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()

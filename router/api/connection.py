@@ -1,0 +1,246 @@
+"""One client's connection: uvicorn's HTTP with bounds on what is kept of a request, and times in which it must arrive.
+
+What is no sound request gets its answer in OpenAI's envelope, after the answers to those before it; then the connection
+is closed. No connection has a timer: `review` is called for all of them twice a second.
+"""
+
+import asyncio
+import re
+from enum import Enum, auto
+from typing import Any
+
+import httptools
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from router.api.asgi import encode
+from router.errors import ClientError
+from router.types.ids import new_id
+
+LARGEST_HEAD = 65_536
+"""Bytes of a request that are not its body: request line, headers, chunk sizes, trailers."""
+FRAMING_PER_BYTE = 16
+"""Such bytes that each byte of the body may bring along: a chunk of one byte needs five."""
+MOST_HEADERS = 256
+"""Lines of headers, or of trailers: the shortest are kept in fifty times their size."""
+MOST_AHEAD = 16
+"""Requests that may wait on a connection for the answers to those before them."""
+
+_HOST = re.compile(rb"[\w.:%\[\]!$&'()*+,;=~-]*[ \t]*", re.ASCII)
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class Phase(Enum):
+    """What the connection waits for."""
+
+    IDLE = auto()
+    """The next request."""
+    HEAD = auto()
+    """The rest of a request line and its headers."""
+    BODY = auto()
+    """More of a body."""
+    REFUSED = auto()
+    """Nothing that the client sends: the refusal has its turn after the answers to the requests before."""
+    LEAVING = auto()
+    """The client's end of the connection. What it still sends is dropped: a reset could overtake the answer."""
+    UNREAD = auto()
+    """That the client reads what is written to it."""
+
+
+LIMIT_S = {Phase.IDLE: 75.0, Phase.HEAD: 10.0, Phase.BODY: 30.0, Phase.LEAVING: 10.0, Phase.UNREAD: 60.0}
+"""Seconds that it waits: for all of the headers together, and for any byte of a body or of an unread answer."""
+
+
+class ClientConnection(HttpToolsProtocol):
+    """Named by `uvicorn.Config(http=…)`. `cycle` is the newest request, `_answering` the one whose turn it is."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.headers = []
+        self._phase = Phase.IDLE
+        self._begun = self._fed = self._body = 0
+        self._segment = self._uncounted = 0
+        """Bytes of the last piece, and of that in which the last request ended: `_fed` counts from the next one."""
+        self._answering: RequestResponseCycle | None = None
+        self._refusal = b""
+        self._waits: tuple[Phase, int, int] | None = None
+        self._since = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase is Phase.REFUSED or self._phase is Phase.LEAVING:
+            return
+        self._segment = len(data)
+        self._fed += self._segment
+        try:
+            self._feed(data)
+        except httptools.HttpParserError as error:
+            reason = error.__context__
+            self._refuse(reason if isinstance(reason, ClientError) else _unsound("This is not HTTP/1.1."))
+            return
+        if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body or len(self.headers) > MOST_HEADERS:
+            self._refuse(_too_large())
+
+    def _feed(self, data: bytes) -> None:
+        """A request that asks for another protocol is answered in HTTP/1.1 (RFC 9110 §7.8), but the parser ends it with
+        its headers. So its body is read by a new parser, which is told how the body is framed."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as pause:
+                data = data[pause.args[0] :]
+            if framing := self._framing():
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
+
+    def _framing(self) -> bytes:
+        lines = (b"%b: %b\r\n" % line for line in self.scope["headers"] if line[0] in _FRAMING)
+        return b"".join(lines)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+    # Called by the parser; what these raise comes out of `feed_data` as the context of its own error.
+
+    def on_message_begin(self) -> None:
+        if self._phase is Phase.BODY:
+            return
+        super().on_message_begin()
+        self._phase = Phase.HEAD
+        self._begun += 1
+
+    def on_headers_complete(self) -> None:
+        if self._phase is Phase.BODY:
+            return
+        self._check_head()
+        if len(self.pipeline) == MOST_AHEAD:
+            raise _unsound(f"More than {MOST_AHEAD} requests wait for the answer to one before them.")
+        super().on_headers_complete()
+        self.headers = []  # of trailers, which are no headers
+        self._phase = Phase.BODY
+        if self.expect_100_continue:
+            # Answered before its body, the client may send the body or the next request: both look the same.
+            self.cycle.keep_alive = False
+        if self.pipeline:
+            # uvicorn reads no more then, and the end of the connection would not be seen.
+            self.flow.resume_reading()
+        else:
+            self._answering = self.cycle
+
+    def _check_head(self) -> None:
+        """Refuses what the parser lets pass."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        version = self.parser.get_http_version()
+        if version != "1.1" and version != "1.0":
+            raise _unsound(f"lowpass speaks HTTP/1.1, not HTTP/{version}.")
+        if self.parser.get_method() == b"CONNECT":
+            raise ClientError(405, "method_not_allowed", "lowpass is no proxy for other protocols.")
+        if len(hosts) > 1 or not (hosts or version == "1.0"):
+            raise _unsound("Send one header `host`.", "host")
+        if hosts and not _HOST.fullmatch(hosts[0]):
+            raise _unsound("The header `host` is no name of a host.", "host")
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and (len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
+            raise _unsound("lowpass reads no other transfer coding than `chunked`.", "transfer-encoding")
+        if len(self.headers) > MOST_HEADERS:
+            raise _too_large()
+        if self._fed + self._uncounted > LARGEST_HEAD:
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > LARGEST_HEAD:
+                raise _too_large()
+
+    def on_body(self, body: bytes) -> None:
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade() and self._framing():
+            return
+        super().on_message_complete()
+        self._phase = Phase.IDLE
+        self._fed, self._body, self._uncounted = 0, 0, self._segment
+
+    # Its end
+
+    def on_response_complete(self) -> None:
+        """Without uvicorn's timer for a connection that is kept."""
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._answering, app = self.pipeline.pop()
+            self._start_asgi_task(self._answering, app)
+        elif self._phase is Phase.REFUSED:
+            self._leave()
+
+    def review(self, now_s: float) -> None:
+        """Ends the connection where the client has kept it waiting for too long."""
+        waits = self._waits_for()
+        if waits is None or waits != self._waits:
+            self._waits, self._since = waits, now_s
+        elif now_s - self._since > (limit_s := LIMIT_S[waits[0]]):
+            late = {Phase.HEAD: "The headers were not complete within", Phase.BODY: "Nothing more of the body came for"}
+            if waits[0] in late:
+                self._refuse(ClientError(408, "request_timeout", f"{late[waits[0]]} {limit_s:.0f} s."))
+            else:
+                self.transport.abort()
+
+    def _waits_for(self) -> tuple[Phase, int, int] | None:
+        """What the connection waits for, of which request, and its progress in bytes; None: not for the client."""
+        if self.flow.write_paused or self.transport.is_closing():
+            return Phase.UNREAD, self._begun, self.transport.get_write_buffer_size()
+        answered = self._answering is None or self._answering.response_complete
+        if self.flow.read_paused or (self._phase is Phase.IDLE and not answered) or self._phase is Phase.REFUSED:
+            return None
+        if self._phase is Phase.BODY and self.cycle.response_complete:
+            return Phase.LEAVING, self._begun, 0
+        return self._phase, self._begun, self._fed if self._phase is Phase.BODY else 0
+
+    def _refuse(self, error: ClientError) -> None:
+        """Nothing more is read. Requests before this one are answered first."""
+        self._refusal = _answer(error)
+        cycle = self._answering
+        if self._phase is Phase.BODY and self.pipeline:
+            self.pipeline.popleft()
+        elif self._phase is Phase.BODY and cycle is not None:
+            if cycle.response_started:
+                self._refusal = b""
+            cycle.disconnected = cycle.response_complete = True
+            cycle.message_event.set()
+        self._phase = Phase.REFUSED
+        if cycle is None or cycle.response_complete:
+            self._leave()
+
+    def _leave(self) -> None:
+        """The client reads the answer, then the end; the connection is closed when it closes its own side."""
+        self._phase = Phase.LEAVING
+        if not self.transport.is_closing():
+            self.transport.write(self._refusal)
+            self.transport.write_eof()
+            self.flow.resume_reading()
+
+
+def _unsound(message: str, param: str | None = None) -> ClientError:
+    return ClientError(400, "invalid_request_error", message, param=param)
+
+
+def _too_large() -> ClientError:
+    limits = f"{LARGEST_HEAD // 1024} KiB, or more than {MOST_HEADERS} lines"
+    return ClientError(431, "headers_too_large", f"The request line and headers are larger than {limits}.")
+
+
+def _answer(error: ClientError) -> bytes:
+    body = encode(error.envelope())
+    head = b"content-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\nconnection: close\r\n\r\n"
+    return STATUS_LINE[error.status] + head % (len(body), new_id().encode()) + body
