@@ -22,7 +22,7 @@ def strange(tmp_path: Path) -> Iterator[Gateway]:
 def test_a_stream_ends_where_its_protocol_says_so(strange: Gateway, wire: str) -> None:
     """The connection stays open, and the body never ends; a second request has a connection of its own."""
     for number in (1, 2):
-        messages = [{"role": "user", "content": f"word-{number}."}]
+        messages = [{"role": "user", "content": f"word-{number};"}]
         reply = strange.post("/v1/chat/completions", {"model": f"open-{wire}", "stream": True, "messages": messages})
         assert (reply.body.count(b"[DONE]"), b'"error"' in reply.body) == (1, False)
         assert f"word-{number}".encode() in reply.body

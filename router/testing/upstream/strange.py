@@ -32,7 +32,7 @@ TIMEOUTS = {"first_ms": 400, "between_ms": 400, "total_ms": 1_500}
 CLIENTS_FAULT = (400, 413, 422)
 """What any target would refuse."""
 STALE = "stale-word"
-WORD = re.compile(rb"word-(\d+)")
+WORD = re.compile(rb"word-(\d+);")
 Json: TypeAlias = dict[str, Any]
 Wrong = Callable[[random.Random, bytes, bytes], tuple[list[bytes], bool]]
 """From status line with headers, and body: what is written, piece by piece, and whether the connection closes then."""
@@ -43,15 +43,15 @@ class Case(Struct, frozen=True):
     wire: str
     path: str
     stream: bool
+    route: str
 
     @property
     def body(self) -> Json:
-        """The route is that of one of the odd targets."""
-        text = f"word-{self.number}."
+        text = f"word-{self.number};"
         field = {CHAT: "messages", COMPLETIONS: "prompt"}.get(self.path, "input")
         prompt = [{"role": "user", "content": text}] if self.path == CHAT else text
         stream = {} if self.path == EMBEDDINGS else {"stream": self.stream}
-        return {"model": f"{self.wire}-{self.number % ODD_TARGETS}", field: prompt, **stream}
+        return {"model": self.route, field: prompt, **stream}
 
     def complaint(self, reply: Reply) -> str:
         """What is wrong with its answer; empty: nothing."""
@@ -71,13 +71,13 @@ class Case(Struct, frozen=True):
         return ""
 
 
-def case(number: int, wires: Sequence[str] = tuple(WIRES)) -> Case:
+def case(number: int, wires: Sequence[str] = tuple(WIRES), odd_targets: int = ODD_TARGETS) -> Case:
     draw = random.Random(-number)  # noqa: S311 - a case
     path = draw.choice(WIRES[wire := draw.choice(wires)])
-    return Case(number, wire, path, path != EMBEDDINGS and draw.random() < 0.5)
+    return Case(number, wire, path, path != EMBEDDINGS and draw.random() < 0.5, f"{wire}-{number % odd_targets}")
 
 
-def policy(url: str, wires: Sequence[str] = tuple(WIRES)) -> Json:
+def policy(url: str, wires: Sequence[str] = tuple(WIRES), odd_targets: int = ODD_TARGETS) -> Json:
     """Routes `WIRE-NUMBER` ask an odd target, then the sound one; `open-WIRE` is a target of its own."""
 
     def row(place: str, wire: str) -> Json:
@@ -87,7 +87,7 @@ def policy(url: str, wires: Sequence[str] = tuple(WIRES)) -> Json:
         base_url = f"{url}/{place}/{wire}{'' if wire in ('anthropic', 'gemini') else '/v1'}"
         return {"model": model, "base_url": base_url, "api_key": "sk-upstream", "retries": 0, "timeouts": TIMEOUTS}
 
-    odd = {f"odd-{wire}-{number}": (wire, number) for wire in wires for number in range(ODD_TARGETS)}
+    odd = {f"odd-{wire}-{number}": (wire, number) for wire in wires for number in range(odd_targets)}
     targets = {name: row("odd", wire) for name, (wire, _) in odd.items()}
     targets |= {f"{place}-{wire}": row(place, wire) for place in ("sound", "open") for wire in wires}
     routes = {
