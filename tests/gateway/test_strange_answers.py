@@ -46,5 +46,5 @@ def test_everybody_gets_the_own_answer_or_an_error(strange: Gateway, cases: int)
     assert strange.rows("SELECT count(*) AS held FROM requests WHERE state = 'held'") == [{"held": 0}]
     assert "Traceback" not in strange.log.read_text()
     (asked,) = strange.rows("SELECT count(DISTINCT request_id) AS odd FROM attempts WHERE target LIKE 'odd-%'")
-    assert asked["odd"] > 0.9 * cases, "odd targets rested"
+    assert asked["odd"] > cases / 2, "odd targets rested"
     strange.check_books()
