@@ -136,7 +136,7 @@ class ResponsesStream(EventStream):
             event = _EVENT.decode(payload)
         except UNREADABLE:
             raise UpstreamFailure(NO_JSON) from None
-        if not is_text(payload):
+        if not (is_text(payload) and is_text(name)):
             raise UpstreamFailure(NO_JSON)
         kind = event.type or name.decode("ascii", "replace")
         if kind in ("error", "response.failed"):

@@ -40,6 +40,10 @@ class Function(Struct):
 
 class ToolCall(Struct):
     function: Function | None = None
+    # Not needed here; but an answer that can't be translated must fail while another target can still be asked.
+    id: str | None = None
+    index: int | None = None
+    extra_content: dict[str, object] | None = None
 
 
 class Said(Struct):

@@ -155,8 +155,12 @@ class Exchange:
         if self._ended or self._parser is None:
             return
         status = self._parser.get_status_code()
+        # Framed by rules that the request did not allow (RFC 9112 §6.1, §7.4), the answer may end elsewhere.
+        codings = [value.lower() for name, value in self._raw_headers if name.lower() == b"transfer-encoding"]
         if status == 101:
             self.fail(_SWITCHED)
+        elif status < 100 or codings not in ([], [b"chunked"]):
+            self.fail(_NOT_HTTP)
         elif status < 200:
             self._raw_headers.clear()
         else:
@@ -176,7 +180,8 @@ class Exchange:
 
     def on_message_complete(self) -> None:
         if self._headers_done and not self._ended and self._parser is not None:
-            self._ended, self._keep_alive = True, self._parser.should_keep_alive()
+            self._ended = True
+            self._keep_alive = self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"
 
     def _end(self, *, reusable: bool) -> None:
         self._complete, self._parser = True, None
@@ -254,7 +259,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Whoever waits for a response hears that there will be none."""
+        """Closes the connection; the exchange on it fails."""
         exchange, self.exchange = self.exchange, None
         if self._transport is not None:
             self._transport.abort()

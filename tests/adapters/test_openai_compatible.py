@@ -164,6 +164,12 @@ def test_a_body_that_breaks_the_promise(endpoint: Endpoint, body: bytes) -> None
         decode(body, endpoint=endpoint)
 
 
+@each_row("call", [{"id": True}, {"index": "0"}, {"extra_content": []}])
+def test_a_tool_call_that_can_not_be_translated_breaks_the_promise(call: dict[str, Any]) -> None:
+    with fails(ErrorKind.BAD_RESPONSE):
+        decode(answer({"content": "Hi", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}, **call}]}))
+
+
 def test_no_choices_and_an_error_with_status_200_are_failures() -> None:
     with fails(ErrorKind.BAD_RESPONSE):
         decode(b'{"choices":[]}')

@@ -228,6 +228,13 @@ def test_a_failed_responses_stream_is_a_failure(failed: dict[str, Any]) -> None:
         responses(CREATED, failed)
 
 
+@each_row("event", [b'event: x\ndata: {"delta":"\xff"}\n\n', b'event: \xff\ndata: {"delta":"Hi"}\n\n'])
+def test_a_responses_stream_is_text(event: bytes) -> None:
+    decoder, _ = responses(CREATED)
+    with fails(K.BAD_RESPONSE):
+        decoder.feed(event)
+
+
 def test_a_cut_responses_stream_is_not_finished() -> None:
     assert not responses(CREATED, DELTA)[0].finished
 
