@@ -97,6 +97,8 @@ class Gateway:
         self._http, self._litellm = HttpTransport(), LitellmTransport()
         self._reader = Reader()
         self._visits = Visits()
+        self._judging: set[str] = set()
+        """Requests that the gateway sends to itself."""
         self._policy_error, self._steady, self._ticking = "", True, asyncio.Lock()
         self._door = Door(self._transports())
         self._replicas = Replicas(instance_secret(self._ledger).reveal().encode())
@@ -112,7 +114,7 @@ class Gateway:
         )
         learned = learned_from(self._ledger)
         self._tariff = Tariff(self._ledger, learned.measured)
-        books = Books(
+        books = self._books = Books(
             self._journal,
             self._budgets,
             learned,
@@ -146,7 +148,11 @@ class Gateway:
             await self._reader.warm()
 
     async def _judged(self, request: Request, caller: Caller) -> Served:
-        return await self._pipeline.serve(request, caller, internal=JUDGED)
+        self._judging.add(request.id)
+        try:
+            return await self._pipeline.serve(request, caller, internal=JUDGED)
+        finally:
+            self._judging.remove(request.id)
 
     def _declared(self) -> Sequence[Budget]:
         return self._config().budgets
@@ -275,6 +281,8 @@ class Gateway:
             _log.error("the edited policy is not used; the one before stays in force:\n%s", change)
 
     async def _recover(self) -> None:
+        if lost := self._books.recover(self._visits.ids | self._judging):
+            _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
             self._recover_rows()
         try:

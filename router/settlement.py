@@ -1,7 +1,7 @@
 """Steps 6 and 9 of one request: money is held before a byte leaves, and settled exactly once whatever ends it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from contextlib import suppress
 
 from router.aftermath import Aftermath, Heard
@@ -16,7 +16,7 @@ from router.dispatch.room import PATIENCE_MS, Room
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
 from router.ledger.incident import exhausted, region_mismatches
-from router.ledger.write import Outcome, birth, reroute, settle
+from router.ledger.write import Outcome, birth, lose, reroute, settle
 from router.observe import Observed
 from router.refusals import ledger_down, store_down, stream_error
 from router.telemetry import Telemetry
@@ -55,11 +55,21 @@ class Books:
         self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
         self.touch, self.breaker, self.room, self.aftermath, self.recall = touch, breaker, Room(), aftermath, Recall()
         """`touch` hears of every account that is charged."""
+        self.open: dict[str, Settlement] = {}
+        """By request, from its birth to its end."""
 
     async def durable(self) -> None:
         """The answer is already paid for: when the disk fails now it is given all the same, and its rows wait."""
         with suppress(LedgerUnavailable):
             await self.journal.committed()
+
+    def recover(self, running: Set[str]) -> int:
+        """Charges requests of this process at their hold that are no longer running and were not settled, which only a
+        defect of ours can bring about; returns how many. `running`: ids of all that are."""
+        lost = [settlement for settlement in self.open.values() if settlement.id not in running]
+        for settlement in lost:
+            settlement.lose()
+        return len(lost)
 
 
 class Settlement:
@@ -68,7 +78,7 @@ class Settlement:
     def __init__(
         self, books: Books, request: Request, caller: Caller, internal: str = "", observed: Observed | None = None
     ) -> None:
-        self.internal, self.observed = internal, observed
+        self.id, self.internal, self.observed = request.id, internal, observed
         self._books, self._request, self._caller = books, request, caller
         self._started, self._open, self._born = clock_ms(), True, False
         self._route, self._bound, self._deadline_ms = "", _UNBOUND, request.limits.deadline_ms
@@ -119,6 +129,7 @@ class Settlement:
         else:
             birth(journal, self._request, self._caller, decision, held, now_ms())
         self._born = True
+        self._books.open[self.id] = self
         if self.observed is not None:
             self.observed.decision = decision
 
@@ -152,6 +163,15 @@ class Settlement:
         if self._born:
             self.close(status, error)
 
+    def lose(self) -> None:
+        self._open = False
+        reservation = self.purse.reservation
+        if reservation.holds:
+            self._books.store.settle(reservation, [hold.amount for hold in reservation.holds])
+            self._books.room.wake()
+        lose(self._books.journal, self.id)
+        del self._books.open[self.id]
+
     def close(self, status: int, error: str | None) -> int:
         """Books, rows and metrics learn of the end in one transaction. Returns the request's cost in nano-USD."""
         purse, books = self.purse, self._books
@@ -169,7 +189,8 @@ class Settlement:
                 for account in self._bound.accounts:
                     books.touch(account)
             outcome = self._outcome(status, error, cost, overrun)
-            settle(books.journal, self._request.id, outcome)
+            settle(books.journal, self.id, outcome)
+            books.open.pop(self.id, None)
             region_mismatches(books.journal, purse.attempts, now_ms(), SUSPENSION_S)
             if self.heard is not None:
                 books.aftermath.settled(self.heard, purse.attempts)

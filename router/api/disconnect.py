@@ -9,12 +9,12 @@ SWEEP_S = 0.1
 
 
 class Visit:
-    """One request in progress. `gone`: nobody waits for its answer any more, and its task has been cancelled."""
+    """A request in progress. `gone`: its client has left, and its task has been cancelled; `id`: once it has one."""
 
-    __slots__ = ("gone", "over", "receive", "swept", "task", "watcher")
+    __slots__ = ("gone", "id", "over", "receive", "swept", "task", "watcher")
 
     def __init__(self, receive: Receive, task: "asyncio.Task[Any] | None") -> None:
-        self.receive, self.task = receive, task
+        self.receive, self.task, self.id = receive, task, ""
         self.watcher: asyncio.Task[None] | None = None
         self.swept = self.gone = self.over = False
 
@@ -29,6 +29,10 @@ class Visits:
 
     def __len__(self) -> int:
         return len(self._visits)
+
+    @property
+    def ids(self) -> set[str]:
+        return {visit.id for visit in self._visits}
 
     def enter(self, receive: Receive) -> Visit:
         visit = Visit(receive, asyncio.current_task())

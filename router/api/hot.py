@@ -64,7 +64,7 @@ class HotRoutes:
 
     async def _guarded(self, endpoint: Endpoint, scope: Scope, visit: Visit, send: Send) -> None:
         """Whatever goes wrong before the status is sent becomes an answer in OpenAI's envelope."""
-        request_id = new_id()
+        request_id = visit.id = new_id()
         if self._observer is None:
             await self._refusing(endpoint, request_id, scope, visit, send, None)
             return

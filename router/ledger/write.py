@@ -32,6 +32,10 @@ _RECOVER = (
     "UPDATE requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
     " WHERE state = 'held' AND lease_until_ms < ?"
 )
+_LOSE = (
+    "UPDATE requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
+    " WHERE id = ? AND state = 'held'"
+)
 _DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
 
 
@@ -105,6 +109,11 @@ def renew(journal: Journal, now_ms: int) -> None:
 def recover(journal: Journal, now_ms: int) -> None:
     """Charges requests whose process died at their hold. Where budgets share the ledger's file, they do it instead."""
     journal.change(_RECOVER, (now_ms,))
+
+
+def lose(journal: Journal, request_id: str) -> None:
+    """Charges a request at its hold that ended without a settlement."""
+    journal.change(_LOSE, (request_id,))
 
 
 def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:

@@ -1,12 +1,16 @@
 """Costs that nobody sees: usage missing, wrong, zero or late; requests without a cap or a price; options dropped."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from router.api.parse import parse
 from router.testing.upstream import Page, Upstream
+from router.types.ids import new_id
+from router.types.request import Caller, Endpoint
 from tests.gateway.running import MESSAGES, Gateway, target, until
 from tests.money import books
 from tests.money.books import IN, NANO, OUT, PRICE, account, bookings, budgets, row_of, rules, within
@@ -121,6 +125,25 @@ def test_cost_observability_usage_that_comes_after_its_lease_was_recovered(
     row = until(lambda: row if (row := gateway.row(identifier))["state"] == "settled" else None)
     assert row["cost"] == 20 * IN + 100 * OUT
     assert account(gateway, "slow") == (row["cost"], 0)
+
+
+def test_a_request_that_ended_without_a_settlement_is_charged_at_its_hold_by_the_living_process(
+    gateway: Gateway,
+) -> None:
+    """A defect of ours is played: a stream was opened, and what serves it is gone."""
+    before, _ = account(gateway, "no-cap")
+
+    async def lose() -> str:
+        body = json.dumps({"model": "no-cap", "messages": MESSAGES, "stream": True, "max_completion_tokens": 40})
+        request = parse(Endpoint.CHAT, new_id(), body.encode(), ())
+        await gateway.app._pipeline.serve(request, Caller())
+        return request.id
+
+    lost = asyncio.run_coroutine_threadsafe(lose(), gateway.loop).result()
+    gateway.tick()
+    row = until(lambda: row if (row := gateway.row(lost))["state"] == "recovered" else None)
+    assert row["cost"] == row["held"] > 0
+    assert account(gateway, "no-cap") == (before + row["held"], 0)
 
 
 def test_primitive_missing_a_request_without_a_cap(gateway: Gateway, upstream: Upstream) -> None:
