@@ -32,6 +32,8 @@ LONGEST_RUN = 100
 """Failures in a row that are an outage of any target."""
 LATEST, USUAL = 0.3, 0.005
 """What one answer weighs in the latest and in the usual latency."""
+LEAST_MS = 100
+"""Quicker answers count as so quick: a busy moment is no brown-out."""
 WARM = 8
 """Answers that make a usual latency."""
 START_TOKENS = 32
@@ -135,9 +137,9 @@ class Health:
         """The time of an answer of so many tokens; of a stream `first_ms` alone, as its client decides the rest."""
         circuit = self._circuit(target)
         if first_ms is not None:
-            circuit.first.note(log(max(first_ms, 1)))
+            circuit.first.note(log(max(first_ms, LEAST_MS)))
         else:
-            circuit.whole.note(log(max(total_ms, 1) / (START_TOKENS + output)))
+            circuit.whole.note(log(max(total_ms, LEAST_MS) / (START_TOKENS + output)))
 
     def failed(self, target: str, *, trips: bool, retry_after_s: float | None = None) -> None:
         """`retry_after_s` is the upstream's own wish; it is kept without opening the circuit."""

@@ -4,13 +4,27 @@ import random
 from typing import Any
 
 from router.decide.health import WARM
-from router.testing.upstream import BEHAVIOURS, Answer, Ask, Behaviour, Upstream
+from router.testing.upstream import BEHAVIOURS, Ask, Behaviour, Upstream
 from router.types import clock
 from tests.gateway.running import Gateway, target
 from tests.tables import each_row
 
 STRATEGIES = ("ordered", "cheapest", "weighted", "cost_of_pass")
-SLOW_S = 10
+
+
+class Brown(Upstream):
+    """The model `brown` takes `slow_s` longer to begin: the clock jumps, and no time passes."""
+
+    slow_s = 0.0
+
+    def behaviour(self, ask: Ask) -> Behaviour | None:
+        if ask.behaviour == "brown":
+            clock.let_pass(self.slow_s)
+            return BEHAVIOURS["normal"]
+        return super().behaviour(ask)
+
+
+server = Brown
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -27,27 +41,20 @@ def policy(url: str) -> dict[str, Any]:
 
 @each_row("kind, stream", [(kind, stream) for kind in STRATEGIES for stream in (False, True)])
 def test_a_brown_out_moves_traffic_and_its_end_brings_it_back(
-    gateway: Gateway, upstream: Upstream, kind: str, stream: bool
+    gateway: Gateway, upstream: Brown, kind: str, stream: bool
 ) -> None:
-    slow_s = 0.0
-
-    def answer(ask: Ask, number: int) -> Answer:
-        clock.let_pass(slow_s)
-        return Answer(text=("Hello.",))
-
     def served(times: int) -> list[str]:
         replies = [gateway.chat(kind, stream=stream) for _ in range(times)]
         assert {reply.status for reply in replies} == {200}
         rows = [gateway.settled(reply.id) for reply in replies]
         return [row["attempts"][-1]["target"].removeprefix(f"{kind}-") for row in rows]
 
-    upstream.behaviours["brown"] = Behaviour(answer=answer)
     assert set(served(2 * WARM)) == {"first"}
-    slow_s = SLOW_S
+    upstream.slow_s = 10
     names = served(40)
-    clock.let_pass(-slow_s * names.count("first"))
+    upstream.slow_s = 0
+    clock.let_pass(-10 * names.count("first"))
     assert names.count("first") < 12
-    slow_s = 0
     assert served(60)[-10:] == ["first"] * 10
 
 

@@ -163,7 +163,9 @@ def test_a_ledger_in_a_server_moves_to_a_file(
         if redis:
             urls["LOWPASS_REDIS_URL"] = stack.enter_context(RedisProcess()).url.reveal()
         gateway = stack.enter_context(serving(tmp_path / "one", policy(upstream.url), urls))
-        assert [gateway.chat(route).status for route in ("auto", "other") * 3] == [200] * 6
+        replies = [gateway.chat(route) for route in ("auto", "other") * 3]
+        assert [reply.status for reply in replies] == [200] * 6
+        attempts = sum(len(gateway.settled(reply.id)["attempts"]) for reply in replies)
         if redis:
             costs = found(ledger_of(gateway), "SELECT id, cost FROM requests ORDER BY id")
             charged = (
@@ -174,13 +176,13 @@ def test_a_ledger_in_a_server_moves_to_a_file(
         known = told(gateway, "verify")
         assert [one["ledger"].partition(":")[0] for one in known] == ["postgresql", *[str(gateway.ledger)][redis:]]
         assert [(one["sound"], one["findings"]) for one in known] == [(True, [])] * len(known)
-        assert known[0]["attempts"] == 9
+        assert known[0]["attempts"] == attempts > 6
         about = told(gateway, "info")
         assert (about["version"], about["requests"], about["packed"]) == (newest(SQLITE), 6, 0)
         assert about["bytes"] > 10_000
         told(gateway, "backup", str(tmp_path / "copy"))
     other, known = restored(tmp_path)
-    assert (known["requests"], known["attempts"]) == (6, 9)
+    assert (known["requests"], known["attempts"]) == (6, attempts)
     status, output = other.lowpass("report", "spend", "--by", "route", "--json")
     assert (status, json.loads(output)["totals"]["requests"]) == (0, 6)
 
