@@ -38,9 +38,12 @@ class Function(Struct):
     arguments: str | None = None
 
 
+# Some fields are here only for their types: an answer that can't be translated to Responses must fail while another
+# target can still be asked.
+
+
 class ToolCall(Struct):
     function: Function | None = None
-    # Not needed here; but an answer that can't be translated must fail while another target can still be asked.
     id: str | None = None
     index: int | None = None
     extra_content: dict[str, object] | None = None
@@ -53,6 +56,8 @@ class Said(Struct):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    thinking_blocks: list[dict[str, object]] | None = None
+    reasoning_details: list[dict[str, object]] | None = None
     tool_calls: list[ToolCall] | None = None
     function_call: Function | None = None
     audio: object = None
@@ -83,6 +88,23 @@ class Said(Struct):
 _SILENCE = Said()
 
 
+class _Alternative(Struct):
+    token: str
+    logprob: float | None = None
+    bytes: list[int] | None = None
+
+
+class _Token(_Alternative):
+    top_logprobs: list[_Alternative] | None = None
+
+
+class _Logprobs(Struct):
+    """A chat's; those of completions have other members."""
+
+    content: list[_Token] | None = None
+    refusal: list[_Token] | None = None
+
+
 class Choice(Struct):
     index: int = 0
     message: Said | None = None
@@ -90,7 +112,7 @@ class Choice(Struct):
     text: str | None = None
     """Completions."""
     finish_reason: str | None = None
-    logprobs: dict[str, list[dict[str, object]] | None] | None = None
+    logprobs: _Logprobs | None = None
     usage: Raw = NULL
     """Moonshot streams it here."""
 

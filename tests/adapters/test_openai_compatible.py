@@ -1,5 +1,6 @@
 """What goes to an OpenAI-compatible provider, what comes back, and what of it the client sees; not streamed."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -164,10 +165,37 @@ def test_a_body_that_breaks_the_promise(endpoint: Endpoint, body: bytes) -> None
         decode(body, endpoint=endpoint)
 
 
-@each_row("call", [{"id": True}, {"index": "0"}, {"extra_content": []}])
-def test_a_tool_call_that_can_not_be_translated_breaks_the_promise(call: dict[str, Any]) -> None:
+CALLED = {"function": {"name": "f", "arguments": "{}"}}
+UNTRANSLATABLE: list[dict[str, Any]] = [
+    {"tool_calls": [CALLED | {"id": True}]},
+    {"tool_calls": [CALLED | {"index": "0"}]},
+    {"tool_calls": [CALLED | {"extra_content": []}]},
+    {"thinking_blocks": ["odd"]},
+    {"thinking_blocks": {}},
+    {"reasoning_details": [[]]},
+]
+
+
+@each_row("message", UNTRANSLATABLE)
+def test_what_can_not_be_translated_breaks_the_promise(message: dict[str, Any]) -> None:
     with fails(ErrorKind.BAD_RESPONSE):
-        decode(answer({"content": "Hi", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}, **call}]}))
+        decode(answer({"content": "Hi", **message}))
+
+
+@each_row("logprobs", [{"content": [{"token": "Hi"}]}, {"content": [{"token": "Hi", "logprob": None}]}, {}, None])
+def test_log_probabilities_pass(logprobs: Any) -> None:
+    choice = {"index": 0, "message": {"content": "Hi"}, "logprobs": logprobs, "finish_reason": "stop"}
+    reply = decode(json.dumps({"choices": [choice]}).encode())
+    assert json.loads(bytes(reply.body["choices"]))[0]["logprobs"] == logprobs
+
+
+def test_log_probabilities_of_completions_pass() -> None:
+    """Of another shape than a chat's."""
+    given = {"tokens": ["x"], "token_logprobs": [-0.5], "top_logprobs": [{"x": -0.5}], "text_offset": [0]}
+    data = json.dumps({"choices": [{"index": 0, "text": "x", "logprobs": given, "finish_reason": "stop"}]}).encode()
+    assert json.loads(bytes(decode(data, endpoint=E.COMPLETIONS).body["choices"]))[0]["logprobs"] == given
+    streamed = ADAPTER.stream(call(endpoint=E.COMPLETIONS, stream=True)).feed(b"data: " + data + b"\n\n")
+    assert json.loads(streamed[6:])["choices"][0]["logprobs"] == given
 
 
 def test_no_choices_and_an_error_with_status_200_are_failures() -> None:

@@ -61,7 +61,7 @@ class Message(Struct, frozen=True):
 
 class _Alternative(Struct, frozen=True):
     token: str
-    logprob: float
+    logprob: float | None = None
     bytes: list[int] | None = None
 
     def entry(self) -> dict[str, object]:
