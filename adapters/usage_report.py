@@ -20,8 +20,11 @@ STANDARD = frozenset({"default", "standard", "auto", "on_demand"})
 
 _NULL = Raw(b"null")
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]
-"""Below zero, or beyond what JSON numbers hold exactly, a count is no count, and its report is no report."""
+Count = Annotated[int, Meta(ge=0, lt=2**31)]
+"""Below zero, or beyond what any model reads or writes, a count is no count, and its report is no report."""
+_Ticks = Annotated[int, Meta(ge=0, lt=10**16)]
+_MOST_USD = 1_000_000
+"""Stated costs from here on are none: sums of them have to fit 64 bits of nano-USD."""
 
 
 class _WritesByAge(Struct):
@@ -92,7 +95,7 @@ class _Wire(Struct):
     cost: Raw = _NULL
     is_byok: bool | None = None
     cost_details: _CostDetails | None = None
-    cost_in_usd_ticks: Count | None = None
+    cost_in_usd_ticks: _Ticks | None = None
     num_sources_used: Count | None = None
     """xAI's live search."""
     server_tool_use: _ServerTools | None = None
@@ -198,7 +201,7 @@ def _amount(raw: Raw) -> int | None:
         amount = Decimal(bytes(raw).decode("ascii"))
     except (InvalidOperation, UnicodeDecodeError):
         return None
-    return nano_from_usd(amount) if 0 <= amount < NANO_PER_USD else None
+    return nano_from_usd(amount) if 0 <= amount < _MOST_USD else None
 
 
 def _stated(a: int | None, b: int | None) -> int | None:

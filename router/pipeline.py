@@ -110,7 +110,8 @@ class Pipeline:
         route, _ = rules.routes[request.model if settlement.internal else plan.route]
         heard = settlement.heard = Heard(decision, route, caller)
         verify = self._books.aftermath.verify(heard.route, gate.guard)
-        errand = Errand(request, plan, gate, settlement.purse, _deadline(decision.stakes), verify)
+        check = None if translation is None else translation.check
+        errand = Errand(request, plan, gate, settlement.purse, _deadline(decision.stakes), verify, check)
         answer = await self._dispatch(errand, settlement)
         if isinstance(answer, Opened):
             return self._stream(heard, errand, settlement, answer, translation)

@@ -34,6 +34,8 @@ LATEST, USUAL = 0.3, 0.005
 """What one answer weighs in the latest and in the usual latency."""
 LEAST_MS = 100
 """Quicker answers count as so quick: a busy moment is no brown-out."""
+BECOMES_USUAL_S = 3_600.0
+"""A target that is slow for so long has become so."""
 WARM = 8
 """Answers that make a usual latency."""
 START_TOKENS = 32
@@ -46,19 +48,23 @@ SUSPENSION_S = 3_600.0
 class _Latency:
     """Logarithms of ms: of the last few answers, and of usual ones."""
 
-    __slots__ = ("answers", "latest", "usual")
+    __slots__ = ("answers", "latest", "slow_since", "usual")
 
     def __init__(self) -> None:
-        self.answers, self.latest, self.usual = 0, 0.0, 0.0
+        self.answers, self.latest, self.usual, self.slow_since = 0, 0.0, 0.0, 0.0
 
-    def note(self, took: float) -> None:
+    def note(self, took: float, now: float) -> None:
         self.answers += 1
         if self.answers <= WARM:
             self.usual += (took - self.usual) / self.answers
             self.latest = self.usual
         else:
             self.latest += (took - self.latest) * LATEST
-            self.usual += min(1.0, max(-1.0, took - self.usual)) * USUAL
+            if not self.slow:
+                self.usual += min(1.0, max(-1.0, took - self.usual)) * USUAL
+                self.slow_since = now
+            elif now - self.slow_since > BECOMES_USUAL_S:
+                self.usual = self.latest
 
     @property
     def slow(self) -> bool:
@@ -135,11 +141,11 @@ class Health:
 
     def took(self, target: str, total_ms: int, first_ms: int | None, output: int) -> None:
         """The time of an answer of so many tokens; of a stream `first_ms` alone, as its client decides the rest."""
-        circuit = self._circuit(target)
+        circuit, now = self._circuit(target), self._clock()
         if first_ms is not None:
-            circuit.first.note(log(max(first_ms, LEAST_MS)))
+            circuit.first.note(log(max(first_ms, LEAST_MS)), now)
         else:
-            circuit.whole.note(log(max(total_ms, LEAST_MS) / (START_TOKENS + output)))
+            circuit.whole.note(log(max(total_ms, LEAST_MS) / (START_TOKENS + output)), now)
 
     def failed(self, target: str, *, trips: bool, retry_after_s: float | None = None) -> None:
         """`retry_after_s` is the upstream's own wish; it is kept without opening the circuit."""

@@ -27,6 +27,10 @@ from router.types.plan import Candidate
 from router.types.store import StoreUnavailable
 from router.types.target import Target, Timeouts, Wire
 
+LARGEST_ERROR = 65_536
+"""Bytes of a refusal that are read: what is larger explains nothing."""
+LARGE = 262_144
+"""Bytes of an answer that is decoded beside the event loop."""
 BACKOFF_S = 0.2
 """First pause before the same target is asked again; doubles, with jitter."""
 LONGEST_PAUSE_S = 10.0
@@ -85,7 +89,9 @@ class Asker:
             alone = seat.broke() if trips else not self._replicas.spare(target)
             if failure.kind is ErrorKind.SATURATED:
                 seat.full()
-            self.health.failed(target.id, trips=trips and alone, retry_after_s=failure.retry_after_s if alone else None)
+            # What a request did wrong says nothing of the next one.
+            wish = failure.retry_after_s if TABLE[failure.kind].fall_back else None
+            self.health.failed(target.id, trips=trips and alone, retry_after_s=wish if alone else None)
             raise UpstreamFailure(failure) from None
         except asyncio.CancelledError as cancelled:
             attempts.append(trial.abandoned(OUTRUN if OUTRUN in cancelled.args else CLIENT_GONE))
@@ -104,10 +110,14 @@ class Asker:
         trial.opened(response)
         try:
             opened = await self._receive(trial, adapter, response, meter)
-            if isinstance(opened, Answered):
-                return opened
             streams = errand.request.stream
-            return opened if streams and not trial.how.whole else await self._gather(opened, streams)
+            if isinstance(opened, Opened):
+                if streams and not trial.how.whole:
+                    return opened
+                opened = await self._gather(opened, streams)
+            if errand.check is not None and errand.translated(trial.step):
+                errand.check(dict(opened.reply.body))
+            return opened
         except BaseException as error:
             response.close()
             if isinstance(error, LowpassError | StoreUnavailable) or not isinstance(error, Exception):
@@ -119,13 +129,16 @@ class Asker:
     ) -> Answered | Opened:
         call = trial.call
         if not 200 <= response.status < 300:
-            raise UpstreamFailure(adapter.failure(response.status, response.headers, await response.read()))
+            body = await response.read()
+            body = body if len(body) <= LARGEST_ERROR else b""
+            raise UpstreamFailure(adapter.failure(response.status, response.headers, body))
         if call.stream:
             return await self._open(trial, adapter.stream(call), response, meter)
         body = await response.read()
         trial.first_byte()
         trial.received()
-        reply = adapter.decode(call, body)
+        large = len(body) > LARGE
+        reply = await asyncio.to_thread(adapter.decode, call, body) if large else adapter.decode(call, body)
         self._succeeded(trial)
         return Answered(trial.answered(reply), _restored(trial, reply), trial.step, trial.fit.lowered)
 
@@ -134,15 +147,17 @@ class Asker:
     ) -> Opened:
         trial.decoder = decoder
         async for data in response.chunks():
-            trial.first_byte()
             first = decoder.feed(data)
+            trial.fed(data)
             if first or decoder.complete:
+                trial.first_byte()
                 trial.locate(decoder.region_served)
-                self._succeeded(trial)
+                # It has answered, and whether the answer is whole is seen at its end.
+                self.health.abandoned(trial.step.target.id)
+                trial.seat.worked()
                 return Opened(trial, response, decoder, first, trial.step, meter)
         if not decoder.finished:
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
-        self._succeeded(trial)
         return Opened(trial, response, decoder, b"", trial.step, meter)
 
     def _succeeded(self, trial: Trial) -> None:
@@ -159,6 +174,7 @@ class Asker:
         if not (decoder.finished or stopped):
             raise UpstreamFailure(Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer."))
         opened.response.close(complete=decoder.complete)
+        self._succeeded(trial)
         reply = Reply(body=_folded(opened, parts), usage=decoder.usage)
         attempt = trial.streamed(decoder)
         stream = (opened, tuple(parts)) if streams else None
@@ -198,7 +214,8 @@ def _timeouts(target: Target, deadline: float | None) -> Timeouts:
     if deadline is None:
         return timeouts
     left = max(1, int(deadline - clock_ms()))
-    return structs.replace(timeouts, first=min(timeouts.first, left), total=min(timeouts.total, left))
+    names = ("connect", "first", "total")
+    return structs.replace(timeouts, **{name: min(getattr(timeouts, name), left) for name in names})
 
 
 def _pause_s(failure: Failure, tries: int) -> float:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from math import ceil
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from router.decide.health import Health
+from router.dispatch.cut import PAST_CAP
 from router.dispatch.fold import said
 from router.dispatch.how import ALONE, How
 from router.dispatch.region import in_headers, misplaced, placed
@@ -20,6 +21,7 @@ from router.types.call import Call, Reply, StreamDecoder, UpstreamResponse
 from router.types.failure import ErrorKind, Failure
 from router.types.plan import Candidate
 from router.types.price import Cost, CostSource
+from router.types.request import Endpoint
 from router.types.target import Target
 from router.types.usage import Source, Usage
 
@@ -27,6 +29,8 @@ BYTES_PER_TOKEN = 32
 """More than any tokenizer packs into a token over a whole answer, with escaped letters: English has 4."""
 SLACK_BYTES = 512
 """What few tokens may have beyond that, such as a long run of blanks."""
+ENVELOPE, PROBABLE = 1_024, 8_192
+"""Bytes of a stream around each token at most; with log probabilities of it and of twenty others."""
 UNCOUNTED = "more output than counted"
 
 
@@ -68,6 +72,10 @@ class Trial:
         self._cap = (call.max_output or step.estimate.max_output) * call.n
         self.most_bytes = self._cap * BYTES_PER_TOKEN + SLACK_BYTES
         """Of its output: more is past the cap, however its tokens are cut."""
+        envelope = PROBABLE if "logprobs" in call.body else ENVELOPE
+        self.most_received = self._cap * (BYTES_PER_TOKEN + envelope) + step.target.max_event_bytes
+        """Of the stream, whatever the bytes are: more is past the cap too."""
+        self.received_bytes = 0
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
 
@@ -76,6 +84,10 @@ class Trial:
             self._first = self._elapsed()
             if self.how.race is not None:
                 self.how.race.begun = True
+
+    def fed(self, data: bytes) -> None:
+        """Of a stream, as the upstream sent it."""
+        self.received_bytes += len(data)
 
     @property
     def first_ms(self) -> int | None:
@@ -111,19 +123,19 @@ class Trial:
 
     def answered(self, reply: Reply) -> Attempt:
         self.locate(reply.region_served)
-        usage, size = reply.usage, sum(len(raw) for raw in reply.body.values())
+        embeds = self.call.endpoint is Endpoint.EMBEDDINGS
+        usage, size = reply.usage, 0 if embeds else sum(len(raw) for raw in reply.body.values())
         if usage is None:
             usage = self._estimated(size)
         elif not _plausible(usage, size):
-            # The text alone says more than names, probabilities and JSON around it.
-            usage = self._recounted(usage, len((said(reply.body) or "").encode()))
+            usage = self._recounted(usage, self._written(reply))
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
         """`error`: what broke it; empty: it ended, or the gateway stopped it."""
         self.locate(decoder.region_served)
         size = decoder.output_chars
-        usage = self._estimated(size) if decoder.usage is None else self._recounted(decoder.usage, size)
+        usage = self._recounted(decoder.usage or self._estimated(size), size)
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
@@ -141,12 +153,19 @@ class Trial:
             return self.streamed(self.decoder, outcome)
         return self._done(outcome, self._estimated(0) if self.sent else None)
 
+    def _written(self, reply: Reply) -> int:
+        """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""
+        choices = reply.body.get("choices", Raw(b""))
+        if any(name in bytes(choices) for name in (b'"images":', b'"audio":', b'"logprobs":{')):
+            return len((said(reply.body) or "").encode())
+        return max(0, len(choices) - ENVELOPE * self.call.n)
+
     def _recounted(self, counted: Usage, size: int) -> Usage:
         """What the provider counted; its output by the bytes that came, where it can't have counted them all, or not
         yet, because the gateway stopped it."""
         if _plausible(counted, size) and not self.stopped:
             return counted
-        output = self._tokens(size)
+        output = max(self._tokens(size), self._cap if self.stopped == PAST_CAP else 0)
         if output <= counted.output_total:
             return counted
         violations = counted.violations if self.stopped else (*counted.violations, UNCOUNTED)

@@ -127,12 +127,12 @@ class Exchange:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             sound = False
-        if self._ended:
+        if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body:
+            self.fail(_HEAD_TOO_LARGE)
+        elif self._ended:
             self._end(reusable=sound and self._keep_alive and not self._surplus)
         elif not sound:
             self.fail(_NOT_HTTP)
-        elif self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body:
-            self.fail(_HEAD_TOO_LARGE)
 
     def lost(self) -> None:
         """The upstream closed the connection: the regular end of a body that states no length, else a cut."""

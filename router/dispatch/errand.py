@@ -1,6 +1,8 @@
 """What the dispatcher is sent to do: a plan, the request in both of its forms, and a purse that pays for it."""
 
-from msgspec import Struct
+from collections.abc import Callable
+
+from msgspec import Raw, Struct
 
 from router.classify.language import languages
 from router.decide.eligible import Gate
@@ -30,6 +32,8 @@ class Errand(Struct, frozen=True):
     """On the dispatcher's clock, in ms."""
     verify: Verify | None = None
     """None: nobody looks at answers."""
+    check: Callable[[dict[str, Raw]], None] | None = None
+    """Raises `UpstreamFailure` for a whole answer that can't be translated for the client."""
 
     def call(self, step: Candidate, fit: Fit) -> Call:
         request, translated = self.sent(step), self.translated(step)

@@ -42,8 +42,8 @@ class Fold:
             if "response" in event:
                 self._response = msgspec.json.decode(event["response"], type=dict[str, Raw])
             return
-        for choice in msgspec.json.decode(event.pop("choices", b"[]")):
-            merge(self._choices.setdefault(choice["index"], {}), choice)
+        for choice in _ANY_CHOICES.decode(event.pop("choices", b"null")) or ():
+            merge(self._choices.setdefault(choice.get("index") or 0, {}), choice)
         event.pop("usage", None)
         self._fields |= event
 
@@ -57,11 +57,15 @@ class _Choice(Struct, frozen=True):
 
 
 _CHOICES = msgspec.json.Decoder(list[_Choice])
+_ANY_CHOICES = msgspec.json.Decoder(list[dict[str, Any]] | None)
 
 
 def said(body: Mapping[str, Raw]) -> str | None:
     """The text of a whole chat answer; None where it has none."""
-    choices = _CHOICES.decode(body["choices"]) if "choices" in body else []
+    try:
+        choices = _CHOICES.decode(body["choices"]) if "choices" in body else []
+    except msgspec.DecodeError:
+        return None  # of another endpoint, which may have any member of that name
     content = choices[0].message.content if choices and choices[0].message else None
     return content if isinstance(content, str) else None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.dispatch.connection import Connection, Exchange
 from router.errors import UpstreamFailure
@@ -48,6 +48,7 @@ class HttpTransport:
         if request.request_id:
             head += b"x-request-id: %b\r\n" % request.request_id.encode()
         head += b"content-length: %d\r\n\r\n" % len(request.body)
+        began = self._loop.time()
         connection = self._kept(origin) or await self._connect(origin, timeouts)
         exchange = connection.start(head, request.body, timeouts)
         try:
@@ -59,6 +60,9 @@ class HttpTransport:
         except asyncio.CancelledError:
             exchange.close()
             raise
+        gone_ms = int((self._loop.time() - began) * 1000)
+        left = {name: max(1, getattr(timeouts, name) - gone_ms) for name in ("connect", "first", "total")}
+        timeouts = structs.replace(timeouts, **left)
         exchange = (await self._connect(origin, timeouts)).start(head, request.body, timeouts)
         try:
             return await exchange.opened()

@@ -23,7 +23,7 @@ class Meter:
     def __init__(self, purse: Purse, step: Candidate, request: Request, fit: Fit) -> None:
         self._purse, self._candidate, self._request = purse, step, request
         exact = step.target.model.thinking.contract is Contract.EXACT
-        self._cap = fit.max_output or ENDLESS
+        self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._bytes = purse.learned.output_bytes(step.target.id)
         self._last = self._part = self._thought = 0

@@ -99,6 +99,7 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
     if decoder.complete:
         return
     async for data in opened.response.chunks():
+        trial.fed(data)
         try:
             events = decoder.feed(data)
         except UpstreamFailure as failure:
@@ -107,7 +108,7 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
         yield opened.restored(events)
         if decoder.complete:
             return
-        if decoder.output_chars > trial.most_bytes:
+        if decoder.output_chars > trial.most_bytes or trial.received_bytes > trial.most_received:
             trial.stopped = PAST_CAP
             return
         if meter is not None and meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):

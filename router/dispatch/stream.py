@@ -55,7 +55,9 @@ async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenera
     await ending.durable()
     if rest := opened.rest():
         yield ending.render(rest)
-    broken = error not in ("", opened.stopped)
+    broken, target = error not in ("", opened.stopped), opened.step.target.id
     if broken:
-        health.failed(opened.step.target.id, trips=TABLE[failure.kind].trips and opened.trial.seat.broke())
+        health.failed(target, trips=TABLE[failure.kind].trips and opened.trial.seat.broke())
+    else:
+        health.succeeded(target)
     yield ending.broken(failure) if broken else ending.closing(opened, usage)

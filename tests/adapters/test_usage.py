@@ -37,6 +37,7 @@ def test_buckets(row: dict[str, Any]) -> None:
 def test_a_report_with_a_negative_count_is_no_report() -> None:
     """Neither a whole one nor what is left of it: the answer is charged as one without a report."""
     assert read(b'{"prompt_tokens": 10, "completion_tokens": -5, "total_tokens": 5}') is None
+    assert read(b'{"prompt_tokens": 9, "completion_tokens": 9000000000000000}') is None, "no sum of those is a number"
     assert read(b'{"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": -1}}') is None
     assert anthropic_tokens(Raw(b'{"input_tokens": 10, "output_tokens": -5}')) is None
     assert gemini_tokens(Raw(b'{"promptTokenCount": -1, "candidatesTokenCount": 5}')) is None

@@ -160,7 +160,10 @@ def test_a_target_that_is_ten_times_as_slow_has_a_tenth_until_it_is_quick_again(
     assert not health.degraded("t")
     answer(3, slower=10)
     assert sum(not health.degraded("t") for _ in range(1_000)) in (99, 100)
-    answer(3)
+    for _ in range(100):
+        answer(20, slower=5)
+    assert health.snapshot() == {"t": "degraded"}, "it is not forgotten how quick it was"
+    answer(5)
     assert not health.degraded("t")
 
 

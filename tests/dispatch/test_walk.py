@@ -13,6 +13,7 @@ from router.dispatch.connection import HIGH_WATER, Exchange
 from router.dispatch.errand import Errand
 from router.dispatch.http import SWEEP_S, HttpTransport
 from router.dispatch.opened import Answered, Opened
+from router.dispatch.stream import forward
 from router.dispatch.walk import Dispatcher
 from router.errors import UpstreamFailure
 from router.estimate.afford import Fit
@@ -20,7 +21,7 @@ from router.testing.upstream import Upstream
 from router.types.call import Call, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.target import Target, Timeouts
-from tests.dispatch.values import ANSWER, Clock, asking, at, dispatcher, errand, on_loop, transport
+from tests.dispatch.values import ANSWER, Clock, End, asking, at, dispatcher, errand, on_loop, transport
 from tests.gateway.canned import canned
 from tests.gateway.running import until
 
@@ -79,7 +80,10 @@ async def test_a_stream_without_any_text_closes_the_circuit_too(own: HttpTranspo
     health = tripped()
     with canned({"m": (200, SILENT)}) as server:
         place = at(f"{server.url}/m/v1")
-        assert await outcome(dispatcher(own, health), errand(place, asked=STREAM)) == "ok"
+        answer = await dispatcher(own, health).walk(errand(place, asked=STREAM))
+        assert isinstance(answer, Opened)
+        assert health.admit("t"), "it has begun to answer"
+        assert [events async for events in forward(answer, health, End())]
     assert health.snapshot() == {"t": "degraded"}
 
 

@@ -3,10 +3,10 @@
 import random
 from typing import Any
 
-from router.decide.health import WARM
+from router.decide.health import LONGEST_RUN, WARM
 from router.testing.upstream import BEHAVIOURS, Ask, Behaviour, Upstream
 from router.types import clock
-from tests.gateway.running import Gateway, target
+from tests.gateway.running import Gateway, target, until
 from tests.tables import each_row
 
 STRATEGIES = ("ordered", "cheapest", "weighted", "cost_of_pass")
@@ -56,6 +56,16 @@ def test_a_brown_out_moves_traffic_and_its_end_brings_it_back(
     clock.let_pass(-10 * names.count("first"))
     assert names.count("first") < 12
     assert served(60)[-10:] == ["first"] * 10
+
+
+def test_a_target_whose_streams_always_break_is_closed_off(gateway: Gateway, upstream: Brown) -> None:
+    """They begin well, and none of them ends."""
+    upstream.behaviours["failing"] = BEHAVIOURS["cut"]
+    for _ in range(LONGEST_RUN):
+        gateway.chat("alone", stream=True)
+    assert gateway.get("/health/ready").json["targets"]["alone"] in ("open", "half-open")
+    upstream.behaviours["failing"] = BEHAVIOURS["normal"]
+    until(lambda: gateway.chat("alone").status == 200)
 
 
 @each_row("pattern", ["every second", "at random"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.api.parse import parse
-from router.testing.upstream import Page, Upstream
+from router.testing.upstream import Behaviour, Page, Upstream
 from router.types.ids import new_id
 from router.types.request import Caller, Endpoint
 from tests.gateway.running import MESSAGES, Gateway, target, until
@@ -43,7 +43,7 @@ SAYS = {
     "late": "say-400-ms-5",
     "slow": books.GATED,
 }
-SAYS |= {"deaf": "say-300-deaf", "endless": "say-20000-deaf", "no-cap": "say-40"}
+SAYS |= {"deaf": "say-300-deaf", "endless": "say-20000-deaf", "hidden": "hidden", "no-cap": "say-40"}
 """Routes, each with a budget of its own name, and what their only target does."""
 
 
@@ -179,6 +179,29 @@ def test_primitive_missing_a_stream_that_runs_on_past_its_cap(gateway: Gateway, 
         assert 300 < attempt["output_visible"] < 1_000
     else:
         assert (row["error"], attempt["output_visible"]) == (None, 20_000)
+
+
+HIDDEN: dict[str, dict[str, Any]] = {
+    "custom tools": {
+        "tool_calls": [{"index": 0, "id": "c", "type": "custom", "custom": {"name": "f", "input": "x" * 999}}]
+    },
+    "unknown members": {"unknown": "x" * 999},
+    "details": {"reasoning_details": [{"type": "reasoning.text", "text": "x" * 999}]},
+}
+
+
+@each_row("name", HIDDEN)
+def test_what_a_stream_holds_beside_its_text_is_bounded_by_its_cap_too(
+    gateway: Gateway, upstream: Upstream, name: str
+) -> None:
+    choice = {"index": 0, "delta": {"content": "", **HIDDEN[name]}, "finish_reason": None}
+    event = f"data: {json.dumps({'id': 'c', 'choices': [choice]})}\n\n".encode()
+    page = Page((event,) * 3_000, headers={"content-type": "text/event-stream"})
+    upstream.behaviours["hidden"] = Behaviour(page=lambda _: page)
+    reply = gateway.chat("hidden", stream=True, max_completion_tokens=10)
+    row = row_of(gateway, reply)
+    assert len(reply.body) < 1_500_000
+    assert (row["error"], row["attempts"][0]["output_visible"] >= 10) == ("cap_exceeded", True)
 
 
 def test_primitive_missing_a_model_without_a_price(gateway: Gateway) -> None:

@@ -11,7 +11,7 @@ from msgspec.json import Decoder, Encoder
 
 from router.api.responses.chat import Choice, Chunk, Function, Message, ToolCall, promised
 from router.api.responses.opened import REFUSAL, TEXT, Calling, Kind, Opened, Place, Speech, Thinking
-from router.api.responses.reply import Item, blank, call_prefix, ending, item_id, wishes
+from router.api.responses.reply import Item, blank, call_prefix, ending, from_chat, item_id, wishes
 
 OpenedT = TypeVar("OpenedT", bound=Opened)
 
@@ -59,6 +59,10 @@ class ResponsesStream:
         self._finish_reason: str | None = None
         self._sequence = 0
         self._out: list[bytes] = []
+
+    def check(self, body: dict[str, Raw]) -> None:
+        """Raises `UpstreamFailure` for a whole chat completion that can't be translated."""
+        from_chat(body, self._body, self._id, Raw(b"null"))
 
     def feed(self, chat_sse: bytes) -> bytes:
         """Whole `data: {chat.completion.chunk}` events → Responses events; raises `UpstreamFailure` for other data."""
