@@ -32,7 +32,7 @@ LONGEST_RUN = 100
 """Failures in a row that are an outage of any target."""
 LATEST, USUAL = 0.3, 0.005
 """What one answer weighs in the latest and in the usual latency."""
-LEAST_MS = 100
+LEAST_MS = 25
 """Quicker answers count as so quick: a busy moment is no brown-out."""
 BECOMES_USUAL_S = 3_600.0
 """A target that is slow for so long has become so."""
