@@ -93,7 +93,7 @@ async def test_a_client_in_a_hurry_does_not_open_the_circuit_for_the_others(
 ) -> None:
     health, place = Health(Clock()), at(upstream.base_url("openai"), "hang")
     for _ in range(TRIPS + 1):
-        assert await outcome(dispatcher(own, health), errand(place, deadline=clock_ms() + 30)) == "timeout"
+        assert await outcome(dispatcher(own, health), errand(place, deadline=clock_ms() + 30)) in ("timeout", "connect")
     assert health.snapshot() == {}
 
 

@@ -196,7 +196,7 @@ def test_what_a_stream_holds_beside_its_text_is_bounded_by_its_cap_too(
 ) -> None:
     choice = {"index": 0, "delta": {"content": "", **HIDDEN[name]}, "finish_reason": None}
     event = f"data: {json.dumps({'id': 'c', 'choices': [choice]})}\n\n".encode()
-    page = Page((event,) * 3_000, headers={"content-type": "text/event-stream"})
+    page = Page((event * 1_000,) * 3, headers={"content-type": "text/event-stream"})
     upstream.behaviours["hidden"] = Behaviour(page=lambda _: page)
     reply = gateway.chat("hidden", stream=True, max_completion_tokens=10)
     row = row_of(gateway, reply)
