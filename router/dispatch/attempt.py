@@ -22,7 +22,7 @@ from router.types.failure import ErrorKind, Failure
 from router.types.plan import Candidate
 from router.types.price import Cost, CostSource
 from router.types.request import Endpoint
-from router.types.target import Target
+from router.types.target import Contract, Target
 from router.types.usage import Source, Usage
 
 BYTES_PER_TOKEN = 32
@@ -70,10 +70,13 @@ class Trial:
         self._first: int | None = None
         self._waits, self._awaited = waits, False
         self._cap = (call.max_output or step.estimate.max_output) * call.n
-        self.most_bytes = self._cap * BYTES_PER_TOKEN + SLACK_BYTES
+        # Some providers' caps do not count thoughts (DashScope's, xAI's).
+        thinks = step.target.model.thinking.contract is not Contract.NONE
+        most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
+        self.most_bytes = most * BYTES_PER_TOKEN + SLACK_BYTES
         """Of its output: more is past the cap, however its tokens are cut."""
         envelope = PROBABLE if "logprobs" in call.body else ENVELOPE
-        self.most_received = self._cap * (BYTES_PER_TOKEN + envelope) + step.target.max_event_bytes
+        self.most_received = most * (BYTES_PER_TOKEN + envelope) + step.target.max_event_bytes
         """Of the stream, whatever the bytes are: more is past the cap too."""
         self.received_bytes = 0
         self.stopped = ""
