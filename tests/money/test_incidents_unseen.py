@@ -173,10 +173,10 @@ def test_primitive_missing_a_stream_that_runs_on_past_its_cap(gateway: Gateway, 
     row = row_of(gateway, reply)
     (attempt,) = row["attempts"]
     if stream:
-        assert len(reply.body) < 200_000
+        assert len(reply.body) < 2_000_000
         assert b"cap_exceeded" in reply.body
         assert (row["error"], attempt["outcome"], attempt["finish_reason"]) == ("cap_exceeded", "ok", "length")
-        assert 300 < attempt["output_visible"] < 1_000
+        assert 300 < attempt["output_visible"] < 10_000
     else:
         assert (row["error"], attempt["output_visible"]) == (None, 20_000)
 
@@ -200,7 +200,7 @@ def test_what_a_stream_holds_beside_its_text_is_bounded_by_its_cap_too(
     upstream.behaviours["hidden"] = Behaviour(page=lambda _: page)
     reply = gateway.chat("hidden", stream=True, max_completion_tokens=10)
     row = row_of(gateway, reply)
-    assert len(reply.body) < 1_500_000
+    assert len(reply.body) < 2_500_000
     assert (row["error"], row["attempts"][0]["output_visible"] >= 10) == ("cap_exceeded", True)
 
 
