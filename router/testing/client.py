@@ -62,8 +62,10 @@ class Client(ABC):
         self.write_policy(policy)
 
     def write_policy(self, policy: object) -> None:
-        """JSON is YAML. A running gateway takes it up at its next tick."""
-        self.policy.write_text(policy if isinstance(policy, str) else json.dumps(policy, indent=1))
+        """JSON is YAML. A running gateway takes it up at its next tick, and never sees half of it."""
+        edited = self.policy.with_suffix(".edited")
+        edited.write_text(policy if isinstance(policy, str) else json.dumps(policy, indent=1))
+        edited.replace(self.policy)
 
     def lowpass(self, *words: str) -> tuple[int, str]:
         """Runs a command for this gateway's state: its status and output."""
