@@ -32,7 +32,7 @@ from router.settings import SettingError, Settings, unread
 from router.settings import read as settings_of
 from router.types.engine import Served
 from router.types.journal import LedgerUnavailable
-from router.workers import Metering, Packer, Post, Worker, WorkerError, Workers
+from router.workers import Metering, Post, Upkeep, Worker, WorkerError, Workers
 
 PATIENCE_S = 15.0
 """For engines, before the address is printed although some of them still start: vLLM takes minutes."""
@@ -96,13 +96,13 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
         post = Post(listener.fileno(), str(settings.policy), settings.host, engines)
         watch = Watch(lambda: supervisor.states, {spec.name: words_of(spec) for spec in specs.values()})
         workers = Workers(settings.workers, post, lambda: watch.states)
-        packer = Packer(ledger_of(settings), settings.keep_rows_ms)
+        upkeep = Upkeep(ledger_of(settings), settings.keep_rows_ms)
         metering = Metering(ledger_of(settings), _machines(specs.values(), config), lambda: watch.states)
         try:
             supervisor.launch()
             watch.launch()
             workers.launch()
-            packer.launch()
+            upkeep.launch()
             metering.launch()
             gateway = Gateway(settings, watcher, config, ring, workers)
             await gateway.start()
@@ -116,7 +116,7 @@ async def _serve(settings: Settings, on_drain: OnDrain, on_open: OnOpen, tick_s:
             opened = _open(_Engines(supervisor, config), workers, lambda: on_open(settings, gateway, _url(listener)))
             await _run(gateway, server, listener, opened, tick_s)
         finally:
-            await packer.stop()
+            await upkeep.stop()
             await metering.stop()
             await workers.stop(DRAIN_S)
             await watch.stop()

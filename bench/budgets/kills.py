@@ -162,4 +162,6 @@ def _end_leases(site: Site) -> None:
 
 def _moved(ledger: Path) -> None:
     with closing(sqlite3.connect(ledger, timeout=10)) as connection, connection:
-        connection.execute("UPDATE requests SET lease_until_ms = lease_until_ms - ? WHERE state = 'held'", (LEASE_MS,))
+        connection.execute(
+            "UPDATE live_requests SET lease_until_ms = lease_until_ms - ? WHERE state = 'held'", (LEASE_MS,)
+        )

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from router.decide.explain import encode
 from router.ledger.attempt_row import BUCKETS
-from router.ledger.kept import Kept
+from router.ledger.rows import Kept
 from router.types.journal import Value
 from router.types.shape import Shape
 

@@ -1,4 +1,4 @@
-"""How fast one process writes its ledger, and how long a commit takes, alone and while older rows are packed."""
+"""How fast one process writes its ledger, and how long a commit takes, alone and while older rows move to the past."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from bench.children import cores
 from bench.load import Quantiles, quantiles
 from bench.reports.made import kept
 from router.ledger.journal import SqliteJournal
-from router.ledger.kept import Kept, Line
+from router.ledger.rows import Kept, Line
 from router.types.journal import Row
 
 TOGETHER = 32
@@ -26,7 +26,7 @@ ROWS = 5
 _FIRST_MS = 1_790_000_000_000
 _LATER = ("target", "model", "status", "error", "cost", "thinking", "total_ms", "first_ms", "overhead_us")
 """What is known of a request once it is settled, beside its state."""
-_SETTLE = f"UPDATE requests SET state = 'settled', {', '.join(f'{name} = ?' for name in _LATER)} WHERE id = ?"  # noqa: S608
+_SETTLE = f"UPDATE live_requests SET state = 'settled', {', '.join(f'{name} = ?' for name in _LATER)} WHERE id = ?"  # noqa: S608
 
 
 class Writes(Struct, frozen=True):
@@ -37,23 +37,23 @@ class Writes(Struct, frozen=True):
     rows_per_cpu_second: int
     commit_ms: Quantiles
     """Until what was queued is on disk for every other process."""
-    commit_ms_while_packing: Quantiles
-    packed_meanwhile: int
+    commit_ms_while_moving: Quantiles
+    moved_meanwhile: int
     """Requests."""
 
 
 def writes(folder: Path, requests: int) -> Writes:
-    """On one core; a second time while another process, on the other core, packs what was written before."""
+    """On one core; a second time while another process, on the other core, moves what was written before."""
     path = folder / "lowpass.db"
     os.sched_setaffinity(0, cores().gateway)
     cpu_s, alone = _write(path, list(kept(requests, _FIRST_MS, 0.2, seed=1)))
     later = list(kept(requests, _FIRST_MS + requests, 0.2, seed=2))
-    with _packing(folder):
+    with _upkeep(folder):
         _, beside = _write(path, later)
     with closing(sqlite3.connect(path)) as connection:
-        packed = connection.execute("SELECT COALESCE(SUM(requests), 0) FROM segments").fetchone()[0]
+        moved = connection.execute("SELECT COUNT(*) FROM past_requests").fetchone()[0]
     os.sched_setaffinity(0, cores().all)
-    return Writes(requests, requests * ROWS, round(requests * ROWS / cpu_s), alone, beside, packed)
+    return Writes(requests, requests * ROWS, round(requests * ROWS / cpu_s), alone, beside, moved)
 
 
 def _write(path: Path, rows: Sequence[Kept]) -> tuple[float, Quantiles]:
@@ -77,9 +77,9 @@ def _write(path: Path, rows: Sequence[Kept]) -> tuple[float, Quantiles]:
 
 
 def _born(journal: SqliteJournal, one: Kept) -> None:
-    journal.add(*_insert("requests", {name: one.request[name] for name in one.request if name not in _LATER}))
+    journal.add(*_insert("live_requests", {name: one.request[name] for name in one.request if name not in _LATER}))
     assert one.decision is not None
-    journal.add(*_insert("decisions", one.decision))
+    journal.add(*_insert("live_decisions", one.decision))
     for booking in one.bookings:
         journal.add(*_insert("bookings", booking))
 
@@ -87,7 +87,7 @@ def _born(journal: SqliteJournal, one: Kept) -> None:
 def _settled(journal: SqliteJournal, one: Kept) -> None:
     journal.change(_SETTLE, (*(one.request[name] for name in _LATER), one.id))
     for attempt in one.attempts:
-        journal.add(*_insert("attempts", attempt))
+        journal.add(*_insert("live_attempts", attempt))
 
 
 _inserts: dict[tuple[str, int], str] = {}
@@ -102,8 +102,8 @@ def _insert(table: str, line: Line) -> tuple[str, Row]:
 
 
 @contextmanager
-def _packing(folder: Path) -> Iterator[None]:
-    argv = [sys.executable, "-m", "router.cli", "ledger", "pack"]
+def _upkeep(folder: Path) -> Iterator[None]:
+    argv = [sys.executable, "-m", "router.cli", "ledger", "upkeep"]
     child = subprocess.Popen(argv, env=os.environ | {"LOWPASS_HOME": str(folder)})
     os.sched_setaffinity(child.pid, cores().load)
     try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @ledger.command()
 def verify(as_json: JsonOption = False) -> None:
-    """Look at every row again: sums, holds, prices, references, packed rows. Fails where anything is wrong."""
+    """Look at every row again: sums, holds, prices, references. Fails where anything is wrong."""
     from router.ledger.ledger import SqliteLedger
 
     settings = settings_of(None)
@@ -106,6 +106,19 @@ def restore(file: Annotated[Path, typer.Argument(help="What `lowpass ledger back
     typer.echo(f"{found.name}: {sum(copied.rows.values()):,} rows of {file}")
 
 
+@ledger.command()
+def upkeep() -> None:
+    """Move settled rows to the past, sum them up, drop those kept long enough. Gateways do the same by themselves."""
+    from router.ledger.upkeep import upkeep as run
+    from router.types.clock import now_ms
+
+    settings = settings_of(None)
+    with ledger_of(settings) as found:
+        found.migrate()
+        moved, dropped = run(found, now_ms(), settings.keep_rows_ms, all_of_them=True)
+    typer.echo(f"moved {moved:,} requests; dropped the rows of {dropped:,}")
+
+
 def _verified(found: "Ledger", settings: "Settings") -> "Verified":
     from router.ledger.verify import verify as look
     from router.policies import known_prices
@@ -149,7 +162,7 @@ def _tell(found: "Ledger", known: "Verified") -> None:
         typer.echo(str(finding))
     if len(known.findings) < known.found:
         typer.echo(f"… and {known.found - len(known.findings):,} more")
-    looked_at = f"{known.requests:,} requests, {known.attempts:,} attempts, {known.segments:,} segments"
+    looked_at = f"{known.requests:,} requests, {known.attempts:,} attempts"
     typer.echo(f"{found.name}: {looked_at}: {f'{known.found:,} wrong' if known.found else 'sound'}")
 
 

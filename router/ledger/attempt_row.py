@@ -71,7 +71,7 @@ _COLUMNS = (
     "thinking_cost",
     "cache_saved",
 )
-INSERT = f"INSERT INTO attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
+INSERT = f"INSERT INTO live_attempts ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608 - names
 Value = str | int | float | None
 _UNJUDGED: tuple[Value, ...] = (None, "")
 _NO_USAGE: tuple[str | None, ...] = (*(None for _ in BUCKETS), "", None, None, "")

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
-from router.ledger.connection import Connection
+from router.ledger.connection import Connection, insert
 from router.ledger.ledger import Ledger
 from router.ledger.migrate import LedgerTooNew, current, newest
 from router.ledger.schema import Table, tables
@@ -24,14 +24,12 @@ from router.types.clock import now_ms
 from router.types.journal import LedgerUnavailable
 
 FORMAT = "lowpass ledger 1"
-MADE_BY_A_START = frozenset({"engine_hours", "instance", "policies", "posteriors"})
+MADE_BY_A_START = frozenset({"engine_hours", "instance", "policies", "posteriors", "progress"})
 """Tables that have rows before the first request."""
 LARGEST_FRAME = 1 << 30
 """Bytes; what is longer was not written by us."""
-PARAMETERS = 900
-"""Of one INSERT; SQLite's own limit was 999 once."""
 _LEVEL = 1
-"""Of gzip: most of a large ledger is packed already."""
+"""Of gzip: the largest part of a ledger, its documents, is compressed already."""
 Told = Callable[[int], object]
 """Hears how many rows there were so far."""
 
@@ -232,17 +230,8 @@ _LAST = ("children", "budget_windows")
 
 def _insert(ledger: Ledger, connection: Connection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
     """What is there already was made by a trigger."""
-    step = max(1, PARAMETERS // len(table.columns))
-    line = f"({', '.join('?' * len(table.columns))})"
-    for at in range(0, len(rows), step):
-        some = rows[at : at + step]
-        statement = (
-            f"INSERT INTO {table.name} ({', '.join(table.columns)}){ledger.dialect.given}"  # noqa: S608 - names of ours
-            f" VALUES {', '.join([line] * len(some))}"
-        )
-        if table.name == "budget_windows":
-            statement += " ON CONFLICT DO NOTHING"
-        connection.execute(statement, tuple(value for row in some for value in row))
+    then = "ON CONFLICT DO NOTHING" if table.name == "budget_windows" else ""
+    insert(connection, table.name, table.columns, rows, ledger.dialect.given, then)
 
 
 def _keep_name(folder: Path) -> None:

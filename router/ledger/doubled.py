@@ -19,12 +19,12 @@ class Doubled:
 
     def add(self, statement: str, row: Row) -> None:
         self._ledger.add(statement, row)
-        if statement.startswith("INSERT INTO requests"):
+        if statement.startswith("INSERT INTO live_requests"):
             self._local.add(statement, row)
 
     def change(self, statement: str, row: Row) -> None:
         self._ledger.change(statement, row)
-        if statement.startswith("UPDATE requests"):
+        if statement.startswith("UPDATE live_requests"):
             self._local.change(statement, row)
 
     async def committed(self) -> None:

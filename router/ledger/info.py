@@ -2,22 +2,16 @@
 
 from msgspec import Struct
 
-from router.ledger.connection import Connection
 from router.ledger.ledger import Ledger
 from router.ledger.migrate import current
+from router.ledger.past import EXPIRED, progress
+from router.ledger.rollups import expired
 from router.ledger.schema import tables
 
-_SEGMENTS = "SELECT COUNT(*), COALESCE(SUM(requests), 0) FROM segments WHERE expired_ms IS NULL"
-_PACKED = "SELECT COUNT(*), COALESCE(SUM(requests), 0) FROM segments"
-_FRESH = "SELECT COUNT(*) FROM requests WHERE id > (SELECT COALESCE(MAX(last_id), '') FROM segments)"
-_EXPIRED = "SELECT MAX(last_ms) FROM segments WHERE expired_ms IS NOT NULL"
+_COUNT = "SELECT COUNT(*) FROM {}_requests"
 _OLDEST = """
     SELECT MIN(at_ms) FROM (
-        SELECT MIN(first_ms) AS at_ms FROM segments WHERE expired_ms IS NULL
-        UNION ALL SELECT MIN(started_ms) FROM (
-            SELECT started_ms FROM requests WHERE id > (SELECT COALESCE(MAX(last_id), '') FROM segments)
-            ORDER BY id LIMIT 1
-        ) AS first_row
+        SELECT MIN(started_ms) AS at_ms FROM past_requests UNION ALL SELECT MIN(started_ms) FROM live_requests
     ) AS firsts
 """
 
@@ -31,16 +25,15 @@ class Info(Struct, frozen=True, kw_only=True):
     """By table."""
     requests: int
     """All that it has sums of; those whose rows expired are among them."""
-    packed: int
-    """Of these, whose rows are in segments."""
+    past: int
+    """Of these, whose rows are narrow."""
     expired: int
     """Of these, whose rows are gone."""
-    segments: int
     bytes: int
     oldest_ms: int | None
     """When the first request began whose rows are there."""
     expired_until_ms: int | None
-    """When the last request began whose rows are gone."""
+    """Requests that began later have their rows; of those before some may have."""
 
     @property
     def bytes_per_request(self) -> float | None:
@@ -52,21 +45,16 @@ def info(ledger: Ledger) -> Info:
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         version = current(connection, ledger.dialect)
-        segments, with_rows = connection.execute(_SEGMENTS).fetchone()
-        _, ever = connection.execute(_PACKED).fetchone()
+        past, live = (int(connection.execute(_COUNT.format(name)).fetchone()[0]) for name in ("past", "live"))
+        gone = expired(connection)
         return Info(
             ledger=ledger.name,
             version=version,
             rows={table.name: table.count(connection) for table in tables(version)},
-            requests=ever + _one(connection, _FRESH),
-            packed=with_rows,
-            expired=ever - with_rows,
-            segments=segments,
+            requests=past + live + gone,
+            past=past,
+            expired=gone,
             bytes=ledger.size(connection),
             oldest_ms=connection.execute(_OLDEST).fetchone()[0],
-            expired_until_ms=connection.execute(_EXPIRED).fetchone()[0],
+            expired_until_ms=progress(connection, EXPIRED) or None,
         )
-
-
-def _one(connection: Connection, query: str) -> int:
-    return int(connection.execute(query).fetchone()[0])

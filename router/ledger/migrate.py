@@ -18,8 +18,10 @@ from router.types.journal import LedgerUnavailable
 
 FIRST = 1
 """The version that nothing goes back from."""
-_SEGMENTS = 10
-"""The version that packed rows came with."""
+_SEGMENTS = (10, 11)
+"""Versions with packed rows."""
+_PAST = 12
+"""The version that they became narrow rows with."""
 _LOSES = re.compile(r"^-- loses (.+?): (SELECT .+)$", re.MULTILINE)
 
 
@@ -50,6 +52,8 @@ class Dialect(Struct, frozen=True):
     """Lets an INSERT state what the database would count by itself."""
     recount: str = ""
     """Goes on counting outcomes after the last one."""
+    words: tuple[tuple[str, str], ...] = ()
+    """What this database calls things in those scripts of SQLite that it has none of its own for."""
 
 
 SQLITE = Dialect("sqlite", ("BEGIN IMMEDIATE",), "PRAGMA user_version", "PRAGMA user_version = {}")
@@ -66,6 +70,12 @@ POSTGRES = Dialect(
     " OVERRIDING SYSTEM VALUE",
     "SELECT setval(pg_get_serial_sequence('outcomes', 'position'), coalesce(max(position), 0) + 1, false)"
     " FROM outcomes",
+    (
+        (" WITHOUT ROWID", ""),
+        (" INTEGER PRIMARY KEY", " BIGINT PRIMARY KEY"),
+        (" REAL", " DOUBLE PRECISION"),
+        (" BLOB", " BYTEA"),
+    ),
 )
 """The lock's number is of no meaning, but always the same."""
 
@@ -83,8 +93,10 @@ def migrate(
         for statement in dialect.begin:
             connection.execute(statement)
         version = current(connection, dialect)
-        for number in range(version + 1, goal + 1):
-            _run(connection, _scripts(dialect)[number])
+        if goal < version in _SEGMENTS:
+            # Only newer versions can read what is packed.
+            version = _up(connection, dialect, version, _PAST)
+        _up(connection, dialect, version, goal)
         losses = [loss for number in range(version, goal, -1) for loss in _back(connection, dialect, number)]
         if losses and not lose_data:
             raise WouldLose(goal, losses)
@@ -124,12 +136,22 @@ def newest(dialect: Dialect) -> int:
     return max(_scripts(dialect))
 
 
+def _up(connection: Connection, dialect: Dialect, version: int, goal: int) -> int:
+    for number in range(version + 1, goal + 1):
+        _run(connection, _scripts(dialect)[number])
+        if number == _PAST:
+            from router.ledger.segments import take_over
+
+            take_over(connection)
+    return goal
+
+
 def _back(connection: Connection, dialect: Dialect, number: int) -> list[str]:
     """One version back; returns what was lost."""
-    if number == _SEGMENTS:
-        from router.ledger.unpack import unpack_all
+    if number == _PAST:
+        from router.ledger.past import unmove
 
-        unpack_all(connection)
+        unmove(connection)
     script = _scripts(dialect, ".down.sql")[number]
     losses = [what for what, where in _LOSES.findall(script) if connection.execute(f"{where} LIMIT 1").fetchone()]
     _run(connection, script)
@@ -144,9 +166,16 @@ def _run(connection: Connection, script: str) -> None:
 @cache
 def _scripts(dialect: Dialect, ending: str = ".sql") -> dict[int, str]:
     """By number."""
-    folder = files("router.ledger").joinpath("migrations", dialect.folder)
-    named = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(ending)}
-    return {int(name[:4]): entry.read_text() for name, entry in named.items() if name.count(".") == ending.count(".")}
+    folder = files("router.ledger").joinpath("migrations")
+    scripts: dict[int, str] = {}
+    for name, words in ((SQLITE.folder, dialect.words), (dialect.folder, ())):
+        for entry in folder.joinpath(name).iterdir():
+            if entry.name.endswith(ending) and entry.name.count(".") == ending.count("."):
+                text = entry.read_text()
+                for word, other in words:
+                    text = text.replace(word, other)
+                scripts[int(entry.name[:4])] = text
+    return scripts
 
 
 def _statements(script: str) -> Iterator[str]:

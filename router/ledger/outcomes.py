@@ -129,7 +129,7 @@ def newest(ledger: Ledger) -> int:
 def answered(ledger: Ledger, identifiers: Sequence[str]) -> dict[str, Answered]:
     """By request id; those without an answer are not there, and none whose rows expired."""
     with ledger.reading() as connection:
-        # Neighbours in time are neighbours among packed rows.
+        # Neighbours in time are neighbours in the tables.
         found = {identifier: _answered(connection, identifier) for identifier in sorted(identifiers)}
     return {identifier: one for identifier in identifiers if (one := found[identifier]) is not None}
 

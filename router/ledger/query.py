@@ -1,16 +1,10 @@
 """Single look-ups by id. Each opens its own connection, so that it can run on any thread."""
 
-from collections.abc import Iterator
-
-import msgspec
 from msgspec import Struct
 
-from router.ledger import rows
 from router.ledger.connection import Connection
-from router.ledger.kept import Line
+from router.ledger.documents import Documents
 from router.ledger.ledger import Ledger
-from router.ledger.packed import block, stored
-from router.ledger.packed.segment import INDEX, blocks
 from router.types.clock import now_ms
 
 Spent = tuple[str, int, int]
@@ -29,12 +23,13 @@ _TAINTS = "SELECT session, data_class, firm FROM taints"
 _LATEST = (
     "SELECT a.target, a.thinking, r.task, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
     " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms"
-    " FROM attempts AS a JOIN requests AS r ON r.id = a.request_id"
-    " WHERE a.usage_source = 'reported' AND a.violations = '' ORDER BY a.request_id DESC LIMIT ?"
+    " FROM {} AS r JOIN {} AS a ON r.id = a.request_id"
+    " WHERE a.usage_source = 'reported' AND a.violations = '' ORDER BY {} DESC LIMIT ?"
 )
-
-_NEWEST = "SELECT number FROM segments WHERE cleared = 1 AND expired_ms IS NULL ORDER BY last_id DESC LIMIT 1"
-"""What is not cleared yet is in its tables too."""
+_LATEST_LIVE = _LATEST.format("live_requests", "live_attempts", "r.id")
+_LATEST_PAST = _LATEST.format("past_requests_named", "past_attempts_named", "r.position")
+_DECISION = "SELECT document FROM live_decisions WHERE id = ?"
+_PAST_DECISION = "SELECT dictionary, document FROM past_decisions WHERE id = ?"
 
 
 class Finished(Struct, frozen=True):
@@ -71,42 +66,26 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 
 
 def finished(ledger: Ledger, most: int) -> list[Finished]:
-    """The latest attempts, the oldest of them first; of packed ones no more than are packed together."""
+    """The latest attempts, the oldest of them first."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        fresh = [Finished(*row) for row in reversed(connection.execute(_LATEST, (most,)).fetchall())]
-        older = list(_packed(connection)) if len(fresh) < most else []
-    return (older + fresh)[-most:]
-
-
-def _packed(connection: Connection) -> Iterator[Finished]:
-    """Of the newest segment a thousand requests or more, if it has them."""
-    row = connection.execute(_NEWEST).fetchone()
-    index = None if row is None else stored.part(connection, row[0], INDEX)
-    names = () if index is None else blocks(index)[-2:]
-    for _, _, data in sorted(stored.parts(connection, [row[0]], names)) if names else ():
-        for kept in block.unpacked(data):
-            for attempt in kept.attempts:
-                if attempt["usage_source"] == "reported" and attempt["violations"] == "":
-                    yield msgspec.convert(_finished(kept.request, attempt), Finished)
-
-
-def _finished(request: Line, attempt: Line) -> dict[str, object]:
-    tokens = {"input": "input_uncached", "visible": "output_visible", "reasoning": "output_reasoning"}
-    return {
-        **{name: attempt[name] for name in Finished.__struct_fields__ if name in attempt},
-        **{name: attempt[column] for name, column in (tokens | {"audio": "output_audio"}).items()},
-        "task": request["task"],
-        "first_ms": attempt["first_ms"] if request["stream"] else None,
-    }
+        rows = connection.execute(_LATEST_LIVE, (most,)).fetchall()
+        if len(rows) < most:
+            rows += connection.execute(_LATEST_PAST, (most - len(rows),)).fetchall()
+    return [Finished(*row) for row in reversed(rows)]
 
 
 def decision(ledger: Ledger, identifier: str) -> bytes | None:
     """The JSON document of one decision; None where there is none, or its rows expired."""
     with ledger.reading() as connection:
-        # One that nobody was asked for belongs to no request, and stays where it is.
-        row = connection.execute("SELECT document FROM decisions WHERE id = ?", (identifier,)).fetchone()
-        if row is not None:
-            return str(row[0]).encode()
-        kept = rows.one(connection, identifier)
-    return None if kept is None or kept.decision is None else str(kept.decision["document"]).encode()
+        connection.execute("BEGIN")
+        return document(connection, identifier)
+
+
+def document(connection: Connection, identifier: str) -> bytes | None:
+    """As `decision`, inside a transaction."""
+    row = connection.execute(_DECISION, (identifier,)).fetchone()
+    if row is not None:
+        return str(row[0]).encode()
+    row = connection.execute(_PAST_DECISION, (identifier,)).fetchone()
+    return None if row is None else Documents(connection).restored(*row).encode()

@@ -1,46 +1,146 @@
 """Whole requests out of the ledger: the request's own row, its attempts, what it booked, and its decision."""
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
 
 from router.ledger.connection import Connection
-from router.ledger.kept import Kept, Line
-from router.ledger.packed import stored, unpack
-from router.ledger.tables import read
+from router.ledger.documents import Documents
+from router.types.journal import Value
 
-__all__ = ["Kept", "Line", "every", "newest", "one"]
 CHUNK = 1_000
 """Requests read at a time."""
-_NEWEST = "SELECT id FROM requests WHERE id > ? ORDER BY id DESC LIMIT ?"
+Line = Mapping[str, Value]
+"""Column → value."""
+_REQUESTS = "SELECT * FROM {} WHERE {} ORDER BY id{}"
+_ATTEMPTS = "SELECT * FROM {} WHERE request_id BETWEEN ? AND ? ORDER BY request_id, number"
+_BOOKINGS = "SELECT * FROM bookings WHERE request_id BETWEEN ? AND ? ORDER BY request_id, account"
+_ALL_BOOKINGS = """
+    SELECT * FROM bookings AS b WHERE b.request_id BETWEEN :first AND :last AND NOT EXISTS (
+        SELECT 1 FROM past_bookings AS p JOIN names AS n ON n.id = p.account
+        WHERE p.request_id = b.request_id AND n.name = b.account
+    )
+    UNION ALL SELECT p.request_id, (SELECT name FROM names WHERE id = p.account), p.window_start_ms, p.held, p.charged,
+        'settled' FROM past_bookings AS p WHERE p.request_id BETWEEN :first AND :last
+    ORDER BY request_id, account
+"""
+_DECISIONS = "SELECT id, decided_ms, policy, document FROM live_decisions WHERE id BETWEEN ? AND ?"
+_PAST_DECISIONS = (
+    "SELECT p.id, p.decided_ms, (SELECT name FROM names WHERE id = p.policy), p.dictionary, p.document"
+    " FROM past_decisions AS p WHERE p.id BETWEEN ? AND ?"
+)
+_FIRST = "SELECT MIN(id) FROM requests WHERE started_ms >= ?"
+
+
+class Kept(Struct, frozen=True):
+    """`attempts` by number, `bookings` by account; `decision` is None where there is none."""
+
+    request: Line
+    attempts: tuple[Line, ...]
+    bookings: tuple[Line, ...]
+    decision: Line | None
+
+    @property
+    def id(self) -> str:
+        return str(self.request["id"])
+
+    @property
+    def started_ms(self) -> int:
+        began = self.request["started_ms"]
+        assert isinstance(began, int)  # noqa: S101
+        return began
 
 
 def one(connection: Connection, identifier: str) -> Kept | None:
     """None: there is no such request, or its rows have expired."""
-    packed = unpack.one(connection, identifier)
-    return packed or next(iter(read(connection, "id = ?", (identifier,), 1)), None)
+    return next(iter(_read(connection, "id = ?", (identifier,), Documents(connection))), None)
 
 
 def every(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> Iterator[Kept]:
     """In the order of their ids, which is that of time: requests that began in the window; its end is not included.
 
-    What came late is there once it is packed, what has expired is not. Read inside one transaction.
+    What has expired is not there. Read inside one transaction.
     """
-    for kept in unpack.every(connection, since_ms, until_ms):
-        if _within(kept, since_ms, until_ms):
-            yield kept
-    beyond = stored.boundary(connection)
-    while found := read(connection, "id > ?", (beyond,), CHUNK):
-        beyond = found[-1].id
-        yield from (kept for kept in found if _within(kept, since_ms, until_ms))
+    documents, beyond = Documents(connection), ""
+    which, window = "id > ?", list[Value]()
+    for condition, edge in ((" AND started_ms >= ?", since_ms), (" AND started_ms < ?", until_ms)):
+        if edge is not None:
+            which, window = which + condition, [*window, edge]
+    if since_ms is not None:
+        # Without it, the index by id would be read from its beginning.
+        first = connection.execute(_FIRST, (since_ms,)).fetchone()[0]
+        if first is None:
+            return
+        which, beyond = which.replace("id > ?", "id >= ?"), str(first)
+    while found := _read(connection, which, (beyond, *window), documents, CHUNK):
+        yield from found
+        which, beyond = which.replace("id >= ?", "id > ?"), found[-1].id
 
 
 def newest(connection: Connection, most: int) -> list[Kept]:
     """The last ids first."""
-    ids = [identifier for (identifier,) in connection.execute(_NEWEST, (stored.boundary(connection), most))]
-    fresh = read(connection, "id >= ?", (ids[-1],)) if ids else []
-    return [*reversed(fresh), *islice(unpack.newest(connection), most - len(fresh))]
+    ids = [row[0] for row in connection.execute("SELECT id FROM requests ORDER BY id DESC LIMIT ?", (most,))]
+    found = _read(connection, "id >= ?", (ids[-1],), Documents(connection)) if ids else []
+    return found[::-1]
 
 
-def _within(kept: Kept, since_ms: int | None, until_ms: int | None) -> bool:
-    began = kept.started_ms
-    return (since_ms is None or began >= since_ms) and (until_ms is None or began < until_ms)
+def live(connection: Connection, ids: Sequence[str]) -> list[Kept]:
+    """Of these requests, given in order, what is in the live tables: bookings without those that have moved."""
+    marks, span = ", ".join("?" * len(ids)), (ids[0], ids[-1])
+    requests = _lines(connection, _REQUESTS.format("live_requests", f"id IN ({marks})", ""), ids)
+    attempts = _by(_lines(connection, _ATTEMPTS.format("live_attempts"), span), "request_id")
+    bookings = _by(_lines(connection, _BOOKINGS, span), "request_id")
+    decisions = {line["id"]: line for line in _lines(connection, _DECISIONS, span)}
+    return _kept(requests, attempts, bookings, decisions)
+
+
+def _read(
+    connection: Connection, which: str, values: tuple[Value, ...], documents: Documents, most: int | None = None
+) -> list[Kept]:
+    """Requests of which the condition `which` holds, by id; the first of them, where there are more than `most`."""
+    limit = "" if most is None else f" LIMIT {most}"
+    requests = _lines(connection, _REQUESTS.format("requests", which, limit), values)
+    if not requests:
+        return []
+    span = (str(requests[0]["id"]), str(requests[-1]["id"]))
+    attempts = _by(_lines(connection, _ATTEMPTS.format("attempts"), span), "request_id")
+    decisions = {line["id"]: line for line in _lines(connection, _DECISIONS, span)}
+    for identifier, decided_ms, policy, dictionary, data in connection.execute(_PAST_DECISIONS, span):
+        about: Line = {"id": identifier, "decided_ms": decided_ms, "policy": policy}
+        decisions[identifier] = {**about, "document": documents.restored(dictionary, data)}
+    return _kept(requests, attempts, booked(connection, *span), decisions)
+
+
+def booked(connection: Connection, first_id: str, last_id: str) -> dict[Value, list[Line]]:
+    """What requests from one id to the other booked, by request."""
+    return _by(_lines(connection, _ALL_BOOKINGS, {"first": first_id, "last": last_id}), "request_id")
+
+
+def _kept(
+    requests: Sequence[Line],
+    attempts: Mapping[Value, list[Line]],
+    bookings: Mapping[Value, list[Line]],
+    decisions: Mapping[Value, Line],
+) -> list[Kept]:
+    return [
+        Kept(
+            request,
+            tuple(attempts.get(request["id"], ())),
+            tuple(bookings.get(request["id"], ())),
+            decisions.get(request["id"]),
+        )
+        for request in requests
+    ]
+
+
+def _lines(connection: Connection, statement: str, values: Sequence[Value] | Mapping[str, Value]) -> list[Line]:
+    rows = connection.execute(statement, values)
+    names = [column for column, *_ in rows.description]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _by(lines: list[Line], column: str) -> dict[Value, list[Line]]:
+    found: dict[Value, list[Line]] = {}
+    for line in lines:
+        found.setdefault(line[column], []).append(line)
+    return found

@@ -16,27 +16,27 @@ LEASE_MS = 30_000
 """A held row whose lease was not renewed for so long belongs to a process that died."""
 
 _BIRTH = (
-    "INSERT INTO requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"
+    "INSERT INTO live_requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"
     " route, stream, key_id, session, tags, data_class, classes, policy, task, difficulty)"
     " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_REROUTE = "UPDATE requests SET route = ?, held = ?, held_thinking = ? WHERE id = ?"
+_REROUTE = "UPDATE live_requests SET route = ?, held = ?, held_thinking = ? WHERE id = ?"
 _SETTLE = (
-    "UPDATE requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, thinking = ?, overrun = ?,"
-    " lowered = ?, input_tokens = ?, output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ?,"
+    "UPDATE live_requests SET state = ?, target = ?, model = ?, status = ?, error = ?, cost = ?, thinking = ?,"
+    " overrun = ?, lowered = ?, input_tokens = ?, output_tokens = ?, reasoning_tokens = ?, total_ms = ?, first_ms = ?,"
     " overhead_us = ?"
     " WHERE id = ? AND state IN ('held', 'recovered')"
 )
-_RENEW = "UPDATE requests SET lease_until_ms = ? WHERE state = 'held' AND owner = ?"
+_RENEW = "UPDATE live_requests SET lease_until_ms = ? WHERE state = 'held' AND owner = ?"
 _RECOVER = (
-    "UPDATE requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
+    "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
     " WHERE state = 'held' AND lease_until_ms < ?"
 )
 _LOSE = (
-    "UPDATE requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
+    "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
     " WHERE id = ? AND state = 'held'"
 )
-_DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
+_DECISION = "INSERT INTO live_decisions VALUES (?, ?, ?, ?)"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Sequence
 
 from router.config.config import Config
-from router.ledger.decided import expired
 from router.ledger.facts.query import Where
 from router.ledger.ledger import Ledger
 from router.ledger.policies import documents
+from router.ledger.rollups import expired
 from router.replay.egress import egress
 from router.replay.estimate import differences, effects, factor
 from router.replay.limited import limited

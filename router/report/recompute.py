@@ -77,7 +77,7 @@ def repriced(prices: Prices) -> Check:
 
 
 def recompute(ledger: Ledger, prices: Prices) -> Recomputed:
-    """Of every request whose rows are there, packed or not."""
+    """Of every request whose rows are there."""
     again = Repricing(prices)
     with ledger.reading() as connection:
         connection.execute("BEGIN")

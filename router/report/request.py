@@ -7,6 +7,7 @@ from msgspec import structs
 from router.errors import ClientError
 from router.ledger import rows
 from router.ledger.connection import Connection
+from router.ledger.query import document
 from router.report.charges import charges
 from router.report.decided import decision
 from router.report.report import Column, Kind, Report
@@ -14,7 +15,6 @@ from router.report.requests import facts_of
 from router.report.source import Definition, Source
 from router.report.tried import COLUMNS, tried
 
-_DECIDED = "SELECT document FROM decisions WHERE id = ?"
 _SAID = (
     "SELECT given_ms, attempt, target, source, revision, score, weight, decides FROM outcomes"
     " WHERE request_id = ? ORDER BY position"
@@ -57,11 +57,11 @@ REPORT = Definition(
 
 
 def _decided_only(connection: Connection, identifier: str) -> Report:
-    row = connection.execute(_DECIDED, (identifier,)).fetchone()
-    if row is None:
+    document_ = document(connection, identifier)
+    if document_ is None:
         message = f"The ledger holds no request with the id {identifier[:80]}. Answers carry theirs in x-request-id."
         raise ClientError(404, "not_found", message, param="subject")
-    first, *others = decision(str(row[0]).encode())
+    first, *others = decision(document_)
     note = "Decided only: nobody was asked and nothing was charged."
     return structs.replace(first, name="request", note=note, below=tuple(others))
 

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 from router.ledger.connection import Connection
 from router.ledger.facts import passes
 from router.ledger.facts.query import Query, Sums, Where
-from router.ledger.facts.read import sums
+from router.ledger.rollups import sums
 from router.report.report import Report
 from router.types.target import Target
 

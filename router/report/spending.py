@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from router.budget.budget import Budget
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, Query, Where
-from router.ledger.facts.read import sums
+from router.ledger.rollups import sums
 from router.report.forecast import LOOK_BACK_HOURS
 from router.report.source import Source
 from router.types.account import Unit

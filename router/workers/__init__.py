@@ -9,8 +9,8 @@ from router.workers.crew import Crew
 from router.workers.first import WorkerError, Workers
 from router.workers.messages import Post
 from router.workers.metering import Metering
-from router.workers.packer import Packer
 from router.workers.tariff import Tariff
+from router.workers.upkeep import Upkeep
 from router.workers.worker import Worker
 
-__all__ = ["Crew", "Metering", "Packer", "Post", "Tariff", "Worker", "WorkerError", "Workers"]
+__all__ = ["Crew", "Metering", "Post", "Tariff", "Upkeep", "Worker", "WorkerError", "Workers"]

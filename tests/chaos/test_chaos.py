@@ -174,7 +174,7 @@ def test_a_gateway_that_is_killed_under_load_loses_no_answer_and_no_cent(tmp_pat
 
     expired = open_holds[:5]
     with sqlite3.connect(gateway.ledger) as ledger:
-        ledger.executemany("UPDATE requests SET lease_until_ms = 1 WHERE id = ?", [(name,) for name in expired])
+        ledger.executemany("UPDATE live_requests SET lease_until_ms = 1 WHERE id = ?", [(name,) for name in expired])
     ledger.close()
     gateway.start()
     try:

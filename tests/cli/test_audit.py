@@ -63,7 +63,7 @@ def test_a_changed_row_is_found_out(tmp_path: Path, upstream: Upstream, change: 
         gateway.settled(identifier)
     assert egress(gateway)[0] == 0
     with sqlite3.connect(gateway.ledger) as connection:
-        connection.execute(f"UPDATE attempts SET {change}")  # noqa: S608 - of this file
+        connection.execute(f"UPDATE live_attempts SET {change}")  # noqa: S608 - of this file
     status, found = egress(gateway)
     assert (status, found["sound"], found["totals"]["violations"]) == (1, False, 1)
     assert [row["request"] for row in found["below"][0]["rows"]] == [identifier]

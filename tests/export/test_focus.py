@@ -23,16 +23,15 @@ from router.export.focus.dataset import BY
 from router.ledger.attempt_row import BUCKETS
 from router.ledger.facts.attempts import GROUPINGS, HOUR_MS, TABLE
 from router.ledger.facts.query import Query
-from router.ledger.facts.read import sums
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.packed.expire import expire
-from router.ledger.packed.pack import pack
+from router.ledger.rollups import sums
 from router.testing.cli import Done, lowpass
 from router.types.money import NANO_PER_USD
 from router.types.price import Price, Rule
 from router.types.usage import Usage
 from tests.docs.gateway import environment
 from tests.export.focus_rules import COLUMNS, OURS, Row, breaches
+from tests.ledger.plain import expire, move
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried, fill, thinking
 from tests.stores import Make
 from tests.tables import each_row
@@ -91,7 +90,7 @@ def week(new_ledger: Make, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     ledger, folder = fill(new_ledger(), WEEK), tmp_path_factory.mktemp("focus")
     with ledger.writing() as connection:
         # As a gateway since this version writes it.
-        told = "UPDATE attempts SET thinking_cost = 1200000, cache_saved = 900000 WHERE request_id = 'a'"
+        told = "UPDATE live_attempts SET thinking_cost = 1200000, cache_saved = 900000 WHERE request_id = 'a'"
         connection.execute(told)
         connection.execute("UPDATE keys SET organisation = 'acme', team = 'search' WHERE name = 'web'")
     return {suffix: exported(ledger, folder / f"week.{suffix}") for suffix in ("parquet", "csv")}
@@ -186,7 +185,7 @@ def test_packed_and_expired_requests_are_exported_as_before(new_sqlite: Ledger, 
     assert tuple(BY) in GROUPINGS
     ledger, now = fill(new_sqlite, WEEK), MONDAY_MS + 400 * DAY_MS
     before = exported(ledger, tmp_path / "fresh.csv")
-    assert pack(ledger, now)
+    assert move(ledger, now)
     assert exported(ledger, tmp_path / "packed.csv") == before
     assert expire(ledger, now, DAY_MS)
     assert exported(ledger, tmp_path / "expired.csv") == before

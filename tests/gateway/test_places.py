@@ -180,7 +180,7 @@ def test_the_caller_s_region_only_narrows(gateway: Gateway) -> None:
     assert (reply.status, reply.error["code"]) == (403, "no_eligible_target")
     assert {dropped["reason"] for dropped in reply.error["targets"]} == {"region"}
     # Any text can be sent as a region.
-    assert gateway.rows("SELECT 1 FROM decisions WHERE document LIKE '%mars%'") == []
+    assert gateway.rows("SELECT 1 FROM live_decisions WHERE document LIKE '%mars%'") == []
 
 
 def test_content_can_not_talk_its_way_out(gateway: Gateway, upstream: Upstream) -> None:

@@ -154,7 +154,7 @@ def test_an_edit_of_the_policy_reaches_every_process(three: Process, upstream: U
 
 def expire(gateway: Process, request_id: str) -> None:
     """Ends the leases of the process that had this request, as 30 s would."""
-    statement = "UPDATE requests SET lease_until_ms = 1 WHERE state = 'held' AND owner = ?"
+    statement = "UPDATE live_requests SET lease_until_ms = 1 WHERE state = 'held' AND owner = ?"
     with sqlite3.connect(gateway.ledger) as ledger:
         ledger.execute(statement, (gateway.row(request_id)["owner"],))
     ledger.close()

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from bench.reports import made as bench
 from router.ledger.connection import Connection
-from router.ledger.kept import Kept
 from router.ledger.ledger import Ledger
+from router.ledger.rows import Kept
+from router.ledger.upkeep import upkeep
 
 Value = str | int | float | bytes | None
 Row = dict[str, Value]
@@ -35,7 +36,18 @@ def add(connection: Connection, kept: Kept) -> None:
             _insert(connection, table, dict(line))
 
 
+def move(ledger: Ledger, now_ms: int = NOW_MS) -> int:
+    """All that is settled to the past; returns how many requests."""
+    return upkeep(ledger, now_ms, None, all_of_them=True)[0]
+
+
+def expire(ledger: Ledger, now_ms: int, keep_ms: int) -> int:
+    """Returns how many requests were dropped."""
+    return upkeep(ledger, now_ms, keep_ms, all_of_them=True)[1]
+
+
 def _insert(connection: Connection, table: str, row: Row) -> None:
+    table = f"live_{table}" if table in ("requests", "attempts", "decisions") else table
     places = ", ".join("?" * len(row))
     connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})", tuple(row.values()))  # noqa: S608
 

@@ -22,7 +22,7 @@ from router.types.journal import LedgerUnavailable
 from router.types.secret import Secret
 from tests.gateway.running import ROOT
 from tests.ledger.books import found
-from tests.ledger.plain import Row, attempt, booking, child, key, outcome, put, request
+from tests.ledger.plain import OLD, Row, attempt, booking, child, key, move, outcome, put, put_all, request
 from tests.postgres import Server
 from tests.tables import each_row
 
@@ -38,7 +38,6 @@ def rows(ledger: Ledger) -> dict[str, list[tuple[Any, ...]]]:
     return content
 
 
-SEGMENT: Row = {"number": 1, "previous": 0, "first_id": "a", "last_id": "b", "first_ms": 1, "last_ms": 2}
 INCIDENT: Row = {"id": "i", "at_ms": 1, "kind": "k", "scope": "s", "subject": "x", "reason": "r", "until_ms": None}
 ROWS: dict[str, Row] = {
     "children": child(closed_ms=5),
@@ -51,8 +50,7 @@ ROWS: dict[str, Row] = {
     "alerts": {"account": "day", "window_start_ms": 1, "share": 8000},
     "loops": {"id": "s", "changed_ms": 1, "document": "{}"},
     "incidents": INCIDENT,
-    "segments": SEGMENT | {"requests": 3, "cleared": 1},
-    "segment_parts": {"segment": 1, "part": "rows.00", "data": bytes(range(256)) * 500},
+    "dictionaries": {"id": 1, "policy": "p", "data": bytes(range(256)) * 500},
 }
 
 
@@ -60,12 +58,14 @@ ROWS: dict[str, Row] = {
 def filled(ledger: Ledger) -> Ledger:
     """With something in every table, and everything that a value can be."""
     for at, name in enumerate(("r1", "r2", "r3 \u202e 'ö\n")):
-        put(ledger, "requests", **request(name, cost=2**62 + at, error=None if at else "x", difficulty=0.1 + at))
-        put(ledger, "attempts", **attempt(name, cost=2**62 + at, verdict=1 / 3, units='{"web_search":2}'))
+        put(ledger, "requests", **request(name, cost=2**59 + at, error=None if at else "x", difficulty=0.1 + at))
+        put(ledger, "attempts", **attempt(name, cost=2**59 + at, verdict=1 / 3, units='{"web_search":2}'))
         put(ledger, "decisions", id=name, decided_ms=at, policy="p", document='{"id": "ü"}')
         put(ledger, "bookings", **booking(name, held=9 + at, state="settled", charged=at or None))
     for table, row in ROWS.items():
         put(ledger, table, **row)
+    put_all(ledger, OLD[:20])
+    assert move(ledger) >= 20
     return ledger
 
 
@@ -93,7 +93,7 @@ def test_everything_comes_back_wherever_it_goes(filled: Ledger, empty: Ledger, c
     before = rows(filled)
     assert all(before[table] for table in ROWS)
     copied = backup(filled, copy)
-    assert (copied.version, copied.rows["requests"], copied.rows["segments"]) == (NEWEST, 3, 1)
+    assert (copied.version, copied.rows["past_requests"], copied.rows["dictionaries"]) == (NEWEST, 23, 2)
     assert copy.stat().st_mode & 0o777 == 0o600
     restore(empty, copy)
     after = rows(empty)
@@ -130,7 +130,7 @@ def test_what_is_there_is_not_written_over(filled: Ledger, copy: Path) -> None:
     copy.unlink()
     backup(filled, copy)
     before = rows(filled)
-    with pytest.raises(NotEmpty, match=r"is not empty \(requests: 3\).* LOWPASS_HOME or LOWPASS_DATABASE_URL"):
+    with pytest.raises(NotEmpty, match=r"is not empty \(\w+: \d+\).* LOWPASS_HOME or LOWPASS_DATABASE_URL"):
         restore(filled, copy)
     assert rows(filled) == before
 
@@ -222,10 +222,10 @@ def _no_large_files() -> None:
 def test_commands(new_sqlite: SqliteLedger, other: SqliteLedger, copy: Path) -> None:
     put(new_sqlite, "requests", **request("r1"))
     for ledger, word, file, status, says in (
-        (new_sqlite, "backup", copy, 0, f"{copy}: 1 rows, "),
+        (new_sqlite, "backup", copy, 0, f"{copy}: 3 rows, "),
         (new_sqlite, "backup", copy, 1, "is there already"),
         (new_sqlite, "restore", copy, 1, "is not empty"),
-        (other, "restore", copy, 0, "1 rows"),
+        (other, "restore", copy, 0, "3 rows"),
         (new_sqlite, "restore", copy.with_name("nowhere"), 1, "can't be read"),
     ):
         done = lowpass(ledger.path.parent, "ledger", word, str(file))

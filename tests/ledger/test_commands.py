@@ -15,11 +15,10 @@ import pytest
 from router.ledger import journal
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import SQLITE, newest
-from router.ledger.packed.pack import pack
 from router.testing.cli import Done, lowpass
 from router.types.journal import LedgerUnavailable
 from tests.gateway.running import target
-from tests.ledger.plain import FRESH, NOW_MS, OLD, made, put_all
+from tests.ledger.plain import FRESH, NOW_MS, OLD, made, move, put_all
 from tests.tables import each_row
 
 NEWEST = newest(SQLITE)
@@ -36,12 +35,12 @@ def told(home: Path, *words: str) -> Any:
 def test_info(new_sqlite: SqliteLedger) -> None:
     home = new_sqlite.path.parent
     assert told(home, "info")["oldest_ms"] is None
-    for rows in (OLD, FRESH):
-        put_all(new_sqlite, rows)
-        pack(new_sqlite, NOW_MS)
+    put_all(new_sqlite, OLD)
+    move(new_sqlite)
+    put_all(new_sqlite, FRESH)
     about = told(home, "info")
-    assert (about["requests"], about["packed"], about["expired"], about["segments"]) == (110, 90, 0, 1)
-    assert (about["rows"]["requests"], about["rows"]["segments"]) == (20, 1)
+    assert (about["requests"], about["past"], about["expired"]) == (110, 90, 0)
+    assert (about["rows"]["live_requests"], about["rows"]["past_requests"]) == (20, 90)
     assert about["oldest_ms"] == OLD[0].started_ms
     assert about["bytes"] == new_sqlite.path.stat().st_size
     assert about["bytes_per_request"] == about["bytes"] / 110

@@ -42,14 +42,17 @@ _POSTGRES = """
         JOIN information_schema.table_constraints USING (constraint_name, table_name)
         WHERE constraint_type = 'PRIMARY KEY'
     ) k USING (table_name, column_name)
-    WHERE c.table_schema = 'public' AND c.table_name <> 'schema_version'
+    WHERE c.table_schema = 'public' AND c.table_name <> 'schema_version' AND c.table_name NOT IN (
+        SELECT table_name FROM information_schema.views
+    )
 """
 Column = tuple[str, bool, object, bool]
-LOCAL = {"journal", "migrate", "postgres", "schema", "sqlite"}
-"""Modules and packages that speak to one database only."""
-WORKBENCH = "router.ledger.packed.facts"
-"""So does this module, to one in memory."""
-PARTS = {"router.ledger.facts.passes._NEWER"}
+LOCAL = {"journal", "migrate", "postgres", "schema", "segments", "sqlite"}
+"""Modules and packages that speak to one database, or one version, only."""
+PARTS = {"router.ledger.facts.passes._NEWER", "router.ledger.decided._ROWS", "router.ledger.info._COUNT"}
+PARTS |= {f"router.ledger.rollups.{name}" for name in ("_DECIDED", "_DECIDED_LIVE", "_DECIDED_PAST")}
+PARTS |= {"router.ledger.query._LATEST", "router.ledger.rows._REQUESTS", "router.ledger.rows._ATTEMPTS"}
+PARTS |= {"router.ledger.verify.sums._KEPT"}
 """Of statements, and none themselves."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
 
@@ -65,7 +68,7 @@ def columns(ledger: Ledger, query: str) -> dict[tuple[str, str], Column]:
 
 def test_both_have_the_same_versions_tables_and_columns(new_sqlite: SqliteLedger, database: str) -> None:
     there, here = columns(at(database), _POSTGRES), columns(new_sqlite, _SQLITE)
-    assert {"requests", "attempts", "decisions", "keys", "outcomes"} <= {table for table, _ in here}
+    assert {"live_requests", "past_requests", "keys", "outcomes"} <= {table for table, _ in here}
     assert there == here
     assert newest(SQLITE) == newest(POSTGRES)
 
@@ -92,7 +95,7 @@ def statements() -> Iterator[tuple[str, str]]:
     """By their place in the modules; where they have gaps, with something in them."""
     for package in (router.budget, router.ledger, router.report):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not LOCAL & set(module.name.split(".")) and module.name != WORKBENCH:
+            if not LOCAL & set(module.name.split(".")):
                 for name, value in vars(import_module(module.name)).items():
                     place = f"{module.name}.{name}"
                     if isinstance(value, str) and value.lstrip().startswith(VERBS) and place not in PARTS:
@@ -144,7 +147,7 @@ def assert_secret(caught: "pytest.ExceptionInfo[BaseException]") -> None:
 
 
 def test_a_mistake_in_a_statement_says_where_and_no_value(postgres: Server) -> None:
-    insert = "INSERT INTO decisions VALUES (?, 0, 'p', '{}')"
+    insert = "INSERT INTO live_decisions VALUES (?, 0, 'p', '{}')"
     with at(postgres.database()).writing() as connection:
         connection.execute(insert, (CANARY,))
         with pytest.raises(StatementRefused, match=r"UniqueViolation.*decisions_pkey") as caught:
@@ -160,7 +163,7 @@ def test_a_reader_sees_the_ledger_as_of_one_moment(postgres: Server) -> None:
     with ledger.reading() as reader, ledger.writing() as writer:
         reader.execute("BEGIN")
         assert reader.execute(count).fetchone() == (0,)
-        writer.execute("INSERT INTO decisions VALUES ('d', 0, 'p', '{}')")
+        writer.execute("INSERT INTO live_decisions VALUES ('d', 0, 'p', '{}')")
         assert reader.execute(count).fetchone() == (0,)
     with ledger.reading() as later:
         assert later.execute(count).fetchone() == (1,)

@@ -222,8 +222,8 @@ def test_charges_are_priced_again_by_the_history(ledger: Ledger) -> None:
     again = recompute(ledger, known)
     assert (again.attempts, again.elsewhere, again.changed) == (2, 0, ())
     with ledger.writing() as connection:
-        connection.execute("UPDATE attempts SET cost = 6, own_cost = 6 WHERE request_id = 'r1'")
-        connection.execute("UPDATE requests SET cost = 6 WHERE id = 'r1'")
+        connection.execute("UPDATE live_attempts SET cost = 6, own_cost = 6 WHERE request_id = 'r1'")
+        connection.execute("UPDATE live_requests SET cost = 6 WHERE id = 'r1'")
     (wrong,) = verify(ledger, also=repriced(known), own_budgets=False).findings
     assert str(wrong) == "attempts r1 attempt 1: it cost 6 nano-USD at its price, which makes 860 of its usage now"
 

@@ -18,7 +18,7 @@ from tests.stores import Make
 from tests.tables import each_row
 
 NOTE = "INSERT INTO notes VALUES (?, ?, ?, ?)"
-DECISION = "INSERT INTO decisions VALUES (?, ?, ?, ?)"
+DECISION = "INSERT INTO live_decisions VALUES (?, ?, ?, ?)"
 RESCORE = "UPDATE notes SET score = score * ? + 1"
 
 
@@ -129,7 +129,7 @@ def test_values_come_back_as_they_went_in(ledger: Ledger) -> None:
         await journal.committed()
 
     with_ledger(ledger, work)
-    assert [row["document"] for row in found(ledger, "SELECT document FROM decisions ORDER BY id")] == texts
+    assert [row["document"] for row in found(ledger, "SELECT document FROM live_decisions ORDER BY id")] == texts
     rows = found(ledger, "SELECT given_ms, score FROM notes ORDER BY given_ms")
     assert [tuple(row.values()) for row in rows] == numbers
     (counted,) = found(ledger, "SELECT COUNT(*) AS n, SUM(score) AS s, MAX(given_ms) AS m, NULL AS none FROM notes")
@@ -143,7 +143,7 @@ def test_a_request_whose_process_died_is_charged_at_its_hold(ledger: Ledger) -> 
     async def work(journal: Journal) -> None:
         (row,) = found(ledger, "SELECT lease_until_ms FROM requests WHERE id = 'dead'")
         over = row["lease_until_ms"] + 1
-        journal.change("UPDATE requests SET owner = ?", (journal.owner,))
+        journal.change("UPDATE live_requests SET owner = ?", (journal.owner,))
         renew(journal, over)
         recover(journal, over)
         await journal.committed()

@@ -1,16 +1,17 @@
 """Versions of the ledger, up and down: the same tables and the same rows come back, and nothing is lost unasked."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from router.ledger.backup import restore
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.migrate import FIRST, SQLITE, LedgerTooNew, LedgerTooOld, WouldLose, newest
-from router.ledger.packed.pack import pack
 from router.testing.cli import lowpass
 from router.types.journal import LedgerUnavailable
 from tests.ledger.books import found
-from tests.ledger.plain import DAY_MS, NOW_MS, Row, attempt, booking, key, made, outcome, put, put_all, request
+from tests.ledger.plain import DAY_MS, NOW_MS, Row, attempt, booking, key, made, move, outcome, put, put_all, request
 from tests.stores import Make
 from tests.tables import each_row
 
@@ -45,7 +46,7 @@ def schema(ledger: Ledger) -> Schema:
 
 def rows(ledger: Ledger) -> dict[str, list[dict[str, Any]]]:
     orders = {"requests": "id", "attempts": "request_id, number", "bookings": "request_id, account", "keys": "id"}
-    orders |= {"budget_windows": "budget", "outcomes": "position", "decisions": "id", "taints": "session"}
+    orders |= {"budget_windows": "budget", "outcomes": "position", "live_decisions": "id", "taints": "session"}
     return {table: found(ledger, f"SELECT * FROM {table} ORDER BY {order}") for table, order in orders.items()}  # noqa: S608
 
 
@@ -129,18 +130,30 @@ def test_what_a_version_has_no_place_for_is_given_up_only_when_asked(
     assert schema(ledger) == before
 
 
-def test_what_was_packed_is_unpacked_on_the_way_down(ledger: Ledger) -> None:
+def test_rows_of_the_past_are_live_again_on_the_way_down(ledger: Ledger) -> None:
     put_all(ledger, made(60, NOW_MS - 2 * DAY_MS, 7))
     before = rows(ledger)
-    assert pack(ledger, NOW_MS) == 60
+    assert move(ledger) == 60
     with pytest.raises(WouldLose, match="what reasoning cost"):
         ledger.migrate(9)
-    assert rows(ledger)["requests"] == []
+    assert rows(ledger)["live_decisions"] == []
+    ledger.migrate(11)
+    ledger.migrate()
+    assert rows(ledger) == before
     ledger.migrate(9, lose_data=True)
     ledger.migrate()
     for line in (*before["attempts"], *before["requests"]):
         line.update({name: None for name in line.keys() & {"thinking_cost", "cache_saved", "overhead_us"}})
     assert rows(ledger) == before
+
+
+def test_what_version_11_had_packed_can_go_further_down(ledger: Ledger) -> None:
+    restore(ledger, Path(__file__).with_name("data") / "version_11.ledger")
+    with pytest.raises(WouldLose, match="sums of requests whose rows have expired"):
+        ledger.migrate(11)
+    ledger.migrate(8, lose_data=True)
+    ledger.migrate()
+    assert len(rows(ledger)["requests"]) == 188
 
 
 @each_row("version", [0, NEWEST + 1])

@@ -141,7 +141,7 @@ def test_a_commit_whose_answer_is_lost_is_not_made_twice(
         await journal.committed()
         proxy.swallow.set()
         journal.add(DECISION, ("d1", 0, "p", "{}"))
-        journal.change("UPDATE decisions SET policy = ? WHERE id = ?", ("q", "d1"))
+        journal.change("UPDATE live_decisions SET policy = ? WHERE id = ?", ("q", "d1"))
         await refused(journal)
         assert decisions(direct) == ["d0", "d1"], "the commit itself had arrived"
         journal.add(DECISION, ("d2", 0, "p", "{}"))

@@ -1,20 +1,18 @@
-"""What is written of requests, and look-ups of it: the same answers before rows are packed and after."""
+"""What is written of requests, and look-ups of it: the same answers before rows move and after."""
 
-from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from router.ledger import decided, outcomes, query
 from router.ledger.attempt_row import INSERT, LONGEST_NAME, attempt_row
 from router.ledger.connection import Connection
-from router.ledger.decided import COLUMNS, Row, Stretch, expired, stretches
+from router.ledger.decided import Row, Stretch, stretches
 from router.ledger.instance import instance_secret
-from router.ledger.kept import Kept
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.packed.expire import expire
-from router.ledger.packed.pack import pack
-from router.ledger.rows import every
+from router.ledger.rollups import expired
+from router.ledger.rows import Kept, every
 from router.testing.upstream import Upstream
 from router.types.attempt import Attempt
 from router.types.journal import Journal
@@ -25,9 +23,8 @@ from tests.decide.values import target
 from tests.gateway.running import ordered, serving
 from tests.gateway.running import target as upstream_target
 from tests.ledger.books import found, with_ledger
-from tests.ledger.packed.drawn import DAY_MS, MONDAY_MS, fill, kept
-from tests.ledger.packed.test_pack import packs
-from tests.ledger.plain import FRESH, NOW_MS, OLD, booking, key, put, put_all, request
+from tests.ledger.drawn import DAY_MS, MONDAY_MS, fill, kept
+from tests.ledger.plain import FRESH, NOW_MS, OLD, booking, expire, key, move, put, put_all, request
 from tests.tables import each_row
 
 IDS = [one.id for one in OLD]
@@ -64,7 +61,7 @@ def test_a_ledger_has_one_secret_for_ever(ledger: Ledger) -> None:
 
 def decided_row(request: Kept) -> Row:
     document = None if request.decision is None else request.decision["document"]
-    return Row._make((*(request.request[name] for name in COLUMNS), len(request.attempts), document))
+    return Row._make((*(request.request[name] for name in Row._fields[:-2]), len(request.attempts), document))
 
 
 def read(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[Row]:
@@ -76,26 +73,35 @@ def test_decisions_come_in_stretches_as_whole_rows_say_wherever_they_are(ledger:
     made = kept(range(60), open_too=True)
     times = sorted(one.started_ms for one in made)
     with ledger.reading() as connection:
-        assert stretches(connection) == []
+        assert stretches(connection) == [Stretch()]
     fill(ledger, made)
     for _ in range(2):
         with ledger.reading() as connection:
             connection.execute("BEGIN")
-            assert read(connection) == [decided_row(one) for one in every(connection)]
+            assert sorted(read(connection)) == [decided_row(one) for one in every(connection)]
             for since, until in ((times[20], times[40]), (None, times[5]), (times[55], None), (times[-1] + 1, None)):
-                assert read(connection, since, until) == [decided_row(one) for one in every(connection, since, until)]
+                rows = [decided_row(one) for one in every(connection, since, until)]
+                assert sorted(read(connection, since, until)) == rows
             assert expired(connection) == 0
-        packs(ledger, MONDAY_MS + 10 * DAY_MS)
+        move(ledger, MONDAY_MS + 10 * DAY_MS)
 
 
-def test_stretches_have_each_request_once(ledger: Ledger) -> None:
+def test_stretches_have_each_request_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     made = kept(range(40))
-    fill(ledger, made)
-    ids = sorted(one.id for one in made)
+    monkeypatch.setattr(decided, "LENGTH", 7)
+    fill(ledger, made[:30])
+    move(ledger, MONDAY_MS + 10 * DAY_MS)
+    fill(ledger, made[30:])
     with ledger.reading() as connection:
-        cuts = [*ids[::7], ""]
-        rows = [row for pair in pairwise(cuts) for row in decided.decided(connection, Stretch(*pair))]
-    assert [row.id for row in rows] == ids
+        connection.execute("BEGIN")
+        parts = stretches(connection)
+        assert len(parts) == 6
+        assert [row.id for row in read(connection)] == [one.id for one in made]
+    move(ledger, MONDAY_MS + 10 * DAY_MS)
+    with ledger.reading() as connection:
+        connection.execute("BEGIN")
+        rows = [row for stretch in parts for row in decided.decided(connection, stretch)]
+    assert [row.id for row in rows] == [one.id for one in made], "what moved meanwhile is there once"
 
 
 def test_answers_and_decisions(ledger: Ledger) -> None:
@@ -106,8 +112,8 @@ def test_answers_and_decisions(ledger: Ledger) -> None:
     assert answers[IDS[0]].organisation == "o"
     assert len(answers) == sum(one.request["status"] == 200 for one in OLD) < len(OLD)
     assert None not in decisions
-    pack(ledger, NOW_MS)
-    assert found(ledger, "SELECT id FROM requests") == []
+    move(ledger, NOW_MS)
+    assert found(ledger, "SELECT id FROM live_requests") == []
     assert outcomes.answered(ledger, IDS[::-1]) == answers
     assert [query.decision(ledger, one) for one in IDS[:9]] == decisions
     assert query.decision(ledger, "routed") == b"{}"
@@ -118,7 +124,7 @@ def test_answers_and_decisions(ledger: Ledger) -> None:
 
 def test_what_is_said_hours_later_is_kept(ledger: Ledger) -> None:
     put_all(ledger, OLD)
-    pack(ledger, NOW_MS)
+    move(ledger, NOW_MS)
     (answer,) = outcomes.answered(ledger, [IDS[1]]).values()
 
     async def say(journal: Journal) -> None:
@@ -142,7 +148,7 @@ def test_what_budgets_have_spent_and_hold(ledger: Ledger) -> None:
 
     before = books()
     assert sum(charged for _, _, charged in before[0]) == 2 * sum(int(str(one.request["cost"])) for one in OLD)
-    pack(ledger, NOW_MS)
+    move(ledger, NOW_MS)
     assert len(found(ledger, "SELECT request_id FROM bookings")) < len(OLD)
     assert books() == before
     expire(ledger, NOW_MS, DAY_MS)
@@ -153,7 +159,7 @@ def test_the_latest_attempts(ledger: Ledger) -> None:
     put_all(ledger, OLD)
     whole = query.finished(ledger, 1_000)
     assert query.finished(ledger, 5) == whole[-5:]
-    pack(ledger, NOW_MS)
+    move(ledger, NOW_MS)
     assert query.finished(ledger, 1_000) == whole
     put_all(ledger, FRESH)
     assert min(attempt.started_ms for attempt in query.finished(ledger, 10)) >= NOW_MS
@@ -165,8 +171,8 @@ def test_clients_hear_the_same_until_it_has_expired(tmp_path: Path, upstream: Up
     with serving(tmp_path, policy) as gateway:
         identifier = gateway.chat("auto").headers["x-request-id"]
         ledger, later_ms = SqliteLedger(gateway.ledger), gateway.row(identifier)["started_ms"] + 2 * DAY_MS
-        assert pack(ledger, later_ms) == 1
-        assert gateway.rows("SELECT id FROM requests") == []
+        assert move(ledger, later_ms) == 1
+        assert gateway.rows("SELECT id FROM live_requests") == []
         assert gateway.get(f"/v1/decisions/{identifier}").json["id"] == identifier
         assert gateway.post("/v1/feedback", {"id": identifier, "score": 1}).status == 200
         expire(ledger, later_ms, DAY_MS)

@@ -4,24 +4,20 @@ import json
 import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.ledger.facts import attempts, offers
-from router.ledger.kept import Kept
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.packed import cube
-from router.ledger.packed.expire import expire
-from router.ledger.packed.pack import pack
+from router.ledger.rows import Kept
 from router.ledger.verify import Verified, verify
 from router.report.recompute import repriced
 from router.testing.cli import lowpass
 from router.types.price import Price
 from tests.ledger import plain
 from tests.ledger.books import found
-from tests.ledger.plain import DAY_MS, FRESH, NOW_MS, OLD, Row, outcome, put, put_all
+from tests.ledger.plain import DAY_MS, FRESH, NOW_MS, OLD, Row, expire, move, outcome, put, put_all
 from tests.tables import each_row
 
 LATER_MS = NOW_MS + 1_800_000
@@ -52,9 +48,9 @@ def about(kept: Kept, **more: str | float | None) -> Row:
 
 
 def fill(ledger: Ledger) -> Ledger:
-    """Packed rows and fresh ones, requests in every state, a budget that was split off, outcomes."""
+    """Rows of the past and live ones, requests in every state, a budget that was split off, outcomes."""
     put_all(ledger, OLD)
-    assert pack(ledger, NOW_MS) == len(OLD)
+    assert move(ledger, NOW_MS) == len(OLD)
     put_all(ledger, FRESH)
     put(ledger, "requests", **plain.request(HELD, started_ms=NOW_MS, state="held", cost=None, lease_until_ms=LATER_MS))
     crashed = plain.request(CRASHED, state="recovered", held=7, cost=7, thinking=4, held_thinking=4, error="crashed")
@@ -74,7 +70,7 @@ def test_a_sound_ledger(ledger: Ledger) -> None:
     assert look(ledger) == Verified(), "of an empty one"
     fill(ledger)
     assert says(ledger) == []
-    assert_sound(ledger, requests=90 + 20 + 3, segments=1, outcomes=4, attempts=110)
+    assert_sound(ledger, requests=90 + 20 + 3, outcomes=4, attempts=110)
 
 
 IDS = {"$A": FRESH[0].id, "$B": FRESH[1].id, "$OLD": OLD[1].id, "$H": HELD, "$C": CRASHED}
@@ -122,67 +118,31 @@ def test_a_child_is_charged_to_its_parent_at_what_it_spent(new_sqlite: SqliteLed
     assert "children c1: it spent 0, and day is charged 3 for it" in says(new_sqlite)
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=12, suppress_health_check=list(HealthCheck), deadline=None)
 @given(data=st.data())
-def test_no_part_of_a_segment_can_be_damaged_unnoticed(template: Path, tmp_path: Path, data: st.DataObject) -> None:
-    """Cut off, or with another byte in what is there twice: unless it still says the same."""
-    packed = without_outcomes(template, tmp_path)
-    name = data.draw(st.sampled_from(sorted(parts(packed))))
-    whole = parts(packed)[name]
-    at = data.draw(st.integers(0, len(whole) - 1))
-    broken = whole[:at]
-    if not name.startswith("rows.0") and data.draw(st.booleans()):
-        broken += bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
-    put_part(packed, name, broken)
-    assert not look(packed).sound or meaning(name, whole) == meaning(name, broken)
-
-
-def meaning(name: str, data: bytes) -> object:
-    """Bits that fill up the last byte say nothing."""
-    if name.startswith("sums."):
-        measures = offers.MEASURES if name.startswith("sums.offers") else tuple(attempts.MEASURES)
-        facts = cube.sums(data, cube.grouping(name), measures)
-    else:
-        column = name.removeprefix("facts.")
-        names = ((), (column,)) if column in (*attempts.MEASURES, "started_ms") else ((column,), ())
-        facts = cube.facts({"started_ms": msgspec.msgpack.encode([0, 1, 0]), column: data}, *names)
-    labels = {name: (list(labels), codes.tolist()) for name, (labels, codes) in facts.labels.items()}
-    return labels, {name: amounts.tolist() for name, amounts in facts.measures.items()}
-
-
-def without_outcomes(template: Path, folder: Path) -> SqliteLedger:
-    ledger = SqliteLedger(Path(shutil.copy(template, folder)))
-    change(ledger, "DELETE FROM outcomes")
-    return ledger
-
-
-def test_an_index_of_nothing_and_sums_of_other_rows_are_found(template: Path, tmp_path: Path) -> None:
-    ledger, other = without_outcomes(template, tmp_path), SqliteLedger(tmp_path / "other.db")
-    other.migrate()
-    put_all(other, OLD[:40])
-    pack(other, NOW_MS)
-    for name, data in parts(other).items():
-        if name.startswith("sums."):
-            put_part(ledger, name, data)
-    assert any(" sums cost of " in line and ", and its rows to " in line for line in says(ledger)), says(ledger)
-    put_part(ledger, "rows.index", b"\xff")
-    assert any("rows.index can't be read" in line for line in says(ledger)), says(ledger)
-
-
-def parts(ledger: Ledger) -> dict[str, bytes]:
-    return {row["part"]: row["data"] for row in found(ledger, "SELECT part, data FROM segment_parts")}
-
-
-def put_part(ledger: Ledger, name: str, data: bytes) -> None:
+def test_no_sum_can_be_changed_unnoticed(template: Path, tmp_path: Path, data: st.DataObject) -> None:
+    ledger = SqliteLedger(Path(shutil.copy(template, tmp_path)))
+    table, measures = data.draw(st.sampled_from(SUMS))
+    keys = found(ledger, f"SELECT grouping_id, hour, group_id FROM {table}")  # noqa: S608
+    key, measure, more = data.draw(st.sampled_from(keys)), data.draw(st.sampled_from(measures)), data.draw(CHANGE)
     with ledger.writing() as connection:
-        connection.execute("UPDATE segment_parts SET data = ? WHERE part = ?", (data, name))
+        connection.execute(
+            f"UPDATE {table} SET {measure} = {measure} + ?"  # noqa: S608
+            " WHERE grouping_id = ? AND hour = ? AND group_id = ?",
+            (more, *key.values()),
+        )
+    assert any(f"{table} " in line and f"sums {measure} of" in line for line in says(ledger)), says(ledger)
+
+
+SUMS = (("hourly_attempts", tuple(attempts.MEASURES)), ("hourly_offers", offers.MEASURES))
+CHANGE = st.integers(-(2**40), 2**40).filter(bool)
 
 
 def test_values_that_no_column_has_are_told_and_end_nothing(new_sqlite: SqliteLedger) -> None:
     """A damaged file may hold anything; SQLite takes it as it comes."""
     put_all(new_sqlite, FRESH)
     damage = ("cost = 'much' WHERE request_id = '$A'", "units = '[' WHERE request_id = '$B'")
-    change(new_sqlite, *(f"UPDATE attempts SET {what}" for what in damage))  # noqa: S608
+    change(new_sqlite, *(f"UPDATE live_attempts SET {what}" for what in damage))  # noqa: S608
     prices = {"vllm/qwen3.5-9b": {"2026-11-02": Price(version="2026-11-02", input=1, output=1)}}
     assert verify(new_sqlite, also=repriced(prices)).found >= 1
     line = named("requests $A: a value of it, of an attempt or of a booking is none of its column")
@@ -200,46 +160,33 @@ def test_rows_are_priced_again_at_the_version_that_they_name(new_sqlite: SqliteL
     assert verify(new_sqlite, also=repriced({"m": {"v8": dearer}})).sound
 
 
-def test_a_ledger_is_sound_while_it_is_packed_and_after_a_crash_of_that(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_all(ledger, OLD)
-    with monkeypatch.context() as patch:
-        patch.setattr("router.ledger.packed.pack.clear", lambda *_: None)
-        pack(ledger, NOW_MS)
-    assert_sound(ledger, requests=90, segments=1)
-    pack(ledger, NOW_MS)
-    assert_sound(ledger, requests=90)
-
-
 def test_what_comes_late_is_looked_at_too(ledger: Ledger) -> None:
     early, late = OLD[:-1:2], OLD[1::2]
     put_all(ledger, [*early, OLD[-1]])
-    pack(ledger, NOW_MS)
+    move(ledger, NOW_MS)
     put_all(ledger, late)
     put(ledger, "outcomes", **about(late[0]))
     assert_sound(ledger, outcomes=1)
-    change(ledger, f"UPDATE requests SET cost = cost + 1 WHERE id = '{late[0].id}'")  # noqa: S608
+    change(ledger, f"UPDATE live_requests SET cost = cost + 1 WHERE id = '{late[0].id}'")  # noqa: S608
     assert [line.split(":")[0] for line in says(ledger)] == [f"requests {late[0].id}"]
-    change(ledger, f"UPDATE requests SET cost = cost - 1 WHERE id = '{late[0].id}'")  # noqa: S608
-    pack(ledger, NOW_MS)
-    assert_sound(ledger, segments=2, requests=90)
+    change(ledger, f"UPDATE live_requests SET cost = cost - 1 WHERE id = '{late[0].id}'")  # noqa: S608
+    move(ledger, NOW_MS)
+    assert_sound(ledger, requests=90)
 
 
 def test_sums_of_what_expired_vouch_for_each_other(ledger: Ledger) -> None:
     expire(fill(ledger), NOW_MS, DAY_MS)
-    assert_sound(ledger, segments=1, requests=20 + 3)
-    name, data = next(part for part in parts(ledger).items() if part[0].startswith("sums.attempts."))
-    put_part(ledger, name, data[: len(data) // 2])
-    assert any("sums can't be read" in line for line in says(ledger))
+    assert_sound(ledger, requests=20 + 3)
+    change(ledger, "UPDATE hourly_attempts SET cost = cost + 1 WHERE hour = (SELECT MIN(hour) FROM hourly_attempts)")
+    assert any("it sums cost of all to " in line and ", and other sums to " in line for line in says(ledger))
 
 
 def test_the_command_names_each_row_and_fails(new_sqlite: SqliteLedger) -> None:
     fill(new_sqlite)
     home = new_sqlite.path.parent
-    sound = f"{new_sqlite.path}: 113 requests, 110 attempts, 1 segments: sound\n"
+    sound = f"{new_sqlite.path}: 113 requests, 110 attempts: sound\n"
     assert lowpass(home, "ledger", "verify") == (0, sound, "", sound)
-    change(new_sqlite, "UPDATE requests SET input_tokens = 0 WHERE id = '$A'")
+    change(new_sqlite, "UPDATE live_requests SET input_tokens = 0 WHERE id = '$A'")
     done = lowpass(home, "ledger", "verify")
     assert (done.status, done.output.count("\n")) == (1, 2), done
     assert done.output.startswith(named("requests $A: it has 0 input_tokens, and its attempts "))

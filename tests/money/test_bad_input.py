@@ -179,7 +179,7 @@ def test_a_clock_that_jumps_finds_each_day_as_it_was(gateway: Gateway) -> None:
 
 def test_a_lease_of_a_clock_that_was_ahead_does_not_last_for_ever(alone: Gateway, upstream: Upstream) -> None:
     with waiting(alone, upstream, "closes") as (identifier, end):
-        ahead = "UPDATE requests SET owner = 'a dead one', lease_until_ms = lease_until_ms + ? WHERE id = ?"
+        ahead = "UPDATE live_requests SET owner = 'a dead one', lease_until_ms = lease_until_ms + ? WHERE id = ?"
         change(alone, ahead, 400 * DAY_MS, identifier)
         alone.tick()
         assert alone.row(identifier)["lease_until_ms"] <= now_ms() + LEASE_MS

@@ -115,7 +115,7 @@ def test_cost_observability_usage_that_comes_after_its_lease_was_recovered(
 ) -> None:
     """Its gateway was taken for dead and the hold was charged: what the answer cost takes its place, once."""
     with books.waiting(gateway, upstream, "slow") as (identifier, end):
-        dead = "UPDATE requests SET lease_until_ms = 1, owner = 'a dead one' WHERE id = ?"
+        dead = "UPDATE live_requests SET lease_until_ms = 1, owner = 'a dead one' WHERE id = ?"
         books.change(gateway, dead, identifier)
         gateway.tick()
         recovered = gateway.row(identifier)

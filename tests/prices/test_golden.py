@@ -166,8 +166,8 @@ def test_every_row_is_priced_again_at_what_it_was_charged(tmp_path: Path) -> Non
 def test_a_row_that_was_changed_is_found(tmp_path: Path) -> None:
     ledger = filled(tmp_path)
     with ledger.writing() as connection:
-        connection.execute("UPDATE attempts SET output_visible = output_visible + 1 WHERE number = 0")
-        connection.execute("UPDATE attempts SET price_version = 'policy 0123' WHERE number = 1")
+        connection.execute("UPDATE live_attempts SET output_visible = output_visible + 1 WHERE number = 0")
+        connection.execute("UPDATE live_attempts SET price_version = 'policy 0123' WHERE number = 1")
     found = recompute(ledger, HISTORY)
     [changed] = found.changed
     assert isinstance(changed, Changed)
@@ -182,10 +182,10 @@ def test_a_row_of_the_ledger_s_first_form_is_priced_by_its_table(tmp_path: Path)
     version = "litellm 1.109.1 and genai-prices 0.2.3 2026-11-21"
     with sqlite3.connect(tmp_path / "lowpass.db") as connection:
         connection.execute(
-            "INSERT INTO attempts (request_id, number, target, model, provider, model_served, outcome, finish_reason,"
-            " answered, thinking, started_ms, total_ms, input_uncached, cache_read, cache_write, cache_write_1h,"
-            " input_audio, output_visible, output_audio, usage_source, reasoning_source, violations, cost, cost_source,"
-            " price_version) VALUES ('r', 1, 't', 'openai/gpt-6.1-sol', 'openai', '', 'ok', 'stop', 1, 'none', 0, 1,"
+            "INSERT INTO live_attempts (request_id, number, target, model, provider, model_served, outcome,"
+            " finish_reason, answered, thinking, started_ms, total_ms, input_uncached, cache_read, cache_write,"
+            " cache_write_1h, input_audio, output_visible, output_audio, usage_source, reasoning_source, violations, cost,"
+            " cost_source, price_version) VALUES ('r', 1, 't', 'openai/gpt-6.1-sol', 'openai', '', 'ok', 'stop', 1, 'none', 0, 1,"
             " 300000, 0, 0, 0, 0, 10, 0, 'reported', 'unknown', '', ?, 'priced', ?)",
             (300_000 * 2_000 + 10 * 10_000, version),
         )

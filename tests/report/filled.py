@@ -34,7 +34,7 @@ DAY_MS = 24 * HOUR_MS
 USD = 1_000_000_000
 USAGE = Usage(input_uncached=100, output_visible=20)
 _ESTIMATE = Estimate(input_tokens=100, input_bound=400, output_tokens=200, max_output=1024, cost=1_234, hold=5_678)
-_WRITTEN_LATE = "UPDATE requests SET state = 'recovered', cost = held, error = 'crashed' WHERE id = ?"
+_WRITTEN_LATE = "UPDATE live_requests SET state = 'recovered', cost = held, error = 'crashed' WHERE id = ?"
 _KEY = (
     "INSERT INTO keys (id, hash, name, created_ms, routes, targets, tags, scopes, budget)"
     " VALUES (?, ?, ?, 0, '[]', '[]', '[]', '[]', '') ON CONFLICT (id) DO NOTHING"

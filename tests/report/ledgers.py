@@ -10,12 +10,11 @@ from router.errors import ClientError
 from router.ledger.engines import keep
 from router.ledger.incident import EXHAUSTED
 from router.ledger.ledger import Ledger
-from router.ledger.packed.expire import expire
-from router.ledger.packed.pack import pack
 from router.report.catalog import REPORTS
 from router.report.report import Report
 from router.types.task import Task
 from router.types.usage import Usage
+from tests.ledger.plain import expire, move
 from tests.report import test_engines as engines
 from tests.report import test_price_reversal as price_reversal
 from tests.report import test_spend as spend
@@ -63,11 +62,10 @@ def filled(ledger: Ledger) -> Ledger:
 
 
 def aged(ledger: Ledger, *, expired: bool = False) -> Ledger:
-    """Packed, all of it: what was in progress never was; or `expired`, too."""
+    """All of it moved to the past: what was in progress never was; or `expired`, too."""
     with ledger.writing() as connection:
-        connection.execute("DELETE FROM requests WHERE state = 'held'")
-    while pack(ledger, AFTER_MS):
-        pass
+        connection.execute("DELETE FROM live_requests WHERE state = 'held'")
+    move(ledger, AFTER_MS)
     if expired:
         assert expire(ledger, AFTER_MS, DAY_MS) > 0
     return ledger

@@ -161,7 +161,7 @@ def test_it_counts_only_its_window(ledger: Ledger) -> None:
     ],
 )
 def test_a_forged_row_is_a_violation(new_ledger: Make, change: str, request_id: str, rule: str) -> None:
-    statement = f"UPDATE attempts SET {change} WHERE request_id = '{request_id}'"  # noqa: S608 - of this file
+    statement = f"UPDATE live_attempts SET {change} WHERE request_id = '{request_id}'"  # noqa: S608 - of this file
     broken = egress(forge(send(new_ledger(), *SOUND), statement))
     assert (broken.sound, broken.total("violations")) == (False, 1)
     (below,) = broken.below
@@ -175,7 +175,7 @@ def test_a_forged_row_is_a_violation(new_ledger: Make, change: str, request_id: 
     [("classes = 'internal'", "not among those it held"), ("data_class = 'internal', classes = 'internal,eu'", "eu")],
 )
 def test_a_forged_request_is_a_violation(new_ledger: Make, change: str, rule: str) -> None:
-    statement = f"UPDATE requests SET {change} WHERE id = 'r000001'"  # noqa: S608 - of this file
+    statement = f"UPDATE live_requests SET {change} WHERE id = 'r000001'"  # noqa: S608 - of this file
     (below,) = egress(forge(send(new_ledger(), *SOUND), statement)).below
     (broken,) = below.column("rule")
     assert rule in str(broken)
@@ -193,7 +193,7 @@ def test_what_cannot_be_checked_is_never_counted_as_fine(ledger: Ledger) -> None
     broken = InForce("ffffffffffffffff", b'{"file": "x"}')
     unknown = (went("pii", "cn", policy=one) for one in (other, broken))
     send(ledger, went("internal", "us"), went("pii", "cn"), *unknown, policies=(POLICY, broken))
-    checked = egress(forge(ledger, "UPDATE attempts SET classes = '' WHERE request_id = 'r000001'"))
+    checked = egress(forge(ledger, "UPDATE live_attempts SET classes = '' WHERE request_id = 'r000001'"))
     assert checked.sound
     assert totals(checked, "attempts", "unchecked") == (4, 3)
     assert "1 attempt checked again" in checked.note
@@ -202,8 +202,8 @@ def test_what_cannot_be_checked_is_never_counted_as_fine(ledger: Ledger) -> None
 
 
 def test_requests_whose_attempts_were_never_written_are_told(ledger: Ledger) -> None:
-    forge(send(ledger, *SOUND), "UPDATE requests SET state = 'recovered' WHERE id = 'r000000'")
-    forge(ledger, "DELETE FROM attempts WHERE request_id = 'r000000'")
+    forge(send(ledger, *SOUND), "UPDATE live_requests SET state = 'recovered' WHERE id = 'r000000'")
+    forge(ledger, "DELETE FROM live_attempts WHERE request_id = 'r000000'")
     assert "1 request in progress, or lost with the gateway" in egress(ledger).note
 
 

@@ -1,20 +1,19 @@
 """To the nano-dollar: what the ledger has charged is what every report shows, in every form, wherever the rows are."""
 
 from decimal import Decimal
-from itertools import takewhile
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.ledger import rows
 from router.ledger.ledger import Ledger
-from router.ledger.packed.pack import pack
 from router.report.catalog import REPORTS
 from router.report.render import written
 from router.report.report import Column, Kind, Report, Row
 from router.report.spend import BY
-from tests.ledger.packed.drawn import fill as fill_drawn
-from tests.ledger.packed.drawn import kept, requests
+from tests.ledger.drawn import fill as fill_drawn
+from tests.ledger.drawn import kept, requests
+from tests.ledger.plain import move
 from tests.report import parsed
 from tests.report.asking import AFTER_MS, below, cells, nano, reported
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, fill, target
@@ -61,7 +60,7 @@ def _is_exact_in_every_form(report: Report) -> None:
     by=st.lists(st.sampled_from(BY), min_size=1, max_size=3, unique=True),
     zone=st.sampled_from(["", "Europe/Berlin", "Asia/Kathmandu"]),
 )
-def test_spend_adds_up_to_the_ledger_and_packing_changes_no_report(
+def test_spend_adds_up_to_the_ledger_and_moving_changes_no_report(
     new_ledger: Make, happened: list[Happened], day: int, by: list[str], zone: str
 ) -> None:
     ledger = fill(new_ledger(), happened)
@@ -69,11 +68,9 @@ def test_spend_adds_up_to_the_ledger_and_packing_changes_no_report(
     charged = _charged(ledger, since_ms)
     names = [name for name, one in REPORTS.items() if not (one.needs_subject or one.needs_pots)]
     before = [reported(ledger, name) for name in names]
-    for packed in (False, True):
-        if packed:
-            # What is held, and all after it, is not packed.
-            ordered = sorted(happened, key=lambda one: one.id)
-            assert pack(ledger, AFTER_MS) == len(list(takewhile(lambda one: one.ends != "held", ordered)))
+    for moved in (False, True):
+        if moved:
+            assert move(ledger, AFTER_MS) == sum(one.ends != "held" for one in happened)
         report = reported(ledger, "spend", by=",".join(by), since=f"2026-11-{2 + day:02}T00:00Z", zone=zone)
         assert _charged(ledger, since_ms) == charged
         assert {name: nano(report.total(name)) for name in charged} == charged
@@ -114,8 +111,7 @@ def test_reports_that_split_money_give_back_all_of_it(new_ledger: Make, seeds: l
     ledger = new_ledger()
     fill_drawn(ledger, kept(seeds, open_too=True))
     _gives_back_all(ledger, by)
-    while pack(ledger, AFTER_MS):
-        pass
+    move(ledger, AFTER_MS)
     _gives_back_all(ledger, by)
 
 

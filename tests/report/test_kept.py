@@ -17,13 +17,13 @@ OUTLIVE = {"reliability", "vendors", "local-vs-api", "egress", "budgets"}
 
 def test_age_changes_nothing(ledger: Ledger) -> None:
     with filled(ledger).writing() as connection:
-        connection.execute("DELETE FROM requests WHERE state = 'held'")
+        connection.execute("DELETE FROM live_requests WHERE state = 'held'")
     fresh = answers(ledger)
     refused = [name for name, answer in fresh.items() if isinstance(answer, str)]
     assert refused == []
     packed = answers(aged(ledger))
     with ledger.reading() as connection:
-        assert connection.execute("SELECT COUNT(*) FROM attempts").fetchone() == (0,)
+        assert connection.execute("SELECT COUNT(*) FROM live_attempts").fetchone() == (0,)
     assert [name for name in fresh if packed[name] != fresh[name]] == []
     expired = answers(aged(ledger, expired=True))
     outlive = [name for name in fresh if name.split()[0] in OUTLIVE and "'by'" not in name]
@@ -50,7 +50,7 @@ def test_the_latest_packed_requests_are_listed_and_expired_ones_gone(ledger: Led
 
 def test_violations_among_packed_rows_are_named_and_among_expired_ones_counted(ledger: Ledger) -> None:
     egress.send(ledger, *egress.SOUND)
-    egress.forge(ledger, "UPDATE attempts SET target = 'cn' WHERE request_id = 'r000001'")
+    egress.forge(ledger, "UPDATE live_attempts SET target = 'cn' WHERE request_id = 'r000001'")
     packed = reported(aged(ledger), "egress")
     assert (packed.sound, packed.total("violations")) == (False, 1)
     assert below(packed, "violations").column("request") == ("r000001",)

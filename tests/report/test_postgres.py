@@ -44,8 +44,8 @@ def test_a_report_reads_while_the_gateway_writes_and_can_not_write(ledger: Ledge
         number = read(one, "spend", Question(by="day")).total("requests")
         with one.writing() as writing:
             writing.execute("BEGIN")
-            writing.execute("DELETE FROM requests")
+            writing.execute("DELETE FROM live_requests")
             assert read(one, "spend", Question(by="day")).total("requests") == number
         refused = pytest.raises((sqlite3.OperationalError, StatementRefused), match=r"(?i)read_?only")
         with one.reading() as connection, refused:
-            connection.execute("DELETE FROM requests")
+            connection.execute("DELETE FROM live_requests")

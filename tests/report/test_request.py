@@ -101,7 +101,7 @@ def test_without_the_store_the_amounts_tell_their_unit(ledger: Ledger) -> None:
 def test_what_was_only_decided_and_what_is_not_there(ledger: Ledger) -> None:
     fill(ledger, [CASCADE])
     with ledger.writing() as connection:
-        connection.execute("INSERT INTO decisions SELECT 'd1', decided_ms, policy, document FROM decisions")
+        connection.execute("INSERT INTO live_decisions SELECT 'd1', decided_ms, policy, document FROM live_decisions")
     only = reported(ledger, "request", subject="d1")
     assert "Decided only" in only.note
     assert "weighed" in [one.name for one in only.below]

@@ -159,8 +159,8 @@ def test_the_thinking_share_is_of_what_tells_thinking_apart(week: Ledger) -> Non
 
 def test_what_caches_saved(ledger: Ledger) -> None:
     filled(ledger)
-    change(ledger, "UPDATE attempts SET cache_saved = 11 WHERE target = 'mini'")
-    change(ledger, "UPDATE attempts SET cache_saved = -4 WHERE target = 'local'")
+    change(ledger, "UPDATE live_attempts SET cache_saved = 11 WHERE target = 'mini'")
+    change(ledger, "UPDATE live_attempts SET cache_saved = -4 WHERE target = 'local'")
     found = report(ledger, "target")
     assert cells(found, "cache_saved_usd") == [(33,), (-4,), (0,)]
     assert nano(found.total("cache_saved_usd")) == 29
@@ -170,7 +170,7 @@ def test_what_caches_saved(ledger: Ledger) -> None:
 def test_an_attempt_belongs_to_the_window_of_its_request(ledger: Ledger) -> None:
     """Else a report by target and one by day would not agree about midnight."""
     fill(ledger, [Happened(tried=(Tried("local", 5),), at_ms=MONDAY_MS - 1)])
-    change(ledger, "UPDATE attempts SET started_ms = ?", MONDAY_MS)
+    change(ledger, "UPDATE live_attempts SET started_ms = ?", MONDAY_MS)
     for by in BY:
         assert report(ledger, by, "2026-11-02").total("requests") == 0
         assert nano(report(ledger, by, "", "2026-11-02").total("cost_usd")) == 5
@@ -201,7 +201,7 @@ def test_an_empty_ledger_costs_nothing_and_counts_no_token(ledger: Ledger) -> No
 def test_attempts_without_a_price_are_counted_and_explained(ledger: Ledger) -> None:
     fill(ledger, [Happened(tried=(Tried("free", 0, None), Tried("local", 3)))])
     assert "Unpriced" not in report(ledger, "target").note
-    change(ledger, "UPDATE attempts SET cost_source = 'unpriced' WHERE number = 1")
+    change(ledger, "UPDATE live_attempts SET cost_source = 'unpriced' WHERE number = 1")
     for by in BY:
         found = report(ledger, by)
         assert found.total("unpriced") == sum(n for n in found.column("unpriced") if isinstance(n, int)) == 1
@@ -236,7 +236,7 @@ def test_an_unknown_grouping_names_the_known_ones(week: Ledger, by: str) -> None
 def test_a_report_reads_while_the_gateway_writes(ledger: Ledger) -> None:
     with filled(ledger).writing() as writing:
         writing.execute("BEGIN")
-        writing.execute("DELETE FROM requests")
+        writing.execute("DELETE FROM live_requests")
         assert read(ledger, "spend", Question(by="day")).total("requests") == 6
 
 

@@ -9,7 +9,7 @@ from router.types.account import Amount, Hold, Reservation
 from router.types.journal import Journal
 
 _HOLD = "INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held') ON CONFLICT (request_id, account) DO NOTHING"
-_GRANTED = "UPDATE requests SET held = ?, held_thinking = ? WHERE id = ?"
+_GRANTED = "UPDATE live_requests SET held = ?, held_thinking = ? WHERE id = ?"
 _EXTENDED = "UPDATE bookings SET held = ? WHERE request_id = ? AND account = ? AND charged IS NULL"
 _SETTLED = (
     "INSERT INTO bookings VALUES (?, ?, ?, ?, ?, 'settled') ON CONFLICT (request_id, account)"
@@ -22,7 +22,7 @@ _RECOVERED = (
     " WHERE bookings.state = 'held'"
 )
 _CRASHED = (
-    "UPDATE requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
+    "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
     " WHERE id = ? AND state = 'held'"
 )
 _FOLLOWED = "UPDATE bookings SET held = ? WHERE request_id = ? AND account = ? AND charged IS NULL"

@@ -11,10 +11,10 @@ from router.types.account import AMPLE, Account, Amount, Ask, Hold, Refused, Res
 _NO_LIMIT = 2**100
 _KNOWN = "SELECT 1 FROM bookings WHERE request_id = ? LIMIT 1"
 _HOLD = "INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held')"
-_GRANTED = "UPDATE requests SET held = ?, held_thinking = ? WHERE id = ?"
+_GRANTED = "UPDATE live_requests SET held = ?, held_thinking = ? WHERE id = ?"
 _OPEN = "SELECT 1 FROM bookings WHERE request_id = ? AND state = 'held' LIMIT 1"
 _EXTEND = "UPDATE bookings SET held = held + ? WHERE request_id = ? AND account = ?"
-_GRANTED_MORE = "UPDATE requests SET held = held + ?, held_thinking = held_thinking + ? WHERE id = ?"
+_GRANTED_MORE = "UPDATE live_requests SET held = held + ?, held_thinking = held_thinking + ? WHERE id = ?"
 
 
 def reserve(

@@ -21,13 +21,13 @@ _SETTLE = (
     " SET charged = excluded.charged, state = 'settled' WHERE state IN ('held', 'recovered')"
 )
 # A lease that ends later than a new one would was made by a clock that has gone back since.
-_RENEW = "UPDATE requests SET lease_until_ms = ?1 WHERE state = 'held' AND (owner = ?2 OR lease_until_ms > ?1)"
+_RENEW = "UPDATE live_requests SET lease_until_ms = ?1 WHERE state = 'held' AND (owner = ?2 OR lease_until_ms > ?1)"
 _CHARGE_DEAD = (
     "UPDATE bookings SET charged = held, state = 'recovered' WHERE state = 'held'"
-    " AND request_id IN (SELECT id FROM requests WHERE state = 'held' AND lease_until_ms < ?)"
+    " AND request_id IN (SELECT id FROM live_requests WHERE state = 'held' AND lease_until_ms < ?)"
 )
 _RECOVER = (
-    "UPDATE requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
+    "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
     " WHERE state = 'held' AND lease_until_ms < ?"
 )
 _LOST = "SELECT request_id, account, charged FROM bookings WHERE state = 'lost'"

@@ -11,7 +11,7 @@ from router.ledger.attempt_row import BUCKETS
 from router.ledger.connection import Connection
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, Query, Sums
-from router.ledger.facts.read import sums
+from router.ledger.rollups import sums
 from router.types.price import Price, Prices, price_then
 
 BY = (

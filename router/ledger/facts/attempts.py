@@ -184,7 +184,6 @@ GROUPINGS: tuple[tuple[str, ...], ...] = (
         *("price_version", "cost_source"),
     ),
 )
-"""What stays told apart by hour when rows are packed, beside the hour itself: a question that needs no more than one of
-these is answered from few numbers, and also after the rows have expired."""
-
-SOURCE = "requests AS r LEFT JOIN attempts AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"
+"""What sums by hour tell apart, beside the hour itself: a question that needs no more than one of these is answered
+from few numbers, and also after the rows have expired. The last one has nearly as many sums as there are rows, and is
+summed up only when these expire."""

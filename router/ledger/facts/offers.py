@@ -4,7 +4,7 @@ Read from the documents of decisions. Where the strategy goes by forecasts these
 rates; else those that would have been tried, without.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 import msgspec
@@ -25,12 +25,10 @@ sum of these, in ten-thousandths; `actual`: nano-USD that the request was charge
 _NONE = (0,) * len(_WHERE_ANSWERED)
 GROUPINGS = (
     ("route", "strategy", "chosen", "candidate", "explored"),
-    ("route", "strategy", "task", "chosen", "candidate"),
-    ("route", "strategy", "class", "chosen", "candidate"),
     ("task", "difficulty", "candidate", "taken"),
-    DIMENSIONS[1:],
+    ("route", "strategy", "class", "task", "chosen", "candidate", "taken", "explored"),
 )
-"""Beside the hour: the last one is all that is known, the others are small."""
+"""What sums by hour tell apart, beside the hour itself."""
 
 
 class Decided(Struct, frozen=True):
@@ -68,19 +66,12 @@ class _Document(Struct):
 _document = msgspec.json.Decoder(_Document)
 
 
-def offers(decided: Iterable[Decided]) -> Sums:
-    """By all dimensions, in their order."""
-    found: dict[tuple[Label, ...], list[int]] = {}
-    for one in decided:
-        for labels, sums in _facts(one):
-            kept = found.setdefault(labels, [0] * len(MEASURES))
-            for at, amount in enumerate(sums):
-                kept[at] += amount
-    return {labels: tuple(sums) for labels, sums in found.items()}
-
-
-def _facts(one: Decided) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
-    found = _document.decode(one.document)
+def facts(one: Decided) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
+    """Labels in the order of `DIMENSIONS`, and measures; none where the document can't be read."""
+    try:
+        found = _document.decode(one.document)
+    except msgspec.DecodeError:
+        return
     level = min(LEVELS - 1, int(one.difficulty * LEVELS))
     about = (one.started_ms // HOUR_MS, one.route, one.data_class, one.task, level, found.chosen)
     rest = (found.explored or None, found.strategy)

@@ -1,4 +1,4 @@
-"""How many answers were right, of those that somebody judged: sums over the log of outcomes, which is never packed.
+"""How many answers were right, of those that somebody judged: sums over the log of outcomes, which stays as it is.
 
 Of what one source said of an attempt the newest counts. An attempt counts once, whoever judged it: with the mean of its
 scores by their weights, and as much as the weightiest of them. A verifier that only saw nothing wrong has not judged;

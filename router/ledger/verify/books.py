@@ -1,9 +1,6 @@
-"""What must hold between the tables: sums of windows, and rows that belong to a request.
+"""What must hold between the tables: sums of windows, and rows that belong to a request."""
 
-`packed` tells whether a request is in a segment, or may have been before its rows expired.
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from router.ledger.connection import Connection
 from router.ledger.verify.finding import Finding
@@ -49,11 +46,10 @@ _EXPIRED = "SELECT id, lease_until_ms FROM requests WHERE state = 'held' AND lea
 _NEWEST = "SELECT started_ms FROM requests ORDER BY id DESC LIMIT 1"
 
 
-def belonging(connection: Connection, packed: Callable[[str], bool]) -> Iterator[Finding]:
+def belonging(connection: Connection) -> Iterator[Finding]:
     """Rows that belong to a request which there is not, and requests that nobody looked after."""
     for (identifier,) in connection.execute(_ATTEMPTS).fetchall():
-        if not packed(identifier):
-            yield Finding("attempts", identifier, "there is no such request")
+        yield Finding("attempts", identifier, "there is no such request")
     newest = connection.execute(_NEWEST).fetchone()
     before = (newest[0] if newest else 0) - GRACE_MS
     for identifier, until_ms in connection.execute(_EXPIRED, (before,)).fetchall():
@@ -63,14 +59,13 @@ def belonging(connection: Connection, packed: Callable[[str], bool]) -> Iterator
         yield Finding("bookings", f"{identifier} in {account}", says)
 
 
-def budgets(connection: Connection, packed: Callable[[str], bool]) -> Iterator[Finding]:
+def budgets(connection: Connection) -> Iterator[Finding]:
     """Where the budgets are kept in the ledger's own file: all that they hold and have spent is booked."""
     for account, start, booked, held, kept, kept_held in connection.execute(_WINDOWS).fetchall():
         says = f"it says {kept} spent and {kept_held} held, and its bookings {booked} and {held}"
         yield Finding("budget_windows", f"{account} from {start}", says)
     for identifier, account in connection.execute(_BOOKINGS).fetchall():
-        if not packed(identifier):
-            yield Finding("bookings", f"{identifier} in {account}", "there is no such request and no such budget")
+        yield Finding("bookings", f"{identifier} in {account}", "there is no such request and no such budget")
     for identifier, parent in connection.execute(_UNBOOKED).fetchall():
         yield Finding("children", identifier, f"nothing is booked for it in {parent}")
     for identifier, parent, charged, spent in connection.execute(_CHILDREN).fetchall():

@@ -1,26 +1,20 @@
 """Everything that must hold in a ledger, looked at in one pass over its rows, as of one moment."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 
 from msgspec import Struct
 
-from router.ledger import tables
 from router.ledger.connection import Connection
 from router.ledger.ledger import Ledger
-from router.ledger.packed import stored
-from router.ledger.rows import Kept
-from router.ledger.verify import books, requests
+from router.ledger.past import EXPIRED, progress
+from router.ledger.rows import Kept, every
+from router.ledger.verify import books, requests, sums
 from router.ledger.verify.finding import Finding
 from router.ledger.verify.outcomes import Outcomes
-from router.ledger.verify.segments import Segments
 
 MOST = 200
 """Findings that are told; all are counted."""
 TOLD_EVERY = 10_000
-PAGE = 1_000
-"""Requests read at a time."""
-_BEFORE = "SELECT id FROM requests WHERE id <= ?"
 Check = Callable[[Kept], Iterable[Finding]]
 
 
@@ -32,7 +26,6 @@ class Verified(Struct, frozen=True, kw_only=True):
     bookings: int = 0
     decisions: int = 0
     outcomes: int = 0
-    segments: int = 0
     findings: tuple[Finding, ...] = ()
     """The first `MOST`."""
     found: int = 0
@@ -67,7 +60,7 @@ def verify_budgets(ledger: Ledger) -> Verified:
         return damage
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        findings = tuple(books.budgets(connection, Segments(connection).has))
+        findings = tuple(books.budgets(connection))
         return Verified(findings=findings[:MOST], found=len(findings))
 
 
@@ -80,58 +73,39 @@ def _damage(ledger: Ledger) -> Verified | None:
 class _Pass:
     def __init__(self, connection: Connection, also: Check, told: Callable[[int], object]) -> None:
         self._connection, self._also, self._told = connection, also, told
-        self._segments = Segments(connection)
-        self._outcomes = Outcomes(connection, self._segments.expired)
+        # Ids begin with the time at which they were made.
+        expired = f"{progress(connection, EXPIRED):012x}"
+        self._outcomes = Outcomes(connection, lambda identifier: identifier < expired)
         self._requests = self._attempts = self._bookings = self._decisions = self._found = 0
         self._findings: list[Finding] = []
 
     def run(self, own_budgets: bool) -> Verified:
         self._note(self._rows())
-        self._note(self._segments.findings)
-        self._note(books.belonging(self._connection, self._segments.has))
+        self._note(sums.findings(self._connection, own_budgets=own_budgets))
+        self._note(books.belonging(self._connection))
         if own_budgets:
-            self._note(books.budgets(self._connection, self._segments.has))
+            self._note(books.budgets(self._connection))
         return Verified(
             requests=self._requests,
             attempts=self._attempts,
             bookings=self._bookings,
             decisions=self._decisions,
             outcomes=self._outcomes.count,
-            segments=self._segments.count,
             findings=tuple(self._findings),
             found=self._found,
         )
 
     def _rows(self) -> Iterator[Finding]:
-        last, late = "", self._late()
-        for kept in chain(self._segments.rows(), self._fresh()):
-            if kept.id <= last:
-                yield Finding("requests", kept.id, f"it comes after {last}: it is there twice, or in the wrong place")
-            last = max(last, kept.id)
-            late.discard(kept.id)
+        last = ""
+        for kept in every(self._connection):
+            if kept.id == last:
+                yield Finding("requests", kept.id, "it is there twice")
+            last = kept.id
             self._count(kept)
-            yield from self._of(kept)
+            yield from requests.findings(kept)
+            yield from self._also(kept)
             yield from self._outcomes.beside(kept)
         yield from self._outcomes.rest()
-        for identifier in sorted(late):
-            for kept in tables.read(self._connection, "id = ?", (identifier,)):
-                self._count(kept)
-                yield from self._of(kept)
-
-    def _of(self, kept: Kept) -> Iterator[Finding]:
-        yield from requests.findings(kept)
-        yield from self._also(kept)
-
-    def _fresh(self) -> Iterator[Kept]:
-        beyond = stored.boundary(self._connection)
-        while found := tables.read(self._connection, "id > ?", (beyond,), PAGE):
-            beyond = found[-1].id
-            yield from found
-
-    def _late(self) -> set[str]:
-        """Requests that came after others of their time were packed, and those that are being packed."""
-        before = stored.boundary(self._connection)
-        return {identifier for (identifier,) in self._connection.execute(_BEFORE, (before,)).fetchall()}
 
     def _count(self, kept: Kept) -> None:
         self._requests += 1

@@ -94,14 +94,14 @@ class SqliteOpened(Opened):
 
     async def born(self, request_id: str, whole: Amount, now_ms: int) -> None:
         self.journal.add(
-            "INSERT INTO requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint,"
+            "INSERT INTO live_requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint,"
             " requested, route, stream, key_id, session, tags, data_class, task, difficulty)"
             " VALUES (?, ?, 'held', ?, ?, ?, ?, '', '', '', 0, '', '', '', '', '', 0)",
             (request_id, now_ms, whole.usd, whole.thinking, now_ms + LEASE_MS, self.journal.owner),
         )
 
     async def ended(self, request_id: str) -> None:
-        self.journal.change("UPDATE requests SET state = 'settled' WHERE id = ?", (request_id,))
+        self.journal.change("UPDATE live_requests SET state = 'settled' WHERE id = ?", (request_id,))
 
 
 class RedisOpened(Opened):

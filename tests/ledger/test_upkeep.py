@@ -1,4 +1,4 @@
-"""The process that packs beside a gateway: started when there is something to do, killed at any moment."""
+"""The process that keeps the ledger in order: there while there is something to do, killed at any moment."""
 
 import asyncio
 import logging
@@ -12,17 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from router.ledger.kept import Kept
 from router.ledger.ledger import SqliteLedger
 from router.ledger.postgres.ledger import PostgresLedger
+from router.ledger.rows import Kept
+from router.ledger.upkeep import needed
 from router.settings import SettingError, read
 from router.testing.cli import lowpass
+from router.types.clock import now_ms
 from router.types.secret import Secret
-from router.workers import Packer
+from router.workers import Upkeep
 from tests.gateway.running import until
 from tests.ledger.books import found
-from tests.ledger.packed.drawn import DAY_MS, WHOLE, booked, contents, fill, kept, windows
-from tests.ledger.packed.test_pack import at
+from tests.ledger.drawn import DAY_MS, WHOLE, booked, contents, fill, kept, windows
+from tests.ledger.test_past import at
 from tests.postgres import Server
 
 
@@ -42,7 +44,7 @@ def old(count: int) -> list[Kept]:
 def start(path: Path, **settings: str) -> "subprocess.Popen[bytes]":
     environ, command = {**os.environ, "LOWPASS_HOME": str(path), **settings}, (sys.executable, "-m")
     pipe = subprocess.PIPE
-    return subprocess.Popen((*command, "router.workers.packing"), env=environ, stdin=pipe, stderr=pipe)
+    return subprocess.Popen((*command, "router.ledger.upkeep"), env=environ, stdin=pipe, stderr=pipe)
 
 
 @contextmanager
@@ -56,18 +58,18 @@ def locked(path: Path, how: str) -> Iterator[None]:
 def test_killed_at_any_moment_it_leaves_everything_countable(tmp_path: Path) -> None:
     ledger = home(tmp_path, 1500)
     before = contents(ledger, WHOLE[:4])
-    for moment in ("segment_parts) > 0", "segment_parts) > 60", "requests) < 1500"):
+    for moment in ("past_requests) > 0", "past_requests) > 700", "hourly_attempts) > 0"):
         process, query = start(tmp_path), f"SELECT 1 WHERE (SELECT COUNT(*) FROM {moment}"  # noqa: S608
         until(lambda: process.poll() is not None or found(ledger, query), 60)  # noqa: B023 - called at once
         process.kill()
         process.communicate()
         assert contents(ledger, WHOLE[:4]) == before
     with start(tmp_path) as last:
-        assert last.wait(60) == 0
+        until(lambda: not needed(ledger, now_ms(), None), 60)
+        last.kill()
     assert contents(ledger, WHOLE[:4]) == before
-    assert found(ledger, "SELECT id FROM requests") == []
-    sums = found(ledger, "SELECT SUM(requests) AS packed, MIN(cleared) AS cleared FROM segments")
-    assert sums == [{"packed": 1500, "cleared": 1}]
+    assert found(ledger, "SELECT id FROM live_requests") == []
+    assert found(ledger, "SELECT COUNT(*) AS moved FROM past_requests") == [{"moved": 1500}]
 
 
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:
@@ -86,30 +88,30 @@ def test_a_locked_ledger_is_left_as_it_was_and_the_reason_told_in_one_line(tmp_p
         (line,) = process.stderr.read().decode().splitlines()
     assert "lowpass.db" in line
     assert "locked" in line
-    assert found(ledger, "SELECT number FROM segments") == []
+    assert found(ledger, "SELECT id FROM past_requests") == []
 
 
 def serve(ledger: SqliteLedger, over: Callable[[], bool]) -> None:
     """As a gateway does it, until then."""
 
     async def work() -> None:
-        packer = Packer(ledger, None, every_s=0.01)
-        packer.launch()
+        upkeep = Upkeep(ledger, None, every_s=0.01)
+        upkeep.launch()
         while not over():  # noqa: ASYNC110 - another process does it
             await asyncio.sleep(0.05)
-        await packer.stop()
+        await upkeep.stop()
 
     asyncio.run(work())
 
 
-def test_a_gateway_has_it_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gateway_has_it_kept_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = home(tmp_path, 5)
     monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
-    serve(ledger, lambda: not found(ledger, "SELECT id FROM requests"))
-    assert found(ledger, "SELECT requests FROM segments") == [{"requests": 5}]
+    serve(ledger, lambda: not found(ledger, "SELECT id FROM live_requests"))
+    assert found(ledger, "SELECT COUNT(*) AS moved FROM past_requests") == [{"moved": 5}]
 
 
-def test_a_gateway_says_why_it_can_not_be_packed_and_goes_on(
+def test_a_gateway_says_why_that_can_not_be_done_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
@@ -122,9 +124,9 @@ def test_a_gateway_says_why_it_can_not_be_packed_and_goes_on(
 
 def test_it_can_be_done_by_hand(tmp_path: Path) -> None:
     ledger = home(tmp_path, 5)
-    done = lowpass(tmp_path, "ledger", "pack")
-    assert (done.status, done.out) == (0, "packed 5 requests; the rows of 0 segments have expired\n")
-    assert found(ledger, "SELECT id FROM requests") == []
+    done = lowpass(tmp_path, "ledger", "upkeep")
+    assert (done.status, done.out) == (0, "moved 5 requests; dropped the rows of 0\n")
+    assert found(ledger, "SELECT id FROM live_requests") == []
 
 
 def test_a_ledger_apart_from_the_budgets_leaves_their_file_small(tmp_path: Path, postgres: Server) -> None:
@@ -132,12 +134,13 @@ def test_a_ledger_apart_from_the_budgets_leaves_their_file_small(tmp_path: Path,
     local, url = home(tmp_path, 5), postgres.database()
     fill(PostgresLedger(Secret(url)), old(3))
     before = booked(local), windows(local)
+    there = PostgresLedger(Secret(url))
     with start(tmp_path, LOWPASS_DATABASE_URL=url) as process:
-        assert process.wait(60) == 0
-    segments = found(PostgresLedger(Secret(url)), "SELECT requests, expired_ms FROM segments")
-    assert segments == [{"requests": 3, "expired_ms": None}]
-    assert found(local, "SELECT id FROM requests") == []
-    assert found(local, "SELECT part FROM segment_parts WHERE part LIKE 'rows.%'") == []
+        until(lambda: not needed(there, now_ms(), None) and not needed(local, now_ms(), 0), 60)
+        process.kill()
+    assert found(there, "SELECT COUNT(*) AS moved FROM past_requests") == [{"moved": 3}]
+    for table in ("live_requests", "past_requests", "past_attempts", "past_bookings"):
+        assert found(local, f"SELECT 1 FROM {table}") == []  # noqa: S608
     assert (booked(local), windows(local)) == before
 
 

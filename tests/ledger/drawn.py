@@ -11,9 +11,9 @@ from router.ledger import rows
 from router.ledger.attempt_row import BUCKETS
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.query import Query, Sums, Where
-from router.ledger.facts.read import sums
-from router.ledger.kept import Kept
 from router.ledger.ledger import Ledger
+from router.ledger.rollups import sums
+from router.ledger.rows import Kept
 from router.types.journal import Value
 from tests.ledger.books import found
 from tests.ledger.plain import add

@@ -1,4 +1,4 @@
-"""Has the ledger packed, beside the requests: in a process of its own, started only when there is something to do."""
+"""Keeps the ledger in order beside the requests, in a process that is there while there is something to do."""
 
 import asyncio
 import logging
@@ -8,16 +8,14 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
 
 from router.ledger.ledger import Ledger
-from router.ledger.packed.upkeep import needed
+from router.ledger.upkeep import EVERY_S, needed
 from router.types.clock import now_ms
 from router.types.journal import LedgerUnavailable
 
-EVERY_S = 60.0
-"""How often it is looked whether there is something to do."""
 _log = logging.getLogger("lowpass")
 
 
-class Packer:
+class Upkeep:
     """`launch()` in the running event loop of the first process; then `await stop()`."""
 
     def __init__(self, ledger: Ledger, keep_ms: int | None, every_s: float = EVERY_S) -> None:
@@ -27,7 +25,7 @@ class Packer:
         self._life: asyncio.Future[None] | None = None
 
     def launch(self) -> None:
-        self._life = asyncio.ensure_future(self._pack_forever())
+        self._life = asyncio.ensure_future(self._run_forever())
 
     async def stop(self) -> None:
         """Kills it, if need be: it may end at any moment."""
@@ -39,19 +37,19 @@ class Packer:
                 self._process.kill()
             await self._process.wait()
 
-    async def _pack_forever(self) -> None:
+    async def _run_forever(self) -> None:
         while True:
             await asyncio.sleep(self._every_s)
             try:
                 if await asyncio.to_thread(needed, self._ledger, now_ms(), self._keep_ms):
-                    await self._pack()
+                    await self._run()
             except (LedgerUnavailable, OSError) as error:
-                _log.error("old rows of the ledger could not be packed (%s), trying again", error)
+                _log.error("settled rows of the ledger could not be moved (%s), trying again", error)
 
-    async def _pack(self) -> None:
+    async def _run(self) -> None:
         """Standard input says that we live; a session of its own keeps a Ctrl-C in the terminal from it."""
         process = self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "router.workers.packing"),
+            *(sys.executable, "-P", "-m", "router.ledger.upkeep"),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=PIPE,
             stdout=DEVNULL,

@@ -1,0 +1,311 @@
+"""Moves requests that nothing changes any more from the live tables into narrow rows; drops these when they are old.
+
+Killed at any moment, the next run goes on where this one ended. All writers of these tables take the row 'moved' of
+`progress` first, so they wait for each other.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from router.ledger.connection import Connection, insert, places, transaction
+from router.ledger.documents import Documents
+from router.ledger.ledger import Ledger
+from router.ledger.query import LONGEST_WINDOW_MS
+from router.ledger.rows import Kept, Line, every, live
+from router.types.journal import Value
+
+CHUNK = 64
+"""Requests in a transaction: a few ms in which no other process can commit, in SQLite."""
+TOGETHER = 10_000
+"""Requests that one call moves at most, so that their sums are made soon."""
+ENOUGH = 256
+"""Requests that are moved at once; fewer wait for more of them, so that dictionaries are worth their bytes …"""
+PATIENCE_MS = 60_000
+"""… but not longer than this."""
+CAME_BACK_MS = 900_000
+"""How long after its lease a process that was cut off may still come back with the true charge of a request that was
+recovered meanwhile: longer than any answer takes."""
+HOUR_MS = 3_600_000
+MOVED, EXPIRED = "moved", "expired"
+"""Rows of `progress`."""
+_REST = 3
+"""For each second that others may have had to wait, how many follow in which they need not."""
+
+_DUE = (
+    "SELECT id, started_ms FROM live_requests WHERE state IN ('settled', 'released')"
+    " OR (state = 'recovered' AND lease_until_ms <= ?) ORDER BY id LIMIT ?"
+)
+_PROGRESS = "SELECT position FROM progress WHERE name = ?"
+_ADVANCE = "UPDATE progress SET position = position + ? WHERE name = 'moved'"
+_SET = "UPDATE progress SET position = ? WHERE name = ?"
+_PAST = "SELECT id FROM past_requests WHERE id IN ({})"
+_UNBOOKED = (
+    "DELETE FROM bookings WHERE state = 'settled' AND charged IS NOT NULL AND request_id IN ({})"
+    " RETURNING request_id, account, window_start_ms, held, charged"
+)
+_UNBOOKED_LATE = (
+    "DELETE FROM bookings WHERE charged IS NOT NULL AND request_id IN ({})"
+    " RETURNING request_id, account, window_start_ms, held, charged"
+)
+_BOOKED_BEFORE = "SELECT request_id, account FROM past_bookings WHERE request_id IN ({})"
+_BOOKED = (
+    "INSERT INTO bookings VALUES (?, ?, ?, 0, ?, 'settled')"
+    " ON CONFLICT (request_id, account) DO UPDATE SET charged = bookings.charged + excluded.charged"
+)
+_LIVE = (("live_decisions", "id"), ("live_attempts", "request_id"), ("live_requests", "id"))
+_OLD = (
+    ("past_decisions", "id"),
+    ("past_bookings", "request_id"),
+    ("past_attempts", "request_id"),
+    ("past_requests", "id"),
+)
+_KEPT_FROM = "SELECT MIN(position) FROM past_requests WHERE started_ms >= ?"
+_LAST = "SELECT MAX(started_ms) FROM past_requests WHERE started_ms < ?"
+_EXPIRING = "SELECT id FROM past_requests WHERE position < ? ORDER BY position LIMIT ?"
+_OUTCOMES = (
+    # Readers of the log of outcomes know how far they have read: the newest stays, so that no later one gets its place.
+    "DELETE FROM outcomes WHERE position IN (SELECT position FROM outcomes WHERE given_ms < :before"
+    " AND position < (SELECT MAX(position) FROM outcomes) ORDER BY position LIMIT 500)"
+)
+_INCIDENTS = "DELETE FROM incidents WHERE at_ms < :before AND until_ms < :before"
+_WINDOWS = (
+    "DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND window_start_ms > 0 AND window_start_ms < :before",
+    "DELETE FROM budget_windows WHERE spent = 0 AND held = 0 AND window_start_ms > 0 AND window_start_ms < :before",
+)
+_UNSUMMED = "UPDATE bookings SET charged = charged - ? WHERE request_id = ? AND account = ?"
+_NOTHING = "DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND charged = 0"
+
+NAMED_OF_REQUESTS = frozenset(
+    {
+        *(
+            "state",
+            "owner",
+            "endpoint",
+            "requested",
+            "route",
+            "key_id",
+            "tags",
+            "data_class",
+            "classes",
+            "policy",
+            "task",
+        ),
+        *("target", "model", "error", "lowered"),
+    }
+)
+NAMED_OF_ATTEMPTS = frozenset(
+    {
+        *(
+            "target",
+            "model",
+            "provider",
+            "model_served",
+            "outcome",
+            "finish_reason",
+            "thinking",
+            "usage_source",
+            "role",
+        ),
+        *("reasoning_source", "service_tier", "region", "region_source", "cost_source", "price_version", "classes"),
+    }
+)
+"""Columns whose texts are numbers of `names` in narrow rows."""
+
+
+class Names:
+    """Numbers of texts, as of a transaction; `of` adds those that are new."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._ids: dict[str, int] = {name: number for number, name in connection.execute("SELECT id, name FROM names")}
+        self._last = max(self._ids.values(), default=0)
+
+    def learn(self, texts: Iterable[str]) -> None:
+        new = sorted(set(texts) - self._ids.keys())
+        numbered = list(enumerate(new, self._last + 1))
+        insert(self._connection, "names", ("id", "name"), numbered)
+        self._ids.update((text, number) for number, text in numbered)
+        self._last += len(new)
+
+    def __getitem__(self, text: str) -> int:
+        return self._ids[text]
+
+
+def progress(connection: Connection, name: str) -> int:
+    row = connection.execute(_PROGRESS, (name,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def due(connection: Connection, now_ms: int, *, all_of_them: bool = False) -> list[str]:
+    """Ids of requests that are to be moved now."""
+    found = connection.execute(_DUE, (now_ms - CAME_BACK_MS, TOGETHER)).fetchall()
+    wait = not all_of_them and len(found) < ENOUGH and all(began > now_ms - PATIENCE_MS for _, began in found)
+    return [] if wait else [identifier for identifier, _ in found]
+
+
+def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
+    """Returns how many requests it moved; 0: none is due. Raises `LedgerUnavailable`: what is done by then is done."""
+    with ledger.reading() as connection:
+        ids = due(connection, now_ms, all_of_them=all_of_them)
+    with ledger.writing() as connection:
+        for at in range(0, len(ids), CHUNK):
+            some = ids[at : at + CHUNK]
+            rows = live(connection, some)
+            began = time.perf_counter()
+            with transaction(connection):
+                _move(connection, some, rows)
+            time.sleep(_REST * (time.perf_counter() - began))
+    return len(ids)
+
+
+def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept]) -> None:
+    connection.execute(_ADVANCE, (0,))
+    names = Names(connection)
+    # Where the answer to a commit was lost, rows are written a second time, perhaps after the first ones were moved.
+    there = {identifier for (identifier,) in connection.execute(_PAST.format(places(ids)), ids)}
+    add(connection, names, [kept for kept in rows if kept.id not in there])
+    moved = connection.execute(_UNBOOKED.format(places(ids)), ids).fetchall()
+    known = set(connection.execute(_BOOKED_BEFORE.format(places(ids)), ids).fetchall()) if there else set()
+    names.learn(account for _, account, *_ in moved)
+    new = [line for line in moved if (line[0], names[line[1]]) not in known]
+    add_bookings(connection, names, new)
+    _book_sums(connection, new)
+    for table, column in _LIVE:
+        connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608 - names of ours
+
+
+def _book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
+    """Windows of budgets stay as they are. `lines`: request, account, window, held, charged."""
+    sums: Counter[tuple[str, int]] = Counter()
+    for _, account, window, _, charged in lines:
+        sums[account, window] += charged
+    for (account, window), charged in sorted(sums.items()):
+        connection.execute(_BOOKED, (f"packed-{window}", account, window, charged))
+
+
+def add(connection: Connection, names: Names, rows: Sequence[Kept]) -> None:
+    """Narrow rows of whole requests, without their bookings; inside a transaction."""
+    requests = [kept.request for kept in rows]
+    attempts = [line for kept in rows for line in kept.attempts]
+    decisions = [kept.decision for kept in rows if kept.decision is not None]
+    names.learn(_texts(requests, NAMED_OF_REQUESTS))
+    names.learn(_texts(attempts, NAMED_OF_ATTEMPTS))
+    names.learn(_texts(decisions, ("policy",)))
+    if requests:
+        connection.execute(_ADVANCE, (len(requests),))
+        first = progress(connection, MOVED) - len(requests) + 1
+        columns = tuple(requests[0])
+        narrow = ((first + at, *_narrow(line, columns, NAMED_OF_REQUESTS, names)) for at, line in enumerate(requests))
+        insert(connection, "past_requests", ("position", *columns), narrow)
+    if attempts:
+        columns = tuple(attempts[0])
+        insert(
+            connection,
+            "past_attempts",
+            columns,
+            (_narrow(line, columns, NAMED_OF_ATTEMPTS, names) for line in attempts),
+        )
+    if decisions:
+        _add_decisions(connection, names, decisions)
+
+
+def add_bookings(connection: Connection, names: Names, lines: Sequence[Sequence[Value]]) -> None:
+    """`lines`: request, account, window, held, charged."""
+    columns = ("request_id", "account", "window_start_ms", "held", "charged")
+    insert(connection, "past_bookings", columns, ((line[0], names[str(line[1])], *line[2:]) for line in lines))
+
+
+def _add_decisions(connection: Connection, names: Names, decisions: Sequence[Line]) -> None:
+    documents = Documents(connection)
+    by_policy: dict[str, list[str]] = {}
+    for line in decisions:
+        by_policy.setdefault(str(line["policy"]), []).append(str(line["document"]))
+    documents.learn(by_policy)
+    columns = ("id", "decided_ms", "policy", "dictionary", "document")
+    rows = (
+        (
+            line["id"],
+            line["decided_ms"],
+            names[str(line["policy"])],
+            *documents.compressed(str(line["policy"]), str(line["document"])),
+        )
+        for line in decisions
+    )
+    insert(connection, "past_decisions", columns, rows)
+
+
+def _texts(lines: Iterable[Line], columns: Iterable[str]) -> set[str]:
+    return {value for line in lines for name in columns if isinstance(value := line[name], str)}
+
+
+def _narrow(line: Line, columns: Sequence[str], named: frozenset[str], names: Names) -> tuple[Value, ...]:
+    return tuple(
+        names[value] if name in named and isinstance(value := line[name], str) else line[name] for name in columns
+    )
+
+
+def expire(ledger: Ledger, now_ms: int, keep_ms: int, position: int) -> int:
+    """Drops requests up to `position` and what is of no use without them. Returns how many requests.
+
+    Raises `LedgerUnavailable`; what is left is dropped by the next call.
+    """
+    before = (now_ms - keep_ms) // HOUR_MS * HOUR_MS
+    dropped = 0
+    with ledger.writing() as connection:
+        if position > 0:
+            # Before the first row goes: reports refuse what they can't answer any more, and never answer with less.
+            last_ms = connection.execute(_LAST, (before,)).fetchone()[0] or 0
+            hours = -(-(last_ms + 1) // HOUR_MS)
+            connection.execute(_SET, (max(hours * HOUR_MS, progress(connection, EXPIRED)), EXPIRED))
+        while ids := [row[0] for row in connection.execute(_EXPIRING, (position + 1, CHUNK))]:
+            began = time.perf_counter()
+            with transaction(connection):
+                connection.execute(_ADVANCE, (0,))
+                # What was recovered before it moved.
+                _book_sums(connection, connection.execute(_UNBOOKED_LATE.format(places(ids)), ids).fetchall())
+                for table, column in _OLD:
+                    connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608
+            dropped += len(ids)
+            time.sleep(_REST * (time.perf_counter() - began))
+        while connection.execute(_OUTCOMES, {"before": before}).rowcount:
+            pass
+        connection.execute(_INCIDENTS, {"before": before})
+        for statement in _WINDOWS:
+            connection.execute(statement, {"before": min(before, now_ms - LONGEST_WINDOW_MS)})
+    return dropped
+
+
+def expiring(connection: Connection, now_ms: int, keep_ms: int) -> int:
+    """The position up to which all rows are older than `keep_ms`, to the hour; 0: there are none."""
+    before = (now_ms - keep_ms) // HOUR_MS * HOUR_MS
+    kept_from = connection.execute(_KEPT_FROM, (before,)).fetchone()[0]
+    last = progress(connection, MOVED) if kept_from is None else int(kept_from) - 1
+    there = connection.execute(_EXPIRING, (last + 1, 1)).fetchone()
+    return 0 if there is None else last
+
+
+def unmove(connection: Connection) -> None:
+    """All rows back into the live tables, for a version that knows no others; inside a transaction."""
+    for kept in every(connection):
+        decisions = () if kept.decision is None else (kept.decision,)
+        for table, lines in (
+            ("live_requests", (kept.request,)),
+            ("live_attempts", kept.attempts),
+            ("live_decisions", decisions),
+        ):
+            for line in lines:
+                _put(connection, table, line)
+        for line in kept.bookings:
+            if _put(connection, "bookings", line):
+                window = f"packed-{line['window_start_ms']!s}"
+                connection.execute(_UNSUMMED, (line["charged"], window, line["account"]))
+    connection.execute(_NOTHING)
+
+
+def _put(connection: Connection, table: str, line: Line) -> bool:
+    """False: it is there already."""
+    columns, marks = ", ".join(line), ", ".join("?" * len(line))
+    statement = f"INSERT INTO {table} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - names of ours
+    return connection.execute(statement, tuple(line.values())).rowcount > 0

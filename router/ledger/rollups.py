@@ -1,0 +1,365 @@
+"""Sums by hour of the rows of the past, in SQL tables; and what the ledger answers from them and from its rows.
+
+Rows count in a grouping's sums up to the position in `progress` under its name. What is beyond it, and what has not
+moved out of the live tables, is summed when it is asked for. Read inside one transaction, an answer is one moment's.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import add as plus
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from router.ledger.connection import Connection, insert, transaction
+from router.ledger.documents import Documents
+from router.ledger.facts import attempts, offers
+from router.ledger.facts.attempts import HOUR_MS
+from router.ledger.facts.offers import Decided
+from router.ledger.facts.query import Expired, Label, Query, Sums, Where, add
+from router.ledger.ledger import Ledger
+from router.ledger.past import EXPIRED, MOVED, Names, progress
+from router.types.journal import Value
+
+TOGETHER = 4_096
+"""Requests that are summed up in one transaction: some ten ms for each grouping, in SQLite."""
+_TABLES = {attempts.TABLE: attempts, offers.TABLE: offers}
+_LIVE, _PAST = ("live_requests", "live_attempts"), ("past_requests_named", "past_attempts_named")
+_SOURCE = "{} AS r LEFT JOIN {} AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"
+_WIDE = 2**32
+"""`cost_square` may leave 64 bits when it is summed; its upper and lower halves do not."""
+_LOCK = "UPDATE progress SET position = position WHERE name = 'moved'"
+_BEGIN = "INSERT INTO progress (name, position) VALUES (?, 0) ON CONFLICT DO NOTHING"
+_ADVANCE = "UPDATE progress SET position = ? WHERE name = ? AND position = ?"
+_CURSORS = "SELECT name, position FROM progress"
+_GROUPS = "SELECT id, labels FROM sum_groups WHERE grouping_name = ?"
+_SIZE = "SELECT COUNT(*) FROM sum_groups WHERE grouping_name = ?"
+_LAST_GROUP = "SELECT COALESCE(MAX(id), 0) FROM sum_groups"
+_NAME = "SELECT id FROM names WHERE name = ?"
+_DECIDED = (
+    "SELECT {}, r.started_ms, r.route, r.data_class, r.task, r.difficulty, CASE WHEN r.status = 200 THEN 1 ELSE 0 END,"
+    " r.cost, {}, d.document FROM {} AS r JOIN {} AS d ON d.id = r.id WHERE {{}}"
+)
+_DECIDED_LIVE = _DECIDED.format("0", "NULL", "live_requests", "live_decisions")
+_DECIDED_PAST = _DECIDED.format("r.position", "d.dictionary", "past_requests_named", "past_decisions")
+_NOT_MOVED = "NOT EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = r.id)"
+_COUNT = "SELECT COUNT(*) FROM requests WHERE started_ms >= ? AND started_ms < ?"
+_labels = msgspec.json.Decoder(tuple[Label, ...])
+
+
+class Grouping(Struct, frozen=True):
+    table: str
+    by: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.table}.{','.join(self.by)}"
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        return tuple(_TABLES[self.table].MEASURES)
+
+
+LATE = Grouping(attempts.TABLE, attempts.GROUPINGS[-1])
+"""Has nearly as many sums as there are rows: made when these expire."""
+GROUPINGS = tuple(Grouping(table, by) for table, facts in _TABLES.items() for by in facts.GROUPINGS)
+
+
+def sums(connection: Connection, query: Query) -> Sums:
+    """Groups without facts are not there; a query by nothing has the key `()`, or nothing at all.
+
+    Raises ValueError for what the table does not know, and `Expired`.
+    """
+    facts = _TABLES[query.table]
+    _known(query.dimensions, facts.DIMENSIONS)
+    _known(query.measures, facts.MEASURES)
+    grouping = _smallest(connection, query)
+    found: Sums = {}
+    for window in _windows(query):
+        beyond = 0
+        if grouping is not None and _whole_hours(window):
+            beyond = progress(connection, grouping.name)
+            _add_hours(connection, grouping, window, found)
+        else:
+            _refuse_expired(connection, window)
+        _add_rows(connection, window, beyond, found)
+    return found
+
+
+def _known(asked: Collection[str], known: Collection[str]) -> None:
+    unknown = sorted(set(asked) - set(known))
+    if unknown:
+        raise ValueError(f"unknown: {', '.join(unknown)}. Known: {', '.join(known)}.")
+
+
+def _smallest(connection: Connection, query: Query) -> Grouping | None:
+    """Of the groupings that tell apart what is asked: the one that is furthest, and of these the one with the fewest
+    groups. None: there is none."""
+    needed, cursors = query.dimensions - {"hour"}, dict(connection.execute(_CURSORS).fetchall())
+    able = [one for one in GROUPINGS if one.table == query.table and needed <= set(one.by) and one.name in cursors]
+    most = max((cursors[one.name] for one in able), default=0)
+    furthest = [one for one in able if cursors[one.name] == most]
+    return min(furthest, key=lambda one: int(connection.execute(_SIZE, (one.name,)).fetchone()[0]), default=None)
+
+
+def _windows(query: Query) -> list[Query]:
+    """Whole hours, and what is cut off of one at the beginning and at the end."""
+    since, until = query.since_ms, query.until_ms
+    first = None if since is None else -(-since // HOUR_MS) * HOUR_MS
+    last = None if until is None else until // HOUR_MS * HOUR_MS
+    if first is not None and last is not None and first > last:
+        return [query]
+    cuts = [(since, first)] if since != first else []
+    cuts += [(first, last)] if first is None or first != last else []
+    cuts += [(last, until)] if last != until else []
+    return [structs.replace(query, since_ms=begin, until_ms=end) for begin, end in cuts]
+
+
+def _whole_hours(query: Query) -> bool:
+    return all(edge is None or edge % HOUR_MS == 0 for edge in (query.since_ms, query.until_ms))
+
+
+def _refuse_expired(connection: Connection, query: Query) -> None:
+    expired_ms = progress(connection, EXPIRED)
+    if expired_ms > (query.since_ms or 0):
+        raise Expired(expired_ms, query.dimensions)
+
+
+def _add_hours(connection: Connection, grouping: Grouping, query: Query, found: Sums) -> None:
+    groups = _groups(connection, grouping, query)
+    named = connection.execute(_NAME, (grouping.name,)).fetchone()
+    if not groups or named is None:
+        return
+    measures = [_summed(f"h.{name}", name) for name in query.measures]
+    columns = ["h.group_id", *(["h.hour"] if "hour" in query.dimensions else [])]
+    bounds = [(" AND h.hour >= ?", query.since_ms), (" AND h.hour < ?", query.until_ms)]
+    given = [(text, edge // HOUR_MS) for text, edge in bounds if edge is not None]
+    statement = (
+        f"SELECT {', '.join([*columns, *measures])} FROM hourly_{grouping.table} AS h"  # noqa: S608 - names of ours
+        f" WHERE h.grouping_id = ?{''.join(text for text, _ in given)} GROUP BY {', '.join(columns)}"
+    )
+    hours = [where for where in query.where if where.dimension == "hour"]
+    at = [None if name == "hour" else grouping.by.index(name) for name in query.by]
+    for row in connection.execute(statement, (named[0], *(value for _, value in given))):
+        labels = groups.get(row[0])
+        if labels is None or (hours and not all(_holds(where, row[1]) for where in hours)):
+            continue
+        key = tuple(row[1] if place is None else labels[place] for place in at)
+        add(found, key, tuple(_whole(row[len(columns) :], query.measures)))
+
+
+def _summed(value: str, measure: str) -> str:
+    if measure == "cost_square":
+        return f"SUM({value} / {_WIDE}), SUM({value} % {_WIDE})"
+    return f"SUM({value})"
+
+
+def _whole(amounts: Sequence[int | None], measures: Sequence[str]) -> Iterator[int]:
+    rest = iter(amounts)
+    for measure in measures:
+        amount = next(rest) or 0
+        yield amount * _WIDE + (next(rest) or 0) if measure == "cost_square" else amount
+
+
+def _groups(connection: Connection, grouping: Grouping, query: Query) -> dict[int, tuple[Label, ...]]:
+    """Those that the query's conditions hold of, by number."""
+    places = {name: at for at, name in enumerate(grouping.by)}
+    conditions = [(places[where.dimension], where) for where in query.where if where.dimension in places]
+    rows = ((number, _labels.decode(labels)) for number, labels in connection.execute(_GROUPS, (grouping.name,)))
+    return {number: labels for number, labels in rows if all(_holds(where, labels[at]) for at, where in conditions)}
+
+
+def _holds(where: Where, label: Label) -> bool:
+    """By their texts, as in a database: what is asked for comes as text."""
+    text = None if label is None else str(label)
+    return any(text == (None if wanted is None else str(wanted)) for wanted in where.labels) != where.inverted
+
+
+def _add_rows(connection: Connection, query: Query, beyond: int, found: Sums) -> None:
+    of_rows = _attempts if query.table == attempts.TABLE else _offers
+    of_rows(connection, query, _LIVE, (_NOT_MOVED, []), found)
+    if beyond < progress(connection, MOVED):
+        of_rows(connection, query, _PAST, ("r.position > ?", [beyond]), found)
+
+
+Condition = tuple[str, list[Value]]
+_Arm = tuple[str, str]
+"""Tables of requests and attempts."""
+
+
+def _attempts(connection: Connection, query: Query, arm: _Arm, which: Condition, found: Sums) -> None:
+    by = [attempts.DIMENSIONS[name] for name in query.by]
+    amounts = [_summed(f"({_measure(name, arm)})", name) for name in query.measures]
+    conditions = [which, _window(query), *map(_where, query.where)]
+    statement = (
+        f"SELECT {', '.join([*by, *amounts, 'COUNT(*)'])} FROM {_SOURCE.format(*arm)}"  # noqa: S608 - of tables
+        f" WHERE {' AND '.join(text for text, _ in conditions)}"
+    )
+    if by:
+        statement += " GROUP BY " + ", ".join(str(place + 1) for place in range(len(by)))
+    for row in connection.execute(statement, [value for _, values in conditions for value in values]):
+        if row[-1]:
+            key = tuple(map(_label, row[: len(by)]))
+            add(found, key, tuple(_whole(row[len(by) : -1], query.measures)))
+
+
+def _measure(name: str, arm: _Arm) -> str:
+    return attempts.MEASURES[name].replace("FROM attempts AS", f"FROM {arm[1]} AS")
+
+
+def _offers(connection: Connection, query: Query, arm: _Arm, which: Condition, found: Sums) -> None:
+    conditions = [which, _window(query)]
+    text, values = " AND ".join(text for text, _ in conditions), [value for _, some in conditions for value in some]
+    places = {name: at for at, name in enumerate(offers.DIMENSIONS)}
+    by, measures = [places[name] for name in query.by], [offers.MEASURES.index(name) for name in query.measures]
+    decided = _DECIDED_LIVE if arm == _LIVE else _DECIDED_PAST
+    for _, labels, amounts in _offered(connection.execute(decided.format(text), values), Documents(connection)):
+        if all(_holds(where, labels[places[where.dimension]]) for where in query.where):
+            add(found, tuple([labels[at] for at in by]), tuple([amounts[at] for at in measures]))
+
+
+def _label(value: Value) -> Label:
+    """Nothing and an empty text are the same."""
+    if isinstance(value, float):
+        raise TypeError("no dimension is a float")
+    return None if value == "" else value
+
+
+def _where(where: Where) -> Condition:
+    # An expression without its labels as text: they are values.
+    expression = attempts.DIMENSIONS[where.dimension]
+    named: list[Value] = [str(name) for name in where.labels if name is not None]
+    some = f"CAST({expression} AS TEXT) IN ({', '.join('?' * len(named))})" if named else "1 = 0"
+    none = f"COALESCE(CAST({expression} AS TEXT), '') = ''"
+    some = f"({some} OR {none})" if None in where.labels else f"({some} AND NOT {none})"
+    return f"NOT {some}" if where.inverted else some, named
+
+
+def _window(query: Query) -> Condition:
+    bounds = (("r.started_ms >= ?", query.since_ms), ("r.started_ms < ?", query.until_ms))
+    given = [(text, value) for text, value in bounds if value is not None]
+    return " AND ".join(["1 = 1", *(text for text, _ in given)]), [value for _, value in given]
+
+
+def expired(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> int:
+    """Requests of the window, to the hour, whose rows are gone."""
+    boundary, since = progress(connection, EXPIRED), (since_ms or 0) // HOUR_MS * HOUR_MS
+    until = boundary if until_ms is None else min(boundary, -(-until_ms // HOUR_MS) * HOUR_MS)
+    if until <= since:
+        return 0
+    counted = Query(table=attempts.TABLE, by=(), measures=("requests",), since_ms=since, until_ms=until)
+    ever = sum(requests for (requests,) in sums(connection, counted).values())
+    return ever - int(connection.execute(_COUNT, (since, until)).fetchone()[0])
+
+
+def behind(connection: Connection) -> bool:
+    """There are rows of the past that are not in all sums yet."""
+    moved, cursors = progress(connection, MOVED), dict(connection.execute(_CURSORS).fetchall())
+    return any(cursors.get(one.name, 0) < moved for one in GROUPINGS if one != LATE)
+
+
+def fold(ledger: Ledger, until: int = 0) -> int:
+    """Adds rows of the past to the sums, a few thousand requests at most; up to position `until` to all groupings,
+    beyond it not to the one that is made late. Returns how many requests are left. Raises `LedgerUnavailable`."""
+    with ledger.reading() as connection:
+        moved, cursors = progress(connection, MOVED), dict(connection.execute(_CURSORS).fetchall())
+        goals = {one: until if one == LATE else moved for one in GROUPINGS}
+        waiting = {one: cursors.get(one.name, 0) for one, goal in goals.items() if cursors.get(one.name, 0) < goal}
+        if not waiting:
+            return 0
+        first = min(waiting.values())
+        last = {one: min(goals[one], first + TOGETHER) for one in waiting}
+        made = {one: Counted(cursor, last[one]) for one, cursor in waiting.items() if cursor < last[one]}
+        which: Condition = ("r.position > ? AND r.position <= ?", [first, max(last.values())])
+        count(connection, made, which)
+    with ledger.writing() as connection:
+        for grouping, counted in made.items():
+            with transaction(connection):
+                begin(connection, grouping)
+                if connection.execute(_ADVANCE, (counted.last, grouping.name, counted.beyond)).rowcount:
+                    write(connection, grouping, counted.sums)
+    return max(int(goals[one] - min(goals[one], first + TOGETHER)) for one in waiting)
+
+
+def begin(connection: Connection, grouping: Grouping) -> None:
+    """Keeps other writers out until the end of the transaction; sums may be written from then on."""
+    connection.execute(_LOCK)
+    connection.execute(_BEGIN, (grouping.name,))
+
+
+class Counted(Struct):
+    """Sums of the rows beyond one position, up to another: hour and labels → measures."""
+
+    beyond: int
+    last: int
+    sums: Sums = {}
+
+
+def count(connection: Connection, made: Mapping[Grouping, Counted], which: Condition) -> None:
+    """Adds to each grouping the rows of the past of which `which` holds, between its positions."""
+    of_attempts = [(one.by, each) for one, each in made.items() if one.table == attempts.TABLE]
+    of_offers = [(one.by, each) for one, each in made.items() if one.table == offers.TABLE]
+    if of_attempts:
+        names = [name for name in attempts.DIMENSIONS if name != "quarter"]
+        columns = [attempts.DIMENSIONS[name] for name in names] + [_measure(name, _PAST) for name in attempts.MEASURES]
+        statement = f"SELECT r.position, {', '.join(columns)} FROM {_SOURCE.format(*_PAST)} WHERE {which[0]}"  # noqa: S608
+        rows = (
+            (row[0], row[1 : len(names) + 1], row[len(names) + 1 :]) for row in connection.execute(statement, which[1])
+        )
+        _count(rows, names, of_attempts)
+    if of_offers:
+        documents = Documents(connection)
+        _count(
+            _offered(connection.execute(_DECIDED_PAST.format(which[0]), which[1]), documents),
+            offers.DIMENSIONS,
+            of_offers,
+        )
+
+
+def _count(
+    facts: Iterable[tuple[int, Sequence[Any], tuple[int, ...]]],
+    names: Sequence[str],
+    wanted: Sequence[tuple[tuple[str, ...], Counted]],
+) -> None:
+    """`facts`: position, labels by `names`, measures."""
+    places = {name: at for at, name in enumerate(names)}
+    made = [(each, [places[name] for name in ("hour", *by)]) for by, each in wanted]
+    for position, labels, amounts in facts:
+        for each, at in made:
+            if each.beyond < position <= each.last:
+                key = tuple([None if labels[place] == "" else labels[place] for place in at])
+                before = each.sums.get(key)
+                each.sums[key] = tuple(map(plus, before, amounts)) if before else amounts
+
+
+def _offered(
+    rows: Iterable[Sequence[Any]], documents: Documents
+) -> Iterator[tuple[int, Sequence[Any], tuple[int, ...]]]:
+    for position, started, route, data_class, task, difficulty, answered, cost, dictionary, document in rows:
+        text = document if dictionary is None else documents.restored(dictionary, document)
+        decided = Decided(started, route, data_class, task, difficulty, bool(answered), cost, text.encode())
+        for labels, amounts in offers.facts(decided):
+            yield position, labels, amounts
+
+
+def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:
+    """Adds to the tables of sums; inside a transaction."""
+    names = Names(connection)
+    names.learn((grouping.name,))
+    groups = {labels: number for number, labels in connection.execute(_GROUPS, (grouping.name,))}
+    last = int(connection.execute(_LAST_GROUP).fetchone()[0])
+    rows: list[tuple[Any, ...]] = []
+    new: list[tuple[int, str, str]] = []
+    for (hour, *labels), amounts in counted.items():
+        text = msgspec.json.encode(labels).decode()
+        if text not in groups:
+            last += 1
+            groups[text] = last
+            new.append((last, grouping.name, text))
+        rows.append((names[grouping.name], hour, groups[text], *amounts))
+    insert(connection, "sum_groups", ("id", "grouping_name", "labels"), new)
+    measures = grouping.measures
+    table = f"hourly_{grouping.table}"
+    added = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in measures)
+    then = f"ON CONFLICT (grouping_id, hour, group_id) DO UPDATE SET {added}"
+    insert(connection, table, ("grouping_id", "hour", "group_id", *measures), rows, then=then)

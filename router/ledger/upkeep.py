@@ -1,0 +1,82 @@
+"""All that a ledger needs done now and then; whether anything is to be done; and the process that does it."""
+
+import os
+import sys
+import threading
+import time
+
+from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
+from router.ledger.past import due, expire, expiring, move
+from router.ledger.rollups import behind, fold
+from router.settings import SettingError, read
+from router.types.clock import now_ms as clock
+from router.types.journal import LedgerUnavailable
+
+EVERY_S = 5.0
+"""How often it is looked whether there is something to do."""
+IDLE_S = 60.0
+"""How long the process stays with nothing to do."""
+NICE = 10
+"""Requests come first."""
+
+
+def upkeep(ledger: Ledger, now_ms: int, keep_ms: int | None, *, all_of_them: bool = False) -> tuple[int, int]:
+    """Moves what is settled into narrow rows, sums it up, and drops rows older than `keep_ms`; None keeps them.
+
+    Returns how many requests were moved, and how many dropped. `all_of_them`: few are not left to wait for more. Raises
+    `LedgerUnavailable`: what is done by then is done, the next call goes on.
+    """
+    moved = 0
+    while some := move(ledger, now_ms, all_of_them=all_of_them):
+        moved += some
+        while fold(ledger):
+            pass
+    while fold(ledger):
+        pass
+    return moved, 0 if keep_ms is None else _expire(ledger, now_ms, keep_ms)
+
+
+def _expire(ledger: Ledger, now_ms: int, keep_ms: int) -> int:
+    with ledger.reading() as connection:
+        position = expiring(connection, now_ms, keep_ms)
+    while position and fold(ledger, position):
+        pass
+    return expire(ledger, now_ms, keep_ms, position)
+
+
+def needed(ledger: Ledger, now_ms: int, keep_ms: int | None) -> bool:
+    """Reads a few rows; raises `LedgerUnavailable`."""
+    with ledger.reading() as connection:
+        connection.execute("BEGIN")
+        old = keep_ms is not None and expiring(connection, now_ms, keep_ms) > 0
+        return bool(due(connection, now_ms)) or behind(connection) or old
+
+
+def main() -> None:
+    """Ends when standard input does: then its parent has ended. Whatever it is doing, another one goes on with it."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.nice(NICE)
+    try:
+        settings = read(os.environ)
+        ledger = ledger_at(settings.sqlite, settings.database_url)
+        worked = time.monotonic()
+        while time.monotonic() - worked < IDLE_S:
+            if any(upkeep(ledger, clock(), settings.keep_rows_ms)):
+                worked = time.monotonic()
+            if settings.database_url is not None and settings.redis_url is None:
+                # The budgets of this machine: the ledger is elsewhere, of their own rows only the sums are of use.
+                upkeep(SqliteLedger(settings.sqlite), clock(), 0)
+            time.sleep(EVERY_S)
+    except (LedgerUnavailable, SettingError) as error:
+        sys.exit(str(error))
+
+
+def _end_with_parent() -> None:
+    """Reads past Python's own buffer, whose lock would be in the way of an orderly end."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
