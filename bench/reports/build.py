@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench.reports.made import KEYS, TEAMS, kept
 from router.ledger.connection import Connection, insert, transaction
+from router.ledger.documents import Documents
 from router.ledger.ledger import SqliteLedger
 from router.ledger.past import Names, add, add_bookings
 from router.ledger.rollups import fold
@@ -63,7 +64,8 @@ def _some(job: tuple[int, float, int]) -> list[Kept]:
 def _write(connection: Connection, rows: list[Kept]) -> None:
     with transaction(connection):
         names = Names(connection)
-        add(connection, names, rows)
+        decisions = Documents(connection).compressed([one.decision for one in rows if one.decision is not None])
+        add(connection, names, rows, decisions)
         bookings = [[line[name] for name in _BOOKING] for one in rows for line in one.bookings]
         names.learn(str(account) for _, account, *_ in bookings)
         add_bookings(connection, names, bookings)

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from router.ledger.connection import Connection, insert, places, transaction
-from router.ledger.documents import Documents
+from router.ledger.connection import PARAMETERS, Connection, insert, places, transaction
+from router.ledger.documents import Compressed, Documents
 from router.ledger.ledger import Ledger
 from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rows import Kept, Line, every, live
@@ -37,6 +37,8 @@ _DUE = (
     "SELECT id, started_ms FROM live_requests WHERE state IN ('settled', 'released')"
     " OR (state = 'recovered' AND lease_until_ms <= ?) ORDER BY id LIMIT ?"
 )
+_NAMES = "SELECT name, id FROM names WHERE name IN ({})"
+_LAST_NAME = "SELECT COALESCE(MAX(id), 0) FROM names"
 _PROGRESS = "SELECT position FROM progress WHERE name = ?"
 _ADVANCE = "UPDATE progress SET position = position + ? WHERE name = 'moved'"
 _SET = "UPDATE progress SET position = ? WHERE name = ?"
@@ -115,19 +117,22 @@ NAMED_OF_ATTEMPTS = frozenset(
 
 
 class Names:
-    """Numbers of texts, as of a transaction; `of` adds those that are new."""
+    """Numbers of texts, in one transaction; `learn` looks them up, and adds those that are new."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._ids: dict[str, int] = {name: number for number, name in connection.execute("SELECT id, name FROM names")}
-        self._last = max(self._ids.values(), default=0)
+        self._ids: dict[str, int] = {}
 
     def learn(self, texts: Iterable[str]) -> None:
-        new = sorted(set(texts) - self._ids.keys())
-        numbered = list(enumerate(new, self._last + 1))
-        insert(self._connection, "names", ("id", "name"), numbered)
-        self._ids.update((text, number) for number, text in numbered)
-        self._last += len(new)
+        wanted = sorted(set(texts) - self._ids.keys())
+        for at in range(0, len(wanted), PARAMETERS):
+            some = wanted[at : at + PARAMETERS]
+            self._ids.update(self._connection.execute(_NAMES.format(places(some)), some).fetchall())
+        new = [text for text in wanted if text not in self._ids]
+        last = self._connection.execute(_LAST_NAME).fetchone()[0] if new else 0
+        numbered = [(text, number) for number, text in enumerate(new, last + 1)]
+        insert(self._connection, "names", ("name", "id"), numbered)
+        self._ids.update(numbered)
 
     def __getitem__(self, text: str) -> int:
         return self._ids[text]
@@ -150,22 +155,25 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
     with ledger.reading() as connection:
         ids = due(connection, now_ms, all_of_them=all_of_them)
     with ledger.writing() as connection:
+        documents = Documents(connection)
         for at in range(0, len(ids), CHUNK):
             some = ids[at : at + CHUNK]
             rows = live(connection, some)
+            decisions = documents.compressed([kept.decision for kept in rows if kept.decision is not None])
             began = time.perf_counter()
             with transaction(connection):
-                _move(connection, some, rows)
+                _move(connection, some, rows, decisions)
             time.sleep(_REST * (time.perf_counter() - began))
     return len(ids)
 
 
-def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept]) -> None:
+def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], decisions: Sequence[Compressed]) -> None:
     connection.execute(_ADVANCE, (0,))
     names = Names(connection)
     # Where the answer to a commit was lost, rows are written a second time, perhaps after the first ones were moved.
     there = {identifier for (identifier,) in connection.execute(_PAST.format(places(ids)), ids)}
-    add(connection, names, [kept for kept in rows if kept.id not in there])
+    new_decisions = [decision for decision in decisions if decision[0] not in there]
+    add(connection, names, [kept for kept in rows if kept.id not in there], new_decisions)
     moved = connection.execute(_UNBOOKED.format(places(ids)), ids).fetchall()
     known = set(connection.execute(_BOOKED_BEFORE.format(places(ids)), ids).fetchall()) if there else set()
     names.learn(account for _, account, *_ in moved)
@@ -185,14 +193,13 @@ def _book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
         connection.execute(_BOOKED, (f"packed-{window}", account, window, charged))
 
 
-def add(connection: Connection, names: Names, rows: Sequence[Kept]) -> None:
-    """Narrow rows of whole requests, without their bookings; inside a transaction."""
+def add(connection: Connection, names: Names, rows: Sequence[Kept], decisions: Sequence[Compressed]) -> None:
+    """Narrow rows of whole requests, and their decisions, without their bookings; inside a transaction."""
     requests = [kept.request for kept in rows]
     attempts = [line for kept in rows for line in kept.attempts]
-    decisions = [kept.decision for kept in rows if kept.decision is not None]
     names.learn(_texts(requests, NAMED_OF_REQUESTS))
     names.learn(_texts(attempts, NAMED_OF_ATTEMPTS))
-    names.learn(_texts(decisions, ("policy",)))
+    names.learn(policy for _, _, policy, *_ in decisions)
     if requests:
         connection.execute(_ADVANCE, (len(requests),))
         first = progress(connection, MOVED) - len(requests) + 1
@@ -207,33 +214,17 @@ def add(connection: Connection, names: Names, rows: Sequence[Kept]) -> None:
             columns,
             (_narrow(line, columns, NAMED_OF_ATTEMPTS, names) for line in attempts),
         )
-    if decisions:
-        _add_decisions(connection, names, decisions)
+    columns = ("id", "decided_ms", "policy", "dictionary", "document")
+    narrow_decisions = [
+        (identifier, at_ms, names[policy], number, data) for identifier, at_ms, policy, number, data in decisions
+    ]
+    insert(connection, "past_decisions", columns, narrow_decisions)
 
 
 def add_bookings(connection: Connection, names: Names, lines: Sequence[Sequence[Value]]) -> None:
     """`lines`: request, account, window, held, charged."""
     columns = ("request_id", "account", "window_start_ms", "held", "charged")
     insert(connection, "past_bookings", columns, ((line[0], names[str(line[1])], *line[2:]) for line in lines))
-
-
-def _add_decisions(connection: Connection, names: Names, decisions: Sequence[Line]) -> None:
-    documents = Documents(connection)
-    by_policy: dict[str, list[str]] = {}
-    for line in decisions:
-        by_policy.setdefault(str(line["policy"]), []).append(str(line["document"]))
-    documents.learn(by_policy)
-    columns = ("id", "decided_ms", "policy", "dictionary", "document")
-    rows = (
-        (
-            line["id"],
-            line["decided_ms"],
-            names[str(line["policy"])],
-            *documents.compressed(str(line["policy"]), str(line["document"])),
-        )
-        for line in decisions
-    )
-    insert(connection, "past_decisions", columns, rows)
 
 
 def _texts(lines: Iterable[Line], columns: Iterable[str]) -> set[str]:

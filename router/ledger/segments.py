@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from router.ledger import past
 from router.ledger.connection import Connection, places
+from router.ledger.documents import Documents
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.facts.query import Label, Sums, add
 from router.ledger.past import EXPIRED, Names
@@ -60,7 +61,8 @@ def _add_rows(connection: Connection, rows: Sequence[Kept]) -> None:
         there |= {identifier for (identifier,) in connection.execute(_LIVE.format(places(some)), some)}
         unsettled |= {(request, account) for request, account in connection.execute(_OPEN.format(places(some)), some)}
     gone = [kept for kept in rows if kept.id not in there]
-    past.add(connection, names, gone)
+    decisions = Documents(connection).compressed([kept.decision for kept in gone if kept.decision is not None])
+    past.add(connection, names, gone, decisions)
     lines = [line for kept in gone for line in kept.bookings if (kept.id, str(line["account"])) not in unsettled]
     names.learn(str(line["account"]) for line in lines)
     columns = ("request_id", "account", "window_start_ms", "held", "charged")

@@ -184,9 +184,9 @@ def test_a_row_of_the_ledger_s_first_form_is_priced_by_its_table(tmp_path: Path)
         connection.execute(
             "INSERT INTO live_attempts (request_id, number, target, model, provider, model_served, outcome,"
             " finish_reason, answered, thinking, started_ms, total_ms, input_uncached, cache_read, cache_write,"
-            " cache_write_1h, input_audio, output_visible, output_audio, usage_source, reasoning_source, violations, cost,"
-            " cost_source, price_version) VALUES ('r', 1, 't', 'openai/gpt-6.1-sol', 'openai', '', 'ok', 'stop', 1, 'none', 0, 1,"
-            " 300000, 0, 0, 0, 0, 10, 0, 'reported', 'unknown', '', ?, 'priced', ?)",
+            " cache_write_1h, input_audio, output_visible, output_audio, usage_source, reasoning_source, violations,"
+            " cost, cost_source, price_version) VALUES ('r', 1, 't', 'openai/gpt-6.1-sol', 'openai', '', 'ok', 'stop',"
+            " 1, 'none', 0, 1, 300000, 0, 0, 0, 0, 10, 0, 'reported', 'unknown', '', ?, 'priced', ?)",
             (300_000 * 2_000 + 10 * 10_000, version),
         )
     found = recompute(ledger, HISTORY)
