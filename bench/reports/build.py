@@ -10,7 +10,7 @@ from bench.reports.made import KEYS, TEAMS, kept
 from router.ledger.connection import Connection, insert, transaction
 from router.ledger.documents import Documents
 from router.ledger.ledger import SqliteLedger
-from router.ledger.past import Names, add, add_bookings
+from router.ledger.past import Names, add, add_bookings, book_sums
 from router.ledger.rollups import fold
 from router.ledger.rows import Kept
 from router.types.clock import now_ms
@@ -69,6 +69,7 @@ def _write(connection: Connection, rows: list[Kept]) -> None:
         bookings = [[line[name] for name in _BOOKING] for one in rows for line in one.bookings]
         names.learn(str(account) for _, account, *_ in bookings)
         add_bookings(connection, names, bookings)
+        book_sums(connection, bookings)
         insert(
             connection, "outcomes", _OUTCOME, [_outcome(one) for one in rows[::_JUDGED] if one.request["status"] == 200]
         )

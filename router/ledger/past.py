@@ -179,12 +179,12 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
     names.learn(account for _, account, *_ in moved)
     new = [line for line in moved if (line[0], names[line[1]]) not in known]
     add_bookings(connection, names, new)
-    _book_sums(connection, new)
+    book_sums(connection, new)
     for table, column in _LIVE:
         connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608 - names of ours
 
 
-def _book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
+def book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
     """Windows of budgets stay as they are. `lines`: request, account, window, held, charged."""
     sums: Counter[tuple[str, int]] = Counter()
     for _, account, window, _, charged in lines:
@@ -255,7 +255,7 @@ def expire(ledger: Ledger, now_ms: int, keep_ms: int, position: int) -> int:
             with transaction(connection):
                 connection.execute(_ADVANCE, (0,))
                 # What was recovered before it moved.
-                _book_sums(connection, connection.execute(_UNBOOKED_LATE.format(places(ids)), ids).fetchall())
+                book_sums(connection, connection.execute(_UNBOOKED_LATE.format(places(ids)), ids).fetchall())
                 for table, column in _OLD:
                     connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608
             dropped += len(ids)

@@ -25,6 +25,7 @@ sum of these, in ten-thousandths; `actual`: nano-USD that the request was charge
 _NONE = (0,) * len(_WHERE_ANSWERED)
 GROUPINGS = (
     ("route", "strategy", "chosen", "candidate", "explored"),
+    ("route", "class", "chosen", "candidate"),
     ("task", "difficulty", "candidate", "taken"),
     ("route", "strategy", "class", "task", "chosen", "candidate", "taken", "explored"),
 )

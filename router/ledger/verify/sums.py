@@ -78,14 +78,15 @@ def _total(rows: Sequence[tuple[int, ...]], measures: int) -> tuple[int, ...]:
 def _differ(grouping: Grouping, hour: int, right: Sums, found: Sums, whose: str) -> Iterator[Finding]:
     """The first difference of each measure."""
     nothing = (0,) * len(grouping.measures)
-    wrong = {key: (right.get(key, nothing), found.get(key, nothing)) for key in right.keys() | found.keys()}
+    both = ((key, right.get(key, nothing), found.get(key, nothing)) for key in right.keys() | found.keys())
+    wrong = sorted((line for line in both if line[1] != line[2]), key=str)
     for at, measure in enumerate(grouping.measures):
-        for key, (wanted, amounts) in sorted(wrong.items(), key=str):
-            if wanted[at] != amounts[at]:
-                label = " / ".join("-" if one is None else str(one) for one in key[1:]) or "all"
-                says = f"it sums {measure} of {label} to {amounts[at]}, and {whose} to {wanted[at]}"
-                yield Finding(f"hourly_{grouping.table}", f"{','.join(grouping.by)} in hour {hour}", says)
-                break
+        differing = next((line for line in wrong if line[1][at] != line[2][at]), None)
+        if differing is not None:
+            key, wanted, amounts = differing
+            label = " / ".join("-" if one is None else str(one) for one in key[1:]) or "all"
+            says = f"it sums {measure} of {label} to {amounts[at]}, and {whose} to {wanted[at]}"
+            yield Finding(f"hourly_{grouping.table}", f"{','.join(grouping.by)} in hour {hour}", says)
 
 
 def _booked(connection: Connection, expired_ms: int) -> Iterator[Finding]:
