@@ -38,6 +38,8 @@ Numbers = NDArray[np.int64]
 def take_over(connection: Connection) -> None:
     """Every segment's rows, or the sums of those that expired; then the segments are gone. Inside a transaction."""
     every = connection.execute(_SEGMENTS).fetchall()
+    if every:
+        _log.warning("%d packed segments become rows again: a few seconds each", len(every))
     for at, (number, last_ms, expired_ms) in enumerate(every, 1):
         if expired_ms is None:
             for name, data in connection.execute(_PARTS, (number, "rows.%")).fetchall():
