@@ -23,11 +23,14 @@ _TAINTS = "SELECT session, data_class, firm FROM taints"
 _LATEST = (
     "SELECT a.target, a.thinking, r.task, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
     " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms"
-    " FROM {} AS r JOIN {} AS a ON r.id = a.request_id"
-    " WHERE a.usage_source = 'reported' AND a.violations = '' ORDER BY {} DESC LIMIT ?"
+    " FROM {} AS r CROSS JOIN {} AS a WHERE r.id = a.request_id AND {}"
+    " AND a.usage_source = 'reported' AND a.violations = '' ORDER BY {} DESC LIMIT ?"
 )
-_LATEST_LIVE = _LATEST.format("live_requests", "live_attempts", "r.id")
-_LATEST_PAST = _LATEST.format("past_requests_named", "past_attempts_named", "r.position")
+_LATEST_LIVE = _LATEST.format("live_requests", "live_attempts", "1 = 1", "r.id")
+_LATEST_PAST = _LATEST.format(
+    *("past_requests_named", "past_attempts_named"),
+    *("r.position > (SELECT position FROM progress WHERE name = 'moved') - 100000", "r.position"),
+)
 _DECISION = "SELECT document FROM live_decisions WHERE id = ?"
 _PAST_DECISION = "SELECT dictionary, document FROM past_decisions WHERE id = ?"
 
@@ -66,7 +69,7 @@ def taints(ledger: Ledger) -> list[tuple[str, str, int]]:
 
 
 def finished(ledger: Ledger, most: int) -> list[Finished]:
-    """The latest attempts, the oldest of them first."""
+    """The latest attempts, the oldest of them first; of requests of the past the last 100,000 are looked at."""
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         rows = connection.execute(_LATEST_LIVE, (most,)).fetchall()

@@ -29,7 +29,8 @@ _PAST_DECISIONS = (
     "SELECT p.id, p.decided_ms, (SELECT name FROM names WHERE id = p.policy), p.dictionary, p.document"
     " FROM past_decisions AS p WHERE p.id BETWEEN ? AND ?"
 )
-_FIRST = "SELECT MIN(id) FROM requests WHERE started_ms >= ?"
+_SPAN = "SELECT MIN(id), MAX(id) FROM requests WHERE started_ms >= ? AND started_ms < ?"
+_EVER_MS = 2**62
 
 
 class Kept(Struct, frozen=True):
@@ -61,20 +62,17 @@ def every(connection: Connection, since_ms: int | None = None, until_ms: int | N
 
     What has expired is not there. Read inside one transaction.
     """
-    documents, beyond = Documents(connection), ""
-    which, window = "id > ?", list[Value]()
-    for condition, edge in ((" AND started_ms >= ?", since_ms), (" AND started_ms < ?", until_ms)):
-        if edge is not None:
-            which, window = which + condition, [*window, edge]
-    if since_ms is not None:
-        # Without it, the index by id would be read from its beginning.
-        first = connection.execute(_FIRST, (since_ms,)).fetchone()[0]
+    documents, which, values = Documents(connection), "id >= ?", list[Value]([""])
+    if since_ms is not None or until_ms is not None:
+        window = (since_ms or 0, _EVER_MS if until_ms is None else until_ms)
+        first, last = connection.execute(_SPAN, window).fetchone()
         if first is None:
             return
-        which, beyond = which.replace("id > ?", "id >= ?"), str(first)
-    while found := _read(connection, which, (beyond, *window), documents, CHUNK):
+        # By id, and not by the index of times (a plus keeps from it), which would be sorted anew for every page.
+        which, values = "id >= ? AND id <= ? AND +started_ms >= ? AND +started_ms < ?", [first, last, *window]
+    while found := _read(connection, which, tuple(values), documents, CHUNK):
         yield from found
-        which, beyond = which.replace("id >= ?", "id > ?"), found[-1].id
+        which, values[0] = which.replace("id >= ?", "id > ?"), found[-1].id
 
 
 def newest(connection: Connection, most: int) -> list[Kept]:
