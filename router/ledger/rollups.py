@@ -29,7 +29,7 @@ _SOURCE = "{} AS r LEFT JOIN {} AS a ON a.request_id = r.id LEFT JOIN keys AS k 
 _WIDE = 2**32
 """`cost_square` may leave 64 bits when it is summed; its upper and lower halves do not."""
 _LOCK = "UPDATE progress SET position = position WHERE name = 'moved'"
-_BEGIN = "INSERT INTO progress (name, position) VALUES (?, 0) ON CONFLICT DO NOTHING"
+_BEGIN = "INSERT INTO progress (name, position) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADVANCE = "UPDATE progress SET position = ? WHERE name = ? AND position = ?"
 _CURSORS = "SELECT name, position FROM progress"
 _GROUPS = "SELECT id, labels FROM sum_groups WHERE grouping_name = ?"
@@ -54,6 +54,12 @@ class Grouping(Struct, frozen=True):
     @property
     def name(self) -> str:
         return f"{self.table}.{','.join(self.by)}"
+
+    @property
+    def since(self) -> str:
+        """The row of `progress` that a grouping has which came with a later lowpass, when rows had expired already: from
+        when on it has sums of all requests (Unix ms)."""
+        return f"{self.name} since"
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -96,7 +102,12 @@ def _smallest(connection: Connection, query: Query) -> Grouping | None:
     """Of the groupings that tell apart what is asked: the one that is furthest, and of these the one with the fewest
     groups. None: there is none."""
     needed, cursors = query.dimensions - {"hour"}, dict(connection.execute(_CURSORS).fetchall())
-    able = [one for one in GROUPINGS if one.table == query.table and needed <= set(one.by) and one.name in cursors]
+    able = [
+        one
+        for one in GROUPINGS
+        if one.table == query.table and needed <= set(one.by) and one.name in cursors
+        if cursors.get(one.since, 0) <= (query.since_ms or 0)
+    ]
     most = max((cursors[one.name] for one in able), default=0)
     furthest = [one for one in able if cursors[one.name] == most]
     return min(furthest, key=lambda one: int(connection.execute(_SIZE, (one.name,)).fetchone()[0]), default=None)
@@ -284,7 +295,9 @@ def fold(ledger: Ledger, until: int = 0) -> int:
 def begin(connection: Connection, grouping: Grouping) -> None:
     """Keeps other writers out until the end of the transaction; sums may be written from then on."""
     connection.execute(_LOCK)
-    connection.execute(_BEGIN, (grouping.name,))
+    expired_ms = progress(connection, EXPIRED)
+    if connection.execute(_BEGIN, (grouping.name, 0)).rowcount and expired_ms:
+        connection.execute(_BEGIN, (grouping.since, expired_ms))
 
 
 class Counted(Struct):

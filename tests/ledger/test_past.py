@@ -266,6 +266,32 @@ def test_what_they_could_tell_is_refused_from_then_on(new_sqlite: SqliteLedger) 
     assert whole[()][0] == sum(one.started_ms >= hour for one in made)
 
 
+def test_a_grouping_of_a_later_version_does_not_answer_for_rows_that_had_gone_before_it(ledger: Ledger) -> None:
+    made = kept(range(30))
+    fill(ledger, made)
+    expire(ledger, LATER_MS, KEEP_MS)
+    whole = answers(ledger, WHOLE)
+    with ledger.writing() as connection:
+        connection.execute("DELETE FROM progress WHERE name = 'attempts.tags'")
+        connection.execute(
+            "DELETE FROM hourly_attempts WHERE grouping_id = (SELECT id FROM names WHERE name = 'attempts.tags')"
+        )
+    move(ledger, LATER_MS)
+    assert answers(ledger, [one for one in WHOLE if one.by != ("tags",)]) == [
+        sums for one, sums in zip(WHOLE, whole, strict=True) if one.by != ("tags",)
+    ]
+    by_tags = Query(table=attempts.TABLE, by=("tags",), measures=COST)
+    at = [one.by for one in WHOLE].index(("tags",))
+    wanted = [WHOLE[at].measures.index(name) for name in COST]
+    finest = {labels: tuple(sums[each] for each in wanted) for labels, sums in whole[at].items()}
+    assert answers(ledger, [by_tags]) == [finest]
+    boundary = max(one.started_ms for one in made if one.started_ms < HALF_MS) // HOUR_MS * HOUR_MS + HOUR_MS
+    later = structs.replace(by_tags, since_ms=boundary)
+    assert sum(requests for requests, _ in answers(ledger, [later])[0].values()) == sum(
+        one.started_ms >= boundary for one in made
+    )
+
+
 def test_what_was_kept_for_their_sake_goes_along(ledger: Ledger) -> None:
     old, young = MONDAY_MS, LATER_MS - DAY_MS
     for identifier, at_ms, until in (("0", old, old + 1), ("1", young, young + 1), ("for ever", old, None)):

@@ -179,6 +179,7 @@ GROUPINGS: tuple[tuple[str, ...], ...] = (
     ("target", "stream", "outcome", "total_ms"),
     ("target", "stream", "first_ms"),
     ("target", "overhead_us"),
+    ("target", "price_version"),
     (
         *("organisation", "team", "key", "tags", "route", "task", "effort", "target", "model", "provider", "region"),
         *("price_version", "cost_source"),

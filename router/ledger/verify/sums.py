@@ -35,13 +35,14 @@ def findings(connection: Connection, *, own_budgets: bool) -> Iterator[Finding]:
     """Of hours whose rows have expired all groupings must say the same; of the others, what the rows say."""
     expired_ms = progress(connection, EXPIRED)
     cursors = {one: progress(connection, one.name) for one in GROUPINGS}
+    late = {LATE, *(one for one in GROUPINGS if progress(connection, one.since))}
     for one, cursor in cursors.items():
         if cursor > (moved := progress(connection, MOVED)):
             yield Finding("progress", one.name, f"its sums go up to {cursor}, and rows up to {moved}")
     for (hour,) in connection.execute(_HOURS).fetchall():
         kept = {one: _kept(connection, one, hour) for one in GROUPINGS}
         if hour * HOUR_MS < expired_ms:
-            yield from _alike(hour, kept)
+            yield from _alike(hour, {one: kept[one] for one in GROUPINGS if one not in late})
         else:
             yield from _as_rows(connection, hour, cursors, kept)
     if own_budgets:
@@ -66,9 +67,8 @@ def _as_rows(
 def _alike(hour: int, kept: dict[Grouping, Sums]) -> Iterator[Finding]:
     first: dict[str, Sums] = {}
     for grouping, sums in kept.items():
-        if grouping != LATE:
-            whole: Sums = {(hour,): _total(list(sums.values()), len(grouping.measures))}
-            yield from _differ(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
+        whole: Sums = {(hour,): _total(list(sums.values()), len(grouping.measures))}
+        yield from _differ(grouping, hour, first.setdefault(grouping.table, whole), whole, "other sums")
 
 
 def _total(rows: Sequence[tuple[int, ...]], measures: int) -> tuple[int, ...]:
