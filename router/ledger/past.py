@@ -16,8 +16,8 @@ from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rows import Kept, Line, every, live
 from router.types.journal import Value
 
-CHUNK = 64
-"""Requests in a transaction: a few ms in which no other process can commit, in SQLite."""
+CHUNK = 24
+"""Requests in a transaction: about 3 ms in which no other process can commit, in SQLite."""
 TOGETHER = 10_000
 """Requests that one call moves at most, so that their sums are made soon."""
 ENOUGH = 256

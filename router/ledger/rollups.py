@@ -21,8 +21,8 @@ from router.ledger.ledger import Ledger
 from router.ledger.past import EXPIRED, MOVED, Names, progress
 from router.types.journal import Value
 
-TOGETHER = 4_096
-"""Requests that are summed up in one transaction: some ten ms for each grouping, in SQLite."""
+TOGETHER = 1_024
+"""Requests that are summed up together: others wait some ten ms for a grouping's transaction, in SQLite."""
 _TABLES = {attempts.TABLE: attempts, offers.TABLE: offers}
 _LIVE, _PAST = ("live_requests", "live_attempts"), ("past_requests_named", "past_attempts_named")
 _SOURCE = "{} AS r LEFT JOIN {} AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"
@@ -57,8 +57,8 @@ class Grouping(Struct, frozen=True):
 
     @property
     def since(self) -> str:
-        """The row of `progress` that a grouping has which came with a later lowpass, when rows had expired already: from
-        when on it has sums of all requests (Unix ms)."""
+        """The row of `progress` that a grouping has which came with a later lowpass, when rows had expired already:
+        from when on it has sums of all requests (Unix ms)."""
         return f"{self.name} since"
 
     @property
