@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from router.ledger import rows as whole
 from router.ledger.connection import PARAMETERS, Connection, insert, places, transaction
 from router.ledger.documents import Compressed, Documents
 from router.ledger.ledger import Ledger
 from router.ledger.query import LONGEST_WINDOW_MS
-from router.ledger.rows import Kept, Line, every, live
+from router.ledger.rows import Kept, Line, every
 from router.types.journal import Value
 
 CHUNK = 24
@@ -28,7 +29,7 @@ CAME_BACK_MS = 900_000
 """How long after its lease a process that was cut off may still come back with the true charge of a request that was
 recovered meanwhile: longer than any answer takes."""
 HOUR_MS = 3_600_000
-MOVED, EXPIRED = "moved", "expired"
+MOVED, EXPIRED, SWEPT = "moved", "expired", "swept"
 """Rows of `progress`."""
 _REST = 3
 """For each second that others may have had to wait, how many follow in which they need not."""
@@ -39,10 +40,23 @@ _DUE = (
 )
 _NAMES = "SELECT name, id FROM names WHERE name IN ({})"
 _LAST_NAME = "SELECT COALESCE(MAX(id), 0) FROM names"
+_BESIDE_MS = HOUR_MS
+"""How often what stands beside the rows is looked through for what is old."""
+_SWEPT = (
+    "INSERT INTO progress (name, position) VALUES ('swept', ?)"
+    " ON CONFLICT (name) DO UPDATE SET position = excluded.position"
+)
 _PROGRESS = "SELECT position FROM progress WHERE name = ?"
 _ADVANCE = "UPDATE progress SET position = position + ? WHERE name = 'moved'"
 _SET = "UPDATE progress SET position = ? WHERE name = ?"
 _PAST = "SELECT id FROM past_requests WHERE id IN ({})"
+_STILL = "SELECT id FROM live_requests WHERE id IN ({})"
+_TWICE = "SELECT id FROM live_requests AS l WHERE EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = l.id)"
+_STRAY = (
+    # Their request was charged at its hold, and moved, before its process came back; or it was written twice.
+    "DELETE FROM live_attempts WHERE NOT EXISTS (SELECT 1 FROM live_requests AS r WHERE r.id = request_id) AND"
+    " (request_id < ? OR EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = request_id))"
+)
 _UNBOOKED = (
     "DELETE FROM bookings WHERE state = 'settled' AND charged IS NOT NULL AND request_id IN ({})"
     " RETURNING request_id, account, window_start_ms, held, charged"
@@ -63,17 +77,20 @@ _OLD = (
     ("past_attempts", "request_id"),
     ("past_requests", "id"),
 )
-_KEPT_FROM = "SELECT MIN(position) FROM past_requests WHERE started_ms >= ?"
-_LAST = "SELECT MAX(started_ms) FROM past_requests WHERE started_ms < ?"
-_EXPIRING = "SELECT id FROM past_requests WHERE position < ? ORDER BY position LIMIT ?"
-_OUTCOMES = (
-    # Readers of the log of outcomes know how far they have read: the newest stays, so that no later one gets its place.
-    "DELETE FROM outcomes WHERE position IN (SELECT position FROM outcomes WHERE given_ms < :before"
-    " AND position < (SELECT MAX(position) FROM outcomes) ORDER BY position LIMIT 500)"
+_LAST = "SELECT MAX(started_ms), MAX(position) FROM past_requests WHERE started_ms < ?"
+_OLDEST = "SELECT MIN(started_ms) FROM past_requests"
+_EXPIRING = "SELECT id FROM past_requests WHERE started_ms < ? AND position <= ? ORDER BY started_ms LIMIT ?"
+_OUTCOMES = "SELECT position, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
+_OUTCOME = "DELETE FROM outcomes WHERE position IN ({}) AND position < (SELECT MAX(position) FROM outcomes)"
+_DECISIONS = (
+    # What was only decided, and asked of no target, belongs to no request.
+    "DELETE FROM live_decisions WHERE id < :id AND decided_ms < :before"
+    " AND NOT EXISTS (SELECT 1 FROM live_requests AS r WHERE r.id = live_decisions.id)"
 )
 _INCIDENTS = "DELETE FROM incidents WHERE at_ms < :before AND until_ms < :before"
 _WINDOWS = (
-    "DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND window_start_ms > 0 AND window_start_ms < :before",
+    "DELETE FROM bookings WHERE request_id > 'packed-0' AND request_id < :packed AND window_start_ms > 0"
+    " AND window_start_ms < :before",
     "DELETE FROM budget_windows WHERE spent = 0 AND held = 0 AND window_start_ms > 0 AND window_start_ms < :before",
 )
 _UNSUMMED = "UPDATE bookings SET charged = charged - ? WHERE request_id = ? AND account = ?"
@@ -158,13 +175,19 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
         documents = Documents(connection)
         for at in range(0, len(ids), CHUNK):
             some = ids[at : at + CHUNK]
-            rows = live(connection, some)
+            rows = whole.live(connection, some)
             decisions = documents.compressed([kept.decision for kept in rows if kept.decision is not None])
             began = time.perf_counter()
             with transaction(connection):
                 _move(connection, some, rows, decisions)
             time.sleep(_REST * (time.perf_counter() - began))
+        connection.execute(_STRAY, (id_at(progress(connection, EXPIRED)),))
     return len(ids)
+
+
+def id_at(at_ms: int) -> str:
+    """The least id of that moment: ids begin with it."""
+    return f"{max(0, at_ms):012x}"
 
 
 def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], decisions: Sequence[Compressed]) -> None:
@@ -172,14 +195,16 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
     names = Names(connection)
     # Where the answer to a commit was lost, rows are written a second time, perhaps after the first ones were moved.
     there = {identifier for (identifier,) in connection.execute(_PAST.format(places(ids)), ids)}
-    new_decisions = [decision for decision in decisions if decision[0] not in there]
-    add(connection, names, [kept for kept in rows if kept.id not in there], new_decisions)
+    # Another process may have moved them since they were read, and dropped them again if they were old.
+    still = {identifier for (identifier,) in connection.execute(_STILL.format(places(ids)), ids)}
+    new = still - there
+    add(connection, names, [kept for kept in rows if kept.id in new], [one for one in decisions if one[0] in new])
     moved = connection.execute(_UNBOOKED.format(places(ids)), ids).fetchall()
     known = set(connection.execute(_BOOKED_BEFORE.format(places(ids)), ids).fetchall()) if there else set()
     names.learn(account for _, account, *_ in moved)
-    new = [line for line in moved if (line[0], names[line[1]]) not in known]
-    add_bookings(connection, names, new)
-    book_sums(connection, new)
+    lines = [line for line in moved if (line[0], names[line[1]]) not in known]
+    add_bookings(connection, names, lines)
+    book_sums(connection, lines)
     for table, column in _LIVE:
         connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608 - names of ours
 
@@ -237,48 +262,71 @@ def _narrow(line: Line, columns: Sequence[str], named: frozenset[str], names: Na
     )
 
 
-def expire(ledger: Ledger, now_ms: int, keep_ms: int, position: int) -> int:
-    """Drops requests up to `position` and what is of no use without them. Returns how many requests.
-
-    Raises `LedgerUnavailable`; what is left is dropped by the next call.
-    """
-    before = (now_ms - keep_ms) // HOUR_MS * HOUR_MS
-    dropped = 0
+def expire(ledger: Ledger, now_ms: int, keep_ms: int, groupings: Sequence[str]) -> int:
+    """Drops requests older than `keep_ms`, to the hour, as far as they are in the sums of all `groupings`; and what is
+    of no use without them. Returns how many requests. Raises `LedgerUnavailable`; the next call drops what is left."""
+    before, dropped = _before(now_ms, keep_ms), 0
     with ledger.writing() as connection:
-        if position > 0:
-            # Before the first row goes: reports refuse what they can't answer any more, and never answer with less.
-            last_ms = connection.execute(_LAST, (before,)).fetchone()[0] or 0
-            hours = -(-(last_ms + 1) // HOUR_MS)
-            connection.execute(_SET, (max(hours * HOUR_MS, progress(connection, EXPIRED)), EXPIRED))
-        while ids := [row[0] for row in connection.execute(_EXPIRING, (position + 1, CHUNK))]:
-            began = time.perf_counter()
-            with transaction(connection):
-                connection.execute(_ADVANCE, (0,))
-                # What was recovered before it moved.
-                book_sums(connection, connection.execute(_UNBOOKED_LATE.format(places(ids)), ids).fetchall())
-                for table, column in _OLD:
-                    connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608
-            dropped += len(ids)
-            time.sleep(_REST * (time.perf_counter() - began))
-        while connection.execute(_OUTCOMES, {"before": before}).rowcount:
-            pass
-        connection.execute(_INCIDENTS, {"before": before})
-        for statement in _WINDOWS:
-            connection.execute(statement, {"before": min(before, now_ms - LONGEST_WINDOW_MS)})
+        while some := _expire_some(connection, before, groupings):
+            dropped += some
+        if _BESIDE_MS + progress(connection, SWEPT) <= before:
+            _sweep(connection, before, now_ms)
     return dropped
 
 
+def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str]) -> int:
+    began = time.perf_counter()
+    with transaction(connection):
+        connection.execute(_ADVANCE, (0,))
+        summed = min(progress(connection, name) for name in groupings)
+        ids = [row[0] for row in connection.execute(_EXPIRING, (before_ms, summed, CHUNK))]
+        if ids:
+            # With the first row: reports refuse what they can't answer any more, and never answer with less.
+            hours = connection.execute(_LAST, (before_ms,)).fetchone()[0] // HOUR_MS + 1
+            connection.execute(_SET, (max(hours * HOUR_MS, progress(connection, EXPIRED)), EXPIRED))
+            # What was recovered before it moved.
+            book_sums(connection, connection.execute(_UNBOOKED_LATE.format(places(ids)), ids).fetchall())
+        for table, column in _OLD if ids else ():
+            connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608
+    time.sleep(_REST * (time.perf_counter() - began))
+    return len(ids)
+
+
+def _sweep(connection: Connection, before_ms: int, now_ms: int) -> None:
+    """What is of no use without the rows of that time."""
+    position = 0
+    while rows := connection.execute(_OUTCOMES, (position, PARAMETERS)).fetchall():
+        position = rows[-1][0]
+        old = [at for at, given_ms in rows if given_ms < before_ms]
+        if not old:
+            break
+        # Readers of the log know how far they have read: the newest stays, so that no later one gets its place.
+        connection.execute(_OUTCOME.format(places(old)), old)
+    connection.execute(_DECISIONS, {"id": id_at(before_ms), "before": before_ms})
+    connection.execute(_INCIDENTS, {"before": before_ms})
+    windows_ms = min(before_ms, now_ms - LONGEST_WINDOW_MS)
+    connection.execute(_WINDOWS[0], {"packed": f"packed-{windows_ms}", "before": windows_ms})
+    connection.execute(_WINDOWS[1], {"before": windows_ms})
+    connection.execute(_SWEPT, (before_ms,))
+
+
+def _before(now_ms: int, keep_ms: int) -> int:
+    return (now_ms - keep_ms) // HOUR_MS * HOUR_MS
+
+
 def expiring(connection: Connection, now_ms: int, keep_ms: int) -> int:
-    """The position up to which all rows are older than `keep_ms`, to the hour; 0: there are none."""
-    before = (now_ms - keep_ms) // HOUR_MS * HOUR_MS
-    kept_from = connection.execute(_KEPT_FROM, (before,)).fetchone()[0]
-    last = progress(connection, MOVED) if kept_from is None else int(kept_from) - 1
-    there = connection.execute(_EXPIRING, (last + 1, 1)).fetchone()
-    return 0 if there is None else last
+    """The last position of rows that are older than `keep_ms`, to the hour; 0: there are none."""
+    before = _before(now_ms, keep_ms)
+    oldest = connection.execute(_OLDEST).fetchone()[0]
+    if oldest is None or oldest >= before:
+        return 0
+    return int(connection.execute(_LAST, (before,)).fetchone()[1])
 
 
 def unmove(connection: Connection) -> None:
     """All rows back into the live tables, for a version that knows no others; inside a transaction."""
+    for (identifier,) in connection.execute(_TWICE).fetchall():
+        _move(connection, [identifier], [], [])
     for kept in every(connection):
         decisions = () if kept.decision is None else (kept.decision,)
         for table, lines in (

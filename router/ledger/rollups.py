@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from router.ledger.connection import Connection, insert, transaction
+from router.ledger.connection import PARAMETERS, Connection, insert, places, transaction
 from router.ledger.documents import Documents
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS
@@ -34,6 +34,7 @@ _ADVANCE = "UPDATE progress SET position = ? WHERE name = ? AND position = ?"
 _CURSORS = "SELECT name, position FROM progress"
 _GROUPS = "SELECT id, labels FROM sum_groups WHERE grouping_name = ?"
 _SIZE = "SELECT COUNT(*) FROM sum_groups WHERE grouping_name = ?"
+_KNOWN_GROUPS = "SELECT labels, id FROM sum_groups WHERE grouping_name = ? AND labels IN ({})"
 _LAST_GROUP = "SELECT COALESCE(MAX(id), 0) FROM sum_groups"
 _NAME = "SELECT id FROM names WHERE name = ?"
 _DECIDED = (
@@ -284,12 +285,13 @@ def fold(ledger: Ledger, until: int = 0) -> int:
         which: Condition = ("r.position > ? AND r.position <= ?", [first, max(last.values())])
         count(connection, made, which)
     with ledger.writing() as connection:
+        # Where another process was quicker, nothing is written, and the next call sees what it did.
         for grouping, counted in made.items():
             with transaction(connection):
                 begin(connection, grouping)
                 if connection.execute(_ADVANCE, (counted.last, grouping.name, counted.beyond)).rowcount:
                     write(connection, grouping, counted.sums)
-    return max(int(goals[one] - min(goals[one], first + TOGETHER)) for one in waiting)
+        return max(goal - progress(connection, one.name) for one, goal in goals.items())
 
 
 def begin(connection: Connection, grouping: Grouping) -> None:
@@ -359,20 +361,29 @@ def write(connection: Connection, grouping: Grouping, counted: Sums) -> None:
     """Adds to the tables of sums; inside a transaction."""
     names = Names(connection)
     names.learn((grouping.name,))
-    groups = {labels: number for number, labels in connection.execute(_GROUPS, (grouping.name,))}
+    texts = {key: msgspec.json.encode(key[1:]).decode() for key in counted}
+    groups = _known_groups(connection, grouping, sorted(set(texts.values())))
     last = int(connection.execute(_LAST_GROUP).fetchone()[0])
     rows: list[tuple[Any, ...]] = []
     new: list[tuple[int, str, str]] = []
-    for (hour, *labels), amounts in counted.items():
-        text = msgspec.json.encode(labels).decode()
+    for key, amounts in counted.items():
+        text = texts[key]
         if text not in groups:
             last += 1
             groups[text] = last
             new.append((last, grouping.name, text))
-        rows.append((names[grouping.name], hour, groups[text], *amounts))
+        rows.append((names[grouping.name], key[0], groups[text], *amounts))
     insert(connection, "sum_groups", ("id", "grouping_name", "labels"), new)
     measures = grouping.measures
     table = f"hourly_{grouping.table}"
     added = ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in measures)
     then = f"ON CONFLICT (grouping_id, hour, group_id) DO UPDATE SET {added}"
     insert(connection, table, ("grouping_id", "hour", "group_id", *measures), rows, then=then)
+
+
+def _known_groups(connection: Connection, grouping: Grouping, texts: Sequence[str]) -> dict[str, int]:
+    groups: dict[str, int] = {}
+    for at in range(0, len(texts), PARAMETERS - 1):
+        some = texts[at : at + PARAMETERS - 1]
+        groups.update(connection.execute(_KNOWN_GROUPS.format(places(some)), (grouping.name, *some)).fetchall())
+    return groups

@@ -7,7 +7,7 @@ import time
 
 from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
 from router.ledger.past import due, expire, expiring, move
-from router.ledger.rollups import behind, fold
+from router.ledger.rollups import GROUPINGS, behind, fold
 from router.settings import SettingError, read
 from router.types.clock import now_ms as clock
 from router.types.journal import LedgerUnavailable
@@ -16,6 +16,8 @@ EVERY_S = 5.0
 """How often it is looked whether there is something to do."""
 IDLE_S = 60.0
 """How long the process stays with nothing to do."""
+_OF_LEDGERS = ("live_attempts", "past_attempts", "live_decisions", "past_decisions", "outcomes")
+"""Tables that only a ledger has rows in."""
 NICE = 10
 """Requests come first."""
 
@@ -41,7 +43,7 @@ def _expire(ledger: Ledger, now_ms: int, keep_ms: int) -> int:
         position = expiring(connection, now_ms, keep_ms)
     while position and fold(ledger, position):
         pass
-    return expire(ledger, now_ms, keep_ms, position)
+    return expire(ledger, now_ms, keep_ms, [grouping.name for grouping in GROUPINGS])
 
 
 def needed(ledger: Ledger, now_ms: int, keep_ms: int | None) -> bool:
@@ -64,11 +66,18 @@ def main() -> None:
             if any(upkeep(ledger, clock(), settings.keep_rows_ms)):
                 worked = time.monotonic()
             if settings.database_url is not None and settings.redis_url is None:
-                # The budgets of this machine: the ledger is elsewhere, of their own rows only the sums are of use.
-                upkeep(SqliteLedger(settings.sqlite), clock(), 0)
+                _keep_budgets(SqliteLedger(settings.sqlite))
             time.sleep(EVERY_S)
     except (LedgerUnavailable, SettingError) as error:
         sys.exit(str(error))
+
+
+def _keep_budgets(local: SqliteLedger) -> None:
+    """The budgets of this machine, where the ledger is elsewhere: of their own rows only the sums are of use. A file
+    that was a ledger before keeps all of its rows."""
+    with local.reading() as connection:
+        ledger = any(connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in _OF_LEDGERS)  # noqa: S608
+    upkeep(local, clock(), None if ledger else 0)
 
 
 def _end_with_parent() -> None:

@@ -1,7 +1,7 @@
 """Rows move to the past, are summed up by hour and dropped when they are old; and no answer changes by that."""
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.ledger import rows
+from router.ledger import past, rollups, rows
 from router.ledger.backup import restore
 from router.ledger.connection import Connection, Rows
 from router.ledger.facts import attempts, offers
@@ -21,6 +21,7 @@ from router.ledger.facts.query import Expired, Query, Sums, Where
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.past import CAME_BACK_MS, ENOUGH, PATIENCE_MS
 from router.ledger.query import LONGEST_WINDOW_MS
+from router.ledger.rollups import GROUPINGS
 from router.ledger.rows import Kept
 from router.ledger.upkeep import needed, upkeep
 from router.types.journal import LedgerUnavailable
@@ -97,6 +98,67 @@ def test_held_requests_stay_and_recovered_ones_for_a_while(ledger: Ledger) -> No
     assert move(ledger, back.started_ms + 30_000 + CAME_BACK_MS - 1) == 1
     assert move(ledger, back.started_ms + 30_000 + CAME_BACK_MS) == 1
     assert [row["id"] for row in found(ledger, "SELECT id FROM live_requests")] == [held.id]
+
+
+def test_what_another_process_moved_and_dropped_meanwhile_counts_once(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes between this one's look at the live rows and its transaction."""
+    fill(ledger, kept(range(30)))
+    whole, read = answers(ledger, WHOLE), rows.live
+
+    def late(connection: Connection, ids: Sequence[str]) -> list[Kept]:
+        read_before = read(connection, ids)
+        monkeypatch.undo()
+        expire(ledger, LATER_MS, 0)
+        return read_before
+
+    monkeypatch.setattr(rows, "live", late)
+    move(ledger, LATER_MS)
+    assert answers(ledger, WHOLE) == whole
+    assert everything(ledger) == []
+
+
+def test_nothing_is_dropped_that_is_not_in_all_sums(ledger: Ledger) -> None:
+    fill(ledger, kept(range(30)))
+    whole = answers(ledger, WHOLE)
+    while past.move(ledger, LATER_MS, all_of_them=True):
+        pass
+    names = [grouping.name for grouping in GROUPINGS]
+    assert past.expire(ledger, LATER_MS, 0, names) == 0
+    rollups.fold(ledger)
+    assert past.expire(ledger, LATER_MS, 0, names) == 0, "the one that is made late is not"
+    assert expire(ledger, LATER_MS, 0) == 30
+    assert answers(ledger, WHOLE) == whole
+
+
+def test_a_request_of_a_wrong_clock_keeps_no_other_from_expiring(ledger: Ledger) -> None:
+    first, *others = kept(range(20))
+    fill(ledger, [at(first, LATER_MS + 3650 * DAY_MS)])
+    move(ledger, LATER_MS)
+    fill(ledger, others)
+    assert expire(ledger, LATER_MS, 0) == 19
+    assert len(everything(ledger)) == 1
+
+
+def test_what_was_only_decided_expires(ledger: Ledger) -> None:
+    for at_ms in (MONDAY_MS, LATER_MS):
+        put(ledger, "decisions", id=f"{at_ms:012x}7", decided_ms=at_ms, policy="p", document="{}")
+    expire(ledger, LATER_MS, DAY_MS)
+    assert found(ledger, "SELECT decided_ms FROM decisions") == [{"decided_ms": LATER_MS}]
+
+
+def test_attempts_of_a_process_that_came_back_too_late_are_left_out(ledger: Ledger) -> None:
+    back = next(one for one in kept(range(40)) if one.attempts)
+    lost = structs.replace(back, request={**back.request, "state": "recovered"}, attempts=())
+    fill(ledger, [lost])
+    move(ledger, LATER_MS)
+    for line in back.attempts:
+        put(ledger, "attempts", **{name: value for name, value in line.items()})
+    assert everything(ledger) == [lost]
+    fill(ledger, [at(kept([7])[0], LATER_MS - DAY_MS)])
+    move(ledger, LATER_MS)
+    assert found(ledger, "SELECT 1 FROM live_attempts") == []
 
 
 def test_few_requests_wait_for_more_and_not_for_ever(ledger: Ledger) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from router.ledger.ledger import SqliteLedger
 from router.ledger.postgres.ledger import PostgresLedger
@@ -131,7 +132,8 @@ def test_it_can_be_done_by_hand(tmp_path: Path) -> None:
 
 def test_a_ledger_apart_from_the_budgets_leaves_their_file_small(tmp_path: Path, postgres: Server) -> None:
     """Of the requests that are in both only sums of bookings are of use here."""
-    local, url = home(tmp_path, 5), postgres.database()
+    local, url = home(tmp_path, 0), postgres.database()
+    fill(local, [structs.replace(one, attempts=(), decision=None) for one in old(5)])
     fill(PostgresLedger(Secret(url)), old(3))
     before = booked(local), windows(local)
     there = PostgresLedger(Secret(url))
@@ -142,6 +144,15 @@ def test_a_ledger_apart_from_the_budgets_leaves_their_file_small(tmp_path: Path,
     for table in ("live_requests", "past_requests", "past_attempts", "past_bookings"):
         assert found(local, f"SELECT 1 FROM {table}") == []  # noqa: S608
     assert (booked(local), windows(local)) == before
+
+
+def test_a_ledger_that_was_here_before_keeps_its_rows(tmp_path: Path, postgres: Server) -> None:
+    local, url = home(tmp_path, 20), postgres.database()
+    before = contents(local, WHOLE[:2])
+    with start(tmp_path, LOWPASS_DATABASE_URL=url) as process:
+        until(lambda: found(local, "SELECT 1 FROM past_requests") and not needed(local, now_ms(), None), 60)
+        process.kill()
+    assert contents(local, WHOLE[:2]) == before
 
 
 def test_days_that_rows_are_kept() -> None:

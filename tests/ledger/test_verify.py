@@ -176,7 +176,7 @@ def test_what_comes_late_is_looked_at_too(ledger: Ledger) -> None:
 
 def test_sums_of_what_expired_vouch_for_each_other(ledger: Ledger) -> None:
     expire(fill(ledger), NOW_MS, DAY_MS)
-    assert_sound(ledger, requests=20 + 3)
+    assert_sound(ledger, requests=20 + 1)
     change(ledger, "UPDATE hourly_attempts SET cost = cost + 1 WHERE hour = (SELECT MIN(hour) FROM hourly_attempts)")
     assert any("it sums cost of all to " in line and ", and other sums to " in line for line in says(ledger))
 

@@ -351,5 +351,6 @@ CREATE VIEW attempts AS
 
 -- Documents are in live_decisions and past_decisions.
 CREATE VIEW decisions AS
-    SELECT id, decided_ms, policy FROM live_decisions
+    SELECT id, decided_ms, policy FROM live_decisions AS l
+    WHERE NOT EXISTS (SELECT 1 FROM past_decisions AS p WHERE p.id = l.id)
     UNION ALL SELECT p.id, p.decided_ms, (SELECT name FROM names WHERE names.id = p.policy) FROM past_decisions AS p;
