@@ -10,7 +10,7 @@ from bench.reports.made import KEYS, TEAMS, kept
 from router.ledger.connection import Connection, insert, transaction
 from router.ledger.documents import Documents
 from router.ledger.ledger import SqliteLedger
-from router.ledger.past import Names, add, add_bookings, book_sums
+from router.ledger.past import BOOKING, Names, add, add_bookings, book_sums
 from router.ledger.rollups import fold
 from router.ledger.rows import Kept
 from router.types.clock import now_ms
@@ -28,7 +28,6 @@ _OUTCOME = (
     *("request_id", "attempt", "target", "source", "revision", "score", "weight", "was_weight", "decides", "task"),
     *("difficulty", "traits", "expected", "given_ms", "told_key"),
 )
-_BOOKING = ("request_id", "account", "window_start_ms", "held", "charged")
 _JUDGED = 100
 """Of so many requests, somebody says of one whether its answer was right."""
 
@@ -66,7 +65,7 @@ def _write(connection: Connection, rows: list[Kept]) -> None:
         names = Names(connection)
         decisions = Documents(connection).compressed([one.decision for one in rows if one.decision is not None])
         add(connection, names, rows, decisions)
-        bookings = [[line[name] for name in _BOOKING] for one in rows for line in one.bookings]
+        bookings = [[line[name] for name in BOOKING] for one in rows for line in one.bookings]
         names.learn(str(account) for _, account, *_ in bookings)
         add_bookings(connection, names, bookings)
         book_sums(connection, bookings)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from router.ledger.connection import Connection
 from router.ledger.documents import Documents
+from router.ledger.rows import EVER_MS, NOT_MOVED
 
 LENGTH = 16_384
 """Requests in a stretch."""
@@ -24,10 +25,8 @@ _PAST = _ROWS.format(
     *("r.position", "past_attempts", "d.dictionary", "past_requests_named", "past_decisions"),
     "r.position > ? AND (? = 0 OR r.position <= ?)",
 )
-_NOT_MOVED = "NOT EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = r.id)"
-_LIVE = _ROWS.format("r.id", "live_attempts", "NULL", "live_requests", "live_decisions", "r.id > ? AND " + _NOT_MOVED)
+_LIVE = _ROWS.format("r.id", "live_attempts", "NULL", "live_requests", "live_decisions", "r.id > ? AND " + NOT_MOVED)
 _POSITIONS = "SELECT MIN(position), MAX(position) FROM past_requests WHERE started_ms >= ? AND started_ms < ?"
-_EVER_MS = 2**62
 
 
 class Stretch(NamedTuple):
@@ -61,7 +60,7 @@ class Row(NamedTuple):
 
 def stretches(connection: Connection, since_ms: int | None = None, until_ms: int | None = None) -> list[Stretch]:
     """All that may have requests of the window. What moves to the past meanwhile stays in its stretch, the last one."""
-    window = (since_ms or 0, _EVER_MS if until_ms is None else until_ms)
+    window = (since_ms or 0, EVER_MS if until_ms is None else until_ms)
     first, last = connection.execute(_POSITIONS, window).fetchone()
     edges = range(first - 1, last, LENGTH) if first else ()
     return [Stretch(*pair) for pair in pairwise((*edges, last or 0))] + [Stretch(last or 0)]

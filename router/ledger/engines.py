@@ -2,12 +2,11 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from router.ledger.connection import Connection
+from router.ledger.connection import Connection, transaction
 from router.ledger.ledger import Ledger
 from router.types.metered import ADDITIVE, EngineHour, EnginePrice
 from router.types.price import Price
@@ -45,18 +44,11 @@ _VERSIONS = "SELECT version, input, cached, output FROM engine_prices"
 def keep(ledger: Ledger, hours: Iterable[EngineHour], prices: Iterable[EnginePrice]) -> None:
     """All of it or nothing. Hours are added to what is there; the first price of a name holds. Waits for locks: call
     it in a thread. Raises `LedgerUnavailable`, and what the database raises."""
-    with ledger.writing() as connection:
-        connection.execute("BEGIN")
-        try:
-            for hour in hours:
-                connection.execute(_ADD, structs.astuple(hour))
-            for price in prices:
-                connection.execute(_TELL, structs.astuple(price))
-            connection.execute("COMMIT")
-        except BaseException:
-            with suppress(Exception):
-                connection.execute("ROLLBACK")
-            raise
+    with ledger.writing() as connection, transaction(connection):
+        for hour in hours:
+            connection.execute(_ADD, structs.astuple(hour))
+        for price in prices:
+            connection.execute(_TELL, structs.astuple(price))
 
 
 def newest(connection: Connection, since_ms: int = 0) -> list[EnginePrice]:

@@ -12,9 +12,11 @@ from typing import Any
 from router.ledger import rows as whole
 from router.ledger.connection import PARAMETERS, Connection, insert, places, transaction
 from router.ledger.documents import Compressed, Documents
+from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.ledger import Ledger
 from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rows import Kept, Line, every
+from router.types.ids import least_id
 from router.types.journal import Value
 
 CHUNK = 24
@@ -28,7 +30,6 @@ PATIENCE_MS = 60_000
 CAME_BACK_MS = 900_000
 """How long after its lease a process that was cut off may still come back with the true charge of a request that was
 recovered meanwhile: longer than any answer takes."""
-HOUR_MS = 3_600_000
 MOVED, EXPIRED, SWEPT = "moved", "expired", "swept"
 """Rows of `progress`."""
 _REST = 3
@@ -40,13 +41,12 @@ _DUE = (
 )
 _NAMES = "SELECT name, id FROM names WHERE name IN ({})"
 _LAST_NAME = "SELECT COALESCE(MAX(id), 0) FROM names"
-_BESIDE_MS = HOUR_MS
-"""How often what stands beside the rows is looked through for what is old."""
 _SWEPT = (
     "INSERT INTO progress (name, position) VALUES ('swept', ?)"
     " ON CONFLICT (name) DO UPDATE SET position = excluded.position"
 )
 _PROGRESS = "SELECT position FROM progress WHERE name = ?"
+_LOCK = "UPDATE progress SET position = position WHERE name = 'moved'"
 _ADVANCE = "UPDATE progress SET position = position + ? WHERE name = 'moved'"
 _SET = "UPDATE progress SET position = ? WHERE name = ?"
 _PAST = "SELECT id FROM past_requests WHERE id IN ({})"
@@ -98,39 +98,22 @@ _NOTHING = "DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND charged = 
 
 NAMED_OF_REQUESTS = frozenset(
     {
-        *(
-            "state",
-            "owner",
-            "endpoint",
-            "requested",
-            "route",
-            "key_id",
-            "tags",
-            "data_class",
-            "classes",
-            "policy",
-            "task",
-        ),
-        *("target", "model", "error", "lowered"),
+        *("state", "owner", "endpoint", "requested", "route", "key_id", "tags", "data_class", "classes", "policy"),
+        *("task", "target", "model", "error", "lowered"),
     }
 )
 NAMED_OF_ATTEMPTS = frozenset(
     {
-        *(
-            "target",
-            "model",
-            "provider",
-            "model_served",
-            "outcome",
-            "finish_reason",
-            "thinking",
-            "usage_source",
-            "role",
-        ),
+        *("target", "model", "provider", "model_served", "outcome", "finish_reason", "thinking", "usage_source"),
         *("reasoning_source", "service_tier", "region", "region_source", "cost_source", "price_version", "classes"),
+        "role",
     }
 )
 """Columns whose texts are numbers of `names` in narrow rows."""
+
+
+BOOKING = ("request_id", "account", "window_start_ms", "held", "charged")
+"""Columns of `past_bookings`."""
 
 
 class Names:
@@ -160,6 +143,11 @@ def progress(connection: Connection, name: str) -> int:
     return 0 if row is None else int(row[0])
 
 
+def lock(connection: Connection) -> None:
+    """Keeps other writers of these tables out until the end of the transaction."""
+    connection.execute(_LOCK)
+
+
 def due(connection: Connection, now_ms: int, *, all_of_them: bool = False) -> list[str]:
     """Ids of requests that are to be moved now."""
     found = connection.execute(_DUE, (now_ms - CAME_BACK_MS, TOGETHER)).fetchall()
@@ -181,17 +169,12 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
             with transaction(connection):
                 _move(connection, some, rows, decisions)
             time.sleep(_REST * (time.perf_counter() - began))
-        connection.execute(_STRAY, (id_at(progress(connection, EXPIRED)),))
+        connection.execute(_STRAY, (least_id(progress(connection, EXPIRED)),))
     return len(ids)
 
 
-def id_at(at_ms: int) -> str:
-    """The least id of that moment: ids begin with it."""
-    return f"{max(0, at_ms):012x}"
-
-
 def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], decisions: Sequence[Compressed]) -> None:
-    connection.execute(_ADVANCE, (0,))
+    lock(connection)
     names = Names(connection)
     # Where the answer to a commit was lost, rows are written a second time, perhaps after the first ones were moved.
     there = {identifier for (identifier,) in connection.execute(_PAST.format(places(ids)), ids)}
@@ -210,7 +193,7 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
 
 
 def book_sums(connection: Connection, lines: Iterable[Sequence[Any]]) -> None:
-    """Windows of budgets stay as they are. `lines`: request, account, window, held, charged."""
+    """Windows of budgets stay as they are. `lines`: values of `BOOKING`."""
     sums: Counter[tuple[str, int]] = Counter()
     for _, account, window, _, charged in lines:
         sums[account, window] += charged
@@ -222,9 +205,8 @@ def add(connection: Connection, names: Names, rows: Sequence[Kept], decisions: S
     """Narrow rows of whole requests, and their decisions, without their bookings; inside a transaction."""
     requests = [kept.request for kept in rows]
     attempts = [line for kept in rows for line in kept.attempts]
-    names.learn(_texts(requests, NAMED_OF_REQUESTS))
-    names.learn(_texts(attempts, NAMED_OF_ATTEMPTS))
-    names.learn(policy for _, _, policy, *_ in decisions)
+    policies = {policy for _, _, policy, *_ in decisions}
+    names.learn(_texts(requests, NAMED_OF_REQUESTS) | _texts(attempts, NAMED_OF_ATTEMPTS) | policies)
     if requests:
         connection.execute(_ADVANCE, (len(requests),))
         first = progress(connection, MOVED) - len(requests) + 1
@@ -247,9 +229,8 @@ def add(connection: Connection, names: Names, rows: Sequence[Kept], decisions: S
 
 
 def add_bookings(connection: Connection, names: Names, lines: Sequence[Sequence[Value]]) -> None:
-    """`lines`: request, account, window, held, charged."""
-    columns = ("request_id", "account", "window_start_ms", "held", "charged")
-    insert(connection, "past_bookings", columns, ((line[0], names[str(line[1])], *line[2:]) for line in lines))
+    """`lines`: values of `BOOKING`."""
+    insert(connection, "past_bookings", BOOKING, ((line[0], names[str(line[1])], *line[2:]) for line in lines))
 
 
 def _texts(lines: Iterable[Line], columns: Iterable[str]) -> set[str]:
@@ -269,7 +250,8 @@ def expire(ledger: Ledger, now_ms: int, keep_ms: int, groupings: Sequence[str]) 
     with ledger.writing() as connection:
         while some := _expire_some(connection, before, groupings):
             dropped += some
-        if _BESIDE_MS + progress(connection, SWEPT) <= before:
+        # Once an hour: what stands beside the rows is looked through for what is old.
+        if progress(connection, SWEPT) < before:
             _sweep(connection, before, now_ms)
     return dropped
 
@@ -277,7 +259,7 @@ def expire(ledger: Ledger, now_ms: int, keep_ms: int, groupings: Sequence[str]) 
 def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str]) -> int:
     began = time.perf_counter()
     with transaction(connection):
-        connection.execute(_ADVANCE, (0,))
+        lock(connection)
         summed = min(progress(connection, name) for name in groupings)
         ids = [row[0] for row in connection.execute(_EXPIRING, (before_ms, summed, CHUNK))]
         if ids:
@@ -302,7 +284,7 @@ def _sweep(connection: Connection, before_ms: int, now_ms: int) -> None:
             break
         # Readers of the log know how far they have read: the newest stays, so that no later one gets its place.
         connection.execute(_OUTCOME.format(places(old)), old)
-    connection.execute(_DECISIONS, {"id": id_at(before_ms), "before": before_ms})
+    connection.execute(_DECISIONS, {"id": least_id(before_ms), "before": before_ms})
     connection.execute(_INCIDENTS, {"before": before_ms})
     windows_ms = min(before_ms, now_ms - LONGEST_WINDOW_MS)
     connection.execute(_WINDOWS[0], {"packed": f"packed-{windows_ms}", "before": windows_ms})

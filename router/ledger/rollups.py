@@ -18,7 +18,8 @@ from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.facts.offers import Decided
 from router.ledger.facts.query import Expired, Label, Query, Sums, Where, add
 from router.ledger.ledger import Ledger
-from router.ledger.past import EXPIRED, MOVED, Names, progress
+from router.ledger.past import EXPIRED, MOVED, Names, lock, progress
+from router.ledger.rows import NOT_MOVED
 from router.types.journal import Value
 
 TOGETHER = 1_024
@@ -28,7 +29,6 @@ _LIVE, _PAST = ("live_requests", "live_attempts"), ("past_requests_named", "past
 _SOURCE = "{} AS r LEFT JOIN {} AS a ON a.request_id = r.id LEFT JOIN keys AS k ON k.id = r.key_id"
 _WIDE = 2**32
 """`cost_square` may leave 64 bits when it is summed; its upper and lower halves do not."""
-_LOCK = "UPDATE progress SET position = position WHERE name = 'moved'"
 _BEGIN = "INSERT INTO progress (name, position) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADVANCE = "UPDATE progress SET position = ? WHERE name = ? AND position = ?"
 _CURSORS = "SELECT name, position FROM progress"
@@ -43,7 +43,6 @@ _DECIDED = (
 )
 _DECIDED_LIVE = _DECIDED.format("0", "NULL", "live_requests", "live_decisions")
 _DECIDED_PAST = _DECIDED.format("r.position", "d.dictionary", "past_requests_named", "past_decisions")
-_NOT_MOVED = "NOT EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = r.id)"
 _COUNT = "SELECT COUNT(*) FROM requests WHERE started_ms >= ? AND started_ms < ?"
 _labels = msgspec.json.Decoder(tuple[Label, ...])
 
@@ -189,7 +188,7 @@ def _holds(where: Where, label: Label) -> bool:
 
 def _add_rows(connection: Connection, query: Query, beyond: int, found: Sums) -> None:
     of_rows = _attempts if query.table == attempts.TABLE else _offers
-    of_rows(connection, query, _LIVE, (_NOT_MOVED, []), found)
+    of_rows(connection, query, _LIVE, (NOT_MOVED, []), found)
     if beyond < progress(connection, MOVED):
         of_rows(connection, query, _PAST, ("r.position > ?", [beyond]), found)
 
@@ -296,7 +295,7 @@ def fold(ledger: Ledger, until: int = 0) -> int:
 
 def begin(connection: Connection, grouping: Grouping) -> None:
     """Keeps other writers out until the end of the transaction; sums may be written from then on."""
-    connection.execute(_LOCK)
+    lock(connection)
     expired_ms = progress(connection, EXPIRED)
     if connection.execute(_BEGIN, (grouping.name, 0)).rowcount and expired_ms:
         connection.execute(_BEGIN, (grouping.since, expired_ms))

@@ -30,7 +30,9 @@ _PAST_DECISIONS = (
     " FROM past_decisions AS p WHERE p.id BETWEEN ? AND ?"
 )
 _SPAN = "SELECT MIN(id), MAX(id) FROM requests WHERE started_ms >= ? AND started_ms < ?"
-_EVER_MS = 2**62
+EVER_MS = 2**62
+NOT_MOVED = "NOT EXISTS (SELECT 1 FROM past_requests AS p WHERE p.id = r.id)"
+"""Of a live request `r`. Where the answer to a commit was lost, its rows may be written again after they moved."""
 
 
 class Kept(Struct, frozen=True):
@@ -64,7 +66,7 @@ def every(connection: Connection, since_ms: int | None = None, until_ms: int | N
     """
     documents, which, values = Documents(connection), "id >= ?", list[Value]([""])
     if since_ms is not None or until_ms is not None:
-        window = (since_ms or 0, _EVER_MS if until_ms is None else until_ms)
+        window = (since_ms or 0, EVER_MS if until_ms is None else until_ms)
         first, last = connection.execute(_SPAN, window).fetchone()
         if first is None:
             return

@@ -67,8 +67,7 @@ def _add_rows(connection: Connection, rows: Sequence[Kept]) -> None:
     past.add(connection, names, gone, decisions)
     lines = [line for kept in gone for line in kept.bookings if (kept.id, str(line["account"])) not in unsettled]
     names.learn(str(line["account"]) for line in lines)
-    columns = ("request_id", "account", "window_start_ms", "held", "charged")
-    past.add_bookings(connection, names, [[line[name] for name in columns] for line in lines])
+    past.add_bookings(connection, names, [[line[name] for name in past.BOOKING] for line in lines])
 
 
 def _some(ids: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -28,13 +28,12 @@ def upkeep(ledger: Ledger, now_ms: int, keep_ms: int | None, *, all_of_them: boo
     Returns how many requests were moved, and how many dropped. `all_of_them`: few are not left to wait for more. Raises
     `LedgerUnavailable`: what is done by then is done, the next call goes on.
     """
-    moved = 0
-    while some := move(ledger, now_ms, all_of_them=all_of_them):
+    moved, some = 0, 1
+    while some:
+        some = move(ledger, now_ms, all_of_them=all_of_them)
         moved += some
         while fold(ledger):
             pass
-    while fold(ledger):
-        pass
     return moved, 0 if keep_ms is None else _expire(ledger, now_ms, keep_ms)
 
 

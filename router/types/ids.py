@@ -14,6 +14,11 @@ def new_id() -> str:
     return f"{now_ms() << 80 | _VERSION_7 | random_a | _VARIANT_RFC | random_b:032x}"
 
 
+def least_id(at_ms: int) -> str:
+    """What ids of that moment (Unix ms) and of later ones are not less than."""
+    return f"{max(0, at_ms):012x}"
+
+
 def created_ms(identifier: str) -> int:
     """Unix time in ms at which `new_id` made this id."""
     return int(identifier[:12], 16)

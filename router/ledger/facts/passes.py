@@ -12,6 +12,7 @@ from router.ledger.connection import Connection
 from router.ledger.facts.attempts import level
 from router.ledger.facts.offers import grouped
 from router.ledger.facts.query import Label, Query, Sums
+from router.types.ids import least_id
 from router.types.outcome import PASSED
 
 TABLE = "passes"
@@ -74,4 +75,4 @@ def _fact(row: Sequence[Any]) -> tuple[tuple[Label, ...], tuple[int, ...]]:
 
 def _edge(when_ms: int | None, otherwise: str) -> str:
     """The least id of that moment."""
-    return otherwise if when_ms is None else f"{max(0, when_ms):012x}"
+    return otherwise if when_ms is None else least_id(when_ms)

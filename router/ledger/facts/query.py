@@ -1,6 +1,6 @@
 """A question to the ledger and its answer: which sums, by what, of what."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TypeVar
 
 from msgspec import Struct
@@ -46,15 +46,6 @@ class Expired(Exception):
         """`before_ms`: only from then on (Unix) can it be answered."""
         super().__init__(before_ms)
         self.before_ms, self.dimensions = before_ms, tuple(dimensions)
-
-
-def added(*answers: Mapping[tuple[Label, ...], tuple[int, ...]]) -> Sums:
-    """The sums of disjoint facts, together."""
-    found: Sums = {}
-    for answer in answers:
-        for labels, sums in answer.items():
-            add(found, labels, sums)
-    return found
 
 
 def add(found: dict[K, tuple[int, ...]], key: K, amounts: tuple[int, ...]) -> None:

@@ -11,6 +11,7 @@ from router.ledger.rows import Kept, every
 from router.ledger.verify import books, requests, sums
 from router.ledger.verify.finding import Finding
 from router.ledger.verify.outcomes import Outcomes
+from router.types.ids import least_id
 
 MOST = 200
 """Findings that are told; all are counted."""
@@ -73,8 +74,7 @@ def _damage(ledger: Ledger) -> Verified | None:
 class _Pass:
     def __init__(self, connection: Connection, also: Check, told: Callable[[int], object]) -> None:
         self._connection, self._also, self._told = connection, also, told
-        # Ids begin with the time at which they were made.
-        expired = f"{progress(connection, EXPIRED):012x}"
+        expired = least_id(progress(connection, EXPIRED))
         self._outcomes = Outcomes(connection, lambda identifier: identifier < expired)
         self._requests = self._attempts = self._bookings = self._decisions = self._found = 0
         self._findings: list[Finding] = []
