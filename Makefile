@@ -63,7 +63,7 @@ bench: .venv/.dev ## measure CPU per request, side by side with other gateways
 	@$(BIN)/python -m bench.gateway $(ARGS)
 
 priors: .venv/.dev ## fit what estimates begin with anew; ARGS="--data DIR" is the folder of the public outcomes
-	$(BIN)/python -m router.priors.build --data $${LOWPASS_DATA:-../shared/data} $(ARGS)
+	$(BIN)/python -m tools.priors --data $${LOWPASS_DATA:-../shared/data} $(ARGS)
 
 lock: .venv/.lock ## resolve requirements/ anew; ARGS=--upgrade takes newer releases
 	$(LOCK) $(ARGS) requirements/lock.in -o requirements/lock.txt

@@ -9,10 +9,9 @@ from functools import partial
 from msgspec import Struct
 
 from router.config.config import Config, Route
-from router.decide.explain import quantised
 from router.dispatch.verify import Verifiers
-from router.estimate.beliefs import Beliefs
 from router.estimate.drift import Drift
+from router.estimate.pass_rate import PassRateModel
 from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import About, load, newest, save, say, since
@@ -50,11 +49,11 @@ class Heard(Struct, frozen=True):
     @property
     def about(self) -> About:
         seen, plan = self.decision.classification, self.decision.plan
-        traits = b"" if seen.reading is None else quantised(seen.reading.traits)
+        traits = b"" if seen.reading is None else seen.reading.packed()
         return About.quantised(seen.task, seen.difficulty, traits, {one.target: one.p for one in plan.weighed})
 
 
-async def recollect(ledger: Ledger, beliefs: Beliefs) -> None:
+async def recollect(ledger: Ledger, beliefs: PassRateModel) -> None:
     """What the shared log has taught so far, for who only wants to know. Raises what the ledger raises."""
 
     def nothing(*_: object) -> None:
@@ -71,7 +70,13 @@ class Aftermath:
     """One for a process. `ask` is how a judge is asked: as any client is."""
 
     def __init__(
-        self, ledger: Ledger, journal: Journal, beliefs: Beliefs, verifiers: Verifiers, telemetry: Telemetry, ask: Ask
+        self,
+        ledger: Ledger,
+        journal: Journal,
+        beliefs: PassRateModel,
+        verifiers: Verifiers,
+        telemetry: Telemetry,
+        ask: Ask,
     ) -> None:
         self.beliefs = beliefs
         self._journal, self._verifiers, self._telemetry = journal, verifiers, telemetry

@@ -39,7 +39,7 @@ from router.engines.fleet import Fleet
 from router.engines.replicas import Replicas
 from router.engines.serving import can_serve
 from router.errors import ConfigError
-from router.estimate.beliefs import Beliefs
+from router.estimate.pass_rate import PassRateModel
 from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
 from router.ledger.instance import instance_secret
@@ -47,7 +47,6 @@ from router.ledger.journal import SqliteJournal
 from router.ledger.write import recover, renew
 from router.observe import observer
 from router.pipeline import JUDGED, Pipeline
-from router.priors import priors
 from router.report.budgets import budgets as pots
 from router.report.report import Report
 from router.screen import Sources
@@ -110,7 +109,7 @@ class Gateway:
         self._alerts.adopt(config.budgets)
         verifiers = Verifiers(self._door, self._telemetry.verdict)
         self._aftermath = Aftermath(
-            self._ledger, self._journal, Beliefs(priors.load()), verifiers, self._telemetry, asking(self._judged)
+            self._ledger, self._journal, PassRateModel(), verifiers, self._telemetry, asking(self._judged)
         )
         learned = learned_from(self._ledger)
         self._tariff = Tariff(self._ledger, learned.measured)

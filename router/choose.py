@@ -116,7 +116,8 @@ def choose(
     told = _languages(request, targets)
     special = asked(request, seen, targets, told or UNKNOWN) if _special(targets) else ANYTHING
     queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=forecaster.learned))
-    estimates = partial(estimate, learned=forecaster.learned, task=seen.task, at_ms=now, holds=at_ms is None)
+    known = partial(estimate, learned=forecaster.learned, at_ms=now, holds=at_ms is None)
+    estimates = partial(known, task=seen.task, reading=seen.reading)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes()).over(route.stakes)
@@ -196,12 +197,11 @@ def _shape(
     told: Languages | None,
     now: int,
 ) -> Shape:
-    reading, redacted = screened.classification.reading, screened.redacted
+    redacted = screened.redacted
     return shape_of(
         request,
         own,
         progress,
-        work=1.0 if reading is None else reading.work,
         fixed=fixed,
         redacted=None if redacted is None else redacted.classes,
         regions=rules.regions,

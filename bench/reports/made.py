@@ -177,7 +177,7 @@ def _document(one: _Drawn, route: str, task: str, data_class: str) -> str:
         "traits": one.traits,
     }  # fmt: skip
     cap = 4_096 if one.into % 3 == 0 else None
-    shape = Shape(bytes=one.into * 4, max_output=cap, work=round(one.spread[0], 4))
+    shape = Shape(bytes=one.into * 4, max_output=cap)
     document = {
         "id": one.id, "requested": route, "route": route, "strategy": "cost_of_pass", "policy": POLICY,
         "classification": seen, "chosen": one.target.id, "considered": considered, "dropped": [], "weighed": weighed,

@@ -11,15 +11,14 @@ from msgspec import Struct
 
 from bench.routing.bootstrap import Interval, bounds, draw
 from bench.routing.data import Data
-from bench.routing.learner import Learner, phi_of, read
+from bench.routing.learner import Learner, read
 from bench.routing.metrics import Floats, Ints, Truth, best_single
 from bench.routing.online import ORDERS, Estimated, estimated
-from router.priors.fitting.facts import Known
-from router.priors.priors import load
 from router.types.classification import Classification
 from router.types.money import NANO_PER_USD
 from router.types.outcome import PASSED
 from router.worth import RHO, best_pair, both_pass, cascade_value, failure_priced
+from tools.priors.outcomes import Known
 
 ALONE = -1
 """In the place of a second target."""
@@ -143,14 +142,13 @@ def run(
     advance: Callable[[], None] = lambda: None,
 ) -> LearnedPairs:
     """Online, from the shipped priors: what a chosen target did is seen of it alone, of a pair of whoever was asked."""
-    priors = load()
     tools = data.prompts["functions"].to_pylist() if "functions" in data.prompts.column_names else None
-    seen = read(priors, data.prompts["prompt"].to_pylist(), tools and [each or "" for each in tools])
+    seen = read(data.prompts["prompt"].to_pylist(), tools and [each or "" for each in tools])
     best = best_single(data.truth, price)
     usual = float(np.nanmean(data.truth.cost[:, best] + price * (1 - data.truth.score[:, best])))
     found = []
     for order in range(orders):
-        learner = Learner(data.targets, priors, price, cards)
+        learner = Learner(data.targets, price, cards)
         served = np.random.default_rng([seed, order]).permutation(np.flatnonzero(data.scored))[: max(checkpoints)]
         spent = np.array([_serve(data.truth, int(prompt), seen[prompt], learner) for prompt in served])
         ends = sorted({min(mark, len(spent)) for mark in checkpoints})
@@ -169,7 +167,8 @@ def _serve(truth: Truth, prompt: int, seen: Classification, learner: Learner) ->
     p, cost = np.clip(forecast.p, LEAST_RIGHT, MOST_RIGHT), forecast.cost / NANO_PER_USD
     known = truth.observed[prompt]
     cost = np.where(known, cost, np.inf)
-    apart = learner.rates.posterior.apart(phi_of(seen), int(p.argmax()))
+    own = forecast.p_own_sd
+    apart = np.hypot(own, own[int(p.argmax())])
     hoped, second_hoped = (np.clip(p + share * apart, LEAST_RIGHT, MOST_RIGHT) for share in (1.0, HOPE))
     first, second = _choose(second_hoped, hoped, cost, price, RHO)
     score, usd = truth.score[prompt], truth.cost[prompt]

@@ -7,24 +7,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.routing.metrics import Floats
-from router.classify.reading import traits
+from router.classify.difficulty import load, numbers, of_text
 from router.decide.situation import Situation
 from router.decide.weigh import worth
-from router.estimate.pass_rate import PassRates
+from router.estimate.pass_rate import LEARNED, PassRateModel
 from router.estimate.posterior import Posterior, Prior, noise
-from router.features.look import look
-from router.priors.fitting.facts import Known
-from router.priors.marks import marks
-from router.priors.priors import STEPS, TASKS, TRAITS, Priors
-from router.types.classification import Classification, Reading
+from router.types.classification import SHARE, TASKS, UNFAMILIARITY, Classification
 from router.types.forecast import Forecast
 from router.types.money import NANO_PER_USD
 from router.types.outcome import Outcome
 from router.types.price import Price
 from router.types.stakes import Stakes
 from router.types.target import Model, Provider, Target, Wire
-from router.types.task import Task
 from router.worth import worth_trying
+from tools.priors.outcomes import Known
 
 EAGER, SETTLED = 3_000.0, 300.0
 """Requests within which a trial must pay for itself: of the first `FIRST`, and of those after them."""
@@ -46,24 +42,21 @@ Flags = NDArray[np.bool_]
 _PLACE = Provider(id="recorded", wire=Wire.OPENAI_COMPATIBLE, base_url="http://127.0.0.1/v1")
 
 
-def read(priors: Priors, prompts: Sequence[str], functions: Sequence[str] | None = None) -> list[Classification]:
+def read(prompts: Sequence[str], functions: Sequence[str] | None = None) -> list[Classification]:
     """Each prompt as the gateway classifies it."""
     offered = functions if functions is not None else [""] * len(prompts)
-    return [_read(priors, text, tools) for text, tools in zip(prompts, offered, strict=True)]
+    return [_read(text, tools) for text, tools in zip(prompts, offered, strict=True)]
 
 
-def _read(priors: Priors, text: str, tools: str) -> Classification:
-    numbers = priors.read(look(text, tools), marks(text))
-    tasks = numbers.tasks.copy()
-    if tools:
-        tasks /= 2
-        tasks[TASKS.index(Task.TOOL_USE)] += 0.5
+def _read(text: str, tools: str) -> Classification:
+    reader, asks = load(), of_text(text, tools.count('"parameters"'))
+    reading = reader.reading(numbers(asks, reader.groups), None)
     return Classification(
         data_class="",
-        difficulty=numbers.difficulty,
-        unfamiliarity=numbers.unfamiliarity,
-        task=TASKS[int(tasks.argmax())],
-        reading=Reading(traits(numbers, tasks), tasks, numbers.work),
+        difficulty=1 / (1 + math.exp(-reading.difficulty)),
+        unfamiliarity=float(reading.traits[UNFAMILIARITY]),
+        task=TASKS[int(reading.traits[SHARE:].argmax())],
+        reading=reading,
     )
 
 
@@ -90,32 +83,33 @@ class Learner:
     def __init__(
         self,
         targets: Sequence[str],
-        priors: Priors,
         failure_usd: float,
         cards: Mapping[str, Known] | None = None,
     ) -> None:
         known = cards or {}
         self.targets = tuple(target(name, known.get(name)) for name in targets)
-        self.rates = PassRates(self.targets, priors)
+        self.rates = PassRateModel(self.targets)
         self.stakes = Stakes(failure_nano=round(failure_usd * NANO_PER_USD))
         self.failure_usd = failure_usd
         self._every = np.arange(len(targets))
         level, slope, own_level, own_slope = (sd**2 for sd in COST_SD)
-        common, own = np.full(TRAITS, slope), np.full((len(targets), TRAITS), own_slope)
+        common, own = np.full(len(LEARNED), slope), np.full((len(targets), len(LEARNED)), own_slope)
         common[0], own[:, 0] = level, own_level
         self._costs = Posterior(targets, Prior(common, own))
         self._log_cost = np.array([math.log(_list_cost(each)) for each in self.targets])
         self._real = self._expected = NOTHING
-        self._traits, self._seen = np.zeros(TRAITS), 0
+        self._traits, self._seen = np.zeros(len(LEARNED)), 0
 
     def forecast(self, seen: Classification) -> Forecast:
         """Only what the policy reads is in it. Costs in nano-USD."""
-        p, sd = self.rates.expect(seen, self._every)
-        cost, none = self._cost(phi_of(seen)) * NANO_PER_USD, np.zeros(len(p))
+        expected = self.rates.expect(seen, self._every)
+        cost, none = self._cost(phi_of(seen)) * NANO_PER_USD, np.zeros(len(self.targets))
         usual = self._traits / max(1, self._seen)
         return Forecast(
-            p=p,
-            p_sd=sd,
+            p=expected.p,
+            p_sd=expected.sd,
+            p_nodes=expected.nodes,
+            p_own_sd=expected.own_sd,
             cost=cost,
             cost_p10=cost,
             cost_p90=cost,
@@ -142,7 +136,8 @@ class Learner:
         """What is asked while learning: the best, or what is worth trying."""
         forecast = self.meet(seen)
         value = np.where(observed, forecast.cost / NANO_PER_USD + self.failure_usd * (1 - forecast.p), np.inf)
-        sd = self.rates.posterior.apart(phi_of(seen), int(value.argmin())) * self.failure_usd
+        own = forecast.p_own_sd * self.failure_usd
+        sd = np.hypot(own, own[int(value.argmin())])
         horizon = EAGER if self._seen <= FIRST else SETTLED
         gain = worth_trying(value, sd, self.failure_usd / 2, horizon)
         return int(gain.argmax()) if gain.max() > 0 else self._best(forecast, seen, observed)
@@ -179,7 +174,8 @@ class Learner:
 
 def phi_of(seen: Classification) -> Floats:
     assert seen.reading is not None
-    return seen.reading.traits.astype(np.float64)
+    phi: Floats = seen.reading.traits[LEARNED].astype(np.float64)
+    return phi
 
 
 def _list_cost(target: Target) -> float:
@@ -189,7 +185,7 @@ def _list_cost(target: Target) -> float:
 
 def _outcome(name: str, seen: Classification, score: float) -> Outcome:
     assert seen.reading is not None
-    packed = np.rint(seen.reading.traits * STEPS).astype(np.int8).tobytes()
+    packed = seen.reading.packed()
     return Outcome(
         request_id="", target=name, source="", score=score, task=seen.task, traits=packed, expected=0.0, given_ms=0
     )

@@ -15,9 +15,8 @@ from bench.routing.data import Data
 from bench.routing.learner import Learner, read
 from bench.routing.metrics import Floats, Ints, best_single
 from bench.routing.predicted import PRICES
-from router.priors.fitting.facts import Known
-from router.priors.priors import load
 from router.types.classification import Classification
+from tools.priors.outcomes import Known
 
 CHECKPOINTS = (300, 1_500)
 ORDERS = 5
@@ -61,14 +60,14 @@ def run(
     advance: Callable[[], None] = lambda: None,
 ) -> list[Learned]:
     """From the shipped priors. `cards`: what is known of models by their names; None: names say nothing."""
-    priors, prompts = load(), data.prompts["prompt"].to_pylist()
+    prompts = data.prompts["prompt"].to_pylist()
     tools = data.prompts["functions"].to_pylist() if "functions" in data.prompts.column_names else None
-    seen = read(priors, prompts, tools and [each or "" for each in tools])
+    seen = read(prompts, tools and [each or "" for each in tools])
     found = []
     for price in values:
         streams = []
         for order in range(orders):
-            learner = Learner(data.targets, priors, price, cards)
+            learner = Learner(data.targets, price, cards)
             streams.append(_stream(data, seen, learner, price, np.random.default_rng([seed, order]), checkpoints))
             advance()
         found.append(_summed(data, price, streams))

@@ -18,13 +18,12 @@ from bench.sensitivity.sight import CALLER, request, said
 from bench.sensitivity.split import Split, chance
 from bench.sensitivity.texts import blocks
 from router.choose import Rules, choose, index
-from router.classify.reading import read
+from router.classify.difficulty import read
 from router.decide.health import Health
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
-from router.estimate.pass_rate import PassRates
+from router.estimate.pass_rate import PassRateModel
 from router.policies import load_policy, unlaunched
-from router.priors import priors
 from router.types.request import Request
 from router.types.secret import Secret
 
@@ -149,7 +148,7 @@ def _gateway() -> tuple[Rules, Forecaster]:
         path = Path(file.name)
         config = load_policy(path, unlaunched(path))
     targets = tuple(config.targets.values())
-    return index(config, Secret("bench")), Forecaster(targets, Learned(), PassRates(targets, priors.load()))
+    return index(config, Secret("bench")), Forecaster(targets, Learned(), PassRateModel(targets))
 
 
 def _policy() -> dict[str, Any]:

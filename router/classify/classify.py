@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from router.classify.detector import SURE, Detects, Doubt, Hit
+from router.classify.difficulty import read as read_difficulty
+from router.classify.difficulty import warm
 from router.classify.looks import Looks, apart, parts
-from router.classify.reading import read as look_at
-from router.classify.reading import warm
 from router.classify.scanner import Scanner
 from router.classify.views import View, body_views, views
 from router.types.classification import Cause, Classification, Finding
@@ -39,7 +39,7 @@ class Classifier:
         """
         findings, possible, causes = self._judge(request, floor, read, denied)
         classes = frozenset(cause.data_class for cause in causes)
-        asked = look_at(request)
+        asked = read_difficulty(request)
         return Classification(
             data_class=max(classes, key=self._ranks.__getitem__),
             classes=classes,

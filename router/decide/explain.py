@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 
 import msgspec
-import numpy as np
 from msgspec import Raw, Struct, structs
 
-from router.types.classification import Cause, Classification, Finding, Traits
+from router.types.classification import Cause, Classification, Finding
 from router.types.money import usd_json
 from router.types.plan import Candidate, Decision, Dropped, Queued, Tactic, Weighed
 from router.types.request import Path
@@ -37,7 +36,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     difficulty: float
     unfamiliarity: float
     traits: bytes = b""
-    """`Reading.traits` × 127, a signed byte each (in JSON as base64): what outcomes are learned on."""
+    """`Reading.packed` (in JSON as base64): what outcomes are learned on."""
 
 
 class Considered(Struct, frozen=True):
@@ -126,15 +125,8 @@ def _seen(seen: Classification) -> Seen:
         task=seen.task,
         difficulty=seen.difficulty,
         unfamiliarity=seen.unfamiliarity,
-        traits=b"" if seen.reading is None else quantised(seen.reading.traits),
+        traits=b"" if seen.reading is None else seen.reading.packed(),
     )
-
-
-def quantised(traits: Traits) -> bytes:
-    """Each about -1 … 1 → a signed byte each."""
-    # Quicker than `np.clip` on so few.
-    steps: Traits = np.rint(np.minimum(np.maximum(traits, -1), 1) * 127)
-    return steps.astype(np.int8).tobytes()
 
 
 def _known(path: Path) -> Path:

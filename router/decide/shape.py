@@ -23,7 +23,6 @@ def shape_of(
     stakes: Stakes,
     progress: Progress,
     *,
-    work: float,
     fixed: bool,
     redacted: Set[str] | None,
     regions: Set[str],
@@ -57,7 +56,6 @@ def shape_of(
         thinking=limits.thinking_budget,
         budget=limits.budget if limits.budget in budgets else "",
         stakes=NO_STAKES if stakes == NO_STAKES else stakes,
-        work=work,
         redacted=None if redacted is None else tuple(sorted(redacted)),
         before=_before(progress, at_ms) if progress is not NEW else None,
     )

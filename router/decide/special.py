@@ -4,17 +4,15 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from router.priors.priors import SHARE, SHARES
 from router.types.classification import Classification
 from router.types.languages import UNKNOWN, Languages
 from router.types.request import Request
 from router.types.target import Target
 from router.types.task import Task
 
-SURE = 0.9
-"""So likely a guessed task must be. Of 33 requests for a specialist 18 then reach one, and 1 of 16 others that only
-sound like it; at 0.7 they are 26 and 4 (tests/decide/test_special.py). The rest has the route's other targets."""
-_SUM = slice(SHARE, SHARE + len(SHARES))
+SURE = 0.7
+"""So likely a guessed task must be. Of 33 requests for a specialist 20 then reach one, and 1 of 16 others that only
+sound like it; at 0.95 they are 14 and none (tests/decide/test_special.py). The rest has the route's other targets."""
 _ANY: frozenset[Task] = frozenset()
 
 
@@ -79,7 +77,4 @@ def _sure(seen: Classification) -> bool:
     """By the traits, which are kept: decided again, it is as sure."""
     if seen.reading is None or seen.task is Task.TOOL_USE:
         return True
-    traits = seen.reading.traits
-    if seen.task in SHARES:
-        return float(traits[SHARE + SHARES.index(seen.task)]) >= SURE
-    return 1 - float(traits[_SUM].sum()) >= SURE
+    return seen.reading.share(seen.task) >= SURE

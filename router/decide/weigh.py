@@ -1,6 +1,6 @@
 """Forecasts → what each target is worth, which are out of the question, and why a target was not chosen."""
 
-from math import isfinite
+from math import isfinite, pi, sqrt
 
 import numpy as np
 from msgspec import Struct
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from router.decide.situation import Situation
 from router.decide.spill import queued, timely, waits_ms
-from router.types.forecast import Forecast, Vector
+from router.types.forecast import NODE_WEIGHTS, Forecast, Vector
 from router.types.plan import Weighed, Why
 from router.types.stakes import Stakes
 
@@ -17,6 +17,11 @@ Flags = NDArray[np.bool_]
 IN, QUEUED, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNKNOWN = range(6)
 REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "too_slow", "unknown")
 """Why a target is out, in the order of how bad that is."""
+_TINY = 1e-9
+_MOST = 1e30
+"""In the place of what has no end."""
+_MOST_Z = 30.0
+_ROOT_2_PI = sqrt(2 * pi)
 _LEAST_P = 1e-3
 """A pass rate below it says no more than that nobody knows."""
 
@@ -27,7 +32,7 @@ class Worth(Struct, frozen=True, eq=False):
     value: Vector
     out: NDArray[np.intp]
     margin: Vector
-    """nano-USD by which it is better than the baseline, beyond what is not known: above 0 there is evidence."""
+    """nano-USD: what leaving the baseline for it gains on average, less `caution` times the expected regret."""
     baseline: int
     best: int
 
@@ -35,11 +40,11 @@ class Worth(Struct, frozen=True, eq=False):
 def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
     """The baseline is always in the running, and leaving it needs evidence."""
     forecast, stakes = situation.forecast, situation.stakes
-    p = forecast.p * timely(situation) if situation.queues else forecast.p
-    value, among = price(forecast.cost, p, stakes), _among(situation, out)
+    late = timely(situation) if situation.queues else 1.0
+    value, among = price(forecast.cost, forecast.p * late, stakes), _among(situation, out)
     usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
-    margin = value[baseline] - value - caution * _unknown(forecast, stakes, baseline)
+    margin = value[baseline] - value - caution * _regret(forecast, stakes, baseline, late)
     better = among & (margin > 0)
     best = int(np.where(better, value, np.inf).argmin()) if better.any() else baseline
     return Worth(value, out, margin, baseline, best)
@@ -111,15 +116,26 @@ def _among(situation: Situation, out: NDArray[np.intp]) -> Flags:
     return nearest
 
 
-def _unknown(forecast: Forecast, stakes: Stakes, baseline: int) -> Vector:
-    """Standard deviation of the difference to the baseline, in the unit of `price`."""
+def _regret(forecast: Forecast, stakes: Stakes, baseline: int, late: Vector | float) -> Vector:
+    """Expected loss, in the unit of `price`, where leaving the baseline for a target turns out to be wrong.
+
+    How hard the request is counts once for all targets (`p_nodes`); what is not known of each alone is normal.
+    """
+    values = price(forecast.cost, forecast.p_nodes * late, stakes)
+    gain = values[:, [baseline]] - values
     if stakes.failure_nano is not None:
-        own = stakes.failure_nano * forecast.p_sd
+        own = stakes.failure_nano * forecast.p_own_sd
     else:
-        own = forecast.cost / np.maximum(forecast.p, _LEAST_P) ** 2 * forecast.p_sd
-    unknown: Vector = np.hypot(own, own[baseline])
-    unknown[baseline] = 0.0
-    return unknown
+        own = forecast.cost / np.maximum(forecast.p, _LEAST_P) ** 2 * forecast.p_own_sd
+    spread = np.maximum(np.hypot(own, own[baseline]), _TINY)
+    gain = np.nan_to_num(gain, posinf=_MOST, neginf=-_MOST)
+    z = np.clip(gain / np.minimum(spread, _MOST), -_MOST_Z, _MOST_Z)
+    # E[max(0, −x)] of a normal x, with the logistic approximation of its distribution function.
+    above = 1 / (1 + np.exp(1.702 * z))
+    loss = np.maximum(np.minimum(spread, _MOST) * np.exp(-0.5 * z * z) / _ROOT_2_PI - gain * above, 0.0)
+    regret: Vector = NODE_WEIGHTS @ loss
+    regret[baseline] = 0.0
+    return regret
 
 
 def _numbers(rows: tuple[Vector, ...]) -> Vector:

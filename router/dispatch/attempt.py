@@ -229,6 +229,8 @@ class Trial:
             effort=self.call.effort or estimate.effort,
             task=estimate.task,
             script=estimate.script,
+            read_output=estimate.read_output,
+            read_thinking=estimate.read_thinking,
             output=usage.output_total // n if told else None,
             thinking=None if usage.output_reasoning is None or not told else usage.output_reasoning // n,
             input=usage.input_total if told else None,

@@ -44,7 +44,8 @@ def fit(
     effort = step.estimate.effort
     cap = per_choice(request, thinking_cap)
     for rung in rungs(target, target.effort or request.effort or "", cap, learned, task):
-        figures = size(target, request, rung, usual(target, rung, learned, task), learned.margin(target.id))
+        known, margin = usual(target, rung, learned, task), learned.margin(target.id)
+        figures = size(target, request, rung, known, margin, step.estimate.read)
         limits = _limits(step, request, granted, rung, figures)
         found = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)
         if found is not None:

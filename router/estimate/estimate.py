@@ -9,6 +9,7 @@ from router.estimate.size import LEAST_ANSWER, Size, Usual, size, usual
 from router.estimate.thinking import LEAST_THOUGHT, NUMBERED, Rung, lowest, rungs
 from router.estimate.tokens import prompt
 from router.types.account import Amount
+from router.types.classification import USUAL_OUTPUT, USUAL_THINKING, Reading
 from router.types.plan import Candidate, Estimate
 from router.types.request import Request
 from router.types.target import Contract, Target
@@ -21,6 +22,7 @@ def estimate(
     request: Request,
     learned: Learned,
     task: Task = Task.CHAT,
+    reading: Reading | None = None,
     thinking_cap: int | None = None,
     at_ms: int = 0,
     holds: bool = True,
@@ -30,7 +32,9 @@ def estimate(
     Without `holds` what it may cost at most is left out, which is most of the work.
     """
     outlook = _outlook(target, request, learned, task, per_choice(request, thinking_cap))
-    figures, choices = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id)), request.choices
+    read = (USUAL_OUTPUT, USUAL_THINKING) if reading is None else (reading.mean_output, reading.thinking)
+    figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), read)
+    choices = request.choices
     sent = prompt(target, request, learned)
     output, thinking = figures.output * choices, figures.thinking * choices
     least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
@@ -48,6 +52,8 @@ def estimate(
         whole=whole,
         effort=outlook.rung.effort,
         task=task,
+        read_output=read[0],
+        read_thinking=read[1],
         metered=figures.metered,
         at_ms=at_ms,
         script=sent.script,

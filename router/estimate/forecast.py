@@ -7,16 +7,16 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Struct, structs
-from numpy.typing import NDArray
 
 from router.estimate.latency import Z90
 from router.estimate.learn import MILLE, Kind, Learned, leaning
 from router.estimate.measured import is_measured
+from router.estimate.pass_rate import Expected, Index
 from router.estimate.size import usual
 from router.estimate.terms import terms
 from router.estimate.thinking import Rung, rungs
 from router.estimate.tokens import INPUT_SHARE, MEDIA, prompt, roughly, script, template
-from router.types.classification import Classification
+from router.types.classification import USUAL_OUTPUT, USUAL_THINKING, Classification
 from router.types.forecast import Forecast, Vector
 from router.types.money import UNITS_PER_RATE
 from router.types.price import WORST_CASE
@@ -43,14 +43,13 @@ _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 _LEAST = 1e-9
 _ID = attrgetter("id")
 _EMPTY = Queue()
-Index = NDArray[np.intp]
 
 
 class Rates(Protocol):
     """Whoever knows how likely each target is right."""
 
-    def expect(self, seen: Classification, at: Index) -> tuple[Vector, Vector]:
-        """Mean and standard deviation, for the targets with these indexes."""
+    def expect(self, seen: Classification, at: Index) -> Expected:
+        """Of the targets with these indexes."""
         ...
 
     def usual(self, at: Index) -> Vector:
@@ -79,8 +78,12 @@ class _Known(Struct, frozen=True, eq=False):
     """Input tokens ÷ the rough count …"""
     template: Vector
     """… to which its template adds so many."""
-    output: Vector
-    thinking: Vector
+    wordiness: Vector
+    """Visible tokens ÷ those that are read from a request's text."""
+    thought: Vector
+    """Thinking tokens of a request that needs all of the usual thinking …"""
+    most_thought: Vector
+    """… and at most."""
     most: Vector
     context: Vector
     rate_in: Vector
@@ -111,18 +114,21 @@ class Forecaster:
         self, targets: Sequence[Target], request: Request, seen: Classification, at_ms: int, cap: int | None = None
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of."""
-        known, work = self._of(targets, request, seen.task, cap, at_ms), seen.reading.work if seen.reading else 1.0
-        bound, choices = _bound(known, request), request.choices
-        each = np.minimum(known.output * work, bound)
-        thinking = np.minimum(known.thinking * work, each)
+        known = self._of(targets, request, seen.task, cap, at_ms)
+        bound, choices, reading = _bound(known, request), request.choices, seen.reading
+        read = (USUAL_OUTPUT, USUAL_THINKING) if reading is None else (reading.mean_output, reading.thinking)
+        each, thinking = _tokens(known, *read, bound)
+        usual_each, usual_thinking = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
         fixed = self._input(targets, request, known) * known.rate_in
         rate, more = known.rate_out * choices, known.rate_more * choices
         out, written = each * rate + thinking * more, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
-        p, sd = self._rates.expect(seen, known.at)
+        expected = self._rates.expect(seen, known.at)
         return Forecast(
-            p=p,
-            p_sd=sd,
+            p=expected.p,
+            p_sd=expected.sd,
+            p_nodes=expected.nodes,
+            p_own_sd=expected.own_sd,
             cost=fixed + out,
             cost_p10=fixed + out * known.low,
             cost_p90=fixed + out * np.minimum(known.high, room),
@@ -132,7 +138,7 @@ class Forecaster:
             total_ms=known.first_ms + written,
             total_p90_ms=known.first_ms + written * np.minimum(known.slow, room * known.slow_each),
             usual_p=self._rates.usual(known.at),
-            usual_cost=fixed + np.minimum(known.output, bound) * rate + np.minimum(known.thinking, bound) * more,
+            usual_cost=fixed + usual_each * rate + usual_thinking * more,
         )
 
     def _input(self, targets: Sequence[Target], request: Request, known: _Known) -> Vector:
@@ -173,9 +179,11 @@ class Forecaster:
         known, pace = usual(target, rung, learned, task), learned.pace(target.id)
         ratio = learned.input(target.id, work.script, INPUT_SHARE)
         sent = leaning(ratio.mean, ratio.seen, MILLE) / MILLE
-        tokens = (sent, template(target), known.output, known.thinking, model.max_output, model.context)
+        expected = (known.wordiness, known.thought, known.most_thought)
+        tokens = (sent, template(target), *expected, model.max_output, model.context)
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
-        spread = _spread(learned.kind(target.id, rung.effort, task), known.output)
+        mean = known.wordiness * USUAL_OUTPUT + min(known.thought * USUAL_THINKING, known.most_thought)
+        spread = _spread(learned.kind(target.id, rung.effort, task), int(mean))
         return (*tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 
     def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, float, float]:
@@ -204,6 +212,12 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
     return structs.replace(
         forecast, first_ms=forecast.first_ms + wait_ms, total_ms=total_ms, total_p90_ms=total_ms + slow
     )
+
+
+def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:
+    """Of one choice: all output, and thinking."""
+    thinking = np.minimum(known.thought * read_thinking, known.most_thought)
+    return np.minimum(known.wordiness * read_output + thinking, bound), np.minimum(thinking, bound)
 
 
 def _bound(known: _Known, request: Request) -> Vector:

@@ -8,6 +8,7 @@ from msgspec import Struct
 from router.estimate.latency import Pace
 from router.estimate.measured import Measured
 from router.estimate.window import Window
+from router.types.classification import USUAL_OUTPUT, USUAL_THINKING
 from router.types.task import Task
 
 EXTEND = 0.15
@@ -52,6 +53,10 @@ class Seen(Struct, frozen=True, kw_only=True):
     task: Task = Task.CHAT
     script: str = ""
     """`Estimate.script`."""
+    read_output: float = USUAL_OUTPUT
+    """`Estimate.read_output` …"""
+    read_thinking: float = USUAL_THINKING
+    """… and `Estimate.read_thinking`."""
     output: int | None = None
     thinking: int | None = None
     input: int | None = None
@@ -80,20 +85,23 @@ _UNSEEN = Ratio()
 
 
 class _Cell:
-    __slots__ = ("output", "thinking")
+    """Tokens, and of each of the same attempts what had been read: visible tokens, and the need to think in mille."""
+
+    __slots__ = ("need", "output", "read", "thinking", "visible")
 
     def __init__(self) -> None:
         self.output, self.thinking = Window(), Window()
+        self.visible, self.read, self.need = Window(), Window(), Window()
 
 
 class Kind:
     """What is known of one kind of work: few observations of it lean on all work of the target, and few of those on
     the prior. Tokens per choice; `share` of an upper quantile."""
 
-    __slots__ = ("_outputs", "_thoughts")
+    __slots__ = ("_cells", "_outputs", "_thoughts")
 
     def __init__(self, cells: Iterable[_Cell | None]) -> None:
-        known = [cell for cell in cells if cell is not None]
+        known = self._cells = [cell for cell in cells if cell is not None]
         self._outputs = [cell.output for cell in known if cell.output]
         self._thoughts = [cell.thinking for cell in known if cell.thinking]
 
@@ -111,14 +119,20 @@ class Kind:
             prior = leaning(window.upper(share), len(window), prior)
         return prior
 
-    def mean_output(self, prior: int) -> int:
-        for window in self._outputs:
-            prior = leaning(_mean(window), len(window), prior)
-        return prior
+    def wordiness(self) -> float:
+        """Visible tokens ÷ those that are read from requests' texts."""
+        ratio = 1.0
+        for cell in self._cells:
+            ratio = _leaning_ratio(cell.visible, cell.read, ratio)
+        return ratio
 
-    def mean_thinking(self, prior: int) -> int:
-        for window in self._thoughts:
-            prior = leaning(_mean(window), len(window), prior)
+    def thought(self, prior: float) -> float:
+        """Thinking tokens of a request that needs all of the usual thinking; 0 where answers never tell them apart from
+        visible ones, as all tokens count as visible then."""
+        if self._outputs and not self._thoughts:
+            return 0.0
+        for cell in self._cells:
+            prior = _leaning_ratio(cell.thinking, cell.need, prior / MILLE) * MILLE
         return prior
 
 
@@ -141,10 +155,11 @@ class Learned:
             self._calm(seen.target)
         for task in (ALL, seen.task):
             cell = self._cell((seen.target, seen.effort, task))
-            if seen.output is not None:
-                _add(cell.output, seen.output, seen.cut)
-            if seen.thinking is not None:
-                _add(cell.thinking, seen.thinking, seen.cut)
+            if seen.output is not None and _add(cell.output, seen.output, seen.cut):
+                cell.visible.add(max(seen.output - (seen.thinking or 0), 0))
+                cell.read.add(max(int(seen.read_output), 1))
+            if seen.thinking is not None and _add(cell.thinking, seen.thinking, seen.cut):
+                cell.need.add(max(int(seen.read_thinking * MILLE), 1))
         self._hear(seen.target, len(cell.output))
         if seen.input is not None and seen.expected_input > 0:
             ratio = seen.input * MILLE // seen.expected_input
@@ -243,7 +258,15 @@ def leaning(value: int, count: int, prior: int) -> int:
     return (value * count + prior * PRIOR_WEIGHT) // (count + PRIOR_WEIGHT)
 
 
-def _add(window: Window, value: int, cut: bool) -> None:
+def _add(window: Window, value: int, cut: bool) -> bool:
     """Of an answer that was cut only a length that is long even so says something."""
-    if not (cut and len(window) and value < window.upper(LONG)):
+    says = not (cut and len(window) and value < window.upper(LONG))
+    if says:
         window.add(value)
+    return says
+
+
+def _leaning_ratio(over: Window, under: Window, prior: float) -> float:
+    """Sum ÷ sum, so that means are kept; with `PRIOR_WEIGHT` observations of the prior."""
+    count = len(over)
+    return (over.sum / max(under.sum, 1) * count + prior * PRIOR_WEIGHT) / (count + PRIOR_WEIGHT)

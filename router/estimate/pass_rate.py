@@ -1,80 +1,133 @@
 """How likely each target is right: a prior by request and card, and on top of it what own outcomes say."""
 
 from collections.abc import Sequence
-from math import log
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from router.estimate.cards import ABILITIES, KNOWN, ability, card, load
 from router.estimate.posterior import Posterior, Prior, noise
-from router.priors.ability import ability, card, facts
-from router.priors.priors import DIFFICULTY, KNOWN, LOGIT, SHARE, STEPS, TRAITS, UNFAMILIARITY, Priors
-from router.types.classification import Classification
-from router.types.forecast import Vector
+from router.types.classification import (
+    DIFFICULTY,
+    DIFFICULTY_SD,
+    SCALES,
+    SHARE,
+    STEPS,
+    TASKS,
+    TRAITS,
+    UNFAMILIARITY,
+    Classification,
+)
+from router.types.forecast import NODE_WEIGHTS, NODES, Vector
 from router.types.outcome import Outcome
 from router.types.target import Target
 
 Index = NDArray[np.intp]
 WIDER = 4.0
 """A target that drifts has what was observed of it count a quarter."""
-_KNOWN = slice(SHARE, SHARE + len(KNOWN))
-_MEAN = np.full(len(KNOWN), 1 / len(KNOWN))
-_NOBODY = np.zeros(TRAITS)
-_NOBODY[0], _NOBODY[UNFAMILIARITY] = 1, 1
+USUAL_DIFFICULTIES = np.array([-7.0, -4.2, -2.0, -0.6, 0.7, 2.2])
+"""Of everyday traffic, equally often: the tiers of the anchors that difficulty was fitted on (tools/anchors)."""
+LEARNED = np.array([0, DIFFICULTY, UNFAMILIARITY, *range(SHARE, TRAITS)])
+"""Traits that residuals are learned by."""
+_COMMON_VARIANCES = np.array([0.0049, 0.0225, 0.0225, *[0.0225] * len(TASKS)])
+_OWN_VARIANCES = np.array([0.0001, 0.0016, 0.0225, *[0.0004] * len(TASKS)])
+"""Of what own outcomes will have to correct, in all targets and in each: by the likelihood of public sets left out."""
+LEAST = 0.001
+_MEAN = np.full(ABILITIES, 1 / ABILITIES)
+_SHARES = SHARE + np.array([TASKS.index(task) for task in KNOWN])
+_USUAL = np.zeros(len(LEARNED))
+_USUAL[0] = 1
 
 
-class PassRates:
-    """Of one policy's targets, in their order. What was observed outlives it: in `posterior`, by the targets' names.
+class Expected(NamedTuple):
+    """Pass rates of n targets for one request."""
 
-    logit p = ability of the target in the request's tasks − difficulty; towards the target's own mean over all requests
-    as the request is less familiar.
+    p: Vector
+    """[n]: mean."""
+    sd: Vector
+    """[n]: standard deviation."""
+    nodes: Vector
+    """[3, n]: mean, were the request easier than it looks, as it looks, or harder: weights are `NODE_WEIGHTS`."""
+    own_sd: Vector
+    """[n]: standard deviation of what is not common to all targets."""
+
+
+class PassRateModel:
+    """Of the policy in force: its targets, in their order. One for a process.
+
+    logit p = ability of the target in the request's tasks − difficulty; both are normal, and p is the mean over them.
     """
 
-    def __init__(self, targets: Sequence[Target], priors: Priors) -> None:
+    posterior: Posterior
+
+    def __init__(self, targets: Sequence[Target] = ()) -> None:
+        self._build(targets)
+
+    def adopt(self, targets: Sequence[Target]) -> None:
+        """Another policy is in force: what was observed goes on with the targets' names."""
+        state = self.state()
+        self._build(targets)
+        self.restore(state)
+
+    def state(self) -> bytes:
+        return self.posterior.state()
+
+    def restore(self, state: bytes) -> bool:
+        """False: the state is of another version, and nothing is known of it."""
+        return self.posterior.restore(state)
+
+    def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
-        known = [ability(priors, facts(card(target))) for target in targets]
-        means = np.array([each.mean for each in known]).reshape(-1, len(KNOWN))
-        covariances = np.array([each.covariance for each in known]).reshape(-1, len(KNOWN), len(KNOWN))
+        cards = load()
+        known = [ability(cards, card(target)) for target in targets]
+        means = np.array([each.mean for each in known]).reshape(-1, ABILITIES)
+        covariances = np.array([each.covariance for each in known]).reshape(-1, ABILITIES, ABILITIES)
         stated = [at for at, target in enumerate(targets) if target.pass_rate is not None]
         covariances[stated] = 0.0
-        overall, variance = means @ _MEAN, covariances @ _MEAN @ _MEAN
-        # The mean of a logistic over a Gaussian is one of a flatter slope.
-        flat = 1 / np.sqrt(1 + np.pi / 8 * variance)
-        self._weights = np.zeros((len(targets), TRAITS))
-        self._weights[:, 0], self._weights[:, DIFFICULTY] = overall, -LOGIT
-        self._weights[:, _KNOWN] = means - overall[:, None]
-        self._weights *= flat[:, None]
-        self._usual = _sigmoid(self._weights[:, 0])
-        slope = (self._usual * (1 - self._usual))[:, None]
-        self._state(targets)
-        own = np.tile(priors.variances[1], (len(targets), 1))
-        own[:, :1] += slope**2 * variance[:, None]
-        own[:, _KNOWN] += slope**2 * _apart(covariances)
-        self.posterior = Posterior(tuple(self._at), Prior(priors.variances[0], own), basis=priors.version)
+        self._overall, self._variance = means @ _MEAN, covariances @ _MEAN @ _MEAN
+        self._apart = means - self._overall[:, None]
+        for at in stated:
+            self._overall[at], self._apart[at] = _ability_for(targets[at].pass_rate or 0.5), 0.0
+        self._usual = self._rates(self._overall - USUAL_DIFFICULTIES[:, None]).mean(axis=0)
+        slope = self._usual * (1 - self._usual)
+        self._room = np.maximum(slope, 0.02)
+        own = np.tile(_OWN_VARIANCES, (len(targets), 1))
+        own[:, 0] += slope**2 * self._variance
+        at_tasks = 3 + _SHARES - SHARE
+        own[:, at_tasks] += slope[:, None] ** 2 * _variances_apart(covariances)
+        self.posterior = Posterior(tuple(self._at), Prior(_COMMON_VARIANCES, own), basis=cards.version)
 
-    def _state(self, targets: Sequence[Target]) -> None:
-        """Of a specialist whose policy says how good it is, that is the prior, whatever the card and the request."""
-        for at, target in enumerate(targets):
-            if target.pass_rate is not None:
-                self._weights[at] = 0
-                self._weights[at, 0] = log(target.pass_rate / (1 - target.pass_rate))
-                self._usual[at] = target.pass_rate
+    def expect(self, seen: Classification, at: Index) -> Expected:
+        """Of the targets with these indexes [n]."""
+        if seen.reading is None:
+            p = self.usual(at)
+            return Expected(p, np.full(len(p), 0.3), np.tile(p, (3, 1)), np.full(len(p), 0.3))
+        traits = seen.reading.traits.astype(np.float64)
+        phi = traits[LEARNED]
+        belief = self.posterior.belief(phi)
+        prior = self._nodes(traits)
+        nodes = np.clip(prior + belief.mean, LEAST, 1 - LEAST)[:, at]
+        p = NODE_WEIGHTS @ nodes
+        # What is known to be passed or failed by all leaves little room for a target's own part.
+        own_sd = self.posterior.own_sd(phi)[at] * np.minimum(p * (1 - p) / self._room[at], 1.0)
+        return Expected(p, np.sqrt(own_sd**2 + NODE_WEIGHTS @ (nodes - p) ** 2), nodes, own_sd)
 
-    def expect(self, seen: Classification, at: Index) -> tuple[Vector, Vector]:
-        """Mean and standard deviation of the pass rate [len(at)], for the targets with these indexes."""
-        traits = _NOBODY if seen.reading is None else seen.reading.traits.astype(np.float64)
-        belief = self.posterior.belief(traits)
-        expected = np.clip(self._prior(traits) + belief.mean, 0.001, 0.999)
-        return expected[at], belief.sd[at]
-
-    def expect_each(self, traits: Vector) -> tuple[Vector, Vector]:
-        """Of many requests [n, TRAITS] at once, for all targets: [n, T] each."""
-        belief = self.posterior.belief(traits)
-        return np.clip(self._prior(traits) + belief.mean, 0.001, 0.999), belief.sd
+    def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
+        """As `expect`, of many requests [n, TRAITS] at once, for all T targets: [n, T], [n, T], [n, 3, T], [n, T]."""
+        phi = traits[:, LEARNED]
+        belief = self.posterior.belief(phi)
+        prior = np.stack([self._nodes(row) for row in traits]) if len(traits) else np.zeros((0, 3, len(self._at)))
+        nodes = np.clip(prior + belief.mean[:, None, :], LEAST, 1 - LEAST)
+        p = np.einsum("j,njt->nt", NODE_WEIGHTS, nodes)
+        spread = np.einsum("j,njt->nt", NODE_WEIGHTS, (nodes - p[:, None, :]) ** 2)
+        own_sd = np.stack([self.posterior.own_sd(row) for row in phi]) if len(phi) else p
+        own_sd = own_sd * np.minimum(p * (1 - p) / self._room, 1.0)
+        return p, np.sqrt(own_sd**2 + spread), nodes, own_sd
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""
-        return np.asarray(np.clip(self._usual + self.posterior.mean(_NOBODY), 0.001, 0.999)[at])
+        return np.asarray(np.clip(self._usual + self.posterior.mean(_USUAL), LEAST, 1 - LEAST)[at])
 
     def observe(self, outcome: Outcome) -> bool:
         """Learn from one score. False: it is of no target here, of traits that are not ours, or counts for nothing."""
@@ -82,9 +135,9 @@ class PassRates:
         traits = np.frombuffer(outcome.traits, np.int8) / STEPS
         if at is None or len(traits) != TRAITS or not 0 <= outcome.score <= 1 or not outcome.weight:
             return False
-        expected = float(self._prior(traits)[at])
+        expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
         spread = noise(expected) / outcome.weight
-        self.posterior.update(at, traits, outcome.score - expected, spread, outcome.given_ms)
+        self.posterior.update(at, traits[LEARNED], outcome.score - expected, spread, outcome.given_ms)
         return True
 
     def widen(self, target: str) -> None:
@@ -92,19 +145,28 @@ class PassRates:
         if (at := self._at.get(target)) is not None:
             self.posterior.widen(at, WIDER)
 
-    def _prior(self, traits: Vector) -> Vector:
-        """[T], or [n, T] of [n, TRAITS]: before anything was observed. By traits alone, so that an outcome can be
-        learned from later."""
-        strange = np.minimum(np.maximum(traits[..., UNFAMILIARITY, None], 0.0), 1.0)
-        familiar = _sigmoid(traits @ self._weights.T)
-        return np.asarray(familiar + strange * (self._usual - familiar))
+    def _nodes(self, traits: Vector) -> Vector:
+        """[3, T] before anything was observed, by traits alone, so that an outcome can be learned from later."""
+        hard = traits[DIFFICULTY] * SCALES[DIFFICULTY] + NODES * (traits[DIFFICULTY_SD] * SCALES[DIFFICULTY_SD])
+        able = self._overall + self._apart @ traits[_SHARES]
+        return self._rates(able - hard[:, None])
+
+    def _rates(self, logits: Vector) -> Vector:
+        """The mean of a logistic over a normal ability is about one of a flatter slope."""
+        return np.asarray(1 / (1 + np.exp(-logits / np.sqrt(1 + np.pi / 8 * self._variance))))
 
 
-def _sigmoid(logit: Vector) -> Vector:
-    return np.asarray(1 / (1 + np.exp(-logit)))
+def _ability_for(rate: float) -> float:
+    """What passes this share of everyday requests, by bisection."""
+    low, high = -15.0, 15.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        reached = (1 / (1 + np.exp(USUAL_DIFFICULTIES - middle))).mean()
+        low, high = (middle, high) if reached < rate else (low, middle)
+    return middle
 
 
-def _apart(covariances: Vector) -> Vector:
+def _variances_apart(covariances: Vector) -> Vector:
     """[T, 4]: variances of what each ability is above their mean."""
-    centring = np.eye(len(KNOWN)) - _MEAN
+    centring = np.eye(ABILITIES) - _MEAN
     return np.asarray(np.einsum("ij,tjk,ik->ti", centring, covariances, centring))

@@ -161,16 +161,10 @@ class Posterior:
         variance = own @ phi + ((common @ self._common_variance) * common).sum(axis=1)
         return np.asarray(np.sqrt(np.maximum(variance, 0)))
 
-    def apart(self, phi: Vector, target: int) -> Vector:
-        """[T]: of `phi` [K], sd of each target's residual less that of `target`; what is unknown of all cancels."""
+    def own_sd(self, phi: Vector) -> Vector:
+        """[T]: of `phi` [K], sd of each target's own part: what is unknown of all of them is not in it."""
         self._solve()
-        own = self._variance @ phi
-        common = own * self._own
-        common = common - common[target]
-        variance = own @ phi + ((common @ self._common_variance) * common).sum(axis=1)
-        variance += own[target] @ phi
-        variance[target] = 0
-        return np.asarray(np.sqrt(np.maximum(variance, 0)))
+        return np.asarray(np.sqrt(np.maximum((self._variance @ phi) @ phi, 0)))
 
     def _sds(self, phi: Vector) -> Vector:
         own = phi @ self._variance

@@ -4,7 +4,7 @@ from math import exp
 
 from router.estimate.latency import Z90
 from router.estimate.learn import Learned
-from router.estimate.size import TYPICAL_ANSWER
+from router.types.classification import USUAL_OUTPUT, USUAL_THINKING
 from router.types.plan import Candidate
 from router.types.target import Target
 
@@ -12,7 +12,8 @@ from router.types.target import Target
 def usual_ms(target: Target, learned: Learned) -> float:
     """Over all that it is asked."""
     pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
-    return pace.first_ms + kind.mean_output(TYPICAL_ANSWER) * pace.ms_per_token
+    thought = kind.thought(0.0) * USUAL_THINKING
+    return pace.first_ms + (kind.wordiness() * USUAL_OUTPUT + thought) * pace.ms_per_token
 
 
 def takes_ms(step: Candidate, learned: Learned, choices: int) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """How many tokens a choice may have on one rung of thinking, and what that costs at most."""
 
 from collections.abc import Callable
+from math import inf
 
 from msgspec import Struct
 
@@ -11,8 +12,6 @@ from router.types.request import Endpoint, Request
 from router.types.target import Contract, Target, Wire
 from router.types.task import Task
 
-TYPICAL_ANSWER = 400
-"""Visible output tokens expected of an answer whose length nobody limited."""
 MEAN_OF_P90 = 2
 """The 90 % quantile of thinking is so many times its mean: 1.6 to 2.3 for four of five models measured."""
 LEAST_ANSWER = 256
@@ -32,6 +31,10 @@ START_THOUGHT = 8
 SAFE_ANSWER = 4_096
 SAFE_THOUGHT = 2
 """Likewise for a cap, which can't: so many times the card's thinking."""
+
+
+Read = tuple[float, float]
+"""`Estimate.read_output` and `Estimate.read_thinking`."""
 
 
 class Size(Struct, frozen=True):
@@ -56,26 +59,33 @@ class Size(Struct, frozen=True):
 class Usual(Struct, frozen=True):
     """What is known of an answer, whatever its caps and its target's margin: output tokens of one choice."""
 
-    output: int
-    thinking: int
-    """Expected, like `output`."""
+    wordiness: float
+    """Visible tokens ÷ those that are read from a request's text."""
+    thought: float
+    """Thinking tokens of a request that needs all of the usual thinking …"""
+    most_thought: float
+    """… and at most, by what is asked for."""
     tight: int
     tight_thinking: int
     long: int
     """What hardly any answer exceeds."""
 
 
-def size(target: Target, request: Request, rung: Rung, known: Usual, margin: float) -> Size:
+def expected(known: Usual, read_output: float, read_thinking: float) -> tuple[float, float]:
+    """Visible tokens of a choice, and those of thinking, of a request that reads so (see `Estimate`)."""
+    return known.wordiness * read_output, min(known.thought * read_thinking, known.most_thought)
+
+
+def size(target: Target, request: Request, rung: Rung, known: Usual, margin: float, read: Read) -> Size:
     most = output_bound(target, request)
     whole_thinking = _worst_thinking(target, rung, most)
     metered = target.model.thinking.streamed or not rung.thinks
     least, tight = min(most, rung.p90 + LEAST_ANSWER), min(most, int(known.tight * margin))
     tight = tight if metered else max(least, tight)
     start = int(known.tight_thinking * margin) if metered else tight
-    output = min(most, known.output)
-    return Size(
-        most, least, tight, min(start, whole_thinking), whole_thinking, metered, output, min(known.thinking, output)
-    )
+    visible, thoughts = expected(known, *read)
+    output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
+    return Size(most, least, tight, min(start, whole_thinking), whole_thinking, metered, output, thinking)
 
 
 def usual(target: Target, rung: Rung, learned: Learned, task: Task) -> Usual:
@@ -86,14 +96,15 @@ def usual(target: Target, rung: Rung, learned: Learned, task: Task) -> Usual:
 def _usual(target: Target, rung: Rung, kind: Kind) -> Usual:
     thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
     long = kind.output(LONG, START_ANSWER + thought)
+    words = kind.wordiness()
     if not rung.thinks:
-        return Usual(kind.mean_output(TYPICAL_ANSWER), 0, _start(kind.output, rung, 0), 0, long)
-    thinking = kind.mean_thinking(thought // MEAN_OF_P90)
-    thinking = thinking if rung.number is None else min(thinking, rung.number)
-    output = max(thinking, kind.mean_output(TYPICAL_ANSWER + thinking))
+        return Usual(words, 0.0, 0.0, _start(kind.output, rung, 0), 0, long)
+    mean = kind.thought(thought / MEAN_OF_P90)
+    most = inf if rung.number is None else float(rung.number)
     if target.model.thinking.streamed:
-        return Usual(output, thinking, _start(kind.output, rung, thought), _start(kind.thinking, rung, thought), long)
-    return Usual(output, thinking, _safe(kind, rung, thought), 0, long)
+        tight = _start(kind.output, rung, thought), _start(kind.thinking, rung, thought)
+        return Usual(words, mean, most, *tight, long)
+    return Usual(words, mean, most, _safe(kind, rung, thought), 0, long)
 
 
 def output_bound(target: Target, request: Request) -> int:

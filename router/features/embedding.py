@@ -25,11 +25,14 @@ _STEPS = 16.0
 """Eight-bit steps to the unit: of the 8 million values one is beyond 7.94, and cut off there."""
 _ROWS = 1_000
 """Rows that are read at a time, so that no second table is ever in memory."""
+Single = NDArray[np.float32]
 _DIGITS = b"0123456789"
 _ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _OTHERS = bytes(set(range(256)) - set(_DIGITS))
 _GROUP = 256
 """Vectors of eight bits that 16 bits hold the sum of."""
+BYTES = 259
+"""Pieces up to this number are marks and single bytes."""
 _NOTHING = _PIECES.to_bytes(2)
 """The number of a piece that adds nothing."""
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
@@ -62,7 +65,7 @@ class Embedding:
         folder = _folder()
         try:
             tokenizer = msgspec.json.decode((folder / _TOKENIZER).read_bytes(), type=_Tokenizer)
-            self._vectors = _vectors(folder / _WEIGHTS)
+            self.vectors = _vectors(folder / _WEIGHTS)
             if sorted(tokenizer.model.vocab.values()) != list(range(_PIECES)):
                 raise ValueError("another vocabulary than expected")
         except (OSError, ValueError, KeyError) as problem:
@@ -73,52 +76,38 @@ class Embedding:
         self.words = Words(tokenizer.model.vocab)
         pieces = [tokenizer.model.vocab[chr(digit)] for digit in _DIGITS]
         self._zero = pieces[0].to_bytes(2)
-        digits = self._vectors[pieces].astype(np.float32)
+        digits = self.vectors[pieces].astype(np.float32)
         self._apart = digits - digits[0]
 
-    def embed(self, text: str) -> NDArray[np.float32]:
-        """As `embed`."""
-        total = self._total(sample(text))
-        return total / np.float32(max(sqrt(total @ total), 1.0))
+    def embed(self, text: str) -> tuple[Single, NDArray[np.uint16]]:
+        """The mean `float32 [256]`, of length one unless there is no word; and the numbers of the pieces."""
+        total, pieces = self._total(text)
+        return total / np.float32(max(sqrt(total @ total), 1.0)), np.frombuffer(pieces, ">u2")
 
-    def _total(self, seen: str) -> NDArray[np.float32]:
-        """The sum of its pieces. A digit is a piece wherever it stands, so that numbers of one form are one word."""
-        raw = seen.encode(errors="surrogatepass")
+    def _total(self, text: str) -> tuple[Single, bytes]:
+        """Sum of its pieces, and they. A digit is a piece wherever it stands: numbers of one form are one word."""
+        raw = text.encode(errors="surrogatepass")
         pieces = self.words.split(raw.translate(_ZEROS).decode(errors="surrogatepass"))
         digits = raw.translate(None, _OTHERS)
         if pieces.count(self._zero) != len(digits):  # there is a word of which not all is looked at
-            return _sum(self._vectors, self.words.split(seen))
+            pieces = self.words.split(text)
+            return _sum(self.vectors, pieces), pieces
         counts = np.array(list(map(digits.count, _DIGITS)), np.float32)
-        total: NDArray[np.float32] = _sum(self._vectors, pieces) + counts @ self._apart
-        return total
+        total: Single = _sum(self.vectors, pieces) + counts @ self._apart
+        return total, pieces
 
 
-_the = cache(Embedding)
+load = cache(Embedding)
+"""The one of this process, read when first asked for. Raises `EmbeddingError`."""
 
 
-def load() -> None:
-    """Read the data files now and not with the first text. Raises `EmbeddingError`."""
-    _the()
-
-
-def embed(text: str) -> NDArray[np.float32]:
-    """`float32 [256]` of length one; zeros where there is no word. Raises `EmbeddingError`."""
-    return _the().embed(text)
-
-
-def embed_all(texts: Iterable[str]) -> NDArray[np.float32]:
-    """`float32 [n, 256]`: each text's embedding, in order. Raises `EmbeddingError`."""
-    rows = [embed(text) for text in texts]
-    return np.array(rows, np.float32).reshape(len(rows), DIMENSIONS)
-
-
-def _sum(vectors: NDArray[np.int8], pieces: bytes) -> NDArray[np.float32]:
+def _sum(vectors: NDArray[np.int8], pieces: bytes) -> Single:
     """`float32 [256]`, exact: in groups of so few pieces that none overflows in 16 bits, which is twice as quick."""
     number = len(pieces) // 2
     groups = max(-(-number // _GROUP), 1)
     even = np.frombuffer(pieces + _NOTHING * (-number % groups), ">u2")
     grouped = vectors.take(even, axis=0).reshape(-1, groups, DIMENSIONS)
-    total: NDArray[np.float32] = np.add.reduce(np.add.reduce(grouped, axis=0, dtype=np.int16), axis=0, dtype=np.float32)
+    total: Single = np.add.reduce(np.add.reduce(grouped, axis=0, dtype=np.int16), axis=0, dtype=np.float32)
     return total
 
 
@@ -142,3 +131,9 @@ def _vectors(path: Path) -> NDArray[np.int8]:
             rows = np.fromfile(file, np.float16, _ROWS * DIMENSIONS).reshape(_ROWS, DIMENSIONS).astype(np.float32)
             table[start : start + _ROWS] = np.rint(rows * _STEPS).clip(-127, 127)
     return table
+
+
+def embed_all(texts: Iterable[str]) -> Single:
+    """`float32 [n, 256]`: each text's embedding, in order. Raises `EmbeddingError`."""
+    rows = [load().embed(sample(text))[0] for text in texts]
+    return np.array(rows, np.float32).reshape(len(rows), DIMENSIONS)

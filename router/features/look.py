@@ -1,13 +1,13 @@
 """All numbers of a text in one row: its embedding, then its features."""
 
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
-from router.features.embedding import DIMENSIONS, embed
-from router.features.features import FORM, NAMES, NO_SHAPE, Shape, features, form
+from router.features import embedding
+from router.features.embedding import DIMENSIONS
+from router.features.features import NAMES, NO_SHAPE, Shape, features
 from router.features.sample import sample
 
 SIZE = DIMENSIONS + len(NAMES)
@@ -16,22 +16,9 @@ SIZE = DIMENSIONS + len(NAMES)
 def look(text: str, functions: str = "", shape: Shape = NO_SHAPE) -> NDArray[np.float32]:
     """`float32 [SIZE]`. Raises `EmbeddingError` if the embedding's data can't be read."""
     row = np.empty(SIZE, np.float32)
-    row[:DIMENSIONS] = embed(text)
+    row[:DIMENSIONS] = embedding.load().embed(sample(text))[0]
     row[DIMENSIONS:] = features(text, functions, shape)
     return row
-
-
-def formed(row: NDArray[np.float32], functions: str, shape: Shape) -> NDArray[np.float32]:
-    """`float32 [SIZE]`: the look of the same text in another form."""
-    row = row.copy()
-    row[-len(FORM) :] = form(functions, shape)
-    return row
-
-
-def fingerprint(text: str) -> bytes:
-    """Texts of one fingerprint have one look: of what is looked at, and of what is counted in the rest."""
-    counted = f"{len(text)} {text.count(chr(10))} {text.rfind(chr(10))} {sample(text)}"
-    return sha256(counted.encode(errors="replace")).digest()
 
 
 def looks(texts: Iterable[str], functions: Sequence[str] | None = None) -> NDArray[np.float32]:

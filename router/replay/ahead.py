@@ -4,36 +4,35 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from router.estimate.beliefs import Beliefs
-from router.estimate.pass_rate import Index
-from router.types.classification import Classification, Reading
+from router.estimate.pass_rate import Expected, Index, PassRateModel
+from router.types.classification import TRAITS, Classification, Reading
 from router.types.forecast import Vector
 
 
 class Ahead:
     """Implements `Rates` (`router.estimate.forecast`), of `beliefs` as they are."""
 
-    def __init__(self, beliefs: Beliefs, targets: int) -> None:
+    def __init__(self, beliefs: PassRateModel, targets: int) -> None:
         self._beliefs = beliefs
         self._usual = beliefs.usual(np.arange(targets))
         self._at: dict[int, int] = {}
         self._next: list[Reading] = []
-        self._mean = self._sd = np.zeros((0, targets))
+        self._expected = beliefs.expect_each(np.zeros((0, TRAITS)))
 
     def look(self, readings: Iterable[Reading]) -> None:
         """At the next ones, which are there until then: once somebody asks about one of them."""
         self._next = list(readings)
         self._at = {id(one): at for at, one in enumerate(self._next)}
 
-    def expect(self, seen: Classification, at: Index) -> tuple[Vector, Vector]:
+    def expect(self, seen: Classification, at: Index) -> Expected:
         row = self._at.get(id(seen.reading)) if seen.reading is not None else None
         if row is None:
             return self._beliefs.expect(seen, at)
         if self._next:
-            traits = np.array([one.traits for one in self._next], np.float64)
-            self._mean, self._sd = self._beliefs.expect_each(traits)
+            self._expected = self._beliefs.expect_each(np.array([one.traits for one in self._next], np.float64))
             self._next = []
-        return self._mean[row][at], self._sd[row][at]
+        p, sd, nodes, own_sd = self._expected
+        return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at])
 
     def usual(self, at: Index) -> Vector:
         return self._usual[at]

@@ -7,10 +7,9 @@ from contextlib import suppress
 from msgspec import Struct
 
 from router.aftermath import recollect
-from router.estimate.beliefs import Beliefs
 from router.estimate.learn import Learned
+from router.estimate.pass_rate import PassRateModel
 from router.ledger.ledger import Ledger
-from router.priors import priors
 from router.stores import learned_from
 from router.types.journal import LedgerUnavailable
 from router.types.target import Target
@@ -21,11 +20,11 @@ class Knowledge(Struct, frozen=True):
 
     learned: Learned
     rates: bytes
-    """`Beliefs.state`."""
+    """`PassRateModel.state`."""
 
-    def beliefs(self, targets: Sequence[Target]) -> Beliefs:
+    def beliefs(self, targets: Sequence[Target]) -> PassRateModel:
         """`targets`: of those that it is about."""
-        found = Beliefs(priors.load())
+        found = PassRateModel()
         found.adopt(targets)
         found.restore(self.rates)
         return found
@@ -33,7 +32,7 @@ class Knowledge(Struct, frozen=True):
 
 def known(ledger: Ledger, targets: Sequence[Target]) -> Knowledge:
     """Nothing, where there is no ledger, or one that can't be read. Not inside an event loop."""
-    beliefs, learned = Beliefs(priors.load()), Learned()
+    beliefs, learned = PassRateModel(), Learned()
     beliefs.adopt(targets)
     with suppress(LedgerUnavailable):
         if ledger.exists():

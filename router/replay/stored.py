@@ -3,20 +3,17 @@
 from collections.abc import Mapping
 
 import msgspec
-import numpy as np
 from msgspec import Struct
 
 from router.decide.recall import Progress
 from router.decide.shape import progress_of, request_of
 from router.ledger.decided import Row
-from router.priors.priors import STEPS, TASKS, TRAITS
-from router.types.classification import Cause, Classification, Reading, Traits
+from router.types.classification import Cause, Classification, Reading
 from router.types.plan import Tactic
 from router.types.request import Caller, Request
 from router.types.shape import Shape
 from router.types.task import Task
 
-_NOBODY: Traits = np.zeros(len(TASKS), np.float32)
 _ENDED = ("settled", "released")
 LOWERED = "route"
 """In a row's `lowered`: a budget sent it to another route than the one it named."""
@@ -137,7 +134,7 @@ def _stored(row: Row, document: Document, shape: Shape, callers: Mapping[str, Ca
         session=row.session,
         lowered=LOWERED in row.lowered.split(", "),
         spent=row.cost or 0,
-        reading=_reading(traits, shape.work) if traits else None,
+        reading=Reading.unpack(traits) if traits else None,
         answered=row.status == 200,
         sent=row.attempts,
         document=document,
@@ -172,13 +169,6 @@ def classification(one: Stored, classes: frozenset[str], data_class: str) -> Cla
 
 def progress(one: Stored) -> Progress:
     return progress_of(one.shape, one.at_ms)
-
-
-def _reading(traits: bytes, work: float) -> Reading:
-    """How likely each task is was for the traits only, which are there. ValueError: they are of another lowpass."""
-    if len(traits) != TRAITS:
-        raise ValueError(f"{len(traits)} traits")
-    return Reading((np.frombuffer(traits, np.int8) / STEPS).astype(np.float32), _NOBODY, work)
 
 
 def _choice(document: Document) -> Choice:

@@ -7,6 +7,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 Vector: TypeAlias = NDArray[np.float64]
+NODES = np.array([-(3**0.5), 0.0, 3**0.5])
+NODE_WEIGHTS = np.array([1 / 6, 2 / 3, 1 / 6])
+"""Gauss–Hermite quadrature of three points, over what is not known of a request's difficulty: places in standard
+deviations, and weights."""
 
 
 class Forecast(Struct, frozen=True, kw_only=True, eq=False):
@@ -15,6 +19,10 @@ class Forecast(Struct, frozen=True, kw_only=True, eq=False):
     p: Vector
     """Posterior mean of the pass rate, 0 … 1."""
     p_sd: Vector
+    p_nodes: Vector
+    """[3, targets]: pass rates, were the request easier than it looks, as it looks, or harder …"""
+    p_own_sd: Vector
+    """… and the standard deviation of what is not common to all targets."""
     cost: Vector
     """Expected cost of one attempt, thinking included, in nano-USD: an expectation, not an amount."""
     cost_p10: Vector

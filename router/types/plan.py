@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from router.types.account import Amount
-from router.types.classification import Classification
+from router.types.classification import USUAL_OUTPUT, USUAL_THINKING, Classification
 from router.types.shape import Shape
 from router.types.stakes import NO_STAKES, Stakes
 from router.types.target import Target
@@ -40,12 +40,20 @@ class Estimate(Struct, frozen=True, kw_only=True):
     effort: str = ""
     """The level of thinking that all of this is for; empty: the model's own default."""
     task: Task = Task.CHAT
+    read_output: float = USUAL_OUTPUT
+    """Visible tokens per choice that the request's text foretells of any target …"""
+    read_thinking: float = USUAL_THINKING
+    """… and how much of its usual thinking a target needs."""
     metered: bool = False
     """As a stream it shows all of its tokens: `tight` is a start that grows, `whole` need not be held."""
     at_ms: int = 0
     """When the prices are those of (Unix)."""
     script: str = ""
     """What kind of input it is, as far as counting its tokens goes."""
+
+    @property
+    def read(self) -> tuple[float, float]:
+        return self.read_output, self.read_thinking
 
 
 class Candidate(Struct, frozen=True):

@@ -56,8 +56,6 @@ class Shape(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the policy, that it names."""
     stakes: Stakes = NO_STAKES
     """Its own: neither its route's nor its classes'."""
-    work: float = 1.0
-    """`Reading.work`."""
     redacted: tuple[str, ...] | None = None
     """Classes that are left once it is redacted; None: it was not."""
     before: Before | None = None

@@ -5,20 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from router.api.parse import parse
-from router.classify import recent
 from router.classify.classify import Classifier
 from router.classify.detector import Form
 from router.classify.looks import MOST
-from router.classify.recent import Recent
-from router.features import look as features
-from router.features.features import NO_SHAPE, Shape
-from router.types.classification import Cause, Finding, Traits
+from router.types.classification import Cause, Finding
 from router.types.request import Endpoint
 from tests.classify.looking import HEALTH, IDENTIFIERS, KEY, MAIL, SECRETS
 from tests.tables import each_row
@@ -104,58 +96,3 @@ def test_a_text_is_looked_at_once_and_again_when_it_is_forgotten() -> None:
     asked = counting.asked
     assert classifier.scan(compact(body(LONG, stream=True))) == {"pii"}
     assert counting.asked == asked + 1
-
-
-def assert_read_alike(recently: Recent, text: str, functions: str = "", shape: Shape = NO_SHAPE) -> None:
-    assert np.array_equal(recently.look(text, functions, shape), features.look(text, functions, shape))
-
-
-@settings(deadline=None)
-@given(st.lists(st.text(max_size=3), max_size=20))
-def test_numbers_are_those_of_the_very_text(texts: list[str]) -> None:
-    recently = Recent()
-    for text in texts:
-        assert_read_alike(recently, text)
-
-
-LINES = "".join(f"line {number}\n" for number in range(2_000))
-
-
-@each_row(
-    "other",
-    [LINES + "x", LINES.replace("line 500\n", "line 500 "), LINES[:9_000] + "\n" + LINES[9_001:], LINES[:-1] + " "],
-    ids=["longer", "a line less", "a line more", "another end"],
-)
-def test_long_texts_that_hardly_differ_are_kept_apart(other: str) -> None:
-    recently = Recent()
-    assert_read_alike(recently, LINES)
-    assert_read_alike(recently, other)
-
-
-def test_the_form_is_that_of_each_request() -> None:
-    recently = Recent()
-    for functions, shape in (("", NO_SHAPE), ('[{"parameters": {}}]', Shape(turns=3, tools=1)), ("", NO_SHAPE)):
-        assert_read_alike(recently, "the same", functions, shape)
-
-
-def test_the_same_text_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-
-    def watched(text: str) -> Traits:
-        looked.append(text)
-        return features.look(text)
-
-    monkeypatch.setattr(recent, "look", watched)
-    recently = Recent()
-    for text in ("one", "two", "one", "one"):
-        recently.look(text, "", NO_SHAPE)
-    assert looked == ["one", "two"]
-
-
-def test_the_oldest_are_forgotten_and_no_text_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent, "MOST", 3)
-    recently = Recent()
-    for number in range(9):
-        recently.look(f"private {number}", "", NO_SHAPE)
-        assert len(recently._looks) <= 3
-    assert "private" not in repr(vars(recently))

@@ -16,8 +16,7 @@ from router.config.schema import schema_text
 from router.decide.health import Health
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
-from router.estimate.pass_rate import PassRates
-from router.priors import priors
+from router.estimate.pass_rate import PassRateModel
 from router.types.plan import Candidate, Decision, Dropped
 from router.types.request import Endpoint
 from router.types.secret import Secret
@@ -87,7 +86,7 @@ def decide(path: Path, request: str) -> Decision:
     body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": content}]}).encode()
     rules = index(load(path, CATALOG, ENVIRON, ENGINES), Secret("test"))
     asked, targets = parse(Endpoint.CHAT, "r", body, headers), tuple(rules.config.targets.values())
-    forecaster = Forecaster(targets, Learned(), PassRates(targets, priors.load()))
+    forecaster = Forecaster(targets, Learned(), PassRateModel(targets))
     return choose(rules, asked, OPEN, rules.screen.alone(asked, OPEN), Health(time.monotonic), forecaster, 0.5)[0]
 
 

@@ -40,6 +40,8 @@ def situation(
     forecast = Forecast(
         p=_of(p, count),
         p_sd=_of(sd, count),
+        p_nodes=np.tile(_of(p, count), (3, 1)),
+        p_own_sd=_of(sd, count),
         cost=nano,
         cost_p10=nano / 2,
         cost_p90=nano * more.pop("cost_spread", 2.0),

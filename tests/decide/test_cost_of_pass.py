@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -62,8 +63,8 @@ def test_without_a_price_of_failure_a_right_answer_is_what_is_bought() -> None:
 @each_row(
     "sd, caution, leaves",
     [
-        *((sd, caution, True) for sd, caution in ((0.0, 0.5), (0.1, 0.5), (0.3, 0.1))),
-        *((sd, caution, False) for sd, caution in ((0.3, 0.5), (0.1, 2.0), (INF, 0.01), (NAN, 0.0))),
+        *((sd, caution, True) for sd, caution in ((0.0, 10.0), (0.1, 2.0), (0.3, 1.0), (0.5, 0.0))),
+        *((sd, caution, False) for sd, caution in ((0.3, 1.5), (0.5, 1.0), (INF, 0.01), (NAN, 0.0))),
     ],
 )
 def test_leaving_the_baseline_takes_evidence(sd: float, caution: float, leaves: bool) -> None:
@@ -73,9 +74,32 @@ def test_leaving_the_baseline_takes_evidence(sd: float, caution: float, leaves: 
     assert why(ranked) == ({"a": "baseline", "b": "chosen"} if leaves else {"a": "chosen", "b": "not_evident"})
 
 
+@given(st.floats(-0.5, 0.5), st.floats(0.01, 0.5), st.floats(0, 3))
+def test_the_baseline_is_left_for_a_gain_of_more_than_caution_times_the_expected_regret(
+    gain: float, sd: float, caution: float
+) -> None:
+    """Which is what would be lost on average where a better pass rate was only believed in."""
+    state = situation([0.5, 0.5 + gain], [0.01, 0.01], [0.0, sd], usual_p=[0.9, 0.5])
+    worse = math.erfc(gain / sd / math.sqrt(2)) / 2
+    regret = sd * math.exp(-((gain / sd) ** 2) / 2) / math.sqrt(2 * math.pi) - gain * worse
+    margin = usd(gain - caution * regret)
+    found = worth(state, np.zeros(2, dtype=np.intp), caution)
+    assert found.margin[1] == pytest.approx(margin, abs=usd((0.001 + 0.01 * abs(gain)) * (1 + caution)))
+    assert names(rank(state, caution=caution)) == ("ba" if found.margin[1] > 0 else "ab")
+
+
+def test_what_is_not_known_of_a_request_keeps_nobody_from_a_target_that_is_better_however_hard_it_is() -> None:
+    """b is better by 0.1, however hard it is; or only unless it is hard."""
+    state = situation([0.8, 0.9], [0.01, 0.01], usual_p=[0.9, 0.5])
+    for baseline, first in (((0.9, 0.8, 0.7), "b"), ((0.6, 0.8, 1.0), "a")):
+        nodes = np.array([baseline, (1.0, 0.9, 0.8)]).T
+        asked = structs.replace(state, forecast=structs.replace(state.forecast, p_nodes=nodes))
+        assert names(rank(asked, caution=10.0))[0] == first
+
+
 def test_what_is_not_known_of_the_baseline_counts_as_well() -> None:
-    for sd, first in ((0.1, "b"), (0.3, "a")):
-        assert names(rank(situation([0.8, 0.9], [0.01, 0.01], [sd, 0.02], usual_p=[0.9, 0.5])))[0] == first
+    for sd, first in ((0.1, "b"), (0.5, "a")):
+        assert names(rank(situation([0.8, 0.9], [0.01, 0.01], [sd, 0.02], usual_p=[0.9, 0.5]), caution=1.0))[0] == first
 
 
 @each_row("broken", [NAN, INF])
@@ -135,7 +159,8 @@ def test_a_session_stays_where_it_is_for_a_near_tie(last: str, sticky: float, fi
 
 def test_a_session_does_not_stay_where_evidence_was_never_enough_nor_where_a_limit_is_broken() -> None:
     """An experiment or a fallback had sent the first to b."""
-    assert names(rank(situation([0.8, 0.9], [0.01, 0.01], 0.3, usual_p=[0.9, 0.5], last="b"))) == "ab"
+    unsure = situation([0.8, 0.9], [0.01, 0.01], 0.3, usual_p=[0.9, 0.5], last="b")
+    assert names(rank(unsure, caution=1.0)) == "ab"
     assert names(rank(situation([0.7, 0.7], [0.02, 0.01], last="a", stakes=stakes(1.0, 0.015)))) == "ba"
 
 

@@ -1,16 +1,18 @@
 """Requests and targets as small as a decision allows."""
 
 from collections.abc import Callable
+from math import log
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from router.decide.eligible import Gate
 from router.decide.guard import ClassGuard
 from router.decide.requirements import Requirements
 from router.estimate.learn import Learned
 from router.estimate.thinking import fits_thinking
-from router.types.classification import Classification
+from router.types.classification import OUTPUT, SCALES, THINKING, TRAITS, Classification, Reading
 from router.types.plan import Candidate, Estimate
 from router.types.price import Price
 from router.types.redacted import Redacted
@@ -33,6 +35,13 @@ def request(**fields: Any) -> Request:
     plain: dict[str, Any] = {"id": "r", "endpoint": Endpoint.CHAT, "model": "auto", "body": {}, "prompt_bytes": 40}
     text = fields.pop("text", "")
     return Request(**(plain | {"passages": (Passage(("messages", 0, "content"), text, "user"),)} | fields))
+
+
+def reading(output: float = 500.0, thinking: float = 0.5) -> Reading:
+    """Of a request of which the visible tokens are known, and how much of the usual thinking it needs."""
+    traits = np.zeros(TRAITS, np.float32)
+    traits[[OUTPUT, THINKING]] = log(output) / SCALES[OUTPUT], thinking / SCALES[THINKING]
+    return Reading(traits)
 
 
 def _within(target: Target, tokens: int) -> bool:

@@ -145,7 +145,8 @@ async def _run(home: Path, case: Case, patch: pytest.MonkeyPatch) -> Given:
             task = asyncio.ensure_future(desk.serve())
             while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
                 if case.leaves is not None and case.leaves(upstream):
-                    [await asyncio.sleep(0) for _ in range(100)]  # so the gateway reads what was sent before
+                    for _ in range(100):  # so the gateway reads what was sent before
+                        await asyncio.sleep(0)
                     task.cancel()
             with suppress(asyncio.CancelledError):
                 await task

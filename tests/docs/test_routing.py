@@ -19,8 +19,7 @@ from router.decide.special import SURE
 from router.decide.strategies import Cascade, CostOfPass, Plan
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
-from router.estimate.pass_rate import PassRates
-from router.priors import priors
+from router.estimate.pass_rate import PassRateModel
 from router.types.money import usd_text
 from router.types.plan import Decision, Why
 from router.types.queue import Queue
@@ -59,7 +58,7 @@ def decided(
     asked = parse(
         Endpoint.CHAT, "r", json.dumps({"model": model, "messages": messages}).encode(), (headers or {}).items()
     )
-    forecaster = Forecaster(targets, Learned(), PassRates(targets, priors.load()))
+    forecaster = Forecaster(targets, Learned(), PassRateModel(targets))
     screened = rules.screen.alone(asked, OPEN)
     return choose(rules, asked, OPEN, screened, Health(time.monotonic), forecaster, 0.5)[0]
 
@@ -101,7 +100,7 @@ def test_every_code_comes_to_be_said() -> None:
     """By situations in which it is true."""
     cost_of_pass = CostOfPass(kind="cost_of_pass", targets=("a",))
     middle = situation([0.2, 0.8, 0.95], [0.001, 0.01, 0.2], stakes=stakes(0.5))
-    unsure = situation([0.8, 0.9, 0.7, np.nan], [0.01] * 4, 0.3, usual_p=[0.9, 0.5, 0.7, 0.1])
+    unsure = situation([0.8, 0.9, 0.7, np.nan], [0.01] * 4, 0.6, usual_p=[0.9, 0.5, 0.7, 0.1])
     better = situation([0.8, 0.99], [0.01, 0.01], usual_p=[0.9, 0.5])
     session = situation([0.69, 0.70], [0.0, 0.0], last="a")
     limits = stakes(0.1, 0.3, min_pass_rate=0.5, deadline_ms=5_000)

@@ -10,9 +10,10 @@ from router.estimate.afford import Fit, fit
 from router.estimate.estimate import affordable_output, estimate, worst_cost
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
-from router.estimate.size import LEAST_ANSWER, TYPICAL_ANSWER
+from router.estimate.size import LEAST_ANSWER
 from router.estimate.thinking import SCALE, fits_thinking, p90
 from router.types.account import Amount
+from router.types.classification import USUAL_OUTPUT, USUAL_THINKING
 from router.types.plan import Candidate, Estimate
 from router.types.price import Price, Rule
 from router.types.request import Endpoint, Limits, Request
@@ -91,7 +92,7 @@ def test_the_affordable_output_is_the_most_that_fits(place: Target, asked: Reque
 
 
 def test_expected_output_without_thinking() -> None:
-    rows: list[tuple[dict[str, Any], int]] = [({}, TYPICAL_ANSWER), ({"max_output": 100}, 100)]
+    rows: list[tuple[dict[str, Any], int]] = [({}, int(USUAL_OUTPUT)), ({"max_output": 100}, 100)]
     rows += [({"max_output": 100, "n": 3}, 300), ({"endpoint": Endpoint.EMBEDDINGS}, 0)]
     for fields, tokens in rows:
         assert estimate(target(), request(**fields), NEW).output_tokens == tokens
@@ -113,9 +114,10 @@ def test_expected_output_without_thinking() -> None:
     ],
 )
 def test_thinking_by_effort_and_budget(fields: dict[str, Any], effort: str, p90: int) -> None:
-    """The mean is half of the card's p90 until anything was seen; a budget is for all choices together."""
+    """The mean is half of the card's p90 until anything was seen, and of that what a usual request needs; a budget is
+    for all choices together."""
     expected = figures(**fields)
-    assert (expected.effort, expected.thinking_tokens) == (effort, p90 // 2)
+    assert (expected.effort, expected.thinking_tokens) == (effort, int(p90 / 2 * USUAL_THINKING))
 
 
 def test_a_class_s_cap_counts_like_the_header_s_and_the_target_s_own_effort_wins() -> None:

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from router.estimate.estimate import estimate
-from router.estimate.forecast import FRESH_MS, MOST_KNOWN, PRIOR_SPREAD, Forecaster, Index, delayed
+from router.estimate.forecast import FRESH_MS, MOST_KNOWN, PRIOR_SPREAD, Forecaster, delayed
 from router.estimate.latency import Z90
 from router.estimate.learn import Learned, Seen
+from router.estimate.pass_rate import Expected, Index
 from router.estimate.price import charge
-from router.estimate.size import TYPICAL_ANSWER
-from router.types.classification import Classification, Reading
+from router.types.classification import USUAL_OUTPUT, USUAL_THINKING, Classification
 from router.types.engine import Served
-from router.types.forecast import Forecast, Vector
+from router.types.forecast import NODES, Forecast, Vector
 from router.types.money import NANO_PER_USD
 from router.types.price import Price, Rule
 from router.types.queue import Queue
@@ -25,7 +25,7 @@ from router.types.request import Endpoint, Limits, Request
 from router.types.target import Contract, Target, Thinking
 from router.types.task import Task
 from router.types.usage import Usage
-from tests.decide.values import PRICE, request, target
+from tests.decide.values import PRICE, reading, request, target
 from tests.tables import each_row
 
 SEEN = Classification(data_class="internal", difficulty=0.5, task=Task.CODE)
@@ -85,8 +85,8 @@ ATTEMPTS = st.lists(
 class Ignorance:
     """Pass rates are not what this is about."""
 
-    def expect(self, seen: Classification, at: Index) -> tuple[Vector, Vector]:
-        return np.full(len(at), 0.6), np.full(len(at), 0.25)
+    def expect(self, seen: Classification, at: Index) -> Expected:
+        return Expected(*(np.full(shape, 0.6) for shape in (len(at), len(at), (len(NODES), len(at)), len(at))))
 
     def usual(self, at: Index) -> Vector:
         return np.full(len(at), 0.6)
@@ -111,29 +111,32 @@ def forecast(
     return known.forecast(places, asked, seen, at_ms, None if cap is None else cap // asked.choices)
 
 
-def reading(work: float) -> Classification:
-    nothing = np.zeros(1, dtype=np.float32)
-    return structs.replace(SEEN, reading=Reading(nothing, nothing, work))
+def reads(output: float, thinking: float = USUAL_THINKING) -> Classification:
+    return structs.replace(SEEN, reading=reading(output, thinking))
 
 
-@given(REQUESTS, ATTEMPTS)
-def test_all_at_once_is_each_by_itself(asked: Request, attempts: list[Seen]) -> None:
+READ = st.just(SEEN) | st.builds(reads, st.floats(1, 30_000), st.floats(0, 2))
+
+
+@given(REQUESTS, ATTEMPTS, READ)
+def test_all_at_once_is_each_by_itself(asked: Request, attempts: list[Seen], seen: Classification) -> None:
     """Tokens are the same within one a choice, costs within what these cost."""
     learned = taught(*attempts)
-    every = forecast(PLACES, asked, learned)
+    every = forecast(PLACES, asked, learned, seen)
     for at, place in enumerate(PLACES):
-        alone = estimate(place, asked, learned, Task.CODE)
+        alone = estimate(place, asked, learned, Task.CODE, seen.reading)
         rates = place.model.price or PRICE
-        slack = (1 + alone.input_tokens * 0.002) * rates.input / 1e6 + asked.choices * rates.output / 1e6 + 1
+        token = (rates.reasoning or rates.output) / 1e6
+        slack = (1 + alone.input_tokens * 0.002) * rates.input / 1e6 + asked.choices * token + 1
         assert abs(every.output[at] - alone.output_tokens) <= asked.choices
         assert abs(every.thinking[at] - alone.thinking_tokens) <= asked.choices
         assert abs(every.cost[at] - alone.cost) <= slack * 1.01
 
 
-@given(REQUESTS, ATTEMPTS, st.floats(0.1, 10))
-def test_everything_is_a_number_and_in_order(asked: Request, attempts: list[Seen], work: float) -> None:
-    every = forecast(PLACES, asked, taught(*attempts), reading(work))
-    columns = np.array(structs.astuple(every))
+@given(REQUESTS, ATTEMPTS, READ)
+def test_everything_is_a_number_and_in_order(asked: Request, attempts: list[Seen], seen: Classification) -> None:
+    every = forecast(PLACES, asked, taught(*attempts), seen)
+    columns = np.vstack(structs.astuple(every))
     assert (np.isfinite(columns) & (columns >= 0)).all()
     assert (every.cost_p10 <= every.cost_p90).all()
     assert (every.first_ms <= every.total_ms).all()
@@ -150,7 +153,7 @@ def test_targets_in_the_order_asked_for() -> None:
 
 
 def test_what_a_cap_leaves() -> None:
-    rows: list[tuple[dict[str, Any], int]] = [({}, TYPICAL_ANSWER), ({"max_output": 100}, 100)]
+    rows: list[tuple[dict[str, Any], int]] = [({}, int(USUAL_OUTPUT)), ({"max_output": 100}, 100)]
     rows += [({"max_output": 100, "n": 3}, 300), ({"endpoint": Endpoint.EMBEDDINGS}, 0)]
     for fields, output in rows:
         assert forecast(PLAIN, request(**fields)).output.tolist() == [output]
@@ -159,10 +162,10 @@ def test_what_a_cap_leaves() -> None:
 @each_row("choices", [1, 3])
 def test_thoughts_are_counted_in_every_choice_and_at_their_own_price(choices: int) -> None:
     asked = request(effort="low", n=choices)
-    known, tokens = forecast(THINKING, asked), estimate(THINKING[0], asked, Learned()).input_tokens
-    usage = Usage(input_uncached=tokens, output_visible=TYPICAL_ANSWER * choices, output_reasoning=700 // 2 * choices)
+    known, tokens = forecast(THINKING, asked, seen=reads(400, 1)), estimate(THINKING[0], asked, Learned()).input_tokens
+    usage = Usage(input_uncached=tokens, output_visible=400 * choices, output_reasoning=700 // 2 * choices)
     assert known.cost[0] == pytest.approx(charge(DEAR, usage).nano, rel=1e-3)
-    assert known.thinking[0] == 350 * choices
+    assert known.thinking[0] == pytest.approx(350 * choices)
 
 
 def test_an_answer_that_a_cap_cuts_is_no_dearer_and_no_slower_than_the_cap() -> None:
@@ -173,13 +176,16 @@ def test_an_answer_that_a_cap_cuts_is_no_dearer_and_no_slower_than_the_cap() -> 
     assert capped.total_p90_ms[0] < free.total_p90_ms[0]
 
 
-@each_row("most, work, usual", [(None, 2.0, 400), (500, 2.0, 400), (100, 2.0, 100), (None, 0.5, 400)])
-def test_the_usual_cost_is_of_usual_work(most: int | None, work: float, usual: int) -> None:
-    """Within the same cap: the cap is no part of how much work a request is."""
-    much, plain = (forecast(PLAIN, request(max_output=most), seen=seen) for seen in (reading(work), SEEN))
-    assert much.output[0] == min(400 * work, most or math.inf)
+@each_row("most, output, thinking", [(None, 800, 1.2), (None, 5, 0.03), (500, 800, 0.4), (100, 800, 0.4)])
+def test_tokens_are_what_the_request_reads_and_the_usual_cost_is_of_a_usual_one(
+    most: int | None, output: int, thinking: float
+) -> None:
+    """Within the same cap: the cap is no part of what a request asks for."""
+    asked = request(max_output=most, effort="low")
+    much, plain = (forecast(THINKING, asked, seen=seen) for seen in (reads(output, thinking), SEEN))
+    assert much.thinking[0] == pytest.approx(min(350 * thinking, most or math.inf), rel=1e-3)
+    assert much.output[0] == pytest.approx(min(output + 350 * thinking, most or math.inf), rel=1e-3)
     assert much.usual_cost[0] == pytest.approx(plain.cost[0])
-    assert plain.output[0] == usual
 
 
 @each_row("tokens", [100, 5_000, 9_800, 10_300, 40_000, 60_000, 400_000])

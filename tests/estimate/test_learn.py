@@ -12,10 +12,12 @@ from router.types.plan import Estimate
 from router.types.request import Request
 from router.types.target import Contract, Target, Thinking
 from router.types.task import Task
-from tests.decide.values import request, target
+from tests.decide.values import reading, request, target
 
 PLACE = target(max_output=100_000)
 LARGE = target(context=10**6)
+THINKS = Thinking(contract=Contract.LEVEL, levels=("none", "high"), tokens=(0, 5_000))
+NEW = Learned()
 
 
 class Pupil(Learned):
@@ -79,6 +81,18 @@ def test_a_kind_of_work_that_was_not_seen_leans_on_the_target_s_others() -> None
     assert learned.figures(Task.CODE).output_tokens == pytest.approx(5_000, rel=0.05)
 
 
+def test_of_a_wordy_target_more_is_expected_and_of_one_that_thinks_little_less_whatever_is_asked_for() -> None:
+    """Against what was read in each request, not as so many tokens."""
+    place, asked = target(thinking=THINKS, max_output=100_000), request(effort="high")
+    learned = Pupil().see(*[450] * 100, effort="high", thinking=50, read_output=200.0, read_thinking=0.1)
+    for output, thinking in ((20, 0.03), (2_000, 1.2)):
+        usual, found = (estimate(place, asked, each, reading=reading(output, thinking)) for each in (NEW, learned))
+        assert usual.output_tokens - usual.thinking_tokens == pytest.approx(output, abs=1)
+        assert usual.thinking_tokens == pytest.approx(2_500 * thinking, abs=1)
+        assert found.output_tokens - found.thinking_tokens == pytest.approx(2 * output, rel=0.05)
+        assert found.thinking_tokens == pytest.approx(500 * thinking, rel=0.1)
+
+
 def test_targets_and_efforts_are_learned_apart() -> None:
     other = target("other", max_output=100_000)
     learned = Pupil().see(*[9_000] * 50).see(9_000, effort="high")
@@ -122,9 +136,11 @@ def test_small_images_do_not_make_the_next_one_small() -> None:
 
 
 def test_thinking_that_is_not_told_apart_is_at_most_the_output() -> None:
-    place = target(thinking=Thinking(contract=Contract.ALWAYS_ON, levels=("high",), tokens=(24_576,)))
+    always = Thinking(contract=Contract.ALWAYS_ON, levels=("high",), tokens=(24_576,))
+    place = target(thinking=always, max_output=100_000)
     learned = Pupil().see(*[1_000] * 100)
     assert (fits_thinking(place, 2_000, learned), fits_thinking(place, 900, learned)) == (True, False)
+    assert learned.figures(place=place).output_tokens == pytest.approx(1_000, rel=0.1), "and not counted twice"
 
 
 def test_a_stream_is_metered_by_the_fewest_bytes_that_a_token_had() -> None:

@@ -72,15 +72,13 @@ def test_before_any_outcome_it_adds_nothing_and_is_as_unsure_as_its_prior() -> N
 
 
 def test_what_is_unknown_of_all_says_nothing_of_which_is_better() -> None:
-    prior = Prior(np.full(K, 100.0), np.full((3, K), 0.01))
-    learner, fresh = Posterior(NAMES, prior), Posterior(NAMES, prior)
-    for target, phi, residual in drawn(20):
-        learner.update(target, np.array(phi), residual, 0.2)
-    apart = learner.apart(PHI, 1)
-    assert apart[1] == 0
-    assert (np.delete(apart, 1) < 0.3).all()
-    assert fresh.apart(PHI, 0)[1] == pytest.approx(np.sqrt(2 * PHI @ PHI * 0.01))
-    assert fresh.sd(PHI)[1] > 10
+    learner = Posterior(NAMES, Prior(np.full(K, 100.0), np.full((3, K), 0.01)))
+    assert learner.own_sd(PHI) == pytest.approx([np.sqrt(PHI @ PHI * 0.01)] * 3)
+    assert (learner.sd(PHI) > 10).all()
+    for _ in range(20):
+        learner.update(1, PHI, 0.1, 0.2)
+    before, seen, other = learner.own_sd(PHI)
+    assert seen < 0.6 * before == 0.6 * other
 
 
 def test_what_one_target_shows_moves_the_others_by_the_common_part_only() -> None:

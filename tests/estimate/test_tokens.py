@@ -19,9 +19,8 @@ from router.api.parse import parse
 from router.estimate.estimate import estimate
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
-from router.estimate.pass_rate import PassRates
+from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, IMAGE_TOKENS, TEMPLATE_TOKENS, prompt
-from router.priors import load
 from router.types.classification import Classification
 from router.types.request import Endpoint, Request
 from router.types.target import Prompt, Wire
@@ -197,7 +196,7 @@ def test_the_examples_of_a_template_are_counted_and_what_it_says_twice() -> None
     assert once.tokens - bare.tokens > few / 6
     assert once.bound - bare.bound > few / 2
     assert twice.bound > once.bound
-    forecaster = Forecaster(prompted[:2], Learned(), PassRates(prompted[:2], load()))
+    forecaster = Forecaster(prompted[:2], Learned(), PassRateModel(prompted[:2]))
     seen = Classification(data_class="internal", difficulty=0.5, task=Task.TRANSLATION)
     cost = forecaster.forecast(prompted[:2], asked, seen, 0).cost
     assert cost[1] > cost[0]

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from router.features import embedding, pieces
-from router.features.embedding import DIMENSIONS, EmbeddingError, embed, embed_all, load
+from router.features.embedding import DIMENSIONS, EmbeddingError, Single, embed_all, load
 from router.features.pieces import Words
 from router.features.sample import SLICE
 from tests.tables import each_row
@@ -29,6 +29,10 @@ ODD = {
     "an endless word": "a" * 10_000,
     "indents": "\n" + " " * 99 + "x\n\t\ty",
 }
+
+
+def embed(text: str) -> Single:
+    return load().embed(text)[0]
 
 
 def near(text: str, other: str) -> float:
@@ -70,7 +74,7 @@ def test_nothing_has_none(text: str) -> None:
 @given(st.text(max_size=300))
 def test_a_text_has_the_same_vector_whatever_came_before(text: str) -> None:
     first = embed(text)
-    embedding._the().words.clear()
+    load().words.clear()
     assert np.array_equal(first, embed(text))
     assert np.isfinite(first).all()
 
@@ -81,9 +85,11 @@ def test_the_order_of_words_does_not_count() -> None:
 
 def test_of_a_long_text_head_middle_and_tail_count_and_a_short_one_is_seen_whole() -> None:
     slices = [(f"{word} " * SLICE)[:SLICE] for word in ("maths", "soups", "roman")]
-    assert np.array_equal(embed(("unseen " * 20_000).join(slices)), embed("\n".join(slices)))
     whole = ("maths " * SLICE)[: 3 * SLICE - 6]
-    assert not np.array_equal(embed(whole), embed(f"{whole[:SLICE]}soups {whole[SLICE:]}"))
+    texts = [("unseen " * 20_000).join(slices), "\n".join(slices), whole, f"{whole[:SLICE]}soups {whole[SLICE:]}"]
+    long, same, short, other = embed_all(texts)
+    assert np.array_equal(long, same)
+    assert not np.array_equal(short, other)
 
 
 def test_many_texts_are_a_row_each() -> None:
@@ -126,7 +132,7 @@ def test_words_are_cut_by_joining_the_pairs_that_were_learned_first(text: str, e
 @settings(deadline=None)
 @given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=32))
 def test_letters_digits_and_marks_are_cut_apart_as_if_joined(word: str) -> None:
-    words = embedding._the().words
+    words = load().words
     assert words.split(word) == words._pieces.join(pieces.SPACE + word)
 
 
@@ -136,8 +142,8 @@ def test_letters_digits_and_marks_are_cut_apart_as_if_joined(word: str) -> None:
 @example("1234 " + "a1" * 2_000)
 @example("\ud8007")
 def test_numbers_are_the_sum_of_their_digits(text: str) -> None:
-    model = embedding._the()
-    assert np.array_equal(model._total(text), embedding._sum(model._vectors, model.words.split(text)))
+    model = load()
+    assert np.array_equal(model._total(text)[0], embedding._sum(model.vectors, model.words.split(text)))
 
 
 @each_row("number", [0, 1, 255, 256, 257, 2_000, 6_144])
@@ -154,9 +160,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         (tmp_path / "wordllama" / folder).mkdir(parents=True)
     (tmp_path / "wordllama" / "__init__.py").write_text("raise RuntimeError('it is never imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    embedding._the.cache_clear()
+    load.cache_clear()
     yield tmp_path / "wordllama"
-    embedding._the.cache_clear()
+    load.cache_clear()
 
 
 VOCABULARY = '{"model": {"vocab": {"▁": 300}, "merges": []}}'
@@ -180,14 +186,13 @@ def test_damaged_data_is_an_error_that_says_what_to_do(elsewhere: Path, files: t
     if files is not None:
         (elsewhere / embedding._TOKENIZER).write_text(files[0])
         (elsewhere / embedding._WEIGHTS).write_bytes(files[1])
-    for read in (load, lambda: embed("a text")):
-        with pytest.raises(EmbeddingError, match=r"wordllama can't be read .* install it again"):
-            read()
+    with pytest.raises(EmbeddingError, match=r"wordllama can't be read .* install it again"):
+        load()
 
 
 def test_a_missing_package_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wordllama", None)
-    embedding._the.cache_clear()
+    load.cache_clear()
     with pytest.raises(EmbeddingError, match="wordllama is not installed"):
         load()
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.features.embedding import DIMENSIONS, embed
+from router.features.embedding import DIMENSIONS, load
 from router.features.features import NAMES, NO_SHAPE, Shape, features
 from router.features.look import SIZE, look, looks
 from tests.tables import each_row
@@ -89,7 +89,7 @@ def test_a_look_is_the_embedding_and_then_the_features() -> None:
     row = look(PLAIN, FUNCTIONS, Shape(turns=3))
     assert row.dtype == np.float32
     assert row.shape == (SIZE,) == (DIMENSIONS + len(NAMES),)
-    assert np.array_equal(row[:DIMENSIONS], embed(PLAIN))
+    assert np.array_equal(row[:DIMENSIONS], load().embed(PLAIN)[0])
     assert np.array_equal(row[DIMENSIONS:], features(PLAIN, FUNCTIONS, Shape(turns=3)))
 
 

@@ -153,7 +153,7 @@ def decisions(gateway: Gateway, route: str, text: str) -> Iterator[tuple[dict[st
     """At a rising price of failure."""
     body = {"model": route, "messages": [{"role": "user", "content": text}], "max_tokens": MOST}
     for price in range(2, 40):
-        headers = {"x-lowpass-failure-cost-usd": f"{price / 2000}"}
+        headers = {"x-lowpass-failure-cost-usd": f"{price**3 / 2000}"}
         yield headers, gateway.post("/v1/route", body, **headers).json
 
 
@@ -161,7 +161,7 @@ def vote_price(gateway: Gateway, route: str, text: str) -> dict[str, str]:
     """A price of failure at which a vote pays: below it the cheap one alone does, above it the dear one."""
     rows = list(decisions(gateway, route, text))
     assert (rows[0][1]["chosen"] != "dear", rows[-1][1]["chosen"]) == (True, "dear")
-    pays = [price for price, row in rows if row.get("tactic", {}).get("type") == "vote"]
+    pays = [price for price, row in rows if row.get("tactic", {}).get("type") == "vote" and row["chosen"] != "dear"]
     return pays[len(pays) // 2]
 
 

@@ -35,7 +35,7 @@ def policy(url: str) -> dict[str, Any]:
         **{f"{name}-told": ordered(name) for name in PAIR},
         **{f"{name}-checked": {**ordered(name), **number} for name in PAIR},
         "plain": cost_of_pass(*PAIR, failure_cost_usd=0.0001),
-        "floor": cost_of_pass("poor", "dear", min_pass_rate=0.6, **frugal),
+        "floor": cost_of_pass("poor", "dear", min_pass_rate=0.9, **frugal),
         "no-floor": cost_of_pass("poor", "dear", **frugal),
         "cap": cost_of_pass(*PAIR, failure_cost_usd=1000, max_cost_usd=0.0002),
         "no-cap": cost_of_pass(*PAIR, caution=0, failure_cost_usd=1000),
@@ -48,7 +48,7 @@ def policy(url: str) -> dict[str, Any]:
     }
     classes = {
         "internal": {},
-        "careful": {"min_pass_rate": 0.6},
+        "careful": {"min_pass_rate": 0.9},
         "precious": {"failure_cost_usd": 1000},
         "frugal": {"max_cost_usd": 0.0002},
         "broke": {"max_cost_usd": 0.000001},
@@ -173,7 +173,7 @@ KEPT: dict[str, tuple[str, Headers, str, dict[str, str]]] = {
     "nothing said": ("no-floor", {}, "poor", {"poor": "chosen", "dear": "dearer"}),
     "a floor of the route": ("floor", {}, "dear", {"poor": "below_floor"}),
     "a floor of the class": ("no-floor", {"data_class": "careful"}, "dear", {"poor": "below_floor"}),
-    "a floor of the request": ("no-floor", {"min_pass_rate": "0.6"}, "dear", {"poor": "below_floor"}),
+    "a floor of the request": ("no-floor", {"min_pass_rate": "0.9"}, "dear", {"poor": "below_floor"}),
     "the request has the last word": ("floor", {"min_pass_rate": "0.01"}, "poor", {"dear": "dearer"}),
     "a dear failure": ("no-cap", {}, "dear", {"dear": "chosen"}),
     "a dear failure of the class": ("plain", {"data_class": "precious"}, "dear", {"dear": "chosen"}),

@@ -188,7 +188,7 @@ def worse(own: School) -> list[str]:
 
 
 CHANGES = {
-    "another model": (60, renamed, "model was cheap, is cheap-2", 1.3),
+    "another model": (60, renamed, "model was cheap, is cheap-2", 1.02),
     "worse answers": (140, worse, "pass_rate was ", 1.1),
 }
 

@@ -36,14 +36,13 @@ from router.dispatch.webhook import Webhooks
 from router.engines.fleet import Fleet
 from router.engines.replicas import Replicas
 from router.errors import ClientError, UpstreamFailure
-from router.estimate.beliefs import Beliefs
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
+from router.estimate.pass_rate import PassRateModel
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import ledger_at
 from router.ledger.write import LEASE_MS
 from router.pipeline import Pipeline
-from router.priors import priors
 from router.screen import Screened, Sources
 from router.sessions.sqlite import SqliteSessions
 from router.settlement import Books, Settlement
@@ -156,7 +155,7 @@ class Play:
         config = world.configs[0]
         breaker = Breaker(config.loops, now_ms, universe.journal)
         telemetry, touch, learned = Telemetry(), self.alerts.touch, Learned()
-        verifiers, beliefs = Verifiers(self.door, telemetry.verdict), Beliefs(priors.load())
+        verifiers, beliefs = Verifiers(self.door, telemetry.verdict), PassRateModel()
         asks = asking(self._asked)
         aftermath = Aftermath(universe.ledger, universe.journal, beliefs, verifiers, telemetry, asks)
         books = Books(universe.journal, universe.budgets, learned, telemetry, touch, breaker, aftermath)

@@ -13,8 +13,8 @@ Caution = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 class CostOfPass(BaseModel):
     """Minimises cost + failure cost × (1 − p); without a price of failure, cost ÷ p above the floor.
 
-    The baseline, the best single target for all of the traffic, stays unless another is better by `caution` standard
-    deviations of what is not known. What served the session before stays while it is worse by at most `sticky` of its
+    The baseline, the best single target for all traffic, stays unless another gains more than `caution` times the
+    expected regret of leaving it. What served the session before stays while it is worse by at most `sticky` of its
     value.
     Source of the ratio: Cost-of-Pass (arXiv 2504.13359); of the price of failure: its correction for one-shot traffic.
     """

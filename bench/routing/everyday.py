@@ -1,0 +1,189 @@
+"""How well everyday requests are told apart, and what that does to choices: `python -m bench.routing.everyday`.
+
+On the anchors that only test (tools/anchors/test), from the shipped priors alone: tiers, tasks, lengths, thinking; and
+which of four targets (tiny, small, mid, frontier) each request goes to at twelve prices of a failure.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from router.classify import difficulty
+from router.classify.asked import asked
+from router.decide.situation import Situation
+from router.decide.weigh import excluded, worth
+from router.estimate.forecast import Forecaster
+from router.estimate.learn import Learned
+from router.estimate.pass_rate import PassRateModel
+from router.policies import load_policy, unlaunched
+from router.types.classification import Classification, Reading
+from router.types.forecast import Forecast
+from router.types.money import NANO_PER_USD
+from router.types.stakes import Stakes
+from router.types.target import Target
+from tools.anchors.anchors import Anchor, load
+from tools.priors.reader import kendall, metrics, ordered
+
+PRICES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.5, 1.0, 2.0, 5.0)
+"""USD, of a wrong answer."""
+CAUTION = 0.5
+NEAR = 0.4
+"""Two requests have answers of about one length: the logarithm of expected tokens differs by less."""
+HARDER = 0.3
+"""Logits of difficulty from which on one request reads as harder than another."""
+_THINKING = {"contract": "level", "levels": ["low", "medium", "high"], "tokens": [1_500, 6_000, 18_000]}
+MODELS: dict[str, dict[str, Any]] = {
+    "tiny": {"price": {"input": 0.02, "output": 0.04}, "parameters_b": 1.7, "active_b": 1.7},
+    "small": {"price": {"input": 0.06, "output": 0.15}, "parameters_b": 8, "active_b": 8},
+    "mid": {"price": {"input": 0.35, "output": 0.8}, "parameters_b": 72, "active_b": 72},
+    "frontier": {"price": {"input": 1.75, "output": 14.0}, "thinking": _THINKING},
+}
+Choices = NDArray[np.intp]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """`choices` [prices][targets]: how many requests go where. `dependent`: share of requests that do not go where most
+    do. `inverted`: share of pairs of one task and about one length, of which the easier one goes to a dearer target."""
+
+    requests: int
+    reading: dict[str, float]
+    agents: dict[str, float]
+    """Of those with tools, results of tools or a system prompt."""
+    targets: tuple[str, ...]
+    prices: tuple[float, ...]
+    choices: tuple[tuple[int, ...], ...]
+    dependent: float
+    inverted: float
+
+
+def measure(plot: Path | None = None) -> Report:
+    anchors, targets = load("test"), four_targets()
+    forecaster = Forecaster(targets, Learned(), PassRateModel(targets))
+    values, seen, forecasts = [], [], []
+    reader = difficulty.load()
+    for anchor in anchors:
+        request = anchor.request()
+        values.append(reader.outputs(difficulty.numbers(asked(request), reader.groups))[0])
+        read = difficulty.read(request)
+        seen.append(Classification(data_class="", difficulty=read.difficulty, task=read.task, reading=read.reading))
+        forecasts.append(forecaster.forecast(targets, request, seen[-1], 0))
+    chosen = np.array([choices(targets, seen, forecasts, price) for price in PRICES])
+    counts = np.array([np.bincount(row, minlength=len(targets)) for row in chosen])
+    tier = np.array([anchor.tier for anchor in anchors])
+    agents = np.array([_like_an_agent(anchor) for anchor in anchors])
+    hard = np.array(values)[:, difficulty.DIFFICULTY_OUT]
+    if plot is not None:
+        draw(plot, hard, chosen, [target.id for target in targets])
+    return Report(
+        requests=len(anchors),
+        reading=metrics(np.array(values), anchors),
+        agents={"tau": kendall(hard[agents], tier[agents]), "two_tiers_apart": ordered(hard[agents], tier[agents])},
+        targets=tuple(target.id for target in targets),
+        prices=PRICES,
+        choices=tuple(tuple(map(int, row)) for row in counts),
+        dependent=float(np.mean(1 - counts.max(axis=1) / len(anchors))),
+        inverted=_inverted(chosen, seen, forecasts),
+    )
+
+
+def choices(
+    targets: tuple[Target, ...], seen: Sequence[Classification], forecasts: Sequence[Forecast], price: float
+) -> Choices:
+    """[n]: the target of each request, as the strategy `cost_of_pass` chooses it."""
+    stakes = Stakes(failure_nano=round(price * NANO_PER_USD))
+    chosen = []
+    for classification, forecast in zip(seen, forecasts, strict=True):
+        situation = Situation(
+            targets=targets, forecast=forecast, classification=classification, stakes=stakes, draw=0.5
+        )
+        chosen.append(worth(situation, excluded(situation, CAUTION), CAUTION).best)
+    return np.array(chosen)
+
+
+def _inverted(chosen: Choices, seen: Sequence[Classification], forecasts: Sequence[Forecast]) -> float:
+    readings = [classification.reading for classification in seen]
+    hard = np.array([reading.difficulty for reading in readings if isinstance(reading, Reading)])
+    task = np.array([classification.task for classification in seen])
+    length = np.log([float(forecast.output[-1]) for forecast in forecasts])
+    one, other = np.triu_indices(len(hard), 1)
+    pairs = (task[one] == task[other]) & (np.abs(length[one] - length[other]) < NEAR)
+    pairs &= np.abs(hard[one] - hard[other]) > HARDER
+    one, other = one[pairs], other[pairs]
+    easier, harder = np.where(hard[one] < hard[other], (one, other), (other, one))
+    return float((chosen[:, easier] > chosen[:, harder]).mean())
+
+
+def _like_an_agent(anchor: Anchor) -> bool:
+    messages = anchor.body["messages"]
+    return "tools" in anchor.body or any(message["role"] in ("system", "tool") for message in messages)
+
+
+def four_targets() -> tuple[Target, ...]:
+    """A policy's targets; JSON is YAML."""
+    model = {"provider": "vllm", "capabilities": ["chat", "tools", "json_schema"], "context": 400_000}
+    targets = {
+        name: {"base_url": "http://127.0.0.1:9/v1", "model": {"name": name, "max_output": 64_000} | model | facts}
+        for name, facts in MODELS.items()
+    }
+    routes = {"auto": {"strategy": {"kind": "cost_of_pass", "targets": list(targets)}, "failure_cost_usd": 1}}
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(msgspec.json.encode({"version": 1, "targets": targets, "routes": routes}).decode())
+        file.flush()
+        path = Path(file.name)
+        return tuple(load_policy(path, unlaunched(path)).targets.values())
+
+
+def draw(path: Path, hard: NDArray[np.float32], chosen: Choices, names: Sequence[str]) -> None:
+    """A PNG: where the choice changes with difficulty. A panel for each target: its share by difficulty and price."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    edges = np.quantile(hard, np.linspace(0, 1, 13))
+    part = np.clip(np.searchsorted(edges, hard, side="right") - 1, 0, 11)
+    figure, panels = pyplot.subplots(1, len(names), figsize=(15, 4.5), layout="constrained", sharey=True)
+    for at, (axes, name) in enumerate(zip(panels, names, strict=True)):
+        share = [[(chosen[row][part == column] == at).mean() for column in range(12)] for row in range(len(PRICES))]
+        axes.imshow(share, origin="lower", aspect="auto", cmap="Blues", vmin=0, vmax=1)
+        axes.set(title=name, xlabel="difficulty read, logit")
+        axes.set_xticks(range(0, 12, 3), [f"{(edges[at] + edges[at + 1]) / 2:.1f}" for at in range(0, 12, 3)])
+    panels[0].set_yticks(range(len(PRICES)), [f"${price:g}" for price in PRICES])
+    panels[0].set_ylabel("price of a failure")
+    figure.suptitle("Which target an everyday request goes to, from priors alone")
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def render(report: Report) -> str:
+    lines = [f"{report.requests} requests of everyday traffic that the fit has not seen, priors alone.", ""]
+    lines += ["| what | all | with tools or a system prompt |", "|---|--:|--:|"]
+    for name, value in report.reading.items():
+        lines.append(
+            f"| {name} | {value:.3f} | {format(report.agents[name], '.3f') if name in report.agents else ''} |"
+        )
+    lines += ["", f"| price of a failure | {' | '.join(report.targets)} |", f"|---|{'--:|' * len(report.targets)}"]
+    for price, row in zip(report.prices, report.choices, strict=True):
+        lines.append(f"| ${price:g} | {' | '.join(map(str, row))} |")
+    lines += ["", f"Choices that depend on the request: {report.dependent:.1%}."]
+    lines.append(f"Pairs of one task and length whose easier request goes to a dearer target: {report.inverted:.1%}.")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.routing.everyday", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+    parser.add_argument("--plot", type=Path, help="write a PNG of where choices change with difficulty")
+    options = parser.parse_args()
+    report = measure(options.plot)
+    print(msgspec.json.encode(report).decode() if options.json else render(report))
+
+
+if __name__ == "__main__":
+    main()

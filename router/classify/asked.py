@@ -1,0 +1,292 @@
+"""What a request asks for, apart from what it brings along: system prompts, material, earlier turns, tools' results.
+
+A long pasted text with an easy question is easy, and "thanks!" after a proof is a greeting: so only the instruction is
+read for what is asked, and of all else how much of it there is.
+"""
+
+from functools import cache, partial
+from math import log1p
+from pathlib import Path as File
+from typing import NamedTuple
+
+import numpy as np
+import re2
+import yaml
+from numpy.typing import NDArray
+
+from router.types.request import Request
+from router.types.target import Capability
+
+HEAD, TAIL = 240, 320
+"""Characters at either end of a long message in which people say what they want."""
+BEFORE = 400
+"""Characters that are read of the user's words before a short message, and of a tool's result."""
+SHORT = 160
+"""A message of fewer characters is read with the user's words before it."""
+MATERIAL = 640
+"""A message of more characters has material in it."""
+QUOTED = 24
+"""Characters between quotes from which on they are something that is spoken of, and no words of the instruction."""
+WIDE = 3
+"""Characters of English that say as much as one of Chinese, Japanese or Korean."""
+Single = NDArray[np.float32]
+
+
+class Asked(NamedTuple):
+    ask: str
+    """The instruction: the user's last message, or both ends of it."""
+    before: str
+    """What the user said before it, where that is needed to understand it; else empty."""
+    result: str
+    """The end of a tool's result, where that is what came last."""
+    numbers: tuple[float, ...]
+    """[len(NUMBERS)], each from 0 to about 1."""
+    words: int
+    """How many are to be written; 0 where it is not said."""
+
+
+NUMBERS = (
+    *("ask", "message", "material", "system", "has_system", "users", "assistants", "last_answer"),
+    *("tools", "has_tools", "schema", "json_mode", "from_tool", "result", "max_output", "has_max_output", "images"),
+    *("tiny", "little", "small", "follows", "few_shot", "fences", "latex", "questions", "exclamations", "lines"),
+    *("items", "digits", "capitals", "marks", "word_length", "han", "kana", "cyrillic", "accented", "ascii"),
+    *(
+        "has_words",
+        "words",
+        "has_items",
+        "item_count",
+        "sentences",
+        "first_ask",
+        "error_result",
+        "quoted",
+        "answer_mean",
+    ),
+)
+
+
+def asked(request: Request) -> Asked:
+    """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
+    users, answers, system, last_role, result, tools = _messages(request)
+    message = users[-1].encode(errors="replace").decode() if users else ""
+    ask = instruction(message)
+    size = width(ask)
+    follows = len(users) > 1 and size < SHORT
+    from_tool = last_role in ("tool", "function")
+    before = "\n".join(users[:-1])[-BEFORE:] if follows else ""
+    words, sizes = _stated_sizes(ask.lower())
+    few = len(answers) >= 2 and sum(map(len, answers)) < 300 * len(answers)
+    numbers = (
+        _log(size, 7),
+        _log(width(message[:20_000]) + max(len(message) - 20_000, 0), 12),
+        _log(len(message) - len(ask), 12),
+        _log(system, 12),
+        float(system > 0),
+        _log(len(users), 4),
+        _log(len(answers), 4),
+        _log(len(answers[-1]) if answers else 0, 9),
+        _log(tools, 5),
+        float(tools > 0),
+        float(Capability.JSON_SCHEMA in request.needs),
+        float("response_format" in request.body),
+        float(from_tool),
+        _log(len(result), 10),
+        _log(request.max_output or 0, 10),
+        float(request.max_output is not None),
+        _log(request.images, 3),
+        float(size <= 12),
+        float(size <= 40),
+        float(size <= 100),
+        float(follows),
+        float(few),
+        *_form(ask, message),
+        *sizes,
+        _log(width(users[0][:2_000]), 8) if len(users) > 1 else 0.0,
+        float(from_tool and bool(_failed(result.lower().encode(errors="replace")))),
+        float('""' in ask),
+        _log(sum(map(len, answers)) / len(answers) if answers else 0, 9),
+    )
+    after = result[-BEFORE:] if from_tool else ""
+    return Asked(ask, before, after, numbers, words if words and cues().writes(ask) else 0)
+
+
+def _messages(request: Request) -> tuple[list[str], list[str], int, str, str, int]:
+    """The user's messages, the assistant's, the system prompt's characters, whose the last message is, the last result
+    of a tool, and how many tools are offered."""
+    users, answers = list[str](), list[str]()
+    system, tools, last_role, result, at = 0, 0, "", "", None
+    for path, text, role in [(one.path, one.text, one.role) for one in request.passages]:
+        place = path[1] if len(path) > 1 else 0
+        if role == "user" or (not role and path and path[0] in ("prompt", "input")):
+            if place == at and users and last_role == "user":
+                users[-1] += "\n" + text
+            else:
+                users.append(text)
+            last_role, at = "user", place
+        elif role == "assistant":
+            if path[-1] in ("content", "text"):
+                answers.append(text)
+            last_role = role
+        elif role in ("system", "developer"):
+            system += len(text)
+        elif role in ("tool", "function"):
+            if path[-1] != "tool_call_id":
+                result = text
+            last_role = role
+        elif path and path[0] in ("tools", "functions") and isinstance(place, int):
+            tools = max(tools, place + 1)
+    return users, answers, system, last_role, result, tools
+
+
+def instruction(message: str) -> str:
+    """The words that ask: without code and quotations, and of a long message only its first and its last lines."""
+    bare = message
+    if "```" in bare:
+        bare = "```".join(bare.split("```")[::2])
+    if any(mark in bare for mark in _QUOTES):
+        bare = _quoted(bare.encode(errors="replace"), b'""').decode(errors="replace")
+    if len(bare.strip()) < 4:
+        bare = message
+    if len(bare) <= MATERIAL:
+        return bare
+    return f"{_end(bare[:HEAD], first=True)}\n{_end(bare[-TAIL:], first=False)}"
+
+
+_QUOTES = '"“”«»„「『'
+
+
+def _quoted(bare: bytes, blank: bytes) -> bytes:
+    return bytes(_quotations(blank, bare))
+
+
+def _end(part: str, *, first: bool) -> str:
+    """Whole sentences at that end; all of it where there is none."""
+    cuts = [at.end() for at in _stops(part)]
+    if first:
+        cut = max([at for at in cuts if at >= 40], default=0)
+        return part[:cut] or part
+    cut = min([at for at in cuts if at <= len(part) - 40], default=0)
+    return part[cut:]
+
+
+_stops = re2.compile(r"[.!?。！？:：]\s|\n").finditer
+_quotations = partial(
+    re2.compile(
+        rb'"[^"\n]{24,}?"|\x{201C}[^\x{201D}\n]{24,}?\x{201D}|\x{AB}[^\x{BB}\n]{24,}?\x{BB}|\x{201E}[^\x{201C}\x{201D}\n]{24,}?[\x{201C}\x{201D}]|\x{300C}[^\x{300D}]{12,}?\x{300D}'
+    ).sub
+)
+
+
+def width(text: str) -> int:
+    """Characters, as if it were in English."""
+    if text.isascii():
+        return len(text)
+    wide = sum(1 for letter in text if letter >= "\u2e80")
+    return len(text) + (WIDE - 1) * wide
+
+
+def _log(count: float, most: float) -> float:
+    return log1p(max(count, 0)) / most
+
+
+_SPANS = (b"0123456789", bytes(range(0x41, 0x5B)), b"()[]{}<>=+*/^_\\|&%$#@;")
+_TABLE = np.zeros((256, 8), np.float32)
+for _at, _span in enumerate(_SPANS):
+    _TABLE[list(_span), _at] = 1
+_TABLE[0xE4:0xEA, 3] = 1  # Han
+_TABLE[0xE3, 4] = 1  # kana
+_TABLE[0xD0:0xD4, 5] = 1  # Cyrillic
+_TABLE[0xC3:0xC6, 6] = 1  # Latin with accents
+_TABLE[:128, 7] = 1
+
+
+def _form(ask: str, message: str) -> tuple[float, ...]:
+    raw = np.frombuffer(ask.encode(errors="replace"), np.uint8)
+    digits, capitals, marks, han, kana, cyrillic, accented, plain = (
+        np.bincount(raw, minlength=256).astype(np.float32) @ _TABLE
+    ).tolist()
+    share, words = 1 / max(len(ask), 1), max(ask.count(" ") + 1, 1)
+    latex = ask.count("\\") + ask.count("$") + ask.count("^")
+    return (
+        _log(message.count("```"), 3),
+        _log(latex, 4),
+        _log(ask.count("?") + ask.count("？"), 2),
+        _log(ask.count("!") + ask.count("！"), 2),
+        _log(message.count("\n"), 8),
+        _log(len(_items(ask.encode(errors="replace"))), 3),
+        *(min(1.0, 4 * digits * share), min(1.0, 4 * capitals * share), min(1.0, 5 * marks * share)),
+        min(1.0, len(ask) / words / 12),
+        *(min(1.0, han * share), min(1.0, 2 * kana * share), min(1.0, cyrillic * share)),
+        *(min(1.0, 8 * accented * share), min(1.0, plain * share)),
+    )
+
+
+_items = re2.compile(rb"(?m)^\s*(?:[-*\x{2022}]|\d{1,2}[.)])\s").findall
+_failed = re2.compile(rb"error|fail|exception|traceback|denied|not found|timeout|invalid").search
+_WORDS = (
+    r"words?|w(?:o|ö)rte?r?n?|mots|palabras|palavras|parole|слов|characters|zeichen|字|文字|단어|woorden|słów|kelime"
+)
+_PARTS = (
+    r"sentences?|sätzen?|satz|phrases?|frases|frasi|oraciones|句|文で|bullet|points?|ideas?|examples?|items?|steps?|"
+    r"options?|names?|lines?|questions?|reasons?|tips?|paragraphs?|punkten?|beispiele|ideen|fragen|points|idées|exemples|"
+    r"ideas|ejemplos|puntos|preguntas|ideias|exemplos|pontos|idee|esempi|punti|domande|个|点|条|つ|個|点|行"
+)
+_amount_words = re2.compile(rf"(\d[\d,.]*)\s*-?\s*(?:{_WORDS})").search
+_amount_items = re2.compile(
+    rf"\b(\d{{1,3}}|two|three|four|five|six|seven|eight|nine|ten|zwei|drei|vier|fünf|deux|trois|quatre|cinq|dos|tres|cuatro|cinco|dois|três|due|tre|quattro|cinque|三|五|十)\s*(?:\w+\s+)?(?:{_PARTS})"
+).search
+_amount_sentences = re2.compile(r"sentence|satz|sätze|phrase|frase|oraci|一句|句话|一文").search
+_CARDINALS = {"two": 2, "three": 3, "four": 4, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+
+
+def _stated_sizes(ask: str) -> tuple[int, tuple[float, ...]]:
+    """Words that are asked for, 0 if it is not said; whether they are and how many, likewise of items; of sentences."""
+    words, items = _amount_words(ask), _amount_items(ask)
+    number = _number(words.group(1)) if words else 0
+    count = _number(items.group(1)) if items else 0
+    said = (float(bool(words)), _log(number, 9), float(bool(items)), _log(count, 5))
+    return number, (*said, float(bool(_amount_sentences(ask))))
+
+
+def _number(digits: str) -> int:
+    if digits[0].isdigit():
+        return int("".join(one for one in digits if one.isdecimal() and one.isascii())[:6] or 0)
+    return _CARDINALS.get(digits, 4)
+
+
+_WRITING = frozenset({"creative", "long", "letter"})
+_WORKING = frozenset({"summary", "rewrite", "translate", "classify", "extract"})
+
+
+class Cues:
+    """The words of `data/cues.yaml`, all in one automaton."""
+
+    def __init__(self) -> None:
+        stems = yaml.load((File(__file__).parent / "data" / "cues.yaml").read_text(), Loader=yaml.CSafeLoader)
+        self.names = tuple(stems)
+        words = re2.Set.SearchSet()
+        for listed in stems.values():
+            words.Add("(?:" + "|".join(map(_stem, listed)) + ")")
+        words.Compile()
+        self._match = words.Match
+
+    def writes(self, text: str) -> bool:
+        """It asks for a text to be written, and for nothing to be done with one that is there."""
+        kinds = {name for name, there in zip(self.names, self(text), strict=True) if there}
+        return bool(kinds & _WRITING or "?" not in text) and not kinds & _WORKING
+
+    def __call__(self, text: str) -> Single:
+        """`float32 [len(names)]`: 1 for each kind of which there is a word."""
+        matches = np.zeros(len(self.names), np.float32)
+        matches[list(self._match(f" {text.lower()} ".replace("\n", " ").encode(errors="replace")) or ())] = 1
+        return matches
+
+
+def _stem(stem: str) -> str:
+    """At the start of a word, where it is said so."""
+    escaped: str = re2.escape(stem.lstrip(" ")) if stem[0] == " " else re2.escape(stem)
+    return r"[\s\pP]" + escaped if stem[0] == " " else escaped
+
+
+@cache
+def cues() -> Cues:
+    return Cues()

@@ -1,0 +1,251 @@
+"""A request's text and form → how hard it is, what task, how long its answer gets and whether thinking helps.
+
+Kernel regression on anchors (tools/anchors) and on public questions: the request's numbers are projected on a few
+directions, and each output is a sum over inducing points that are near it there. Local, no network.
+"""
+
+from collections import OrderedDict
+from functools import cache
+from hashlib import sha256
+from io import BytesIO
+from math import exp, log
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from router.classify.asked import NUMBERS, Asked, asked, cues
+from router.errors import LowpassError
+from router.features import embedding
+from router.features.embedding import DIMENSIONS, Single
+from router.types.classification import SCALES, SHARE, STEPS, TASKS, TRAITS, Reading
+from router.types.request import Endpoint, Passage, Request
+from router.types.target import Capability
+from router.types.task import Task
+
+FOLDER = Path(__file__).parent / "data"
+ARRAYS, MANIFEST = "reader.npz", "reader.json"
+FORMAT = 2
+GROUPS = 256
+"""Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
+RARITY = 5
+MOST_REMEMBERED = 1_024
+"""Requests whose numbers are kept, by a digest of what they ask: an agent sends the same words with every step."""
+DIFFICULTY_OUT, OUTPUT_OUT, NO_THINKING, TASK_OUT = 0, 1, 2, 5
+"""Columns of what is regressed: difficulty's logit, logarithm of visible tokens, three kinds of thinking, tasks."""
+OUTPUTS = TASK_OUT + len(TASKS)
+THINKING_FACTORS = (0.03, 0.4, 1.2)
+"""Of a target's usual thinking, where it does not help, helps some, or much."""
+DIFFICULTY_RANGE = (-7.5, 4.0)
+SPREAD_AT = (-7.0, -5.5, -4.0, -2.5, -1.0, 0.5, 2.0)
+OUTPUT_RANGE = (0.0, 10.4)
+"""ln 1 to ln 32,000."""
+LEAST_WORDS = 20
+"""A number of words from which on it says how long the answer gets: so many tokens for each, about."""
+TOKENS_PER_WORD = 1.4
+WORDS_SD = 0.4
+DIGITS = 4
+
+
+class ReaderError(LowpassError):
+    """The reader's data is missing, damaged or of another version; says which file and what to do."""
+
+
+class Read(NamedTuple):
+    task: Task
+    difficulty: float
+    """Share of usual targets that fail such a request."""
+    unfamiliarity: float
+    reading: Reading | None
+
+
+UNREAD_EMBEDDING = Read(Task.EMBEDDING, 0.0, 0.0, None)
+
+
+def size() -> int:
+    """Numbers of one request."""
+    return 2 * DIMENSIONS + 2 * len(cues().names) + len(NUMBERS) + RARITY + GROUPS
+
+
+def numbers(asks: Asked, groups: NDArray[np.uint8]) -> Single:
+    """`float32 [size()]`. `groups` [32,001]: the group of each piece of the vocabulary."""
+    model, kinds = embedding.load(), cues()
+    row = np.zeros(size(), np.float32)
+    row[:DIMENSIONS], pieces = model.embed(asks.ask)
+    at = 2 * DIMENSIONS
+    row[at : at + len(kinds.names)] = kinds(asks.ask)
+    if around := f"{asks.before} {asks.result}".strip():
+        row[DIMENSIONS:at] = model.embed(around)[0]
+    if asks.before:
+        row[at + len(kinds.names) : at + 2 * len(kinds.names)] = kinds(asks.before)
+    at += 2 * len(kinds.names)
+    row[at : at + len(NUMBERS)] = asks.numbers
+    row[at + len(NUMBERS) : -GROUPS] = _rarity(pieces, asks.ask)
+    row[-GROUPS:] = np.log1p(np.bincount(groups[pieces], minlength=GROUPS))
+    return row
+
+
+def _rarity(pieces: NDArray[np.uint16], text: str) -> tuple[float, ...]:
+    """How rare the words are: the vocabulary is in the order of frequency, and rare words are of many pieces."""
+    whole = pieces[pieces > embedding.BYTES].astype(np.float32)
+    if not len(whole):
+        return (0.0,) * RARITY
+    words, count = text.count(" ") + 1, len(whole)
+    whole.sort()
+    return (
+        float(np.log(whole).mean()) / 10,
+        float((whole > 10_000).sum()) / count,
+        float((whole > 20_000).sum()) / count,
+        min(count / words / 4, 1.0),
+        float(whole[int(0.9 * (count - 1))]) / 32_000,
+    )
+
+
+class Reader(Struct, frozen=True, eq=False):
+    """F numbers, P directions, G inducing points, `OUTPUTS` outputs."""
+
+    groups: NDArray[np.uint8]
+    """[32,001]."""
+    centre: Single
+    """[P]: the mean of projected numbers."""
+    projection: Single
+    """[F, P], scaled: squared distances are in units of the kernel's width."""
+    points: Single
+    """[G, P], twice each point …"""
+    sizes: Single
+    """[G]: … and their squared lengths."""
+    weights: Single
+    """[G, OUTPUTS], and [P, OUTPUTS] of a linear part."""
+    linear: Single
+    offset: Single
+    """[OUTPUTS]."""
+    spread: Single
+    """[2, len(SPREAD_AT)]: standard deviations of difficulty and of the logarithm of output, by the difficulty."""
+    sharpness: float
+    """A task's share grows with e to so many times its output."""
+    near: float
+    """The kernel's value at the nearest point which half of held-out requests exceed."""
+    version: str = ""
+    """Digest of the arrays: what was learned with others means something else."""
+
+    def outputs(self, row: Single) -> tuple[Single, float]:
+        """[OUTPUTS], and the kernel at the nearest point, of a request's numbers [F]."""
+        place: Single = row @ self.projection - self.centre
+        apart = self.points @ place - self.sizes - place @ place
+        kernel = np.exp(np.minimum(apart, 0.0), dtype=np.float32)
+        values: Single = kernel @ self.weights + place @ self.linear + self.offset
+        return values, float(kernel.max())
+
+    def reading(self, row: Single, stated: Task | None, words: int = 0, *, tools: bool = False) -> Reading:
+        """`stated`: the task that its caller says it is. `words`: how many it asks for; 0: it does not say.
+        `tools`: some are offered, which is half of what the task is told by."""
+        values, nearest = self.outputs(row)
+        unfamiliarity = 0.5 ** (nearest / self.near)
+        traits = np.zeros(TRAITS, np.float32)
+        difficulty = min(max(float(values[DIFFICULTY_OUT]), DIFFICULTY_RANGE[0]), DIFFICULTY_RANGE[1])
+        output = min(max(float(values[OUTPUT_OUT]), OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
+        helps = _shares(values[NO_THINKING:TASK_OUT], self.sharpness)
+        hard_sd, output_sd = (float(np.interp(difficulty, SPREAD_AT, row)) for row in self.spread)
+        if words >= LEAST_WORDS:
+            output, output_sd = min(log(words * TOKENS_PER_WORD), OUTPUT_RANGE[1]), WORDS_SD
+        thinking = float(helps @ np.array(THINKING_FACTORS, np.float32))
+        traits[:SHARE] = (1.0, difficulty, hard_sd, unfamiliarity, output, output_sd, thinking)
+        for at, scale in SCALES.items():
+            traits[at] /= scale
+        if stated in TASKS:
+            traits[SHARE + TASKS.index(stated)] = 1.0
+        else:
+            traits[SHARE:] = _shares(values[TASK_OUT:], self.sharpness)
+        if stated is None and tools:
+            traits[SHARE:] /= 2
+            traits[SHARE + TASKS.index(Task.TOOL_USE)] += 0.5
+        return Reading(np.round(traits * STEPS) / np.float32(STEPS))
+
+
+def _shares(values: Single, sharpness: float) -> Single:
+    raised = np.exp((values - values.max()) * np.float32(sharpness))
+    shares: Single = raised / raised.sum()
+    return shares
+
+
+class _Manifest(Struct, frozen=True):
+    """What must be known of a manifest to read the arrays beside it."""
+
+    format: int
+    version: str
+
+
+def read_arrays(folder: Path) -> Reader:
+    """Raises `ReaderError` where the artefact is not whole."""
+    try:
+        data = (folder / ARRAYS).read_bytes()
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=_Manifest)
+        if (manifest.format, manifest.version) != (FORMAT, digest(data)):
+            raise ValueError("another artefact than the manifest's")
+        with np.load(BytesIO(data), allow_pickle=False) as arrays:
+            fields: dict[str, Any] = {name: _widened(arrays[name]) for name in arrays.files}
+        reader = Reader(**fields, version=manifest.version)
+        if reader.projection.shape[0] != size():
+            raise ValueError(f"{reader.projection.shape[0]} numbers for {size()}")
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, msgspec.DecodeError) as problem:
+        raise ReaderError(
+            f"{folder / ARRAYS} and its {MANIFEST} can't be read ({type(problem).__name__}): "
+            "install lowpass again, or build them with `make priors`"
+        ) from problem
+    return reader
+
+
+def _widened(array: NDArray[np.generic]) -> Any:
+    """Half precision saves space in the file only."""
+    if array.ndim == 0:
+        return float(array)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:16]
+
+
+@cache
+def load() -> Reader:
+    """The reader that ships with lowpass. Raises `ReaderError`."""
+    return read_arrays(FOLDER)
+
+
+def warm() -> None:
+    """Read the data files now and not with the first request. Raises `EmbeddingError`, `ReaderError`."""
+    embedding.load()
+    cues()
+    load()
+
+
+_remembered: OrderedDict[bytes, Reading] = OrderedDict()
+
+
+def read(request: Request) -> Read:
+    """Never raises on odd text. Embeddings are not read: there is no answer that could be wrong."""
+    if request.endpoint is Endpoint.EMBEDDINGS:
+        return UNREAD_EMBEDDING
+    asks, stated = asked(request), request.limits.task
+    key = sha256(repr((asks, stated)).encode(errors="replace")).digest()
+    reading = _remembered.get(key)
+    if reading is None:
+        reader = load()
+        row = numbers(asks, reader.groups)
+        reading = _remembered[key] = reader.reading(row, stated, asks.words, tools=Capability.TOOLS in request.needs)
+        if len(_remembered) > MOST_REMEMBERED:
+            _remembered.popitem(last=False)
+    share = round(1 / (1 + exp(-reading.difficulty)), DIGITS)
+    likeliest = TASKS[int(reading.traits[SHARE:].argmax())]
+    return Read(stated or likeliest, share, round(float(reading.traits[3]), DIGITS), reading)
+
+
+def of_text(text: str, tools: int = 0) -> Asked:
+    """A bare text, as a user's message, with so many tools offered."""
+    offered = (Passage(("tools", tools - 1), ""),) if tools else ()
+    passages = (Passage(("messages", 0, "content"), text, "user"), *offered)
+    return asked(Request(id="", endpoint=Endpoint.CHAT, model="", body={}, passages=passages, prompt_bytes=0))

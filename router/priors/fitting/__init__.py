@@ -1,1 +1,0 @@
-"""How the priors are fitted: read by `router.priors.build` only, never while requests are served."""

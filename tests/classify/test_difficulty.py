@@ -1,0 +1,148 @@
+"""What a request asks for, how hard that is and how long its answer gets: whatever it brings along."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.classify import difficulty
+from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, Read, ReaderError, read, read_arrays
+from router.types.classification import SHARE, TRAITS, Reading
+from router.types.request import Endpoint, Limits, Passage, Request
+from router.types.task import Task
+from tests.classify.looking import conversation
+from tests.decide.values import request
+from tests.tables import each_row
+
+PROOF = "Prove that there are infinitely many primes congruent to 3 mod 4."
+MATERIAL = "The council met on Monday, and heard with some concern about the budget of the coming year. " * 300
+TEXTS = {
+    Task.MATHS: "Solve for x: 3x + 5 = 2x - 7",
+    Task.CODE: "Write a Python function that reads a CSV file and prints its first column.",
+    Task.FACTUAL: "In which year did the physicist Anders Ångström receive the Rumford Medal?",
+    Task.TRANSLATION: "Translate to French: Good morning, my friend.",
+    Task.CHAT: "Hello, how are you?",
+}
+
+
+def seen(asked: str | Request) -> tuple[Read, Reading]:
+    found = read(request(text=asked) if isinstance(asked, str) else asked)
+    assert found.reading is not None
+    return found, found.reading
+
+
+@each_row("greeting", ["Hi!", "thanks, that's all for today", "Guten Morgen!", "Bonjour, ça va ?", "你好"])
+def test_a_greeting_is_easier_and_shorter_and_needs_less_thinking_than_a_proof(greeting: str) -> None:
+    (_, easy), (_, hard) = seen(greeting), seen(PROOF)
+    assert easy.difficulty < hard.difficulty - 2
+    assert easy.mean_output < hard.mean_output / 5
+    assert easy.thinking < 0.3 < 0.7 < hard.thinking
+
+
+@each_row("task", TEXTS)
+def test_what_it_is_follows_from_the_text_unless_its_caller_says(task: Task) -> None:
+    assert seen(TEXTS[task])[0].task is task
+    stated, reading = seen(request(text=TEXTS[task], limits=Limits(task=Task.SUMMARY)))
+    assert (stated.task, reading.share(Task.SUMMARY)) == (Task.SUMMARY, 1)
+
+
+@each_row(
+    "asked",
+    [
+        request(text=f"What language is this text in?\n\n{MATERIAL}"),
+        request(text=f"{MATERIAL}\n\nWhat language is the text above in?"),
+        conversation(("system", MATERIAL), ("user", "hi")),
+        conversation(("user", PROOF), ("assistant", MATERIAL), ("user", "thanks!")),
+    ],
+    ids=["before", "after", "system prompt", "earlier turns"],
+)
+def test_what_a_request_brings_along_makes_an_easy_question_no_hard_one(asked: Request) -> None:
+    assert seen(asked)[0].difficulty < 0.15 < seen(PROOF)[0].difficulty - 0.3
+
+
+@each_row("ask", ["Give me a recipe for lasagne", "Write a business plan for a bakery", "Create a React todo app"])
+def test_few_words_that_ask_for_much_are_expected_to_get_it(ask: str) -> None:
+    assert seen(ask)[1].mean_output > 100
+
+
+@each_row("words, ask", {80: "in 80 words", 400: "auf 400 Wörtern", 2_000: "in no more than 2,000 words"}.items())
+def test_a_number_of_words_that_is_asked_for_says_how_long_the_answer_gets(words: int, ask: str) -> None:
+    assert words < seen(f"Tell me {ask} about the sea.")[1].mean_output < 2 * words
+
+
+def test_embeddings_are_not_read_and_the_prompt_of_a_completion_is() -> None:
+    assert read(request(endpoint=Endpoint.EMBEDDINGS, text="x")).reading is None
+    once = request(endpoint=Endpoint.COMPLETIONS, passages=(Passage(("prompt",), PROOF),))
+    assert seen(once)[1].packed() == seen(PROOF)[1].packed()
+
+
+ODD = ["", " ", "\ud800", "\ud800" * 999, "\x00" * 50, "字" * 9_000, "\n" * 9_000, "```", '"' * 99, "9" * 99 + " words"]
+ROLES = st.sampled_from(["user", "assistant", "system", "developer", "tool", "function", ""])
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.tuples(ROLES, st.text(st.characters(), max_size=300) | st.sampled_from(ODD)), max_size=4),
+    st.sampled_from([0, 1, 200]),
+)
+def test_no_request_breaks_it_and_its_traits_fit_into_signed_bytes(turns: list[tuple[str, str]], tools: int) -> None:
+    asked = conversation(*turns)
+    offered = tuple(Passage(("tools", at, "function", "description"), f"tool {at}") for at in range(tools))
+    asked = msgspec.structs.replace(asked, passages=(*asked.passages, *offered))
+    found, reading = seen(asked)
+    assert 0 < found.difficulty < 1
+    assert 0 <= found.unfamiliarity <= 1
+    assert 1 <= reading.output <= reading.mean_output
+    assert np.abs(reading.traits).max() <= 1
+    assert reading.traits[SHARE:].sum() == pytest.approx(1, abs=0.05)
+    assert (Reading.unpack(reading.packed()).traits == reading.traits).all()
+    assert seen(asked)[1].packed() == reading.packed()
+
+
+def test_traits_of_another_version_are_refused() -> None:
+    with pytest.raises(ValueError, match="traits"):
+        Reading.unpack(bytes(TRAITS + 1))
+
+
+def test_what_is_remembered_of_requests_is_little_no_text_and_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(difficulty, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(difficulty, "_remembered", type(difficulty._remembered)())
+    first, *_ = [seen(f"private {number}")[1].packed() for number in range(9)]
+    assert len(difficulty._remembered) == 3
+    assert "private" not in repr(difficulty._remembered)
+    assert seen("private 0")[1].packed() == first
+
+
+SHIPPED, TOLD = (FOLDER / ARRAYS).read_bytes(), msgspec.json.decode((FOLDER / MANIFEST).read_bytes())
+MIDDLE = len(SHIPPED) // 2
+DAMAGES: dict[str, tuple[str, bytes | None]] = {
+    "cut": (ARRAYS, SHIPPED[:1_000]),
+    "flipped": (ARRAYS, SHIPPED[:MIDDLE] + bytes([SHIPPED[MIDDLE] ^ 1]) + SHIPPED[MIDDLE + 1 :]),
+    "lost": (ARRAYS, None),
+    "old": (MANIFEST, msgspec.json.encode(TOLD | {"format": 0})),
+    "spoilt": (MANIFEST, b"{"),
+}
+
+
+@each_row("file, data", DAMAGES.values(), ids=[*DAMAGES])
+def test_a_damaged_reader_is_refused_and_says_what_to_do(tmp_path: Path, file: str, data: bytes | None) -> None:
+    for name in (ARRAYS, MANIFEST):
+        shutil.copy(FOLDER / name, tmp_path)
+    assert read_arrays(tmp_path).version == difficulty.load().version
+    (tmp_path / file).unlink()
+    if data is not None:
+        (tmp_path / file).write_bytes(data)
+    with pytest.raises(ReaderError, match=rf"{ARRAYS} .* install lowpass again"):
+        read_arrays(tmp_path)
+
+
+def test_it_is_small_and_of_sources_that_may_ship() -> None:
+    sources: dict[str, Any] = TOLD["sources"]
+    assert len(SHIPPED) < 5_000_000
+    assert {row["licence"] for row in sources.values()} <= {"MIT", "Apache-2.0"}
+    assert {file.split(".")[0] for file in TOLD["inputs_sha256"]} == set(sources)

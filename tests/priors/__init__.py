@@ -1,1 +1,0 @@
-"""What ships as priors, and what they make of a card."""

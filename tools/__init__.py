@@ -1,0 +1,1 @@
+"""What only developers run: it is not in the wheel."""

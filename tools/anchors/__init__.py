@@ -1,0 +1,1 @@
+"""Requests of everyday traffic, written for lowpass, with how hard they are."""

@@ -1,0 +1,177 @@
+"""Anchors → requests as a client sends them, with what is known of each.
+
+Pasted material and long system prompts are put together from `SPLIT.materials.yaml`, the same ones for the same anchor.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from router.api.parse import parse
+from router.types.request import Endpoint, Request
+
+FOLDER = Path(__file__).parent
+THINKING = ("none", "some", "much")
+CHARACTERS_PER_TOKEN = 4
+LONG_SYSTEM = 3_000
+"""Tokens of a system prompt that is given by its domain."""
+
+
+class _Loader(yaml.CSafeLoader):
+    """In which on, off, yes and no are words, as in YAML 1.2."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class Anchor(NamedTuple):
+    tier: int
+    task: str
+    lang: str
+    low: int
+    """Visible output tokens: 10th percentile of good answers …"""
+    high: int
+    """… and the 90th."""
+    thinking: int
+    """Index into `THINKING`."""
+    shape: str
+    body: dict[str, Any]
+    """A Chat Completions request."""
+
+    def request(self) -> Request:
+        return parse(Endpoint.CHAT, "anchor", msgspec.json.encode(self.body), ())
+
+
+def load(split: str) -> list[Anchor]:
+    """`split`: train or test. ValueError names the file and the anchor that is not one."""
+    pool = yaml.load((FOLDER / f"{split}.materials.yaml").read_text(), Loader=_Loader)
+    anchors: list[Anchor] = []
+    for path in sorted((FOLDER / split).glob("*.yaml")):
+        for number, row in enumerate(yaml.load(path.read_text(), Loader=_Loader)):
+            try:
+                anchors.append(_anchor(row, pool, Random(f"{path.stem} {number}")))
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(f"{path.name}, anchor {number + 1}: {type(error).__name__} {error}") from error
+    return anchors
+
+
+def _anchor(row: Mapping[str, Any], pool: Mapping[str, Any], chance: Random) -> Anchor:
+    low, high = row["out"]
+    if not (0 <= row["tier"] <= 5 and 1 <= low <= high <= 32_000):
+        raise ValueError(f"tier {row['tier']}, out {row['out']}")
+    thinking = THINKING.index(row["think"])
+    return Anchor(row["tier"], row["task"], row["lang"], low, high, thinking, _shape(row), _body(row, pool, chance))
+
+
+def _shape(row: Mapping[str, Any]) -> str:
+    by_field = (("called", "tool_result"), ("paste", "paste"), ("shots", "fewshot"), ("schema", "json"))
+    known = [shape for field, shape in by_field if row.get(field)]
+    return str(row.get("shape") or (known or ["followup" if row.get("turns") else "plain"])[0])
+
+
+def _body(row: Mapping[str, Any], pool: Mapping[str, Any], chance: Random) -> dict[str, Any]:
+    messages: list[dict[str, Any]] = []
+    if system := row.get("system"):
+        text = system if isinstance(system, str) else _system(system["long"], pool, chance)
+        messages.append({"role": "system", "content": text})
+    for user, assistant in [*row.get("shots", ()), *row.get("turns", ())]:
+        messages += [{"role": "user", "content": str(user)}, {"role": "assistant", "content": str(assistant)}]
+    if (user := row.get("user")) is not None:
+        messages.append({"role": "user", "content": _with_paste(str(user), row, pool, chance)})
+    body: dict[str, Any] = {"model": "auto", "messages": messages}
+    if called := row.get("called"):
+        name, arguments, result = called
+        function = {"name": name, "arguments": msgspec.json.encode(arguments).decode()}
+        calls = [{"id": "call_1", "type": "function", "function": function}]
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        messages.append({"role": "tool", "tool_call_id": "call_1", "content": str(result)})
+    if names := [*row.get("tools", ()), *([called[0]] if called and called[0] not in row.get("tools", ()) else ())]:
+        body["tools"] = [_tool(name) for name in names]
+    if fields := row.get("schema"):
+        properties = {str(field): {"type": "string"} for field in fields}
+        schema = {"type": "object", "properties": properties, "required": list(properties)}
+        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    return body
+
+
+def _tool(name: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}}}
+    description = f"{name.replace('_', ' ').capitalize()}."
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+def _with_paste(user: str, row: Mapping[str, Any], pool: Mapping[str, Any], chance: Random) -> str:
+    if not (kind := row.get("paste")):
+        return user
+    text = material(kind, int(row.get("size", 800)), pool, chance)
+    text = f"```\n{text}\n```" if kind in ("code", "diff", "log", "json") and chance.random() < 0.5 else text
+    return f"{text}\n\n{user}" if row.get("before") else f"{user}\n\n{text}"
+
+
+def _system(domain: str, pool: Mapping[str, Any], chance: Random) -> str:
+    parts = pool["system"]
+    own, common = list(parts.get(domain) or parts["support"]), list(parts["common"])
+    chance.shuffle(common)
+    return _joined([own[0], *common[:12], *own[1:], *common[12:]], LONG_SYSTEM, "\n\n")
+
+
+def material(kind: str, size: int, pool: Mapping[str, Any], chance: Random) -> str:
+    """About `size` tokens of it."""
+    if kind == "log":
+        lines = [_log_line(pool["log"], number, chance) for number in range(size // 25 + 1)]
+        return _joined(lines, size, "\n")
+    if kind == "csv":
+        return _csv(chance.choice(pool["csv"]["tables"]), size, chance)
+    parts = list(pool[kind])
+    chance.shuffle(parts)
+    while sum(map(len, parts)) < size * CHARACTERS_PER_TOKEN:
+        parts += parts
+    return _joined(list(map(str, parts)), size, "\n" if kind in ("transcript", "json") else "\n\n")
+
+
+def _joined(parts: list[str], size: int, between: str) -> str:
+    """As many of the parts, from the first on, as make the size."""
+    length, taken = 0, list[str]()
+    for part in parts:
+        if taken and length + len(part) > size * CHARACTERS_PER_TOKEN * 1.1:
+            break
+        taken.append(part)
+        length += len(part)
+    return between.join(taken)
+
+
+def _log_line(pool: Mapping[str, Any], number: int, chance: Random) -> str:
+    level = chance.choices(("info", "warn", "error"), (80, 14, 6))[0]
+    message = str(chance.choice(pool[level]))
+    values = {
+        "{n}": str(chance.randrange(1, 900)),
+        "{ms}": str(chance.randrange(1, 4_000)),
+        "{id}": f"{chance.randrange(16**8):08x}",
+        "{ip}": f"10.{chance.randrange(256)}.{chance.randrange(256)}.{chance.randrange(256)}",
+    }
+    for name, value in values.items():
+        message = message.replace(name, value)
+    clock = f"2026-03-{1 + number // 900 % 28:02}T{number // 60 % 24:02}:{number % 60:02}:{chance.randrange(60):02}Z"
+    return f"{clock} {level.upper():5} {chance.choice(pool['services'])} {message}"
+
+
+def _csv(table: Mapping[str, Any], size: int, chance: Random) -> str:
+    lines = [",".join(map(str, table["header"]))]
+    while sum(map(len, lines)) < size * CHARACTERS_PER_TOKEN:
+        lines.append(",".join(_cell(column, chance) for column in table["values"]))
+    return "\n".join(lines)
+
+
+def _cell(column: Any, chance: Random) -> str:
+    if isinstance(column, list):
+        return str(chance.choice(column))
+    if column == "date":
+        return f"2026-{chance.randrange(1, 13):02}-{chance.randrange(1, 29):02}"
+    return str(chance.randrange(1, 5_000)) if column == "int" else f"{chance.uniform(0, 900):.2f}"

@@ -1,0 +1,1 @@
+"""Public outcomes and anchors → what estimates begin with."""

@@ -1,0 +1,99 @@
+"""`python -m tools.priors --data DIR`: public outcomes and anchors → the data that ships with lowpass.
+
+The same data gives the same bytes. Needs pyarrow (`pip install "lowpass[bench]"`) and the public sets.
+"""
+
+import argparse
+import io
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from router.classify import difficulty
+from router.estimate import cards
+from tools.anchors.anchors import load
+from tools.priors import abilities, outcomes, reader
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""Of the files in the archive: the day of a build must not change its bytes."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.priors", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the public sets")
+    data = parser.parse_args().data
+    missing = [name for name in outcomes.SOURCES if not (data / f"{name}.prompts.parquet").exists()]
+    if missing:
+        parser.error(f"{data} has no {', '.join(missing)}: give the folder that holds the public sets")
+    known = dict(outcomes.known_models())
+    sets = outcomes.read(data, known)
+    ability, hard = abilities.fit(sets, known)
+    rows = outcomes.cards(sets, known, abilities.known_only(sets, ability))
+    mean, covariance = abilities.fit_cards(rows)
+    apart = abilities.leave_one_out(rows)
+    of_cards = {"left_out_sd": np.sqrt(np.nanmean(apart**2, axis=0)).round(3).tolist(), "models": len(rows)}
+    arrays: dict[str, Any] = {"mean": mean, "covariance": covariance}
+    _write(cards.FOLDER, cards.ARRAYS, cards.MANIFEST, cards.FORMAT, arrays, {"cards": of_cards}, data)
+    arrays, told = _reader(sets, hard)
+    _write(difficulty.FOLDER, difficulty.ARRAYS, difficulty.MANIFEST, difficulty.FORMAT, arrays, told, data)
+
+
+def _reader(sets: outcomes.Sets, hard: outcomes.Vector) -> tuple[dict[str, Any], dict[str, Any]]:
+    groups = reader.word_groups()
+    train, test = load("train"), load("test")
+    anchors = reader.anchor_rows(train, groups, varied=True)
+    rows = reader.joined(anchors, reader.label_rows(sets.labels, hard, groups), reader.phrase_rows(groups))
+    held = reader.held_out(rows, groups)
+    arrays = reader.fit(rows, groups)
+    reader.calibrate(arrays, held)
+    fitted, unseen = reader.reader(arrays), reader.anchor_rows(test, groups, varied=False)
+    values = np.stack([fitted.outputs(row.astype(np.float32))[0] for row in unseen.numbers])
+    told = {"held_out": reader.metrics(held.values, train), "test": reader.metrics(values, test)}
+    counts = {"train": len(train), "test": len(test), "public_questions": int((rows.source < 0).sum())}
+    return arrays, told | {"counts": counts, "spread": arrays["spread"].round(3).tolist()}
+
+
+def _write(
+    folder: Path,
+    name: str,
+    manifest_name: str,
+    version: int,
+    arrays: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    data: Path,
+) -> None:
+    packed = pack(arrays)
+    manifest = {
+        "format": version,
+        "version": difficulty.digest(packed),
+        "built_by": "make priors",
+        "sources": outcomes.SOURCES,
+        "metrics": metrics,
+        "inputs_sha256": outcomes.digests(data),
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(packed)
+    (folder / manifest_name).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    sys.stdout.write(f"{folder / name}: {len(packed):,} bytes\n{msgspec.json.encode(metrics).decode()}\n")
+
+
+def pack(arrays: Mapping[str, Any]) -> bytes:
+    """A compressed npz without the time of day."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, array in arrays.items():
+            entry = io.BytesIO()
+            np.lib.format.write_array(entry, np.asarray(array), allow_pickle=False)
+            info = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            file.writestr(info, entry.getvalue())
+    return archive.getvalue()
+
+
+if __name__ == "__main__":
+    main()

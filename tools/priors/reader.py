@@ -1,0 +1,298 @@
+"""Anchors and public questions → the arrays of `router.classify.difficulty.Reader`."""
+
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router.classify.asked import NUMBERS, asked, cues
+from router.classify.difficulty import (
+    DIFFICULTY_OUT,
+    GROUPS,
+    NO_THINKING,
+    OUTPUT_OUT,
+    OUTPUTS,
+    RARITY,
+    SPREAD_AT,
+    TASK_OUT,
+    Reader,
+    numbers,
+)
+from router.features import embedding
+from router.features.embedding import DIMENSIONS
+from router.types.classification import TASKS
+from router.types.task import Task
+from tools.anchors.anchors import Anchor
+from tools.priors.outcomes import Label, Vector
+from tools.priors.phrases import phrases
+
+TIER_DIFFICULTY = (-7.0, -4.2, -2.0, -0.6, 0.7, 2.2)
+"""Logits, on the scale of abilities: a model of a billion parameters (−1.7) passes 99, 92, 57, 25, 8 and 2 % of the
+tiers, one of eight (−0.65) 99, 97, 79, 49, 21 and 6 %, a frontier model that thinks (1.9) 92, 77, 43 % of the last."""
+BLOCKS = (5.0, 9.4, 7.7, 40.0, 3.5, 48.6)
+"""Ridge of embeddings of what is asked and what was before, of cues of both, numbers, groups: by held-out anchors."""
+DIRECTIONS = 128
+POINTS = 1_536
+WIDTH = 2.0
+"""Of the kernel: one over it is the share of the median squared distance to the mean."""
+RIDGE, LINEAR = 0.44, 0.3
+SPREAD_WIDTH = 0.6
+PER_LABEL = 40
+"""Public questions of a kind that are fitted on, each by `PUBLIC_WEIGHT` of an anchor."""
+PUBLIC_WEIGHT = 0.3
+PHRASE_WEIGHT = 0.1
+FOLDS = 5
+SEED = 0
+_FIRST = embedding.BYTES + 1
+
+
+class Rows(NamedTuple):
+    """n requests, F numbers."""
+
+    numbers: Vector
+    """[n, F]."""
+    wanted: Vector
+    """[n, OUTPUTS], NaN where not known."""
+    weight: Vector
+    """[n]."""
+    source: NDArray[np.intp]
+    """[n]: which anchor a row is of; −1 for public questions."""
+
+
+def word_groups() -> NDArray[np.uint8]:
+    """[32,001]: k-means of the directions of the vocabulary's vectors."""
+    vectors = embedding.load().vectors.astype(np.float32)
+    directions = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-6)
+    chance = np.random.default_rng(SEED)
+    centres = directions[chance.choice(np.arange(_FIRST, len(vectors)), GROUPS, replace=False)].copy()
+    for _ in range(12):
+        group = _nearest(directions, centres)
+        for at in range(GROUPS):
+            inside = directions[_FIRST:][group[_FIRST:] == at]
+            if len(inside):
+                centres[at] = inside.sum(axis=0) / max(float(np.linalg.norm(inside.sum(axis=0))), 1e-6)
+    return _nearest(directions, centres).astype(np.uint8)
+
+
+def _nearest(points: Any, centres: Any) -> NDArray[np.intp]:
+    parts = [(points[start : start + 4_000] @ centres.T).argmax(axis=1) for start in range(0, len(points), 4_000)]
+    return np.concatenate(parts)
+
+
+def anchor_rows(anchors: Sequence[Anchor], groups: NDArray[np.uint8], *, varied: bool) -> Rows:
+    """`varied`: each also in another form that makes it no harder: behind a system prompt, with tools, after a chat."""
+    found: list[tuple[Any, Vector, int]] = []
+    others = [anchor.body["messages"] for anchor in anchors if len(anchor.body["messages"]) == 1]
+    systems = [anchor.body["messages"][0] for anchor in anchors if anchor.body["messages"][0]["role"] == "system"]
+    for at, anchor in enumerate(anchors):
+        forms = [anchor]
+        if varied:
+            forms.append(_varied(anchor, others, systems, Random(f"{SEED} {at}")))
+        found += [(numbers(asked(form.request()), groups), _wanted(anchor), at) for form in forms]
+    rows, wanted, source = zip(*found, strict=True)
+    return Rows(np.array(rows, np.float64), np.array(wanted), np.ones(len(rows)), np.array(source))
+
+
+def _varied(anchor: Anchor, others: list[Any], systems: list[Any], chance: Random) -> Anchor:
+    body = deepcopy(anchor.body)
+    messages = body["messages"]
+    kind = chance.choice(("system", "tools", "chat", "limit"))
+    if kind == "system" and messages[0]["role"] != "system":
+        messages.insert(0, chance.choice(systems))
+    elif kind == "tools" and "tools" not in body:
+        function = {"name": "search", "parameters": {"type": "object", "properties": {}}}
+        body["tools"] = [{"type": "function", "function": function}] * chance.randrange(1, 12)
+    elif kind == "chat" and len(messages) == 1 and len(str(messages[0]["content"])) > 60:
+        body["messages"] = [*chance.choice(others), {"role": "assistant", "content": "Sure. " * 20}, *messages]
+    else:
+        body["max_completion_tokens"] = chance.choice((256, 1_024, 4_096, 16_384))
+    return anchor._replace(body=body)
+
+
+def _wanted(anchor: Anchor) -> Vector:
+    row = np.zeros(OUTPUTS)
+    row[DIFFICULTY_OUT] = TIER_DIFFICULTY[anchor.tier]
+    row[OUTPUT_OUT] = (np.log(anchor.low) + np.log(anchor.high)) / 2
+    row[NO_THINKING + anchor.thinking] = 1
+    row[TASK_OUT + TASKS.index(Task(anchor.task))] = 1
+    return row
+
+
+def label_rows(labels: Iterable[Label], difficulty: Vector, groups: NDArray[np.uint8]) -> Rows:
+    """Some questions of each label, as hard as the label is."""
+    chance = Random(SEED)
+    rows, wanted = [], []
+    for label, hard in zip(labels, difficulty, strict=True):
+        row = np.full(OUTPUTS, np.nan)
+        row[DIFFICULTY_OUT] = hard
+        row[TASK_OUT:] = [float(task is label.task) for task in TASKS]
+        for text in chance.sample(label.questions, min(PER_LABEL, len(label.questions))):
+            rows.append(question(text, groups))
+            wanted.append(row)
+    count = len(rows)
+    source = np.full(count, -1)
+    return Rows(np.array(rows, np.float64), np.array(wanted), np.full(count, PUBLIC_WEIGHT), source)
+
+
+def phrase_rows(groups: NDArray[np.uint8]) -> Rows:
+    """Of which only the task is known."""
+    rows, wanted = [], []
+    for phrase in phrases(SEED):
+        row = np.full(OUTPUTS, np.nan)
+        row[TASK_OUT:] = [float(task is phrase.task) for task in TASKS]
+        rows.append(question(phrase.text, groups))
+        wanted.append(row)
+    count = len(rows)
+    return Rows(np.array(rows, np.float64), np.array(wanted), np.full(count, PHRASE_WEIGHT), np.full(count, -1))
+
+
+def question(text: str, groups: NDArray[np.uint8]) -> Any:
+    """The numbers of a bare text, as a user's message."""
+    from router.classify.difficulty import of_text
+
+    return numbers(of_text(text), groups)
+
+
+def joined(*parts: Rows) -> Rows:
+    return Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def fit(rows: Rows, groups: NDArray[np.uint8]) -> dict[str, Any]:
+    """Arrays of a reader, without what `calibrate` adds."""
+    cue_count = len(cues().names)
+    sizes = (DIMENSIONS, DIMENSIONS, cue_count, cue_count, len(NUMBERS) + RARITY, GROUPS)
+    scale = 1 / np.sqrt(np.repeat(BLOCKS, sizes))
+    weight = rows.weight / rows.weight.sum()
+    centre = weight @ rows.numbers
+    scaled = (rows.numbers - centre) * scale
+    _, axes = np.linalg.eigh((scaled * weight[:, None]).T @ scaled)
+    axes = axes[:, ::-1][:, :DIRECTIONS]
+    width = np.sqrt(WIDTH / np.median((scaled**2).sum(axis=1)))
+    projection = (scale[:, None] * axes) * width
+    place = rows.numbers @ projection - centre @ projection
+    chance = np.random.default_rng(SEED)
+    anchors = np.flatnonzero(rows.source >= 0)
+    first = chance.choice(anchors, min(POINTS * 7 // 8, len(anchors)), replace=False)
+    rest = np.flatnonzero(rows.source < 0)
+    second = chance.choice(rest, min(POINTS - len(first), len(rest)), replace=False) if len(rest) else rest
+    points = place[np.concatenate([first, second])]
+    kernel = np.exp(-_squares(place, points))
+    inner = np.exp(-_squares(points, points))
+    weights = np.zeros((len(points), OUTPUTS))
+    linear, offset = np.zeros((place.shape[1], OUTPUTS)), np.zeros(OUTPUTS)
+    for columns in (slice(0, 1), slice(1, TASK_OUT), slice(TASK_OUT, OUTPUTS)):
+        told = ~np.isnan(rows.wanted[:, columns.start])
+        each, wanted = rows.weight[told], rows.wanted[told, columns]
+        offset[columns] = each @ wanted / each.sum()
+        design = np.hstack([kernel[told], place[told]])
+        held = np.zeros((design.shape[1], design.shape[1]))
+        held[: len(points), : len(points)] = RIDGE * inner
+        held[range(len(points), len(held)), range(len(points), len(held))] = RIDGE / LINEAR * WIDTH
+        normal = (design * each[:, None]).T @ design + held + 1e-6 * np.eye(len(held))
+        solved = np.linalg.solve(normal, (design * each[:, None]).T @ (wanted - offset[columns]))
+        weights[:, columns], linear[:, columns] = solved[: len(points)], solved[len(points) :]
+    return {
+        "groups": groups,
+        "centre": (centre @ projection).astype(np.float32),
+        "projection": projection.astype(np.float16),
+        "points": (2 * points).astype(np.float16),
+        "sizes": (points.astype(np.float16).astype(np.float64) ** 2).sum(axis=1).astype(np.float32),
+        "weights": weights.astype(np.float32),
+        "linear": linear.astype(np.float16),
+        "offset": offset.astype(np.float32),
+        "spread": np.ones((2, len(SPREAD_AT)), np.float32),
+        "sharpness": np.float32(5.0),
+        "near": np.float32(1.0),
+    }
+
+
+def _squares(points: Vector, centres: Vector) -> Vector:
+    own = (points**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1)
+    return np.asarray(np.maximum(own - 2 * points @ centres.T, 0))
+
+
+def reader(arrays: dict[str, Any]) -> Reader:
+    fields: dict[str, Any] = {name: float(one) if one.ndim == 0 else _wide(one) for name, one in arrays.items()}
+    return Reader(**fields)
+
+
+def _wide(array: Any) -> Any:
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+class HeldOut(NamedTuple):
+    """Of anchors as they are, each read by a fit without it: [n, OUTPUTS], and the kernel at the nearest point [n]."""
+
+    values: Vector
+    nearest: Vector
+    wanted: Vector
+
+
+def held_out(rows: Rows, groups: NDArray[np.uint8]) -> HeldOut:
+    sources = rows.source.max() + 1
+    fold = np.random.default_rng(SEED).permutation(sources) % FOLDS
+    values, nearest = np.zeros((sources, OUTPUTS)), np.zeros(sources)
+    of_source = np.unique(rows.source[rows.source >= 0], return_index=True)[1]
+    first = np.flatnonzero(rows.source >= 0)[of_source] if rows.source[0] < 0 else of_source
+    for number in range(FOLDS):
+        left = fold == number
+        kept = (rows.source < 0) | ~left[np.maximum(rows.source, 0)]
+        found = reader(fit(Rows(*(column[kept] for column in rows)), groups))
+        for source in np.flatnonzero(left):
+            row = rows.numbers[first[source]].astype(np.float32)
+            values[source], nearest[source] = found.outputs(row)
+    return HeldOut(values, nearest, rows.wanted[first])
+
+
+def calibrate(arrays: dict[str, Any], held: HeldOut) -> None:
+    """What held-out anchors say of how sure a reading is."""
+    near = float(np.median(held.nearest))
+    apart = np.array(SPREAD_AT)[:, None] - held.values[:, DIFFICULTY_OUT]
+    weight = np.exp(-0.5 * (apart / SPREAD_WIDTH) ** 2)
+    spread = np.zeros((2, len(SPREAD_AT)))
+    for row, output in enumerate((DIFFICULTY_OUT, OUTPUT_OUT)):
+        squared = (held.values[:, output] - held.wanted[:, output]) ** 2
+        spread[row] = np.sqrt(weight @ squared / weight.sum(axis=1))
+    losses = {sharp: _log_loss(held, sharp) for sharp in (2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)}
+    arrays["near"], arrays["spread"] = np.float32(near), spread.astype(np.float32)
+    arrays["sharpness"] = np.float32(min(losses, key=losses.__getitem__))
+
+
+def _log_loss(held: HeldOut, sharpness: float) -> float:
+    raised = np.exp(sharpness * held.values[:, TASK_OUT:])
+    shares = raised / raised.sum(axis=1, keepdims=True)
+    return float(-np.log((shares * held.wanted[:, TASK_OUT:]).sum(axis=1) + 1e-9).mean())
+
+
+def kendall(expected: NDArray[Any], tier: NDArray[Any]) -> float:
+    """Kendall's τ-b."""
+    one, other = np.triu_indices(len(tier), 1)
+    first, second = np.sign(expected[one] - expected[other]), np.sign(tier[one] - tier[other])
+    return float((first * second).sum() / np.sqrt((first != 0).sum() * (second != 0).sum()))
+
+
+def ordered(expected: NDArray[Any], tier: NDArray[Any], least: int = 2) -> float:
+    """Share of pairs at least so many tiers apart that are in order."""
+    one, other = np.triu_indices(len(tier), 1)
+    apart = tier[one] - tier[other]
+    kept = np.abs(apart) >= least
+    return float((np.sign(expected[one] - expected[other]) == np.sign(apart))[kept].mean())
+
+
+def metrics(values: NDArray[Any], anchors: Sequence[Anchor]) -> dict[str, float]:
+    """Of outputs [n, OUTPUTS]."""
+    tier = np.array([float(anchor.tier) for anchor in anchors])
+    wanted = np.stack([_wanted(anchor) for anchor in anchors])
+    right = values[:, TASK_OUT:].argmax(axis=1) == wanted[:, TASK_OUT:].argmax(axis=1)
+    apart = values[:, OUTPUT_OUT] - wanted[:, OUTPUT_OUT]
+    thinking = values[:, NO_THINKING:TASK_OUT] @ np.arange(3)
+    return {
+        "tau": round(kendall(values[:, DIFFICULTY_OUT], tier), 3),
+        "two_tiers_apart": round(ordered(values[:, DIFFICULTY_OUT], tier), 3),
+        "task": round(float(right.mean()), 3),
+        "output_log_rmse": round(float(np.sqrt((apart**2).mean())), 3),
+        "thinking_tau": round(kendall(thinking, np.array([float(anchor.thinking) for anchor in anchors])), 3),
+    }
