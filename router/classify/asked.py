@@ -25,8 +25,10 @@ SHORT = 160
 """A message of fewer characters is read with the user's words before it."""
 MATERIAL = 640
 """A message of more characters has material in it."""
-QUOTED = 24
-"""Characters between quotes from which on they are something that is spoken of, and no words of the instruction."""
+PAGE = 4_000
+"""Characters at either end of a message that are looked at."""
+_FIRST_WIDE = 0xE3
+"""UTF-8 of the scripts without spaces begins with such a byte or a higher one; what continues a character is lower."""
 WIDE = 3
 """Characters of English that say as much as one of Chinese, Japanese or Korean."""
 Single = NDArray[np.float32]
@@ -67,7 +69,8 @@ NUMBERS = (
 def asked(request: Request) -> Asked:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
     users, answers, system, last_role, result, tools = _messages(request)
-    message = users[-1].encode(errors="replace").decode() if users else ""
+    whole = users[-1] if users else ""
+    message = _ends_of(whole).encode(errors="replace").decode()
     ask = instruction(message)
     size = width(ask)
     follows = len(users) > 1 and size < SHORT
@@ -77,8 +80,8 @@ def asked(request: Request) -> Asked:
     few = len(answers) >= 2 and sum(map(len, answers)) < 300 * len(answers)
     numbers = (
         _log(size, 7),
-        _log(width(message[:20_000]) + max(len(message) - 20_000, 0), 12),
-        _log(len(message) - len(ask), 12),
+        _log(width(message) + len(whole) - len(message), 12),
+        _log(len(whole) - len(ask), 12),
         _log(system, 12),
         float(system > 0),
         _log(len(users), 4),
@@ -137,6 +140,11 @@ def _messages(request: Request) -> tuple[list[str], list[str], int, str, str, in
     return users, answers, system, last_role, result, tools
 
 
+def _ends_of(message: str) -> str:
+    """So that a long message costs no more than a page does."""
+    return message if len(message) <= 2 * PAGE else f"{message[:PAGE]}\n{message[-PAGE:]}"
+
+
 def instruction(message: str) -> str:
     """The words that ask: without code and quotations, and of a long message only its first and its last lines."""
     bare = message
@@ -155,6 +163,7 @@ _QUOTES = '"“”«»„「『'
 
 
 def _quoted(bare: bytes, blank: bytes) -> bytes:
+    """Without what stands between quotes, from 24 characters on: it is spoken of, and no word of the instruction."""
     return bytes(_quotations(blank, bare))
 
 
@@ -180,8 +189,8 @@ def width(text: str) -> int:
     """Characters, as if it were in English."""
     if text.isascii():
         return len(text)
-    wide = sum(1 for letter in text if letter >= "\u2e80")
-    return len(text) + (WIDE - 1) * wide
+    first = np.frombuffer(text.encode(errors="replace"), np.uint8)
+    return len(text) + (WIDE - 1) * int((first >= _FIRST_WIDE).sum())
 
 
 def _log(count: float, most: float) -> float:
