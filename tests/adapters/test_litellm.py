@@ -35,7 +35,7 @@ KEY = "sk-very-secret"
 MESSAGES = [{"role": "user", "content": "Hello"}]
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"properties": {"city": {"type": "string"}}}}}
 ADAPTER = LitellmAdapter()
-PATIENT = Timeouts(first=60_000, between=60_000, total=120_000)
+PATIENT = Timeouts(first=110_000, between=110_000, total=110_000)
 
 
 def target(upstream: Upstream, model: str, timeouts: Timeouts = PATIENT, **more: Any) -> Target:
