@@ -4,7 +4,7 @@ A long pasted text with an easy question is easy, and "thanks!" after a proof is
 read for what is asked, and of all else how much of it there is.
 """
 
-from functools import cache, partial
+from functools import cache
 from math import log1p
 from pathlib import Path as File
 from typing import NamedTuple
@@ -117,7 +117,8 @@ def _messages(request: Request) -> tuple[list[str], list[str], int, str, str, in
     of a tool, and how many tools are offered."""
     users, answers = list[str](), list[str]()
     system, tools, last_role, result, at = 0, 0, "", "", None
-    for path, text, role in [(one.path, one.text, one.role) for one in request.passages]:
+    for passage in request.passages:
+        path, text, role = passage.path, passage.text, passage.role
         place = path[1] if len(path) > 1 else 0
         if role == "user" or (not role and path and path[0] in ("prompt", "input")):
             if place == at and users and last_role == "user":
@@ -151,7 +152,7 @@ def instruction(message: str) -> str:
     if "```" in bare:
         bare = "```".join(bare.split("```")[::2])
     if any(mark in bare for mark in _QUOTES):
-        bare = _quoted(bare.encode(errors="replace"), b'""').decode(errors="replace")
+        bare = bytes(_quotations(b'""', bare.encode(errors="replace"))).decode(errors="replace")
     if len(bare.strip()) < 4:
         bare = message
     if len(bare) <= MATERIAL:
@@ -160,11 +161,6 @@ def instruction(message: str) -> str:
 
 
 _QUOTES = '"“”«»„「『'
-
-
-def _quoted(bare: bytes, blank: bytes) -> bytes:
-    """Without what stands between quotes, from 24 characters on: it is spoken of, and no word of the instruction."""
-    return bytes(_quotations(blank, bare))
 
 
 def _end(part: str, *, first: bool) -> str:
@@ -178,11 +174,10 @@ def _end(part: str, *, first: bool) -> str:
 
 
 _stops = re2.compile(r"[.!?。！？:：]\s|\n").finditer
-_quotations = partial(
-    re2.compile(
-        rb'"[^"\n]{24,}?"|\x{201C}[^\x{201D}\n]{24,}?\x{201D}|\x{AB}[^\x{BB}\n]{24,}?\x{BB}|\x{201E}[^\x{201C}\x{201D}\n]{24,}?[\x{201C}\x{201D}]|\x{300C}[^\x{300D}]{12,}?\x{300D}'
-    ).sub
-)
+# What stands between quotes, from 24 characters on, is spoken of, and no word of the instruction.
+_quotations = re2.compile(
+    rb'"[^"\n]{24,}?"|\x{201C}[^\x{201D}\n]{24,}?\x{201D}|\x{AB}[^\x{BB}\n]{24,}?\x{BB}|\x{201E}[^\x{201C}\x{201D}\n]{24,}?[\x{201C}\x{201D}]|\x{300C}[^\x{300D}]{12,}?\x{300D}'
+).sub
 
 
 def width(text: str) -> int:

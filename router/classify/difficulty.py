@@ -22,7 +22,7 @@ from router.classify.asked import NUMBERS, Asked, asked, cues
 from router.errors import LowpassError
 from router.features import embedding
 from router.features.embedding import DIMENSIONS, Single
-from router.types.classification import SCALES, SHARE, STEPS, TASKS, TRAITS, Reading
+from router.types.classification import SCALES, SHARE, STEPS, TASKS, TRAITS, UNFAMILIARITY, Reading
 from router.types.request import Endpoint, Passage, Request
 from router.types.target import Capability
 from router.types.task import Task
@@ -187,7 +187,7 @@ def read_arrays(folder: Path) -> Reader:
         if (manifest.format, manifest.version) != (FORMAT, digest(data)):
             raise ValueError("another artefact than the manifest's")
         with np.load(BytesIO(data), allow_pickle=False) as arrays:
-            fields: dict[str, Any] = {name: _widened(arrays[name]) for name in arrays.files}
+            fields: dict[str, Any] = {name: widened(arrays[name]) for name in arrays.files}
         reader = Reader(**fields, version=manifest.version)
         if reader.projection.shape[0] != size():
             raise ValueError(f"{reader.projection.shape[0]} numbers for {size()}")
@@ -199,7 +199,7 @@ def read_arrays(folder: Path) -> Reader:
     return reader
 
 
-def _widened(array: NDArray[np.generic]) -> Any:
+def widened(array: NDArray[np.generic]) -> Any:
     """Half precision saves space in the file only."""
     if array.ndim == 0:
         return float(array)
@@ -241,7 +241,7 @@ def read(request: Request) -> Read:
             _remembered.popitem(last=False)
     share = round(1 / (1 + exp(-reading.difficulty)), DIGITS)
     likeliest = TASKS[int(reading.traits[SHARE:].argmax())]
-    return Read(stated or likeliest, share, round(float(reading.traits[3]), DIGITS), reading)
+    return Read(stated or likeliest, share, round(float(reading.traits[UNFAMILIARITY]), DIGITS), reading)
 
 
 def of_text(text: str, tools: int = 0) -> Asked:

@@ -9,7 +9,7 @@ from router.estimate.size import LEAST_ANSWER, Size, Usual, size, usual
 from router.estimate.thinking import LEAST_THOUGHT, NUMBERED, Rung, lowest, rungs
 from router.estimate.tokens import prompt
 from router.types.account import Amount
-from router.types.classification import USUAL_OUTPUT, USUAL_THINKING, Reading
+from router.types.classification import Reading, tokens_read
 from router.types.plan import Candidate, Estimate
 from router.types.request import Request
 from router.types.target import Contract, Target
@@ -32,7 +32,7 @@ def estimate(
     Without `holds` what it may cost at most is left out, which is most of the work.
     """
     outlook = _outlook(target, request, learned, task, per_choice(request, thinking_cap))
-    read = (USUAL_OUTPUT, USUAL_THINKING) if reading is None else (reading.mean_output, reading.thinking)
+    read = tokens_read(reading)
     figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), read)
     choices = request.choices
     sent = prompt(target, request, learned)

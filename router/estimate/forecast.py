@@ -16,7 +16,7 @@ from router.estimate.size import usual
 from router.estimate.terms import terms
 from router.estimate.thinking import Rung, rungs
 from router.estimate.tokens import INPUT_SHARE, MEDIA, prompt, roughly, script, template
-from router.types.classification import USUAL_OUTPUT, USUAL_THINKING, Classification
+from router.types.classification import USUAL_OUTPUT, USUAL_THINKING, Classification, tokens_read
 from router.types.forecast import Forecast, Vector
 from router.types.money import UNITS_PER_RATE
 from router.types.price import WORST_CASE
@@ -115,9 +115,8 @@ class Forecaster:
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of."""
         known = self._of(targets, request, seen.task, cap, at_ms)
-        bound, choices, reading = _bound(known, request), request.choices, seen.reading
-        read = (USUAL_OUTPUT, USUAL_THINKING) if reading is None else (reading.mean_output, reading.thinking)
-        each, thinking = _tokens(known, *read, bound)
+        bound, choices = _bound(known, request), request.choices
+        each, thinking = _tokens(known, *tokens_read(seen.reading), bound)
         usual_each, usual_thinking = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
         fixed = self._input(targets, request, known) * known.rate_in
         rate, more = known.rate_out * choices, known.rate_more * choices

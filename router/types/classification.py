@@ -104,6 +104,11 @@ class Reading(Struct, frozen=True, eq=False, dict=True):
         return cls(np.frombuffer(packed, np.int8).astype(np.float32) / np.float32(STEPS))
 
 
+def tokens_read(reading: Reading | None) -> tuple[float, float]:
+    """Visible tokens and the need to think that a request's text foretells; the usual ones where it was not read."""
+    return (USUAL_OUTPUT, USUAL_THINKING) if reading is None else (reading.mean_output, reading.thinking)
+
+
 class Classification(Struct, frozen=True, kw_only=True):
     """`data_class` is the highest of `classes`, and only its name in rows and replies: every class that was seen binds.
 

@@ -80,9 +80,9 @@ def test_a_template_leaves_in_place_of_the_chat(gateway: Gateway, upstream: Busy
     reply = gateway.chat("texts", FRENCH, temperature=0.5, user="somebody", metadata={"tags": "a"})
     assert answered(reply) == "".join(TEXT)
     assert reply.json["object"] == "chat.completion"
-    assert upstream.last.path == "/openai/v1/completions"
+    assert upstream.posts[-1].path == "/openai/v1/completions"
     fields = {"model": "normal@texts", "max_tokens": 64, "temperature": 0.5, "user": "somebody", "stop": ["\n"]}
-    assert upstream.last.json == {**fields, "prompt": f"English: {HELLO}\nFrench:"}
+    assert upstream.posts[-1].json == {**fields, "prompt": f"English: {HELLO}\nFrench:"}
 
 
 def test_what_a_target_may_not_see_is_not_in_its_prompt(gateway: Gateway, upstream: Busy) -> None:

@@ -20,7 +20,9 @@ from router.classify.difficulty import (
     TASK_OUT,
     Reader,
     numbers,
+    widened,
 )
+from router.estimate.pass_rate import USUAL_DIFFICULTIES
 from router.features import embedding
 from router.features.embedding import DIMENSIONS
 from router.types.classification import TASKS
@@ -29,7 +31,7 @@ from tools.anchors.anchors import Anchor
 from tools.priors.outcomes import Label, Vector
 from tools.priors.phrases import phrases
 
-TIER_DIFFICULTY = (-7.0, -4.2, -2.0, -0.6, 0.7, 2.2)
+TIER_DIFFICULTY = tuple(USUAL_DIFFICULTIES.tolist())
 """Logits, on the scale of abilities: a model of a billion parameters (−1.7) passes 99, 92, 57, 25, 8 and 2 % of the
 tiers, one of eight (−0.65) 99, 97, 79, 49, 21 and 6 %, a frontier model that thinks (1.9) 92, 77, 43 % of the last."""
 BLOCKS = (5.0, 9.4, 7.7, 40.0, 3.5, 48.6)
@@ -215,12 +217,8 @@ def _squares(points: Vector, centres: Vector) -> Vector:
 
 
 def reader(arrays: dict[str, Any]) -> Reader:
-    fields: dict[str, Any] = {name: float(one) if one.ndim == 0 else _wide(one) for name, one in arrays.items()}
+    fields: dict[str, Any] = {name: widened(array) for name, array in arrays.items()}
     return Reader(**fields)
-
-
-def _wide(array: Any) -> Any:
-    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 class HeldOut(NamedTuple):
