@@ -6,7 +6,8 @@ from msgspec import Raw
 from router.api.asgi import read_body
 from router.api.parse import parse
 from router.api.rest import answer
-from router.decide.explain import explain
+from router.decide.explain import encode, explain
+from router.decide.reason import with_reason
 from router.errors import ClientError
 from router.ledger.ledger import Ledger
 from router.ledger.query import decision
@@ -23,14 +24,14 @@ def routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
         headers = request.scope["headers"]
         body = await read_body(dict(headers), request.receive)
         parsed = parse(Endpoint.CHAT, new_id(), body, headers)
-        return answer(explain(await pipeline.route(parsed, request.state.caller)))
+        return answer(Raw(with_reason(encode(explain(await pipeline.route(parsed, request.state.caller))))))
 
     @router.get("/v1/decisions/{identifier}")
     def explained(identifier: str) -> Response:
         document = decision(ledger, identifier)
         if document is None:
             raise _unknown(identifier)
-        return answer(Raw(document))
+        return answer(Raw(with_reason(document)))
 
     return router
 

@@ -5,6 +5,7 @@ from msgspec import Raw
 from router.api.asgi import Headers, encode
 from router.api.responses import from_chat
 from router.decide.explain import explain
+from router.decide.reason import with_reason
 from router.types.money import usd_json
 from router.types.request import Request
 from router.types.served import Served
@@ -17,7 +18,7 @@ def whole(request: Request, served: Served) -> bytes:
     else:
         body["usage"] = usage
     if request.limits.explain:
-        body["lowpass"] = Raw(encode(explain(served.decision)))
+        body["lowpass"] = Raw(with_reason(encode(explain(served.decision))))
     return encode(body)
 
 

@@ -80,6 +80,10 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show what would happen to a request: classification, targets, estimates, choice. Nobody is called."""
+    from msgspec import Raw
+
+    from router.decide.explain import encode
+    from router.decide.reason import with_reason
     from router.errors import ClientError, ConfigError
     from router.offline import explain_request
     from router.report.explained import table
@@ -93,4 +97,4 @@ def explain(
         fail(f"{request}: {error.message}")
     except ConfigError as error:
         tell_problems(error)
-    echo_json(explained) if as_json else show(table(explained))
+    echo_json(Raw(with_reason(encode(explained)))) if as_json else show(table(explained))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+from router.decide.reason import reason
 from router.report.report import Column, Kind, Report, Value
 from router.types.money import usd_from_nano, usd_text
 
@@ -18,7 +19,8 @@ def decision(document: bytes) -> list[Report]:
     facts = dict(_flat("", json.loads(document, parse_float=Decimal)))
     lists = {name: value for name, value in facts.items() if isinstance(value, list) and not _words(value)}
     rows = tuple(_fact(name, value) for name, value in facts.items() if name not in lists)
-    plain = Report(name="decision", title="Decision", columns=(Column("what"), Column("value")), rows=rows)
+    columns = (Column("what"), Column("value"))
+    plain = Report(name="decision", title="Decision", columns=columns, rows=rows, note=reason(document))
     return [plain, *(_listed(name, value) for name, value in lists.items() if value)]
 
 

@@ -4,9 +4,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from router.decide.explain import Examined
-from router.types.money import usd_text
-from router.types.plan import Cascade, Hedge, Vote
+from router.decide.explain import Examined, encode
+from router.decide.reason import reason
+from router.types.money import usd_about, usd_text
 from router.types.request import Path
 
 MOST_FINDINGS = 100
@@ -18,7 +18,8 @@ def table(examined: Examined) -> RenderableType:
     others = ", ".join(name for name in seen.classes if name != seen.data_class)
     classes = f"class {seen.data_class}{f' (and {others})' if others else ''}"
     head = Text(
-        f"route {examined.route} ({examined.strategy}), {classes}, task {seen.task}, difficulty {seen.difficulty:.2f}"
+        f"route {examined.route} ({examined.strategy}), {classes}, task {seen.task}, difficulty {seen.difficulty:.2f}\n"
+        f"\n{reason(encode(examined))}"
     )
     parts: tuple[RenderableType, ...] = (
         _causes(examined),
@@ -76,42 +77,26 @@ def _weighed(examined: Examined) -> Group:
         rows.add_column(name, justify="right", no_wrap=True)
     rows.add_column("why", no_wrap=True)
     for one in examined.weighed:
-        spread = f"{about(one.cost_nano_p10, 2)}–{about(one.cost_nano_p90, 2)}"
+        spread = f"{usd_about(one.cost_nano_p10, 2)}–{usd_about(one.cost_nano_p90, 2)}"
         times = f"{one.first_ms / 1000:.1f} / {one.total_ms / 1000:.1f}"
-        money = (about(one.cost_nano), spread, times, about(one.value_nano))
+        money = (usd_about(one.cost_nano), spread, times, usd_about(one.value_nano))
         rows.add_row(Text(one.target), f"{one.p:.2f} ± {one.p_sd:.2f}", *money, one.why)
     return Group(*map(Text, _stakes(examined)), rows)
 
 
 def _stakes(examined: Examined) -> list[str]:
-    """What is at stake, how it is asked, and what chance had to do with it."""
-    stakes, tactic = examined.stakes, examined.tactic
+    stakes = examined.stakes
     limits = [
         *([f"a failure costs ${usd_text(stakes.failure_nano)}"] if stakes.failure_nano is not None else []),
         *([f"pass rate at least {stakes.min_pass_rate:g}"] if stakes.min_pass_rate is not None else []),
         *([f"at most ${usd_text(stakes.max_nano)}"] if stakes.max_nano is not None else []),
         *([f"within {stakes.deadline_ms / 1000:g} s"] if stakes.deadline_ms is not None else []),
     ]
-    told = [f"at stake: {', '.join(limits)}"] if limits else []
-    if isinstance(tactic, Cascade):
-        told.append("the second is asked where the verifiers turn down the first's answer")
-    elif isinstance(tactic, Vote):
-        told.append(f"the first is asked up to {tactic.samples} times, the second where two of its answers differ")
-    elif isinstance(tactic, Hedge):
-        told.append(f"the second is asked as well where the first is not there after {tactic.after_ms / 1000:.1f} s")
-    if examined.explored:
-        told.append(f"chance sent it to the {examined.explored} target, to keep the estimates honest")
-    return told
+    return [f"at stake: {', '.join(limits)}"] if limits else []
 
 
 def _queued(examined: Examined) -> Group:
     return Group(*[Text(f"{'spilled' if one.spilled else 'queue'}: {one.told()}") for one in examined.queued])
-
-
-def about(nano: int, digits: int = 3) -> str:
-    """USD, to so many digits that count."""
-    unit = 10 ** max(0, len(str(abs(nano))) - digits)
-    return usd_text(round(nano / unit) * unit)
 
 
 def _considered(examined: Examined) -> Table:

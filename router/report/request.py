@@ -62,7 +62,7 @@ def _decided_only(connection: Connection, identifier: str) -> Report:
         message = f"The ledger holds no request with the id {identifier[:80]}. Answers carry theirs in x-request-id."
         raise ClientError(404, "not_found", message, param="subject")
     first, *others = decision(document_)
-    note = "Decided only: nobody was asked and nothing was charged."
+    note = f"Decided only, nothing was sent or charged. Why: {first.note}"
     return structs.replace(first, name="request", note=note, below=tuple(others))
 
 

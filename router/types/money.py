@@ -26,3 +26,9 @@ def usd_json(nano: int) -> bytes:
 def usd_text(nano: int) -> str:
     """For people: "0.0042"."""
     return usd_json(nano).decode()
+
+
+def usd_about(nano: int, digits: int = 3) -> str:
+    """For people, to so many digits that count."""
+    unit: int = 10 ** max(0, len(str(abs(nano))) - digits)
+    return usd_text(round(nano / unit) * unit)

@@ -147,10 +147,11 @@ def test_a_decision_says_what_was_expected_and_why(gateway: Gateway) -> None:
         assert row["value_nano"] == pytest.approx(row["cost_nano"] + 100_000 * (1 - row["p"]), abs=100)
         assert 0 < row["p_sd"] < 0.5
         assert 0 < row["cost_nano_p10"] <= row["cost_nano"] <= row["cost_nano_p90"]
+    assert document["reason"].startswith("trivial maths, about ")
     assert dear["cost_nano"] == pytest.approx(200 * cheap["cost_nano"], rel=0.5)
     assert reply.json["usage"]["cost"] == float(reply.headers["x-lowpass-cost-usd"]) == usd(CHEAP_NANO)
     before = gateway.post("/v1/route", body("plain")).json
-    assert [before[name] for name in ("chosen", "stakes")] == [document[name] for name in ("chosen", "stakes")]
+    assert [before[name] for name in ("chosen", "reason")] == [document[name] for name in ("chosen", "reason")]
     assert [row["p"] for row in before["weighed"]] == [row["p"] for row in document["weighed"]]
 
 

@@ -5,7 +5,9 @@ import json
 import unicodedata
 from decimal import Decimal
 from io import StringIO
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,16 +15,17 @@ from msgspec import structs
 from rich.console import Console
 
 from router.decide.explain import Examined, Seen
+from router.decide.reason import with_reason
 from router.errors import ClientError
 from router.report.csv_ import as_csv
-from router.report.explained import about as three_digits
 from router.report.explained import table as explained
 from router.report.html import page
 from router.report.render import as_json, written
 from router.report.report import Column, Kind, Report, Row, Value
 from router.report.table import as_text, table
 from router.report.tell import shown
-from router.types.plan import Cascade, Hedge, Tactic, Vote, Weighed
+from router.types.money import usd_about as three_digits
+from router.types.plan import Cascade, Dropped, Hedge, Vote, Weighed
 from router.types.stakes import Stakes
 from router.types.task import Task
 from tests.report.parsed import PATIENT, Cells
@@ -234,6 +237,8 @@ def test_columns_without_room_stand_below_with_their_labels(width: int) -> None:
 
 NAME = "anthropic/claude-haiku-4-5/us-east1"
 WEIGHED = Weighed(NAME, 0.85, 0.21, 17_701_775, 3_994_607, 36_946_620, 799, 73_081, 55_858_370, "chosen")
+CHEAPER = structs.replace(WEIGHED, target="local", p=0.5, cost_nano=5_000_000, why="dearer")
+DEARER = structs.replace(WEIGHED, target="best", p=0.95, cost_nano=53_000_000, why="not_evident")
 EXAMINED = Examined(
     id="r",
     requested="auto",
@@ -259,21 +264,32 @@ def test_a_decision_tells_what_is_at_stake_and_what_was_expected() -> None:
     assert max(map(len, text.splitlines())) <= 100
     assert "…" not in text
     assert "chance" not in text
-    explored = structs.replace(EXAMINED, explored="cheapest")
-    assert "chance sent it to the cheapest target" in on_terminal(explained(explored), 100)
 
 
 @each_row(
-    "tactic, words",
+    "changed, words",
     [
-        (Cascade(2), "where the verifiers turn down"),
-        (Vote(4), "up to 4 times"),
-        (Hedge(2_500), "not there after 2.5 s"),
-        (None, "at stake"),
+        ({"tactic": Cascade(2)}, "another is asked where verifiers turn its answer down"),
+        ({"tactic": Vote(4)}, "asked up to 4 times"),
+        ({"tactic": Hedge(2_500)}, "asked as well after 2.5 s"),
+        ({"explored": "cheapest"}, "chance sent it to the cheapest target"),
+        (
+            {},
+            f"hard maths: {NAME} is expected to pass .85 for $0.018; a wrong answer costs $0.25; others are not surely",
+        ),
+        ({"weighed": (WEIGHED, CHEAPER)}, "local would save $0.013 and pass .35 less often"),
+        ({"weighed": (WEIGHED, DEARER)}, "best would cost 3 times as much for +.10, which is not sure enough to leave"),
+        ({"weighed": (), "strategy": "ordered"}, f"{NAME}: the first in the route's order that may serve it"),
+        (
+            {"chosen": None, "dropped": (Dropped("t", "region", "not in the EU"),)},
+            "no target may serve it: t (not in the",
+        ),
     ],
 )
-def test_a_decision_tells_how_targets_are_asked(tactic: Tactic | None, words: str) -> None:
-    assert words in on_terminal(explained(structs.replace(EXAMINED, tactic=tactic)), 100)
+def test_a_decision_tells_in_a_sentence_why(changed: dict[str, Any], words: str) -> None:
+    document = structs.replace(EXAMINED, **changed)
+    assert words in json.loads(with_reason(msgspec.json.encode(document)))["reason"]
+    assert words in " ".join(on_terminal(explained(document), 400).split())
 
 
 @each_row(
