@@ -110,6 +110,7 @@ class Learner:
             p_sd=expected.sd,
             p_nodes=expected.nodes,
             p_own_sd=expected.own_sd,
+            outcomes=expected.outcomes,
             cost=cost,
             cost_p10=cost,
             cost_p90=cost,

@@ -8,7 +8,7 @@ from msgspec import Struct
 from router.budget.budget import Budget
 from router.budget.loops.loops import Loops
 from router.config.policy import Sensitivity
-from router.decide.experiment import NO_EXPLORATION, Exploration
+from router.decide.experiment import Exploration
 from router.decide.strategies import Strategy
 from router.outcomes.judge.policy import Judge
 from router.outcomes.verifiers import Verifier
@@ -33,7 +33,7 @@ class Route(Struct, frozen=True):
     name: str
     strategy: Strategy
     stakes: Stakes = NO_STAKES
-    exploration: Exploration = NO_EXPLORATION
+    exploration: Exploration = Exploration()
     verifiers: tuple[Verifier, ...] = ()
     judge: Judge | None = None
 

@@ -19,7 +19,7 @@ from router.budget.budget import Budget
 from router.budget.loops.loops import Loops
 from router.classify.sensitivity import Detector
 from router.config.price_row import Date, PriceRow
-from router.decide.experiment import NO_EXPLORATION, Exploration
+from router.decide.experiment import Exploration
 from router.decide.requirements import Requirements, Usd
 from router.decide.strategies import Strategy
 from router.outcomes.judge.policy import Judge
@@ -158,7 +158,7 @@ class RouteRow(Part):
     min_pass_rate: Share | None = Field(None, description="Targets less likely to be right are not chosen.")
     max_cost_usd: Usd | None = Field(None, description="What one answer may cost at most.")
     deadline_ms: Milliseconds | None = Field(None, description="Within which an answer is worth something.")
-    exploration: Exploration = NO_EXPLORATION
+    exploration: Exploration = Exploration()
     verifiers: tuple[Verifier, ...] = Field((), description="What says whether an answer is right.")
     judge: Judge | None = None
 

@@ -1,6 +1,6 @@
-"""A small share of the traffic for the cheapest and for the best target: it keeps the estimates honest.
+"""A small share of the traffic for targets that may turn out to be better: it keeps the estimates honest.
 
-Source: boundary-guided routing (arXiv 2602.21227): both ends of what routing can do, for ever and without bias.
+Source: probability matching (Thompson 1933): a target is tried as often as it is likely to be the better choice.
 """
 
 from typing import Annotated
@@ -10,45 +10,45 @@ from msgspec import structs
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.decide.situation import Ranked, Situation
-from router.decide.weigh import BELOW_FLOOR, IN, excluded
+from router.decide.weigh import IN, chance_of_better, excluded
+
+ENOUGH = 20
+"""Outcomes of a route's targets from which on they are tried: without feedback nothing would be learned from it."""
 
 
 class Exploration(BaseModel):
-    """`share` of the requests is split evenly between the two ends."""
+    """At most `share` of the requests, and of what they cost, goes to targets that may be better than the choice."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    share: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] = 0.0
-
-
-NO_EXPLORATION = Exploration()
+    share: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] = 0.02
 
 
 def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> tuple[Ranked, str, float]:
-    """What is tried, which end it is for ("cheapest", "best" or ""), and how likely this first target was.
+    """What is tried; "cheaper" or "dearer" than the choice where chance tries another, else ""; the propensity of what
+    is now first.
 
-    `draw`: uniform in [0, 1). What is over the cap, too slow, unknown or queued is not even for an experiment.
+    A target has the chance share · P(better than the choice) · min(1, cost of the choice ÷ its cost), so that neither
+    requests nor spend exceed `share`. `draw`: uniform in [0, 1). Floors, caps, deadlines and queues hold for it too.
     """
-    if share <= 0:
+    if share <= 0 or len(situation.targets) < 2 or situation.forecast.outcomes.sum() < ENOUGH:
         return ranked, "", 1.0
-    out = excluded(situation, 0.0)
-    allowed = (out == IN) | (out == BELOW_FLOOR)
-    if not allowed.any():
+    choice, cost = ranked.order[0], situation.forecast.cost
+    allowed = excluded(situation, 0.0) == IN
+    allowed[choice] = False
+    if not allowed.any() or not np.isfinite(cost[choice]):
         return ranked, "", 1.0
-    cheapest = int(np.where(allowed, situation.forecast.cost, np.inf).argmin())
-    best = int(np.where(allowed, situation.forecast.p, -np.inf).argmax())
-    ends = {"cheapest": cheapest, "best": best}
-    # An end whose share is too small for a number is never tried: what is tried has a chance above 0.
-    each = share / 2
-    arm = "cheapest" if draw < each else "best" if draw < 2 * each else ""
-    first = ends[arm] if arm else ranked.order[0]
-    likely = sum(each for end in ends.values() if end == first) + (1 - 2 * each) * (ranked.order[0] == first)
-    return (_tried(ranked, first) if arm else ranked), arm, likely
+    better = np.where(allowed, chance_of_better(situation, choice), 0.0)
+    cheap = np.where(allowed, np.minimum(1.0, cost[choice] / np.maximum(cost, 1e-9)), 0.0)
+    chances = share * better / max(1.0, better.sum()) * cheap
+    ends = np.cumsum(chances)
+    if draw >= ends[-1]:
+        return ranked, "", 1.0 - float(ends[-1])
+    tried = int(np.searchsorted(ends, draw, side="right"))
+    arm = "cheaper" if cost[tried] < cost[choice] else "dearer"
+    return _alone(ranked, tried), arm, float(chances[tried])
 
 
-def _tried(ranked: Ranked, first: int) -> Ranked:
-    """Alone, without checks and samples; the others follow as they were."""
-    rows = tuple(
-        structs.replace(row, why="explored") if at == first and at != ranked.order[0] else row
-        for at, row in enumerate(ranked.weighed)
-    )
-    return Ranked([first, *(at for at in ranked.order if at != first)], rows)
+def _alone(ranked: Ranked, tried: int) -> Ranked:
+    """Without checks and samples; the others follow as they were."""
+    rows = tuple(structs.replace(row, why="explored") if at == tried else row for at, row in enumerate(ranked.weighed))
+    return Ranked([tried, *(at for at in ranked.order if at != tried)], rows)

@@ -52,7 +52,7 @@ def with_reason(document: bytes) -> bytes:
 
 
 def reason(document: bytes) -> str:
-    """Such as: easy chat, about 30 tokens to write: small is expected to pass .97 for $0.0001; mid would cost 14 times …
+    """Such as: easy chat, about 30 tokens to write: small is expected to pass .97 for $0.0001; mid would cost twice …
 
     Empty for a document that lacks what it takes, which another version of lowpass may have written.
     """
@@ -142,8 +142,13 @@ def _special(decision: Document, chosen: Weighed) -> list[str]:
     elif isinstance(decision.tactic, Hedge):
         clauses.append(f"another is asked as well after {decision.tactic.after_ms / 1000:.1f} s")
     if decision.explored:
-        clauses.append(f"chance sent it to the {decision.explored} target, to keep the estimates honest")
+        clauses.append(f"tried in place of {_choice(decision)}, to keep the estimates honest")
     return clauses
+
+
+def _choice(decision: Document) -> str:
+    """The target that would have been asked but for chance."""
+    return next((row.target for row in decision.weighed if row.why in ("chosen", "kept", "first")), "the choice")
 
 
 def _dropped(dropped: Sequence[Dropped]) -> str:

@@ -121,21 +121,37 @@ def _regret(forecast: Forecast, stakes: Stakes, baseline: int, late: Vector | fl
 
     How hard the request is counts once for all targets (`p_nodes`); what is not known of each alone is normal.
     """
+    gain, spread = _gains(forecast, stakes, baseline, late)
+    z = np.clip(gain / spread, -_MOST_Z, _MOST_Z)
+    # E[max(0, −x)] of a normal x.
+    loss = np.maximum(spread * np.exp(-0.5 * z * z) / _ROOT_2_PI - gain * _below(z), 0.0)
+    regret: Vector = NODE_WEIGHTS @ loss
+    regret[baseline] = 0.0
+    return regret
+
+
+def chance_of_better(situation: Situation, choice: int) -> Vector:
+    """[T]: how likely each target's value is better than that of `choice`."""
+    gain, spread = _gains(situation.forecast, situation.stakes, choice, 1.0)
+    chance: Vector = 1 - NODE_WEIGHTS @ _below(np.clip(gain / spread, -_MOST_Z, _MOST_Z))
+    return chance
+
+
+def _gains(forecast: Forecast, stakes: Stakes, choice: int, late: Vector | float) -> tuple[Vector, Vector]:
+    """[3, T]: what each target's value is better than that of `choice` at each node; [T]: its standard deviation."""
     values = price(forecast.cost, forecast.p_nodes * late, stakes)
-    gain = values[:, [baseline]] - values
+    gain = np.nan_to_num(values[:, [choice]] - values, posinf=_MOST, neginf=-_MOST)
     if stakes.failure_nano is not None:
         own = stakes.failure_nano * forecast.p_own_sd
     else:
         own = forecast.cost / np.maximum(forecast.p, _LEAST_P) ** 2 * forecast.p_own_sd
-    spread = np.maximum(np.hypot(own, own[baseline]), _TINY)
-    gain = np.nan_to_num(gain, posinf=_MOST, neginf=-_MOST)
-    z = np.clip(gain / np.minimum(spread, _MOST), -_MOST_Z, _MOST_Z)
-    # E[max(0, −x)] of a normal x, with the logistic approximation of its distribution function.
-    above = 1 / (1 + np.exp(1.702 * z))
-    loss = np.maximum(np.minimum(spread, _MOST) * np.exp(-0.5 * z * z) / _ROOT_2_PI - gain * above, 0.0)
-    regret: Vector = NODE_WEIGHTS @ loss
-    regret[baseline] = 0.0
-    return regret
+    return gain, np.clip(np.hypot(own, own[choice]), _TINY, _MOST)
+
+
+def _below(z: Vector) -> Vector:
+    """P(x < 0) of a normal x whose mean is z standard deviations: the logistic approximation."""
+    share: Vector = 1 / (1 + np.exp(1.702 * z))
+    return share
 
 
 def _numbers(rows: tuple[Vector, ...]) -> Vector:

@@ -128,6 +128,7 @@ class Forecaster:
             p_sd=expected.sd,
             p_nodes=expected.nodes,
             p_own_sd=expected.own_sd,
+            outcomes=expected.outcomes,
             cost=fixed + out,
             cost_p10=fixed + out * known.low,
             cost_p90=fixed + out * np.minimum(known.high, room),

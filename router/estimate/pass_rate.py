@@ -51,6 +51,8 @@ class Expected(NamedTuple):
     """[3, n]: mean, were the request easier than it looks, as it looks, or harder: weights are `NODE_WEIGHTS`."""
     own_sd: Vector
     """[n]: standard deviation of what is not common to all targets."""
+    outcomes: Vector
+    """[n]: so many outcomes of each were learned from; what is older counts less."""
 
 
 class PassRateModel:
@@ -102,7 +104,7 @@ class PassRateModel:
         """Of the targets with these indexes [n]."""
         if seen.reading is None:
             p = self.usual(at)
-            return Expected(p, np.full(len(p), 0.3), np.tile(p, (3, 1)), np.full(len(p), 0.3))
+            return Expected(p, np.full(len(p), 0.3), np.tile(p, (3, 1)), np.full(len(p), 0.3), self.outcomes[at])
         traits = seen.reading.traits.astype(np.float64)
         phi = traits[LEARNED]
         belief = self.posterior.belief(phi)
@@ -111,7 +113,7 @@ class PassRateModel:
         p = NODE_WEIGHTS @ nodes
         # What is known to be passed or failed by all leaves little room for a target's own part.
         own_sd = self.posterior.own_sd(phi)[at] * np.minimum(p * (1 - p) / self._room[at], 1.0)
-        return Expected(p, np.sqrt(own_sd**2 + NODE_WEIGHTS @ (nodes - p) ** 2), nodes, own_sd)
+        return Expected(p, np.sqrt(own_sd**2 + NODE_WEIGHTS @ (nodes - p) ** 2), nodes, own_sd, self.outcomes[at])
 
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
         """As `expect`, of many requests [n, TRAITS] at once, for all T targets: [n, T], [n, T], [n, 3, T], [n, T]."""
@@ -124,6 +126,11 @@ class PassRateModel:
         own_sd = np.stack([self.posterior.own_sd(row) for row in phi]) if len(phi) else p
         own_sd = own_sd * np.minimum(p * (1 - p) / self._room, 1.0)
         return p, np.sqrt(own_sd**2 + spread), nodes, own_sd
+
+    @property
+    def outcomes(self) -> Vector:
+        """[T]: that were learned from; what is older counts less."""
+        return self.posterior.count
 
     def usual(self, at: Index) -> Vector:
         """Mean over all requests."""

@@ -32,7 +32,7 @@ class Ahead:
             self._expected = self._beliefs.expect_each(np.array([one.traits for one in self._next], np.float64))
             self._next = []
         p, sd, nodes, own_sd = self._expected
-        return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at])
+        return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], self._beliefs.outcomes[at])
 
     def usual(self, at: Index) -> Vector:
         return self._usual[at]

@@ -7,7 +7,7 @@ from router.types.plan import Plan
 from router.types.plan import Weighed as Planned
 
 _CHOSEN, _PAIRED = ("chosen", "kept"), "first"
-_OUT = ("over_cost", "too_slow", "unknown", "queued")
+_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
 
 
 class Trial(NamedTuple):
@@ -27,7 +27,7 @@ def trial(one: Stored, plan: Plan) -> Trial:
     if not new or new == _chosen(document.weighed):
         return Trial()
     asked = new if document.explored and one.choice.target == new else ""
-    return Trial(asked, not plan.explored and new in _ends(document.weighed))
+    return Trial(asked, not plan.explored and new in _could_be_tried(document.weighed))
 
 
 def _chosen(weighed: tuple[Weighed, ...] | tuple[Planned, ...]) -> str:
@@ -35,10 +35,6 @@ def _chosen(weighed: tuple[Weighed, ...] | tuple[Planned, ...]) -> str:
     return next((one.target for one in weighed if one.why in _CHOSEN), "")
 
 
-def _ends(weighed: tuple[Weighed, ...]) -> set[str]:
-    """Whom experiments ask: the cheapest, and the likeliest."""
-    allowed = [one for one in weighed if one.why not in _OUT]
-    if not allowed:
-        return set()
-    cheapest = min(allowed, key=lambda one: one.cost_nano)
-    return {cheapest.target, max(allowed, key=lambda one: one.p).target}
+def _could_be_tried(weighed: tuple[Weighed, ...]) -> set[str]:
+    """Targets within all limits: each has some chance."""
+    return {row.target for row in weighed if row.why not in _OUT}

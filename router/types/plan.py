@@ -155,7 +155,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     tactic: Tactic | None = None
     """None: the first step that answers does."""
     explored: str = ""
-    """"cheapest" or "best", where chance sent it there to keep the estimates honest."""
+    """"cheaper" or "dearer" than the choice, where chance tried another target to keep the estimates honest."""
     propensity: float = 1.0
     """How likely it was that the first step came first."""
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.decide.experiment import NO_EXPLORATION, explore
+from router.decide.experiment import Exploration, explore
 from router.decide.plan import plan, weighed_plan
 from router.decide.situation import Ranked, Situation
 from router.decide.spill import timely
@@ -193,7 +193,7 @@ def test_a_plan_notes_the_queues_that_it_saw() -> None:
     def cost(place: Target, request: Request) -> Estimate:
         return candidate(place.id).estimate
 
-    made = weighed_plan("auto", strategy, state.targets, asked, cost, lambda eligible: state, NO_EXPLORATION, 0.5)
+    made = weighed_plan("auto", strategy, state.targets, asked, cost, lambda eligible: state, Exploration(share=0), 0.5)
     assert order(made) == "b a"
     assert made.queued == (Queued(target="a", wait_ms=2_000, waiting=3, spilled=True),)
     assert [step.wait_ms for step in made.steps] == [0, 2_000]

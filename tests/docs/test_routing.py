@@ -110,7 +110,7 @@ def test_every_code_comes_to_be_said() -> None:
     busy = situation([0.9, 0.9], [0.1, 0.1], queues={"b": Queue(full=True)})
     said += [
         cost_of_pass.rank(busy),
-        explore(said[0], middle, 0.5, 0.1)[0],
+        explore(said[0], situation([0.2, 0.8, 0.95], [0.001, 0.01, 0.2], 0.5, stakes=stakes(0.5)), 0.5, 0.0)[0],
         Cascade(kind="cascade", targets=("a", "b")).rank(pair),
         Plan(kind="plan", targets=("a", "b")).rank(situation([0.6, 0.9], [0.1, 0.1], stakes=stakes(most=1))),
     ]

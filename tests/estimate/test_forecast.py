@@ -86,7 +86,7 @@ class Ignorance:
     """Pass rates are not what this is about."""
 
     def expect(self, seen: Classification, at: Index) -> Expected:
-        return Expected(*(np.full(shape, 0.6) for shape in (len(at), len(at), (len(NODES), len(at)), len(at))))
+        return Expected(*(np.full(shape, 0.6) for shape in (len(at), len(at), (len(NODES), len(at)), len(at), len(at))))
 
     def usual(self, at: Index) -> Vector:
         return np.full(len(at), 0.6)

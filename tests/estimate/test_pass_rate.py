@@ -103,7 +103,7 @@ def test_a_subset_of_targets_comes_in_its_own_order_and_many_requests_as_each_by
     known.see(9, "weak", 1.0)
     many = known.expect_each(np.array([each.traits for each in asked], np.float64))
     for row, each in enumerate(asked):
-        for found, alone in zip(many, known.of(each), strict=True):
+        for found, alone in zip(many, known.of(each)[:4], strict=True):
             assert found[row] == pytest.approx(alone)
     at = np.array([2, 0])
     for some, every in zip(known.expect(structs.replace(SEEN, reading=asked[1]), at), known.of(asked[1]), strict=True):

@@ -24,19 +24,21 @@ def policy(url: str) -> dict[str, Any]:
     """`cheap`, `unsure` and `late` run at home."""
 
     def strategy(kind: str, *names: str, **keys: Any) -> dict[str, Any]:
-        return {"strategy": {"kind": kind, "targets": names or PAIR, **keys}}
+        chance = {} if kind == "ordered" else {"exploration": {"share": 0}}
+        return {"strategy": {"kind": kind, "targets": names or PAIR, **keys}, **chance}
 
     # However often the cheap one was wrong, it costs next to nothing to ask it first.
     sure = {"accepts_right": 1, "accepts_wrong": 0}
     number, posted = [{"kind": "number"}], [{"kind": "http", "url": f"{url}/{school.VERIFIER}"}]
     targets = {name: school.at_home(url, name, CHEAP, 0.8) for name in ("cheap", "unsure")}
+    targets |= {name: school.at_home(url, "cheap", CHEAP, 0.8) for name in ("left", "right")}
     targets |= {"late": school.at_home(url, "late", CHEAP, 0.9), "dear": school.seat(url, "dear", DEAR, 0.95)}
     routes = {
         "cascade": {**strategy("cascade", **sure), "failure_cost_usd": 0.1, "verifiers": number},
         "vote": {**strategy("self_consistency", "unsure", "dear", caution=0), "failure_cost_usd": 0.1},
         "agreed": {**strategy("self_consistency", caution=0), "failure_cost_usd": 0.1},
         "hedge": {**strategy("plan", "late", "dear"), "deadline_ms": 60_000},
-        "explore": {**strategy("cost_of_pass"), "failure_cost_usd": 0.000001, "exploration": {"share": 0.5}},
+        "explore": strategy("cost_of_pass", "left", "right") | {"failure_cost_usd": 0.1, "exploration": {"share": 0.5}},
         "judged": {**strategy("ordered", "cheap"), "judge": {"target": "dear", "share": 1}},
         "posted": {**strategy("ordered", "cheap"), "verifiers": posted},
         "checked": {**strategy("plan"), "max_cost_usd": 0.1, "verifiers": number},
@@ -205,11 +207,34 @@ def test_a_session_gets_cheaper_as_its_money_runs_out(gateway: Gateway) -> None:
     assert row["spent"] == 4 * DEAR_NANO + 2 * CHEAP_NANO <= 3_600_000
 
 
+def test_once_answers_are_judged_a_share_of_requests_tries_another(gateway: Gateway) -> None:
+    """Of 64 requests, each of which tries the other with a chance of about a quarter, none does once in a million."""
+
+    def asked() -> list[Reply]:
+        return [ask(gateway, "explore", school.product(20 + at, 13)) for at in range(64)]
+
+    before = asked()
+    assert {school.decision(gateway, reply).get("explored", "") for reply in before} == {""}
+    known = school.learned(gateway)
+    for at, reply in enumerate(before[:40]):
+        assert gateway.post("/v1/feedback", {"id": reply.id, "passed": at % 5 > 0}).status == 200
+    until(lambda: school.learned(gateway) >= known + 40)
+    tried = 0
+    for reply in asked():
+        decision, served = school.decision(gateway, reply), gateway.settled(reply.id)["target"]
+        if decision.get("explored"):
+            tried += 1
+            assert 0 < decision["propensity"] <= 0.5
+            assert {row["target"]: row["why"] for row in decision["weighed"]}[served] == "explored"
+        else:
+            assert 0.5 <= decision["propensity"] < 1
+    assert 0 < tried <= 48
+
+
 ANYWHERE = {
     "cascade": ("cascade", school.product, "dear"),
     "vote": ("vote", school.product, "dear"),
     "hedge": ("hedge", school.product, "dear"),
-    "exploration": ("explore", school.product, "dear"),
     "judge": ("judged", lambda number, _: school.house(number), "dear"),
     "http verifier": ("posted", lambda number, _: school.house(number), school.VERIFIER),
     "checked pair of a plan": ("checked", school.product, "dear"),
@@ -224,15 +249,10 @@ def apart(tmp_path_factory: pytest.TempPathFactory, upstream_server: School) -> 
         gateway.check_books()
 
 
-def go(apart: Gateway, name: str, mark: int, headers: Mapping[str, str]) -> list[Reply]:
-    """A quarter of what is an experiment goes to each end: of 48, none does once in a million times. All else is no
-    matter of chance."""
+def go(apart: Gateway, name: str, mark: int, headers: Mapping[str, str]) -> Reply:
     route, text, _ = ANYWHERE[name]
     price = vote_price(apart, "vote", text(mark, 13)) if name == "vote" else {}
-    return [
-        ask(apart, route, text(mark, 13 + at), {**headers, **price, "x-lowpass-session": f"{name}-{mark}-{at}"})
-        for at in range(48 if name == "exploration" else 1)
-    ]
+    return ask(apart, route, text(mark, 13), {**headers, **price, "x-lowpass-session": f"{name}-{mark}"})
 
 
 def reached(own: School, pupil: str, mark: int) -> bool:
@@ -250,10 +270,10 @@ def test_what_may_go_anywhere_gets_to_the_second(apart: Gateway, upstream: Schoo
 @each_row("name", ANYWHERE)
 def test_what_must_stay_at_home_never_does(apart: Gateway, upstream: School, name: str) -> None:
     mark = 801 + list(ANYWHERE).index(name)
-    for reply in go(apart, name, mark, SECRET):
-        assert {row["target"] for row in apart.settled(reply.id)["attempts"]} <= {"cheap", "unsure", "late"}
+    reply = go(apart, name, mark, SECRET)
+    assert {row["target"] for row in apart.settled(reply.id)["attempts"]} <= {"cheap", "unsure", "late"}
     if name == "judge":
-        assert refusals(apart, f"judge-{mark}-0") == [(403, "no_eligible_target", 0)]
+        assert refusals(apart, f"judge-{mark}") == [(403, "no_eligible_target", 0)]
     if name == "http verifier":
         until(lambda: school.metric(apart, "lowpass_verdicts_total", result="kept_in"))
     assert not any(reached(upstream, pupil, mark) for pupil in REMOTE)

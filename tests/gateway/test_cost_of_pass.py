@@ -21,8 +21,9 @@ PAIR = ("cheap", "dear")
 
 
 def cost_of_pass(*names: str, **more: Any) -> dict[str, Any]:
-    keys = {name: more.pop(name) for name in ("caution", "sticky") if name in more}
-    return {"strategy": {"kind": "cost_of_pass", "targets": list(names), **keys}, "failure_cost_usd": 0.0025, **more}
+    strategy: dict[str, Any] = {"kind": "cost_of_pass", "targets": list(names)}
+    strategy |= {name: more.pop(name) for name in ("caution", "sticky") if name in more}
+    return {"strategy": strategy, "failure_cost_usd": 0.0025, "exploration": {"share": 0}, **more}
 
 
 def policy(url: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def policy(url: str) -> dict[str, Any]:
         "targets": {"cheap": school.seat(url, "cheap", CHEAP, 0.8), "judge": school.seat(url, "judge", DEAR, 0.95)},
         "routes": {
             "auto": {"strategy": weighed, "failure_cost_usd": 0.01, **judge},
-            "loyal": {"strategy": loyal, "failure_cost_usd": 0.00001, **judge},
+            "loyal": {"strategy": loyal, "failure_cost_usd": 0.00001, "exploration": {"share": 0}, **judge},
             "own": {**ordered("judge", "cheap"), **judge},
         },
         "budgets": [{"id": "each", "scope": "key", "limit_usd": 1, "window": "lifetime"}],

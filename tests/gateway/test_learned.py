@@ -19,7 +19,8 @@ FEW = 12
 
 def policy(url: str, **more: Any) -> dict[str, Any]:
     def weighed(*targets: str, **keys: Any) -> dict[str, Any]:
-        return {"strategy": {"kind": "cost_of_pass", "targets": list(targets)}, "failure_cost_usd": 0.0025, **keys}
+        strategy = {"kind": "cost_of_pass", "targets": list(targets)}
+        return {"strategy": strategy, "failure_cost_usd": 0.0025, "exploration": {"share": 0}, **keys}
 
     checked = weighed("cheap", verifiers=[{"kind": "number"}])
     return {

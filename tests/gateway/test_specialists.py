@@ -46,7 +46,7 @@ def policy(url: str, spec: str) -> dict[str, Any]:
             "base": engine,
         },
         "routes": {
-            "learned": {"strategy": learned, "failure_cost_usd": 0.1},
+            "learned": {"strategy": learned, "failure_cost_usd": 0.1, "exploration": {"share": 0}},
             "falls": ordered("wild", "home"),
             "adapted": ordered("legal", "support"),
         },

@@ -121,10 +121,10 @@ def test_expected_costs_are_what_answers_did_cost(tried: Tried) -> None:
 
 
 def test_experiments_of_the_past_are_trials_of_policies_that_choose_what_they_asked(tried: Tried) -> None:
-    """Right answers worth nothing, or much: one chooses the cheapest, the other the best, as experiments do."""
-    worth = (0.000001, 1_000)
-    found = [tried(lambda rows: rows["routes"]["auto"].update(failure_cost_usd=usd)) for usd in worth]  # noqa: B023
-    assert sum(of(replayed, "auto").sample for replayed in found) > 0
+    """Right answers worth nothing, or much: one of both chooses the other target, which experiments asked."""
+    worth = (0.000000001, 1_000)
+    found = [tried(lambda rows: rows["routes"]["tried"].update(failure_cost_usd=usd)) for usd in worth]  # noqa: B023
+    assert sum(of(replayed, "tried").sample for replayed in found) > 0
 
 
 def test_budgets_are_played_in_the_order_of_time(recorded: Gateway, tried: Tried) -> None:

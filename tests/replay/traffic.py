@@ -8,9 +8,10 @@ from typing import Any
 import yaml
 
 from router.config.config import Config
+from router.decide.experiment import ENOUGH
 from router.policies import load_policy, unlaunched
-from tests.gateway.running import Gateway
-from tests.gateway.school import CHEAP, DEAR, at_home, expected, house, product, seat
+from tests.gateway.running import Gateway, Reply, until
+from tests.gateway.school import CHEAP, DEAR, at_home, expected, house, learned, product, seat, text_of
 
 Policy = dict[str, Any]
 MAIL, KEY = "ann@example.com", "AKIA" + "IOSFODNN7" + "EXAMPLF"
@@ -35,9 +36,13 @@ def record(gateway: Gateway) -> None:
     for number in range(EACH):
         for route in ROUTES:
             text = product(11 + number, 23) if number % 2 else house(11 + number)
-            ask(gateway, route, text, {"x-lowpass-session": f"s{number}"} if number % 3 else {})
+            reply = ask(gateway, route, text, {"x-lowpass-session": f"s{number}"} if number % 3 else {})
+            if route in ("auto", "cheap-first", "fixed"):
+                passed = expected(text) in text_of(reply)
+                assert gateway.post("/v1/feedback", {"id": reply.id, "passed": passed}).status == 200
+    until(lambda: learned(gateway) >= 2 * ENOUGH)
     for number in range(48):  # so many that some of them are experiments
-        ask(gateway, "auto", product(31 + number, 23), {})
+        ask(gateway, "tried", product(31 + number, 23), {})
     for route in ("auto", "cheap-first", "fixed"):
         ask(gateway, route, f"Write to {MAIL}: {house(5)}", {})
         ask(gateway, route, f"Why is {KEY} refused? {house(6)}", {})
@@ -48,8 +53,8 @@ def record(gateway: Gateway) -> None:
         ask(gateway, route, house(10), {})
 
 
-def ask(gateway: Gateway, route: str, text: str, headers: dict[str, str], **body: Any) -> None:
-    gateway.chat(route, text, headers, metadata={"expected": expected(text)}, max_tokens=16, **body)
+def ask(gateway: Gateway, route: str, text: str, headers: dict[str, str], **body: Any) -> Reply:
+    return gateway.chat(route, text, headers, metadata={"expected": expected(text)}, max_tokens=16, **body)
 
 
 def changed(gateway: Gateway, change: Callable[[Policy], object], home: Path) -> Config:

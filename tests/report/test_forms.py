@@ -272,7 +272,7 @@ def test_a_decision_tells_what_is_at_stake_and_what_was_expected() -> None:
         ({"tactic": Cascade(2)}, "another is asked where verifiers turn its answer down"),
         ({"tactic": Vote(4)}, "asked up to 4 times"),
         ({"tactic": Hedge(2_500)}, "asked as well after 2.5 s"),
-        ({"explored": "cheapest"}, "chance sent it to the cheapest target"),
+        ({"explored": "cheaper"}, f"tried in place of {NAME}, to keep the estimates honest"),
         (
             {},
             f"hard maths: {NAME} is expected to pass .85 for $0.018; a wrong answer costs $0.25; others are not surely",
