@@ -38,15 +38,19 @@ class Worth(Struct, frozen=True, eq=False):
 
 
 def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
-    """The baseline is always in the running, and leaving it needs evidence."""
+    """The baseline is always in the running, and leaving it needs evidence, or a target that is both cheaper and better:
+    so raising the price of a failure never leads to one that is dearer and worse."""
     forecast, stakes = situation.forecast, situation.stakes
     late = timely(situation) if situation.queues else 1.0
-    value, among = price(forecast.cost, forecast.p * late, stakes), _among(situation, out)
+    p, cost = forecast.p * late, forecast.cost
+    value, among = price(cost, p, stakes), _among(situation, out)
     usual = np.where(among, price(forecast.usual_cost, forecast.usual_p, stakes), np.inf)
     baseline = int(usual.argmin())
     margin = value[baseline] - value - caution * _regret(forecast, stakes, baseline, late)
     better = among & (margin > 0)
     best = int(np.where(better, value, np.inf).argmin()) if better.any() else baseline
+    dominating = among & (cost < cost[best]) & (p > p[best])
+    best = int(np.where(dominating, value, np.inf).argmin()) if dominating.any() else best
     return Worth(value, out, margin, baseline, best)
 
 

@@ -188,6 +188,16 @@ def test_more_caution_never_leaves_the_baseline_sooner(state: Situation, one: fl
     assert shy.best == shy.baseline or bold.best != bold.baseline
 
 
+@given(situations(), st.floats(0.0001, 10), st.floats(1, 1_000), st.floats(0, 3))
+def test_a_higher_price_of_failure_never_leads_to_what_is_dearer_and_worse(
+    state: Situation, failure: float, factor: float, caution: float
+) -> None:
+    out, forecast = np.zeros(len(state.targets), dtype=np.intp), state.forecast
+    low, high = (structs.replace(state, stakes=stakes(usd)) for usd in (failure, failure * factor))
+    before, after = worth(low, out, caution).best, worth(high, out, caution).best
+    assert not (forecast.cost[after] > forecast.cost[before] and forecast.p[after] < forecast.p[before])
+
+
 @given(situations(), st.data())
 def test_what_makes_a_target_worse_never_makes_it_the_first(state: Situation, data: st.DataObject) -> None:
     every, forecast = np.zeros(len(state.targets), dtype=np.intp), state.forecast
