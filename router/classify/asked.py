@@ -4,6 +4,7 @@ A long pasted text with an easy question is easy, and "thanks!" after a proof is
 read for what is asked, and of all else how much of it there is.
 """
 
+import re
 from functools import cache
 from math import log1p
 from pathlib import Path as File
@@ -165,15 +166,13 @@ _QUOTES = '"“”«»„「『'
 
 def _end(part: str, *, first: bool) -> str:
     """Whole sentences at that end; all of it where there is none."""
-    cuts = [at.end() for at in _stops(part)]
+    cuts = [stop.end() for stop in _stops(part)]
     if first:
-        cut = max([at for at in cuts if at >= 40], default=0)
-        return part[:cut] or part
-    cut = min([at for at in cuts if at <= len(part) - 40], default=0)
-    return part[cut:]
+        return part[: max((cut for cut in cuts if cut >= 40), default=len(part))]
+    return part[min((cut for cut in cuts if cut <= len(part) - 40), default=0) :]
 
 
-_stops = re2.compile(r"[.!?。！？:：]\s|\n").finditer
+_stops = re.compile(r"[.!?。！？:：]\s|\n").finditer
 # What stands between quotes, from 24 characters on, is spoken of, and no word of the instruction.
 _quotations = re2.compile(
     rb'"[^"\n]{24,}?"|\x{201C}[^\x{201D}\n]{24,}?\x{201D}|\x{AB}[^\x{BB}\n]{24,}?\x{BB}|\x{201E}[^\x{201C}\x{201D}\n]{24,}?[\x{201C}\x{201D}]|\x{300C}[^\x{300D}]{12,}?\x{300D}'

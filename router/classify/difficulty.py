@@ -9,6 +9,7 @@ from functools import cache
 from hashlib import sha256
 from io import BytesIO
 from math import exp, log
+from operator import mul
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
@@ -22,7 +23,7 @@ from router.classify.asked import NUMBERS, Asked, asked, cues
 from router.errors import LowpassError
 from router.features import embedding
 from router.features.embedding import DIMENSIONS, Single
-from router.types.classification import SCALES, SHARE, STEPS, TASKS, TRAITS, UNFAMILIARITY, Reading
+from router.types.classification import SCALES, SHARE, STEPS, TASKS, UNFAMILIARITY, Reading
 from router.types.request import Endpoint, Passage, Request
 from router.types.target import Capability
 from router.types.task import Task
@@ -34,7 +35,7 @@ GROUPS = 256
 """Groups of pieces of words that mean about the same: which of them occur says more than the mean of all."""
 RARITY = 5
 MOST_REMEMBERED = 1_024
-"""Requests whose numbers are kept, by a digest of what they ask: an agent sends the same words with every step."""
+"""Requests whose readings are kept, by a hash of what they ask: an agent sends the same words with every step."""
 DIFFICULTY_OUT, OUTPUT_OUT, NO_THINKING, TASK_OUT = 0, 1, 2, 5
 """Columns of what is regressed: difficulty's logit, logarithm of visible tokens, three kinds of thinking, tasks."""
 OUTPUTS = TASK_OUT + len(TASKS)
@@ -91,18 +92,25 @@ def numbers(asks: Asked, groups: NDArray[np.uint8]) -> Single:
 
 def _rarity(pieces: NDArray[np.uint16], text: str) -> tuple[float, ...]:
     """How rare the words are: the vocabulary is in the order of frequency, and rare words are of many pieces."""
-    whole = pieces[pieces > embedding.BYTES].astype(np.float32)
-    if not len(whole):
+    whole = pieces[pieces > embedding.BYTES]
+    count = len(whole)
+    if not count:
         return (0.0,) * RARITY
-    words, count = text.count(" ") + 1, len(whole)
     whole.sort()
+    common, known = whole.searchsorted((10_001, 20_001)).tolist()
     return (
-        float(np.log(whole).mean()) / 10,
-        float((whole > 10_000).sum()) / count,
-        float((whole > 20_000).sum()) / count,
-        min(count / words / 4, 1.0),
-        float(whole[int(0.9 * (count - 1))]) / 32_000,
+        float(np.add.reduce(_logarithms()[whole])) / count / 10,
+        (count - common) / count,
+        (count - known) / count,
+        min(count / (text.count(" ") + 1) / 4, 1.0),
+        int(whole[int(0.9 * (count - 1))]) / 32_000,
     )
+
+
+@cache
+def _logarithms() -> Single:
+    """Of each number of a piece; 0 has that of 1."""
+    return np.log(np.maximum(np.arange(2**16, dtype=np.float32), 1))
 
 
 class Reader(Struct, frozen=True, eq=False):
@@ -143,33 +151,33 @@ class Reader(Struct, frozen=True, eq=False):
     def reading(self, row: Single, stated: Task | None, words: int = 0, *, tools: bool = False) -> Reading:
         """`stated`: the task that its caller says it is. `words`: how many it asks for; 0: it does not say.
         `tools`: some are offered, which is half of what the task is told by."""
-        values, nearest = self.outputs(row)
-        unfamiliarity = 0.5 ** (nearest / self.near)
-        traits = np.zeros(TRAITS, np.float32)
-        difficulty = min(max(float(values[DIFFICULTY_OUT]), DIFFICULTY_RANGE[0]), DIFFICULTY_RANGE[1])
-        output = min(max(float(values[OUTPUT_OUT]), OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
-        helps = _shares(values[NO_THINKING:TASK_OUT], self.sharpness)
-        hard_sd, output_sd = (float(np.interp(difficulty, SPREAD_AT, row)) for row in self.spread)
+        outputs, nearest = self.outputs(row)
+        values: list[float] = outputs.tolist()
+        difficulty = min(max(values[DIFFICULTY_OUT], DIFFICULTY_RANGE[0]), DIFFICULTY_RANGE[1])
+        output = min(max(values[OUTPUT_OUT], OUTPUT_RANGE[0]), OUTPUT_RANGE[1])
+        hard_sd, output_sd = (float(np.interp(difficulty, SPREAD_AT, sds)) for sds in self.spread)
         if words >= LEAST_WORDS:
             output, output_sd = min(log(words * TOKENS_PER_WORD), OUTPUT_RANGE[1]), WORDS_SD
-        thinking = float(helps @ np.array(THINKING_FACTORS, np.float32))
-        traits[:SHARE] = (1.0, difficulty, hard_sd, unfamiliarity, output, output_sd, thinking)
+        helps = _shares(values[NO_THINKING:TASK_OUT], self.sharpness)
+        thinking = sum(map(mul, helps, THINKING_FACTORS))
+        traits = [1.0, difficulty, hard_sd, 0.5 ** (nearest / self.near), output, output_sd, thinking]
         for at, scale in SCALES.items():
             traits[at] /= scale
         if stated in TASKS:
-            traits[SHARE + TASKS.index(stated)] = 1.0
+            traits += [float(task is stated) for task in TASKS]
         else:
-            traits[SHARE:] = _shares(values[TASK_OUT:], self.sharpness)
-        if stated is None and tools:
-            traits[SHARE:] /= 2
-            traits[SHARE + TASKS.index(Task.TOOL_USE)] += 0.5
-        return Reading(np.round(traits * STEPS) / np.float32(STEPS))
+            shares = _shares(values[TASK_OUT:], self.sharpness)
+            if stated is None and tools:
+                shares = [share / 2 + 0.5 * (task is Task.TOOL_USE) for share, task in zip(shares, TASKS, strict=True)]
+            traits += shares
+        return Reading(np.array([round(trait * STEPS) for trait in traits], np.float32) / np.float32(STEPS))
 
 
-def _shares(values: Single, sharpness: float) -> Single:
-    raised = np.exp((values - values.max()) * np.float32(sharpness))
-    shares: Single = raised / raised.sum()
-    return shares
+def _shares(values: list[float], sharpness: float) -> list[float]:
+    most = max(values)
+    raised = [exp((value - most) * sharpness) for value in values]
+    total = sum(raised)
+    return [share / total for share in raised]
 
 
 class _Manifest(Struct, frozen=True):
@@ -223,7 +231,7 @@ def warm() -> None:
     reader.reading(numbers(asks, reader.groups), None)
 
 
-_remembered: OrderedDict[bytes, Reading] = OrderedDict()
+_remembered: OrderedDict[int, Reading] = OrderedDict()
 
 
 def read(request: Request) -> Read:
@@ -231,7 +239,7 @@ def read(request: Request) -> Read:
     if request.endpoint is Endpoint.EMBEDDINGS:
         return UNREAD_EMBEDDING
     asks, stated = asked(request), request.limits.task
-    key = sha256(repr((asks, stated)).encode(errors="replace")).digest()
+    key = hash((asks, stated))
     reading = _remembered.get(key)
     if reading is None:
         reader = load()

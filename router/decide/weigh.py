@@ -38,7 +38,7 @@ class Worth(Struct, frozen=True, eq=False):
 
 
 def worth(situation: Situation, out: NDArray[np.intp], caution: float) -> Worth:
-    """The baseline is always in the running, and leaving it needs evidence, or a target that is both cheaper and better:
+    """The baseline is always in the running; leaving it takes evidence, or a target that is cheaper and better:
     so raising the price of a failure never leads to one that is dearer and worse."""
     forecast, stakes = situation.forecast, situation.stakes
     late = timely(situation) if situation.queues else 1.0
