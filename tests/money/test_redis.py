@@ -81,7 +81,7 @@ def test_a_server_that_comes_back_without_its_data_is_told_by_the_ledger(tmp_pat
     with RedisProcess() as server:
         environ = {"LOWPASS_REDIS_URL": server.url.reveal()}
         with serving(tmp_path, policy(upstream.url), environ) as gateway:
-            assert gateway.chat("closed").status == 200
+            until(lambda: gateway.chat("closed").status == 200)
             server.kill()
             assert gateway.chat("closed").status == 503
             server.forget()
