@@ -19,10 +19,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from router.classify import embedding
 from router.classify.asked import NUMBERS, Asked, asked, cues
+from router.classify.embedding import DIMENSIONS, Single
 from router.errors import LowpassError
-from router.features import embedding
-from router.features.embedding import DIMENSIONS, Single
 from router.types.classification import SCALES, SHARE, STEPS, TASKS, UNFAMILIARITY, Reading
 from router.types.request import Endpoint, Passage, Request
 from router.types.target import Capability

@@ -6,9 +6,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from router.estimate.fitted.estimator import Estimator
-    from router.estimate.fitted.fit import fit
-    from router.estimate.fitted.prediction import Prediction
+    from router.estimate.estimator import Estimator, Prediction, fit
 
 __all__ = ["Estimator", "Prediction", "fit"]
 
@@ -17,6 +15,6 @@ def __getattr__(name: str) -> object:
     """Of the names in `__all__`, when first asked for."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from router.estimate.fitted import public
+    from router.estimate import estimator
 
-    return getattr(public, name)
+    return getattr(estimator, name)

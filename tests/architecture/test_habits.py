@@ -8,7 +8,7 @@ from bench.mutations import mutations
 from tests.architecture import PRODUCT, ROOT, files, modules, text
 
 LONGEST_FUNCTION, LONGEST_FILE = 60, 600
-LINES_OF_TESTS = 49338
+LINES_OF_TESTS = 49027
 """Of Python; it may only shrink."""
 LONGER_FUNCTIONS: dict[str, int] = {}
 """`path:name@line` → lines that it has."""
@@ -20,8 +20,8 @@ SPEAKS = ("router/cli/", "router/terminal.py")
 SILENT: set[str] = {"router/config/values.py"}
 """Files with a `pass` for an error and no reason; the list may only shrink."""
 EXPECTED = (
-    *("router/decide/rehearse.py", "router/estimate/fitted/", "router/replay/"),
-    "router/worth.py",
+    *("router/decide/rehearse.py", "router/replay/", "router/worth.py"),
+    *("router/estimate/estimator.py", "router/estimate/outcome_model.py", "router/estimate/outcome_choice.py"),
 )
 """Where costs are expected or simulated, and nobody pays them."""
 MONEY = re.compile(r"usd|nano|cost|price|amount|spent|held|hold|budget|charge", re.IGNORECASE)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from router.classify import embedding
 from router.classify.asked import NUMBERS, asked, cues
 from router.classify.difficulty import (
     DIFFICULTY_OUT,
@@ -22,9 +23,8 @@ from router.classify.difficulty import (
     numbers,
     widened,
 )
+from router.classify.embedding import DIMENSIONS
 from router.estimate.pass_rate import USUAL_DIFFICULTIES
-from router.features import embedding
-from router.features.embedding import DIMENSIONS
 from router.types.classification import TASKS
 from router.types.task import Task
 from tools.anchors.anchors import Anchor

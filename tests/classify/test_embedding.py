@@ -1,4 +1,4 @@
-"""Texts of like meaning are near each other, every text has a vector, and none costs more than its sample."""
+"""Texts of like meaning are near each other, every text has a vector."""
 
 import subprocess
 import sys
@@ -10,10 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from router.features import embedding, pieces
-from router.features.embedding import DIMENSIONS, EmbeddingError, Single, embed_all, load
-from router.features.pieces import Words
-from router.features.sample import SLICE
+from router.classify import embedding
+from router.classify.embedding import DIMENSIONS, SPACE, EmbeddingError, Single, Words, load
 from tests.tables import each_row
 
 ODD = {
@@ -83,24 +81,9 @@ def test_the_order_of_words_does_not_count() -> None:
     assert np.array_equal(embed("one two three"), embed("three two one"))
 
 
-def test_of_a_long_text_head_middle_and_tail_count_and_a_short_one_is_seen_whole() -> None:
-    slices = [(f"{word} " * SLICE)[:SLICE] for word in ("maths", "soups", "roman")]
-    whole = ("maths " * SLICE)[: 3 * SLICE - 6]
-    texts = [("unseen " * 20_000).join(slices), "\n".join(slices), whole, f"{whole[:SLICE]}soups {whole[SLICE:]}"]
-    long, same, short, other = embed_all(texts)
-    assert np.array_equal(long, same)
-    assert not np.array_equal(short, other)
-
-
-def test_many_texts_are_a_row_each() -> None:
-    texts = ["one", "", "two words"]
-    assert np.array_equal(embed_all(texts), np.stack([embed(text) for text in texts]))
-    assert embed_all([]).shape == (0, DIMENSIONS)
-
-
 def test_what_is_kept_of_words_and_characters_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_WORDS", 100)
-    monkeypatch.setattr(pieces, "_CHARACTERS", 50)
+    monkeypatch.setattr(embedding, "_WORDS", 100)
+    monkeypatch.setattr(embedding, "_CHARACTERS", 50)
     words = Words({"▁": 300, "a": 301, "▁a": 302})
     for number in range(1_000):
         words.split(f"a{number} {chr(0x4E00 + number)}, {'a' * 99}")
@@ -133,7 +116,7 @@ def test_words_are_cut_by_joining_the_pairs_that_were_learned_first(text: str, e
 @given(st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1, max_size=32))
 def test_letters_digits_and_marks_are_cut_apart_as_if_joined(word: str) -> None:
     words = load().words
-    assert words.split(word) == words._pieces.join(pieces.SPACE + word)
+    assert words.split(word) == words._pieces.join(SPACE + word)
 
 
 @settings(deadline=None)
@@ -201,9 +184,9 @@ def test_nothing_is_read_at_import_and_the_package_is_never_run() -> None:
     code = (
         "import sys; opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == 'open' else None)\n"
-        "import router.features.look as look\n"
+        "from router.classify import embedding\n"
         "assert not any('wordllama' in name for name in opened)\n"
-        "look.look('a text')\n"
+        "embedding.load().embed('a text')\n"
         "assert any('wordllama' in name for name in opened)\n"
         "assert {'wordllama', 'tokenizers', 'requests', 'toml', 'safetensors'}.isdisjoint(sys.modules)\n"
     )

@@ -1,14 +1,110 @@
-"""The two tables of a fit as one set of arrays, with all that could not be used counted."""
+"""The two tables of a fit, in any usual form, as one set of arrays; what could not be used is counted.
+
+Tables are pandas, polars, pyarrow, a dict of columns or a list of dicts; none of these packages is imported.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from router.estimate.fitted.columns import Columns, Table
-from router.estimate.fitted.folds import Floats, Ints
+Ints = NDArray[np.intp]
+Floats = NDArray[np.float64]
+
+
+class Frame(Protocol):
+    """pandas.DataFrame, polars.DataFrame and pyarrow.Table, as far as they are read here."""
+
+    def __getitem__(self, name: Any, /) -> Any: ...
+
+
+Table: TypeAlias = Mapping[str, Iterable[Any]] | Sequence[Mapping[str, Any]] | Frame
+
+
+class Columns:
+    """A table by its columns; `what` is its name in errors. Only columns that are asked for are read."""
+
+    def __init__(self, table: Table, what: str) -> None:
+        self._what = what
+        self._rows: Any = _by_column(table, what)
+        self._names = _names(self._rows, what)
+        self._height: int | None = None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def need(self, name: str) -> list[Any]:
+        """ValueError where it is missing, or as long as no other."""
+        if name not in self._names:
+            has = ", ".join(sorted(self._names)) or "none"
+            raise ValueError(f"{self._what}: column {name!r} is missing (there: {has}); rename or add it")
+        values = _plain(self._rows[name])
+        if self._height not in (None, len(values)):
+            raise ValueError(f"{self._what}: column {name!r} has {len(values)} rows, others {self._height}")
+        self._height = len(values)
+        return values
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """As floats: NaN for what is absent. ValueError for text, and for infinite values."""
+        try:
+            values = np.array([np.nan if value is None else value for value in self.need(name)], dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"{self._what}: column {name!r} holds something that is no number") from None
+        if np.isinf(values).any():
+            raise ValueError(f"{self._what}: column {name!r} holds infinite values; write NaN for what is unknown")
+        return values
+
+    def texts(self, name: str) -> list[str | None]:
+        """None for what is absent. ValueError for anything but text."""
+        return [self._text(value, name) for value in self.need(name)]
+
+    def _text(self, value: Any, name: str) -> str | None:
+        if isinstance(value, str):
+            return value
+        if absent(value):
+            return None
+        raise ValueError(f"{self._what}: column {name!r} holds a {type(value).__name__}; text is needed")
+
+    def names(self, name: str) -> list[str]:
+        """Ids and names. ValueError where one is absent."""
+        values = self.need(name)
+        if any(absent(value) for value in values):
+            raise ValueError(f"{self._what}: column {name!r} has gaps; every row needs one")
+        return [value if isinstance(value, str) else str(value) for value in values]
+
+
+def absent(value: Any) -> bool:
+    """None, NaN, and what pandas writes for them."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
+def _by_column(table: Any, what: str) -> Any:
+    if not isinstance(table, Sequence):
+        return table
+    if isinstance(table, str | bytes) or not all(isinstance(row, Mapping) for row in table):
+        raise ValueError(f"{what}: a list must hold one dict for each row")
+    names = dict.fromkeys(name for row in table for name in row)
+    return {name: [row.get(name) for row in table] for name in names}
+
+
+def _names(table: Any, what: str) -> list[str]:
+    if isinstance(table, Mapping):
+        return list(table)
+    names = getattr(table, "column_names", None) or getattr(table, "columns", None)
+    if names is None or not hasattr(table, "__getitem__"):
+        raise ValueError(f"{what}: a {type(table).__name__} is no table; give a data frame, columns or rows")
+    return list(names)
+
+
+def _plain(values: Any) -> list[Any]:
+    for method in ("to_pylist", "tolist", "to_list"):
+        if hasattr(values, method):
+            return list(getattr(values, method)())
+    return list(values)
 
 
 class Asked(NamedTuple):
@@ -27,8 +123,6 @@ class Observed(NamedTuple):
     targets: tuple[str, ...]
     score: Floats
     cost: Floats
-    tokens: Floats | None
-    """Output tokens; None where the rows have none."""
     labels: Ints
     """[n] benchmark × category, numbered; all 0 where there are none."""
     groups: Ints
@@ -53,29 +147,29 @@ def observed(prompts: Table, rows: Table, targets: Iterable[str] | None = None) 
     kept, repeated = _first(asked(prompts))
     prompts_asked = _at(asked(prompts), kept)
     ignored = Counter({"prompts_repeated": repeated, "prompts_without_text": int(prompts_asked.without_text.sum())})
-    names, score, cost, tokens = _cells(Columns(rows, "rows"), prompts_asked.ids, targets, ignored)
+    names, score, cost = _cells(Columns(rows, "rows"), prompts_asked.ids, targets, ignored)
     labels, groups = _labels(table, kept)
     counted = {name: count for name, count in ignored.items() if count}
-    return Observed(prompts_asked, names, score, cost, tokens, labels, groups, counted)
+    return Observed(prompts_asked, names, score, cost, labels, groups, counted)
 
 
-def _first(found: Asked) -> tuple[Ints, int]:
+def _first(table: Asked) -> tuple[Ints, int]:
     """Places of the first of each id. ValueError if one id has two texts."""
     place: dict[str, int] = {}
-    for at, name in enumerate(found.ids):
-        if found.texts[place.setdefault(name, at)] != found.texts[at]:
+    for at, name in enumerate(table.ids):
+        if table.texts[place.setdefault(name, at)] != table.texts[at]:
             raise ValueError("prompts: column 'prompt_id' gives one id to two different prompts; make ids unique")
-    return np.array(list(place.values()), np.intp), len(found.ids) - len(place)
+    return np.array(list(place.values()), np.intp), len(table.ids) - len(place)
 
 
-def _at(found: Asked, places: Ints) -> Asked:
-    ids, texts, functions = ([column[at] for at in places] for column in found[:3])
-    return Asked(ids, texts, functions, found.without_text[places])
+def _at(table: Asked, places: Ints) -> Asked:
+    ids, texts, functions = ([column[at] for at in places] for column in table[:3])
+    return Asked(ids, texts, functions, table.without_text[places])
 
 
 def _cells(
     rows: Columns, ids: Sequence[str], targets: Iterable[str] | None, ignored: Counter[str]
-) -> tuple[tuple[str, ...], Floats, Floats, Floats | None]:
+) -> tuple[tuple[str, ...], Floats, Floats]:
     place = {name: at for at, name in enumerate(ids)}
     models = rows.names("model")
     prompt = np.array([place.get(name, -1) for name in rows.names("prompt_id")], np.intp)
@@ -91,9 +185,7 @@ def _cells(
     cell = prompt[usable] * len(names) + target[usable]
     ignored["rows_averaged"] = len(cell) - len(np.unique(cell))
     shape = (len(ids), len(names))
-    tokens = rows.numbers("output_tokens") if "output_tokens" in rows else None
-    by_cell = None if tokens is None else _means(tokens[usable], cell, shape)
-    return names, _means(score[usable], cell, shape), _means(cost[usable], cell, shape), by_cell
+    return names, _means(score[usable], cell, shape), _means(cost[usable], cell, shape)
 
 
 def _values(rows: Columns) -> tuple[Floats, Floats]:

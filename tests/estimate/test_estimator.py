@@ -1,5 +1,6 @@
 """The offline estimator: what it says of prompts, and what it makes of bad tables."""
 
+import json
 import subprocess
 import sys
 from typing import Any
@@ -199,6 +200,54 @@ def test_costs_that_never_vary_have_a_finite_interval() -> None:
     assert np.allclose(guess.cost_usd, [0.001, 0.01], rtol=0.01)
     assert ((guess.cost_p10 <= guess.cost_usd) & (guess.cost_usd <= guess.cost_p90)).all()
     assert np.isfinite(guess.cost_p90).all()
+
+
+def test_the_mean_is_the_bill_where_a_few_answers_run_away(tables: Tables) -> None:
+    prompts, rows = tables
+    runaway = [each | {"cost_usd": 50.0} if at % 30 == 0 else each for at, each in enumerate(rows)]
+    guess = fit(prompts, runaway).predict(prompts)
+    bill = sum(each["cost_usd"] for each in runaway if each["model"] == "coder")
+    assert guess.cost_usd[:, 0].sum() == pytest.approx(bill, rel=0.1)
+    assert (guess.cost_p10[:, 0] < 0.01).all()
+
+
+def test_four_costs_in_five_lie_within_the_interval(tables: Tables) -> None:
+    prompts, rows = tables
+    known = [each for each in rows if int(each["prompt_id"][1:]) < 160]
+    guess = fit(prompts[:160], known).predict(prompts[160:])
+    real = np.array([each["cost_usd"] for each in rows[480:]]).reshape(-1, 3)
+    assert 0.7 < ((guess.cost_p10 <= real) & (real <= guess.cost_p90)).mean() < 0.9
+
+
+def test_functions_that_fit_a_prompt_are_told_from_others_in_any_usual_form() -> None:
+    """`caller` is right where the function offered has to do with the question, `talker` where it has not."""
+    weather = {
+        "name": "get_forecast",
+        "description": "Weather forecast of a city",
+        "parameters": {"required": ["city"]},
+    }
+    plants = {"name": "plant_biomass", "description": "Biomass of plants in an area of a forest"}
+    prompts, rows = [], []
+    for at in range(160):
+        fits, question = at % 2, f"What is the weather forecast for city number {at}?"
+        offered = [[plants], [weather], [{"type": "function", "function": plants}], weather][at % 4]
+        prompts.append({"prompt_id": str(at), "prompt": question, "functions": json.dumps(offered)})
+        rows += [row(str(at), "caller", float(fits)), row(str(at), "talker", float(not fits))]
+    new = [
+        {"prompt": "What is the weather forecast for city number 161?", "functions": json.dumps(it)}
+        for it in (weather, plants)
+    ]
+    p = fit(prompts, rows).predict(new).p
+    assert p[0, 0] > p[0, 1] + 0.3
+    assert p[1, 1] > p[1, 0] + 0.3
+
+
+def test_functions_that_cannot_be_read_are_none(fitted: Estimator) -> None:
+    bad = ["", "{", "3", "null", "[3, null]", '"text"', "[" * 100_000]
+    odd = ['[{"name": 3, "parameters": [1]}, {"parameters": {"required": 5, "properties": null}}, {}]']
+    guess = fitted.predict([{"prompt": NEW[0]["prompt"], "functions": text} for text in bad + odd])
+    assert np.isfinite(guess.p).all()
+    assert np.isfinite(guess.cost_usd).all()
 
 
 def test_gaps_do_not_make_a_target_look_better(tables: Tables) -> None:

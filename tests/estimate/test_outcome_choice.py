@@ -1,10 +1,9 @@
-"""The best single target is left only where that paid on prompts held out, known and strange ones; what is strange."""
+"""The best single target is left only where that paid on prompts held out, known and strange ones."""
 
 import numpy as np
 
-from router.estimate.fitted.choice import Rules, Trial
-from router.estimate.fitted.familiarity import familiarity
-from router.estimate.fitted.folds import Floats, Ints
+from router.estimate.outcome_choice import Rules, Trial
+from router.estimate.outcome_table import Floats, Ints
 
 ROWS = 400
 FOLDS = np.arange(ROWS) % 5
@@ -35,12 +34,3 @@ def test_of_targets_that_barely_differ_the_cheaper_one_is_the_baseline() -> None
     nothing = Trial(score, cost, np.zeros(ROWS), FOLDS)
     for ahead, baseline in ((0.001, 1), (0.2, 0)):
         assert Rules(score + np.array([ahead, 0.0]), cost, nothing, nothing).baseline(10.0) == baseline
-
-
-def test_prompts_between_the_known_and_the_strangest_are_unfamiliar_where_known_ones_never_are() -> None:
-    """Whatever the groups that were held out were like."""
-    rng = np.random.default_rng(0)
-    known, strange = (np.column_stack([*rng.normal(at, 0.02, (2, 500)), np.full(500, 0.1)]) for at in (0.94, 0.1))
-    trust = familiarity(known, strange)
-    assert trust.unfamiliarity(np.array([[0.7, 0.7, 0.1]]))[0] > 0.9
-    assert trust.unfamiliarity(known).mean() < 0.1

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from router.estimate.fitted.folds import Floats, Ints
+from router.estimate.outcome_table import Floats, Ints
 
 BARELY = 0.25
 """Of a standard error: by so little no single target is better than another, and the cheaper one is taken."""
@@ -62,8 +62,7 @@ class _Tried(NamedTuple):
         best = self.expected.argmin(1)
         gain = self.expected[rows, self.base] - self.expected[rows, best]
         order = np.bincount(best, gain, minlength=self.expected.shape[1]).argsort(kind="stable")[::-1]
-        found: Ints = order[order != base]
-        return found
+        return np.asarray(order[order != base], np.intp)
 
 
 class Rules(NamedTuple):
@@ -92,9 +91,15 @@ class Rules(NamedTuple):
         for terms in _offers(known, base):
             came = known.came(terms)
             surely = float(came.sum() - CAUTION * np.sqrt(len(came)) * came.std())
-            if surely > most and strange.came(terms).sum() >= allowed:
+            if surely > most and self._harmless(strange.came(terms), allowed):
                 best, most = terms, surely
         return best
+
+    def _harmless(self, gains: Floats, allowed: float) -> bool:
+        """Groups held out gained, less one standard error over them, at least `allowed`."""
+        by_group = np.bincount(self.strange.fold, gains)
+        error = np.sqrt(len(by_group) * by_group.var(ddof=1)) if len(by_group) > 1 else 0.0
+        return bool(by_group.sum() - error >= allowed)
 
     def _tried(self, trial: Trial, price: float) -> _Tried:
         base = np.zeros(len(trial.fold), np.intp)
@@ -121,8 +126,8 @@ def _means(values: Floats) -> Floats:
     """[T] of [n, T] with gaps; infinite where there are only gaps."""
     seen = np.isfinite(values)
     count = seen.sum(0)
-    found: Floats = np.where(count > 0, np.where(seen, values, 0.0).sum(0) / np.maximum(count, 1), np.inf)
-    return found
+    means: Floats = np.where(count > 0, np.where(seen, values, 0.0).sum(0) / np.maximum(count, 1), np.inf)
+    return means
 
 
 def _offers(known: _Tried, base: int) -> Iterator[_Terms]:

@@ -1,1 +1,0 @@
-"""What a table of outcomes says of targets: chances, costs, and how far a prompt is from all that was seen."""
