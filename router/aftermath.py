@@ -49,8 +49,7 @@ class Heard(Struct, frozen=True):
     @property
     def about(self) -> About:
         seen, plan = self.decision.classification, self.decision.plan
-        traits = b"" if seen.reading is None else seen.reading.packed()
-        return About.quantised(seen.task, seen.difficulty, traits, {one.target: one.p for one in plan.weighed})
+        return About.of(seen, {one.target: one.p for one in plan.weighed})
 
 
 async def recollect(ledger: Ledger, beliefs: PassRateModel) -> None:

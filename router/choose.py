@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.budget.budget import Budget, Charged, Downgrade
 from router.budget.pots import Pots
 from router.classify.language import languages
+from router.classify.template import template
 from router.config.config import Config, Route
 from router.decide.eligible import Gate
 from router.decide.in_force import InForce, in_force
@@ -111,13 +112,16 @@ def choose(
     route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
     targets = listed if at_ms is not None else forecaster.learned.measured.priced(listed)
     seen, strategy = screened.classification, route.strategy
+    if at_ms is None:
+        app = request.limits.app or caller.name
+        seen = structs.replace(seen, app=app, template=template(request, route.name, app))
     now = now_ms() if at_ms is None else at_ms
     within = partial(fits_thinking, learned=forecaster.learned)
     told = _languages(request, targets)
     special = asked(request, seen, targets, told or UNKNOWN) if _special(targets) else ANYTHING
     queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=forecaster.learned))
     known = partial(estimate, learned=forecaster.learned, at_ms=now, holds=at_ms is None)
-    estimates = partial(known, task=seen.task, reading=seen.reading)
+    estimates = partial(known, task=seen.task, template=seen.template, reading=seen.reading)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes()).over(route.stakes)

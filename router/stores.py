@@ -102,6 +102,7 @@ def learned_from(ledger: Ledger) -> Learned:
                 target=one.target,
                 effort=_effort(one.thinking),
                 task=Task(one.task),
+                template=one.template,
                 output=one.visible + (one.reasoning or 0) + one.audio,
                 thinking=one.reasoning,
                 first_ms=one.first_ms,

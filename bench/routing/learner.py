@@ -150,7 +150,7 @@ class Learner:
         return self.forecast(seen)
 
     def learn(self, at: int, seen: Classification, score: float, cost: float) -> None:
-        self.rates.observe(_outcome(self.targets[at].id, seen, score))
+        self.rates.observe(outcome(self.targets[at].id, seen, score))
         self.learn_cost(at, seen, cost)
 
     def learn_after(self, at: int, seen: Classification, score: float, cost: float, likely: float) -> None:
@@ -184,7 +184,7 @@ def _list_cost(target: Target) -> float:
     return USUAL_USD if price is None else max(NOTHING, price.output / NANO_PER_USD * USUAL_OUTPUT / 1e6)
 
 
-def _outcome(name: str, seen: Classification, score: float) -> Outcome:
+def outcome(name: str, seen: Classification, score: float) -> Outcome:
     assert seen.reading is not None
     packed = seen.reading.packed()
     return Outcome(

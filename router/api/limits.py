@@ -111,6 +111,7 @@ def _unknown(name: str, value: str) -> str:
 _UNKNOWN: tuple[str, Callable[[str, str], Any]] = ("", _unknown)
 _HEADERS: dict[bytes, tuple[str, Callable[[str, str], Any]]] = {
     b"session": ("session", _text),
+    b"app": ("app", _text),
     b"task": ("task", _task),
     b"data-class": ("data_class", _text),
     b"region": ("region", _text),

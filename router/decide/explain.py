@@ -37,6 +37,8 @@ class Seen(Struct, frozen=True, kw_only=True):
     unfamiliarity: float
     traits: bytes = b""
     """`Reading.packed` (in JSON as base64): what outcomes are learned on."""
+    app: str = ""
+    template: str = ""
 
 
 class Considered(Struct, frozen=True):
@@ -126,6 +128,8 @@ def _seen(seen: Classification) -> Seen:
         difficulty=seen.difficulty,
         unfamiliarity=seen.unfamiliarity,
         traits=b"" if seen.reading is None else seen.reading.packed(),
+        app=seen.app,
+        template=seen.template,
     )
 
 

@@ -228,6 +228,7 @@ class Trial:
             target=self.step.target.id,
             effort=self.call.effort or estimate.effort,
             task=estimate.task,
+            template=estimate.template,
             script=estimate.script,
             read_output=estimate.read_output,
             read_thinking=estimate.read_thinking,

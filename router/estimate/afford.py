@@ -40,11 +40,11 @@ def fit(
     """None: not even a short answer fits, or the thinking can't be kept within the cap (tokens over all choices)."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return Fit() if step.estimate.tight.usd <= granted.usd else None
-    target, task = step.target, step.estimate.task
+    target, task, template = step.target, step.estimate.task, step.estimate.template
     effort = step.estimate.effort
     cap = per_choice(request, thinking_cap)
     for rung in rungs(target, target.effort or request.effort or "", cap, learned, task):
-        known, margin = usual(target, rung, learned, task), learned.margin(target.id)
+        known, margin = usual(target, rung, learned, task, template), learned.margin(target.id)
         figures = size(target, request, rung, known, margin, step.estimate.read)
         limits = _limits(step, request, granted, rung, figures)
         found = _uncut(step, request, granted, rung, figures, limits) or _cut(step, rung, figures, limits)

@@ -26,12 +26,13 @@ def estimate(
     thinking_cap: int | None = None,
     at_ms: int = 0,
     holds: bool = True,
+    template: str = "",
 ) -> Estimate:
     """Pure. `thinking_cap`: over all choices, of class and budgets; the header's holds anyway. `at_ms`: Unix.
 
     Without `holds` what it may cost at most is left out, which is most of the work.
     """
-    outlook = _outlook(target, request, learned, task, per_choice(request, thinking_cap))
+    outlook = _outlook(target, request, learned, task, template, per_choice(request, thinking_cap))
     read = tokens_read(reading)
     figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), read)
     choices = request.choices
@@ -52,6 +53,7 @@ def estimate(
         whole=whole,
         effort=outlook.rung.effort,
         task=task,
+        template=template,
         read_output=read[0],
         read_thinking=read[1],
         metered=figures.metered,
@@ -85,7 +87,9 @@ def _holds(worst: Bill, figures: Size, outlook: _Outlook) -> tuple[Amount, Amoun
     )
 
 
-def _outlook(target: Target, request: Request, learned: Learned, task: Task, cap: int | None) -> _Outlook:
+def _outlook(
+    target: Target, request: Request, learned: Learned, task: Task, template: str, cap: int | None
+) -> _Outlook:
     asked, thinking = target.effort or request.effort or "", target.model.thinking
 
     def conclude() -> _Outlook:
@@ -94,9 +98,9 @@ def _outlook(target: Target, request: Request, learned: Learned, task: Task, cap
         if not thinking.can_stop and thinking.contract in NUMBERED:
             least = max(least, LEAST_THOUGHT)
         bounded = least == 0 or thinking.contract is Contract.EXACT or thinking.streamed
-        return _Outlook(rung, usual(target, rung, learned, task), least, bounded)
+        return _Outlook(rung, usual(target, rung, learned, task, template), least, bounded)
 
-    return learned.recall(target.id, (thinking, asked, cap, task), conclude)
+    return learned.recall(target.id, (thinking, asked, cap, task, template), conclude)
 
 
 def per_choice(request: Request, thinking_cap: int | None) -> int | None:

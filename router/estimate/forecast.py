@@ -36,8 +36,8 @@ SIZE_STEP = 1.02
 """Prompts near or beyond the size at which some rate changes are told apart by this factor."""
 NEAR = 4
 """A prompt may have so many times the tokens of its rough count."""
-MOST_KNOWN = 256
-"""Kinds of work remembered: efforts and caps are the clients' own words."""
+MOST_KNOWN = 1_024
+"""Kinds of work remembered: efforts, caps and templates are the clients' own."""
 _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 """90 % quantile ÷ mean."""
 _LEAST = 1e-9
@@ -61,6 +61,7 @@ class _Work(NamedTuple):
     """What tokens and rates hang on, besides the target. `size`: rough input tokens, where rates hang on them."""
 
     task: Task
+    template: str
     effort: str
     cap: int | None
     script: str
@@ -114,7 +115,7 @@ class Forecaster:
         self, targets: Sequence[Target], request: Request, seen: Classification, at_ms: int, cap: int | None = None
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of."""
-        known = self._of(targets, request, seen.task, cap, at_ms)
+        known = self._of(targets, request, seen, cap, at_ms)
         bound, choices = _bound(known, request), request.choices
         each, thinking = _tokens(known, *tokens_read(seen.reading), bound)
         usual_each, usual_thinking = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
@@ -147,8 +148,11 @@ class Forecaster:
             return np.array(tokens, dtype=np.float64)
         return np.minimum((roughly(request) + known.template) * known.sent, known.context)
 
-    def _of(self, targets: Sequence[Target], request: Request, task: Task, cap: int | None, at_ms: int) -> _Known:
-        work = _Work(task, request.effort or "", cap, script(request), request.service_tier, self._size(request))
+    def _of(
+        self, targets: Sequence[Target], request: Request, seen: Classification, cap: int | None, at_ms: int
+    ) -> _Known:
+        asked = request.effort or "", cap, script(request), request.service_tier, self._size(request)
+        work = _Work(seen.task, seen.template, *asked)
         key = (work, tuple(map(_ID, targets)))
         known = self._known.get(key)
         if known is None or at_ms // self._fresh_ms != known.at_ms // self._fresh_ms:
@@ -176,14 +180,14 @@ class Forecaster:
         learned, task, model = self.learned, work.task, target.model
         asked = target.effort or work.effort
         rung = next(rungs(target, asked, work.cap, learned, task), None) or Rung(asked, 0)
-        known, pace = usual(target, rung, learned, task), learned.pace(target.id)
+        known, pace = usual(target, rung, learned, task, work.template), learned.pace(target.id)
         ratio = learned.input(target.id, work.script, INPUT_SHARE)
         sent = leaning(ratio.mean, ratio.seen, MILLE) / MILLE
         expected = (known.wordiness, known.thought, known.most_thought)
         tokens = (sent, template(target), *expected, model.max_output, model.context)
         rates = self._rates_of(target, work, int(work.size * sent), at_ms)
         mean = known.wordiness * USUAL_OUTPUT + min(known.thought * USUAL_THINKING, known.most_thought)
-        spread = _spread(learned.kind(target.id, rung.effort, task), int(mean))
+        spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
         return (*tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 
     def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, float, float]:

@@ -16,7 +16,7 @@ EXTEND = 0.15
 PRIOR_WEIGHT = 2
 """A prior counts like so many observations, and so does the whole target within one kind of work."""
 MOST_CELLS = 2_048
-"""Kinds of work remembered, over all targets (2 to 6 KiB each); the one unused for longest is forgotten."""
+"""Kinds of work remembered, over all targets (2 to 6 KiB each); the one without news for longest is forgotten."""
 OVERRUN = 1.5
 """What an overrun does to its target's margin …"""
 MOST_MARGIN = 4.0
@@ -31,8 +31,8 @@ SAME = 0.99
 """Share of streams that have no fewer bytes in a token than they are metered by."""
 NEWS = 32
 """What follows from the observations is worked out again once one in so many of them is new."""
-MOST_RECALLED = 256
-"""Remembered conclusions of a target: they hang on the client's words too."""
+MOST_RECALLED = 1_024
+"""Remembered conclusions of a target: they hang on the client's words and templates too."""
 MEAN_OUTPUT_BYTES = 4
 """Of a token of English, before any was counted."""
 BYTES_PER_OUTPUT_TOKEN = 2.0
@@ -41,7 +41,7 @@ BYTES_PER_OUTPUT_TOKEN = 2.0
 T = TypeVar("T")
 K = TypeVar("K")
 ALL = ""
-"""Stands for all tasks."""
+"""Stands for all tasks, efforts or targets."""
 
 
 class Seen(Struct, frozen=True, kw_only=True):
@@ -51,6 +51,8 @@ class Seen(Struct, frozen=True, kw_only=True):
     effort: str = ""
     """The level that was asked for: `Fit.effort`, else `Estimate.effort`."""
     task: Task = Task.CHAT
+    template: str = ""
+    """`Estimate.template`."""
     script: str = ""
     """`Estimate.script`."""
     read_output: float = USUAL_OUTPUT
@@ -96,12 +98,17 @@ class _Cell:
 
 class Kind:
     """What is known of one kind of work: few observations of it lean on all work of the target, and few of those on
-    the prior. Tokens per choice; `share` of an upper quantile."""
+    the prior. Tokens per choice; `share` of an upper quantile.
 
-    __slots__ = ("_cells", "_outputs", "_thoughts")
+    `cells`: from the widest to the narrowest. `own` is the target's in a template, which leans on what the template
+    makes of all targets' answers (`shared`): else the one that was asked would alone seem dearer, or cheaper, by it.
+    """
 
-    def __init__(self, cells: Iterable[_Cell | None]) -> None:
-        known = self._cells = [cell for cell in cells if cell is not None]
+    __slots__ = ("_cells", "_outputs", "_own", "_shared", "_thoughts")
+
+    def __init__(self, cells: Iterable[_Cell | None], shared: _Cell | None = None, own: _Cell | None = None) -> None:
+        self._cells, self._shared, self._own = [cell for cell in cells if cell is not None], shared, own
+        known = self._cells + ([] if own is None else [own])
         self._outputs = [cell.output for cell in known if cell.output]
         self._thoughts = [cell.thinking for cell in known if cell.thinking]
 
@@ -124,7 +131,9 @@ class Kind:
         ratio = 1.0
         for cell in self._cells:
             ratio = _leaning_ratio(cell.visible, cell.read, ratio)
-        return ratio
+        if self._shared is not None:
+            ratio *= _leaning_ratio(self._shared.visible, self._shared.read, 1.0)
+        return ratio if self._own is None else _leaning_ratio(self._own.visible, self._own.read, ratio)
 
     def thought(self, prior: float) -> float:
         """Thinking tokens of a request that needs all of the usual thinking; 0 where answers never tell them apart from
@@ -133,7 +142,9 @@ class Kind:
             return 0.0
         for cell in self._cells:
             prior = _leaning_ratio(cell.thinking, cell.need, prior / MILLE) * MILLE
-        return prior
+        if self._shared is not None:
+            prior *= _leaning_ratio(self._shared.thinking, self._shared.need, 1.0)
+        return prior if self._own is None else _leaning_ratio(self._own.thinking, self._own.need, prior / MILLE) * MILLE
 
 
 class Learned:
@@ -153,8 +164,10 @@ class Learned:
     def observe(self, seen: Seen) -> None:
         if self._margins:
             self._calm(seen.target)
-        for task in (ALL, seen.task):
-            cell = self._cell((seen.target, seen.effort, task))
+        if seen.template:
+            self._share(seen)
+        for kind in (ALL, seen.task, *([seen.template] if seen.template else [])):
+            cell = self._cell((seen.target, seen.effort, kind))
             if seen.output is not None and _add(cell.output, seen.output, seen.cut):
                 cell.visible.add(max(seen.output - (seen.thinking or 0), 0))
                 cell.read.add(max(int(seen.read_output), 1))
@@ -170,6 +183,17 @@ class Learned:
             pace = self._paces.setdefault(seen.target, Pace())
             pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=seen.output, ended_ms=seen.ended_ms)
 
+    def _share(self, seen: Seen) -> None:
+        """What its template makes of an answer, beside what was to be expected of the target."""
+        cell, kind = self._cell((ALL, ALL, seen.template)), self.kind(seen.target, seen.effort, seen.task)
+        if seen.output is not None and not seen.cut:
+            cell.visible.add(max(seen.output - (seen.thinking or 0), 0))
+            cell.read.add(max(int(kind.wordiness() * seen.read_output), 1))
+        expected = int(kind.thought(0.0) * seen.read_thinking)
+        if seen.thinking is not None and expected and not seen.cut:
+            cell.thinking.add(seen.thinking)
+            cell.need.add(expected)
+
     def overrun(self, target: str) -> None:
         """An attempt cost more than was held: its target's bounds are widened for a while."""
         self._margins[target] = min(MOST_MARGIN, self.margin(target) * OVERRUN)
@@ -182,10 +206,14 @@ class Learned:
         """Factor on every bound of the target."""
         return self._margins.get(target, 1.0)
 
-    def kind(self, target: str, effort: str, task: Task | None) -> Kind:
+    def kind(self, target: str, effort: str, task: Task | None, template: str = "") -> Kind:
+        """Work of a template leans on all work of its task, and that on all of the target."""
         cells = self._cells
         widest = cells.get((target, effort, ALL))
-        return Kind((widest,) if task is None else (widest, cells.get((target, effort, task))))
+        known = (widest,) if task is None else (widest, cells.get((target, effort, task)))
+        if not template:
+            return Kind(known)
+        return Kind(known, cells.get((ALL, ALL, template)), cells.get((target, effort, template)))
 
     def recall(self, target: str, key: Hashable, conclude: Callable[[], T]) -> T:
         """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""

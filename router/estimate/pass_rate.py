@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from router.estimate.cards import ABILITIES, KNOWN, ability, card, load
 from router.estimate.posterior import Posterior, Prior, noise
+from router.estimate.templates import Templates
 from router.types.classification import (
     DIFFICULTY,
     DIFFICULTY_SD,
@@ -62,6 +64,7 @@ class PassRateModel:
     """
 
     posterior: Posterior
+    templates: Templates
 
     def __init__(self, targets: Sequence[Target] = ()) -> None:
         self._build(targets)
@@ -73,11 +76,15 @@ class PassRateModel:
         self.restore(state)
 
     def state(self) -> bytes:
-        return self.posterior.state()
+        return msgspec.msgpack.encode((self.posterior.state(), self.templates.state()))
 
     def restore(self, state: bytes) -> bool:
         """False: the state is of another version, and nothing is known of it."""
-        return self.posterior.restore(state)
+        try:
+            posterior, templates = msgspec.msgpack.decode(state, type=tuple[bytes, bytes])
+        except msgspec.DecodeError:
+            return False
+        return self.posterior.restore(posterior) and self.templates.restore(templates)
 
     def _build(self, targets: Sequence[Target]) -> None:
         self._at = {target.id: at for at, target in enumerate(targets)}
@@ -99,6 +106,7 @@ class PassRateModel:
         at_tasks = 3 + _SHARES - SHARE
         own[:, at_tasks] += slope[:, None] ** 2 * _variances_apart(covariances)
         self.posterior = Posterior(tuple(self._at), Prior(_COMMON_VARIANCES, own), basis=cards.version)
+        self.templates = Templates(tuple(self._at), len(LEARNED))
 
     def expect(self, seen: Classification, at: Index) -> Expected:
         """Of the targets with these indexes [n]."""
@@ -113,6 +121,10 @@ class PassRateModel:
         p = NODE_WEIGHTS @ nodes
         # What is known to be passed or failed by all leaves little room for a target's own part.
         own_sd = self.posterior.own_sd(phi)[at] * np.minimum(p * (1 - p) / self._room[at], 1.0)
+        if seen.template in self.templates:
+            nodes, own_sd = self.templates.apply(seen.template, nodes, own_sd, self.posterior.weights[at], at)
+            nodes = np.clip(nodes, LEAST, 1 - LEAST)
+            p = NODE_WEIGHTS @ nodes
         return Expected(p, np.sqrt(own_sd**2 + NODE_WEIGHTS @ (nodes - p) ** 2), nodes, own_sd, self.outcomes[at])
 
     def expect_each(self, traits: Vector) -> tuple[Vector, Vector, Vector, Vector]:
@@ -144,13 +156,17 @@ class PassRateModel:
             return False
         expected = float((NODE_WEIGHTS @ self._nodes(traits))[at])
         spread = noise(expected) / outcome.weight
-        self.posterior.update(at, traits[LEARNED], outcome.score - expected, spread, outcome.given_ms)
+        residual = outcome.score - expected
+        self.posterior.update(at, traits[LEARNED], residual, spread, outcome.given_ms)
+        if outcome.template:
+            self.templates.observe(outcome.template, at, traits[LEARNED], residual, spread, outcome.given_ms)
         return True
 
     def widen(self, target: str) -> None:
         """It is not what it was: what was observed of it counts less."""
         if (at := self._at.get(target)) is not None:
             self.posterior.widen(at, WIDER)
+            self.templates.widen(at, WIDER)
 
     def _nodes(self, traits: Vector) -> Vector:
         """[3, T] before anything was observed, by traits alone, so that an outcome can be learned from later."""

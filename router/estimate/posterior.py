@@ -138,6 +138,12 @@ class Posterior:
         self._fresh.scale(1 / factor, target)
         self._stale[target] = True
 
+    @property
+    def weights(self) -> Vector:
+        """[T, K]: of each target's expected residuals."""
+        self._solve()
+        return np.asarray(self._weights)
+
     def mean(self, phi: Vector) -> Vector:
         """Expected residuals: [T] of `phi` [K], or [n, T] of [n, K]."""
         self._solve()

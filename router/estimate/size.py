@@ -88,9 +88,11 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
     return Size(most, least, tight, min(start, whole_thinking), whole_thinking, metered, output, thinking)
 
 
-def usual(target: Target, rung: Rung, learned: Learned, task: Task) -> Usual:
-    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task)
-    return learned.recall(target.id, key, lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task)))
+def usual(target: Target, rung: Rung, learned: Learned, task: Task, template: str) -> Usual:
+    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, template)
+    return learned.recall(
+        target.id, key, lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, template))
+    )
 
 
 def _usual(target: Target, rung: Rung, kind: Kind) -> Usual:

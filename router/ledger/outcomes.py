@@ -9,15 +9,30 @@ from msgspec import Struct
 from router.ledger import rows
 from router.ledger.connection import Connection
 from router.ledger.ledger import Ledger
+from router.types.classification import Classification
 from router.types.journal import Journal
 from router.types.logged import Logged, Said
 
 _NEW = (
     "request_id, attempt, target, source, score, weight, decides,"
-    " task, difficulty, traits, expected, given_ms, told_key"
+    " task, difficulty, traits, app, template, expected, given_ms, told_key"
 )
 _REAL = "DOUBLE PRECISION"
-_TYPES = ("TEXT", "BIGINT", "TEXT", "TEXT", _REAL, _REAL, "BIGINT", "TEXT", _REAL, "TEXT", _REAL, "BIGINT", "TEXT")
+_TYPES = (
+    "TEXT",
+    "BIGINT",
+    "TEXT",
+    "TEXT",
+    _REAL,
+    _REAL,
+    "BIGINT",
+    "TEXT",
+    _REAL,
+    *("TEXT",) * 3,
+    _REAL,
+    "BIGINT",
+    "TEXT",
+)
 _SAY = f"""
 INSERT INTO outcomes ({_NEW}, revision, was_score, was_weight, was_ms)
 SELECT {", ".join(f"CAST(? AS {kind})" for kind in _TYPES)},
@@ -33,7 +48,7 @@ ON CONFLICT DO NOTHING
 """One statement, so that the row and what it replaces are of one moment. Of two at once, one counts as the earlier."""
 _SINCE = (
     "SELECT position, request_id, attempt, target, source, score, weight, was_score, was_weight, was_ms, decides, task,"
-    " traits, expected, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
+    " traits, template, expected, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
 )
 _NEWEST = "SELECT coalesce(max(position), 0) FROM outcomes"
 _ORGANISATION = "SELECT organisation FROM keys WHERE id = ?"
@@ -53,12 +68,21 @@ class About(Struct, frozen=True, kw_only=True):
     difficulty: float = 0.0
     traits: str = ""
     """Base64 of signed bytes."""
+    app: str = ""
+    template: str = ""
     expected: Mapping[str, float] = {}
 
     @classmethod
-    def quantised(cls, task: str, difficulty: float, traits: bytes, expected: Mapping[str, float]) -> "About":
-        """`traits`: `Reading.traits` × 127, a signed byte each."""
-        return cls(task=task, difficulty=difficulty, traits=b64encode(traits).decode(), expected=expected)
+    def of(cls, seen: Classification, expected: Mapping[str, float]) -> "About":
+        traits = b"" if seen.reading is None else seen.reading.packed()
+        return cls(
+            task=seen.task,
+            difficulty=seen.difficulty,
+            traits=b64encode(traits).decode(),
+            app=seen.app,
+            template=seen.template,
+            expected=expected,
+        )
 
 
 class Told(Struct, frozen=True):
@@ -88,6 +112,8 @@ class _Seen(Struct):
     task: str = ""
     difficulty: float = 0.0
     traits: str = ""
+    app: str = ""
+    template: str = ""
 
 
 class _Weighed(Struct):
@@ -108,7 +134,8 @@ def say(journal: Journal, said: Said, about: About, now_ms: int) -> None:
     same = (said.request_id, said.attempt, said.source)
     row = (
         *(said.request_id, said.attempt, said.target, said.source, said.score, said.weight, int(said.decides)),
-        *(about.task, about.difficulty, about.traits, about.expected.get(said.target), now_ms, said.key),
+        *(about.task, about.difficulty, about.traits, about.app, about.template),
+        *(about.expected.get(said.target), now_ms, said.key),
     )
     journal.add(_SAY, (*row, *same, *same, said.key))
 
@@ -141,7 +168,14 @@ def about(document: bytes) -> About:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return About()
     seen, expected = known.classification, {one.target: one.p for one in known.weighed}
-    return About(task=seen.task, difficulty=seen.difficulty, traits=seen.traits, expected=expected)
+    return About(
+        task=seen.task,
+        difficulty=seen.difficulty,
+        traits=seen.traits,
+        app=seen.app,
+        template=seen.template,
+        expected=expected,
+    )
 
 
 def load(ledger: Ledger, name: str) -> tuple[int, bytes] | None:

@@ -99,7 +99,7 @@ _NOTHING = "DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND charged = 
 NAMED_OF_REQUESTS = frozenset(
     {
         *("state", "owner", "endpoint", "requested", "route", "key_id", "tags", "data_class", "classes", "policy"),
-        *("task", "target", "model", "error", "lowered"),
+        *("task", "target", "model", "error", "lowered", "app", "template"),
     }
 )
 NAMED_OF_ATTEMPTS = frozenset(
@@ -234,7 +234,7 @@ def add_bookings(connection: Connection, names: Names, lines: Sequence[Sequence[
 
 
 def _texts(lines: Iterable[Line], columns: Iterable[str]) -> set[str]:
-    return {value for line in lines for name in columns if isinstance(value := line[name], str)}
+    return {value for line in lines for name in columns if isinstance(value := line.get(name), str)}
 
 
 def _narrow(line: Line, columns: Sequence[str], named: frozenset[str], names: Names) -> tuple[Value, ...]:

@@ -21,7 +21,7 @@ LONGEST_WINDOW_MS = 400 * 86_400_000
 _HELD = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
 _TAINTS = "SELECT session, data_class, firm FROM taints"
 _LATEST = (
-    "SELECT a.target, a.thinking, r.task, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
+    "SELECT a.target, a.thinking, r.task, r.template, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
     " a.output_reasoning, a.output_audio, CASE r.stream WHEN 1 THEN a.first_ms END, a.total_ms, a.started_ms"
     " FROM {} AS r CROSS JOIN {} AS a WHERE r.id = a.request_id AND {}"
     " AND a.usage_source = 'reported' AND a.violations = '' ORDER BY {} DESC LIMIT ?"
@@ -41,6 +41,7 @@ class Finished(Struct, frozen=True):
     target: str
     thinking: str
     task: str
+    template: str
     outcome: str
     finish_reason: str
     input: int

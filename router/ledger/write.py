@@ -17,8 +17,9 @@ LEASE_MS = 30_000
 
 _BIRTH = (
     "INSERT INTO live_requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"
-    " route, stream, key_id, session, tags, data_class, classes, policy, task, difficulty)"
-    " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " route, stream, key_id, session, tags, data_class, classes, policy, task, difficulty, app,"
+    " template)"
+    " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _REROUTE = "UPDATE live_requests SET route = ?, held = ?, held_thinking = ? WHERE id = ?"
 _SETTLE = (
@@ -92,6 +93,8 @@ def birth(journal: Journal, request: Request, caller: Caller, decision: Decision
             decision.policy,
             seen.task.value,
             seen.difficulty,
+            seen.app,
+            seen.template,
         ),
     )
 

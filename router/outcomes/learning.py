@@ -222,5 +222,6 @@ def outcomes(row: Logged) -> Iterator[Outcome]:
                 traits=traits,
                 expected=row.expected,
                 given_ms=at_ms,
+                template=row.template,
                 weight=weight,
             )

@@ -26,7 +26,7 @@ class Ahead:
 
     def expect(self, seen: Classification, at: Index) -> Expected:
         row = self._at.get(id(seen.reading)) if seen.reading is not None else None
-        if row is None:
+        if row is None or seen.template in self._beliefs.templates:
             return self._beliefs.expect(seen, at)
         if self._next:
             self._expected = self._beliefs.expect_each(np.array([one.traits for one in self._next], np.float64))

@@ -25,6 +25,8 @@ class _Seen(Struct, gc=False):
     difficulty: float = 0.0
     unfamiliarity: float = 1.0
     traits: bytes = b""
+    app: str = ""
+    template: str = ""
 
 
 class Considered(Struct, gc=False):
@@ -164,6 +166,8 @@ def classification(one: Stored, classes: frozenset[str], data_class: str) -> Cla
         task=one.task,
         unfamiliarity=seen.unfamiliarity,
         reading=one.reading,
+        app=seen.app,
+        template=seen.template,
     )
 
 

@@ -6,7 +6,7 @@ from functools import reduce
 
 from router.ledger.facts.query import Label
 from router.report.frontier import Adds, Cell, adds, hull, known
-from router.report.judged import CELL, FEW, Facts, Group, Labels, cells, together
+from router.report.judged import CELL, FEW, FINER, Facts, Group, Labels, cells, together
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
 from router.report.source import Definition, Source
 from router.types.money import usd_from_nano
@@ -51,12 +51,13 @@ _ADDS_NOTE = (
 
 def cost_of_pass(source: Source) -> Report:
     by = source.asked.by or CELL
-    found = cells(source)
+    finer = cells(source, FINER if {*by} - {*CELL} else CELL)
+    found = {labels: group.facts for labels, group in together(finer, lambda labels: labels[: len(CELL)]).items()}
     below = [_added(found)]
     if tuple(by) != ("target",):
         below.insert(0, _table(source, ("target",), found, "What a right answer costs, by target"))
     title = f"What a right answer costs, by {' and '.join(by)}"
-    return _table(source, by, found, title, tuple(below), _plots(found))
+    return _table(source, by, finer, title, tuple(below), _plots(found))
 
 
 def _table(
@@ -67,7 +68,7 @@ def _table(
     below: tuple[Report, ...] = (),
     plots: tuple[Plot, ...] = (),
 ) -> Report:
-    places = [CELL.index(name) for name in by]
+    places = [FINER.index(name) for name in by]
     groups = together(found, lambda labels: tuple(labels[place] for place in places))
     return Report(
         name="cost-of-pass",
@@ -188,6 +189,6 @@ REPORT = Definition(
     name="cost-of-pass",
     summary="What a right answer costs by target, task and difficulty, and which target is worth having.",
     make=cost_of_pass,
-    by=CELL,
-    where=CELL,
+    by=FINER,
+    where=FINER,
 )

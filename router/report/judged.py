@@ -14,6 +14,8 @@ from router.report.intervals import Estimate, quotient, rate, skewed, weighted
 from router.report.source import Source
 
 CELL = ("target", "task", "difficulty")
+FINER = (*CELL, "app", "template")
+"""What cells can be told apart by besides; only rows have it, and no sums by hour."""
 FEW = 10
 """Fewer judgements than so many say less of a target than what is expected of it."""
 _SOLID = ("judged", "expected")
@@ -107,10 +109,11 @@ _SPENT = Facts._fields[: Facts._fields.index("judged")]
 _JUDGED = Facts._fields[Facts._fields.index("judged") : Facts._fields.index("rated")]
 
 
-def cells(source: Source, *, expected: bool = True) -> dict[Labels, Facts]:
-    """By `CELL`: what was asked of targets on behalf of clients. Without what was expected of them it takes less."""
+def cells(source: Source, by: Sequence[str] = CELL, *, expected: bool = True) -> dict[Labels, Facts]:
+    """By `CELL`, or `FINER`: what was asked of targets on behalf of clients. Without what was expected of them it takes
+    less."""
     found: dict[Labels, Facts] = {}
-    for some in (_spent(source), _judged(source), _expected(source) if expected else ()):
+    for some in (_spent(source, by), _judged(source, by), _expected(source, by) if expected else ()):
         for labels, facts in some:
             found[labels] = found.get(labels, Facts()).plus(facts)
     return {labels: facts for labels, facts in found.items() if facts.attempts or facts.cost}
@@ -147,22 +150,22 @@ def _bounded(rate: Estimate) -> Estimate:
     return Estimate(rate.value, *_ANYTHING) if rate.low is None else rate
 
 
-def _spent(source: Source) -> Iterator[tuple[Labels, Facts]]:
-    for labels, sums in source.sums(attempts.TABLE, CELL, _SPENT, CLIENTS).items():
+def _spent(source: Source, by: Sequence[str]) -> Iterator[tuple[Labels, Facts]]:
+    for labels, sums in source.sums(attempts.TABLE, by, _SPENT, CLIENTS).items():
         yield labels, Facts(*sums)
 
 
-def _judged(source: Source) -> Iterator[tuple[Labels, Facts]]:
-    for labels, sums in source.passes(CELL, _JUDGED).items():
+def _judged(source: Source, by: Sequence[str]) -> Iterator[tuple[Labels, Facts]]:
+    for labels, sums in source.passes(by, _JUDGED).items():
         yield labels, Facts(**dict(zip(_JUDGED, sums, strict=True)))
 
 
-def _expected(source: Source) -> Iterator[tuple[Labels, Facts]]:
+def _expected(source: Source, by: Sequence[str]) -> Iterator[tuple[Labels, Facts]]:
     asked = source.asked
     where = tuple(structs.replace(one, dimension=_OFFERED.get(one.dimension, one.dimension)) for one in asked.where)
     chosen = structs.replace(source, asked=structs.replace(asked, where=where))
-    by, measures = ("candidate", "task", "difficulty"), ("answered_rated", "answered_pass_e4")
-    for labels, (rated, pass_e4) in chosen.sums(offers.TABLE, by, measures, _TAKEN).items():
+    offered, measures = [_OFFERED.get(name, name) for name in by], ("answered_rated", "answered_pass_e4")
+    for labels, (rated, pass_e4) in chosen.sums(offers.TABLE, offered, measures, _TAKEN).items():
         yield labels, Facts(rated=rated, pass_e4=pass_e4)
 
 

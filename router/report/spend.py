@@ -20,7 +20,7 @@ TIMES: Mapping[str, Callable[[int, tzinfo], str]] = {"day": day, "hour": hour}
 """Of a moment in Unix ms."""
 _NAMES = (
     *("organisation", "team", "key", "tag", "route", "model", "target", "provider", "region", "effort"),
-    *("class", "task", "session"),
+    *("class", "task", "session", "app", "template"),
 )
 BY = (*_NAMES, *TIMES)
 """What spend can be grouped by."""

@@ -125,6 +125,10 @@ class Classification(Struct, frozen=True, kw_only=True):
     unfamiliarity: float = 1.0
     reading: Reading | None = None
     """None: nothing was read, as for embeddings."""
+    app: str = ""
+    """The application that it comes from …"""
+    template: str = ""
+    """… and a digest of what the application sends again and again (`router.classify.template`)."""
     findings: tuple[Finding, ...] = ()
     possible: tuple[Finding, ...] = ()
     """Hits that are only possible, of classes that nothing else gives: they count, for want of a no."""

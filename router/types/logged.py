@@ -38,6 +38,8 @@ class Logged(Struct, frozen=True, kw_only=True):
     task: str
     traits: str
     """Base64 of `Outcome.traits`; empty: nobody looked at the request, so nothing can be learned."""
+    template: str
+    """`Outcome.template`."""
     expected: float | None
     """The pass rate that was expected of the target; None: nothing was."""
     given_ms: int

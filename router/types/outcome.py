@@ -67,6 +67,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     expected: float | None
     """The pass rate that was expected of the target; None: its route went by none."""
     given_ms: int
+    template: str = ""
+    """`Classification.template`."""
     weight: float = 1.0
     """How much it counts; below 0: what was observed so before is taken back, as a later score stands in its place."""
 

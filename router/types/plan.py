@@ -40,6 +40,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     effort: str = ""
     """The level of thinking that all of this is for; empty: the model's own default."""
     task: Task = Task.CHAT
+    template: str = ""
+    """`Classification.template`."""
     read_output: float = USUAL_OUTPUT
     """Visible tokens per choice that the request's text foretells of any target …"""
     read_thinking: float = USUAL_THINKING

@@ -43,6 +43,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """What the caller asked for beyond OpenAI's fields (`x-lowpass-*` headers or their `metadata` twins)."""
 
     session: str = ""
+    app: str = ""
+    """The application that asks; empty: its key's name."""
     task: Task | None = None
     """What it asks for; None: whatever its text says."""
     data_class: str = ""

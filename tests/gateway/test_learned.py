@@ -215,3 +215,26 @@ def test_an_upstream_that_changes_raises_an_alarm(tmp_path: Path, change: str) -
         assert spread() > wider * before
         assert "drift" in gateway.lowpass("report", "incidents")[1]
         assert "cheap is not what it was" in gateway.log.read_text()
+
+
+def test_a_template_is_learned_by_itself_and_reported(tmp_path: Path) -> None:
+    """Two applications send the same sums, and only one says that the answers are wrong: the other hears less of it."""
+    with server() as upstream, serving(tmp_path, policy(upstream.url)) as gateway:
+
+        def rates(app: str) -> float:
+            body = {"model": "auto", "messages": [{"role": "user", "content": school.product(91, 67)}]}
+            weighed = gateway.post("/v1/route", body, x_lowpass_app=app).json["weighed"]
+            return sum(float(row["p"]) for row in weighed)
+
+        assert rates("desk") == pytest.approx(rates("news"))
+        for at in range(FEW):
+            reply = gateway.chat("auto", school.product(11 + at, 23), {"x-lowpass-app": "desk"}, max_tokens=MOST)
+            assert tell(gateway, id=reply.id, passed=False).status == 200
+        until(lambda: school.learned(gateway) >= FEW)
+        assert rates("desk") < rates("news") - 0.02
+        (template,) = gateway.rows("SELECT DISTINCT template FROM requests WHERE app = 'desk'")
+        assert gateway.rows("SELECT DISTINCT app, template FROM outcomes") == [{"app": "desk", **template}]
+        shown = gateway.get(f"/v1/decisions/{reply.id}").json["classification"]
+        assert (shown["app"], shown["template"]) == ("desk", template["template"])
+        report = gateway.get("/v1/reports/cost-of-pass?by=app,template&format=json").json
+        assert [(row["app"], row["template"]) for row in report["rows"]] == [("desk", template["template"])]

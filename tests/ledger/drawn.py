@@ -127,6 +127,7 @@ def _kept(dice: random.Random, number: int, over_ms: int, open_too: bool) -> Kep
         "total_ms": dice.choice((None, dice.randrange(10**5))), "first_ms": None, "held_thinking": 0,
         "thinking": dice.choice((None, 5)), "overrun": dice.randrange(2), "lowered": dice.choice(("", "effort")),
         "classes": "internal", "policy": "p" * 16, "overhead_us": dice.choice((None, dice.randrange(10**6))),
+        "app": "", "template": "",
     }  # fmt: skip
     accounts = dice.sample(ACCOUNTS, dice.randrange(3))
     bookings = tuple(_booking(dice, identifier, account, started, state) for account in sorted(accounts))

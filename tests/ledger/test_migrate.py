@@ -99,6 +99,7 @@ def test_open_holds_go_down_and_come_back(new_sqlite: SqliteLedger) -> None:
 
 
 LOST = [
+    ("requests", request("r9", app="billing"), 12, "the applications and templates of requests"),
     ("engine_prices", ENGINE_PRICE, 10, "what tokens of local engines cost"),
     ("engine_hours", ENGINE_HOUR, 10, "what local engines did"),
     ("attempts", attempt("r9", thinking_cost=4), 9, "what reasoning cost"),

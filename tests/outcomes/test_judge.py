@@ -105,7 +105,7 @@ def court() -> Court:
 def logged(said: Said, position: int = 0) -> Logged:
     fields = msgspec.structs.asdict(said)
     fields |= {"position": position, "was_score": None, "was_weight": 0, "was_ms": None, "task": "chat", "traits": ""}
-    fields |= {"expected": None, "given_ms": 0}
+    fields |= {"template": "", "expected": None, "given_ms": 0}
     fields.pop("key")
     return Logged(**fields)
 

@@ -27,7 +27,7 @@ from tests.postgres import Server
 from tests.stores import Make
 from tests.tables import each_row
 
-ABOUT = log.About.quantised("maths", 0.4, bytes([127, 129, 0]), {"t": 0.75})
+ABOUT = log.About(task="maths", difficulty=0.4, traits="f4EA", template="0a1b", expected={"t": 0.75})
 
 
 class Change(Struct, frozen=True):
@@ -166,7 +166,7 @@ def test_what_is_replaced_is_taken_back(ledger: Ledger) -> None:
 
 
 def about(task: str = "maths", **expected: float) -> log.About:
-    return log.About.quantised(task, 0.4, b"\1", expected)
+    return log.About(task=task, difficulty=0.4, traits="AQ==", expected=expected)
 
 
 @each_row(

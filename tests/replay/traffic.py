@@ -26,7 +26,7 @@ def policy(url: str) -> Policy:
         "cheap": seat(url, "cheap", CHEAP, 0.6, region="us"),
         "dear": seat(url, "dear", DEAR, 0.95, region="eu"),
         "broken": seat(url, "broken", CHEAP, 0.5),
-        "home": at_home(url, "home", CHEAP, 0.3),
+        "home": at_home(url, "home", {"input": 0.15, "output": 0.3}, 0.3),
     }
     return rows
 

@@ -84,6 +84,8 @@ class Happened(Struct, frozen=True, kw_only=True):
     key: str = ""
     session: str = ""
     tags: tuple[str, ...] = ()
+    app: str = ""
+    template: str = ""
     stream: bool = False
     data_class: str = "internal"
     classes: frozenset[str] = frozenset()
@@ -166,7 +168,7 @@ def _write(journal: Journal, one: Happened, known: Mapping[str, Target]) -> None
     if one.ends == "settled" or one.tried:
         settle(journal, one.id, _outcome(one, known))
     rates = {name: rate for name, (rate, _) in one.weighed.items()}
-    about = About(task=one.task.value, difficulty=one.difficulty, expected=rates)
+    about = About.of(decided.classification, rates)
     for judgement in one.judged:
         said = Said(request_id=one.id, attempt=1, target=one.tried[0].target, **structs.asdict(judgement))
         say(journal, said, about, one.at_ms + HOUR_MS)
@@ -218,6 +220,8 @@ def _decision(one: Happened) -> Decision:
         causes=(Cause("internal", "default"), *(Cause(finding.data_class, finding.detector) for finding in findings)),
         difficulty=one.difficulty,
         task=one.task,
+        app=one.app,
+        template=one.template,
         findings=findings,
     )
     asked = dict.fromkeys(tried.target for tried in one.tried if one.considered or one.weighed)

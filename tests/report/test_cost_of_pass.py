@@ -173,3 +173,27 @@ def test_amounts_of_any_size_have_an_interval(new_ledger: Make, costs: tuple[int
     [(low, value, high)] = cells(reported(ledger, "cost-of-pass"), *names)
     assert value == round(sum(costs) / len(costs))
     assert 0 <= low <= value <= high <= 10_000 * max(1, value)
+
+
+def test_by_application_and_template_it_is_their_own(new_ledger: Make) -> None:
+    """One of 10 tickets is right at the small target, and all summaries: each template says so for itself."""
+    tickets = judged("small", 1_000, 1, 9, app="desk", template="0a")
+    ledger = fill(
+        new_ledger(),
+        [*tickets, *judged("small", 2_000, 10, 0, app="news", template="0b"), *judged("big", 9_000, 10, 0)],
+    )
+    asked = ("answers", "judged", "pass_rate", "cost_per_answer_usd")
+    by_template = reported(ledger, "cost-of-pass", by="template,target")
+    assert cells(by_template, "template", "target", *asked) == [
+        ("0a", "small", 10, 10, 0.1, 1_000),
+        ("0b", "small", 10, 10, 1.0, 2_000),
+        (None, "big", 10, 10, 1.0, 9_000),
+    ]
+    by_app = reported(ledger, "cost-of-pass", by="app", where=("target=small",))
+    assert cells(by_app, "app", *asked) == [("desk", 10, 10, 0.1, 1_000), ("news", 10, 10, 1.0, 2_000)]
+    spent = reported(ledger, "spend", by="app,template")
+    assert cells(spent, "app", "template", "cost_usd") == [
+        ("news", "0b", 20_000),
+        ("desk", "0a", 10_000),
+        (None, None, 90_000),
+    ]

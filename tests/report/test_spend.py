@@ -77,6 +77,8 @@ EXPECTED: dict[str, list[tuple[Any, ...]]] = {
     "region": [(None, *ALL)],
     "effort": [("none", 3, 4, 0, 1, 300, 90, 30, 1, 0, 3_507, 0, 0), (None, *NOWHERE)],
     "session": [(None, *ALL)],
+    "app": [(None, *ALL)],
+    "template": [(None, *ALL)],
     "organisation": [("acme", *OF_WEB), (None, *NOBODYS)],
     "team": [("shop", *OF_WEB), (None, *NOBODYS)],
     "key": [

@@ -89,6 +89,8 @@ DIMENSIONS: Mapping[str, str] = {
     "classes": "r.classes",
     "task": "r.task",
     "difficulty": level("r.difficulty"),
+    "app": "r.app",
+    "template": "r.template",
     "target": "a.target",
     "model": "a.model",
     "provider": "a.provider",

@@ -15,7 +15,10 @@ from router.ledger.facts.query import Label, Sums, add
 from router.types.money import nano_from_usd
 
 TABLE = "offers"
-DIMENSIONS = ("hour", "route", "class", "task", "difficulty", "chosen", "candidate", "taken", "explored", "strategy")
+DIMENSIONS = (
+    *("hour", "route", "class", "task", "difficulty", "chosen", "candidate", "taken", "explored", "strategy"),
+    *("app", "template"),
+)
 """`taken`: 1 where the candidate was the choice."""
 _WHERE_ANSWERED = ("expected", "rated", "pass_e4", "actual")
 MEASURES = ("requests", "answered", *_WHERE_ANSWERED, *(f"answered_{name}" for name in _WHERE_ANSWERED))
@@ -56,7 +59,13 @@ class _Considered(Struct):
     cost_usd: Decimal
 
 
+class _Seen(Struct):
+    app: str = ""
+    template: str = ""
+
+
 class _Document(Struct):
+    classification: _Seen = msgspec.field(default_factory=_Seen)
     strategy: str = ""
     chosen: str | None = None
     explored: str = ""
@@ -75,7 +84,8 @@ def facts(one: Decided) -> Iterator[tuple[tuple[Label, ...], tuple[int, ...]]]:
         return
     level = min(LEVELS - 1, int(one.difficulty * LEVELS))
     about = (one.started_ms // HOUR_MS, one.route, one.data_class, one.task, level, found.chosen)
-    rest = (found.explored or None, found.strategy)
+    seen = found.classification
+    rest = (found.explored or None, found.strategy, seen.app or None, seen.template or None)
     for target, expected, rated, rate in _candidates(found):
         sums = (expected, rated, rate, one.cost or 0)
         taken = int(target == found.chosen)

@@ -16,7 +16,7 @@ from router.types.ids import least_id
 from router.types.outcome import PASSED
 
 TABLE = "passes"
-DIMENSIONS = ("target", "task", "difficulty")
+DIMENSIONS = ("target", "task", "difficulty", "app", "template")
 MEASURES = ("judged", "weight_e6", "passed_e6", "assumed", "assumed_e6", "expected_e6")
 """Attempts that were judged, their weights, and weights × scores, both in millionths; and the same of those of which
 only nothing wrong was seen, with what was expected in the place of a score."""
@@ -30,23 +30,23 @@ _TELLS = f"o.decides = 1 OR (o.score < {PASSED} AND o.expected IS NOT NULL)"
 _SUMS = f"""
 WITH said AS (
     SELECT o.request_id, o.attempt, o.target, o.task, {level("o.difficulty")} AS difficulty, o.score, o.weight,
-        o.expected, CASE WHEN {_TELLS} THEN o.weight ELSE 0 END AS told
+        o.app, o.template, o.expected, CASE WHEN {_TELLS} THEN o.weight ELSE 0 END AS told
     FROM outcomes AS o
     WHERE o.score IS NOT NULL AND o.weight > 0 AND (o.decides = 1 OR o.expected IS NOT NULL)
         AND o.request_id >= ? AND o.request_id < ? AND NOT EXISTS ({_NEWER})
 ), judged AS (
-    SELECT target, task, difficulty, MAX(told) AS told, SUM(told * score) / NULLIF(SUM(told), 0) AS score,
-        MAX(weight) AS weight, MAX(expected) AS expected
-    FROM said GROUP BY request_id, attempt, target, task, difficulty
+    SELECT target, task, difficulty, app, template, MAX(told) AS told,
+        SUM(told * score) / NULLIF(SUM(told), 0) AS score, MAX(weight) AS weight, MAX(expected) AS expected
+    FROM said GROUP BY request_id, attempt, target, task, difficulty, app, template
 )
-SELECT target, task, difficulty,
+SELECT target, task, difficulty, app, template,
     SUM(CASE WHEN told > 0 THEN 1 ELSE 0 END),
     SUM(CASE WHEN told > 0 THEN CAST(ROUND(told * {MILLION}) AS BIGINT) ELSE 0 END),
     SUM(CASE WHEN told > 0 THEN CAST(ROUND(told * score * {MILLION}) AS BIGINT) ELSE 0 END),
     SUM(CASE WHEN told > 0 THEN 0 ELSE 1 END),
     SUM(CASE WHEN told > 0 THEN 0 ELSE CAST(ROUND(weight * {MILLION}) AS BIGINT) END),
     SUM(CASE WHEN told > 0 THEN 0 ELSE CAST(ROUND(weight * expected * {MILLION}) AS BIGINT) END)
-FROM judged GROUP BY target, task, difficulty
+FROM judged GROUP BY target, task, difficulty, app, template
 """  # noqa: S608 - constants of this file
 _LAST_ID = "g"
 """Beyond every id, which are hexadecimal."""
@@ -69,8 +69,8 @@ def sums(connection: Connection, query: Query) -> Sums:
 
 
 def _fact(row: Sequence[Any]) -> tuple[tuple[Label, ...], tuple[int, ...]]:
-    target, task, difficulty, *amounts = row
-    return (target or None, task or None, difficulty), tuple(amounts)
+    target, task, difficulty, app, template, *amounts = row
+    return (target or None, task or None, difficulty, app or None, template or None), tuple(amounts)
 
 
 def _edge(when_ms: int | None, otherwise: str) -> str:
