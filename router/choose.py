@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from router.budget.budget import Budget, Charged, Downgrade
 from router.budget.pots import Pots
 from router.classify.language import languages
-from router.classify.template import template
+from router.classify.template import instructions, template
 from router.config.config import Config, Route
 from router.decide.eligible import Gate
 from router.decide.in_force import InForce, in_force
@@ -20,18 +20,21 @@ from router.decide.situation import Situation
 from router.decide.special import ANYTHING, asked
 from router.decide.strategies import Pinned
 from router.dispatch.vote import always_the_same
+from router.engines.affinity import conversation
 from router.engines.queues import queues_of
 from router.errors import ClientError
+from router.estimate.caches import LEAST
 from router.estimate.estimate import estimate, per_choice
 from router.estimate.forecast import Forecaster, delayed
 from router.estimate.service import takes_ms, usual_ms
 from router.estimate.thinking import fits_thinking
+from router.estimate.tokens import roughly
 from router.refusals import unknown_model
 from router.screen import Screen, Screened
 from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
 from router.types.languages import UNKNOWN, Languages
-from router.types.plan import Decision, Estimate
+from router.types.plan import Decision, Estimate, Prefix
 from router.types.queue import Asks
 from router.types.request import NO_LIMITS, Caller, Request
 from router.types.secret import Secret
@@ -43,6 +46,7 @@ _UNBOUND = Bound()
 _NONE: frozenset[str] = frozenset()
 _CHANCES = 1 << 62
 _KEPT = Shape()
+_COLD: Mapping[str, float] = {}
 _UNHELD = Estimate(input_tokens=0, input_bound=0, output_tokens=0, max_output=0, cost=0, hold=0)
 
 
@@ -121,7 +125,9 @@ def choose(
     special = asked(request, seen, targets, told or UNKNOWN) if _special(targets) else ANYTHING
     queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=forecaster.learned))
     known = partial(estimate, learned=forecaster.learned, at_ms=now, holds=at_ms is None)
-    estimates = partial(known, task=seen.task, template=seen.template, reading=seen.reading)
+    prefix = None if at_ms is not None or roughly(request) < LEAST else _prefix(request, caller, seen.template)
+    cached = forecaster.learned.caches.expected(prefix, roughly(request), now) if prefix else _COLD
+    estimates = partial(known, task=seen.task, template=seen.template, reading=seen.reading, cached=cached)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes()).over(route.stakes)
@@ -129,7 +135,7 @@ def choose(
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms)
     if weighs(strategy):
         cap, verified = per_choice(request, demands.thinking_cap), bool(route.verifiers)
-        situation = partial(_situation, gate, forecaster, stakes, cap, verified, fixed, progress, draw)
+        situation = partial(_situation, gate, forecaster, cached, stakes, cap, verified, fixed, progress, draw)
         # Forecasts choose; the estimates are for what is held.
         steps = estimates if at_ms is None else _unheld
         chosen = weighed_plan(route.name, strategy, targets, gate, steps, situation, route.exploration, draw)
@@ -144,6 +150,7 @@ def choose(
         plan=chosen,
         stakes=stakes,
         shape=_shape(rules, request, own, screened, progress, fixed, told, now) if at_ms is None else _KEPT,
+        prefix=prefix,
     )
     return decision, gate
 
@@ -151,6 +158,7 @@ def choose(
 def _situation(
     gate: Gate,
     forecaster: Forecaster,
+    cached: Mapping[str, float],
     stakes: Stakes,
     cap: int | None,
     verified: bool,
@@ -160,7 +168,7 @@ def _situation(
     eligible: tuple[Target, ...],
 ) -> Situation:
     request, seen, queues, now = gate.request, gate.classification, gate.queues, gate.now_ms
-    forecast = forecaster.forecast(eligible, request, seen, now, cap)
+    forecast = forecaster.forecast(eligible, request, seen, now, cap, cached)
     return Situation(
         targets=eligible,
         forecast=delayed(forecast, eligible, queues) if queues else forecast,
@@ -176,6 +184,12 @@ def _situation(
         calls=progress.calls,
         elapsed_ms=now - progress.at_ms if progress.calls else 0.0,
     )
+
+
+def _prefix(request: Request, caller: Caller, template: str) -> Prefix:
+    turns = conversation(request, caller.id.encode()[:64])
+    shared = instructions(request) / max(request.prompt_bytes, 1)
+    return Prefix(turns, template, min(shared, 1.0), request.caches_long)
 
 
 def _unheld(target: Target, request: Request) -> Estimate:

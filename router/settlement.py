@@ -210,6 +210,10 @@ class Settlement:
             answered = "" if given is None else given.target.id
             began = now_ms() - int(clock_ms() - self._started)
             books.recall.note(session_key(self._caller.id, session), answered, cost, began)
+        if self.heard is not None and (prefix := self.heard.decision.prefix) is not None:
+            for attempt in attempts:
+                if attempt.usage is not None and attempt.outcome == "ok":
+                    books.learned.caches.note(prefix, attempt.target.id, attempt.usage, now_ms())
         books.breaker.settled(self._request, self._caller, cost=cost, sent=bool(attempts), answer=self.answer)
 
     def _outcome(self, status: int, error: str | None, cost: int, overrun: bool) -> Outcome:

@@ -31,3 +31,11 @@ def template(request: Request, route: str, app: str) -> str:
         if name in request.body:
             digest.update(request.body[name])
     return digest.hexdigest()
+
+
+def instructions(request: Request) -> int:
+    """Bytes with which all requests of a template begin: instructions, and tools with their schemas."""
+    texts = sum(
+        len(passage.text.encode(errors="replace")) for passage in request.passages if passage.role in _INSTRUCTIONS
+    )
+    return texts + sum(len(bytes(request.body[name])) for name in _OFFERS if name in request.body)

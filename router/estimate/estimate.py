@@ -1,8 +1,12 @@
 """Target × request → Estimate."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct
 
 from router.estimate.bill import Bill, bill
+from router.estimate.caches import LEAST, keeps
 from router.estimate.learn import Learned
 from router.estimate.price import charge
 from router.estimate.size import LEAST_ANSWER, Size, Usual, size, usual
@@ -16,6 +20,8 @@ from router.types.target import Contract, Target
 from router.types.task import Task
 from router.types.usage import Usage
 
+_COLD: Mapping[str, float] = {}
+
 
 def estimate(
     target: Target,
@@ -27,6 +33,7 @@ def estimate(
     at_ms: int = 0,
     holds: bool = True,
     template: str = "",
+    cached: Mapping[str, float] = _COLD,
 ) -> Estimate:
     """Pure. `thinking_cap`: over all choices, of class and budgets; the header's holds anyway. `at_ms`: Unix.
 
@@ -46,7 +53,7 @@ def estimate(
         output_tokens=output,
         thinking_tokens=thinking,
         max_output=figures.most,
-        cost=_cost(target, sent.tokens, output, thinking),
+        cost=_cost(target, request, sent.tokens, cached.get(target.id, 0.0), output, thinking),
         hold=whole.usd,
         least=least,
         tight=tight,
@@ -125,6 +132,11 @@ def bill_of(step: Candidate, request: Request) -> Bill:
     return bill(step.target, request, step.estimate.input_bound, step.estimate.at_ms)
 
 
-def _cost(target: Target, tokens_in: int, tokens_out: int, thinking: int) -> int:
-    usage = Usage(input_uncached=tokens_in, output_visible=tokens_out - thinking, output_reasoning=thinking)
-    return charge(target.model.price, usage).nano
+def _cost(target: Target, request: Request, tokens_in: int, cached: float, tokens_out: int, thinking: int) -> int:
+    counts: dict[str, Any] = {"output_visible": tokens_out - thinking, "output_reasoning": thinking}
+    if tokens_in < LEAST or not keeps(target.provider.wire, request.caches):
+        counts["input_uncached"] = tokens_in
+    else:
+        counts["cache_read"] = min(int(cached), tokens_in)
+        counts["cache_write_1h" if request.caches_long else "cache_write"] = tokens_in - counts["cache_read"]
+    return charge(target.model.price, Usage(**counts)).nano

@@ -1,6 +1,6 @@
 """All targets of a route at once: what an answer of each would cost, how long it takes, how likely it is right."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import exp, log
 from operator import attrgetter
 from typing import NamedTuple, Protocol
@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from msgspec import Struct, structs
 
+from router.estimate.caches import LEAST, cache_rates
 from router.estimate.latency import Z90
 from router.estimate.learn import MILLE, Kind, Learned, leaning
 from router.estimate.measured import is_measured
@@ -42,6 +43,7 @@ _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 """90 % quantile ÷ mean."""
 _LEAST = 1e-9
 _ID = attrgetter("id")
+_COLD: Mapping[str, float] = {}
 _EMPTY = Queue()
 
 
@@ -67,6 +69,8 @@ class _Work(NamedTuple):
     script: str
     tier: str
     size: int
+    asks: int
+    """For caching: 1, 2 for long."""
 
 
 class _Known(Struct, frozen=True, eq=False):
@@ -88,6 +92,10 @@ class _Known(Struct, frozen=True, eq=False):
     most: Vector
     context: Vector
     rate_in: Vector
+    rate_read: Vector
+    """Of input that is read from a cache …"""
+    rate_write: Vector
+    """… and of what is not, of a prompt that is kept."""
     rate_out: Vector
     rate_more: Vector
     """By which thinking is dearer than other output."""
@@ -112,14 +120,21 @@ class Forecaster:
         self._known: dict[tuple[_Work, tuple[str, ...]], _Known] = {}
 
     def forecast(
-        self, targets: Sequence[Target], request: Request, seen: Classification, at_ms: int, cap: int | None = None
+        self,
+        targets: Sequence[Target],
+        request: Request,
+        seen: Classification,
+        at_ms: int,
+        cap: int | None = None,
+        cached: Mapping[str, float] = _COLD,
     ) -> Forecast:
-        """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of."""
+        """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
+        `cached`: tokens of the prompt that targets are expected to have in their caches."""
         known = self._of(targets, request, seen, cap, at_ms)
         bound, choices = _bound(known, request), request.choices
         each, thinking = _tokens(known, *tokens_read(seen.reading), bound)
         usual_each, usual_thinking = _tokens(known, USUAL_OUTPUT, USUAL_THINKING, bound)
-        fixed = self._input(targets, request, known) * known.rate_in
+        fixed = _input_cost(self._input(targets, request, known), targets, known, cached)
         rate, more = known.rate_out * choices, known.rate_more * choices
         out, written = each * rate + thinking * more, each * known.each_ms
         room = bound / np.maximum(each, _LEAST)
@@ -151,7 +166,8 @@ class Forecaster:
     def _of(
         self, targets: Sequence[Target], request: Request, seen: Classification, cap: int | None, at_ms: int
     ) -> _Known:
-        asked = request.effort or "", cap, script(request), request.service_tier, self._size(request)
+        asks = int(request.caches) + int(request.caches_long)
+        asked = request.effort or "", cap, script(request), request.service_tier, self._size(request), asks
         work = _Work(seen.task, seen.template, *asked)
         key = (work, tuple(map(_ID, targets)))
         known = self._known.get(key)
@@ -190,19 +206,26 @@ class Forecaster:
         spread = _spread(learned.kind(target.id, rung.effort, task, work.template), int(mean))
         return (*tokens, *rates, pace.first_ms, pace.ms_per_token, spread, pace.sd)
 
-    def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, float, float]:
-        """nano-USD per token: input, output, and what thinking costs beyond it.
+    def _rates_of(self, target: Target, work: _Work, size: int, at_ms: int) -> tuple[float, ...]:
+        """nano-USD per token: input, that which is read from a cache, or written, output, and what thinking costs more.
 
         What runs here costs what its machine does, shared by all that it writes meanwhile, until that is measured.
         """
         throughput = self.learned.pace(target.id).throughput
         if target.hourly is not None and throughput > 0 and not is_measured(target.model.price):
             each = target.hourly / 3600 / throughput
-            return 0.0, each, 0.0
+            return 0.0, 0.0, 0.0, each, 0.0
         some = terms(target.model.price or WORST_CASE, size, work.tier, target.region, at_ms)
         rates, scale = some.rates, 1 / UNITS_PER_RATE * some.over / some.under
         reasoning = rates.output if rates.reasoning is None else rates.reasoning
-        return rates.input * scale, rates.output * scale, (reasoning - rates.output) * scale
+        read, write = cache_rates(rates, target.provider.wire, work.asks)
+        return (
+            rates.input * scale,
+            read * scale,
+            write * scale,
+            rates.output * scale,
+            (reasoning - rates.output) * scale,
+        )
 
 
 def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Forecast:
@@ -216,6 +239,16 @@ def delayed(forecast: Forecast, targets: Sequence[Target], queues: Queues) -> Fo
     return structs.replace(
         forecast, first_ms=forecast.first_ms + wait_ms, total_ms=total_ms, total_p90_ms=total_ms + slow
     )
+
+
+def _input_cost(tokens: Vector, targets: Sequence[Target], known: _Known, cached: Mapping[str, float]) -> Vector:
+    """nano-USD of the prompt. What is long enough to be kept, and is not in the cache yet, is written to it."""
+    plain: Vector = tokens * known.rate_in
+    if not (tokens >= LEAST).any():
+        return plain
+    there = np.array([cached.get(target.id, 0.0) for target in targets]) if cached else 0.0
+    read = np.minimum(there, tokens)
+    return np.where(tokens >= LEAST, read * known.rate_read + (tokens - read) * known.rate_write, plain)
 
 
 def _tokens(known: _Known, read_output: float, read_thinking: float, bound: Vector) -> tuple[Vector, Vector]:

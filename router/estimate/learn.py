@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from router.estimate.caches import Caches
 from router.estimate.latency import Pace
 from router.estimate.measured import Measured
 from router.estimate.window import Window
@@ -158,6 +159,7 @@ class Learned:
         self._margins: dict[str, float] = {}
         self._recalled: dict[str, dict[Hashable, Any]] = {}
         self._news: dict[str, int] = {}
+        self.caches = Caches()
         self.measured = Measured()
         """What local engines cost."""
 

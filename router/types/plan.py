@@ -162,6 +162,18 @@ class Plan(Struct, frozen=True, kw_only=True):
     """How likely it was that the first step came first."""
 
 
+class Prefix(Struct, frozen=True):
+    """What a request may begin with in common with others, so that a target may have it in a cache."""
+
+    conversation: int
+    """The same for all turns."""
+    template: str
+    shared: float
+    """Share of the prompt that all requests of the template begin with."""
+    long: bool = False
+    """It asks for long caching."""
+
+
 class Decision(Struct, frozen=True, kw_only=True):
     """Why: everything that led to the plan. Holds no text of the request."""
 
@@ -175,3 +187,5 @@ class Decision(Struct, frozen=True, kw_only=True):
     """Of the route, its classes and the request, joined."""
     shape: Shape = Shape()
     """What else it takes to decide the request again."""
+    prefix: Prefix | None = None
+    """None: the prompt is too short to be kept."""

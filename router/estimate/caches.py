@@ -1,0 +1,83 @@
+"""How much of a prompt targets have in their caches: of what this process sent there a short while ago.
+
+A provider that keeps prompts has the beginning of a conversation's next turn, and the instructions of a template's
+other requests. How much of that is really read from its cache is learned from what answers tell.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from router.estimate.window import Window
+from router.types.plan import Prefix
+from router.types.price import Rates
+from router.types.target import Wire
+from router.types.usage import Usage
+
+LEAST = 1_024
+"""Tokens of a prompt that is worth keeping at the usual providers."""
+LIFETIME_MS = 300_000
+"""For how long a prompt is kept once it was used, by default …"""
+LONG_LIFETIME_MS = 3_600_000
+"""… and where the request asks for long."""
+MOST = 16_384
+"""Conversations and templates remembered; the one without an answer for longest is forgotten."""
+HIT_MILLE, WEIGHT = 800, 2
+"""Share of what should be there that is read from a cache, before any answer told, and its weight in answers."""
+
+
+class _Sent(Struct, frozen=True):
+    tokens: int
+    at_ms: int
+
+
+def keeps(wire: Wire, asked: bool) -> bool:
+    """Whether a provider keeps a prompt: Anthropic's only where the request asks for it."""
+    return asked or wire is not Wire.ANTHROPIC
+
+
+def cache_rates(rates: Rates, wire: Wire, asks: int) -> tuple[int, int]:
+    """Of input that is read from a cache, and of input that is not; both as all input where nothing is kept. `asks`:
+    for caching 1, for long caching 2."""
+    if not keeps(wire, bool(asks)):
+        return rates.input, rates.input
+    written = rates.cache_write_1h if asks > 1 and rates.cache_write_1h is not None else rates.cache_write
+    read = rates.input if rates.cache_read is None else rates.cache_read
+    return read, rates.input if written is None else written
+
+
+class Caches:
+    def __init__(self) -> None:
+        self._sent: dict[int | str, dict[str, _Sent]] = {}
+        self._hits: dict[str, Window] = {}
+
+    def expected(self, prefix: Prefix, tokens: float, at_ms: int) -> Mapping[str, float]:
+        """Tokens of a prompt of so many that each target is expected to read from its cache; others read none."""
+        lifetime = LONG_LIFETIME_MS if prefix.long else LIFETIME_MS
+        found: dict[str, float] = {}
+        for key, most in ((prefix.template, tokens * prefix.shared), (prefix.conversation, tokens)):
+            for target, sent in self._sent.get(key, {}).items():
+                there = min(sent.tokens, most)
+                if at_ms - sent.at_ms <= lifetime and there >= LEAST:
+                    found[target] = max(found.get(target, 0.0), there * self._hit(target))
+        return found
+
+    def note(self, prefix: Prefix, target: str, usage: Usage, at_ms: int) -> None:
+        """An answer of `target` has ended."""
+        read, sent = usage.cache_read + usage.cache_read_explicit, usage.input_total
+        before = self.expected(prefix, sent, at_ms).get(target, 0.0) / self._hit(target)
+        if before:
+            window = self._hits.setdefault(target, Window())
+            window.add(min(int(1_000 * read / before), 1_000))
+        for key, tokens in ((prefix.conversation, sent), (prefix.template, int(sent * prefix.shared))):
+            known = self._sent.pop(key, None) or {}
+            known[target] = _Sent(tokens, at_ms)
+            self._sent[key] = known  # the last one is the one used last
+        while len(self._sent) > MOST:
+            del self._sent[next(iter(self._sent))]
+
+    def _hit(self, target: str) -> float:
+        window = self._hits.get(target)
+        if window is None:
+            return HIT_MILLE / 1_000
+        return max((window.sum + WEIGHT * HIT_MILLE) / (len(window) + WEIGHT) / 1_000, 1e-3)
