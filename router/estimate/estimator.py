@@ -101,7 +101,7 @@ def fit(prompts: Table, rows: Table, targets: Iterable[str] | None = None) -> "E
         familiar=data.weights(known, folds[0], centred=False),
         strange=data.weights(strange, folds[1], centred=True),
         familiarity=Familiarity.of(known, strange),
-        bands=np.stack([data.band(known.cost), data.band(strange.flat)]),
+        bands=np.stack([data.band(known.cost), data.band(strange.flat, int(folds[1].max()) + 1)]),
         sampling=0.25 / (data.seen.sum(0) + 2.0),
     )
     trials = []

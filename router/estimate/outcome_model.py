@@ -248,12 +248,14 @@ class Outcomes(NamedTuple):
             guess, own = _within(guess, fold), _within(own, fold)
         return np.column_stack([common, _stacked(guess, own, seen.astype(float), fold)])
 
-    def band(self, cost: Floats) -> Floats:
-        """[2, T]: logarithms of what four costs in five lie between, as a share of `cost` [n, T]."""
+    def band(self, cost: Floats, groups: int | None = None) -> Floats:
+        """[2, T]: logarithms of what four costs in five lie between, as a share of `cost` [n, T]. Where these are of
+        whole `groups` left out, so many say as much as so many rows: prompts of a group are off together."""
         known = np.isfinite(self.cost) & np.isfinite(cost) & (self.cost > 0) & (cost > 0)
         off = [np.log(self.cost[rows, at] / cost[rows, at]) for at, rows in enumerate(known.T)]
-        pooled = _quantiles(np.concatenate(off), np.array([-WIDE, WIDE]), WIDE_ROWS)
-        return np.array([_quantiles(values, pooled, 4 * WIDE_ROWS) for values in off]).T
+        prior, every = np.array([-WIDE, WIDE]), np.concatenate(off)
+        pooled = _quantiles(every, groups or len(every), prior)
+        return np.array([_quantiles(values, (groups or len(values)) / 4, pooled) for values in off]).T
 
 
 def two_way_means(score: Floats) -> tuple[Floats, Floats, Floats]:
@@ -351,10 +353,10 @@ def _within(values: Floats, fold: Ints) -> Floats:
     return centred
 
 
-def _quantiles(values: Floats, prior: Floats, weight: float) -> Floats:
-    """[2]: the 10 % and the 90 % one, leaning on `prior`."""
+def _quantiles(values: Floats, evidence: float, prior: Floats) -> Floats:
+    """[2]: the 10 % and the 90 % one, leaning on `prior`, which counts as WIDE_ROWS of evidence."""
     own = np.quantile(values, (0.1, 0.9)) if len(values) else prior
-    leaning: Floats = (len(values) * own + weight * prior) / (len(values) + weight)
+    leaning: Floats = (evidence * own + WIDE_ROWS * prior) / (evidence + WIDE_ROWS)
     return leaning
 
 
