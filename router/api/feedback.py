@@ -54,7 +54,8 @@ def routes(ledger: Ledger, journal: Journal, count: Callable[[bool, int], object
         _check_key(given.key, source, score, found)
         for one in found.values():
             count(score >= PASSED, contrary(one, source, score))
-            told = _said(one, source, score, 1 / len(found), given.key or "")
+            weight = 0.5 ** _others(one, source) / len(found)
+            told = _said(one, source, score, weight, given.key or "")
             say(journal, told, one.about, now_ms())
         await journal.committed()
         return answer({"object": "feedback", **_named(given), "score": score, "source": source})
@@ -81,6 +82,12 @@ def contrary(one: Answered, source: str, score: float) -> int:
     """Sources that settled the same answer the other way."""
     others = [told for name, told in one.told.items() if name != source and told.decides and told.weight > 0]
     return sum(told.score is not None and (told.score >= PASSED) != (score >= PASSED) for told in others)
+
+
+def _others(one: Answered, source: str) -> int:
+    """Other names under which clients judged the answer before: each counts half of the one before, so that all of
+    them together never count more than two."""
+    return sum(name != source and name.split(".")[0] == _OWN for name in one.told)
 
 
 def _wanted(given: Feedback) -> list[str]:

@@ -164,6 +164,17 @@ def test_feedback_twice_and_feedback_that_contradicts(gateway: Gateway) -> None:
     until(lambda: school.learned(gateway) >= before + 3)
 
 
+def test_one_answer_judged_under_many_names_counts_twice_at_most(gateway: Gateway) -> None:
+    mine = ask(gateway, "auto", school.house(14)).id
+    names = [None, *[f"bot-{number}" for number in range(20)], None]
+    assert {tell(gateway, id=mine, passed=False, **({"source": name} if name else {})).status for name in names} == {
+        200
+    }
+    rows = gateway.rows("SELECT source, weight, was_weight FROM outcomes WHERE request_id = ? ORDER BY position", mine)
+    assert [row["weight"] for row in rows[:3]] == [1, 0.5, 0.25]
+    assert sum(row["weight"] - row["was_weight"] for row in rows) <= 2
+
+
 def test_what_was_said_and_taken_back_leaves_no_trace(tmp_path: Path, upstream: School) -> None:
     rates = []
     for verdicts in ([False, True], [True]):
