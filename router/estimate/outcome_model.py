@@ -254,8 +254,8 @@ class Outcomes(NamedTuple):
         known = np.isfinite(self.cost) & np.isfinite(cost) & (self.cost > 0) & (cost > 0)
         off = [np.log(self.cost[rows, at] / cost[rows, at]) for at, rows in enumerate(known.T)]
         prior, every = np.array([-WIDE, WIDE]), np.concatenate(off)
-        pooled = _quantiles(every, groups or len(every), prior)
-        return np.array([_quantiles(values, (groups or len(values)) / 4, pooled) for values in off]).T
+        pooled = _quantiles(every, prior, WIDE_ROWS, groups)
+        return np.array([_quantiles(values, pooled, 4 * WIDE_ROWS, groups) for values in off]).T
 
 
 def two_way_means(score: Floats) -> tuple[Floats, Floats, Floats]:
@@ -353,11 +353,12 @@ def _within(values: Floats, fold: Ints) -> Floats:
     return centred
 
 
-def _quantiles(values: Floats, evidence: float, prior: Floats) -> Floats:
-    """[2]: the 10 % and the 90 % one, leaning on `prior`, which counts as WIDE_ROWS of evidence."""
+def _quantiles(values: Floats, prior: Floats, weight: float, groups: int | None) -> Floats:
+    """[2]: the 10 % and the 90 % one, leaning on `prior`; of few groups never inside what was seen."""
     own = np.quantile(values, (0.1, 0.9)) if len(values) else prior
-    leaning: Floats = (evidence * own + WIDE_ROWS * prior) / (evidence + WIDE_ROWS)
-    return leaning
+    evidence = len(values) if groups is None else groups
+    leaning: Floats = (evidence * own + weight * prior) / (evidence + weight)
+    return leaning if groups is None else np.array([min(own[0], leaning[0]), max(own[1], leaning[1])])
 
 
 class Expectation(NamedTuple):
