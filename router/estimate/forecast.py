@@ -32,7 +32,9 @@ the median (public outcomes with true tokens)."""
 LEAST_SPREAD = 0.2
 """The same prompt twice: a factor of 1.13 to 1.17 at the median, more at the tails."""
 FRESH_MS = 1_000
-"""What is known of tokens and paces is read again after so long."""
+"""What is known of tokens and paces is read again after so long …"""
+TEMPLATE_FRESH = 10
+"""… and of a template after so many times as long: there may be hundreds."""
 SIZE_STEP = 1.02
 """Prompts near or beyond the size at which some rate changes are told apart by this factor."""
 NEAR = 4
@@ -168,10 +170,11 @@ class Forecaster:
     ) -> _Known:
         asks = int(request.caches) + int(request.caches_long)
         asked = request.effort or "", cap, script(request), request.service_tier, self._size(request), asks
-        work = _Work(seen.task, seen.template, *asked)
+        work = _Work(seen.task, self.learned.known(seen.template), *asked)
         key = (work, tuple(map(_ID, targets)))
         known = self._known.get(key)
-        if known is None or at_ms // self._fresh_ms != known.at_ms // self._fresh_ms:
+        fresh_ms = self._fresh_ms * (TEMPLATE_FRESH if work.template else 1)
+        if known is None or at_ms // fresh_ms != known.at_ms // fresh_ms:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             known = self._known[key] = self._look(targets, work, at_ms)

@@ -217,6 +217,10 @@ class Learned:
             return Kind(known)
         return Kind(known, cells.get((ALL, ALL, template)), cells.get((target, effort, template)))
 
+    def known(self, template: str) -> str:
+        """The template, if something was seen of it; else none."""
+        return template if (ALL, ALL, template) in self._cells else ""
+
     def recall(self, target: str, key: Hashable, conclude: Callable[[], T]) -> T:
         """What `conclude` makes of all that is known of the target, until enough is new to conclude it again."""
         known = self._recalled.setdefault(target, {})

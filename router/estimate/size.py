@@ -89,6 +89,7 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
 
 
 def usual(target: Target, rung: Rung, learned: Learned, task: Task, template: str) -> Usual:
+    template = learned.known(template)
     key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, template)
     return learned.recall(
         target.id, key, lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, template))
