@@ -23,7 +23,7 @@ LONG_LIFETIME_MS = 3_600_000
 MOST = 16_384
 """Conversations and templates remembered; the one without an answer for longest is forgotten."""
 HIT_MILLE, WEIGHT = 800, 2
-"""Share of what should be there that is read from a cache, before any answer told, and its weight in answers."""
+"""Thousandths of what should be in a cache that are read from it, before any answer says so; its weight in answers."""
 
 
 class _Sent(Struct, frozen=True):
@@ -47,6 +47,8 @@ def cache_rates(rates: Rates, wire: Wire, asks: int) -> tuple[int, int]:
 
 
 class Caches:
+    """In memory of one process; a restart forgets them."""
+
     def __init__(self) -> None:
         self._sent: dict[int | str, dict[str, _Sent]] = {}
         self._hits: dict[str, Window] = {}
@@ -54,13 +56,13 @@ class Caches:
     def expected(self, prefix: Prefix, tokens: float, at_ms: int) -> Mapping[str, float]:
         """Tokens of a prompt of so many that each target is expected to read from its cache; others read none."""
         lifetime = LONG_LIFETIME_MS if prefix.long else LIFETIME_MS
-        found: dict[str, float] = {}
+        expected: dict[str, float] = {}
         for key, most in ((prefix.template, tokens * prefix.shared), (prefix.conversation, tokens)):
             for target, sent in self._sent.get(key, {}).items():
-                there = min(sent.tokens, most)
-                if at_ms - sent.at_ms <= lifetime and there >= LEAST:
-                    found[target] = max(found.get(target, 0.0), there * self._hit(target))
-        return found
+                kept = min(sent.tokens, most)
+                if at_ms - sent.at_ms <= lifetime and kept >= LEAST:
+                    expected[target] = max(expected.get(target, 0.0), kept * self._hit(target))
+        return expected
 
     def note(self, prefix: Prefix, target: str, usage: Usage, at_ms: int) -> None:
         """An answer of `target` has ended."""

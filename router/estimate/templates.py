@@ -77,23 +77,23 @@ class Templates:
     def apply(
         self, template: str, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
     ) -> tuple[Vector, Vector]:
-        """Pass rates [3, n] and their own deviations [n] of targets `at` [n], by what a template that is known taught.
-        `learned` [n, K]: what was learned of traits, and is already in `nodes`."""
+        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by the outcomes of a template that
+        is known. `learned` [n, K]: weights of traits that are already in `nodes`."""
         sums = self._known[template]
         weight = np.maximum(sums.weight[at], 0.0)
-        told = weight > 0
-        weight = np.where(told, weight, 1.0)
-        above = np.where(told, (sums.pull[at] - (sums.phi[at] * learned).sum(1)) / weight, 0.0)
+        observed = weight > 0
+        weight = np.where(observed, weight, 1.0)
+        above = np.where(observed, (sums.pull[at] - (sums.phi[at] * learned).sum(1)) / weight, 0.0)
         p = NODE_WEIGHTS @ nodes
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2)
         own = own_sd**2 + OWN
         variance = own + 1 / weight
-        precision = 1 / SHARED + (told * steep**2 / variance).sum()
-        easier = float((told * steep * above / variance).sum() / precision)
+        precision = 1 / SHARED + (observed * steep**2 / variance).sum()
+        easier = float((observed * steep * above / variance).sum() / precision)
         shift = steep * easier
         left = np.sqrt(1 - SHARED + 1 / precision)
-        apart = np.where(told, own / variance * (above - shift), 0.0)
-        own_sd = np.where(told, np.sqrt(own / weight / variance), own_sd)
+        apart = np.where(observed, own / variance * (above - shift), 0.0)
+        own_sd = np.where(observed, np.minimum(own_sd, np.sqrt(own / weight / variance)), own_sd)
         return p + shift + apart + (nodes - p) * left, own_sd
 
     def widen(self, target: int, factor: float) -> None:
@@ -115,12 +115,11 @@ class Templates:
         """In the place of what was observed here; targets go by name. False, and nothing is known: not understood."""
         self._known = {}
         try:
-            kept = _decoder.decode(state)
-            for one in kept[-MOST_TEMPLATES:]:
-                rows = np.frombuffer(one.rows, "<f4").reshape(len(one.targets), 2 + self._traits)
-                sums = self._known[one.template] = self._empty()
-                sums.at_ms = one.at_ms
-                for name, row in zip(one.targets, rows, strict=True):
+            for kept in _decoder.decode(state)[-MOST_TEMPLATES:]:
+                rows = np.frombuffer(kept.rows, "<f4").reshape(len(kept.targets), 2 + self._traits)
+                sums = self._known[kept.template] = self._empty()
+                sums.at_ms = kept.at_ms
+                for name, row in zip(kept.targets, rows, strict=True):
                     if name in self._targets and np.isfinite(row).all():
                         at = self._targets.index(name)
                         sums.weight[at], sums.pull[at], sums.phi[at] = row[0], row[1], row[2:]
