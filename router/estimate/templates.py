@@ -77,8 +77,9 @@ class Templates:
     def apply(
         self, template: str, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
     ) -> tuple[Vector, Vector]:
-        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by the outcomes of a template that
-        is known. `learned` [n, K]: weights of traits that are already in `nodes`."""
+        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of a known template.
+
+        `learned` [n, K]: weights of traits that are already in `nodes`."""
         sums = self._known[template]
         weight = np.maximum(sums.weight[at], 0.0)
         observed = weight > 0
