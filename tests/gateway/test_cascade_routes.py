@@ -208,19 +208,20 @@ def test_a_session_gets_cheaper_as_its_money_runs_out(gateway: Gateway) -> None:
 
 
 def test_once_answers_are_judged_a_share_of_requests_tries_another(gateway: Gateway) -> None:
-    """Of 64 requests, each of which tries the other with a chance of about a quarter, none does once in a million."""
+    """The chance that the other is better, of half of the requests: some percent, so 64 or more are asked until one
+    tries it."""
 
-    def asked() -> list[Reply]:
-        return [ask(gateway, "explore", school.product(20 + at, 13)) for at in range(64)]
+    def asked(number: int) -> Iterator[Reply]:
+        return (ask(gateway, "explore", school.product(20 + at % 64, 13)) for at in range(number))
 
-    before = asked()
+    before = [*asked(64)]
     assert {school.decision(gateway, reply).get("explored", "") for reply in before} == {""}
     known = school.learned(gateway)
     for at, reply in enumerate(before[:40]):
         assert gateway.post("/v1/feedback", {"id": reply.id, "passed": at % 5 > 0}).status == 200
     until(lambda: school.learned(gateway) >= known + 40)
-    tried = 0
-    for reply in asked():
+    tried, every = 0, 0
+    for every, reply in enumerate(asked(1_000), 1):
         decision, served = school.decision(gateway, reply), gateway.settled(reply.id)["target"]
         if decision.get("explored"):
             tried += 1
@@ -228,7 +229,9 @@ def test_once_answers_are_judged_a_share_of_requests_tries_another(gateway: Gate
             assert {row["target"]: row["why"] for row in decision["weighed"]}[served] == "explored"
         else:
             assert 0.5 <= decision["propensity"] < 1
-    assert 0 < tried <= 48
+        if every >= 64 and tried:
+            break
+    assert 0 < tried <= 0.75 * every
 
 
 ANYWHERE = {

@@ -108,7 +108,7 @@ def test_sources_that_contradict_each_other_both_count(desk: Desk) -> None:
     reply = desk.judge("bob", id=identifier, passed=False, source="tests/nightly")
     assert reply.json["source"] == "client.tests/nightly"
     rows = columns(desk.rows(identifier), "source", "score", "weight")
-    assert sorted(rows) == [("client", 1, 1), ("client.tests/nightly", 0, 1)]
+    assert sorted(rows) == [("client", 1, 1), ("client.tests/nightly", 0, 0.5)]
     assert desk.metric("lowpass_outcomes_contradictory_total") == before + 1
 
 
