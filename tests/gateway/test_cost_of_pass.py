@@ -151,9 +151,10 @@ def test_a_decision_says_what_was_expected_and_why(gateway: Gateway) -> None:
     assert document["reason"].startswith("trivial maths, about ")
     assert dear["cost_nano"] == pytest.approx(200 * cheap["cost_nano"], rel=0.5)
     assert reply.json["usage"]["cost"] == float(reply.headers["x-lowpass-cost-usd"]) == usd(CHEAP_NANO)
-    before = gateway.post("/v1/route", body("plain")).json
-    assert [before[name] for name in ("chosen", "reason")] == [document[name] for name in ("chosen", "reason")]
-    assert [row["p"] for row in before["weighed"]] == [row["p"] for row in document["weighed"]]
+    again = gateway.post("/v1/route", body("plain")).json
+    # What the answer taught of tokens may have changed the costs meanwhile.
+    assert (again["chosen"], again["reason"].split(":")[0]) == ("cheap", document["reason"].split(":")[0])
+    assert [row["p"] for row in again["weighed"]] == [row["p"] for row in document["weighed"]]
 
 
 def test_explain_prints_what_was_expected(gateway: Gateway, tmp_path: Path) -> None:
