@@ -23,7 +23,7 @@ from router.dispatch.vote import always_the_same
 from router.engines.affinity import conversation
 from router.engines.queues import queues_of
 from router.errors import ClientError
-from router.estimate.caches import LEAST
+from router.estimate.caches import COLD, LEAST
 from router.estimate.estimate import estimate, per_choice
 from router.estimate.forecast import Forecaster, delayed
 from router.estimate.service import takes_ms, usual_ms
@@ -46,7 +46,6 @@ _UNBOUND = Bound()
 _NONE: frozenset[str] = frozenset()
 _CHANCES = 1 << 62
 _KEPT = Shape()
-_COLD: Mapping[str, float] = {}
 _UNHELD = Estimate(input_tokens=0, input_bound=0, output_tokens=0, max_output=0, cost=0, hold=0)
 
 
@@ -125,8 +124,9 @@ def choose(
     special = asked(request, seen, targets, told or UNKNOWN) if _special(targets) else ANYTHING
     queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=forecaster.learned))
     known = partial(estimate, learned=forecaster.learned, at_ms=now, holds=at_ms is None)
-    prefix = None if at_ms is not None or roughly(request) < LEAST else _prefix(request, caller, seen.template)
-    cached = forecaster.learned.caches.expected(prefix, roughly(request), now) if prefix else _COLD
+    rough = roughly(request)
+    prefix = None if at_ms is not None or rough < LEAST else _prefix(request, caller, seen.template)
+    cached = forecaster.learned.caches.expected(prefix, rough, now) if prefix else COLD
     estimates = partial(known, task=seen.task, template=seen.template, reading=seen.reading, cached=cached)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)

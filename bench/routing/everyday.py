@@ -25,6 +25,7 @@ from router.policies import load_policy, unlaunched
 from router.types.classification import Classification, Reading
 from router.types.forecast import Forecast
 from router.types.money import NANO_PER_USD
+from router.types.request import Request
 from router.types.stakes import Stakes
 from router.types.target import Target
 from tools.anchors.anchors import Anchor, load
@@ -70,8 +71,7 @@ def measure(plot: Path | None = None) -> Report:
     for anchor in anchors:
         request = anchor.request()
         values.append(reader.outputs(difficulty.numbers(asked(request), reader.groups))[0])
-        read = difficulty.read(request)
-        seen.append(Classification(data_class="", difficulty=read.difficulty, task=read.task, reading=read.reading))
+        seen.append(classified(request))
         forecasts.append(forecaster.forecast(targets, request, seen[-1], 0))
     chosen = np.array([choices(targets, seen, forecasts, price) for price in PRICES])
     counts = np.array([np.bincount(row, minlength=len(targets)) for row in chosen])
@@ -90,6 +90,11 @@ def measure(plot: Path | None = None) -> Report:
         dependent=float(np.mean(1 - counts.max(axis=1) / len(anchors))),
         inverted=_inverted(chosen, seen, forecasts),
     )
+
+
+def classified(request: Request) -> Classification:
+    read = difficulty.read(request)
+    return Classification(data_class="", difficulty=read.difficulty, task=read.task, reading=read.reading)
 
 
 def choices(

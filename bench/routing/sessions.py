@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 
-from bench.routing.everyday import CAUTION, four_targets
-from router.classify import difficulty
+from bench.routing.everyday import CAUTION, classified, four_targets
 from router.decide.situation import Situation
 from router.decide.weigh import excluded, worth
 from router.estimate.caches import LIFETIME_MS, Caches
@@ -80,8 +79,7 @@ def turns(rng: np.random.Generator) -> list[Turn]:
     anchors, found, at_ms = load("test"), [], 1_000_000
     for number in range(TURNS):
         request = anchors[rng.integers(len(anchors))].request()
-        read, tokens = difficulty.read(request), CACHED + GROWTH * (number + 1)
-        seen = Classification(data_class="", difficulty=read.difficulty, task=read.task, reading=read.reading)
+        seen, tokens = classified(request), CACHED + GROWTH * (number + 1)
         found.append(Turn(structs.replace(request, prompt_bytes=tokens * 4, dense_bytes=0), seen, tokens, at_ms))
         at_ms += int(rng.integers(*PAUSE_MS))
     return found

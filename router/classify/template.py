@@ -38,4 +38,4 @@ def instructions(request: Request) -> int:
     texts = sum(
         len(passage.text.encode(errors="replace")) for passage in request.passages if passage.role in _INSTRUCTIONS
     )
-    return texts + sum(len(bytes(request.body[name])) for name in _OFFERS if name in request.body)
+    return texts + sum(memoryview(request.body[name]).nbytes for name in _OFFERS if name in request.body)

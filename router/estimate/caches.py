@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from router.estimate.price import rate_of
 from router.estimate.window import Window
 from router.types.plan import Prefix
 from router.types.price import Rates
@@ -26,6 +27,10 @@ HIT_MILLE, WEIGHT = 800, 2
 """Thousandths of what should be in a cache that are read from it, before any answer says so; its weight in answers."""
 
 
+COLD: Mapping[str, float] = {}
+"""Nothing of a prompt is in any cache."""
+
+
 class _Sent(Struct, frozen=True):
     tokens: int
     at_ms: int
@@ -41,9 +46,7 @@ def cache_rates(rates: Rates, wire: Wire, asks: int) -> tuple[int, int]:
     for caching 1, for long caching 2."""
     if not keeps(wire, bool(asks)):
         return rates.input, rates.input
-    written = rates.cache_write_1h if asks > 1 and rates.cache_write_1h is not None else rates.cache_write
-    read = rates.input if rates.cache_read is None else rates.cache_read
-    return read, rates.input if written is None else written
+    return rate_of(rates, "cache_read"), rate_of(rates, "cache_write_1h" if asks > 1 else "cache_write")
 
 
 class Caches:
@@ -55,22 +58,25 @@ class Caches:
 
     def expected(self, prefix: Prefix, tokens: float, at_ms: int) -> Mapping[str, float]:
         """Tokens of a prompt of so many that each target is expected to read from its cache; others read none."""
+        return {target: kept * self._hit(target) for target, kept in self._kept(prefix, tokens, at_ms).items()}
+
+    def _kept(self, prefix: Prefix, tokens: float, at_ms: int) -> Mapping[str, float]:
+        """Tokens that each target was sent, and should have still."""
         lifetime = LONG_LIFETIME_MS if prefix.long else LIFETIME_MS
-        expected: dict[str, float] = {}
+        every: dict[str, float] = {}
         for key, most in ((prefix.template, tokens * prefix.shared), (prefix.conversation, tokens)):
             for target, sent in self._sent.get(key, {}).items():
                 kept = min(sent.tokens, most)
                 if at_ms - sent.at_ms <= lifetime and kept >= LEAST:
-                    expected[target] = max(expected.get(target, 0.0), kept * self._hit(target))
-        return expected
+                    every[target] = max(every.get(target, 0.0), kept)
+        return every
 
     def note(self, prefix: Prefix, target: str, usage: Usage, at_ms: int) -> None:
         """An answer of `target` has ended."""
         read, sent = usage.cache_read + usage.cache_read_explicit, usage.input_total
-        before = self.expected(prefix, sent, at_ms).get(target, 0.0) / self._hit(target)
-        if before:
-            window = self._hits.setdefault(target, Window())
-            window.add(min(int(1_000 * read / before), 1_000))
+        kept = self._kept(prefix, sent, at_ms).get(target)
+        if kept:
+            self._hits.setdefault(target, Window()).add(min(int(1_000 * read / kept), 1_000))
         for key, tokens in ((prefix.conversation, sent), (prefix.template, int(sent * prefix.shared))):
             known = self._sent.pop(key, None) or {}
             known[target] = _Sent(tokens, at_ms)

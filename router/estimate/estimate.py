@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from router.estimate.bill import Bill, bill
-from router.estimate.caches import LEAST, keeps
+from router.estimate.caches import COLD, LEAST, keeps
 from router.estimate.learn import Learned
 from router.estimate.price import charge
 from router.estimate.size import LEAST_ANSWER, Size, Usual, size, usual
@@ -20,8 +20,6 @@ from router.types.target import Contract, Target
 from router.types.task import Task
 from router.types.usage import Usage
 
-_COLD: Mapping[str, float] = {}
-
 
 def estimate(
     target: Target,
@@ -33,7 +31,7 @@ def estimate(
     at_ms: int = 0,
     holds: bool = True,
     template: str = "",
-    cached: Mapping[str, float] = _COLD,
+    cached: Mapping[str, float] = COLD,
 ) -> Estimate:
     """Pure. `thinking_cap`: over all choices, of class and budgets; the header's holds anyway. `at_ms`: Unix.
 

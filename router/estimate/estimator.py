@@ -20,6 +20,7 @@ from router.estimate.outcome_model import (
     FOLDS,
     LEAST,
     MARK,
+    Expectation,
     Familiarity,
     Matrix,
     Model,
@@ -143,11 +144,7 @@ class Estimator:
         Costs of a target for which the fit knew none are the dearest known ones; 0 where it knew none at all. An empty
         prompt is wholly unfamiliar. Raises ValueError, which names the column, for a table that can't be read.
         """
-        table = asked(prompts)
-        outputs = self._model.learners.outputs(self._scale.z(features(table)))
-        expected = self._model.weigh(outputs, table.without_text)
-        phi = online_features(outputs.near)
-        self.remember(table.ids, phi, expected.p, expected.cost)
+        phi, expected = self._expect(asked(prompts))
         belief, factor = self._rates.belief(phi), np.exp(self._costs.mean(phi))
         narrower = np.minimum(belief.sd / np.sqrt(phi**2 @ self._variance.T), 1.0)
         return Prediction(
@@ -160,6 +157,13 @@ class Estimator:
             self.targets,
             self._rules,
         )
+
+    def _expect(self, table: Asked) -> tuple[Floats, Expectation]:
+        """Features [n, ONLINE] of prompts, and what the fit makes of them, which is remembered."""
+        outputs = self._model.learners.outputs(self._scale.z(features(table)))
+        expected, phi = self._model.weigh(outputs, table.without_text), online_features(outputs.near)
+        self.remember(table.ids, phi, expected.p, expected.cost)
+        return phi, expected
 
     def update(
         self,
@@ -199,8 +203,9 @@ class Estimator:
             return [prompts]
         if isinstance(prompts, list | tuple | set) and all(isinstance(name, str) for name in prompts):
             return list(prompts)
-        self.predict(prompts)  # type: ignore[arg-type]
-        return asked(prompts).ids  # type: ignore[arg-type]
+        table = asked(prompts)  # type: ignore[arg-type]
+        self._expect(table)
+        return table.ids
 
     def _unusable(self, name: str, target: str, score: float, cost: float) -> str | None:
         if name not in self._expected:

@@ -8,11 +8,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from msgspec import Struct, structs
 
-from router.estimate.caches import LEAST, cache_rates
+from router.estimate.caches import COLD, LEAST, cache_rates
 from router.estimate.latency import Z90
 from router.estimate.learn import MILLE, Kind, Learned, leaning
 from router.estimate.measured import is_measured
 from router.estimate.pass_rate import Expected, Index
+from router.estimate.price import rate_of
 from router.estimate.size import usual
 from router.estimate.terms import terms
 from router.estimate.thinking import Rung, rungs
@@ -45,7 +46,6 @@ _PRIOR_P90 = exp(Z90 * PRIOR_SPREAD - PRIOR_SPREAD**2 / 2)
 """90 % quantile ÷ mean."""
 _LEAST = 1e-9
 _ID = attrgetter("id")
-_COLD: Mapping[str, float] = {}
 _EMPTY = Queue()
 
 
@@ -128,7 +128,7 @@ class Forecaster:
         seen: Classification,
         at_ms: int,
         cap: int | None = None,
-        cached: Mapping[str, float] = _COLD,
+        cached: Mapping[str, float] = COLD,
     ) -> Forecast:
         """In the order of `targets`. `cap`: thinking tokens of each choice; `at_ms`: when the prices are those of;
         `cached`: tokens of the prompt that targets are expected to have in their caches."""
@@ -220,7 +220,7 @@ class Forecaster:
             return 0.0, 0.0, 0.0, each, 0.0
         some = terms(target.model.price or WORST_CASE, size, work.tier, target.region, at_ms)
         rates, scale = some.rates, 1 / UNITS_PER_RATE * some.over / some.under
-        reasoning = rates.output if rates.reasoning is None else rates.reasoning
+        reasoning = rate_of(rates, "reasoning")
         read, write = cache_rates(rates, target.provider.wire, work.asks)
         return (
             rates.input * scale,

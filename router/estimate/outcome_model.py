@@ -64,8 +64,6 @@ class Outputs(NamedTuple):
     """[n, T], USD: of its labels, and its text; NaN where none is known."""
     flat: Floats
     """[n, T], USD: each target's mean."""
-    usual: Floats
-    """[n, T]: each target's mean pass rate."""
     label_variance: Floats
     """[n, T]: of the pass rate, between the labels that it may have."""
 
@@ -111,7 +109,6 @@ class Learners(NamedTuple):
             near,
             (probability @ self.label_cost) * factor[:, None],
             np.tile(self.mean_cost, (len(z), 1)),
-            np.tile(self.usual, (len(z), 1)),
             np.maximum(probability @ rate**2 - mean**2, 0.0),
         )
 
@@ -389,7 +386,8 @@ class Model(NamedTuple):
         if without_text is not None:
             share = np.where(without_text, 1.0, share)
         strange = share[:, None]
-        p = outputs.usual + (1 - strange) * _summed(outputs, self.familiar) + strange * _summed(outputs, self.strange)
+        usual = self.learners.usual
+        p = usual + (1 - strange) * _summed(outputs, self.familiar) + strange * _summed(outputs, self.strange)
         p = np.clip(p, LEAST, 1 - LEAST)
         room = np.maximum(4 * p * (1 - p), 0.1)
         variance = outputs.label_variance + room * (self.sampling + strange * STRANGE_VARIANCE) + LEAST_VARIANCE
@@ -421,7 +419,8 @@ class Familiarity(NamedTuple):
 
     @classmethod
     def of(cls, known: Outputs, strange: Outputs) -> "Familiarity":
-        both = np.vstack([_signs(known), _signs(strange)])
+        usual = _signs(known)
+        both = np.vstack([usual, _signs(strange)])
         mean, scale = both.mean(0), np.maximum(both.std(0), 1e-6)
         rows = np.column_stack([(both - mean) / scale, np.ones(len(both))])
         size = len(known.near)
@@ -431,7 +430,7 @@ class Familiarity(NamedTuple):
             p = _logistic(rows @ weights)
             curve = (rows * (share * p * (1 - p))[:, None]).T @ rows + ridge
             weights = weights + np.linalg.solve(curve, rows.T @ (share * (truth - p)) - ridge @ weights)
-        far, near = np.quantile(_signs(known)[:, 1], [FAR, NEAR])
+        far, near = np.quantile(usual[:, 1], [FAR, NEAR])
         return cls(mean, scale, weights, float(far), float(near))
 
     def unfamiliarity(self, outputs: Outputs) -> Floats:

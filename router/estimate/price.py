@@ -117,7 +117,7 @@ def _parts(price: Price, some: Terms, usage: Usage) -> tuple[int | None, int | N
     if usage.provider_cost is not None:
         # At the worst case of an unknown price nothing is known of the shares.
         top, bottom = usage.provider_cost, 0 if price.assumed else _paid(some, usage)
-    thinking = _part(thoughts * _rate(some.rates, "reasoning") * some.over, top, bottom) if thoughts else thoughts
+    thinking = _part(thoughts * rate_of(some.rates, "reasoning") * some.over, top, bottom) if thoughts else thoughts
     return thinking, _part(saved * some.over, top, bottom) if saved else 0
 
 
@@ -131,12 +131,12 @@ def _saved(rates: Rates, usage: Usage) -> int:
     """Cached tokens × what each was cheaper than as plain input, in nano-USD per million."""
     saved = 0
     if usage.cache_read:
-        saved += usage.cache_read * (rates.input - _rate(rates, "cache_read"))
+        saved += usage.cache_read * (rates.input - rate_of(rates, "cache_read"))
     if usage.cache_write:
-        saved += usage.cache_write * (rates.input - _rate(rates, "cache_write"))
+        saved += usage.cache_write * (rates.input - rate_of(rates, "cache_write"))
     if any(seldom := _SELDOM_COUNTS(usage)):
         pairs = zip(_SELDOM_CACHED, seldom, strict=True)
-        saved += sum(count * (_rate(rates, plain) - _rate(rates, name)) for (name, plain), count in pairs if count)
+        saved += sum(count * (rate_of(rates, plain) - rate_of(rates, name)) for (name, plain), count in pairs if count)
     return saved
 
 
@@ -144,17 +144,18 @@ def _tokens(rates: Rates, usage: Usage) -> int:
     """Tokens × rates, in nano-USD per million."""
     paid = usage.input_uncached * rates.input + usage.output_visible * rates.output
     if usage.cache_read:
-        paid += usage.cache_read * _rate(rates, "cache_read")
+        paid += usage.cache_read * rate_of(rates, "cache_read")
     if usage.cache_write:
-        paid += usage.cache_write * _rate(rates, "cache_write")
+        paid += usage.cache_write * rate_of(rates, "cache_write")
     if usage.output_reasoning:
-        paid += usage.output_reasoning * _rate(rates, "reasoning")
+        paid += usage.output_reasoning * rate_of(rates, "reasoning")
     if any(rare := _RARE_COUNTS(usage)):
-        paid += sum(tokens * _rate(rates, bucket) for bucket, tokens in zip(_RARE, rare, strict=True) if tokens)
+        paid += sum(tokens * rate_of(rates, bucket) for bucket, tokens in zip(_RARE, rare, strict=True) if tokens)
     return paid
 
 
-def _rate(rates: Rates, name: str) -> int:
+def rate_of(rates: Rates, name: str) -> int:
+    """Of a bucket; where it is not stated, that of its nearest kin (`KIN`)."""
     rate: int | None = getattr(rates, name)
     if rate is not None:
         return rate

@@ -13,11 +13,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from router.estimate.posterior import HALF_LIFE_MS
 from router.types.forecast import NODE_WEIGHTS, Vector
 
 MOST_TEMPLATES = 4_096
 """Remembered; of a newer one, the one without an outcome for longest is forgotten."""
-HALF_LIFE_MS = 30 * 86_400_000
 SHARED = 0.6
 """Part of the variance of a request's difficulty that is the same in all requests of its template."""
 OWN = 0.1**2
@@ -25,14 +25,10 @@ OWN = 0.1**2
 
 
 class _Sums(Struct):
-    """Of the outcomes of one template, by target: [T], [T], [T, K]."""
+    """Of the outcomes of one template."""
 
-    weight: Vector
-    """1 ÷ variance of an outcome …"""
-    pull: Vector
-    """… × what it is above what traits foretell …"""
-    phi: Vector
-    """… × its traits."""
+    rows: Vector
+    """[T, 2 + K]: 1 ÷ variance of an outcome; times what it is above what traits foretell; times its traits."""
     at_ms: int = 0
 
 
@@ -66,9 +62,7 @@ class Templates:
         if len(self._known) > MOST_TEMPLATES:
             del self._known[next(iter(self._known))]
         share = self._fade(sums, at_ms)
-        sums.weight[target] += share / variance
-        sums.pull[target] += share * residual / variance
-        sums.phi[target] += share * phi / variance
+        sums.rows[target] += np.array([1.0, residual, *phi]) * (share / variance)
 
     def __contains__(self, template: str) -> bool:
         """Some outcome of it is remembered."""
@@ -80,11 +74,11 @@ class Templates:
         """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of a known template.
 
         `learned` [n, K]: weights of traits that are already in `nodes`."""
-        sums = self._known[template]
-        weight = np.maximum(sums.weight[at], 0.0)
+        rows = self._known[template].rows[at]
+        weight = np.maximum(rows[:, 0], 0.0)
         observed = weight > 0
         weight = np.where(observed, weight, 1.0)
-        above = np.where(observed, (sums.pull[at] - (sums.phi[at] * learned).sum(1)) / weight, 0.0)
+        above = np.where(observed, (rows[:, 1] - (rows[:, 2:] * learned).sum(1)) / weight, 0.0)
         p = NODE_WEIGHTS @ nodes
         steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2)
         own = own_sd**2 + OWN
@@ -100,16 +94,15 @@ class Templates:
     def widen(self, target: int, factor: float) -> None:
         """What was observed of this target counts 1/`factor`."""
         for sums in self._known.values():
-            for values in (sums.weight, sums.pull, sums.phi):
-                values[target] /= factor
+            sums.rows[target] /= factor
 
     def state(self) -> bytes:
         """Everything observed, for `restore`."""
         kept = []
         for template, sums in self._known.items():
-            at = np.flatnonzero(sums.weight)
-            rows = np.column_stack([sums.weight[at], sums.pull[at], sums.phi[at]]).astype("<f4")
-            kept.append(_Kept(template, sums.at_ms, tuple(self._targets[row] for row in at), rows.tobytes()))
+            at = np.flatnonzero(sums.rows[:, 0])
+            names = tuple(self._targets[row] for row in at)
+            kept.append(_Kept(template, sums.at_ms, names, sums.rows[at].astype("<f4").tobytes()))
         return _encoder.encode(kept)
 
     def restore(self, state: bytes) -> bool:
@@ -122,16 +115,14 @@ class Templates:
                 sums.at_ms = kept.at_ms
                 for name, row in zip(kept.targets, rows, strict=True):
                     if name in self._targets and np.isfinite(row).all():
-                        at = self._targets.index(name)
-                        sums.weight[at], sums.pull[at], sums.phi[at] = row[0], row[1], row[2:]
+                        sums.rows[self._targets.index(name)] = row
         except (msgspec.DecodeError, ValueError):
             self._known = {}
             return False
         return True
 
     def _empty(self) -> _Sums:
-        number = len(self._targets)
-        return _Sums(np.zeros(number), np.zeros(number), np.zeros((number, self._traits)))
+        return _Sums(np.zeros((len(self._targets), 2 + self._traits)))
 
     def _fade(self, sums: _Sums, at_ms: int | None) -> float:
         """Older outcomes count less; the share that one of `at_ms` counts."""
@@ -141,7 +132,6 @@ class Templates:
         if passed < 0:
             return float(0.5**-passed) if sums.at_ms else 1.0
         if sums.at_ms:
-            for values in (sums.weight, sums.pull, sums.phi):
-                values *= 0.5**passed
+            sums.rows *= 0.5**passed
         sums.at_ms = at_ms
         return 1.0

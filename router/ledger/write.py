@@ -17,8 +17,7 @@ LEASE_MS = 30_000
 
 _BIRTH = (
     "INSERT INTO live_requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"
-    " route, stream, key_id, session, tags, data_class, classes, policy, task, difficulty, app,"
-    " template)"
+    " route, stream, key_id, session, tags, data_class, classes, policy, task, difficulty, app, template)"
     " VALUES (?, ?, 'held', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _REROUTE = "UPDATE live_requests SET route = ?, held = ?, held_thinking = ? WHERE id = ?"

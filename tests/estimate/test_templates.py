@@ -8,6 +8,7 @@ from msgspec import structs
 
 from router.estimate import templates
 from router.estimate.pass_rate import PassRateModel
+from router.estimate.posterior import HALF_LIFE_MS
 from tests.estimate.test_pass_rate import SEEN, STRONG, WEAK, outcome, reading
 from tests.tables import each_row
 
@@ -56,11 +57,10 @@ def test_how_sure_a_rate_is_follows_the_evidence() -> None:
 GIVEN = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)
 
 
-@given(GIVEN, st.randoms())
-def test_the_order_does_not_matter_and_a_rate_is_a_rate(given: list[tuple[str, str, float]], dice: object) -> None:
-    mixed = given[::-1]
+@given(GIVEN)
+def test_the_order_does_not_matter_and_a_rate_is_a_rate(given: list[tuple[str, str, float]]) -> None:
     for template in ("a", "b", "c"):
-        here, there = rates(taught(*given), template), rates(taught(*mixed), template)
+        here, there = rates(taught(*given), template), rates(taught(*given[::-1]), template)
         assert here == pytest.approx(there, abs=1e-6)
         assert all(0 < p < 1 for p in here)
 
@@ -95,7 +95,7 @@ def test_memory_has_a_bound_and_the_template_without_news_for_longest_goes(monke
 
 
 def test_old_outcomes_fade() -> None:
-    long = templates.HALF_LIFE_MS * 20
+    long = HALF_LIFE_MS * 20
     old = structs.replace(outcome("weak", 0.0, READ, given_ms=1_000), template="a")
     model = PassRateModel((WEAK, STRONG))
     for _ in range(20):
