@@ -6,6 +6,7 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -108,12 +109,18 @@ class Client(ABC):
 
     def rows(self, query: str, *values: object) -> list[dict[str, Any]]:
         """Of the ledger, in SQL."""
-        connection = sqlite3.connect(f"file:{self.ledger}?mode=ro", uri=True, timeout=LIMIT_S)
-        connection.row_factory = sqlite3.Row
-        try:
+        with closing(sqlite3.connect(f"file:{self.ledger}?mode=ro", uri=True, timeout=LIMIT_S)) as connection:
+            connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(query, values)]
-        finally:
-            connection.close()
+
+    def stored(self) -> bytes:
+        """The pages of the ledger, those of its write-ahead log included, to search for what must not be there.
+
+        SQLite reads them: a process that opens and closes the file itself loses all of its locks on it, and the next
+        process that closes the ledger takes the log away (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+        """
+        with closing(sqlite3.connect(f"file:{self.ledger}?mode=ro", uri=True, timeout=LIMIT_S)) as connection:
+            return connection.serialize()
 
     def row(self, request_id: str) -> dict[str, Any]:
         """The row of a request, with its `attempts` in order."""

@@ -137,7 +137,7 @@ def test_reports_need_their_scope(gateway: Gateway, key: str) -> None:
 def test_keys_are_shown_once_and_stored_as_a_hash(gateway: Gateway, key: str) -> None:
     assert key not in gateway.lowpass("keys", "list", "--json")[1]
     assert key not in gateway.lowpass("keys", "list")[1]
-    assert key.encode() not in gateway.ledger.read_bytes()
+    assert key.encode() not in gateway.stored()
     assert key not in gateway.log.read_text()
     status, output = gateway.lowpass("keys", "create", "root")
     assert (status, "already" in output) == (1, True)

@@ -51,7 +51,7 @@ def client(gateway: Gateway, upstream: Echo) -> Iterator[openai.OpenAI]:
         assert MAIL not in body
         assert "0532" not in body
     assert MAIL not in gateway.log.read_text()
-    assert MAIL.encode() not in gateway.ledger.read_bytes()
+    assert MAIL.encode() not in gateway.stored()
 
 
 def chat(client: openai.OpenAI, model: str, **fields: Any) -> Any:

@@ -48,7 +48,7 @@ def gateway(served: Gateway, upstream: Judge) -> Iterator[Gateway]:
     yield served
     assert sum("⟦" in request.body.decode() for request in upstream.requests) == len(upstream.bodies)
     assert NUMBER not in served.log.read_text()
-    assert NUMBER.encode() not in served.ledger.read_bytes()
+    assert NUMBER.encode() not in served.stored()
     served.check_books()
 
 
