@@ -17,7 +17,7 @@ from router.decide.recall import NEW
 from router.dispatch.answer import overheard, unchecked
 from router.dispatch.errand import Errand
 from router.dispatch.fold import said
-from router.dispatch.how import CLIENT_GONE
+from router.dispatch.how import CLIENT_GONE, Presence
 from router.dispatch.opened import Answered, Opened
 from router.dispatch.stream import forward
 from router.dispatch.walk import Dispatcher
@@ -81,13 +81,14 @@ class Pipeline:
         translation: Translation | None = None,
         internal: str = "",
         observed: Observed | None = None,
+        presence: Presence | None = None,
     ) -> Served:
         """Raises `ClientError`, with the answer for the client, when no target gives one.
 
         `internal`: what a request that no client sent is called in place of its route. Nobody looks at its answer, and
         it is no part of what its session repeats.
         """
-        rules, settlement = self.rules, Settlement(self._books, request, caller, internal, observed)
+        rules, settlement = self.rules, Settlement(self._books, request, caller, internal, observed, presence)
         try:
             return await self._answer(rules, request, caller, settlement, translation)
         except asyncio.CancelledError:

@@ -1,7 +1,7 @@
 """Steps 6 and 9 of one request: money is held before a byte leaves, and settled exactly once whatever ends it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 
 from router.aftermath import Aftermath, Heard
@@ -9,13 +9,13 @@ from router.budget.loops.breaker import Breaker
 from router.decide.health import SUSPENSION_S
 from router.decide.recall import Recall
 from router.dispatch.cut import finish
-from router.dispatch.how import CLIENT_GONE
+from router.dispatch.how import CLIENT_GONE, Presence
 from router.dispatch.opened import Opened
 from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
-from router.ledger.incident import exhausted, region_mismatches
+from router.ledger.incident import exhausted, impossible_usage, region_mismatches
 from router.ledger.write import Outcome, birth, lose, reroute, settle
 from router.observe import Observed
 from router.refusals import ledger_down, store_down, stream_error
@@ -25,7 +25,7 @@ from router.types.attempt import Attempt
 from router.types.clock import clock_ms, now_ms
 from router.types.failure import Failure
 from router.types.journal import Journal, LedgerUnavailable
-from router.types.plan import Decision, Plan
+from router.types.plan import Candidate, Decision, Plan
 from router.types.request import Caller, Endpoint, Request
 from router.types.served import Translation
 from router.types.session import session_key
@@ -76,13 +76,20 @@ class Settlement:
     """The open account of one request."""
 
     def __init__(
-        self, books: Books, request: Request, caller: Caller, internal: str = "", observed: Observed | None = None
+        self,
+        books: Books,
+        request: Request,
+        caller: Caller,
+        internal: str = "",
+        observed: Observed | None = None,
+        presence: Presence | None = None,
     ) -> None:
         self.id, self.internal, self.observed = request.id, internal, observed
         self._books, self._request, self._caller = books, request, caller
         self._started, self._open, self._born = clock_ms(), True, False
         self._route, self._bound, self._deadline_ms = "", _UNBOUND, request.limits.deadline_ms
-        self.purse = Purse(books.store, books.learned, books.room, request, _UNBOUND)
+        self._presence = presence or Presence()
+        self.purse = Purse(books.store, books.learned, books.room, request, _UNBOUND, self._presence)
         self.lowered: tuple[str, ...] = ()
         self.translation: Translation | None = None
         self.heard: Heard | None = None
@@ -97,13 +104,14 @@ class Settlement:
         """
         books, plan = self._books, decision.plan
         if bound != _UNBOUND:
-            self._bound, self.purse = bound, Purse(books.store, books.learned, books.room, self._request, bound)
+            self._bound = bound
+            self.purse = Purse(books.store, books.learned, books.room, self._request, bound, self._presence)
         self._deadline_ms = decision.stakes.deadline_ms
         ask = self.purse.ask(plan.steps)
         self._birth(decision, ask.whole)
         if not self.purse.bound:
             return self._unheld(plan)
-        refused = await self._hold(ask)
+        refused = await self._hold(ask, plan.steps)
         if refused is None:
             return plan
         if refused.account in bound.accounts and not refused.passing:
@@ -139,13 +147,13 @@ class Settlement:
             raise self._down(ledger_down())
         return plan
 
-    async def _hold(self, ask: Ask) -> Refused | None:
+    async def _hold(self, ask: Ask, steps: Sequence[Candidate]) -> Refused | None:
         if not self._books.journal.available:
             raise self._down(ledger_down())
         deadline = self._deadline_ms
         patience = PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline)
         try:
-            return await self.purse.open(ask, patience)
+            return await self.purse.open(ask, steps, patience)
         except asyncio.CancelledError:
             self.close(CLIENT_CLOSED, CLIENT_GONE)
             raise
@@ -175,6 +183,8 @@ class Settlement:
     def close(self, status: int, error: str | None) -> int:
         """Books, rows and metrics learn of the end in one transaction. Returns the request's cost in nano-USD."""
         purse, books = self.purse, self._books
+        if self._presence.gone:
+            status, error = CLIENT_CLOSED, CLIENT_GONE
         cost = sum(attempt.cost.nano for attempt in purse.attempts)
         if self._open:
             self._open = False
@@ -192,6 +202,7 @@ class Settlement:
             settle(books.journal, self.id, outcome)
             books.open.pop(self.id, None)
             region_mismatches(books.journal, purse.attempts, now_ms(), SUSPENSION_S)
+            impossible_usage(books.journal, purse.attempts, now_ms())
             if self.heard is not None:
                 books.aftermath.settled(self.heard, purse.attempts)
             books.telemetry.settled(self._route, status, purse.attempts, outcome.overhead_us or 0, purse.held)

@@ -12,7 +12,18 @@ from msgspec import Meta, Struct
 from adapters.catalog.tables import Loader, read_tables
 from router.types.price import Price
 from router.types.pricelist import priced
-from router.types.target import Benchmark, Capability, Licence, Model, Provider, Quirks, Terms, Thinking, Wire
+from router.types.target import (
+    Abandoned,
+    Benchmark,
+    Capability,
+    Licence,
+    Model,
+    Provider,
+    Quirks,
+    Terms,
+    Thinking,
+    Wire,
+)
 
 _FOLDER = Path(__file__).parent
 
@@ -34,6 +45,7 @@ class _Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     local: bool = False
     terms: _Terms = _Terms()
     quirks: _Quirks = _Quirks()
+    abandoned: Abandoned = Abandoned.READ_ON
 
 
 class _Licence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

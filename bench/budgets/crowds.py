@@ -5,14 +5,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, structs
 
-from bench.budgets.load import Answer, Ask, at_once, in_turns, others
-from bench.budgets.policy import CHILDREN, PRIME
+from bench.budgets.load import Answer, Ask, at_once, others
+from bench.budgets.policy import CHILDREN
 from bench.budgets.site import Pot, Site, until
 from bench.load import LoadError
-
-LANES = 32
-PRIMING = 60
-"""Answers that a process has had from a target that counts as warm."""
 
 
 class Crowd(Struct, frozen=True):
@@ -55,14 +51,6 @@ class Crowds:
 
     def __init__(self, site: Site, store: str, processes: int) -> None:
         self._site, self._store, self._processes, self._tickets = site, store, processes, Tickets()
-
-    def overshoot(self, kind: str, warm: bool, requests: int) -> Crowd:
-        """`kind`: plain or streamed."""
-        name = f"{'warm' if warm else 'cold'}-{kind}"
-        if warm:
-            in_turns(self._asks(f"{PRIME}{name}", PRIMING * self._processes, stream=kind == "streamed"), LANES)
-        answers = at_once(self._asks(name, requests, stream=kind == "streamed"))
-        return self._crowd(name, answers, [name])
 
     def new_key(self, requests: int) -> Crowd:
         """The first that its key and its target ever have."""

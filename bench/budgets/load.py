@@ -27,7 +27,7 @@ _WORDS = (
 
 
 class Ask(Struct, frozen=True):
-    """One chat request. `cut`: the client hangs up after so many bytes of the answer."""
+    """One chat request. `cut`: the client hangs up after so many bytes of the answer; `leaves_s`: after so long."""
 
     port: int
     key: str
@@ -36,12 +36,16 @@ class Ask(Struct, frozen=True):
     stream: bool = False
     headers: tuple[tuple[str, str], ...] = ()
     cut: int | None = None
+    leaves_s: float = LIMIT_S
+    n: int = 1
 
     def encoded(self) -> bytes:
         """As HTTP/1.1. Every ticket has its own words: what is measured is no loop."""
         draw = random.Random(self.ticket)  # noqa: S311 - the same prompt each time
         text = f"Ticket {self.ticket:08d}: {' '.join(draw.choices(_WORDS.split(), k=60))}"
         body: dict[str, object] = {"model": self.route, "messages": [{"role": "user", "content": text}]}
+        if self.n > 1:
+            body["n"] = self.n
         if self.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         data = msgspec.json.encode(body)
@@ -146,7 +150,7 @@ async def answer(ask: Ask) -> Answer:
         _, call = await loop.create_connection(lambda: _Call(ask), "127.0.0.1", ask.port)
     except OSError:
         return Answer(0, "", b"", whole=False, stream=ask.stream)
-    timer = loop.call_later(LIMIT_S, call.give_up)
+    timer = loop.call_later(ask.leaves_s, call.give_up)
     try:
         return await call.done
     finally:

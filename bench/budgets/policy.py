@@ -12,7 +12,7 @@ ANSWER_NANO = MEAN_TOKENS * RATES["output"] * 1_000 + 120 * RATES["input"] * 1_0
 ROOM = 10
 """Answers that a crowd has room for."""
 PRIME = "prime-"
-"""Before a route's name: its target, which may be asked by that name too, without any budget."""
+"""Before a route's name: its target."""
 CHILDREN, CHILD_ROOM = 20, 3
 SESSION_ROOM = 6
 KILLS_ROOM = 100_000
@@ -20,11 +20,10 @@ KILLS_ROOM = 100_000
 
 def policy(upstream: int) -> dict[str, Any]:
     """JSON is YAML."""
-    cells = [f"{warmth}-{kind}" for warmth in ("cold", "warm") for kind in ("plain", "streamed")]
-    names = [*cells, "new-key", "children", "retries", "cut", "killed"]
+    names = ["new-key", "children", "retries", "cut", "killed"]
     routes = {name: _pinned(f"{PRIME}{name}") for name in names}
     budgets = [
-        *(_budget(name, ROOM, [name]) for name in (*cells, "retries")),
+        _budget("retries", ROOM, ["retries"]),
         _budget("new-key", ROOM, ["new-key"]) | {"scope": "key"},
         _budget("children", CHILDREN * CHILD_ROOM, ["children"]),
         _budget("cut", 3 * ROOM, ["cut"]),

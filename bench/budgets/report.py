@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from bench.budgets.cells import Outcome
 from bench.budgets.cost import Cost
 from bench.budgets.crowds import Crowd
 from bench.budgets.kills import Kills
@@ -28,7 +29,7 @@ class Report(Struct, frozen=True):
     max_overshoot: int
     """Over every budget of every crowd, and of the kills."""
     false_refusals: int
-    overshoot: tuple[Crowd, ...] = ()
+    overshoot: tuple[Outcome, ...] = ()
     crowds: tuple[Crowd, ...] = ()
     kills: tuple[Kills, ...] = ()
     holds: Holds | None = None
@@ -46,13 +47,25 @@ def render(report: Report) -> str:
         f"Overshoot {report.max_overshoot} nano-USD, false refusals {report.false_refusals}."
     )
     parts = [
-        ("500 at once, room for 10" if not report.quick else "At once, room for 10", _crowds(report.overshoot)),
+        ("500 at once, room for 10" if not report.quick else "At once, room for 10", _cells(report.overshoot)),
         ("Other crowds", _crowds(report.crowds)),
         ("kill -9", _kills(report.kills)),
         ("Held ÷ spent", _holds(report)),
         ("Reserve and settle, 32 in flight", _costs(report.cost)),
     ]
     return "\n\n".join([head, *(f"**{name}**\n\n{table}" for name, table in parts if table)]) + "\n"
+
+
+def _cells(cells: Sequence[Outcome]) -> str:
+    title = ["cell", "store", "processes", "answered", "shortened", "refused", "other", "booked ÷ limit"]
+    rows = [
+        (
+            *(row.cell, row.store, row.processes, row.answered, row.shortened, row.refused, row.others),
+            *(f"{row.spent / row.limit:.1%}", f"{row.billed / row.limit:.1%}", row.overspent),
+        )
+        for row in cells
+    ]
+    return _table([*title, "billed ÷ limit", "overspent"], rows)
 
 
 def _crowds(crowds: Sequence[Crowd]) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 from msgspec import Struct, structs
 
 from bench import holds
+from bench.budgets.cells import Outcome, cells, run
+from bench.budgets.cells import policy as cells_policy
 from bench.budgets.cost import costs
 from bench.budgets.crowds import Crowd, Crowds
 from bench.budgets.kills import Kills, campaign
@@ -34,7 +36,8 @@ class Size(Struct, frozen=True):
     """How much of everything."""
 
     requests: int
-    processes: tuple[int, ...]
+    cells: tuple[tuple[str, int, int], ...]
+    """Store, processes, and every how many-th cell."""
     fan_out: int
     few: int
     """Requests with retries, and streams that are cut."""
@@ -44,8 +47,8 @@ class Size(Struct, frozen=True):
     cost_requests: int
 
 
-WHOLE = Size(500, (1, 2, 4), 10, 100, 50, 5, 4_000)
-QUICK = Size(200, (2,), 5, 40, 5, 1, 1_000)
+WHOLE = Size(500, (("sqlite", 1, 1), ("sqlite", 4, 5), ("redis", 1, 5), ("redis", 4, 5)), 10, 100, 50, 5, 4_000)
+QUICK = Size(200, (("sqlite", 2, 24), ("redis", 2, 24)), 5, 40, 5, 1, 1_000)
 
 
 def measure(only: Collection[str], quick: bool) -> Report:
@@ -53,7 +56,7 @@ def measure(only: Collection[str], quick: bool) -> Report:
     size, began, before = QUICK if quick else WHOLE, time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="lowpass-bench-") as name, upstream(cores().all, UPSTREAM) as port:
         place, rules = Path(name), policy(port)
-        overshoot = tuple(_overshoot(place, rules, size)) if "overshoot" in only else ()
+        overshoot = tuple(_overshoot(place, port, size)) if "overshoot" in only else ()
         crowds = tuple(_crowds(place, rules, size)) if "crowds" in only else ()
         kills = tuple(_kills(place, rules, size, quick)) if "kills" in only else ()
         cost = costs(place / "cost", size.cost_requests) if "cost" in only else ()
@@ -63,9 +66,14 @@ def measure(only: Collection[str], quick: bool) -> Report:
         quick=quick,
         seconds=0,
         max_overshoot=max(
-            (*(one.overshoot for one in (*overshoot, *crowds)), *(one.overshoot for one in kills)), default=0
+            (
+                *(cell.overspent for cell in overshoot),
+                *(crowd.overshoot for crowd in crowds),
+                *(campaign.overshoot for campaign in kills),
+            ),
+            default=0,
         ),
-        false_refusals=sum(one.false_refusals for one in (*overshoot, *crowds)),
+        false_refusals=sum(crowd.false_refusals for crowd in crowds),
         overshoot=overshoot,
         crowds=crowds,
         kills=kills,
@@ -75,14 +83,13 @@ def measure(only: Collection[str], quick: bool) -> Report:
     return structs.replace(report, seconds=round(time.monotonic() - began, 1))
 
 
-def _overshoot(place: Path, rules: dict[str, Any], size: Size) -> Iterator[Crowd]:
-    for store in STORES:
-        for processes in size.processes:
-            with site(store, processes, place / f"overshoot-{store}-{processes}", rules) as found:
-                crowds = Crowds(found, store, processes)
-                for warm in (False, True):
-                    for kind in ("plain", "streamed"):
-                        yield crowds.overshoot(kind, warm, size.requests)
+def _overshoot(place: Path, port: int, size: Size) -> Iterator[Outcome]:
+    for store, processes, step in size.cells:
+        # Another offset than the others' step: all kinds of cells come up.
+        chosen = cells()[processes % step :: step]
+        rules = cells_policy(port, chosen)
+        with site(store, processes, place / f"overshoot-{store}-{processes}", rules, one_ledger=True) as gateways:
+            yield from run(gateways, store, processes, chosen, size.requests, port)
 
 
 def _crowds(place: Path, rules: dict[str, Any], size: Size) -> Iterator[Crowd]:

@@ -7,7 +7,7 @@ import random
 
 import uvloop
 
-from bench.budgets.upstream import Ask, Reply, Upstream
+from bench.budgets.upstream import Ask, Manner, Reply, Upstream
 from bench.requests import serve
 
 FIRST_S, SIGMA, LONGEST_S = 0.35, 0.4, 1.2
@@ -16,9 +16,9 @@ _draw = random.Random(20_261_121)  # noqa: S311 - the same delays in each run
 
 
 class Provider(Upstream):
-    def _say(self, ask: Ask, answer: Reply, cut: bool) -> None:
+    def _answer(self, ask: Ask, answer: Reply, manner: Manner, cut: bool) -> None:
         wait = min(FIRST_S * _draw.lognormvariate(0, SIGMA), LONGEST_S)
-        self.timer = self.loop.call_later(wait, super()._say, ask, answer, cut)
+        self.timer = self.loop.call_later(wait, super()._answer, ask, answer, manner, cut)
 
 
 if __name__ == "__main__":

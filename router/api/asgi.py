@@ -15,6 +15,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
+ALIVE = "/health/live"
+"""Whether the event loop turns: answered at once, and nothing is looked at."""
 LARGEST_BODY = 32 * 1024 * 1024
 """Bytes; a larger request is refused with 413, before it is read where its length is stated."""
 

@@ -6,15 +6,17 @@ is closed. No connection has a timer: `review` is called for all of them twice a
 
 import asyncio
 import re
+from collections import deque
 from enum import Enum, auto
 from typing import Any
 
 import httptools
 import uvicorn
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from router.api.asgi import encode
+from router.api.asgi import ALIVE, encode
 from router.errors import ClientError
 from router.types.ids import new_id
 
@@ -26,6 +28,9 @@ MOST_HEADERS = 256
 """Lines of headers, or of trailers: the shortest are kept in fifty times their size."""
 MOST_AHEAD = 16
 """Requests that may wait on a connection for the answers to those before them."""
+STARTED_A_TURN = 8
+"""Requests that begin in one turn of the event loop, each about a millisecond of work: then streams go on, and
+`/health/live` is answered, while hundreds of requests wait that came at once."""
 
 _HOST = re.compile(rb"[\w.:%\[\]!$&'()*+,;=~-]*[ \t]*", re.ASCII)
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -52,17 +57,54 @@ LIMIT_S = {Phase.IDLE: 75.0, Phase.HEAD: 10.0, Phase.BODY: 30.0, Phase.LEAVING: 
 """Seconds that it waits: for all of the headers together, and for any byte of a body or of an unread answer."""
 
 
+class ServerTurns(ServerState):
+    """What all connections of one event loop share: its `tasks`, and the requests that wait for a turn of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._waiting = deque[tuple[RequestResponseCycle, ASGI3Application]]()
+        self._started = 0
+
+    def start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Begins the request in this turn of the loop, or in one of the next."""
+        if cycle.scope["path"] == ALIVE:
+            self._begin(cycle, app)
+            return
+        self._waiting.append((cycle, app))
+        if not self._started:
+            self._loop.call_soon(self._next_turn)
+        self._start_some()
+
+    def _next_turn(self) -> None:
+        self._started = 0
+        self._start_some()
+        if self._started:
+            self._loop.call_soon(self._next_turn)
+
+    def _start_some(self) -> None:
+        while self._waiting and self._started < STARTED_A_TURN:
+            self._started += 1
+            self._begin(*self._waiting.popleft())
+
+    def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        task = self._loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+
 class ClientConnection(HttpToolsProtocol):
     """Named by `uvicorn.Config(http=…)`. `cycle` is the newest request, `_answering` the one whose turn it is."""
 
     def __init__(
         self,
         config: uvicorn.Config,
-        server_state: ServerState,
+        server_state: ServerTurns,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._turns = server_state
         self.headers = []
         self._phase = Phase.IDLE
         self._begun = self._fed = self._body = 0
@@ -159,6 +201,9 @@ class ClientConnection(HttpToolsProtocol):
             size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
             if size > LARGEST_HEAD:
                 raise _too_large()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._turns.start(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from router.api.asgi import App
-from router.api.connection import ClientConnection
+from router.api.connection import ClientConnection, ServerTurns
 from router.types.clock import monotonic_s
 
 DRAIN_S = 10
@@ -25,6 +25,7 @@ class Server(uvicorn.Server):
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.server_state = ServerTurns()
         await super().startup(sockets)
         self.listens.set()
 

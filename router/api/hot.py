@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, MutableMapping
 from typing import Any
 
-from router.api.asgi import CRASHED, App, Receive, Scope, Send, crash, read_body, refuse, send_json
+from router.api.asgi import ALIVE, CRASHED, App, Receive, Scope, Send, crash, read_body, refuse, send_json
 from router.api.auth import Keyring
 from router.api.disconnect import Visit, Visits
 from router.api.parse import parse
@@ -25,8 +25,6 @@ PATHS = {
     "/v1/completions": Endpoint.COMPLETIONS,
     "/v1/embeddings": Endpoint.EMBEDDINGS,
 }
-ALIVE = "/health/live"
-"""Whether the event loop turns: answered here, and nothing is looked at."""
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -80,7 +78,7 @@ class HotRoutes:
         self, endpoint: Endpoint, request_id: str, scope: Scope, visit: Visit, send: Send, observed: Observed | None
     ) -> None:
         try:
-            await self._answer(endpoint, request_id, scope, visit.receive, send, observed)
+            await self._answer(endpoint, request_id, scope, visit, send, observed)
         except ClientError as error:
             if observed is not None:
                 observed.refused(error.status, error.code)
@@ -96,7 +94,7 @@ class HotRoutes:
         endpoint: Endpoint,
         request_id: str,
         scope: Scope,
-        receive: Receive,
+        visit: Visit,
         send: Send,
         observed: Observed | None,
     ) -> None:
@@ -105,7 +103,7 @@ class HotRoutes:
         caller = self._keyring.caller(by_name)
         if scope["method"] != "POST":
             raise ClientError(405, "method_not_allowed", f"{scope['path']} is called with POST.")
-        body = await read_body(by_name, receive)
+        body = await read_body(by_name, visit.receive)
         if len(body) < LARGE:
             request = parse(endpoint, request_id, body, headers)
         else:
@@ -113,7 +111,7 @@ class HotRoutes:
         if observed is not None:
             observed.stream = request.stream
         translation = ResponsesStream(request.body, f"resp_{request_id}") if endpoint is Endpoint.RESPONSES else None
-        served = await self._pipeline.serve(request, caller, translation, observed=observed)
+        served = await self._pipeline.serve(request, caller, translation, observed=observed, presence=visit.presence)
         if served.events is None:
             await send_json(200, whole(request, served), answer_headers(request, served), send)
         else:

@@ -26,7 +26,7 @@ from router.outcomes.judge.policy import Judge
 from router.outcomes.verifiers import Verifier
 from router.types.request import Modality
 from router.types.stakes import Stakes, stakes
-from router.types.target import Benchmark, Capability, Contract
+from router.types.target import Abandoned, Benchmark, Capability, Contract
 from router.types.task import Task
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
@@ -148,6 +148,7 @@ class TargetRow(Part):
     languages: tuple[Language, ...] = Field((), description="ISO 639-1 codes that it can read and write; empty: any.")
     pass_rate: Share | None = Field(None, description="Share of requests of its tasks that it answers right.")
     prompt: PromptRow | None = Field(None, description="How a model that only completes texts is asked.")
+    abandoned: Abandoned | None = Field(None, description="Whether an answer that its client left is read to its end.")
 
 
 class RouteRow(Part):

@@ -82,6 +82,7 @@ class TargetBuilder:
             languages=frozenset(row.languages),
             pass_rate=row.pass_rate,
             prompt=prompt,
+            abandoned=row.abandoned,
         )
 
     def _report(self, loc: Loc, what: str, remedy: str) -> None:

@@ -69,20 +69,25 @@ class Asker:
 
     async def _attempt(self, step: Candidate, errand: Errand, how: How, tried: list[str]) -> Answered | Opened:
         purse, target = errand.purse, step.target
+        if purse.presence.gone:
+            raise asyncio.CancelledError
         fit = await purse.ready(step)
         if fit is None:
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
         call, waits = errand.call(step, fit), purse.waits
         seat, restorer = Seat(self._replicas, target, errand.sent(step), tried), errand.restorer(step)
         trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, waits, self.health, seat, restorer, how)
-        attempts = purse.attempts
+        trial.meter = Meter(purse, step, errand.request, fit) if fit.metered else None
+        attempts, presence = purse.attempts, purse.presence
         if not self.health.admit(target.id):
             failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")
             attempts.append(trial.failed(failure))
             raise UpstreamFailure(failure)
+        presence.reads_on = target.reads_on(call.stream)
         try:
-            return await self._exchange(trial, errand, Meter(purse, step, errand.request, fit) if fit.metered else None)
+            return await self._exchange(trial, errand)
         except UpstreamFailure as error:
+            presence.reads_on = False
             failure = without_key(error.failure, target)
             attempts.append(trial.failed(failure))
             trips = TABLE[failure.kind].trips and not errand.late(clock_ms())
@@ -102,14 +107,14 @@ class Asker:
             self.health.abandoned(target.id)
             raise
 
-    async def _exchange(self, trial: Trial, errand: Errand, meter: Meter | None) -> Answered | Opened:
+    async def _exchange(self, trial: Trial, errand: Errand) -> Answered | Opened:
         adapter = self._adapters[trial.step.target.provider.wire]
         parcel = errand.parcel(trial.step, adapter.encode(trial.call), trial.seat.url)
         trial.thinking = parcel.request.thinking
         response = await self._door.send(parcel, _timeouts(parcel.target, errand.deadline), trial.leaves)
         trial.opened(response)
         try:
-            opened = await self._receive(trial, adapter, response, meter)
+            opened = await self._receive(trial, adapter, response)
             streams = errand.request.stream
             if isinstance(opened, Opened):
                 if streams and not trial.how.whole:
@@ -124,16 +129,14 @@ class Asker:
                 raise
             raise UpstreamFailure(unreadable(error)) from error
 
-    async def _receive(
-        self, trial: Trial, adapter: Adapter, response: UpstreamResponse, meter: Meter | None
-    ) -> Answered | Opened:
+    async def _receive(self, trial: Trial, adapter: Adapter, response: UpstreamResponse) -> Answered | Opened:
         call = trial.call
         if not 200 <= response.status < 300:
             body = await response.read()
             body = body if len(body) <= LARGEST_ERROR else b""
             raise UpstreamFailure(adapter.failure(response.status, response.headers, body))
         if call.stream:
-            return await self._open(trial, adapter.stream(call), response, meter)
+            return await self._open(trial, adapter.stream(call), response)
         body = await response.read()
         trial.first_byte()
         trial.received()
@@ -142,23 +145,22 @@ class Asker:
         self._succeeded(trial)
         return Answered(trial.answered(reply), _restored(trial, reply), trial.step, trial.fit.lowered)
 
-    async def _open(
-        self, trial: Trial, decoder: StreamDecoder, response: UpstreamResponse, meter: Meter | None
-    ) -> Opened:
+    async def _open(self, trial: Trial, decoder: StreamDecoder, response: UpstreamResponse) -> Opened:
         trial.decoder = decoder
         async for data in response.chunks():
+            before = decoder.output_chars
             first = decoder.feed(data)
-            trial.fed(data)
+            trial.fed(data, before)
             if first or decoder.complete:
                 trial.first_byte()
                 trial.locate(decoder.region_served)
                 # It has answered, and whether the answer is whole is seen at its end.
                 self.health.abandoned(trial.step.target.id)
                 trial.seat.worked()
-                return Opened(trial, response, decoder, first, trial.step, meter)
+                return Opened(trial, response, decoder, first, trial.step)
         if not decoder.finished:
             raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
-        return Opened(trial, response, decoder, b"", trial.step, meter)
+        return Opened(trial, response, decoder, b"", trial.step)
 
     def _succeeded(self, trial: Trial) -> None:
         self.health.succeeded(trial.step.target.id)

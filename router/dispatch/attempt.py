@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import ceil
+from typing import Any
 
 from msgspec import Raw, structs
 
@@ -9,11 +10,12 @@ from router.decide.health import Health
 from router.dispatch.cut import PAST_CAP
 from router.dispatch.fold import said
 from router.dispatch.how import ALONE, How
+from router.dispatch.meter import Meter
 from router.dispatch.region import in_headers, misplaced, placed
 from router.dispatch.seat import Seat
 from router.dispatch.waits import Waits
 from router.estimate.afford import Fit
-from router.estimate.learn import Learned, Seen
+from router.estimate.learn import IN_FLIGHT_MS, Learned, Seen
 from router.estimate.price import charge
 from router.redact.restore import Restorer
 from router.types.attempt import Attempt
@@ -29,9 +31,12 @@ BYTES_PER_TOKEN = 32
 """More than any tokenizer packs into a token over a whole answer, with escaped letters: English has 4."""
 SLACK_BYTES = 512
 """What few tokens may have beyond that, such as a long run of blanks."""
+DEAF = 1.5
+"""An answer of so many times its cap, by its bytes, shows that the upstream ignored the cap."""
 ENVELOPE, PROBABLE = 1_024, 8_192
 """Bytes of a stream around each token at most; with log probabilities of it and of twenty others."""
 UNCOUNTED = "more output than counted"
+_NO_INPUT = dict.fromkeys([name for name in Usage.__struct_fields__ if name.startswith(("cache_", "input_"))], 0)
 
 
 class Trial:
@@ -58,6 +63,8 @@ class Trial:
         self.how, self.restorer, self.seat = how, restorer, seat
         """`restorer`: of an answer to a request with placeholders."""
         self.thinking = "none"
+        self.meter: Meter | None = None
+        """Where a budget binds its stream."""
         self.status: int | None = None
         self.sent = False
         self.decoder: StreamDecoder | None = None
@@ -72,15 +79,21 @@ class Trial:
         self._cap = (call.max_output or step.estimate.max_output) * call.n
         # Some providers' caps do not count thoughts (DashScope's, xAI's).
         thinks = step.target.model.thinking.contract is not Contract.NONE
-        most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
+        self._most = most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
         self.most_bytes = most * BYTES_PER_TOKEN + SLACK_BYTES
         """Of its output: more is past the cap, however its tokens are cut."""
         envelope = PROBABLE if "logprobs" in call.body else ENVELOPE
         self.most_received = most * (BYTES_PER_TOKEN + envelope) + step.target.max_event_bytes
         """Of the stream, whatever the bytes are: more is past the cap too."""
-        self.received_bytes = 0
+        self.received_bytes = self._largest = self._thought = 0
+        """Of the stream, as the upstream sent it; bytes of output in its largest piece, and of thoughts."""
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
+        thinking = step.target.model.thinking
+        self._hides = thinks and not thinking.streamed and fit.effort != "none"
+        """Thoughts are written that no stream shows …"""
+        self._shows = thinks and thinking.streamed
+        """… or that it shows."""
 
     def first_byte(self) -> None:
         if self._first is None:
@@ -88,9 +101,14 @@ class Trial:
             if self.how.race is not None:
                 self.how.race.begun = True
 
-    def fed(self, data: bytes) -> None:
-        """Of a stream, as the upstream sent it."""
+    def fed(self, data: bytes, before: int) -> None:
+        """The decoder has had one more piece of a stream. `before`: bytes of output that it had seen until then."""
         self.received_bytes += len(data)
+        if self.decoder is not None:
+            seen = self.decoder.output_chars
+            self._largest = max(self._largest, seen - before)
+            if not self.decoder.has_answer:
+                self._thought = seen
 
     @property
     def first_ms(self) -> int | None:
@@ -129,16 +147,18 @@ class Trial:
         embeds = self.call.endpoint is Endpoint.EMBEDDINGS
         usage, size = reply.usage, 0 if embeds else sum(len(raw) for raw in reply.body.values())
         if usage is None:
-            usage = self._estimated(size)
+            usage = self._estimated(size, ended=True)
         elif not _plausible(usage, size):
             usage = self._recounted(usage, self._written(reply))
+        else:
+            usage = self._bounded(usage, size)
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
         """`error`: what broke it; empty: it ended, or the gateway stopped it."""
         self.locate(decoder.region_served)
         size = decoder.output_chars
-        usage = self._recounted(decoder.usage or self._estimated(size), size)
+        usage = self._recounted(decoder.usage or self._estimated(size, ended=decoder.finished), size)
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
@@ -148,13 +168,13 @@ class Trial:
         if decoder is not None and (decoder.output_chars or decoder.usage is not None):
             return self.streamed(decoder, failure.kind)
         silent = failure.kind is ErrorKind.TIMEOUT and failure.status is None and self.sent
-        return self._done(failure.kind, self._estimated(0) if silent else None)
+        return self._done(failure.kind, self._unfinished() if silent else None)
 
     def abandoned(self, outcome: str) -> Attempt:
-        """Nobody waits for it any more: what the upstream had read and written by then is charged."""
+        """Its client left, or another target was quicker: what the upstream had read and written by then is charged."""
         if self.decoder is not None:
             return self.streamed(self.decoder, outcome)
-        return self._done(outcome, self._estimated(0) if self.sent else None)
+        return self._done(outcome, self._unfinished() if self.sent else None)
 
     def _written(self, reply: Reply) -> int:
         """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""
@@ -167,24 +187,85 @@ class Trial:
         """What the provider counted; its output by the bytes that came, where it can't have counted them all, or not
         yet, because the gateway stopped it."""
         if _plausible(counted, size) and not self.stopped:
-            return counted
-        output = max(self._tokens(size), self._cap if self.stopped == PAST_CAP else 0)
+            return self._bounded(counted, size)
+        output = max(self._with_late(size), self._cap if self.stopped == PAST_CAP else 0)
         if output <= counted.output_total:
             return counted
         violations = counted.violations if self.stopped else (*counted.violations, UNCOUNTED)
-        unsplit = {"output_reasoning": None, "reasoning_source": Source.UNKNOWN}
-        return structs.replace(
-            counted, output_visible=output, **unsplit, source=Source.ESTIMATED, violations=violations
-        )
+        if not counted.input_total:
+            counted = structs.replace(counted, input_uncached=self.step.estimate.input_tokens)
+        return structs.replace(counted, **self._split(output, size), source=Source.ESTIMATED, violations=violations)
 
-    def _estimated(self, size: int) -> Usage:
+    def _bounded(self, counted: Usage, size: int) -> Usage:
+        """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by what was
+        sent at most, or something at least."""
+        estimate, most = self.step.estimate, max(self._most, size)
+        changes: dict[str, Any] = {}
+        violations = list(counted.violations)
+        if counted.output_total > most and not (counted.output_audio or counted.output_image or counted.output_video):
+            violations.append(f"{counted.output_total} output tokens reported")
+            changes |= self._split(most, size)
+        if counted.input_total > max(self.step.target.model.context, estimate.input_bound):
+            violations.append(f"{counted.input_total} input tokens reported")
+            changes |= {**_NO_INPUT, "input_uncached": estimate.input_bound}
+        elif counted.output_total and not counted.input_total and estimate.input_tokens:
+            violations.append("no input tokens reported")
+            changes["input_uncached"] = estimate.input_tokens
+        if not changes:
+            return counted
+        return structs.replace(counted, **changes, violations=tuple(violations), source=Source.ESTIMATED)
+
+    def _split(self, output: int, size: int) -> dict[str, Any]:
+        """Fields of so many output tokens, of which thoughts are those that the stream showed as such, if it does."""
+        if not self._shows or not size:
+            return {"output_visible": output, "output_reasoning": None, "reasoning_source": Source.UNKNOWN}
+        thoughts = output * self._thought // size
+        return {
+            "output_visible": output - thoughts,
+            "output_reasoning": thoughts,
+            "reasoning_source": Source.ESTIMATED,
+        }
+
+    def _estimated(self, size: int, *, ended: bool) -> Usage:
+        """`ended`: the answer is whole."""
+        output = self._tokens(size) if ended else self._with_late(size)
+        if self._hides:
+            output = max(output, self._unseen())
         sent = self.step.estimate.input_tokens
-        return Usage(input_uncached=sent, output_visible=self._tokens(size), source=Source.ESTIMATED)
+        return Usage(input_uncached=sent, **self._split(output, size), source=Source.ESTIMATED)
+
+    def _unfinished(self) -> Usage:
+        """Nothing of an answer has come. What is not streamed, or hidden, is written all the same."""
+        output = self._unseen() if self._hides or not self.call.stream else 0
+        sent = self.step.estimate.input_tokens
+        return Usage(input_uncached=sent, output_visible=output, source=Source.ESTIMATED)
+
+    def _with_late(self, size: int) -> int:
+        """Tokens of so many bytes of a stream, and those that may have been on their way when it was left or stopped.
+
+        At most what is held for it pays for.
+        """
+        seen, largest = self._tokens(size), self._tokens(self._largest)
+        if 2 * self._largest > size:
+            late = self._unseen()
+        else:
+            since_first_ms = max(1, self._elapsed() - (self._first or 0))
+            late = seen + max(largest, ceil(seen * IN_FLIGHT_MS / since_first_ms))
+        return max(seen, min(self._cap if self.meter is None else self.meter.paid, late))
+
+    def _unseen(self) -> int:
+        """Tokens that may have been written until now without being seen: at its pace, at least what was expected; at
+        most the cap, and that where the pace is not known."""
+        pace = self._learned.pace(self.step.target.id)
+        if not pace.known:
+            return self._cap
+        written = ceil(self._elapsed() / pace.ms_per_token) * self.call.n
+        return min(self._cap, max(self.step.estimate.output_tokens, written))
 
     def _tokens(self, size: int) -> int:
         """Output tokens of so many bytes: at most the cap, unless they are too many for it."""
         tokens = ceil(size / self._learned.mean_output_bytes(self.step.target.id))
-        return tokens if size > self.most_bytes else min(tokens, self._cap)
+        return tokens if tokens > DEAF * self._cap else min(tokens, self._cap)
 
     def _done(
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
@@ -236,7 +317,9 @@ class Trial:
             thinking=None if usage.output_reasoning is None or not told else usage.output_reasoning // n,
             input=usage.input_total if told else None,
             expected_input=estimate.input_rough,
-            output_bytes=decoder.output_chars if decoder is not None and decoder.finished else 0,
+            output_bytes=decoder.output_chars // n if decoder is not None and decoder.finished else 0,
+            past_cap=self.stopped == PAST_CAP or (told and usage.output_total > self._most),
+            largest=ceil(self._largest / n / self._learned.mean_output_bytes(self.step.target.id)),
             first_ms=None if first is None else first - waited,
             total_ms=took - waited,
             ended_ms=self._started_ms + took,

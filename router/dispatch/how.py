@@ -8,6 +8,15 @@ OUTRUN = "outrun"
 """Outcome of an attempt that was given up because another target was quicker."""
 
 
+class Presence:
+    """Whether the client of a request still waits for it. `reads_on`: what is being asked is read though it leaves."""
+
+    __slots__ = ("gone", "reads_on")
+
+    def __init__(self) -> None:
+        self.gone = self.reads_on = False
+
+
 class Race:
     """Two targets asked at once: then neither is asked again, so that what is held pays for both."""
 

@@ -25,19 +25,25 @@ class Meter:
         exact = step.target.model.thinking.contract is Contract.EXACT
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
-        self._bytes = purse.learned.output_bytes(step.target.id)
+        self._thinks = fit.thinks
+        learned, target = purse.learned, step.target.id
+        self._bytes = learned.output_bytes(target)
+        self._deaf = learned.deaf(target)
+        self._most_bytes = learned.most_output_bytes(target)
+        self._in_flight = (learned.ahead(target) or 0) * request.n * self._bytes
         self._last = self._part = self._thought = 0
         self._measure()
 
     def due(self, decoder: StreamDecoder) -> bool:
-        """One more part as large as the largest so far might use up what is held, as far as can be seen."""
+        """What may be on its way might use up what is held, as far as can be seen."""
         seen = decoder.output_chars
         self._part, self._last = max(self._part, seen - self._last), seen
         if not decoder.has_answer:
             self._thought = seen
         thoughts, output = (self._thought, seen) if decoder.usage is None else self._counted(decoder.usage, seen)
-        ahead = min(self._part, self._step(output) / 2)
-        return output + ahead >= self._output or thoughts + ahead >= self._thinking
+        more_thoughts = 0 if decoder.has_answer else self._ahead
+        ahead = 0 if self.covered else self._ahead
+        return output + ahead >= self._output or thoughts + more_thoughts > self._thinking
 
     async def extend(self, decoder: StreamDecoder) -> bool:
         """Holds more; False: nothing is left, and the stream must end now."""
@@ -45,9 +51,20 @@ class Meter:
         thoughts, output = (self._thought, seen) if usage is None else self._counted(usage, seen)
         left = self._purse.left(self._candidate.target.id)
         usd = worst_cost(self._candidate, self._request, self._tokens(output)) - left.usd
-        await self._purse.extend(Amount(max(0, usd), max(0, self._tokens(thoughts) - left.thinking)))
+        thinking = self._tokens(thoughts) - left.thinking if self._thinks and not decoder.has_answer else 0
+        await self._purse.extend(Amount(max(0, usd), max(0, thinking)))
         self._measure()
         return not self.due(decoder)
+
+    @property
+    def in_flight(self) -> int:
+        """Tokens that may have been written, beyond those seen, when the stream is ended: they are billed too."""
+        return ceil(self._ahead / self._bytes)
+
+    @property
+    def _ahead(self) -> float:
+        """Bytes that may come, or be on their way, before the next look: at least a part as large as the largest."""
+        return max(self._part, self._in_flight)
 
     def _counted(self, usage: Usage, seen: float) -> tuple[float, float]:
         """Bytes of thoughts and of output, where the provider counts along the way: what its tokens typically have."""
@@ -56,15 +73,24 @@ class Meter:
 
     def _step(self, seen: float) -> float:
         """Bytes by which a hold grows."""
-        return seen * EXTEND + STEP * self._bytes
+        return seen * EXTEND + STEP * self._bytes + self._ahead
 
     def _tokens(self, seen: float) -> int:
         """To hold for what was seen and one step more."""
         return ceil((seen + self._step(seen)) / self._bytes)
 
     def _measure(self) -> None:
-        """Bytes of output and of thoughts that what is left pays for; endless where what was sent sees to it."""
+        """Bytes of output and of thoughts that what is left pays for.
+
+        Where the cap that was sent keeps the answer within that, they are as many as so many tokens may have: only an
+        upstream that ignores its cap comes there.
+        """
         left, n = self._purse.left(self._candidate.target.id), self._request.n
         tokens = affordable_output(self._candidate, self._request, left.usd)
-        self._output = inf if tokens >= self._cap else tokens * n * self._bytes
-        self._thinking = inf if left.thinking >= self._thought_cap * n else left.thinking * self._bytes
+        self.paid = tokens * n
+        """Tokens, over all choices, that what is left pays for."""
+        self.covered = tokens >= self._cap and not self._deaf
+        """What is held pays for the cap that was sent, and the target keeps to its caps."""
+        self._output = tokens * n * (self._most_bytes if self.covered else self._bytes)
+        unmetered = not self._thinks or left.thinking >= self._thought_cap * n
+        self._thinking = inf if unmetered else left.thinking * self._bytes

@@ -6,7 +6,6 @@ from msgspec import Struct, structs
 
 from router.dispatch.attempt import Trial
 from router.dispatch.cut import MESSAGES, PAST_CAP, STOPPED, closing
-from router.dispatch.meter import Meter
 from router.dispatch.purse import Purse
 from router.errors import UpstreamFailure
 from router.types.attempt import Attempt
@@ -22,7 +21,6 @@ class Opened(Struct, frozen=True):
     decoder: StreamDecoder
     first: bytes
     step: Candidate
-    meter: Meter | None
 
     @property
     def stopped(self) -> str:
@@ -88,23 +86,26 @@ class Answered(Struct, frozen=True):
         if self.stream is None:
             return structs.replace(self, attempt=attempt)
         of, parts = self.stream
-        return Kept(of.trial, of.response, of.decoder, of.first, of.step, of.meter, parts, attempt)
+        return Kept(of.trial, of.response, of.decoder, of.first, of.step, parts, attempt)
 
 
 async def metered(opened: Opened) -> AsyncGenerator[bytes]:
     """The events of a stream as they come, up to its cap, and as long as what is held for it pays for them."""
-    decoder, meter, trial = opened.decoder, opened.meter, opened.trial
+    decoder, trial = opened.decoder, opened.trial
+    meter = trial.meter
     if opened.first:
         yield opened.restored(opened.first)
     if decoder.complete:
         return
     async for data in opened.response.chunks():
-        trial.fed(data)
+        before = decoder.output_chars
         try:
             events = decoder.feed(data)
         except UpstreamFailure as failure:
             yield opened.restored(failure.before)
             raise
+        finally:
+            trial.fed(data, before)
         yield opened.restored(events)
         if decoder.complete:
             return
@@ -112,5 +113,5 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
             trial.stopped = PAST_CAP
             return
         if meter is not None and meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
-            trial.stopped = STOPPED
+            trial.stopped = PAST_CAP if meter.covered else STOPPED
             return

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
+from router.dispatch.how import Presence
 from router.dispatch.room import Room
 from router.dispatch.waits import Waits
 from router.estimate.afford import Fit, fit
-from router.estimate.estimate import affordable_output
+from router.estimate.estimate import affordable_output, held_anew
 from router.estimate.learn import Learned
-from router.types.account import Account, Amount, Ask, Bound, Refused, Reservation, Unit
+from router.types.account import AMPLE, Account, Amount, Ask, Bound, Refused, Reservation, Unit
 from router.types.attempt import Attempt
 from router.types.clock import now_ms
 from router.types.outcome import Verdict
@@ -29,8 +30,17 @@ _ENDLESS = Amount(ENDLESS, ENDLESS)
 class Purse:
     """Opened before a byte leaves; `charges` says in the end what each account pays."""
 
-    def __init__(self, store: BudgetStore, learned: Learned, room: Room, request: Request, bound: Bound) -> None:
+    def __init__(
+        self,
+        store: BudgetStore,
+        learned: Learned,
+        room: Room,
+        request: Request,
+        bound: Bound,
+        presence: Presence | None = None,
+    ) -> None:
         self._store, self.learned, self._room = store, learned, room
+        self.presence = presence or Presence()
         self._request, self._bound = request, bound
         self.bound = bool(bound.accounts or bound.caps)
         self._usd = self.bound and bound.binds(Unit.USD)
@@ -46,11 +56,16 @@ class Purse:
         """Enough for the first step, or at least for the cheapest, and no more than the caps allow."""
         first = steps[0].estimate
         # A stream that is metered as it comes needs no more than its start.
-        whole = first.tight if self._request.stream and first.metered else first.whole
+        metered = self._request.stream and first.metered and not first.blind
+        whole = first.tight if metered else first.whole
         return Ask(least=_least(steps), tight=self._capped(first.tight), whole=self._capped(whole))
 
-    async def open(self, ask: Ask, patience_ms: float) -> Refused | None:
-        """Raises `StoreUnavailable`. Where only requests in progress stand in the way it waits for them so long."""
+    async def open(self, ask: Ask, steps: Sequence[Candidate], patience_ms: float) -> Refused | None:
+        """`ask` is for `steps`. Raises `StoreUnavailable`.
+
+        Where only requests in progress stand in the way it waits for them, so long; what is asked for changes with what
+        they teach meanwhile.
+        """
         for cap in self._bound.caps:
             if cap.limit < ask.least.of(cap.unit):
                 return Refused(account=cap, spent=0, held=0, needed=ask.least.of(cap.unit))
@@ -61,7 +76,9 @@ class Purse:
         if isinstance(granted, Refused) and granted.passing:
             lent = not (await self._knowing_what_is_lent(granted)).passing
             patience_ms = min(patience_ms, LENT_PATIENCE_MS) if lent else patience_ms
-            granted = await self._room.until_there_is(lambda: self._reserve(ask), patience_ms)
+            granted = await self._room.until_there_is(
+                lambda: self._reserve(self.ask([self._anew(step) for step in steps])), patience_ms
+            )
         if isinstance(granted, Refused):
             return await self._knowing_what_is_lent(granted) if granted.passing else granted
         self.reservation = granted
@@ -78,7 +95,10 @@ class Purse:
             return Fit(effort=step.estimate.effort or None)
         left, whole = self.left(step.target.id), step.estimate.whole
         if cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking:
-            return Fit(effort=step.estimate.effort or None)
+            # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
+            blind = step.estimate.metered and step.estimate.blind and self._bound.accounts != ()
+            short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
+            return Fit(effort=step.estimate.effort or None, metered=blind and short)
         found = fit(step, self._request, left, self.learned, cap)
         return self._within_reach(step, found) if found is not None and found.metered else found
 
@@ -86,10 +106,13 @@ class Purse:
         """As `fit`; a step that needs more than is held, such as a dearer fallback, has more held for it first."""
         found = self.fit(step)
         if (found is None or found.lowered) and self._bound.accounts:
-            left, tight = self.left(step.target.id), step.estimate.tight
+            left, tight = self.left(step.target.id), self._anew(step).estimate.tight
             if await self.extend(Amount(max(0, tight.usd - left.usd), max(0, tight.thinking - left.thinking))):
                 found = self.fit(step)
         return found
+
+    def _anew(self, step: Candidate) -> Candidate:
+        return held_anew(step, self._request, self.learned, self._bound.thinking)
 
     async def covers(self, steps: Sequence[Candidate]) -> bool:
         """What is held pays for all of `steps` at once, at their worst; more is held for that where it can be.

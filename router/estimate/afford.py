@@ -68,7 +68,7 @@ def _limits(step: Candidate, request: Request, granted: Amount, rung: Rung, figu
         granted.thinking // request.choices,
     )
     exact = step.target.model.thinking.contract is Contract.EXACT
-    if rung.thinks and not figures.metered and not exact:
+    if rung.thinks and figures.blind and not exact:
         output = min(output, thinking)
     return _Limits(min(output, figures.most), thinking, exact)
 
@@ -82,11 +82,12 @@ def _uncut(
         return _as_asked(rung)
     if not _covers(granted, worst.amount(figures.tight, figures.tight_thinking)):
         return None
-    if figures.metered:
+    if not figures.blind:
         return _as_asked(rung, metered=True)
     if limits.exact and rung.thinks:
         rung = structs.replace(rung, number=min(rung.number or figures.most, limits.thinking))
-    return structs.replace(_fit(rung, figures, limits), lowered=())
+    # A stream that may show its tokens is looked at even so: the next holds go by how they came.
+    return structs.replace(_fit(rung, figures, limits), lowered=(), metered=figures.metered)
 
 
 def _as_asked(rung: Rung, metered: bool = False) -> Fit:
@@ -97,7 +98,7 @@ def _cut(step: Candidate, rung: Rung, figures: Size, limits: _Limits) -> Fit | N
     """A shorter answer to the same thinking; or to less of it, where the contract takes a number."""
     if limits.output >= figures.least and rung.p90 <= limits.thinking:
         number = rung.number
-        if limits.exact and rung.thinks and not figures.metered:
+        if limits.exact and rung.thinks and figures.blind:
             number = min(number or figures.most, limits.thinking, limits.output - _room(figures))
         return _fit(structs.replace(rung, number=number), figures, limits)
     smaller = _shrunk(step, rung, figures, limits)
@@ -125,7 +126,7 @@ def _fit(rung: Rung, figures: Size, limits: _Limits, lowered: tuple[str, ...] = 
         thinking_budget=rung.number,
         lowered=lowered if cap is None else (*lowered, "output"),
         thinks=rung.thinks,
-        metered=figures.metered and not bounded and limits.output > limits.thinking,
+        metered=figures.metered and (figures.blind or (not bounded and limits.output > limits.thinking)),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.estimate.bill import Bill, bill
 from router.estimate.caches import COLD, LEAST, keeps
@@ -62,9 +62,20 @@ def estimate(
         read_output=read[0],
         read_thinking=read[1],
         metered=figures.metered,
+        blind=figures.blind,
         at_ms=at_ms,
         script=sent.script,
     )
+
+
+def held_anew(step: Candidate, request: Request, learned: Learned, thinking_cap: int | None) -> Candidate:
+    """With the holds that follow from what was learned since it was estimated."""
+    known, target = step.estimate, step.target
+    outlook = _outlook(target, request, learned, known.task, known.template, per_choice(request, thinking_cap))
+    figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), known.read)
+    least, tight, whole = _holds(bill_of(step, request), figures, outlook)
+    fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
+    return structs.replace(step, estimate=fresh)
 
 
 class _Outlook(Struct, frozen=True):
@@ -102,8 +113,9 @@ def _outlook(
         rung = next(rungs(target, asked, cap, learned, task), None) or Rung(asked, least)
         if not thinking.can_stop and thinking.contract in NUMBERED:
             least = max(least, LEAST_THOUGHT)
-        bounded = least == 0 or thinking.contract is Contract.EXACT or thinking.streamed
-        return _Outlook(rung, usual(target, rung, learned, task, template), least, bounded)
+        known = usual(target, rung, learned, task, template)
+        bounded = least == 0 or thinking.contract is Contract.EXACT or not known.blind
+        return _Outlook(rung, known, least, bounded)
 
     return learned.recall(target.id, (thinking, asked, cap, task, template), conclude)
 

@@ -70,6 +70,11 @@ class Pace(Struct):
         return exp(median + self.sd**2 / 2)
 
     @property
+    def known(self) -> bool:
+        """Something was seen."""
+        return self.weight > 0
+
+    @property
     def sd(self) -> float:
         """Of the logarithm of the time that a token takes."""
         mean = self.each / self.weight if self.weight else 0.0

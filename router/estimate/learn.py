@@ -1,6 +1,7 @@
 """What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun."""
 
 from collections.abc import Callable, Hashable, Iterable
+from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -28,16 +29,26 @@ LONG = 0.9
 """An answer longer than so many others is long, also if it was cut."""
 MILLE = 1_000
 """Ratios are kept in thousandths."""
+HALF = 0.5
+"""Of an answer: a target whose typical stream has a larger piece does not stream."""
 SAME = 0.99
 """Share of streams that have no fewer bytes in a token than they are metered by."""
 NEWS = 32
 """What follows from the observations is worked out again once one in so many of them is new."""
 MOST_RECALLED = 1_024
 """Remembered conclusions of a target: they hang on the client's words and templates too."""
-MEAN_OUTPUT_BYTES = 4
-"""Of a token of English, before any was counted."""
+MEAN_OUTPUT_BYTES = 3.5
+"""Of a token, before any was counted: of English it is 4.2, and what is estimated by it should not be too little."""
+MOST_OUTPUT_BYTES = 6.0
+"""Of a token of a whole answer, at most, before any was counted: long words, and letters that JSON escapes …"""
+DENSER = 1.25
+"""… and how much denser than 99 % of those seen an answer may be."""
 BYTES_PER_OUTPUT_TOKEN = 2.0
 """Of a streamed answer, before any was counted."""
+LEAST_STREAMED = 32
+"""Tokens of the shortest answer that shows whether a target streams: fewer may well come at once."""
+IN_FLIGHT_MS = 100
+"""What a target writes in that time may be on its way: to the provider and back, and through a busy event loop."""
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -66,7 +77,11 @@ class Seen(Struct, frozen=True, kw_only=True):
     expected_input: int = 0
     """`Estimate.input_rough`."""
     output_bytes: int = 0
-    """Of the stream, thoughts included, where all of it was seen."""
+    """Of the stream, thoughts included, where all of it was seen; per choice."""
+    largest: int = 0
+    """Tokens of the largest piece of the stream."""
+    past_cap: bool = False
+    """It ran on past the cap that was sent."""
     first_ms: int | None = None
     """Of a stream."""
     total_ms: int = 0
@@ -155,6 +170,9 @@ class Learned:
         self._cells: dict[tuple[str, str, str], _Cell] = {}
         self._inputs: dict[tuple[str, str], Window] = {}
         self._bytes: dict[str, Window] = {}
+        self._pieces: dict[str, Window] = {}
+        self._shares: dict[str, Window] = {}
+        self._deaf: set[str] = set()
         self._paces: dict[str, Pace] = {}
         self._margins: dict[str, float] = {}
         self._recalled: dict[str, dict[Hashable, Any]] = {}
@@ -181,9 +199,18 @@ class Learned:
             _window(self._inputs, (seen.target, seen.script)).add(ratio)
         if seen.output_bytes and seen.output:
             _window(self._bytes, seen.target).add(seen.output_bytes * MILLE // seen.output)
+        self._see_pieces(seen)
+        if seen.past_cap:
+            self._deaf.add(seen.target)
         if seen.output:
             pace = self._paces.setdefault(seen.target, Pace())
             pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=seen.output, ended_ms=seen.ended_ms)
+
+    def _see_pieces(self, seen: Seen) -> None:
+        if seen.largest:
+            _window(self._pieces, seen.target).add(seen.largest)
+            if seen.output and seen.output >= LEAST_STREAMED:
+                _window(self._shares, seen.target).add(seen.largest * MILLE // seen.output)
 
     def _share(self, seen: Seen) -> None:
         """What its template makes of an answer, beside what was to be expected of the target."""
@@ -242,14 +269,34 @@ class Learned:
             return BYTES_PER_OUTPUT_TOKEN
         return leaning(window.lower(SAME), len(window), int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
 
+    def ahead(self, target: str) -> int | None:
+        """Tokens of a choice that may come, or be on their way, before the next look at a stream.
+
+        None: nothing is known of that yet, or answers come in one piece, so that there is nothing to look at; or they
+        run on past their caps, so that each has to be looked at.
+        """
+        pieces, shares = self._pieces.get(target), self._shares.get(target)
+        if pieces is None or target in self._deaf or (shares is not None and shares.upper(HALF) > HALF * MILLE):
+            return None
+        return max(pieces.upper(SAME), ceil(IN_FLIGHT_MS / self.pace(target).ms_per_token))
+
+    def deaf(self, target: str) -> bool:
+        """An answer of it ran on past its cap: no other is trusted to keep to its own."""
+        return target in self._deaf
+
     def mean_output_bytes(self, target: str) -> float:
         """How many bytes of a stream are one token of it, all in all."""
         window = self._bytes.get(target)
-        return (
-            MEAN_OUTPUT_BYTES
-            if window is None
-            else leaning(_mean(window), len(window), MEAN_OUTPUT_BYTES * MILLE) / MILLE
-        )
+        if window is None:
+            return MEAN_OUTPUT_BYTES
+        return leaning(_mean(window), len(window), int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
+
+    def most_output_bytes(self, target: str) -> float:
+        """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
+        window = self._bytes.get(target)
+        if window is None:
+            return MOST_OUTPUT_BYTES
+        return leaning(int(window.upper(SAME) * DENSER), len(window), int(MOST_OUTPUT_BYTES * MILLE)) / MILLE
 
     def _ratio(self, key: tuple[str, str], share: float) -> Ratio:
         window = self._inputs.get(key)

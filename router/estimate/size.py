@@ -49,7 +49,9 @@ class Size(Struct, frozen=True):
     tight_thinking: int
     whole_thinking: int
     metered: bool
-    """As a stream it shows all of its tokens, so `tight` need not cover the answer."""
+    """As a stream it shows all of its tokens …"""
+    blind: bool
+    """… but not yet that they come piece by piece, or none of them: `tight` has to cover the cap that is sent."""
     output: int
     """Expected, thinking included."""
     thinking: int
@@ -66,7 +68,10 @@ class Usual(Struct, frozen=True):
     most_thought: float
     """… and at most, by what is asked for."""
     tight: int
+    """What is held at first."""
     tight_thinking: int
+    blind: bool
+    """See `Size`."""
     long: int
     """What hardly any answer exceeds."""
 
@@ -80,34 +85,37 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
     most = output_bound(target, request)
     whole_thinking = _worst_thinking(target, rung, most)
     metered = target.model.thinking.streamed or not rung.thinks
-    least, tight = min(most, rung.p90 + LEAST_ANSWER), min(most, int(known.tight * margin))
-    tight = tight if metered else max(least, tight)
-    start = int(known.tight_thinking * margin) if metered else tight
+    least, tight = min(most, rung.p90 + min(LEAST_ANSWER, known.long)), min(most, int(known.tight * margin))
+    tight = max(least, tight) if known.blind else tight
+    start = tight if known.blind else int(known.tight_thinking * margin)
     visible, thoughts = expected(known, *read)
     output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
-    return Size(most, least, tight, min(start, whole_thinking), whole_thinking, metered, output, thinking)
+    start = min(start, whole_thinking)
+    return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
 
 def usual(target: Target, rung: Rung, learned: Learned, task: Task, template: str) -> Usual:
     template = learned.known(template)
     key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, template)
     return learned.recall(
-        target.id, key, lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, template))
+        target.id,
+        key,
+        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, template), learned.ahead(target.id)),
     )
 
 
-def _usual(target: Target, rung: Rung, kind: Kind) -> Usual:
+def _usual(target: Target, rung: Rung, kind: Kind, ahead: int | None) -> Usual:
+    """`ahead`: see `Learned.ahead`."""
     thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
     long = kind.output(LONG, START_ANSWER + thought)
-    words = kind.wordiness()
-    if not rung.thinks:
-        return Usual(words, 0.0, 0.0, _start(kind.output, rung, 0), 0, long)
-    mean = kind.thought(thought / MEAN_OF_P90)
-    most = inf if rung.number is None else float(rung.number)
-    if target.model.thinking.streamed:
-        tight = _start(kind.output, rung, thought), _start(kind.thinking, rung, thought)
-        return Usual(words, mean, most, *tight, long)
-    return Usual(words, mean, most, _safe(kind, rung, thought), 0, long)
+    words, safe = kind.wordiness(), _safe(kind, rung, thought)
+    mean = kind.thought(thought / MEAN_OF_P90) if rung.thinks else 0.0
+    most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
+    start = 0 if ahead is None else _start(kind.output, rung, thought) + ahead
+    if ahead is None or start >= safe or (rung.thinks and not target.model.thinking.streamed):
+        return Usual(words, mean, most, safe, safe if rung.thinks else 0, True, long)
+    thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
+    return Usual(words, mean, most, start, thoughts, False, long)
 
 
 def output_bound(target: Target, request: Request) -> int:

@@ -1,5 +1,5 @@
-"""Rows of incidents that no breaker saw: an answer from the wrong region, a target that is not what it was, a budget
-that refused."""
+"""Rows of incidents that no breaker saw: an answer from the wrong region, a target that is not what it was, usage that
+can't be true, a budget that refused."""
 
 from collections.abc import Iterable
 
@@ -12,10 +12,12 @@ from router.types.money import usd_text
 REGION_MISMATCH = "region_mismatch"
 DRIFT = "drift"
 EXHAUSTED = "budget_exceeded"
+IMPOSSIBLE_USAGE = "impossible_usage"
+HOUR_MS = 3_600_000
 _INCIDENT = (
     "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'target', ?, ?, ?)"
 )
-_DRIFT = f"{_INCIDENT} ON CONFLICT DO NOTHING"
+_ONCE = f"{_INCIDENT} ON CONFLICT DO NOTHING"
 _EXHAUSTED = (
     "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'budget', ?, ?, ?)"
     " ON CONFLICT DO NOTHING"
@@ -37,7 +39,16 @@ def region_mismatches(journal: Journal, attempts: Iterable[Attempt], now_ms: int
 
 def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int) -> None:
     """`target` is not what it was; it is asked as before. `place`: the same for all gateways that found the same."""
-    journal.add(_DRIFT, (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, target, reason, now_ms))
+    journal.add(_ONCE, (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, target, reason, now_ms))
+
+
+def impossible_usage(journal: Journal, attempts: Iterable[Attempt], now_ms: int) -> None:
+    """The provider reported usage that can't be true: one row an hour for each target, with its first reason."""
+    for attempt in attempts:
+        if attempt.usage is not None and attempt.usage.violations:
+            target, hour = attempt.target.id, now_ms // HOUR_MS
+            identifier, reason = f"{IMPOSSIBLE_USAGE}-{target}-{hour}", attempt.usage.violations[0]
+            journal.add(_ONCE, (identifier, now_ms, IMPOSSIBLE_USAGE, target, reason, now_ms))
 
 
 def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:

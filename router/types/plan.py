@@ -47,7 +47,9 @@ class Estimate(Struct, frozen=True, kw_only=True):
     read_thinking: float = USUAL_THINKING
     """… and how much of its usual thinking a target needs."""
     metered: bool = False
-    """As a stream it shows all of its tokens: `tight` is a start that grows, `whole` need not be held."""
+    """As a stream it shows all of its tokens: `tight` is a start that grows, `whole` need not be held …"""
+    blind: bool = False
+    """… unless nothing shows yet that they come piece by piece: then `tight` covers the cap that is sent."""
     at_ms: int = 0
     """When the prices are those of (Unix)."""
     script: str = ""

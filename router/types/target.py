@@ -139,6 +139,15 @@ class Model(Struct, frozen=True, kw_only=True):
     """Shares of questions that it answers right, 0 … 1."""
 
 
+class Abandoned(StrEnum):
+    """What becomes of an answer that its client left."""
+
+    READ_ON = "read_on"
+    """It is read to its end, as the provider writes and bills it all the same."""
+    CANCEL = "cancel"
+    """Its connection is closed: the provider stops writing."""
+
+
 class Quirks(Struct, frozen=True, kw_only=True):
     """How a provider departs from OpenAI's chat wire, as data."""
 
@@ -173,6 +182,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     terms: Terms = Terms()
     """Of its standard offer; a target may have better ones by contract."""
     quirks: Quirks = Quirks()
+    abandoned: Abandoned = Abandoned.READ_ON
+    """Of streams."""
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
@@ -234,6 +245,14 @@ class Target(Struct, frozen=True, kw_only=True):
     """Of a specialist: the share of its own requests that it is said to answer right. None: as its card lets expect."""
     prompt: Prompt | None = None
     """It completes texts, and chats are put to it in this form."""
+    abandoned: Abandoned | None = None
+    """Streamed or not. None: as `reads_on` says."""
+
+    def reads_on(self, stream: bool) -> bool:
+        """An answer that its client left is read to its end. Remote providers write unstreamed ones to the end."""
+        if self.abandoned is not None:
+            return self.abandoned is Abandoned.READ_ON
+        return not self.local and (not stream or self.provider.abandoned is Abandoned.READ_ON)
 
     @property
     def local(self) -> bool:

@@ -28,7 +28,7 @@ class Weather(BaseModel):
 
 def policy(url: str) -> dict[str, Any]:
     targets = {
-        f"{kind}/{name}": target(url, name, capabilities=ALL, flavour=provider, provider=provider)
+        f"{kind}/{name}": target(url, name, capabilities=ALL, flavour=provider, provider=provider, abandoned="cancel")
         for kind, provider in KINDS.items()
         for name in BEHAVIOURS
     }

@@ -212,7 +212,7 @@ class Desk(End):
         assert all(step.estimate.whole.usd == WHOLE * case.times.get(step.target.id, 1) for step in steps)
         decision = Decision(id=request.id, requested="auto", policy="", classification=seen, plan=errands.plan)
         birth(self._journal, request, Caller(), decision, Amount(), now_ms())
-        assert not isinstance(await self._purse.open(self._purse.ask(steps), 0), Refused)
+        assert not isinstance(await self._purse.open(self._purse.ask(steps), steps, 0), Refused)
         return errands
 
     async def serve(self) -> None:

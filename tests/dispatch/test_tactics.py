@@ -354,13 +354,13 @@ def test_completions_vote_too(tmp_path: Path) -> None:
     assert (given.text, given.asked) == (A.text, ["weak"] * 2)
 
 
-def test_a_rival_that_was_outrun_is_cut_off_and_charged_its_input(tmp_path: Path) -> None:
+def test_a_rival_that_was_outrun_is_cut_off_and_charged_what_it_may_have_written(tmp_path: Path) -> None:
     given = run(tmp_path, Case(scripts={"first": [SLOW], "second": [GOOD]}, tactic=SOON, limit=ENOUGH))
     outrun, _ = given.attempts
     assert given.gone == ["first"]
-    assert (outrun["usage_source"], outrun["output_visible"]) == ("estimated", 0)
-    assert 0 < outrun["cost"] < COST
-    assert given.spent == outrun["cost"] + COST
+    assert outrun["usage_source"] == "estimated"
+    assert outrun["output_visible"] > 0, "what it wrote by then is not seen, and billed"
+    assert given.spent == outrun["cost"] + COST > COST
 
 
 def test_rivals_are_not_asked_again(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.api.hot import ALIVE, PATHS
+from router.api.asgi import ALIVE
+from router.api.hot import PATHS
 from router.api.shape import Chat, Completion, Embedding
 from tests.docs import ROOT, page, quoted, rows
 from tests.gateway.running import MESSAGES, Gateway

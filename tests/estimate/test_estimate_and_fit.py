@@ -23,7 +23,10 @@ from router.types.usage import Usage
 from tests.decide.values import PRICE, request, target
 from tests.tables import each_row
 
+COLD = Learned()
 NEW = Learned()
+"""Of the target nothing is known but that its streams come piece by piece."""
+NEW.observe(Seen(target="t", largest=1))
 ENDLESS = 2**62
 LEVELS = ("none", "low", "high")
 TOKENS = (0, 700, 5_000)
@@ -134,7 +137,7 @@ def test_an_exact_contract_bounds_the_thinking_apart_from_the_output() -> None:
 
 def test_hidden_thoughts_are_held_with_the_whole_cap_that_is_sent() -> None:
     hidden, shown = figures(ALWAYS), figures(structs.replace(ALWAYS, streamed=True))
-    assert (hidden.metered, shown.metered) == (False, True)
+    assert (hidden.metered, hidden.blind, shown.metered, shown.blind) == (False, True, True, False)
     assert hidden.tight.thinking > 2 * 5_000 > shown.tight.thinking
     assert hidden.tight.usd > 5 * shown.tight.usd
 
@@ -229,6 +232,7 @@ GRANTED = st.builds(Amount, st.integers(0, 10**8), st.integers(0, 10**5) | st.ju
 
 
 def taught(outputs: list[tuple[int, str]]) -> Learned:
+    """What is learned of whole answers says nothing of streams."""
     learned = Learned()
     for output, effort in outputs:
         learned.observe(Seen(target="t", effort=effort, output=output, thinking=output * 9 // 10))

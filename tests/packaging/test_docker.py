@@ -3,7 +3,7 @@
 import json
 import re
 
-from router.api import hot
+from router.api.asgi import ALIVE
 from tests.packaging.project import ROOT, dockerfile, documented_settings
 
 IMAGE = dockerfile()
@@ -54,7 +54,7 @@ def test_port_and_health_check_are_the_gateway_s_own() -> None:
     assert values("EXPOSE") == [port]
     probe = json.loads(values("HEALTHCHECK")[0].partition("CMD ")[2])[-1]
     assert f"http://127.0.0.1:{port}/health/live" in probe
-    assert hot.ALIVE in probe
+    assert ALIVE in probe
     compile(probe, "HEALTHCHECK", "exec")
 
 

@@ -1,0 +1,109 @@
+"""Answers that nobody waits for any more are billed all the same: what the books say of them."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from router.testing.upstream import WORD, Answer, Behaviour, Break, Tokens, Upstream
+from tests.docs import blocks, page
+from tests.gateway.running import CHAT, MESSAGES, Gateway, serving, target, until
+from tests.money.books import IN, OUT, PRICE, account, budgets, row_of, rules
+from tests.tables import each_row
+
+HIDDEN = {"contract": "always_on", "levels": ["on"], "tokens": [400]}
+ANSWER = 20 * IN + 420 * OUT
+ROUTES = {name: f"at-{name}" for name in ("read-on", "whole", "cancel", "late")}
+
+
+def policy(url: str) -> dict[str, Any]:
+    wide = {"price": PRICE, "max_output": 2_000}
+    targets = {
+        "at-read-on": target(url, "soon", thinking=HIDDEN, abandoned="read_on", **wide),
+        "at-whole": target(url, "soon", thinking=HIDDEN, **wide),
+        "at-cancel": target(url, "never", thinking=HIDDEN, abandoned="cancel", **wide),
+        "at-late": target(url, "silence", thinking=HIDDEN, timeouts={"first_ms": 100}, **wide),
+    }
+    return rules(targets, ROUTES, budgets(dict.fromkeys(ROUTES, 2)))
+
+
+@pytest.fixture(autouse=True)
+def behaviours(upstream: Upstream) -> None:
+    answer = Answer(text=(WORD,) * 20, reasoning=(WORD,) * 400)
+    tokens = Tokens(uncached=20, visible=20, reasoning=400)
+    for name, delay_s in {"soon": 1.0, "never": 1_000.0}.items():
+        upstream.behaviours[name] = Behaviour(answer=lambda ask, index: answer, tokens=tokens, delay_s=delay_s)
+    upstream.behaviours["silence"] = Behaviour(breaks=Break.SILENCE)
+
+
+def leave(gateway: Gateway, upstream: Upstream, route: str, stream: bool) -> dict[str, Any]:
+    """The row of a request whose client hangs up as soon as it has reached the upstream."""
+    before = len(upstream.requests)
+    with gateway.raw() as connection:
+        body = json.dumps({"model": route, "messages": MESSAGES, "stream": stream}).encode()
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        until(lambda: len(upstream.requests) > before)
+    (row,) = gateway.rows("SELECT id FROM requests WHERE route = ? ORDER BY id DESC LIMIT 1", route)
+    return gateway.settled(row["id"])
+
+
+@each_row("route, stream", [("read-on", True), ("read-on", False), ("whole", False)])
+def test_an_answer_that_is_billed_all_the_same_is_read_to_its_end(
+    gateway: Gateway, upstream: Upstream, route: str, stream: bool
+) -> None:
+    before, _ = account(gateway, route)
+    row = leave(gateway, upstream, route, stream)
+    (attempt,) = row["attempts"]
+    assert (row["status"], row["error"], row["cost"]) == (499, "client_gone", ANSWER)
+    assert (attempt["usage_source"], attempt["output_reasoning"]) == ("reported", 400)
+    assert not upstream.last.wait().client_gone
+    assert account(gateway, route) == (before + ANSWER, 0)
+
+
+@each_row("stream", [True, False])
+def test_an_answer_that_is_cancelled_is_charged_what_may_have_been_written(
+    gateway: Gateway, upstream: Upstream, stream: bool
+) -> None:
+    before, _ = account(gateway, "cancel")
+    row = leave(gateway, upstream, "cancel", stream)
+    assert (row["status"], row["error"], row["attempts"][0]["usage_source"]) == (499, "client_gone", "estimated")
+    assert upstream.last.wait().client_gone
+    assert ANSWER <= row["cost"] <= row["held"], "nothing is known of the target's pace yet"
+    assert account(gateway, "cancel") == (before + row["cost"], 0)
+
+
+def test_a_timeout_while_thoughts_are_hidden_is_charged_for_them(gateway: Gateway) -> None:
+    reply = gateway.chat("late", stream=True)
+    assert reply.status == 504
+    row = row_of(gateway, reply)
+    assert 400 * OUT <= row["cost"] <= row["held"]
+
+
+@each_row(
+    "model, said, thought",
+    [("openai/gpt-4.1-mini", 300, 0), ("openai/gpt-5-mini", 300, 1_200), ("deepseek/deepseek-v4-flash", 30, 1_500)],
+)
+def test_the_budgets_of_the_page_cut_no_answer_while_there_is_money(
+    tmp_path_factory: pytest.TempPathFactory, upstream: Upstream, model: str, said: int, thought: int
+) -> None:
+    """All five at once: money and thoughts are metered each by its own tokens."""
+    documented = next(yaml.safe_load(block) for block in blocks(page("docs/budgets.md"), "yaml") if "per-task" in block)
+    provider, _, name = model.partition("/")
+    answer = Answer(text=(WORD,) * said, reasoning=(WORD,) * thought)
+    tokens = Tokens(uncached=20, visible=said, reasoning=thought)
+    upstream.behaviours[name] = Behaviour(answer=lambda ask, index: answer, tokens=tokens, pause_s=0.001)
+    place = {"model": model, "base_url": upstream.base_url(provider), "api_key": "sk-upstream"}
+    documented["targets"] = {"mini": place, "local": place}
+    for budget in documented["budgets"]:
+        budget.pop("webhook", None)
+    with serving(tmp_path_factory.mktemp("page"), documented) as gateway:
+        for number in range(10):
+            reply = gateway.chat("auto", stream=number % 2 == 0, headers={"x-lowpass-session": "task"})
+            (attempt,) = row_of(gateway, reply)["attempts"]
+            assert (reply.status, attempt["finish_reason"]) == (200, "stop")
+            assert (attempt["output_reasoning"] or 0) == thought
+        (row,) = gateway.rows("SELECT sum(spent) AS spent FROM budget_windows WHERE budget LIKE 'thoughts%'")
+        assert (row["spent"] or 0) == 10 * thought
+        gateway.check_books()
