@@ -118,7 +118,7 @@ class Gateway:
             self._budgets,
             learned,
             self._telemetry,
-            self._alerts.touch,
+            self._alerts,
             self._breaker,
             self._aftermath,
         )
@@ -248,6 +248,8 @@ class Gateway:
             if forget:
                 self._breaker.forget()
             await self._alerts.tick(now_ms())
+            with suppress(StoreUnavailable):
+                await self._budgets.expire(now_ms())
             if recover:
                 await self._recover()
             self.keyring.review(self._config().sensitivity.classes)

@@ -1,10 +1,11 @@
 """Steps 6 and 9 of one request: money is held before a byte leaves, and settled exactly once whatever ends it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Sequence, Set
 from contextlib import suppress
 
 from router.aftermath import Aftermath, Heard
+from router.budget.alerts import Alerts
 from router.budget.loops.breaker import Breaker
 from router.decide.health import SUSPENSION_S
 from router.decide.recall import Recall
@@ -20,7 +21,7 @@ from router.ledger.write import Outcome, birth, lose, reroute, settle
 from router.observe import Observed
 from router.refusals import ledger_down, store_down, stream_error
 from router.telemetry import Telemetry
-from router.types.account import Account, Amount, Ask, Bound, Refused
+from router.types.account import Amount, Ask, Bound, Refused
 from router.types.attempt import Attempt
 from router.types.clock import clock_ms, now_ms
 from router.types.failure import Failure
@@ -48,13 +49,12 @@ class Books:
         store: BudgetStore,
         learned: Learned,
         telemetry: Telemetry,
-        touch: Callable[[Account], object],
+        alerts: Alerts,
         breaker: Breaker,
         aftermath: Aftermath,
     ) -> None:
         self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
-        self.touch, self.breaker, self.room, self.aftermath, self.recall = touch, breaker, Room(), aftermath, Recall()
-        """`touch` hears of every account that is charged."""
+        self.alerts, self.breaker, self.room, self.aftermath, self.recall = alerts, breaker, Room(), aftermath, Recall()
         self.open: dict[str, Settlement] = {}
         """By request, from its birth to its end."""
 
@@ -116,6 +116,7 @@ class Settlement:
             return plan
         if refused.account in bound.accounts and not refused.passing:
             exhausted(books.journal, refused, now_ms())
+            books.alerts.refuse(refused.account)
         return refused
 
     async def refuse(self, refusal: ClientError) -> ClientError:
@@ -197,7 +198,7 @@ class Settlement:
                 books.store.settle(purse.reservation, charges)
                 books.room.wake()
                 for account in self._bound.accounts:
-                    books.touch(account)
+                    books.alerts.touch(account)
             outcome = self._outcome(status, error, cost, overrun)
             settle(books.journal, self.id, outcome)
             books.open.pop(self.id, None)

@@ -10,7 +10,7 @@ from router.errors import ClientError
 from router.report.standing import Pot
 from router.types.account import Account, Child, Unit
 from router.types.ids import new_id
-from router.types.money import nano_from_usd
+from router.types.money import NANO_PER_USD
 from router.types.request import Caller
 
 DAY_S = 86_400
@@ -19,8 +19,8 @@ USUAL_LIFE_S = 31 * DAY_S
 LONGEST_LIFE_S = 3_660 * DAY_S
 MOST_USD = Decimal(10**9)
 MOST_TOKENS = 10**15
-_PLACES = 9
-"""Decimals of an amount: nano-USD."""
+_PLACES = 12
+"""Decimals of an amount: what is below a nano-USD is not given."""
 
 
 class Split(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,7 +85,10 @@ def _tokens(amount: int | None) -> int:
 def _nano(amount: Decimal | None) -> int:
     if amount is None or not amount.is_finite() or not 0 < amount <= MOST_USD or amount != round(amount, _PLACES):
         raise wrong("limit_usd", f"Send an amount in USD above 0, up to {MOST_USD}, with at most {_PLACES} decimals.")
-    return nano_from_usd(amount)
+    nano = int(amount * NANO_PER_USD)
+    if nano == 0:
+        raise wrong("limit_usd", "Send at least 0.000000001 USD.")
+    return nano
 
 
 def _end(account: Account, wanted: Split, now: int) -> int:

@@ -57,6 +57,8 @@ class Alerts:
         self._store, self._claim, self._send, self._withheld = store, claim, send, withheld
         self._watched: dict[str, Budget] = {}
         self._touched: dict[tuple[str, int], Account] = {}
+        self._refused: set[tuple[str, int]] = set()
+        """Pots, and their windows, that a request did not fit: they are used up, whatever is left of them."""
         self._told: dict[tuple[str, int], set[int]] = {}
         self._unseen = False
 
@@ -69,6 +71,12 @@ class Alerts:
         """Something was charged to it."""
         if account.budget in self._watched:
             self._touched[account.id, account.window_start_ms] = account
+
+    def refuse(self, account: Account) -> None:
+        """A request did not fit what is left of it."""
+        if account.budget in self._watched:
+            self._refused.add((account.id, account.window_start_ms))
+            self.touch(account)
 
     async def tick(self, now_ms: int) -> None:
         """Tells what was crossed since the last tick; what can't be looked up now is left for the next one."""
@@ -99,9 +107,13 @@ class Alerts:
                 await self._compare(budget, account, balance.spent, now_ms)
 
     async def _compare(self, budget: Budget, account: Account, spent: int, now_ms: int) -> None:
-        pot = account.id, _window(budget, account, now_ms)
+        # Another limit is another pot: after a raise its shares are told again.
+        pot = f"{account.id}#{account.limit}", _window(budget, account, now_ms)
         told = self._told.get(pot, set())
-        crossed = [part for part in sorted(map(_part, budget.alerts)) if spent * _PARTS >= part * account.limit]
+        used_up = (account.id, account.window_start_ms) in self._refused
+        self._refused.discard((account.id, account.window_start_ms))
+        share = _PARTS if used_up else spent * _PARTS // account.limit
+        crossed = [part for part in sorted(map(_part, budget.alerts)) if part <= share]
         if fresh := [part for part in crossed if part not in told]:
             claimed = await self._claim(*pot, fresh)
             self._remember(pot, told | set(crossed))

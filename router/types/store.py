@@ -51,8 +51,12 @@ class BudgetStore(Protocol):
         ...
 
     async def recover(self, now_ms: int) -> int:
-        """Renews this process' leases; charges each hold whose process died at its amount. Folds expired children
-        without open holds into their parents. Returns how many requests were charged."""
+        """Renews this process' leases; charges each hold whose process died at its amount. Then as `expire`.
+        Returns how many requests were charged."""
+        ...
+
+    async def expire(self, now_ms: int) -> None:
+        """Folds children whose time is over, and that have no open holds, into their parents."""
         ...
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]: ...

@@ -30,6 +30,8 @@ from router.workers.messages import (
 
 START_LIMIT_S = 60.0
 """A worker that does not serve by then is killed."""
+MOST_KILLED = 5
+"""Times that the first worker may be killed while it starts, by the kernel or a person, before the gateway gives up."""
 STEADY_S = 60.0
 """After serving this long, the next replacement is prompt again."""
 COUNT_LIMIT_S = 1.0
@@ -62,12 +64,13 @@ class Seat:
         return together([self._before, self._last])
 
     async def keep_filled(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        pause_s, killed = _FIRST_PAUSE_S, 0
         while not self._ending.is_set():
-            reason, served_s = await self._live()
+            status, reason, served_s = await self._live()
             if self._ending.is_set():
                 return
-            if not self.opened.done():
+            killed += status < 0
+            if not self.opened.done() and (status >= 0 or killed == MOST_KILLED):
                 return self.opened.set_result(reason)
             pause_s = _FIRST_PAUSE_S if served_s >= STEADY_S else pause_s
             _log.error("worker %d ended: %s; another starts in %.1f s", self.number, reason, pause_s)
@@ -101,12 +104,12 @@ class Seat:
             with suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def _live(self) -> tuple[str, float]:
-        """One worker, to its end: why it ended, and for how many seconds it served."""
+    async def _live(self) -> tuple[int, str, float]:
+        """One worker, to its end: its exit status, why it ended, and for how many seconds it served."""
         try:
             process, reader = await self._spawn()
         except OSError as error:
-            return f"can't run {sys.executable}: {error.strerror}", 0.0
+            return 1, f"can't run {sys.executable}: {error.strerror}", 0.0
         self.send(Engines(self._crew.engines))
         overdue = self._loop.call_later(START_LIMIT_S, self._kill_late)
         async for message in to_first(reader):
@@ -115,7 +118,7 @@ class Seat:
             self._take(message, process.pid)
         status = await process.wait()
         overdue.cancel()
-        return _reason(status), self._bury()
+        return status, _reason(status), self._bury()
 
     async def _spawn(self) -> tuple[Process, asyncio.StreamReader]:
         """A session of its own keeps a Ctrl-C in the terminal from it: the end comes through the channel, once."""

@@ -151,3 +151,31 @@ def test_alerts_go_where_the_policy_says_and_name_no_one(alerts: Gateway, hook: 
         assert alerts.chat("talk", headers={"x-lowpass-session": "monday"}).status == 200
         until(lambda: [body for _, body in other.got if body["value"] == "monday"])
     assert len(hook.got) == 1
+
+
+def used_up(hook: Hook, limit: float) -> dict[str, Any]:
+    """A budget in which something is left that no request fits."""
+    return {"id": "little", "limit_usd": limit, "window": "day", "routes": ["auto"], "alerts": [1], "webhook": hook.url}
+
+
+def test_an_alert_of_the_whole_limit_is_told_at_the_first_refusal_and_again_after_a_raise(
+    gateway: Gateway, tmp_path: Path, upstream: Upstream, hook: Hook
+) -> None:
+    with serving(tmp_path, {**policy(upstream.url), "budgets": [used_up(hook, 0.00012)]}) as own:
+        assert [own.chat("auto", max_tokens=10).status for _ in range(3)] == [200, 402, 402]
+        own.tick()
+        assert [(body["limit"], body["share"]) for _, body in hook.got] == [(Decimal("0.00012"), 1)]
+        own.write_policy({**policy(upstream.url), "budgets": [used_up(hook, 0.00016)]})
+        own.tick()
+        assert [own.chat("auto", max_tokens=10).status for _ in range(2)] == [200, 402]
+        own.tick()
+        until(lambda: len(hook.got) == 2)
+        own.check_books()
+
+
+def test_a_split_is_rounded_down_and_comes_back_as_soon_as_it_has_expired(gateway: Gateway) -> None:
+    before = exact(gateway, "/v1/budgets/everyone")["held"]
+    body = b'{"limit_usd": 0.123456789999, "expires_in_s": 1}'
+    child = json.loads(gateway.post("/v1/budgets/everyone/split", body).body, parse_float=Decimal)
+    assert child["limit"] == exact(gateway, "/v1/budgets/everyone")["held"] - before == Decimal("0.123456789")
+    until(lambda: exact(gateway, "/v1/budgets/everyone")["held"] == before)

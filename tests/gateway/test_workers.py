@@ -52,6 +52,22 @@ def pids(gateway: Process) -> list[int]:
     return [int(pid) for pid in re.findall(r"worker \d+ serves, pid (\d+)", gateway.log.read_text())]
 
 
+def starting(gateway: Process) -> list[int]:
+    """Pids of workers, whether they serve yet or not."""
+    return [
+        int(place.name)
+        for place in Path("/proc").glob("[0-9]*")
+        if str(gateway.policy).encode() in (line := _command(place)) and b"router.server" in line
+    ]
+
+
+def _command(place: Path) -> bytes:
+    try:
+        return (place / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def runs(pid: int) -> bool:
     """A zombie whose new parent is slow to notice runs nothing."""
     try:
@@ -188,6 +204,21 @@ def test_a_worker_that_is_killed_is_replaced_and_what_it_held_is_charged(
         before = owners(gateway)
         until(lambda: gateway.chat("auto").status == 200 and owners(gateway) > before)
         assert metric(gateway, "lowpass_requests_total") > counted
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(tmp_path: Path, upstream: Upstream) -> None:
+    gateway = Process(tmp_path, policy(upstream.url), TWO)
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(gateway.start)
+        victim = until(lambda: next(iter(starting(gateway)), 0))
+        os.kill(victim, signal.SIGKILL)
+        started.result()
+    try:
+        assert gateway.chat("auto").status == 200
+        assert "killed by SIGKILL; another starts" in gateway.log.read_text()
+        assert len(pids(gateway)) == 1
+    finally:
+        assert gateway.stop() == 0
 
 
 def test_nothing_is_left_of_a_gateway_whose_first_process_is_killed(tmp_path: Path) -> None:

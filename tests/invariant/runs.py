@@ -154,11 +154,11 @@ class Play:
         self.alerts = Alerts(universe.budgets, _claimed(set()), self.webhooks.post, self.door.withheld)
         config = world.configs[0]
         breaker = Breaker(config.loops, now_ms, universe.journal)
-        telemetry, touch, learned = Telemetry(), self.alerts.touch, Learned()
+        telemetry, learned = Telemetry(), Learned()
         verifiers, beliefs = Verifiers(self.door, telemetry.verdict), PassRateModel()
         asks = asking(self._asked)
         aftermath = Aftermath(universe.ledger, universe.journal, beliefs, verifiers, telemetry, asks)
-        books = Books(universe.journal, universe.budgets, learned, telemetry, touch, breaker, aftermath)
+        books = Books(universe.journal, universe.budgets, learned, telemetry, self.alerts, breaker, aftermath)
         replicas = Replicas()
         dispatcher = Dispatcher(_ADAPTERS, self.door, self.health, replicas)
         parts = (config, books, universe.sources, dispatcher, self.health, Fleet(replicas, tuple))

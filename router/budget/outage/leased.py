@@ -185,6 +185,9 @@ class Leased:
     async def recover(self, now_ms: int) -> int:
         return await self._store.recover(now_ms)
 
+    async def expire(self, now_ms: int) -> None:
+        await self._store.expire(now_ms)
+
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         return await self._store.balances(accounts)
 

@@ -164,8 +164,11 @@ class RedisBudgets:
         """Leases run by the server's clock."""
         await self._let_go()
         count = await self._recovery.run()
-        await self._children.close_expired(now_ms)
+        await self.expire(now_ms)
         return count
+
+    async def expire(self, now_ms: int) -> None:
+        await self._children.close_expired(now_ms)
 
     async def _let_go(self) -> None:
         """Of settled requests whose rows the ledger has by now; until then whoever buries this process writes them."""

@@ -64,6 +64,10 @@ def close(connection: sqlite3.Connection, identifier: str, now_ms: int) -> Child
     return find(connection, identifier)
 
 
+def has_expired(connection: sqlite3.Connection, now_ms: int) -> bool:
+    return connection.execute(_EXPIRED, (now_ms,)).fetchone() is not None
+
+
 def close_expired(connection: sqlite3.Connection, now_ms: int) -> None:
     """Deepest first: a child that has an open one of its own holds something."""
     while expired := connection.execute(_EXPIRED, (now_ms,)).fetchall():

@@ -106,6 +106,10 @@ class SqliteBudgets:
             _log.error("request %s was charged %d in %s, where it held nothing", request_id, charged, account)
         return count
 
+    async def expire(self, now_ms: int) -> None:
+        if self._journal.read(lambda connection: split_off.has_expired(connection, now_ms)):
+            await self._journal.call(lambda connection: split_off.close_expired(connection, now_ms))
+
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         def step(connection: sqlite3.Connection) -> list[Balance]:
             found = [standing(connection, account, account.window_start_ms) for account in accounts]
