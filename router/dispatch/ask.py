@@ -77,7 +77,8 @@ class Asker:
         call, waits = errand.call(step, fit), purse.waits
         seat, restorer = Seat(self._replicas, target, errand.sent(step), tried), errand.restorer(step)
         trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, waits, self.health, seat, restorer, how)
-        trial.meter = Meter(purse, step, errand.request, fit) if fit.metered else None
+        if fit.metered:
+            trial.metered_by(Meter(purse, step, errand.request, fit))
         attempts, presence = purse.attempts, purse.presence
         if not self.health.admit(target.id):
             failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")

@@ -15,6 +15,7 @@ from router.dispatch.region import in_headers, misplaced, placed
 from router.dispatch.seat import Seat
 from router.dispatch.waits import Waits
 from router.estimate.afford import Fit
+from router.estimate.latency import PRIOR_MS_PER_TOKEN
 from router.estimate.learn import IN_FLIGHT_MS, Learned, Seen
 from router.estimate.price import charge
 from router.redact.restore import Restorer
@@ -35,6 +36,8 @@ DEAF = 1.5
 """An answer of so many times its cap, by its bytes, shows that the upstream ignored the cap."""
 ENVELOPE, PROBABLE = 1_024, 8_192
 """Bytes of a stream around each token at most; with log probabilities of it and of twenty others."""
+FASTEST_MS = 1.0
+"""In which a target may write a token, before anything is known of its pace: the quickest hosts do."""
 UNCOUNTED = "more output than counted"
 _NO_INPUT = dict.fromkeys([name for name in Usage.__struct_fields__ if name.startswith(("cache_", "input_"))], 0)
 
@@ -94,6 +97,11 @@ class Trial:
         """Thoughts are written that no stream shows …"""
         self._shows = thinks and thinking.streamed
         """… or that it shows."""
+
+    def metered_by(self, meter: Meter) -> None:
+        """Where a budget is short, a stream past its cap is ended as soon as it shows."""
+        self.meter = meter
+        self.most_bytes = int(self._most * self._learned.most_output_bytes(self.step.target.id))
 
     def first_byte(self) -> None:
         if self._first is None:
@@ -158,7 +166,10 @@ class Trial:
         """`error`: what broke it; empty: it ended, or the gateway stopped it."""
         self.locate(decoder.region_served)
         size = decoder.output_chars
-        usage = self._recounted(decoder.usage or self._estimated(size, ended=decoder.finished), size)
+        ended = decoder.finished and not self.stopped
+        usage = self._estimated(size, ended=ended)
+        if decoder.usage is not None:
+            usage = self._recounted(decoder.usage, size) if ended else self._running(decoder.usage, usage)
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
@@ -168,13 +179,14 @@ class Trial:
         if decoder is not None and (decoder.output_chars or decoder.usage is not None):
             return self.streamed(decoder, failure.kind)
         silent = failure.kind is ErrorKind.TIMEOUT and failure.status is None and self.sent
-        return self._done(failure.kind, self._unfinished() if silent else None)
+        # A provider that is down writes nothing: it is not charged as if it were the quickest.
+        return self._done(failure.kind, self._unfinished(PRIOR_MS_PER_TOKEN) if silent else None)
 
     def abandoned(self, outcome: str) -> Attempt:
         """Its client left, or another target was quicker: what the upstream had read and written by then is charged."""
         if self.decoder is not None:
             return self.streamed(self.decoder, outcome)
-        return self._done(outcome, self._unfinished() if self.sent else None)
+        return self._done(outcome, self._unfinished(FASTEST_MS) if self.sent else None)
 
     def _written(self, reply: Reply) -> int:
         """Bytes of what was written: not of images, sounds and probabilities, nor of the JSON around it."""
@@ -184,17 +196,26 @@ class Trial:
         return max(0, len(choices) - ENVELOPE * self.call.n)
 
     def _recounted(self, counted: Usage, size: int) -> Usage:
-        """What the provider counted; its output by the bytes that came, where it can't have counted them all, or not
-        yet, because the gateway stopped it."""
-        if _plausible(counted, size) and not self.stopped:
+        """What the provider counted of a whole answer; its output by the bytes that came, where it can't have counted
+        them all."""
+        if _plausible(counted, size):
             return self._bounded(counted, size)
-        output = max(self._with_late(size), self._cap if self.stopped == PAST_CAP else 0)
-        if output <= counted.output_total:
-            return counted
-        violations = counted.violations if self.stopped else (*counted.violations, UNCOUNTED)
         if not counted.input_total:
             counted = structs.replace(counted, input_uncached=self.step.estimate.input_tokens)
-        return structs.replace(counted, **self._split(output, size), source=Source.ESTIMATED, violations=violations)
+        violations = (*counted.violations, UNCOUNTED)
+        output = self._split(self._tokens(size), size)
+        return structs.replace(counted, **output, source=Source.ESTIMATED, violations=violations)
+
+    def _running(self, counted: Usage, estimated: Usage) -> Usage:
+        """What the provider had counted of an answer that broke off, was left or stopped.
+
+        Its output is as estimated, where that is more: Anthropic's count begins with 1.
+        """
+        if counted.output_total >= estimated.output_total:
+            return counted
+        names = ("output_visible", "output_reasoning", "reasoning_source")
+        output = {name: getattr(estimated, name) for name in names}
+        return structs.replace(counted, **output, source=Source.ESTIMATED)
 
     def _bounded(self, counted: Usage, size: int) -> Usage:
         """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by what was
@@ -213,7 +234,8 @@ class Trial:
             changes["input_uncached"] = estimate.input_tokens
         if not changes:
             return counted
-        return structs.replace(counted, **changes, violations=tuple(violations), source=Source.ESTIMATED)
+        changes |= {"violations": tuple(violations), "source": Source.ESTIMATED, "provider_cost": None}
+        return structs.replace(counted, **changes)
 
     def _split(self, output: int, size: int) -> dict[str, Any]:
         """Fields of so many output tokens, of which thoughts are those that the stream showed as such, if it does."""
@@ -230,13 +252,16 @@ class Trial:
         """`ended`: the answer is whole."""
         output = self._tokens(size) if ended else self._with_late(size)
         if self._hides:
-            output = max(output, self._unseen())
+            output = max(output, self._unseen(FASTEST_MS))
+        if self.stopped == PAST_CAP:
+            output = max(output, self._cap)
         sent = self.step.estimate.input_tokens
         return Usage(input_uncached=sent, **self._split(output, size), source=Source.ESTIMATED)
 
-    def _unfinished(self) -> Usage:
-        """Nothing of an answer has come. What is not streamed, or hidden, is written all the same."""
-        output = self._unseen() if self._hides or not self.call.stream else 0
+    def _unfinished(self, prior_ms: float) -> Usage:
+        """Nothing of an answer has come. What is hidden, or comes in one piece, may be written all the same."""
+        blind = self._hides or not self.call.stream or self._learned.ahead(self.step.target.id) is None
+        output = self._unseen(prior_ms) if blind else 0
         sent = self.step.estimate.input_tokens
         return Usage(input_uncached=sent, output_visible=output, source=Source.ESTIMATED)
 
@@ -246,20 +271,18 @@ class Trial:
         At most what is held for it pays for.
         """
         seen, largest = self._tokens(size), self._tokens(self._largest)
-        if 2 * self._largest > size:
-            late = self._unseen()
+        if 2 * self._largest >= size:
+            late = self._unseen(FASTEST_MS)
         else:
             since_first_ms = max(1, self._elapsed() - (self._first or 0))
             late = seen + max(largest, ceil(seen * IN_FLIGHT_MS / since_first_ms))
         return max(seen, min(self._cap if self.meter is None else self.meter.paid, late))
 
-    def _unseen(self) -> int:
-        """Tokens that may have been written until now without being seen: at its pace, at least what was expected; at
-        most the cap, and that where the pace is not known."""
+    def _unseen(self, prior_ms: float) -> int:
+        """Tokens that may have been written until now without being seen: at the target's pace, else at one in
+        `prior_ms`; at least what was expected, at most the cap."""
         pace = self._learned.pace(self.step.target.id)
-        if not pace.known:
-            return self._cap
-        written = ceil(self._elapsed() / pace.ms_per_token) * self.call.n
+        written = ceil(self._elapsed() / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
         return min(self._cap, max(self.step.estimate.output_tokens, written))
 
     def _tokens(self, size: int) -> int:

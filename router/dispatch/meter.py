@@ -4,7 +4,7 @@ from math import ceil, inf
 
 from router.dispatch.purse import ENDLESS, Purse
 from router.estimate.afford import Fit
-from router.estimate.estimate import affordable_output, worst_cost
+from router.estimate.estimate import bill_of, worst_cost
 from router.estimate.learn import EXTEND
 from router.types.account import Amount
 from router.types.call import StreamDecoder
@@ -29,7 +29,6 @@ class Meter:
         learned, target = purse.learned, step.target.id
         self._bytes = learned.output_bytes(target)
         self._deaf = learned.deaf(target)
-        self._most_bytes = learned.most_output_bytes(target)
         self._in_flight = (learned.ahead(target) or 0) * request.n * self._bytes
         self._last = self._part = self._thought = 0
         self._measure()
@@ -42,8 +41,7 @@ class Meter:
             self._thought = seen
         thoughts, output = (self._thought, seen) if decoder.usage is None else self._counted(decoder.usage, seen)
         more_thoughts = 0 if decoder.has_answer else self._ahead
-        ahead = 0 if self.covered else self._ahead
-        return output + ahead >= self._output or thoughts + more_thoughts > self._thinking
+        return output + self._ahead >= self._output or thoughts + more_thoughts > self._thinking
 
     async def extend(self, decoder: StreamDecoder) -> bool:
         """Holds more; False: nothing is left, and the stream must end now."""
@@ -80,17 +78,12 @@ class Meter:
         return ceil((seen + self._step(seen)) / self._bytes)
 
     def _measure(self) -> None:
-        """Bytes of output and of thoughts that what is left pays for.
-
-        Where the cap that was sent keeps the answer within that, they are as many as so many tokens may have: only an
-        upstream that ignores its cap comes there.
-        """
+        """Bytes of output and of thoughts that what is left pays for; endless where what was sent sees to it."""
         left, n = self._purse.left(self._candidate.target.id), self._request.n
-        tokens = affordable_output(self._candidate, self._request, left.usd)
+        tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
         self.paid = tokens * n
         """Tokens, over all choices, that what is left pays for."""
-        self.covered = tokens >= self._cap and not self._deaf
-        """What is held pays for the cap that was sent, and the target keeps to its caps."""
-        self._output = tokens * n * (self._most_bytes if self.covered else self._bytes)
+        covered = tokens >= self._cap and not self._deaf
+        self._output = inf if covered else tokens * n * self._bytes
         unmetered = not self._thinks or left.thinking >= self._thought_cap * n
         self._thinking = inf if unmetered else left.thinking * self._bytes

@@ -113,5 +113,5 @@ async def metered(opened: Opened) -> AsyncGenerator[bytes]:
             trial.stopped = PAST_CAP
             return
         if meter is not None and meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
-            trial.stopped = PAST_CAP if meter.covered else STOPPED
+            trial.stopped = STOPPED
             return

@@ -39,7 +39,7 @@ MOST_RECALLED = 1_024
 """Remembered conclusions of a target: they hang on the client's words and templates too."""
 MEAN_OUTPUT_BYTES = 3.5
 """Of a token, before any was counted: of English it is 4.2, and what is estimated by it should not be too little."""
-MOST_OUTPUT_BYTES = 6.0
+MOST_OUTPUT_BYTES = 5.0
 """Of a token of a whole answer, at most, before any was counted: long words, and letters that JSON escapes …"""
 DENSER = 1.25
 """… and how much denser than 99 % of those seen an answer may be."""

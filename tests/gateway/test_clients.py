@@ -68,7 +68,7 @@ def test_when_the_client_leaves_so_does_the_gateway(gateway: Gateway, upstream: 
     assert attempt["outcome"] == "client_gone"
     assert attempt["usage_source"] == attempt["cost_source"] == "estimated"
     assert attempt["input_uncached"] > 0
-    assert (attempt["output_visible"] > 0) == (kind != "first"), "what is not streamed is written all the same"
+    assert attempt["output_visible"] > 0, "what was not seen may have been written all the same"
     assert row["cost"] == attempt["cost"] > 0
 
 

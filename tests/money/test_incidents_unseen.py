@@ -162,10 +162,12 @@ def test_primitive_missing_a_request_without_a_cap(gateway: Gateway, upstream: U
 
 
 def test_primitive_missing_a_provider_that_hears_no_cap(gateway: Gateway) -> None:
-    """More is held for an answer that runs on past its cap; where the budget ends it ends too."""
-    rows = [row_of(gateway, gateway.chat("deaf", max_completion_tokens=100)) for _ in range(2)]
-    assert all(100 * OUT < row["cost"] <= row["held"] for row in rows)
-    assert account(gateway, "deaf")[0] == sum(row["cost"] for row in rows) <= 0.05 * NANO
+    """An answer that runs on past its cap is ended, charged and marked; for the next one more is held as it grows."""
+    first, second = (row_of(gateway, gateway.chat("deaf", max_completion_tokens=100)) for _ in range(2))
+    assert first["error"] == "cap_exceeded"
+    assert 100 * OUT < first["cost"] < 300 * OUT, "it would have said 300 words"
+    assert (second["overrun"], second["cost"] <= second["held"]) == (0, True)
+    assert account(gateway, "deaf")[0] == first["cost"] + second["cost"] <= 0.05 * NANO
 
 
 @each_row("path, stream", [("chat/completions", True), ("responses", True), ("chat/completions", False)])
