@@ -45,6 +45,8 @@ MODELS = {
 COLD = 50
 """The first requests of a target."""
 BYTES_PER_TOKEN, SPREAD = 4.2, 0.5
+TOKENS_A_PIECE = 4
+"""Of a stream that shows its thoughts."""
 
 
 class Row(Struct, frozen=True):
@@ -168,27 +170,28 @@ def _one(place: Target, answer: Row, learned: Learned, density: float) -> Held:
     assert asked is not None, "what is held for a request is enough for it"
     held, extensions, cut = step.estimate.tight.usd, 0, False
     output = answer.output
-    if asked.metered:
-        held, extensions = _grown(step, request, held, output, density, learned.output_bytes(place.id))
+    grows = asked.metered and not step.estimate.blind
+    if grows:
+        ahead = learned.ahead(place.id) or 0
+        held, extensions = _grown(step, request, held, output * density / learned.output_bytes(place.id), ahead)
     elif asked.max_output is not None and asked.max_output < output:
         output, cut = asked.max_output, True
     thinking = min(answer.thinking, output)
     usage = Usage(input_uncached=answer.input, output_visible=output - thinking, output_reasoning=thinking)
     spent = charge(place.model.price, usage).nano
-    late = max(0, worst_cost(step, request, output) - held) if asked.metered else 0
+    late = max(0, worst_cost(step, request, output) - held) if grows else 0
     if spent > held + late:
         learned.overrun(place.id)
     learned.observe(_seen(step, usage, cut, int(output * density)))
     return Held(held + late, spent, extensions + (late > 0), cut, late)
 
 
-def _grown(
-    step: Candidate, request: Request, held: int, output: int, density: float, learned: float
-) -> tuple[int, int]:
-    """What is held in the end, and how often more was: as `router.dispatch.meter` does it, byte by byte."""
-    extensions, seen = 0, output * density / learned
-    while (paid := affordable_output(step, request, held)) < seen and paid < step.estimate.max_output:
-        held = max(held, worst_cost(step, request, int(paid * (1 + EXTEND)) + STEP))
+def _grown(step: Candidate, request: Request, held: int, seen: float, ahead: int) -> tuple[int, int]:
+    """What is held in the end, and how often more was: as `router.dispatch.meter` does it. `seen`: tokens, as they seem
+    by their bytes; `ahead`: those that may be on their way."""
+    extensions = 0
+    while (paid := affordable_output(step, request, held)) < seen + ahead and paid < step.estimate.max_output:
+        held = max(held + 1, worst_cost(step, request, int((paid - ahead) * (1 + EXTEND)) + STEP + ahead))
         extensions += 1
     return held, extensions
 
@@ -198,6 +201,7 @@ def _seen(step: Candidate, usage: Usage, cut: bool, output_bytes: int) -> Seen:
     return Seen(
         target=step.target.id,
         effort=estimated.effort,
+        largest=TOKENS_A_PIECE if estimated.metered else 0,
         task=estimated.task,
         script=estimated.script,
         output=usage.output_total,

@@ -9,7 +9,7 @@ from msgspec import Raw, structs
 from router.decide.health import Health
 from router.dispatch.cut import PAST_CAP
 from router.dispatch.fold import said
-from router.dispatch.how import ALONE, How
+from router.dispatch.how import ALONE, CLIENT_GONE, OUTRUN, How
 from router.dispatch.meter import Meter
 from router.dispatch.region import in_headers, misplaced, placed
 from router.dispatch.seat import Seat
@@ -155,7 +155,7 @@ class Trial:
         embeds = self.call.endpoint is Endpoint.EMBEDDINGS
         usage, size = reply.usage, 0 if embeds else sum(len(raw) for raw in reply.body.values())
         if usage is None:
-            usage = self._estimated(size, ended=True)
+            usage = self._estimated(size, left=False)
         elif not _plausible(usage, size):
             usage = self._recounted(usage, self._written(reply))
         else:
@@ -163,13 +163,17 @@ class Trial:
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
-        """`error`: what broke it; empty: it ended, or the gateway stopped it."""
+        """`error`: what broke it; empty: it ended, or the gateway stopped it.
+
+        An upstream that broke off wrote nothing more; one that was stopped or left may have.
+        """
         self.locate(decoder.region_served)
-        size = decoder.output_chars
-        ended = decoder.finished and not self.stopped
-        usage = self._estimated(size, ended=ended)
-        if decoder.usage is not None:
-            usage = self._recounted(decoder.usage, size) if ended else self._running(decoder.usage, usage)
+        size, counted = decoder.output_chars, decoder.usage
+        left = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN)
+        usage = self._estimated(size, left=left)
+        if counted is not None:
+            whole = not left and (decoder.finished or 2 * counted.output_total >= self._tokens(size))
+            usage = self._recounted(counted, size) if whole else self._running(counted, usage)
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 
@@ -207,7 +211,7 @@ class Trial:
         return structs.replace(counted, **output, source=Source.ESTIMATED, violations=violations)
 
     def _running(self, counted: Usage, estimated: Usage) -> Usage:
-        """What the provider had counted of an answer that broke off, was left or stopped.
+        """What the provider had counted of an answer that is not whole.
 
         Its output is as estimated, where that is more: Anthropic's count begins with 1.
         """
@@ -248,9 +252,9 @@ class Trial:
             "reasoning_source": Source.ESTIMATED,
         }
 
-    def _estimated(self, size: int, *, ended: bool) -> Usage:
-        """`ended`: the answer is whole."""
-        output = self._tokens(size) if ended else self._with_late(size)
+    def _estimated(self, size: int, *, left: bool) -> Usage:
+        """`left`: the upstream may have written more than came."""
+        output = self._with_late(size) if left else self._tokens(size)
         if self._hides:
             output = max(output, self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
