@@ -1,19 +1,20 @@
 """What a gateway makes of upstreams that misbehave: `python -m bench.faults [--json] [--cases 10000] [--only openai]`.
 
-For each wire, a gateway in this process answers that many requests, 16 at once. Their first target answers as
+For each wire, a gateway answers that many requests, 16 at once. Their first target answers as
 `bench.strange` does, the second well. Then a target that fails at random is asked alone, and odd
 framing is read by our HTTP client and by h11. Linux only: memory and descriptors are read from /proc.
 """
 
 import argparse
 import asyncio
-import gc
+import http.client
 import os
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,15 +22,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from bench.budgets.site import Gateway as OwnGateway
 from bench.framing import differences
 from bench.strange import CLIENTS_FAULT, WIRES, Strange, case, policy
 from router.dispatch.http import IDLE_S
-from router.testing import Gateway
+from router.testing import Gateway, Reply
+from router.testing.client import Client
 from router.testing.upstream import BEHAVIOURS, Ask, Behaviour, Upstream
 
 AT_ONCE, BATCH, ODD_TARGETS = 16, 500, 512
-WARM_UP = 1_000
-"""Cases before memory and descriptors are looked at."""
+WARM_UP = 3_000
+"""Cases before memory and descriptors are looked at: then something is known of each of the targets."""
 DEADLINE_MS, LATE_S = 2_000, 1.0
 """What each request allows, and how much longer an answer may take before it counts as late."""
 ALONE = {"every-second": 0.5, "random-10": 0.1, "random-50": 0.5, "random-90": 0.9}
@@ -61,7 +64,7 @@ class Wire(Struct, frozen=True):
     broken: int
     """Streams that begin with status 200 and end in an error."""
     grown_mb: float
-    """Resident memory, of the gateway and of the upstream and clients beside it."""
+    """Resident memory of the gateway's process."""
     descriptors: tuple[int, int]
     """Before the cases and after, idle connections closed."""
     availability: float
@@ -99,6 +102,43 @@ class Answer(Struct, frozen=True):
     seconds: float
 
 
+class Process(Client):
+    """A gateway in a process of its own."""
+
+    def __init__(self, gateway: OwnGateway, policy: Any) -> None:
+        super().__init__(gateway.home, policy)
+        self._gateway = gateway
+        self.url = f"http://127.0.0.1:{gateway.port}"
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        connection = http.client.HTTPConnection(*self.address, timeout=60)
+        with closing(connection):
+            connection.request(method, path, body, dict(headers or {}))
+            response = connection.getresponse()
+            return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+
+    def at_rest(self) -> tuple[float, int]:
+        """Its megabytes and descriptors, once idle connections are closed."""
+        time.sleep(IDLE_S + 1)
+        place = Path(f"/proc/{self._gateway.process.pid}")
+        pages = int((place / "statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGESIZE") / 1e6, len(os.listdir(place / "fd"))
+
+
+@contextmanager
+def serving(home: Path, policy: Any) -> Iterator[Process]:
+    gateway = OwnGateway(home, home / "policy.yaml", 1, {}, home / "gateway.log")
+    client = Process(gateway, policy)
+    gateway.launch()
+    try:
+        gateway.wait()
+        yield client
+    finally:
+        gateway.stop()
+
+
 class Flaky(Upstream):
     """A model's name is the way in which it fails, of `ALONE`."""
 
@@ -118,17 +158,17 @@ def wire(name: str, cases: int) -> Wire:
     with (
         TemporaryDirectory() as folder,
         Strange() as upstream,
-        Gateway(Path(folder), policy(upstream.url, [name], ODD_TARGETS)) as gateway,
+        serving(Path(folder), policy(upstream.url, [name], ODD_TARGETS)) as gateway,
         ThreadPoolExecutor(AT_ONCE) as pool,
     ):
         deque(answers(pool, gateway, name, range(cases, cases + WARM_UP)), maxlen=0)
-        (earlier,), (rss, descriptors), started = gateway.rows(ROWS), at_rest(), time.monotonic()
+        (earlier,), (rss, descriptors), started = gateway.rows(ROWS), gateway.at_rest(), time.monotonic()
         for answer in answers(pool, gateway, name, range(cases)):
             counts.update([answer.status, answer.complaint])
             counts["late"] += answer.seconds > DEADLINE_MS / 1_000 + LATE_S
             slowest_s = max(slowest_s, answer.seconds)
         seconds = time.monotonic() - started
-        after, (rows,) = at_rest(), gateway.rows(ROWS)
+        after, (rows,) = gateway.at_rest(), gateway.rows(ROWS)
     return Wire(
         name=name,
         cases=cases,
@@ -147,8 +187,8 @@ def wire(name: str, cases: int) -> Wire:
     )
 
 
-def answers(pool: ThreadPoolExecutor, gateway: Gateway, name: str, numbers: range) -> Iterator[Answer]:
-    """In batches: what is kept of ten thousand at once would be taken for the gateway's memory."""
+def answers(pool: ThreadPoolExecutor, gateway: Client, name: str, numbers: range) -> Iterator[Answer]:
+    """In batches: ten thousand answers at once are much to keep."""
 
     def ask(number: int) -> Answer:
         asked, started = case(number, [name], ODD_TARGETS), time.monotonic()
@@ -157,14 +197,6 @@ def answers(pool: ThreadPoolExecutor, gateway: Gateway, name: str, numbers: rang
 
     for first in range(0, len(numbers), BATCH):
         yield from pool.map(ask, numbers[first : first + BATCH])
-
-
-def at_rest() -> tuple[float, int]:
-    """Megabytes and descriptors of this process, once idle connections are closed."""
-    time.sleep(IDLE_S + 1)
-    gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGESIZE") / 1e6, len(os.listdir("/proc/self/fd"))
 
 
 def alone(seconds: float) -> tuple[Alone, ...]:
