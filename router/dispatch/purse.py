@@ -188,8 +188,8 @@ class Purse:
             thoughts = (left.thinking + more.thinking) // self._request.n
             if step.target.model.thinking.contract is Contract.EXACT:
                 found = structs.replace(found, thinking_budget=min(found.thinking_budget or thoughts, thoughts))
-            else:
-                # Only the cap on all output keeps a thought that is not told its length within bounds.
+            elif step.estimate.blind:
+                # Only the cap on all output keeps within bounds a thought that is not told its length, and not seen.
                 most = min(most, thoughts)
         if most >= (found.max_output or step.estimate.max_output):
             return found

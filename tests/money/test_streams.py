@@ -12,7 +12,7 @@ from tests.tables import each_row
 THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streamed": True}
 EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
 ROUTES = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
-ROUTES |= {"mind": "thinker", "exactly": "exact", "short": "brief"}
+ROUTES |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -21,9 +21,10 @@ def policy(url: str) -> dict[str, Any]:
     thinkers = {"thinker": THINKS, "exact": EXACT}
     targets = {name: target(url, model, **wide) for name, model in spoken.items()}
     targets |= {name: local(url, "say-20-think-3000-ms-1", thinking=how, **wide) for name, how in thinkers.items()}
+    targets["calm-thinker"] = local(url, "say-1500-think-100-ms-1", thinking=THINKS, **wide)
     limits = budgets({"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15})
     rich = {"id": "rich", "limit_usd": 100, "window": "day", "routes": ["rich", "short"]}
-    return rules(targets, ROUTES, [rich, *limits, *thoughts({"exactly": 1_500, "mind": 1_500})])
+    return rules(targets, ROUTES, [rich, *limits, *thoughts({"exactly": 1_500, "mind": 1_500, "calm": 1_200})])
 
 
 def streamed(gateway: Gateway, model: str, **fields: Any) -> list[Any]:
@@ -95,6 +96,15 @@ def test_a_stream_ends_in_mid_thought(gateway: Gateway, route: str, limit: float
     (attempt,) = row["attempts"]
     assert (row["status"], row["state"], attempt["answered"], attempt["finish_reason"]) == (200, "settled", 0, "length")
     assert 0 < spent(gateway, route) <= limit
+
+
+def test_a_long_answer_is_no_thought(gateway: Gateway) -> None:
+    """1,500 tokens are said under a budget of 1,200 thoughts, of which 100 are used each time."""
+    assert gateway.chat("calm-thinker", stream=True).status == 200, "it has shown that its tokens come piece by piece"
+    for used in (100, 200):
+        chunks = streamed(gateway, "calm")
+        assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+        assert spent(gateway, "calm") == used
 
 
 def test_a_model_that_keeps_to_a_number_is_sent_it_and_answers(gateway: Gateway, upstream: Upstream) -> None:
