@@ -81,7 +81,8 @@ class Trial:
         self._waits, self._awaited = waits, False
         self._cap = (call.max_output or step.estimate.max_output) * call.n
         # Some providers' caps do not count thoughts (DashScope's, xAI's).
-        thinks = step.target.model.thinking.contract is not Contract.NONE
+        thinking = step.target.model.thinking
+        thinks = thinking.contract is not Contract.NONE
         self._most = most = self._cap + (step.target.model.max_output * call.n if thinks else 0)
         self.most_bytes = most * BYTES_PER_TOKEN + SLACK_BYTES
         """Of its output: more is past the cap, however its tokens are cut."""
@@ -92,7 +93,6 @@ class Trial:
         """Of the stream, as the upstream sent it; bytes of output in its largest piece, and of thoughts."""
         self.stopped = ""
         """Why the gateway ended its stream, as an error code; empty: it did not."""
-        thinking = step.target.model.thinking
         self._hides = thinks and not thinking.streamed and fit.effort != "none"
         """Thoughts are written that no stream shows …"""
         self._shows = thinks and thinking.streamed
@@ -170,10 +170,12 @@ class Trial:
         self.locate(decoder.region_served)
         size, counted = decoder.output_chars, decoder.usage
         left = bool(self.stopped) or error in (CLIENT_GONE, OUTRUN)
-        usage = self._estimated(size, left=left)
-        if counted is not None:
-            whole = not left and (decoder.finished or 2 * counted.output_total >= self._tokens(size))
-            usage = self._recounted(counted, size) if whole else self._running(counted, usage)
+        if counted is None:
+            usage = self._estimated(size, left=left)
+        elif not left and (decoder.finished or 2 * counted.output_total >= self._tokens(size)):
+            usage = self._recounted(counted, size)
+        else:
+            usage = self._running(counted, self._estimated(size, left=left))
         finish = "length" if self.stopped else decoder.finish_reason
         return self._done(error or "ok", usage, finish, decoder.model_served, decoder.has_answer)
 

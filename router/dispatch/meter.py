@@ -55,11 +55,6 @@ class Meter:
         return not self.due(decoder)
 
     @property
-    def in_flight(self) -> int:
-        """Tokens that may have been written, beyond those seen, when the stream is ended: they are billed too."""
-        return ceil(self._ahead / self._bytes)
-
-    @property
     def _ahead(self) -> float:
         """Bytes that may come, or be on their way, before the next look: at least a part as large as the largest."""
         return max(self._part, self._in_flight)

@@ -3,6 +3,7 @@ can't be true, a budget that refused."""
 
 from collections.abc import Iterable
 
+from router.ledger.facts.attempts import HOUR_MS
 from router.types.account import Refused, Unit
 from router.types.attempt import Attempt
 from router.types.ids import new_id
@@ -13,7 +14,6 @@ REGION_MISMATCH = "region_mismatch"
 DRIFT = "drift"
 EXHAUSTED = "budget_exceeded"
 IMPOSSIBLE_USAGE = "impossible_usage"
-HOUR_MS = 3_600_000
 _INCIDENT = (
     "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'target', ?, ?, ?)"
 )
