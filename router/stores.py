@@ -22,7 +22,7 @@ from router.types.store import BudgetStore
 from router.types.task import Task
 
 if TYPE_CHECKING:
-    from router.budget.redis.rebuild import Books
+    from router.budget.redis.server import Books
 
 LEARNED_FROM = 4_096
 """Attempts of the ledger that a new process learns from: tens of milliseconds."""
@@ -80,7 +80,7 @@ class Stores:
             await self._redis.stop()
 
     def _books(self) -> "Books":
-        from router.budget.redis.rebuild import Books
+        from router.budget.redis.server import Books
         from router.sessions.redis import hashes
 
         spent, held = query.booked(self._ledger)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from router.budget.redis import link
+from router.budget.redis import connection
 from router.testing.upstream import Upstream
 
 settings.register_profile("few", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)
@@ -39,5 +39,5 @@ def upstream(upstream_server: Upstream) -> Iterator[Upstream]:
 @pytest.fixture
 def patient_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is booked, never of how soon: a machine that stands still for a second fails none of them."""
-    monkeypatch.setattr(link, "CONNECT_S", 10.0)
-    monkeypatch.setattr(link, "COMMAND_S", 10.0)
+    monkeypatch.setattr(connection, "CONNECT_S", 10.0)
+    monkeypatch.setattr(connection, "COMMAND_S", 10.0)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from bench.budgets.redis_server import serving
 from router.budget.redis import RedisBudgets
-from router.budget.redis.rebuild import Books
+from router.budget.redis.server import Books
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS

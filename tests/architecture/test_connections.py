@@ -29,12 +29,11 @@ OPEN: dict[str, tuple[str, set[str]]] = {
     "router/dispatch/http.py": ("the door's transport", {"create_connection", "ssl"}),
     "router/dispatch/connection.py": ("the door's transport: reads what came back", {"httptools"}),
     "adapters/litellm.py": ("the door's transport for wires that LiteLLM speaks", {"litellm"}),
-    "router/budget/redis/link.py": (
+    "router/budget/redis/connection.py": (
         "the operator's Redis: counters, leases and names of sessions",
-        {"create_connection", "create_unix_connection", "hiredis", "ssl"},
+        {"hiredis", "redis", "ssl"},
     ),
-    "router/budget/redis/scripts.py": ("reads Redis' answers; opens nothing", {"hiredis"}),
-    "router/budget/redis/server.py": ("reads Redis' answers; opens nothing", {"hiredis"}),
+    "router/budget/redis/server.py": ("reads Redis' answers; opens nothing", {"redis"}),
     "router/ledger/postgres/place.py": ("the operator's PostgreSQL: the ledger, which holds no text", {"psycopg"}),
     "router/ledger/postgres/connection.py": ("statements to that PostgreSQL; opens nothing", {"psycopg"}),
     "router/ledger/postgres/pipe.py": ("statements to that PostgreSQL; opens nothing", {"psycopg"}),

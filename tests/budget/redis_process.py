@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.budget.redis import link
+from router.budget.redis import connection
 from router.types.ids import new_id
 from router.types.secret import Secret
 
@@ -123,5 +123,5 @@ def shared_part() -> Iterator[tuple[str, str]]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is slow on a busy machine is waited for."""
-    monkeypatch.setattr(link, "CONNECT_S", LONG_S)
-    monkeypatch.setattr(link, "COMMAND_S", LONG_S)
+    monkeypatch.setattr(connection, "CONNECT_S", LONG_S)
+    monkeypatch.setattr(connection, "COMMAND_S", LONG_S)

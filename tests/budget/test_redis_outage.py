@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.budget.redis import RedisBudgets
-from router.budget.redis.link import RedisRefused, address
+from router.budget.redis.connection import RedisRefused, servers
 from router.budget.redis.store import LARGEST
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS
@@ -262,18 +262,21 @@ async def test_a_password_that_changes_under_a_running_gateway_ends_in_waiting_n
 )
 def test_an_address_that_can_not_be_read_is_an_error_without_its_password(rest: str) -> None:
     with pytest.raises(RedisRefused) as refused:
-        address(Secret(rest))
+        servers(Secret(rest))
     assert "redis://" in str(refused.value)
     assert "p4ssword" not in str(refused.value)
 
 
 def test_an_address_is_read() -> None:
-    where = address(Secret("rediss://me:a%40b@budgets.example:7000/3?ssl_ca_certs=/ca.pem"))
-    assert (where.host, where.port, where.user, where.database) == ("budgets.example", 7000, "me", 3)
-    assert (where.tls, where.ca_file) == (True, "/ca.pem")
-    assert where.password is not None
-    assert where.password.reveal() == "a@b"
+    where = servers(Secret("rediss://me:a%40b@budgets.example:7000/3?ssl_ca_certs=/ca.pem"))
+    assert where.seeds == [("budgets.example", 7000)]
+    wanted = {"username": "me", "password": "a@b", "db": 3, "ssl_ca_certs": "/ca.pem"}
+    assert wanted.items() <= where.options.items()
     assert str(where) == "budgets.example:7000"
+    many = servers(Secret("redis+sentinel://u:pw@one:1,two,[::1]:3/mine/2"))
+    assert many.seeds == [("one", 1), ("two", 26379), ("::1", 3)]
+    assert (many.service, many.options["db"], many.options["password"]) == ("mine", 2, "pw")
+    assert servers(Secret("redis://one,two:7")).seeds == [("one", 6379), ("two", 7)]
 
 
 @at_redis

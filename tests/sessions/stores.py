@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from router.budget.redis import RedisBudgets
-from router.budget.redis.rebuild import Books
+from router.budget.redis.server import Books
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import taints

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import structs
 
-from router.budget.redis.link import Argument
+from router.budget.redis.connection import Argument
 from router.budget.redis.rows import Rows
-from router.budget.redis.scripts import number, strings
-from router.budget.redis.server import RedisServer
+from router.budget.redis.server import RedisServer, number, strings
 from router.types.account import Account, Child, Refused
 
 SPLIT = "split"

@@ -7,23 +7,63 @@ written again from the ledger before anything is admitted.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
 
-import hiredis
+from msgspec import Struct
+from redis.exceptions import NoScriptError
 
-from router.budget.redis.link import Argument, Link, LinkDown, RedisRefused, address, connect
-from router.budget.redis.rebuild import Books, rebuild
-from router.budget.redis.scripts import NAMES, Keys, Script, answer, text
+from router.budget.redis.connection import REFUSALS, Argument, Link, LinkDown, RedisRefused, code, resolve, servers
+from router.types.ids import new_id
 from router.types.secret import Secret
 from router.types.store import StoreUnavailable
 
 RETRY_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Before each try to connect again; the last one repeats."""
+REBUILD_S = 20.0
+"""For one part of the counters that are written anew."""
+PART = 2_000
+KEEP_MS = 400 * 86_400_000
+"""A counter written anew stays as long as the longest window, a year, may need it; one of a lifetime for ever."""
+RESTORED = "restored"
+"""The owner of holds that were written anew: they are recovered, and corrected when their request is settled."""
+SCRIPTS = ("reserve", "extend", "settle", "balances", "lease", "split", "close", "rebuild", "seen", "taint")
 _OLDEST = (6, 2)
 
 Reply = list[object]
 Answered = Callable[[Reply | Exception], None]
 _log = logging.getLogger(__name__)
+
+
+class Keys:
+    """All keys have one hash tag: one slot of a cluster."""
+
+    def __init__(self, tag: str) -> None:
+        self._prefix = f"{{{tag}}}:"
+        self.epoch, self.owners, self.children = self.of("epoch"), self.of("owners"), self.of("children")
+        self.lock, self.probe = self.of("rebuild"), self.of("probe")
+        self.accounts, self.requests, self.values = self.of("a:"), self.of("r:"), self.of("v:")
+        self.sessions = self.of("s:")
+
+    def of(self, name: str) -> str:
+        return self._prefix + name
+
+    def owner(self, owner: str) -> str:
+        return self.of(f"o:{owner}")
+
+    def document(self, child: str) -> str:
+        return self.of(f"c:{child}")
+
+
+class Books(Struct, frozen=True):
+    """What the ledger knows of all accounts whose windows may still count, as of one moment."""
+
+    spent: Iterable[tuple[str, int, int]]
+    """Account, window start (Unix ms), sum of what was charged."""
+    held: Iterable[tuple[str, str, int, int]]
+    """Request, account, window start, amount: what is not charged yet."""
+    sessions: Mapping[str, Iterable[str]] = {}
+    """The fields of each session's hash: what it has seen."""
 
 
 class RedisServer:
@@ -39,11 +79,14 @@ class RedisServer:
         tag: str,
     ) -> None:
         self.keys = Keys(tag)
-        self._scripts = {name: Script(name) for name in NAMES}
+        folder = files("router.budget.redis").joinpath("lua")
+        shared = folder.joinpath("pot.lua").read_text()
+        self._sources = {name: shared + folder.joinpath(f"{name}.lua").read_text() for name in SCRIPTS}
+        self._digests: dict[str, str] = {}
         self.interruptions = 0
-        self._address = address(url)
+        self._servers = servers(url)
         self._books, self._came, self._lease_ms = books, [came], lease_ms
-        self._link: Link | None = None
+        self.link: Link | None = None
         self._epoch = ""
         self._mending: asyncio.Task[None] | None = None
         self._closed = False
@@ -51,7 +94,7 @@ class RedisServer:
 
     @property
     def available(self) -> bool:
-        return self._link is not None
+        return self.link is not None
 
     def tell(self, came: Callable[[], None]) -> None:
         """`came` too is called each time when the server is there (again)."""
@@ -70,12 +113,13 @@ class RedisServer:
         self._closed = True
         if self._mending is not None:
             self._mending.cancel()
-        if self._link is not None:
-            self._link.close()
+        if (link := self.link) is not None:
+            link.close()
+            await link.ended()
 
     def call(self, name: str, keys: Sequence[str], arguments: Sequence[Argument], answered: Answered) -> None:
         """Runs a script. Answers with its reply, `StoreUnavailable`, or `RuntimeError` for a mistake of ours."""
-        link, script = self._link, self._scripts[name]
+        link = self.link
         if link is None:
             answered(StoreUnavailable("the budget store can't be reached"))
             return
@@ -83,25 +127,25 @@ class RedisServer:
         rest = (len(keys) + 1, self.keys.epoch, *keys, self._epoch, *arguments)
 
         def again(reply: object) -> None:
-            if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
-                link.send(("EVAL", script.source, *rest), lambda second: answered(self._judge(second)))
+            if isinstance(reply, NoScriptError):
+                link.send(("EVAL", self._sources[name], *rest), lambda second: answered(self._judge(second)))
             else:
                 answered(self._judge(reply))
 
-        link.send(("EVALSHA", script.digest, *rest), again)
+        link.send(("EVALSHA", self._digests[name], *rest), again)
 
     async def run(self, name: str, keys: Sequence[str], *arguments: Argument) -> Reply:
         """Raises `StoreUnavailable`."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.call(name, keys, arguments, lambda reply: _resolve(future, reply))
+        self.call(name, keys, arguments, lambda reply: resolve(future, reply))
         return await future
 
     async def ask(self, *command: Argument) -> object:
         """One plain command. Raises `StoreUnavailable`, and RuntimeError as `call` does."""
-        if self._link is None:
+        if self.link is None:
             raise StoreUnavailable("the budget store can't be reached")
         try:
-            reply = self._judge(await self._link.ask(*command))
+            reply = self._judge(await self.link.ask(*command))
         except LinkDown as error:
             raise StoreUnavailable(f"the budget store is gone: {error}") from None
         if isinstance(reply, Exception):
@@ -111,20 +155,20 @@ class RedisServer:
     def _judge(self, reply: object) -> Reply | Exception:
         if isinstance(reply, LinkDown):
             return StoreUnavailable(f"the budget store is gone: {reply}")
-        if not isinstance(reply, hiredis.ReplyError):
+        if not isinstance(reply, REFUSALS):
             return reply  # type: ignore[return-value]
         inner = _INNER.search(str(reply))
-        code = inner[1] if inner is not None else str(reply).split(" ", 1)[0]
-        if code in _OURS:
+        reason = inner[1] if inner is not None else code(reply)
+        if reason in _OURS:
             return RuntimeError(f"a budget script failed: {reply}")
         # Of another time, moved, a replica, full, loading …: whatever it is, the next connection finds out.
-        if self._link is not None:
-            self._link.close(code)
-        return StoreUnavailable(f"the budget store can't be used: {code}")
+        if self.link is not None:
+            self.link.close(reason)
+        return StoreUnavailable(f"the budget store can't be used: {reason}")
 
     def _gone(self, link: Link) -> None:
-        if link is self._link:
-            self._link = None
+        if link is self.link:
+            self.link = None
             if not self._closed:
                 self.interruptions += 1
                 _log.error("the budget store is gone, connecting again")
@@ -136,54 +180,79 @@ class RedisServer:
 
     async def _stand_again(self) -> None:
         tries = 0
-        while self._link is None:
+        while self.link is None:
             await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
             tries += 1
             try:
                 await self._stand()
             except (LinkDown, StoreUnavailable, RedisRefused) as error:
-                self._complain(str(error))
+                if str(error) != self._complaint:  # each reason once, not with every try
+                    self._complaint = str(error)
+                    _log.error("no budgets: %s", error)
             except Exception:
                 _log.exception("the budget store could not be made ready")
 
-    def _complain(self, complaint: str) -> None:
-        """Each reason once, not with every try."""
-        if complaint != self._complaint:
-            self._complaint = complaint
-            _log.error("no budgets: %s", complaint)
-
     async def _stand(self) -> None:
-        link = await connect(self._address, self.keys.probe, self._gone)
+        link = await self._servers.connect(self.keys.probe, self._gone)
         try:
-            for script in self._scripts.values():
-                script.digest = text(await answer(link, "SCRIPT", "LOAD", script.source))
+            for name, source in self._sources.items():
+                self._digests[name] = str(await answer(link, "SCRIPT", "LOAD", source))
             self._epoch = await self._agree(link)
         except BaseException:
             link.close("not ready")
             raise
         if not link.up:
             raise LinkDown("the connection broke")
-        self._link, self._complaint = link, ""
-        _log.info("budgets are kept by Redis at %s", self._address)
+        self.link, self._complaint = link, ""
+        _log.info("budgets are kept by Redis at %s", self._servers)
         for hears in self._came:
             hears()
 
     async def _agree(self, link: Link) -> str:
         """The epoch of the counters that are there; where there are none, of those that are written now."""
         if await answer(link, "GET", self.keys.epoch) is None:
-            await rebuild(link, self.keys, self._scripts["rebuild"].digest, self._books, self._lease_ms)
-        found = await answer(link, "GET", self.keys.epoch)
-        if found is None:
+            await self._rebuild(link)
+        epoch = await answer(link, "GET", self.keys.epoch)
+        if epoch is None:
             raise StoreUnavailable("another process writes the counters")
-        return text(found)
+        return str(epoch)
+
+    async def _rebuild(self, link: Link) -> None:
+        """Counters written anew from the ledger, when a server is new or has lost its data; before anything is
+        admitted. Of several processes one does it."""
+        patience, link.patience_s = link.patience_s, REBUILD_S
+        books = await asyncio.to_thread(self._books)
+        accounts, requests = _fields(books)
+        if accounts:
+            text = "Redis has lost its budgets: %d accounts, %d open requests come from the ledger"
+            _log.warning(text, len(accounts), len(requests))
+        if requests:
+            time = await answer(link, "TIME")
+            seconds = int(str(time[0])) if isinstance(time, list) else 0
+            await answer(link, "SADD", self.keys.owner(RESTORED), *requests)
+            await answer(link, "ZADD", self.keys.owners, seconds * 1000 + self._lease_ms, RESTORED)
+        keys = self.keys
+        hashes = [(keys.accounts + name, _keep(fields), fields) for name, fields in accounts.items()]
+        hashes += [(keys.requests + name, "", fields) for name, fields in requests.items()]
+        hashes += [(keys.sessions + name, "", dict.fromkeys(fields, 1)) for name, fields in books.sessions.items()]
+        me, epoch = new_id(), new_id()
+        for part, last in _parts(hashes):
+            arguments: list[Argument] = [me, int(REBUILD_S * 1000), epoch if last else ""]
+            for _, keep, fields in part:
+                arguments += (keep, len(fields), *(value for field in fields.items() for value in field))
+            touched = [keys.epoch, keys.lock, *(key for key, _, _ in part)]
+            if not await answer(link, "EVALSHA", self._digests["rebuild"], len(touched), *touched, *arguments):
+                break
+        link.patience_s = patience
 
     async def _advise(self) -> None:
         """What an operator should know about a server that may forget."""
-        assert self._link is not None  # noqa: S101
-        info = _info(await answer(self._link, "INFO"))
+        assert self.link is not None  # noqa: S101
+        lines = str(await answer(self.link, "INFO")).splitlines()
+        info = dict(line.split(":", 1) for line in lines if ":" in line)
         version = info.get("redis_version", "0.0")
         if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-            raise RedisRefused(f"Redis at {self._address} is {version}: budgets need 6.2 or newer")
+            raise RedisRefused(f"Redis at {self._servers} is {version}: budgets need 6.2 or newer")
         if info.get("aof_enabled") == "0":
             _log.warning("Redis keeps no append-only file: set appendonly yes and appendfsync always")
         if info.get("maxmemory", "0") != "0" and info.get("maxmemory_policy") != "noeviction":
@@ -196,15 +265,50 @@ _OURS = ("ERR", "WRONGTYPE", "NOPERM")
 _INNER = re.compile(r": -([A-Z]+) ")
 
 
-def _resolve(future: "asyncio.Future[Reply]", reply: Reply | Exception) -> None:
-    if future.done():
-        return
-    if isinstance(reply, Exception):
-        future.set_exception(reply)
-    else:
-        future.set_result(reply)
+async def answer(link: Link, *command: Argument) -> object:
+    """Raises `LinkDown` and, where the server refuses, `StoreUnavailable`."""
+    reply = await link.ask(*command)
+    if isinstance(reply, REFUSALS):
+        raise StoreUnavailable(f"the budget store refuses {command[0]!s}: {code(reply)}")
+    return reply
 
 
-def _info(reply: object) -> dict[str, str]:
-    lines = reply.splitlines() if isinstance(reply, str) else []
-    return dict(line.split(":", 1) for line in lines if ":" in line)
+def number(value: object) -> int:
+    """An integer of a reply; those that a script has read come as text."""
+    return value if isinstance(value, int) else int(str(value))
+
+
+def strings(reply: object) -> list[str]:
+    return [str(value) for value in reply] if isinstance(reply, list) else []
+
+
+_Fields = dict[str, int | str]
+
+
+def _fields(books: Books) -> tuple[dict[str, _Fields], dict[str, _Fields]]:
+    """The hash of every account, and that of every request that holds something."""
+    accounts: dict[str, _Fields] = {}
+    requests: dict[str, _Fields] = {}
+    for account, start, amount in books.spent:
+        _add(accounts.setdefault(account, {}), f"s:{start}", amount)
+    for request, account, start, amount in books.held:
+        _add(accounts.setdefault(account, {}), f"h:{start}", amount)
+        requests.setdefault(request, {"o": RESTORED})[f"{start}|{account}"] = amount
+    return accounts, requests
+
+
+def _add(fields: _Fields, field: str, amount: int) -> None:
+    fields[field] = int(fields.get(field, 0)) + amount
+
+
+def _keep(fields: _Fields) -> Argument:
+    return "" if fields.keys() & {"s:0", "h:0"} else KEEP_MS
+
+
+_Hash = tuple[str, Argument, _Fields]
+
+
+def _parts(hashes: list[_Hash]) -> Iterator[tuple[list[_Hash], bool]]:
+    """And whether it is the last one; at least one, which sets the epoch."""
+    for at in range(0, max(1, len(hashes)), PART):
+        yield hashes[at : at + PART], at + PART >= len(hashes)

@@ -11,13 +11,10 @@ from contextlib import suppress
 from msgspec import structs
 
 from router.budget.redis.children import SPLIT, RedisChildren
-from router.budget.redis.link import Argument
-from router.budget.redis.rebuild import Books
-from router.budget.redis.recover import Recovery
+from router.budget.redis.connection import Argument
 from router.budget.redis.rows import Rows
-from router.budget.redis.scripts import number, strings
-from router.budget.redis.server import RedisServer
-from router.budget.redis.settle import Settlements
+from router.budget.redis.server import Books, RedisServer, number, strings
+from router.budget.redis.settle import Recovery, Settlements
 from router.types.account import Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
 from router.types.journal import Journal
 from router.types.secret import Secret

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from router.budget.redis import RedisBudgets
-from router.budget.redis.rebuild import Books
+from router.budget.redis.server import Books
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
 from router.ledger.write import LEASE_MS

@@ -5,7 +5,7 @@ import multiprocessing
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 
-from router.budget.redis import link
+from router.budget.redis import connection
 from router.ledger import journal
 from router.ledger.write import LEASE_MS
 from router.types.account import Amount, Reservation
@@ -19,7 +19,7 @@ SCARCE, POT, THOUGHT = account("p", 1_099), account("p", 1_000), thinking("t", 1
 
 def race(place: Place, number: int, start: Barrier, results: "Queue[int]") -> None:
     """In a process of its own: all at once, 100 each; every second one that got it is settled."""
-    link.CONNECT_S = link.COMMAND_S = LONG_S
+    connection.CONNECT_S = connection.COMMAND_S = LONG_S
     journal.BUSY_MS = int(LONG_S * 1000)
 
     async def run() -> int:
@@ -56,7 +56,7 @@ def test_four_processes_that_race_share_room_for_10(kind: str) -> None:
 
 def hold_until_killed(place: Place, results: "Queue[int]") -> None:
     """In a process of its own: half of what is there is held when it dies."""
-    link.CONNECT_S = link.COMMAND_S = LONG_S
+    connection.CONNECT_S = connection.COMMAND_S = LONG_S
 
     async def run() -> None:
         async with Desk(place) as desk:

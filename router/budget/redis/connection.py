@@ -1,0 +1,304 @@
+"""One connection to Redis for all requests.
+
+The `redis` package makes it: TLS, users, Sentinel. Commands are pipelined here: those of one turn of the event loop
+leave in one write. A server that answers is waited for, however long its queue; one that is silent for `COMMAND_S`
+is gone: all that was asked is answered with `LinkDown`, and the next connection is a new one. Nothing is sent again.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import hiredis
+from msgspec import Struct
+from redis import exceptions as redis_errors
+from redis.asyncio.connection import AbstractConnection, Connection, parse_url
+from redis.asyncio.sentinel import Sentinel
+
+from router.errors import LowpassError
+from router.types.secret import Secret
+
+CONNECT_S = 0.5
+COMMAND_S = 0.5
+"""How long a server may answer nothing while something is asked; an answer takes less than a millisecond."""
+SLOWEST_S = 30.0
+"""How long one command waits in a queue that moves."""
+GRACE_S = 0.02
+"""A late event loop reads its sockets before it judges: so long after the limit was passed."""
+REDIRECTS = 3
+
+REFUSALS = (redis_errors.ResponseError, redis_errors.AuthenticationError)
+"""What a server answers that won't do what it is asked. After the second the package closes the connection."""
+Argument = str | int | bytes
+Answered = Callable[[object], None]
+"""Is called with the reply: int, str, list, None, `redis.ResponseError`; or with `LinkDown`."""
+
+
+class LinkDown(Exception):
+    """No answer in time, or no connection."""
+
+
+class RedisRefused(LowpassError):
+    """The server can be reached and will not serve us; says why and what to do, never a password."""
+
+
+class Link:
+    """One connection, from `Servers.connect` until it fails or is closed."""
+
+    def __init__(self, connection: AbstractConnection, gone: Callable[["Link"], None]) -> None:
+        self._connection, self._gone = connection, gone
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[float, Answered]] = deque()
+        self._answered_at = 0.0
+        self._out: list[bytes] = []
+        self._to_write = asyncio.Event()
+        self._watch: asyncio.TimerHandle | None = None
+        self.patience_s = COMMAND_S
+        self.up = True
+        self._tasks = [self._loop.create_task(self._read()), self._loop.create_task(self._write())]
+
+    def send(self, command: tuple[Argument, ...], answered: Answered) -> None:
+        if not self.up:
+            answered(LinkDown("not connected"))
+            return
+        self._out.append(hiredis.pack_command(command))  # type: ignore[arg-type]
+        self._to_write.set()
+        self._waiting.append((self._loop.time(), answered))
+        if self._watch is None:
+            self._watch = self._loop.call_later(self.patience_s, self.look)
+
+    def ask(self, *command: Argument) -> "asyncio.Future[object]":
+        """Raises `LinkDown`; a refusal of the server is the result, a `redis.ResponseError`."""
+        future: asyncio.Future[object] = self._loop.create_future()
+        self.send(command, lambda reply: resolve(future, reply))
+        return future
+
+    def close(self, reason: str = "closed") -> None:
+        if not self.up:
+            return
+        self.up = False
+        if self._watch is not None:
+            self._watch.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._out.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for _, answered in waiting:
+            answered(LinkDown(reason))
+        self._gone(self)
+
+    async def ended(self) -> None:
+        """After `close`: nothing of the connection is left."""
+        await asyncio.wait(self._tasks)
+
+    async def _read(self) -> None:
+        """Cancelled, or at an error, the package closes the connection."""
+        reason = "the connection broke"
+        try:
+            while True:
+                try:
+                    reply = await self._connection.read_response()
+                except REFUSALS as refusal:
+                    reply = refusal
+                self._answered_at = self._loop.time()
+                if not self._waiting:
+                    reason = "the server says what was not asked"
+                    break
+                self._waiting.popleft()[1](reply)
+        except redis_errors.RedisError as error:
+            reason = f"the connection broke ({type(error).__name__})"
+        self.close(reason)
+
+    async def _write(self) -> None:
+        with suppress(redis_errors.RedisError):
+            while True:
+                await self._to_write.wait()
+                self._to_write.clear()
+                out, self._out = b"".join(self._out), []
+                await self._connection.send_packed_command(out, check_health=False)
+        self.close("the connection broke")
+
+    def look(self, *, late: bool = False) -> None:
+        """Closes a connection that brings no answer: one timer for all commands."""
+        self._watch = None
+        if not self._waiting:
+            return
+        oldest, now = self._waiting[0][0], self._loop.time()
+        due = min(max(oldest, self._answered_at) + self.patience_s, oldest + max(self.patience_s, SLOWEST_S))
+        if due > now:
+            self._watch = self._loop.call_at(due, self.look)
+        elif late:
+            self.close("the server does not answer")
+        else:
+            self._watch = self._loop.call_later(GRACE_S, lambda: self.look(late=True))
+
+
+def resolve(future: "asyncio.Future[Any]", reply: object) -> None:
+    """A `redis.ResponseError` is a result: the caller judges it."""
+    if future.done():
+        return
+    if isinstance(reply, Exception) and not isinstance(reply, REFUSALS):
+        future.set_exception(reply)
+    else:
+        future.set_result(reply)
+
+
+def code(error: redis_errors.RedisError) -> str:
+    """The first word of a refusal, such as READONLY: the package takes those that it knows out of the text."""
+    return error.status_code or str(error).split(" ", 1)[0]
+
+
+_FORMS = (
+    "redis://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]…][/DATABASE], rediss://… (TLS, with ?ssl_ca_certs=FILE),"
+    " redis+sentinel://[USER:PASSWORD@]SENTINEL[:PORT][,…]/SERVICE[/DATABASE] or unix://PATH"
+)
+_OPTIONS = {"ssl_ca_certs", "db"}
+Node = tuple[str, int]
+_SOCKET: Node = ("", 0)
+"""Stands for the Unix socket that the options name."""
+
+
+class Servers(Struct):
+    """Where Redis is: one server, seeds of a cluster, or Sentinels that know it."""
+
+    kind: Callable[..., Any]
+    """The package's class of connections."""
+    options: Mapping[str, Any]
+    seeds: list[Node]
+    """Hosts, or Sentinels; empty for a Unix socket."""
+    service: str = ""
+    """The name by which the Sentinels know the server."""
+    learned: list[Node] = []
+    """Nodes of the cluster, as it told them: any of them leads to the others when all seeds are gone."""
+
+    def __str__(self) -> str:
+        return str(self.options.get("path") or ",".join(f"{host}:{port}" for host, port in self.seeds))
+
+    async def connect(self, probe_key: str, gone: Callable[[Link], None]) -> Link:
+        """A connection that is logged in, at the server that keeps `probe_key` (in a cluster: of its slot) and may
+        write.
+
+        Raises `LinkDown` where there is no such server now, `RedisRefused` where it won't have us.
+        """
+        nodes = [await self._master()] if self.service else dict.fromkeys([*self.seeds, *self.learned])
+        failures = []
+        for node in nodes or (_SOCKET,):
+            try:
+                return await self._follow(node, probe_key, gone)
+            except LinkDown as failure:
+                failures.append(str(failure))
+        raise LinkDown("; ".join(dict.fromkeys(failures)))
+
+    async def _master(self) -> Node:
+        options = {"socket_timeout": CONNECT_S}
+        sentinels = Sentinel(self.seeds, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
+        try:
+            host, port = await sentinels.discover_master(self.service)
+        except redis_errors.RedisError as error:
+            raise LinkDown(f"no Sentinel of {self} knows a master '{self.service}' ({type(error).__name__})") from None
+        finally:
+            for client in sentinels.sentinels:
+                await client.aclose()
+        return host, int(port)
+
+    async def _follow(self, node: Node, probe_key: str, gone: Callable[[Link], None]) -> Link:
+        """From node to node, as a cluster points."""
+        for _ in range(REDIRECTS):
+            link = Link(await self._open(node), gone)
+            try:
+                # A write: full memory, a full disk and a replica refuse it.
+                reply = await link.ask("SET", probe_key, 1, "PX", 1000)
+                if not isinstance(reply, redis_errors.MovedError):
+                    _accepted(reply, self)
+                    await self._learn(link, node)
+                    return link
+            except BaseException:
+                link.close("not usable")
+                raise
+            link.close("moved")
+            node = reply.host or node[0], reply.port
+        raise LinkDown("the nodes of the cluster point to each other")
+
+    async def _open(self, node: Node) -> AbstractConnection:
+        options = {**self.options, "socket_timeout": CONNECT_S, "socket_connect_timeout": CONNECT_S}
+        if node != _SOCKET:
+            options |= {"host": node[0], "port": node[1]}
+        connection: AbstractConnection = self.kind(**options)
+        try:
+            async with asyncio.timeout(2 * CONNECT_S):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except (redis_errors.RedisError, TimeoutError) as error:
+            cause = error if isinstance(error, REFUSALS) else error.__cause__ or error.__context__
+            _accepted(cause, self)
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                raise RedisRefused(
+                    f"the certificate of Redis at {self} is not trusted ({cause.verify_message}):"
+                    " name its authority with ?ssl_ca_certs=FILE"
+                ) from None
+            where = self if node == _SOCKET else f"{node[0]}:{node[1]}"
+            raise LinkDown(f"Redis at {where} can't be reached ({type(error).__name__})") from None
+        connection.socket_timeout = None  # `Link` looks after what takes too long
+        return connection
+
+    async def _learn(self, link: Link, node: Node) -> None:
+        """A server that is no cluster, or does not tell, refuses."""
+        slots = await link.ask("CLUSTER", "SLOTS")
+        if isinstance(slots, list):
+            nodes = [place for slot in slots for place in slot[2:]]
+            self.learned = list(dict.fromkeys((place[0] or node[0], int(place[1])) for place in nodes))
+
+
+def servers(url: Secret) -> Servers:
+    """Raises `RedisRefused` where the URL is no address of a server, without repeating it: it may hold a password."""
+    try:
+        return _servers(url.reveal())
+    except ValueError:
+        raise RedisRefused(f"the address of the Redis server can't be read: write {_FORMS}") from None
+
+
+def _servers(url: str) -> Servers:
+    scheme, _, rest = url.partition("://")
+    sentinel = scheme.endswith("+sentinel")
+    rest, _, query = rest.partition("?")
+    login, at, rest = rest.rpartition("@")
+    hosts, slash, path = rest.partition("/")
+    service = ""
+    if sentinel:
+        service, slash, path = path.partition("/")
+        if not service:
+            raise ValueError
+    seeds = [] if scheme == "unix" else [_node(host, 26379 if sentinel else 6379) for host in hosts.split(",")]
+    first = rest if scheme == "unix" else f"localhost{slash}{path}"
+    options: dict[str, Any] = dict(parse_url(f"{scheme.removesuffix('+sentinel')}://{login}{at}{first}?{query}"))
+    kind = options.pop("connection_class", Connection)
+    options.pop("host", None)
+    if options.keys() - {"username", "password", "path", *_OPTIONS} or (
+        path.strip("/") and not options.keys() & {"db", "path"}
+    ):
+        raise ValueError
+    if "db" in options:
+        options["db"] = int(options["db"])
+    # Replies of RESP 2 are plain lists; the package's own retries would hide how long a server is gone.
+    options |= {"protocol": 2, "decode_responses": True, "driver_info": None}
+    return Servers(kind, options, seeds, service)
+
+
+def _node(text: str, port: int) -> Node:
+    host, colon, given = text.rpartition(":") if not text.endswith("]") else (text, "", "")
+    return (host.strip("[]") or "localhost", int(given)) if colon else (text.strip("[]") or "localhost", port)
+
+
+_NOT_WELCOME = ("WRONGPASS", "NOAUTH", "NOPERM", "ERR", "Invalid")
+
+
+def _accepted(reply: object, where: Servers) -> None:
+    if isinstance(reply, REFUSALS):
+        if code(reply) in _NOT_WELCOME:
+            raise RedisRefused(
+                f"Redis at {where} refuses this user, password or database ({code(reply)}):"
+                " correct LOWPASS_REDIS_URL, or allow the user its keys and commands"
+            )
+        raise LinkDown(f"Redis at {where} can't be written ({code(reply)})")
