@@ -1,19 +1,14 @@
 """Where budgets are in Redis: in one slot of a cluster, under keys that are named, and not for ever."""
 
 import re
-import socket
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from router.budget.redis.store import IDLE_SESSION_MS, RedisBudgets
 from router.ledger.write import LEASE_MS
 from router.types.account import Amount, Balance, Child, Reservation, Unit
 from router.types.ids import new_id
-from router.types.secret import Secret
 from tests.budget.conformance.desk import HOUR, NOW, ONLY_A, account, ask, hourly, last_hour, thinking
 from tests.budget.redis_gateways import POT, Gateways, at_own_redis, at_redis, back, balance, eventually, hold
-from tests.budget.redis_process import RedisProcess
 from tests.tables import each_row
 
 DAY = 24 * HOUR
@@ -58,15 +53,11 @@ def child(name: str, limit: int, *above: str) -> Child:
 CHILD, GRANDCHILD = child("child", 1_000, "pot"), child("grandchild", 500, "child", "pot")
 
 
-def stands(client: Any) -> bool:
-    return bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
-
-
 @at_own_redis("--cluster-enabled", "yes")
 async def test_every_step_runs_on_a_cluster_and_all_keys_are_of_one_slot(gateways: Gateways) -> None:
     with gateways.server.client() as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
-        await eventually(lambda: stands(client))
+        await eventually(lambda: bool(client.execute_command("CLUSTER INFO")["cluster_state"] == "ok"))
         async with gateways.opened() as store:
             assert await every_step(store, client) == BALANCES
             keys = [str(key) for key in client.scan_iter()]
@@ -96,38 +87,6 @@ async def test_scripts_touch_no_key_that_they_are_not_given(gateways: Gateways) 
             touched += len(keys)
     assert scripts > 10
     assert touched > 50
-
-
-def free_port() -> int:
-    """The port of the cluster's bus, 10,000 above it, is free too."""
-    while True:
-        with socket.socket() as low, socket.socket() as high:
-            low.bind(("127.0.0.1", 0))
-            port = int(low.getsockname()[1])
-            try:
-                high.bind(("127.0.0.1", port + 10_000))
-            except (OSError, OverflowError):
-                continue
-            return port
-
-
-@at_redis
-async def test_the_node_of_a_cluster_that_has_the_budgets_is_found(tmp_path: Path) -> None:
-    """The address names another node, which points to it."""
-    with ExitStack() as stack:
-        ports = [free_port(), free_port()]
-        options = [("--cluster-enabled", "yes", "--bind", "127.0.0.1", "--port", str(port)) for port in ports]
-        nodes = [stack.enter_context(RedisProcess(*words)) for words in options]
-        clients: list[Any] = [stack.enter_context(node.client()) for node in nodes]
-        slot = clients[0].execute_command("CLUSTER KEYSLOT", "{lowpass}:epoch")
-        clients[0].execute_command("CLUSTER ADDSLOTS", *(number for number in range(16_384) if number != slot))
-        clients[1].execute_command("CLUSTER ADDSLOTS", slot)
-        clients[0].execute_command("CLUSTER MEET", "127.0.0.1", ports[1])
-        await eventually(lambda: all(stands(client) for client in clients))
-        async with Gateways(nodes[0], tmp_path).opened(Secret(f"redis://127.0.0.1:{ports[0]}")) as store:
-            await hold(store, 5)
-            assert await balance(store) == Balance(0, 5)
-        assert clients[1].execute_command("HGET", "{lowpass}:a:pot", "h:0") == "5"
 
 
 @at_redis

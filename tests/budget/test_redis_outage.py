@@ -71,6 +71,38 @@ async def test_no_call_hangs_on_a_paused_server_which_comes_back_by_itself(
     assert gateways.rows() == Balance(300, 9_700)
 
 
+@at_redis
+async def test_a_slow_server_is_waited_for_while_it_answers(gateways: Gateways) -> None:
+    """Replies trickle through a pipe: all of them take ten times as long as the server may be silent."""
+
+    async def trickle(from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_unix_connection(f"{gateways.server.folder}/socket")
+
+        async def onward() -> None:
+            while data := await from_client.read(65_536):
+                to_server.write(data)
+            to_server.close()
+
+        onwards = asyncio.create_task(onward())
+        while data := await from_server.read(100 if slow else 65_536):
+            to_client.write(data)
+            await asyncio.sleep(0.02 if slow else 0)
+        to_client.close()
+        await onwards
+
+    slow: list[bool] = []
+    path = f"{gateways.server.folder}/pipe"
+    async with await asyncio.start_unix_server(trickle, path), gateways.opened(Secret(f"unix://{path}")) as store:
+        link = store.server.link
+        assert link is not None
+        link.patience_s = 0.4
+        slow.append(True)
+        await asyncio.gather(*[hold(store, 10) for _ in range(500)])
+        assert store.server.link is link
+        slow.clear()
+        assert await balance(store) == Balance(0, 5_000)
+
+
 @at_own_redis()
 async def test_what_is_asked_of_a_server_that_is_gone_is_refused_and_what_is_settled_waits(
     gateways: Gateways, store: RedisBudgets
