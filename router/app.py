@@ -282,6 +282,7 @@ class Gateway:
             _log.error("the edited policy is not used; the one before stays in force:\n%s", change)
 
     async def _recover(self) -> None:
+        self._books.lease.renew()
         if lost := self._books.recover(self._visits.ids | self._judging):
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:

@@ -26,6 +26,7 @@ from router.types.attempt import Attempt
 from router.types.clock import clock_ms, now_ms
 from router.types.failure import Failure
 from router.types.journal import Journal, LedgerUnavailable
+from router.types.lease import Lease
 from router.types.plan import Candidate, Decision, Plan
 from router.types.request import Caller, Endpoint, Request
 from router.types.served import Translation
@@ -57,6 +58,7 @@ class Books:
         self.alerts, self.breaker, self.room, self.aftermath, self.recall = alerts, breaker, Room(), aftermath, Recall()
         self.open: dict[str, Settlement] = {}
         """By request, from its birth to its end."""
+        self.lease = Lease(now_ms)
 
     async def durable(self) -> None:
         """The answer is already paid for: when the disk fails now it is given all the same, and its rows wait."""
@@ -89,6 +91,7 @@ class Settlement:
         self._started, self._open, self._born = clock_ms(), True, False
         self._route, self._bound, self._deadline_ms = "", _UNBOUND, request.limits.deadline_ms
         self._presence = presence or Presence()
+        self._presence.lost_since = books.lease.lost_since
         self.purse = Purse(books.store, books.learned, books.room, request, _UNBOUND, self._presence)
         self.lowered: tuple[str, ...] = ()
         self.translation: Translation | None = None

@@ -10,11 +10,11 @@ from router.estimate.learn import Learned, Seen
 from router.ledger import query
 from router.ledger.engines import prices
 from router.ledger.ledger import Ledger
-from router.ledger.write import LEASE_MS
 from router.sessions.sqlite import SqliteSessions
 from router.settings import SettingError
 from router.types.account import Account
 from router.types.journal import Journal, LocalJournal
+from router.types.lease import LEASE_MS
 from router.types.money import nano_from_usd
 from router.types.secret import Secret
 from router.types.session import SessionStore

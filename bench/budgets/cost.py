@@ -14,10 +14,10 @@ from router.budget.redis import RedisBudgets
 from router.budget.redis.server import Books
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
-from router.ledger.write import LEASE_MS
 from router.types.account import Account, Amount, Ask, Reservation
 from router.types.clock import now_ms
 from router.types.ids import new_id
+from router.types.lease import LEASE_MS
 from router.types.secret import Secret
 from router.types.store import BudgetStore
 

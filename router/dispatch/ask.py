@@ -74,9 +74,9 @@ class Asker:
         fit = await purse.ready(step)
         if fit is None:
             raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
-        call, waits = errand.call(step, fit), purse.waits
+        call = errand.call(step, fit)
         seat, restorer = Seat(self._replicas, target, errand.sent(step), tried), errand.restorer(step)
-        trial = Trial(step, fit, call, purse.learned, now_ms(), clock_ms, waits, self.health, seat, restorer, how)
+        trial = Trial(step, fit, call, purse, now_ms(), clock_ms, self.health, seat, restorer, how)
         if fit.metered:
             trial.metered_by(Meter(purse, step, errand.request, fit))
         attempts, presence = purse.attempts, purse.presence

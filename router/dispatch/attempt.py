@@ -11,12 +11,12 @@ from router.dispatch.cut import PAST_CAP
 from router.dispatch.fold import said
 from router.dispatch.how import ALONE, CLIENT_GONE, OUTRUN, How
 from router.dispatch.meter import Meter
+from router.dispatch.purse import Purse
 from router.dispatch.region import in_headers, misplaced, placed
 from router.dispatch.seat import Seat
-from router.dispatch.waits import Waits
 from router.estimate.afford import Fit
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
-from router.estimate.learn import IN_FLIGHT_MS, Learned, Seen
+from router.estimate.learn import IN_FLIGHT_MS, Seen
 from router.estimate.price import charge
 from router.redact.restore import Restorer
 from router.types.attempt import Attempt
@@ -53,16 +53,15 @@ class Trial:
         step: Candidate,
         fit: Fit,
         call: Call,
-        learned: Learned,
+        purse: Purse,
         now_ms: int,
         clock: Callable[[], float],
-        waits: Waits,
         health: Health,
         seat: Seat,
         restorer: Restorer | None = None,
         how: How = ALONE,
     ) -> None:
-        self.step, self.fit, self.call, self._learned, self._health = step, fit, call, learned, health
+        self.step, self.fit, self.call, self._learned, self._health = step, fit, call, purse.learned, health
         self.how, self.restorer, self.seat = how, restorer, seat
         """`restorer`: of an answer to a request with placeholders."""
         self.thinking = "none"
@@ -78,7 +77,7 @@ class Trial:
         """The region, as the provider states it."""
         self._started_ms, self._clock, self._start = now_ms, clock, clock()
         self._first: int | None = None
-        self._waits, self._awaited = waits, False
+        self._waits, self._awaited, self._presence = purse.waits, False, purse.presence
         self._cap = (call.max_output or step.estimate.max_output) * call.n
         # Some providers' caps do not count thoughts (DashScope's, xAI's).
         thinking = step.target.model.thinking
@@ -184,7 +183,7 @@ class Trial:
         decoder = self.decoder
         if decoder is not None and (decoder.output_chars or decoder.usage is not None):
             return self.streamed(decoder, failure.kind)
-        silent = failure.kind is ErrorKind.TIMEOUT and failure.status is None and self.sent
+        silent = (failure.kind is ErrorKind.TIMEOUT or self._lost) and failure.status is None and self.sent
         # A provider that is down writes nothing: it is not charged as if it were the quickest.
         return self._done(failure.kind, self._unfinished(PRIOR_MS_PER_TOKEN) if silent else None)
 
@@ -261,15 +260,17 @@ class Trial:
             output = max(output, self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
             output = max(output, self._cap)
-        sent = self.step.estimate.input_tokens
-        return Usage(input_uncached=sent, **self._split(output, size), source=Source.ESTIMATED)
+        if self._lost:
+            output = max(output, self._paid)
+        return Usage(input_uncached=self._read, **self._split(output, size), source=Source.ESTIMATED)
 
     def _unfinished(self, prior_ms: float) -> Usage:
         """Nothing of an answer has come. What is hidden, or comes in one piece, may be written all the same."""
         blind = self._hides or not self.call.stream or self._learned.ahead(self.step.target.id) is None
         output = self._unseen(prior_ms) if blind else 0
-        sent = self.step.estimate.input_tokens
-        return Usage(input_uncached=sent, output_visible=output, source=Source.ESTIMATED)
+        if self._lost:
+            output = max(output, self._paid)
+        return Usage(input_uncached=self._read, output_visible=output, source=Source.ESTIMATED)
 
     def _with_late(self, size: int) -> int:
         """Tokens of so many bytes of a stream, and those that may have been on their way when it was left or stopped.
@@ -282,7 +283,22 @@ class Trial:
         else:
             since_first_ms = max(1, self._elapsed() - (self._first or 0))
             late = seen + max(largest, ceil(seen * IN_FLIGHT_MS / since_first_ms))
-        return max(seen, min(self._cap if self.meter is None else self.meter.paid, late))
+        return max(seen, min(self._paid, late))
+
+    @property
+    def _paid(self) -> int:
+        """Output tokens that what is held pays for."""
+        return self._cap if self.meter is None else min(self._cap, self.meter.paid)
+
+    @property
+    def _read(self) -> int:
+        """Input tokens that the upstream is taken to have read, where it does not say."""
+        return self.step.estimate.input_bound if self._lost else self.step.estimate.input_tokens
+
+    @property
+    def _lost(self) -> bool:
+        """Others may have charged what is held for it, while this process was paused."""
+        return self._presence.lost_since(self._started_ms)
 
     def _unseen(self, prior_ms: float) -> int:
         """Tokens that may have been written until now without being seen: at the target's pace, else at one in

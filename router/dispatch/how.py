@@ -1,5 +1,7 @@
 """How one target is asked, where that is not as plainly as can be."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 CLIENT_GONE = "client_gone"
@@ -9,12 +11,14 @@ OUTRUN = "outrun"
 
 
 class Presence:
-    """Whether the client of a request still waits for it. `reads_on`: what is being asked is read though it leaves."""
+    """Who is still there: the client of a request, that it may be read on though it leaves, and the process' lease."""
 
-    __slots__ = ("gone", "reads_on")
+    __slots__ = ("gone", "lost_since", "reads_on")
 
     def __init__(self) -> None:
         self.gone = self.reads_on = False
+        self.lost_since: Callable[[int], bool] = lambda start_ms: False
+        """`Lease.lost_since`."""
 
 
 class Race:

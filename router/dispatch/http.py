@@ -17,6 +17,8 @@ from router.types.target import Timeouts
 
 SWEEP_S = 0.05
 """How often deadlines are looked at: a timeout may come this much late."""
+LATE_S = 1.0
+"""A process that was paused, or an event loop that was blocked, for so long has answers waiting in its sockets."""
 IDLE_S = 20.0
 """A kept connection is dropped after this long without use."""
 
@@ -40,7 +42,8 @@ class HttpTransport:
         self._idle: dict[Origin, deque[Connection]] = {}
         self._active: dict[Connection, Origin] = {}
         self._tls: ssl.SSLContext | None = None
-        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+        self._sweep_due = 0.0
+        self._sweep_later()
 
     async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> Exchange:
         origin = _origin(base_url)
@@ -117,9 +120,15 @@ class HttpTransport:
             self._tls = ssl.create_default_context()
         return self._tls if origin.tls else None
 
+    def _sweep_later(self) -> None:
+        self._sweep_due = self._loop.time() + SWEEP_S
+        self._timer = self._loop.call_at(self._sweep_due, self._sweep)
+
     def _sweep(self) -> None:
-        now = self._loop.time()
-        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+        now, due = self._loop.time(), self._sweep_due
+        self._sweep_later()
+        if now - due > LATE_S:
+            return  # the sockets are read first
         for connection in list(self._active):
             exchange = connection.exchange
             if exchange is None:

@@ -8,12 +8,10 @@ from router.ledger.attempt_row import INSERT, attempt_row, joined
 from router.types.account import Amount
 from router.types.attempt import Attempt
 from router.types.journal import Journal
+from router.types.lease import LEASE_MS
 from router.types.plan import Decision
 from router.types.request import Caller, Request
 from router.types.usage import Usage
-
-LEASE_MS = 30_000
-"""A held row whose lease was not renewed for so long belongs to a process that died."""
 
 _BIRTH = (
     "INSERT INTO live_requests (id, started_ms, state, held, held_thinking, lease_until_ms, owner, endpoint, requested,"

@@ -25,8 +25,8 @@ from router.config import Config, Route, Sensitivity
 from router.decide.strategies import Ordered
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import digest
-from router.ledger.write import LEASE_MS
 from router.types.account import Account, Amount, Ask, Refused, Reservation
+from router.types.lease import LEASE_MS
 from router.types.request import Caller
 from router.types.secret import Secret
 from tests.report.filled import target

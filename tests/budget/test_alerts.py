@@ -22,8 +22,8 @@ from router.dispatch.http import HttpTransport
 from router.dispatch.webhook import Webhooks
 from router.ledger.alerts import claim
 from router.ledger.ledger import SqliteLedger
-from router.ledger.write import LEASE_MS
 from router.types.account import Amount, Ask, Refused
+from router.types.lease import LEASE_MS
 from router.types.target import Wire
 from tests.budget.conformance.desk import without
 from tests.budget.hook import SECRET, Hook, listening

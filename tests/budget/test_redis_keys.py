@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 from router.budget.redis.store import IDLE_SESSION_MS, RedisBudgets
-from router.ledger.write import LEASE_MS
 from router.types.account import Amount, Balance, Child, Reservation, Unit
 from router.types.ids import new_id
+from router.types.lease import LEASE_MS
 from tests.budget.conformance.desk import HOUR, NOW, ONLY_A, account, ask, hourly, last_hour, thinking
 from tests.budget.redis_gateways import POT, Gateways, at_own_redis, at_redis, back, balance, eventually, hold
 from tests.tables import each_row

@@ -8,9 +8,9 @@ import pytest
 
 from router.budget.outage.leased import Leased, Local
 from router.budget.redis import RedisBudgets
-from router.ledger.write import LEASE_MS
 from router.types.account import Account, Amount, Ask, Balance, Refused, Reservation
 from router.types.clock import now_ms
+from router.types.lease import LEASE_MS
 from router.types.store import StoreUnavailable
 from tests.budget.conformance.desk import HOUR, NOW, ONLY_A, account, ask, exactly, hourly, last_hour
 from tests.budget.redis_gateways import POT, Gateways, at_own_redis, back, balance, eventually, pause

@@ -11,8 +11,8 @@ from router.budget.redis import RedisBudgets
 from router.budget.redis.connection import RedisRefused, servers
 from router.budget.redis.store import LARGEST
 from router.ledger.journal import SqliteJournal
-from router.ledger.write import LEASE_MS
 from router.types.account import Amount, Balance, Refused, Reservation
+from router.types.lease import LEASE_MS
 from router.types.secret import Secret
 from router.types.store import StoreUnavailable
 from tests.budget.conformance.desk import NOW, account, exactly

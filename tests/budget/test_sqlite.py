@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from router.ledger import journal as ledger_journal
-from router.ledger.write import LEASE_MS
 from router.types.account import Amount
+from router.types.lease import LEASE_MS
 from router.types.store import StoreUnavailable
 from tests.budget.conformance.desk import NOW, Desk, account, ask, exactly, thinking
 from tests.budget.conformance.stores import Place

@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from router.testing.upstream import Upstream
+from router.testing.upstream import Answer, Behaviour, Upstream
 from tests.dispatch.values import completion
 from tests.gateway import school
 from tests.gateway.canned import canned
@@ -270,3 +271,27 @@ def test_a_local_engine_that_is_killed_in_the_middle_of_an_answer_comes_back(tmp
         assert gateway.process.wait(LONG_S) == 0
         with pytest.raises(ProcessLookupError):
             os.kill(again["pid"], 0)
+
+
+def test_an_answer_that_waits_in_the_socket_of_a_paused_process_is_no_timeout(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    gate = threading.Event()
+
+    def answer(*_: object) -> Answer:
+        gate.wait(LONG_S)
+        return Answer(text=("Hi",))
+
+    upstream.behaviours["waits"] = Behaviour(answer=answer)
+    rules = policy(upstream.url)
+    rules["targets"]["plain"] = target(upstream.url, "waits", timeouts={"first_ms": 2_000}, retries=0)
+    with processing(tmp_path, rules) as gateway, ThreadPoolExecutor(1) as client:
+        count = len(upstream.requests)
+        reply = client.submit(Customer(gateway), "auto")
+        until(lambda: len(upstream.requests) > count)
+        os.kill(gateway.process.pid, signal.SIGSTOP)
+        gate.set()
+        upstream.last.wait()
+        time.sleep(3)  # the gateway's own limit passes
+        os.kill(gateway.process.pid, signal.SIGCONT)
+        assert reply.result().status == 200

@@ -21,9 +21,9 @@ from router.choose import index
 from router.config import Config, Sensitivity
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
-from router.ledger.write import LEASE_MS
 from router.report.budgets import budgets as budgets_report
 from router.report.report import Report
+from router.types.lease import LEASE_MS
 from router.types.secret import Secret
 from tests.report.filled import target
 

@@ -28,11 +28,12 @@ from router.dispatch.purse import thought
 from router.dispatch.stream import forward
 from router.errors import UpstreamFailure
 from router.ledger.journal import SqliteJournal
-from router.ledger.write import LEASE_MS, Outcome, birth, settle
+from router.ledger.write import Outcome, birth, settle
 from router.types.account import Account, Amount, Bound, Refused
 from router.types.attempt import Attempt
 from router.types.clock import clock_ms, now_ms
 from router.types.ids import new_id
+from router.types.lease import LEASE_MS
 from router.types.outcome import Asked, Verdict, Verify
 from router.types.plan import Decision, Tactic, Weighed
 from router.types.price import Price

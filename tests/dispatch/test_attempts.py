@@ -90,8 +90,8 @@ def pace(first_ms: int, total_ms: int, wait_ms: int, *, stream: bool) -> Pace:
     step = structs.replace(task.plan.steps[0], wait_ms=wait_ms)
     fit = task.purse.fit(step)
     assert fit is not None
-    call, learned, seat = task.call(step, fit), task.purse.learned, Seat(Replicas(), step.target, asked, [])
-    trial = Trial(step, fit, call, learned, 0, lambda: now, Waits(), Health(lambda: 0.0), seat)
+    call, seat = task.call(step, fit), Seat(Replicas(), step.target, asked, [])
+    trial = Trial(step, fit, call, task.purse, 0, lambda: now, Health(lambda: 0.0), seat)
     now = first_ms
     trial.first_byte()
     now = total_ms
@@ -101,7 +101,7 @@ def pace(first_ms: int, total_ms: int, wait_ms: int, *, stream: bool) -> Pace:
         trial.streamed(trial.decoder)
     else:
         trial.answered(adapter.decode(call, WHOLE))
-    return learned.pace(step.target.id)
+    return task.purse.learned.pace(step.target.id)
 
 
 @each_row(

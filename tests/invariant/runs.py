@@ -41,7 +41,6 @@ from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import ledger_at
-from router.ledger.write import LEASE_MS
 from router.pipeline import Pipeline
 from router.screen import Screened, Sources
 from router.sessions.sqlite import SqliteSessions
@@ -50,6 +49,7 @@ from router.telemetry import Telemetry
 from router.types.call import Adapter, UpstreamRequest
 from router.types.clock import now_ms
 from router.types.ids import new_id
+from router.types.lease import LEASE_MS
 from router.types.outcome import Asked as Question
 from router.types.outcome import Verdict
 from router.types.plan import Candidate, Cascade, Decision, Hedge, Vote

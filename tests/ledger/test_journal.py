@@ -10,8 +10,9 @@ import pytest
 from router.ledger import journal as sqlite_journal
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.write import LEASE_MS, recover, renew
+from router.ledger.write import recover, renew
 from router.types.journal import Journal, LedgerUnavailable, Row
+from router.types.lease import LEASE_MS
 from tests.ledger.books import NOTES, found, with_journal, with_ledger
 from tests.report.filled import Happened, Tried, fill
 from tests.stores import Make

@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from router.testing.upstream import WORD, Answer, Behaviour, Break, Tokens, Upstream
+from router.types.lease import LEASE_MS
 from tests.docs import blocks, page
 from tests.gateway.running import CHAT, MESSAGES, Gateway, serving, target, until
-from tests.money.books import IN, OUT, PRICE, account, budgets, row_of, rules
+from tests.money.books import IN, OUT, PRICE, account, budgets, change, row_of, rules
 from tests.tables import each_row
 
 HIDDEN = {"contract": "always_on", "levels": ["on"], "tokens": [400]}
@@ -73,6 +74,29 @@ def test_an_answer_that_is_cancelled_is_charged_what_may_have_been_written(
     assert upstream.last.wait().client_gone
     assert attempt["total_ms"] * OUT <= row["cost"] <= row["held"], "a token a millisecond, as its pace is not known"
     assert account(gateway, "cancel") == (before + row["cost"], 0)
+
+
+@each_row("route, reported", [("cancel", False), ("read-on", True)])
+def test_a_paused_process_books_no_less_than_others_charged_for_it_unless_it_is_told(
+    gateway: Gateway, upstream: Upstream, route: str, reported: bool
+) -> None:
+    """Its lease runs out while it stands still, another process charges what it holds, and it comes back."""
+    before, _ = account(gateway, route)
+    count = len(upstream.requests)
+    with gateway.raw() as connection:
+        body = json.dumps({"model": route, "messages": MESSAGES, "stream": True}).encode()
+        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        until(lambda: len(upstream.requests) > count)
+        (row,) = gateway.rows("SELECT id, held FROM requests WHERE route = ? ORDER BY id DESC LIMIT 1", route)
+        change(gateway, "UPDATE bookings SET charged = held, state = 'recovered' WHERE request_id = ?", row["id"])
+        crashed = "UPDATE live_requests SET state = 'recovered', cost = held, error = 'crashed' WHERE id = ?"
+        change(gateway, crashed, row["id"])
+        gateway.let_pass(LEASE_MS / 1000 + 1)
+    row = until(
+        lambda: next(iter(gateway.rows("SELECT * FROM requests WHERE id = ? AND status = 499", row["id"])), None)
+    )
+    assert row["cost"] == ANSWER if reported else row["cost"] >= row["held"] > ANSWER
+    assert account(gateway, route) == (before + row["cost"], 0)
 
 
 def test_a_timeout_while_thoughts_are_hidden_is_charged_for_them(gateway: Gateway) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from router.ledger.write import LEASE_MS
 from router.testing.upstream import Upstream
 from router.types.clock import now_ms
+from router.types.lease import LEASE_MS
 from tests.gateway.running import Gateway, Reply, serving, target, until
 from tests.money import books
 from tests.money.books import CAP, COST, NANO, account, bookings, budgets, change, pot, row_of, split, waiting

@@ -15,12 +15,12 @@ from router.budget.sqlite import SqliteBudgets
 from router.ledger.incident import EXHAUSTED
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
-from router.ledger.write import LEASE_MS
 from router.report.budgets import Pots, budgets
 from router.report.report import Report
 from router.report.standing import Pot, Standing
 from router.report.table import table
 from router.types.account import Amount, Ask, Balance, Child, Refused, Unit
+from router.types.lease import LEASE_MS
 from tests.report.asking import below, cells, lines, reported, totals
 from tests.report.filled import DAY_MS, HOUR_MS, MONDAY_MS, USD, Happened, Tried, fill
 from tests.stores import Make

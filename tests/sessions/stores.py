@@ -8,9 +8,9 @@ from router.budget.redis.server import Books
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.query import taints
-from router.ledger.write import LEASE_MS
 from router.sessions.redis import RedisSessions, hashes
 from router.sessions.sqlite import SqliteSessions
+from router.types.lease import LEASE_MS
 from router.types.secret import Secret
 from router.types.session import SessionStore
 from tests.budget.conformance.stores import Place

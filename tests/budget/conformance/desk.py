@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import structs
 
 from router.budget.window import rolling
-from router.ledger.write import LEASE_MS
 from router.types.account import Account, Amount, Ask, Balance, Child, Refused, Reservation, Unit
+from router.types.lease import LEASE_MS
 from tests.budget.conformance.stores import Place, empty, opened
 
 NOW = 1_790_000_000_000

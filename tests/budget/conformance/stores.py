@@ -27,8 +27,8 @@ from router.budget.redis import RedisBudgets
 from router.budget.redis.server import Books
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
-from router.ledger.write import LEASE_MS
 from router.types.account import Amount
+from router.types.lease import LEASE_MS
 from router.types.secret import Secret
 from router.types.store import BudgetStore
 from tests.budget.redis_process import connected, shared_part

@@ -3,8 +3,8 @@
 import pytest
 from msgspec import structs
 
-from router.ledger.write import LEASE_MS
 from router.types.account import Account, Amount, Child, Refused, Unit
+from router.types.lease import LEASE_MS
 from tests.budget.conformance.desk import HOUR, NOW, Desk, account, ask, at_desk, thinking
 from tests.tables import each_row
 

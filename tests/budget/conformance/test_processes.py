@@ -7,8 +7,8 @@ from multiprocessing.synchronize import Barrier
 
 from router.budget.redis import connection
 from router.ledger import journal
-from router.ledger.write import LEASE_MS
 from router.types.account import Amount, Reservation
+from router.types.lease import LEASE_MS
 from tests.budget.conformance.desk import HOUR, NOW, Desk, account, at_desk, exactly, thinking
 from tests.budget.conformance.stores import Place, empty
 from tests.budget.redis_process import LONG_S
