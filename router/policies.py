@@ -15,7 +15,7 @@ from router.ledger.engines import versions
 from router.ledger.ledger import Ledger
 from router.report.recompute import Recomputed, recompute
 from router.types.engine import Served
-from router.types.price import ANY_MODEL, Prices
+from router.types.price import ANY_MODEL, Prices, Rule
 
 
 def load_policy(path: Path, engines: Mapping[str, Served]) -> Config:
@@ -36,6 +36,22 @@ def _late(name: str) -> Served:
 def inspect_policy(path: Path) -> tuple[Problem, ...]:
     """Everything that is wrong with a policy file; engines count as running."""
     return problems(path, catalog.shipped(), os.environ, unlaunched(path))
+
+
+def region_notes(path: Path) -> tuple[str, ...]:
+    """Where the regions of a sound policy have prices of their own."""
+    targets = load_policy(path, unlaunched(path)).targets.values()
+    return tuple(
+        f"{target.id}: in region {target.region} {target.model.id} costs {_regional(rule)}"
+        for target in targets
+        for rule in (target.model.price.rules if target.model.price else ())
+        if rule.region and not rule.service_tier and rule.covers(target.region)
+    )
+
+
+def _regional(rule: Rule) -> str:
+    over, under = rule.times
+    return f"{over / under:g} times its list price" if not rule.rates else "other rates than its list price"
 
 
 def try_policy(text: bytes, in_force: Path) -> Config | tuple[Problem, ...]:

@@ -16,7 +16,7 @@ from router.dispatch.purse import Purse, thought
 from router.dispatch.room import PATIENCE_MS, Room
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
-from router.ledger.incident import exhausted, impossible_usage, region_mismatches
+from router.ledger.incident import exhausted, odd_charges, region_mismatches
 from router.ledger.write import Outcome, birth, lose, reroute, settle
 from router.observe import Observed
 from router.refusals import ledger_down, store_down, stream_error
@@ -206,7 +206,7 @@ class Settlement:
             settle(books.journal, self.id, outcome)
             books.open.pop(self.id, None)
             region_mismatches(books.journal, purse.attempts, now_ms(), SUSPENSION_S)
-            impossible_usage(books.journal, purse.attempts, now_ms())
+            odd_charges(books.journal, purse.attempts, now_ms())
             if self.heard is not None:
                 books.aftermath.settled(self.heard, purse.attempts)
             books.telemetry.settled(self._route, status, purse.attempts, outcome.overhead_us or 0, purse.held)

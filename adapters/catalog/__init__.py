@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import msgspec
 import yaml
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from adapters.catalog.tables import Loader, read_tables
-from router.types.price import Price
+from router.types.price import SERVED, Price
 from router.types.pricelist import priced
 from router.types.target import (
     Abandoned,
@@ -102,12 +102,9 @@ def read(folder: Path) -> Catalog:
     licences = {name: _licence(name, row) for name, row in _read(folder / "licences.yaml", dict[str, _Licence]).items()}
     files = sorted((folder / "models").glob("*.yaml"))
     prices = {identifier: dict(found) for path in files for identifier, found in _prices(folder, path.stem)}
-    return Catalog(
-        {name: _provider(name, row) for name, row in rows.items()},
-        licences,
-        dict(card for path in files for card in _cards(path.stem, _read(path, _File), prices, licences)),
-        prices,
-    )
+    models = dict(card for path in files for card in _cards(path.stem, _read(path, _File), prices, licences))
+    providers = {name: _provider(name, row, models) for name, row in rows.items()}
+    return Catalog(providers, licences, models, prices)
 
 
 def _cards(
@@ -130,8 +127,14 @@ def _prices(folder: Path, prefix: str) -> Iterator[tuple[str, Iterator[tuple[str
         yield f"{prefix}/{short}", ((table.version, priced(table.row(), table.version)) for table in tables)
 
 
-def _provider(identifier: str, row: _Provider) -> Provider:
-    return Provider(id=identifier, **(_fields(row) | {"terms": Terms(**_fields(row.terms))}))
+def _provider(identifier: str, row: _Provider, models: Mapping[str, tuple[Model, str]]) -> Provider:
+    served = [model for model, provider in models.values() if provider == identifier and not row.local]
+    prices = {
+        model.name: structs.replace(model.price, version=f"{SERVED}{model.id}, {model.price.version}")
+        for model in served
+        if model.price is not None
+    }
+    return Provider(id=identifier, **(_fields(row) | {"terms": Terms(**_fields(row.terms)), "prices": prices}))
 
 
 def _licence(identifier: str, row: _Licence) -> Licence:

@@ -41,18 +41,19 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Read a policy file and list everything that is wrong with it."""
-    from router.policies import inspect_policy
+    from router.policies import inspect_policy, region_notes
 
     settings = settings_of(file or policy)
     if prices:
         _check_prices(settings, days, as_json)
     path = settings.policy
     problems = inspect_policy(path)
+    notes = () if problems else region_notes(path)
     if as_json:
-        echo_json({"policy": str(path), "problems": problems})
+        echo_json({"policy": str(path), "problems": problems, "notes": notes})
     else:
-        for problem in problems:
-            typer.echo(str(problem))
+        for line in (*problems, *notes):
+            typer.echo(str(line))
         typer.echo(f"{path}: {len(problems)} to mend" if problems else f"{path}: sound")
     raise typer.Exit(bool(problems))
 

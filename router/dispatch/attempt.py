@@ -332,7 +332,7 @@ class Trial:
             first_ms=self._first,
             status=self.status,
             usage=usage,
-            cost=_nothing(target) if usage is None else self._charge(usage, took),
+            cost=_nothing(target) if usage is None else self._charge(usage, took, model_served),
             finish_reason=finish_reason,
             answered=answered,
             model_served=model_served,
@@ -380,9 +380,9 @@ class Trial:
         usual_ms = pace.first_ms + output * pace.ms_per_token
         return min(self.step.wait_ms, max(0, took - int(usual_ms / 2)))
 
-    def _charge(self, usage: Usage, took: int) -> Cost:
+    def _charge(self, usage: Usage, took: int, served: str) -> Cost:
         target = self.step.target
-        return charge(target.model.price, usage, at_ms=self._started_ms, took_ms=took, region=target.region)
+        return charge(target.price(served), usage, at_ms=self._started_ms, took_ms=took, region=target.region)
 
     def _elapsed(self) -> int:
         return int(self._clock() - self._start)

@@ -51,7 +51,7 @@ def estimate(
         output_tokens=output,
         thinking_tokens=thinking,
         max_output=figures.most,
-        cost=_cost(target, request, sent.tokens, cached.get(target.id, 0.0), output, thinking),
+        cost=_cost(target, request, sent.tokens, cached.get(target.id, 0.0), output, thinking, at_ms),
         hold=whole.usd,
         least=least,
         tight=tight,
@@ -142,11 +142,14 @@ def bill_of(step: Candidate, request: Request) -> Bill:
     return bill(step.target, request, step.estimate.input_bound, step.estimate.at_ms)
 
 
-def _cost(target: Target, request: Request, tokens_in: int, cached: float, tokens_out: int, thinking: int) -> int:
+def _cost(
+    target: Target, request: Request, tokens_in: int, cached: float, tokens_out: int, thinking: int, at_ms: int
+) -> int:
     counts: dict[str, Any] = {"output_visible": tokens_out - thinking, "output_reasoning": thinking}
     if tokens_in < LEAST or not keeps(target.provider.wire, request.caches):
         counts["input_uncached"] = tokens_in
     else:
         counts["cache_read"] = min(int(cached), tokens_in)
         counts["cache_write_1h" if request.caches_long else "cache_write"] = tokens_in - counts["cache_read"]
-    return charge(target.model.price, Usage(**counts)).nano
+    usage = Usage(service_tier=request.service_tier, **counts)
+    return charge(target.model.price, usage, at_ms=at_ms, region=target.region).nano

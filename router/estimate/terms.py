@@ -52,7 +52,7 @@ def cases(price: Price, size: int, scope: Scope, at_ms: int) -> Iterator[Terms]:
     possible = [
         rule
         for rule in price.rules
-        if rule.service_tier in tiers and (not rule.above or rule.above < size) and _covers(rule, scope.region)
+        if rule.service_tier in tiers and (not rule.above or rule.above < size) and rule.covers(scope.region)
     ]
     if not possible:
         yield Terms(price, price.each)
@@ -66,15 +66,11 @@ def _matches(rule: Rule, size: int, tier: str, region: str, at_ms: int) -> bool:
     return (
         (not rule.service_tier or rule.service_tier == tier)
         and (not rule.above or size > rule.above)
-        and _covers(rule, region)
+        and rule.covers(region)
         and (rule.since_ms is None or at_ms >= rule.since_ms)
         and (rule.until_ms is None or at_ms < rule.until_ms)
         and (not rule.windows or any(_open(window, at_ms) for window in rule.windows))
     )
-
-
-def _covers(rule: Rule, region: str) -> bool:
-    return not rule.region or rule.region == region or region.startswith(rule.region + "-")
 
 
 def timed(price: Price) -> bool:

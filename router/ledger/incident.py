@@ -9,11 +9,13 @@ from router.types.attempt import Attempt
 from router.types.ids import new_id
 from router.types.journal import Journal
 from router.types.money import usd_text
+from router.types.price import SERVED
 
 REGION_MISMATCH = "region_mismatch"
 DRIFT = "drift"
 EXHAUSTED = "budget_exceeded"
 IMPOSSIBLE_USAGE = "impossible_usage"
+OTHER_MODEL = "other_model"
 _INCIDENT = (
     "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, 'target', ?, ?, ?)"
 )
@@ -42,13 +44,19 @@ def drifted(journal: Journal, place: str, target: str, reason: str, now_ms: int)
     journal.add(_ONCE, (f"{DRIFT}-{target}-{place}", now_ms, DRIFT, target, reason, now_ms))
 
 
-def impossible_usage(journal: Journal, attempts: Iterable[Attempt], now_ms: int) -> None:
-    """The provider reported usage that can't be true: one row an hour for each target, with its first reason."""
+def odd_charges(journal: Journal, attempts: Iterable[Attempt], now_ms: int) -> None:
+    """The provider reported usage that can't be true, or served a model of another price: one row of each kind an hour
+    for each target, with its first reason."""
     for attempt in attempts:
+        reasons = {}
         if attempt.usage is not None and attempt.usage.violations:
-            target, hour = attempt.target.id, now_ms // HOUR_MS
-            identifier, reason = f"{IMPOSSIBLE_USAGE}-{target}-{hour}", attempt.usage.violations[0]
-            journal.add(_ONCE, (identifier, now_ms, IMPOSSIBLE_USAGE, target, reason, now_ms))
+            reasons[IMPOSSIBLE_USAGE] = attempt.usage.violations[0]
+        if attempt.cost.price_version.startswith(SERVED):
+            asked = attempt.target.model.name
+            reasons[OTHER_MODEL] = f"asked for {asked}, served by {attempt.model_served} and charged at its price"
+        for kind, reason in reasons.items():
+            identifier = f"{kind}-{attempt.target.id}-{now_ms // HOUR_MS}"
+            journal.add(_ONCE, (identifier, now_ms, kind, attempt.target.id, reason, now_ms))
 
 
 def exhausted(journal: Journal, refused: Refused, now_ms: int) -> None:

@@ -81,6 +81,10 @@ class Rule(Struct, frozen=True, kw_only=True):
     times: tuple[int, int] = (1, 1)
     """A multiplier as an exact fraction: 11/10 for a surcharge of 10 %."""
 
+    def covers(self, region: str) -> bool:
+        """As far as the region goes."""
+        return not self.region or self.region == region or region.startswith(self.region + "-")
+
 
 class Price(Rates, frozen=True, kw_only=True):
     """Rates, and the rules that change them, applied in their order."""
@@ -107,8 +111,14 @@ Prices = Mapping[str, Mapping[str, Price]]
 ANY_MODEL = ""
 
 
+SERVED = "served by "
+"""So begin the versions of prices of models that answered in place of those that were asked; the model's id follows."""
+
+
 def price_then(prices: Prices, model: str, version: str) -> Price | None:
     """The one that a charge names; None: it is not known any more, or was never known here."""
+    if version.startswith(SERVED):
+        model, _, version = version.removeprefix(SERVED).partition(", ")
     return prices.get(ANY_MODEL if version.startswith(MEASURED) else model, {}).get(version)
 
 

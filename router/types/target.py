@@ -1,5 +1,7 @@
 """What can serve a request: a model of a provider at an effort, with everything needed to judge and reach it."""
 
+import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -184,6 +186,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     quirks: Quirks = Quirks()
     abandoned: Abandoned = Abandoned.READ_ON
     """Of streams."""
+    prices: Mapping[str, Price] = {}
+    """Of all its models in the catalog, by the names that it calls them: it may serve another one than was asked."""
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
@@ -213,6 +217,10 @@ class Prompt(Struct, frozen=True, kw_only=True):
     """… of which not in words in small letters."""
     times: float = 1.0
     """How often it repeats what the user said."""
+
+
+_SNAPSHOT = re.compile(r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|\d{3,4}|latest)$")
+"""How providers mark one state of a model: gpt-5-2025-08-07, claude-opus-4-1-20250805, gemini-2.5-pro-001."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -257,3 +265,13 @@ class Target(Struct, frozen=True, kw_only=True):
     @property
     def local(self) -> bool:
         return self.provider.local
+
+    def price(self, served: str) -> Price | None:
+        """Of the model that answered, by the name that the provider states; else, and for another snapshot of the
+        model that was asked, its own."""
+        own, others = self.model, self.provider.prices
+        if served in ("", own.name):
+            return own.price
+        if served not in others:
+            served = _SNAPSHOT.sub("", served)
+        return own.price if served == _SNAPSHOT.sub("", own.name) else others.get(served, own.price)

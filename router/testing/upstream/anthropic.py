@@ -120,7 +120,7 @@ def _check_thinking(budget: object, limit: int, body: Json) -> None:
 
 
 def _message(ask: Ask) -> Json:
-    who = {"id": "msg_upstream", "type": "message", "role": "assistant", "model": f"{ask.model}-20260101"}
+    who = {"id": "msg_upstream", "type": "message", "role": "assistant", "model": ask.served or f"{ask.model}-20260101"}
     return {**who, "content": [], "stop_reason": None, "stop_sequence": None}
 
 

@@ -163,7 +163,12 @@ def _candidate(parts: list[Json], index: int, finish: str | None, logprobs: bool
 
 def _reply(ask: Ask, candidates: list[Json], tokens: Tokens | None) -> Json:
     usage = {} if tokens is None else {"usageMetadata": _usage(tokens.choices(ask.n))}
-    return {"candidates": candidates, **usage, "modelVersion": f"{ask.model}-001", "responseId": "resp_upstream"}
+    return {
+        "candidates": candidates,
+        **usage,
+        "modelVersion": ask.served or f"{ask.model}-001",
+        "responseId": "resp_upstream",
+    }
 
 
 def _usage(tokens: Tokens) -> Json:
