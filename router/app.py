@@ -40,6 +40,7 @@ from router.engines.replicas import Replicas
 from router.engines.serving import can_serve
 from router.errors import ConfigError
 from router.estimate.pass_rate import PassRateModel
+from router.ledger import query
 from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
 from router.ledger.instance import instance_secret
@@ -66,6 +67,8 @@ TICK_S = 1.0
 """How often the policy file and the keys are looked at."""
 RECOVER_EVERY = 10
 """Ticks between two looks at leases: ours are renewed, those of processes that died are charged."""
+LOOPS_OVERLAP_MS = 3_000
+"""Of two readings of what other processes stopped: they write it a second later at most."""
 FORGET_EVERY = 86_400
 """Ticks between two clearings of what is too old to tell of loops."""
 
@@ -90,7 +93,7 @@ class Gateway:
         self._journal = Doubled(self._rows, self._local) if apart else self._rows
         self._stores = Stores(settings.redis_url, self._journal, self._local, self._ledger, self._declared)
         self._budgets = self._stores.store
-        self._breaker = Breaker(config.loops, now_ms, self._journal)
+        self._breaker, self._loops_ms = Breaker(config.loops, now_ms, self._journal), now_ms()
         self._telemetry = crew.telemetry
         self._health = Health(monotonic_s)
         self._http, self._litellm = HttpTransport(), LitellmTransport()
@@ -244,7 +247,7 @@ class Gateway:
                     await asyncio.to_thread(self._tariff.read)
                 await self._aftermath.tick()
             self._adopt(await asyncio.to_thread(self._watcher.poll))
-            self._breaker.save()
+            await self._share_loops()
             if forget:
                 self._breaker.forget()
             await self._alerts.tick(now_ms())
@@ -253,6 +256,13 @@ class Gateway:
             if recover:
                 await self._recover()
             self.keyring.review(self._config().sensitivity.classes)
+
+    async def _share_loops(self) -> None:
+        """What each process counts and stops, all of them know a second later."""
+        self._breaker.save()
+        since, self._loops_ms = self._loops_ms, now_ms() - LOOPS_OVERLAP_MS
+        with suppress(LedgerUnavailable):
+            self._breaker.merge(await asyncio.to_thread(query.loops, self._ledger, since))
 
     async def close(self) -> None:
         await self._visits.end()

@@ -157,6 +157,7 @@ class Pipeline:
         looped = None if settlement.internal else self._books.breaker.check(request, caller, now_ms())
         if looped is not None:
             raise await self._turn_away(settlement, decision, loop_detected(looped))
+        settlement.loop = self._books.breaker.approaching(request.id)
         if settlement.internal:
             decision = structs.replace(decision, plan=structs.replace(decision.plan, route=settlement.internal))
         tried = {decision.plan.route}
@@ -238,6 +239,7 @@ class Pipeline:
             step=opened.step,
             thinking=opened.trial.thinking,
             lowered=settlement.lowered,
+            loop=settlement.loop,
             events=events,
             translated=translated,
         )
@@ -259,6 +261,7 @@ class Pipeline:
             step=answer.step,
             thinking=answer.attempt.thinking,
             lowered=settlement.lowered,
+            loop=settlement.loop,
             cost=cost,
             body=answer.reply.body,
             usage=usage_json(errand.request.endpoint, answer.attempt.usage or Usage(), cost),

@@ -135,7 +135,7 @@ def store_down() -> ClientError:
 
 def loop_detected(tripped: Tripped) -> ClientError:
     """Trying again changes nothing before `until`, and nothing at all where that is null."""
-    money = tripped.kind in (Kind.SPEND_SPIKE, Kind.SESSION_USD)
+    money = tripped.kind is Kind.SPEND_SPIKE
     until = None if tripped.until_ms is None else iso(tripped.until_ms)
     loop: dict[str, object] = {
         "kind": tripped.kind,

@@ -94,6 +94,8 @@ class Settlement:
         self._presence.lost_since = books.lease.lost_since
         self.purse = Purse(books.store, books.learned, books.room, request, _UNBOUND, self._presence)
         self.lowered: tuple[str, ...] = ()
+        self.loop = ""
+        """What will stop the conversation if it goes on like this."""
         self.translation: Translation | None = None
         self.heard: Heard | None = None
         """Once it is decided."""

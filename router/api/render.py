@@ -37,6 +37,8 @@ def answer_headers(request: Request, served: Served) -> Headers:
     if served.decision.plan.queued:
         told = ", ".join(queue.told() for queue in served.decision.plan.queued if queue.spilled)
         headers += [(b"x-lowpass-spilled", told.encode())] if told else []
+    if served.loop:
+        headers.append((b"x-lowpass-loop", served.loop.encode()))
     if served.cost is not None:
         headers.append((b"x-lowpass-cost-usd", usd_json(served.cost)))
     return headers

@@ -222,6 +222,18 @@ class Budget(_Part):
         return (_value(self.scope, charged),)
 
 
+class SessionLimit(Budget):
+    """`loops.session_usd`: what a session may spend in its whole life."""
+
+    id: Id = "loops.session_usd"
+    scope: Scope = "session"
+    exempt: tuple[str, ...] = ()
+    """Names of keys."""
+
+    def binds(self, charged: Charged) -> bool:
+        return bool(charged.session) and charged.caller.name not in self.exempt
+
+
 def _value(scope: Scope, charged: Charged) -> str:
     values: dict[str, Any] = {
         "all": "",

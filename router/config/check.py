@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from router.budget.budget import SessionLimit
 from router.config.config import Catalog, Config, Route
 from router.config.meaning import Names, check_meaning
 from router.config.opinion import check_asked
@@ -94,6 +95,9 @@ def _damaged(source: Source) -> bool:
 
 
 def _config(path: str, digest: str, policy: Policy, targets: dict[str, Target]) -> Config:
+    loops, budgets = policy.loops, policy.budgets
+    if loops.enabled and loops.session_usd is not None:
+        budgets = (*budgets, SessionLimit(limit_usd=loops.session_usd, exempt=loops.exempt))
     return Config(
         path=path,
         hash=digest,
@@ -103,7 +107,7 @@ def _config(path: str, digest: str, policy: Policy, targets: dict[str, Target]) 
             for name, row in policy.routes.items()
         },
         sensitivity=policy.sensitivity,
-        budgets=policy.budgets,
+        budgets=budgets,
         budget_status=policy.budget_status,
-        loops=policy.loops,
+        loops=loops,
     )

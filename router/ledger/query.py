@@ -19,6 +19,7 @@ _SPENT = (
 LONGEST_WINDOW_MS = 400 * 86_400_000
 """A year and more; what counts for ever is booked at 0."""
 _HELD = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
+_LOOPS = "SELECT id, document FROM loops WHERE changed_ms >= ?"
 _TAINTS = "SELECT session, data_class, firm FROM taints"
 _LATEST = (
     "SELECT a.target, a.thinking, r.task, r.template, a.outcome, a.finish_reason, a.input_uncached, a.output_visible,"
@@ -52,6 +53,12 @@ class Finished(Struct, frozen=True):
     """Of a stream."""
     total_ms: int
     started_ms: int
+
+
+def loops(ledger: Ledger, since_ms: int) -> list[tuple[str, str]]:
+    """What the loop breakers of all processes wrote down since then: id, document."""
+    with ledger.reading() as connection:
+        return [(str(name), str(document)) for name, document in connection.execute(_LOOPS, (since_ms,)).fetchall()]
 
 
 def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:

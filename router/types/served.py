@@ -28,6 +28,8 @@ class Served(Struct, frozen=True, kw_only=True):
     thinking: str
     lowered: tuple[str, ...] = ()
     """What was changed so that it fits its budgets: "route", "effort", "output"."""
+    loop: str = ""
+    """What will stop the conversation if it goes on like this."""
     cost: int | None = None
     """nano-USD, where it is known before the body."""
     body: dict[str, Raw] | None = None

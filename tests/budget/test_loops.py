@@ -24,13 +24,15 @@ from tests.ledger.books import rows, with_journal
 from tests.tables import each_row
 
 Case = Callable[[World], None]
+STRICT = Loops(cool_down="1h")
+"""A loop of which each turn takes half an hour is stopped by its first trip."""
 
 
 def in_world(test: Callable[..., None]) -> Callable[..., None]:
     """The test gets a `world` over a ledger of its own, and what else it names."""
 
     @wraps(test)
-    def run(tmp_path: Path, seed: int = 1, loops: Loops = Loops(), **row: Any) -> None:  # noqa: B008
+    def run(tmp_path: Path, seed: int = 1, loops: Loops = STRICT, **row: Any) -> None:
         async def work(journal: SqliteJournal) -> None:
             test(world=World(journal, loops, seed), **row)
 
@@ -98,6 +100,7 @@ def test_what_it_is_called(world: World, case: Case, kind: Kind, scope: Scope, s
         (endless.stuck_tool, Loops(exempt=("agent",))),
         (endless.with_answers, Loops(no_progress=10_000)),
         (endless.same_request_in_a_session, Loops(repeats=10_000)),
+        (endless.same_transcript_again, Loops(resent=10_000)),
         (endless.sudden_spending, Loops(spike=None)),
         (endless.sudden_spending, Loops(spike=Spike(factor=1_000_000))),
     ],
@@ -152,6 +155,26 @@ def test_a_loop_that_goes_on_rests_twice_as_long(world: World) -> None:
     assert world.passes("agent", messages)
 
 
+@each_row("case", [endless.stuck_tool, endless.same_request_in_a_session, endless.in_chinese])
+@in_world
+def test_the_first_trip_refuses_minutes_and_a_loop_that_goes_on_is_stopped_for_longer(world: World, case: Case) -> None:
+    world.breaker.loops = Loops()
+    tripped = stop(world, case)
+    assert tripped.until_ms is not None
+    rests = [row["until_ms"] - row["at_ms"] for row in report(world, "SELECT at_ms, until_ms FROM incidents")]
+    assert rests == [5 * MINUTE << number for number in range(len(rests))]
+
+
+@each_row(
+    "case, warning",
+    [(endless.stuck_tool, "no_progress 12/24"), (endless.same_request_in_a_session, "repeats 40/80")],
+)
+@in_world
+def test_a_client_is_warned_at_half_of_a_limit(world: World, case: Case, warning: str) -> None:
+    stop(world, case)
+    assert world.warnings[0] == warning
+
+
 @in_world
 def test_two_keys_may_still_do_their_work(world: World) -> None:
     """After a ping-pong that only its words gave away, what is new passes."""
@@ -186,9 +209,6 @@ def test_a_session_has_an_end(world: World) -> None:
     assert (tripped.kind, tripped.seen, tripped.limit, tripped.until_ms) == (Kind.SESSION_TURNS, 10, 10, None)
     stop(world, turn)
     assert report(world, "SELECT kind FROM incidents") == [{"kind": "session_turns"}]
-    world.breaker.loops = Loops(session_usd=0.000001)
-    tripped = stop(world, turn)
-    assert (tripped.kind, tripped.seen, tripped.limit) == (Kind.SESSION_USD, 1_000, 1_000)
     world.breaker.loops = Loops()
     turn(world)
 
@@ -214,6 +234,16 @@ def test_the_client_hears_of_the_loop_when_and_for_how_long(world: World) -> Non
     assert (bytes(loop["limit"]), loop["until"] > loop["at"]) == (b"50", True)
     over = Tripped(Kind.SESSION_TURNS, Scope.SESSION, "s", "all turns are over", 10, 10, 0, None)
     assert (loop_detected(over).status, loop_detected(over).code) == (429, "turn_limit")
+
+
+class Renamed:
+    """The journal of another process."""
+
+    def __init__(self, journal: Any) -> None:
+        self._journal, self.owner = journal, "another"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
 
 
 def restarting(world: World, every: int) -> None:
@@ -262,6 +292,34 @@ def test_nothing_of_a_text_is_kept_and_old_rows_are_forgotten(world: World) -> N
     world.wait(31 * DAY)
     world.breaker.forget()
     assert report(world, "SELECT * FROM loops") == []
+
+
+@in_world
+def test_what_one_process_stops_and_counts_another_knows(world: World) -> None:
+    """They read what the others wrote, every second."""
+    first, second = world.breaker, Breaker(world.loops, world.clock, Renamed(world.journal))
+
+    def share() -> None:
+        for breaker in (first, second):
+            breaker.save()
+            changed = report(world, "SELECT id, document FROM loops")
+            for other in (first, second):
+                other.merge((row["id"], row["document"]) for row in changed)
+
+    stop(world, endless.same_request_in_a_session)
+    share()
+    world.breaker = second
+    assert not world.passes("agent", world.prose(30), "task")
+    assert world.passes("agent", world.prose(30), "another")
+    world.wait(61 * MINUTE)
+    assert world.passes("agent", world.prose(30), "task")
+    first.loops = second.loops = Loops(session_turns=10)
+    for number in range(10):
+        world.breaker = (first, second)[number % 2]
+        assert world.passes("person", world.prose(20), "shared")
+        share()
+    for world.breaker in (first, second):
+        assert not world.passes("person", world.prose(20), "shared")
 
 
 @in_world

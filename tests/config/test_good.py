@@ -80,11 +80,12 @@ def test_routes_classes_budgets_and_loops() -> None:
         ("quiet", "usd", 1_000_000_000, "lifetime"),
         ("spare", "usd", 1_000_000_000, "month"),
         ("each", "usd", 100_000_000, "request"),
+        ("loops.session_usd", "usd", 25_000_000_000, "lifetime"),
     ]
     assert config.budget_status == 429
     loops = config.loops
     assert (loops.no_progress, loops.repeats, loops.session_turns, loops.exempt) == (40, 100, 1000, ("monitor",))
-    assert (loops.session_nano, loops.cool_down_ms) == (25_000_000_000, 1_800_000)
+    assert loops.cool_down_ms == 1_800_000
     assert loops.spike is not None
     assert (loops.spike.window_ms, loops.spike.factor, loops.spike.floor) == (300_000, 10, 12_500_000_000)
     assert loaded(DEFAULT).loops.enabled, "unasked"

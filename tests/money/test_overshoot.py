@@ -191,3 +191,19 @@ def test_kill_9_at_any_moment_loses_nothing_and_overspends_nothing(
         gateway.check_books()
     finally:
         gateway.stop()
+
+
+def test_the_money_of_a_session_s_life_is_a_budget_like_any_other(
+    tmp_path_factory: pytest.TempPathFactory, upstream: Upstream
+) -> None:
+    """`loops.session_usd`, asked for by forty at once; requests without a session, and exempt keys, are not bound."""
+    targets, limit = {"plain": target(upstream.url, "say-40", price=PRICE)}, (ROOM * COST + COST // 2) / NANO
+    loops = {"session_usd": limit, "spike": None, "repeats": 1_000, "resent": 1_000}
+    with serving(tmp_path_factory.mktemp("life"), rules(targets, {"auto": "plain"}, [], loops=loops)) as gateway:
+        wishes = [Wish("auto", CAP, {"x-lowpass-session": "life"}) for _ in range(40)]
+        assert served_and_refused(crowd(gateway, wishes)) == (ROOM, 40 - ROOM)
+        refused = gateway.chat("auto", headers={"x-lowpass-session": "life"})
+        assert (refused.status, refused.error["budget"]["id"]) == (402, "loops.session_usd")
+        assert within(gateway, "loops.session_usd") == pytest.approx(ROOM * COST / NANO)
+        assert served_and_refused(crowd(gateway, [Wish("auto", CAP)] * 15)) == (15, 0)
+        gateway.check_books()

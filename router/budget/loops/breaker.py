@@ -6,7 +6,7 @@ import msgspec
 
 from router.budget.loops.conversations import Conversations
 from router.budget.loops.fingerprint import Turn, Words, read, words
-from router.budget.loops.incidents import Incidents, holds, resting
+from router.budget.loops.incidents import Incidents, holds, resting, stop_as
 from router.budget.loops.loops import Kind, Loops, Scope, Tripped
 from router.budget.loops.pairs import SUSPECT, Pairs
 from router.budget.loops.streak import Asked, Chain, ChainRow, Latest, Subject, SubjectRow
@@ -94,6 +94,28 @@ class Breaker:
         """Queues the end of rows too old to matter; once a day is often enough."""
         self._journal.change(_FORGET, (self._clock() - KEPT_MS,))
 
+    def merge(self, rows: Iterable[tuple[str, str]]) -> None:
+        """The result of `router.ledger.query.loops`: what all processes have counted and stopped in the meantime."""
+        now = self._clock()
+        for identifier, document in rows:
+            kind, key, name = identifier.split("|", 2)
+            if kind == "chain":
+                stopped = _CHAIN_ROW.decode(document)
+                chain = self._talks.chains.get(int(key))
+                if chain is not None:
+                    stop_as(chain.row, stopped, now)
+                elif holds(stopped.tripped, now):
+                    self._talks.chains.put(int(key), Chain(stopped))
+                continue
+            place, subjects = (f"{key}|{name}", self._sessions) if kind == "session" else (key, self._keys)
+            other, subject = _SUBJECT_ROW.decode(document), subjects.get(place)
+            if subject is None:
+                subjects.put(place, Subject(name, other))
+            else:
+                counts = subject.row.counts
+                counts |= {owner: max(count, counts.get(owner, 0)) for owner, count in other.counts.items()}
+                stop_as(subject.row, other, now)
+
     def restore(self, rows: Iterable[tuple[str, str]]) -> None:
         """The result of `ROWS`. Words are not kept: see `LEARNING`."""
         for identifier, document in reversed(list(rows)):
@@ -127,22 +149,14 @@ class Breaker:
 
     def _worn_out(self, asked: Asked, now_ms: int) -> Tripped | None:
         """The end of a session's life."""
-        loops, session = self.loops, asked.session
-        if session is None:
+        most, session = self.loops.session_turns, asked.session
+        if session is None or most is None or session.row.turns < most:
             return None
-        row, usd = session.row, loops.session_nano
-        if loops.session_turns is not None and row.turns >= loops.session_turns:
-            reason = f"the session has had {row.turns} turns, all that it may have"
-            return self._end(session, Kind.SESSION_TURNS, reason, row.turns, loops.session_turns, now_ms)
-        if usd is not None and row.spent >= usd:
-            reason = f"the session has spent ${usd_text(row.spent)} of the ${usd_text(usd)} that it may spend"
-            return self._end(session, Kind.SESSION_USD, reason, row.spent, usd, now_ms)
-        return None
-
-    def _end(self, session: Subject, kind: Kind, reason: str, seen: int, limit: int, now_ms: int) -> Tripped:
-        tripped = Tripped(kind, Scope.SESSION, session.name, reason, seen, limit, now_ms, None)
-        if session.row.ended != kind:
-            session.row.ended = kind
+        row, kind = session.row, Kind.SESSION_TURNS
+        reason = f"the session has had {row.turns} turns, all that it may have"
+        tripped = Tripped(kind, Scope.SESSION, session.name, reason, row.turns, most, now_ms, None)
+        if row.ended != kind:
+            row.ended = kind
             self._incidents.tell(tripped)
         return tripped
 
@@ -159,6 +173,23 @@ class Breaker:
         if asked.single and holds(pair, now_ms) and asked.key.memory.knows(words(turn).heard):
             return pair
         return None
+
+    def approaching(self, request_id: str) -> str:
+        """What will stop the conversation if it goes on, such as `no_progress 18/24`; empty below half of a limit."""
+        asked = self._asked.get(request_id)
+        if asked is None:
+            return ""
+        loops, chain, session = self.loops, asked.chain, asked.session
+        counts = [(Kind.REPEATS, asked.key.resent if asked.single else 0, loops.resent)]
+        if chain is not None:
+            counts += [
+                (Kind.NO_PROGRESS, chain.row.stale, loops.no_progress),
+                (Kind.REPEATS, chain.again, loops.resent),
+            ]
+        if session is not None:
+            counts.append((Kind.REPEATS, session.row.stale, loops.repeats))
+        kind, seen, most = max(counts, key=lambda count: count[1] / count[2])
+        return f"{kind} {seen}/{most}" if 2 * seen >= most else ""
 
     def _chained(self, asked: Asked, chain: Chain, turn: Turn, caller: Caller, now_ms: int) -> Tripped | None:
         row, most = chain.row, self.loops.no_progress
@@ -183,14 +214,19 @@ class Breaker:
     # Once it is over
 
     def _spend(self, asked: Asked, caller: Caller, cost: int, now_ms: int) -> None:
-        asked.key.row.turns += 1
+        self._count(asked.key)
         self._charge(asked.key, Scope.KEY, cost, now_ms)
         self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
         if asked.session is not None:
-            asked.session.row.turns += 1
+            self._count(asked.session)
             self._charge(asked.session, Scope.SESSION, cost, now_ms)
-            if asked.session.row.turns % SAVED_TURNS == 0 or self.loops.session_usd is not None:
-                self._changed[f"session|{asked.place}"] = asked.session.row
+            row, most = asked.session.row, self.loops.session_turns
+            if row.turns % SAVED_TURNS == 0 or row.tripped or (most is not None and 2 * row.turns >= most):
+                self._changed[f"session|{asked.place}"] = row
+
+    def _count(self, subject: Subject) -> None:
+        counts, owner = subject.row.counts, self._journal.owner
+        counts[owner] = counts.get(owner, 0) + 1
 
     def _charge(self, subject: Subject, scope: Scope, cost: int, now_ms: int) -> None:
         spike, row = self.loops.spike, subject.row
@@ -210,6 +246,8 @@ class Breaker:
         if asked.session is not None:
             self._judge_session(asked.session, asked.alone, turn, found, now_ms)
         if paired:
+            if asked.session is None and not turn.media:
+                self._judge_resent(asked.key, turn, now_ms)
             asked.key.hear(turn, found.heard)
             self._judge_pair(asked.key, caller, now_ms)
 
@@ -218,7 +256,7 @@ class Breaker:
         if not alone:
             session.row.stale = 0
             return
-        session.judge(turn, found.heard | found.said)
+        session.judge(turn, found)
         row, most = session.row, self.loops.repeats
         if row.stale >= most and row.tripped is None:
             reason = f"{row.stale} requests of the session, one after another, had no new word"
@@ -229,10 +267,17 @@ class Breaker:
             chain.judge(turn, found)
             return
         chain.again += asked.waited
-        again, most = chain.again, self.loops.repeats
+        again, most = chain.again, self.loops.resent
         if again >= most and chain.row.tripped is None:
             reason = f"the same request of a conversation was sent again {again} times, one after another"
             self._trip_chain(asked, chain, Kind.REPEATS, reason, again, most, now_ms)
+
+    def _judge_resent(self, key: Subject, turn: Turn, now_ms: int) -> None:
+        again, most = key.again(turn, now_ms), self.loops.resent
+        if again >= most and not holds(key.pair, now_ms):
+            reason = f"the same request was sent again {again} times, one after another"
+            key.pair = self._trip(key.row, Kind.REPEATS, Scope.CONVERSATION, key.name, reason, again, most, now_ms)
+            key.resent = 0
 
     def _judge_pair(self, key: Subject, caller: Caller, now_ms: int) -> None:
         other = self._pairs.partner(caller.id, key, self._keys, self.loops.no_progress)
@@ -256,6 +301,7 @@ class Breaker:
         row.tripped = self._trip(row, kind, scope, subject, reason, seen, limit, now_ms)
         if asked.session is not None:
             asked.session.row.tripped = row.tripped
+            self._changed[f"session|{asked.place}"] = asked.session.row
         return row.tripped
 
     def _subject(self, asked: Asked, row: ChainRow) -> tuple[Scope, str]:

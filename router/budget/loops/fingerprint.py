@@ -1,5 +1,6 @@
 """What a request adds to its conversation, as numbers: nothing of its text is kept."""
 
+import re
 from zlib import crc32
 
 import msgspec
@@ -18,6 +19,9 @@ _FOLDED = bytes.maketrans(
     bytes(range(65, 91)) + b",.;!?\"'()[]{}<>|*#`\\", bytes(range(97, 123)) + b" " * len(b",.;!?\"'()[]{}<>|*#`\\")
 )
 _DIGITS = b"0123456789"
+_CLOCKS = re.compile(r"\d+(?:[-:/.T]\d+){2,}\S*|\d\d?:\d\d\S*|\d{9,}")
+"""Dates, times of day and counts of seconds since 1970."""
+_NUMBERS = re.compile(r"\d+(?:[.,]\d+)?")
 _LAST = PLACES - 1
 _BIT = [1 << place for place in range(PLACES)]
 _UNSPACED = 20
@@ -88,12 +92,15 @@ class Words(Struct, frozen=True):
     said: int
     """With their numbers: a model that tries one number after another gets on."""
     heard: int
-    """Without: clocks and counters are no news."""
+    """Without."""
+    numbers: int
+    """Those that were heard, but for clocks."""
 
 
 def words(turn: Turn) -> Words:
     said = _bits(_words(turn.said, b""), 12 if turn.acts else 0) if turn.said else 0
-    return Words(said, _bits(_words(turn.heard, _DIGITS), 0))
+    numbers = [found.encode() for found in _NUMBERS.findall(_CLOCKS.sub(" ", _shortened(turn.heard)))]
+    return Words(said, _bits(_words(turn.heard, _DIGITS), 0), _bits(numbers, 24))
 
 
 def ends(text: str) -> tuple[int, int] | None:
@@ -177,10 +184,15 @@ def _parts(message: _Message) -> list[_Part]:
     return message.content if isinstance(message.content, list) else []
 
 
+def _shortened(text: str) -> str:
+    if len(text) <= 3 * SLICE:
+        return text
+    middle = len(text) // 2
+    return f"{text[:SLICE]} {text[middle : middle + SLICE]} {text[-SLICE:]}"
+
+
 def _words(text: str, without: bytes) -> list[bytes]:
-    if len(text) > 3 * SLICE:
-        middle = len(text) // 2
-        text = f"{text[:SLICE]} {text[middle : middle + SLICE]} {text[-SLICE:]}"
+    text = _shortened(text)
     data = text.encode("utf-8", "replace").translate(_FOLDED, without)
     found = data.split()
     return found if len(data) < _UNSPACED * (len(found) + 1) else _pairs(text)

@@ -50,5 +50,12 @@ def resting(row: ChainRow | SubjectRow, now_ms: int) -> Tripped | None:
     return tripped
 
 
+def stop_as(row: ChainRow | SubjectRow, other: ChainRow | SubjectRow, now_ms: int) -> None:
+    """What another process has stopped is stopped here too."""
+    mine, theirs = row.tripped, other.tripped
+    if theirs is not None and holds(theirs, now_ms) and (mine is None or theirs.at_ms > mine.at_ms):
+        row.tripped, row.trips = theirs, max(row.trips, other.trips)
+
+
 def holds(tripped: Tripped | None, now_ms: int) -> bool:
     return tripped is not None and (tripped.until_ms is None or now_ms < tripped.until_ms)

@@ -60,18 +60,17 @@ class Loops(_Part):
         80, description="Requests of a session, one after another, without a new word."
     )
     session_turns: Annotated[int, Field(gt=0)] | None = Field(50_000, description="In a session's whole life.")
-    session_usd: Usd | None = Field(None, description="In a session's whole life.")
+    resent: Annotated[int, Field(ge=8)] = Field(
+        120, description="The same request of a key, one after another, without a pause of half a minute."
+    )
+    session_usd: Usd | None = Field(None, description="In a session's whole life; a budget.")
     spike: Spike | None = Spike()
-    cool_down: Length = Field("1h", description="Doubled every time it trips again, up to a day.")
+    cool_down: Length = Field("5m", description="Doubled every time it trips again, up to a day.")
     exempt: tuple[str, ...] = Field((), description="Names of keys that are not watched.")
 
     @cached_property
     def cool_down_ms(self) -> int:
         return seconds(self.cool_down) * 1000
-
-    @cached_property
-    def session_nano(self) -> int | None:
-        return None if self.session_usd is None else nano_from_usd(self.session_usd)
 
 
 class Kind(StrEnum):
@@ -83,7 +82,6 @@ class Kind(StrEnum):
     """The same request, or nearly, one after another."""
     SPEND_SPIKE = "spend_spike"
     SESSION_TURNS = "session_turns"
-    SESSION_USD = "session_usd"
 
 
 class Scope(StrEnum):
@@ -98,7 +96,7 @@ class Scope(StrEnum):
 class Tripped(Struct, frozen=True):
     """Why requests of `subject` are refused until `until_ms`; None: for good.
 
-    `seen` and `limit` are requests, or nano-USD for `spend_spike` and `session_usd`. `subject` is a session's id or
+    `seen` and `limit` are requests, or nano-USD for `spend_spike`. `subject` is a session's id or
     the names of keys, never a secret.
     """
 

@@ -10,6 +10,12 @@ from router.budget.loops.loops import Spike, Tripped
 Held = TypeVar("Held")
 GAIN = 3
 """A turn that brings something new outweighs so many that bring nothing."""
+COUNTERS = 5
+"""So many turns in which nothing is new but a number count as one that brings nothing: a poll gets on slowly."""
+READINGS = 2
+"""A request without a transcript that has so many new numbers is a row of a batch."""
+PAUSE_MS = 30_000
+"""After such a pause the same request is not one of a loop: a monitor sends it every minute."""
 SHARE = 8
 """A turn of a conversation is new if one word in so many is; what is new to a half ends every streak."""
 KEPT_BITS = 800
@@ -47,11 +53,16 @@ class Memory:
 
     def share(self, words: int) -> float:
         """Of the words, those that are new; from then on they are known."""
+        new = self.new(words)
+        return new / words.bit_count() if new else 0.0
+
+    def new(self, words: int) -> int:
+        """How many of the words are; from then on they are known."""
         new = words & ~(self.recent | self.older)
         self.recent |= words
         if self.recent.bit_count() > KEPT_BITS:
             self.older, self.recent = self.recent, words
-        return new.bit_count() / words.bit_count() if new else 0.0
+        return new.bit_count()
 
     def knows(self, words: int) -> bool:
         """All of them but for a few."""
@@ -75,11 +86,13 @@ class ChainRow(Struct, omit_defaults=True):
 class Chain:
     """One conversation, whoever leads it: each request builds on the one before."""
 
-    __slots__ = ("again", "heads", "learning", "memory", "newest", "open", "row", "size")
+    __slots__ = ("again", "counters", "heads", "learning", "memory", "newest", "numbers", "open", "row", "size")
 
     def __init__(self, row: ChainRow | None = None) -> None:
         self.row, self.learning = row or ChainRow(), LEARNING if row else 0
-        self.memory, self.size, self.newest = Memory(), 0, 0
+        self.memory, self.numbers, self.counters = Memory(), Memory(), 0
+        """`counters`: turns in which nothing was new but a number."""
+        self.size = self.newest = 0
         """Bytes and key of its newest turn."""
         self.heads: dict[str, int] = {}
         """The newest turn of each caller: where it can go on."""
@@ -96,14 +109,19 @@ class Chain:
     def judge(self, turn: Turn, found: Words) -> None:
         """A turn that was sent: does it bring anything new?"""
         news = max(self.memory.share(found.heard), self.memory.share(found.said), float(turn.media))
-        self.learning = _count(self.row, news if news * SHARE >= 1 else 0, self.learning)
+        news = news if news * SHARE >= 1 else 0
+        if self.numbers.new(found.numbers) and not news:
+            self.counters += 1
+            if self.counters % COUNTERS:
+                return
+        self.learning = _count(self.row, news, self.learning)
 
 
 class SubjectRow(Struct, omit_defaults=True):
     """What outlives a restart of a session or key; money in nano-USD."""
 
-    turns: int = 0
-    spent: int = 0
+    counts: dict[str, int] = {}
+    """Requests, by the process that counted them."""
     stale: int = 0
     trips: int = 0
     tripped: Tripped | None = None
@@ -117,15 +135,26 @@ class SubjectRow(Struct, omit_defaults=True):
     ended: str = ""
     """The kind of end that the session has come to."""
 
+    @property
+    def turns(self) -> int:
+        return sum(self.counts.values())
+
 
 class Subject:
     """A session or a key."""
 
-    __slots__ = ("learning", "memory", "name", "open", "pair", "partner", "rounds", "row", "singles", "wordings")
+    __slots__ = (
+        *("counters", "last", "last_ms", "learning", "memory", "name", "numbers", "open", "pair", "partner"),
+        *("resent", "rounds", "row", "singles", "wordings"),
+    )
 
     def __init__(self, name: str, row: SubjectRow | None = None) -> None:
         self.name, self.row, self.learning = name, row or SubjectRow(), 2 * LEARNING if row else 0
-        self.memory, self.open = Memory(), 0
+        self.memory, self.numbers, self.counters, self.open = Memory(), Memory(), 0, 0
+        self.last: tuple[int, int] | None = None
+        """Key and size of its latest request without a transcript …"""
+        self.last_ms = self.resent = 0
+        """… when that was over, and how often it was sent before, one after another."""
         self.pair: Tripped | None = None
         self.partner: tuple[str, int] | None = None
         """Id of the key with which this one takes turns, and how many requests it had sent by then."""
@@ -134,10 +163,25 @@ class Subject:
         self.wordings: tuple[tuple[int, int], ...] = ()
         """How its latest prompts without news begin and end."""
 
-    def judge(self, turn: Turn, words: int) -> None:
+    def judge(self, turn: Turn, words: Words) -> None:
         """One new word counts, several end the streak: requests of a session need not belong together."""
-        news = max(self.memory.share(words), float(turn.media))
+        news = max(self.memory.share(words.heard | words.said), float(turn.media))
+        numbers = self.numbers.new(words.numbers)
+        if numbers and not news:
+            if turn.previous is None and numbers >= READINGS:
+                news = 1 / SHARE
+            else:
+                self.counters += 1
+                if self.counters % COUNTERS:
+                    return
         self.learning = _count(self.row, 1 if news * SHARE >= 1 else news, self.learning)
+
+    def again(self, turn: Turn, now_ms: int) -> int:
+        """How often the same request without a transcript was sent again, as the last before this one was over."""
+        same = self.last == (turn.key, turn.size) and now_ms - self.last_ms < PAUSE_MS
+        self.resent = self.resent + 1 if same else 0
+        self.last, self.last_ms = (turn.key, turn.size), now_ms
+        return self.resent
 
     def hear(self, turn: Turn, words: int) -> None:
         """A single prompt of a key: news is what it is in a conversation."""
@@ -149,7 +193,6 @@ class Subject:
     def spend(self, cost: int, spike: Spike | None, now_ms: int) -> int | None:
         """The limit that this makes it exceed, if so: only where what is usual is known."""
         row = self.row
-        row.spent += cost
         if spike is None:
             return None
         self._turn_window(now_ms // spike.window_ms, spike.window_ms)

@@ -90,6 +90,22 @@ def two_monitors(world: World, probes: Sequence[str] = (HEALTH,), answer: str | 
         world.ask(("east", "west")[number % 2], probes[number // 2 % len(probes)], answer=answer)
 
 
+def numeric_rows(world: World, session: str = "table") -> None:
+    """Rows of a CSV file, one a request."""
+    for _ in range(1_000):
+        row = ",".join(f"{world.random.uniform(0, 1000):.2f}" for _ in range(6))
+        world.ask("batch", f"Is this row plausible? {row}", session=session)
+
+
+def samples_of_few_shots(world: World) -> None:
+    """A hundred answers to each of a few prompts with examples, one after another."""
+    for _ in range(4):
+        prompt = [user(world.prose(20)), assistant(world.prose(5)), user(world.prose(20))]
+        for _ in range(100):
+            world.wait(2 * SECOND)
+            world.ask("evaluation", prompt, answer=world.prose(40))
+
+
 def embeddings(world: World) -> None:
     for _ in range(1_000):
         world.ask("index", "the same text", session="s", endpoint=Endpoint.EMBEDDINGS)
@@ -130,6 +146,7 @@ BATCHES = [
     partial(two_keys_in_turn, frame="{}", least=3, most=9),
     partial(two_keys_in_turn, frame="Review: {} Was the author pleased?", least=5, most=40),
     partial(with_examples, session="shots"),
+    partial(numeric_rows, session=""),
     partial(same_prompt_64_times, session="evaluation-1"),
     partial(monitor, text="Probe {} at {}: reply with the single word OK.", answer=None),
     partial(monitor, text=f"Repeat after me: {FOX}", answer=FOX),

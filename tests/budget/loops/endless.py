@@ -69,6 +69,19 @@ def word_for_word(world: World) -> None:
         world.ask(PAIR[number % 2], texts[number % 2], answer=texts[1 - number % 2])
 
 
+def echo(world: World) -> None:
+    """Two agents with one line."""
+    for number in range(400):
+        world.wait(SECOND)
+        world.ask(PAIR[number % 2], "Thank you, I will wait for you.")
+
+
+def one_request(world: World) -> None:
+    for _ in range(300):
+        world.wait(SECOND)
+        world.ask("agent", "Give me valid JSON.")
+
+
 def in_chinese(world: World) -> None:
     messages: list[Message] = []
     for _ in pauses(world, 40 * MINUTE, 60 * MINUTE):
@@ -152,11 +165,13 @@ def sudden_spending(world: World) -> None:
 VARIANTS: list[dict[str, Any]] = [{"session": "s{1}"}, {"session": "s{0}"}, {"window": 9}, {"keys": ("", "")}]
 SLOW = [agents, *(partial(agents, **variant) for variant in VARIANTS), unknown_answers, word_for_word, in_chinese]
 KNOWN = [with_answers, partial(agents, window=1, known=True), of_three, quoted]
-FAST = [same_request_in_a_session, counted_retries_in_a_session, same_transcript_again, stuck_tool]
+FAST = [same_request_in_a_session, stuck_tool]
 FAST += [stuck_tool_in_a_window, three_calls_in_a_circle, apologies, sudden_spending]
-ENDLESS = [
-    (case, most)
-    for group, most in (([unknown_answers_among_others], 520), (SLOW, 520 // 4), (KNOWN, 520 // 6), (FAST, 85))
-    for case in group
+MORE: list[tuple[list[Any], int]] = [
+    ([same_transcript_again, one_request], 125),
+    ([echo], 250),
+    ([counted_retries_in_a_session], 5 * 85),
 ]
+GROUPS: list[tuple[list[Any], int]] = [([unknown_answers_among_others], 520), (SLOW, 520 // 4)]
+ENDLESS = [(case, most) for group, most in [*GROUPS, (KNOWN, 520 // 6), (FAST, 85), *MORE] for case in group]
 """With the requests within which each is stopped: of the 520 of nine days a quarter, or a sixth with known answers."""

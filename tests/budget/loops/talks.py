@@ -49,6 +49,15 @@ def patient_poll(world: World) -> None:
             messages += call("bash", world.prose(20), number, world.prose(50))
 
 
+def steady_poll(world: World) -> None:
+    """A job that takes 100 looks."""
+    messages: list[Message] = [user(world.prose(40))]
+    for number in range(100):
+        world.wait(10 * SECOND)
+        world.ask("ops", messages)
+        messages += call("status", '{"job": 7}', number, f"running, {number} % done")
+
+
 def long_talk(world: World, session: str = "") -> None:
     messages: list[Message] = [system(world.prose(50))]
     for _ in range(250):

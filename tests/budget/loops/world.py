@@ -49,6 +49,7 @@ class World:
         self.journal, self.loops = journal, loops
         self.breaker = Breaker(loops, self.clock, journal)
         self.requests = 0
+        self.warnings: list[str] = []
 
     def clock(self) -> int:
         return self.now
@@ -104,6 +105,8 @@ class World:
         tripped = self.breaker.check(request, caller, self.now)
         if tripped is not None:
             raise Stopped(tripped)
+        if warning := self.breaker.approaching(request.id):
+            self.warnings.append(warning)
         return lambda cost, sent, answer: self.breaker.settled(request, caller, cost=cost, sent=sent, answer=answer)
 
     def together(self, key: str, prompts: Iterable[str | Sequence[Message]], *, session: str = "") -> None:
