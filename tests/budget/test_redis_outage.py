@@ -1,6 +1,8 @@
 """The Redis server is killed, paused, cut off and emptied: no request hangs, no booking is lost or made twice."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from functools import partial
 from random import Random
 from typing import Any
@@ -29,6 +31,8 @@ from tests.budget.redis_gateways import (
     pause,
     reserve,
 )
+from tests.ledger import plain
+from tests.ledger.books import rows
 from tests.tables import each_row
 
 
@@ -385,3 +389,34 @@ async def test_rows_of_a_gateway_that_died_after_redis_had_its_settlements_are_w
             await store.settled()
             assert await balance(store) == gateways.rows() == Balance(1 + 2 + 5, 0)
             await store.recover(NOW)
+
+
+@at_redis
+async def test_a_recovered_row_costs_what_redis_held_and_what_was_moved_is_not_booked_again(gateways: Gateways) -> None:
+    """A gateway dies before it wrote what it was granted; another request of it was settled, and moved to the past."""
+    await SqliteJournal(gateways.ledger).end()
+    journal = SqliteJournal(gateways.ledger.with_name("lost.db"))
+    dying = RedisBudgets(gateways.server.url, journal, lambda: books(gateways.ledger), LEASE_MS)
+    await dying.start()
+    crashed, moved = await hold(dying, 5), await hold(dying, 5)
+    await dying.extend(crashed, [POT], Amount(2), NOW)
+    dying.settle(moved, [3])
+    await dying.settled()
+    with closing(sqlite3.connect(gateways.ledger)) as ledger, ledger:
+        row = plain.request(crashed.request_id, state="held", held=999, held_thinking=0, cost=None)
+        names = ", ".join(row)
+        marks = ", ".join("?" * len(row))
+        ledger.execute(f"INSERT INTO live_requests ({names}) VALUES ({marks})", tuple(row.values()))  # noqa: S608
+        ledger.execute("INSERT INTO names VALUES (7, 'pot')")
+        ledger.execute("INSERT INTO past_bookings VALUES (?, 7, 0, 5, 3)", (moved.request_id,))
+    with gateways.server.client() as client:
+        client.zadd("{lowpass}:owners", {journal.owner: 0})
+    await dying._server.stop()
+    await journal.end()
+    async with gateways.opened() as store:
+        assert await store.recover(NOW) == 1
+        await store.settled()
+        assert await balance(store) == Balance(3 + 7, 0)
+    assert gateways.rows() == Balance(7, 0)
+    (row,) = rows(gateways.ledger, "SELECT state, cost, held FROM live_requests")
+    assert row == {"state": "recovered", "cost": 7, "held": 7}

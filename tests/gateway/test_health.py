@@ -36,7 +36,7 @@ def policy(url: str) -> dict[str, Any]:
         listed = {"weights": {first: 1_000_000, second: 1}} if kind == "weighted" else {"targets": list(names)}
         floor = {"min_pass_rate": 0.01} if kind == "cost_of_pass" else {}
         routes[kind] = {"strategy": {"kind": kind, **listed}, **floor}
-    return {"version": 1, "targets": targets, "routes": routes}
+    return {"version": 1, "targets": targets, "routes": routes, "loops": {"enabled": False}}
 
 
 @each_row("kind, stream", [(kind, stream) for kind in STRATEGIES for stream in (False, True)])

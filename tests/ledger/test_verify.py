@@ -168,10 +168,24 @@ def test_what_comes_late_is_looked_at_too(ledger: Ledger) -> None:
     put(ledger, "outcomes", **about(late[0]))
     assert_sound(ledger, outcomes=1)
     change(ledger, f"UPDATE live_requests SET cost = cost + 1 WHERE id = '{late[0].id}'")  # noqa: S608
-    assert [line.split(":")[0] for line in says(ledger)] == [f"requests {late[0].id}"]
+    told = {line.split(":")[0].split(" in ")[0] for line in says(ledger)}
+    assert told == {f"requests {late[0].id}", f"bookings {late[0].id}"}
     change(ledger, f"UPDATE live_requests SET cost = cost - 1 WHERE id = '{late[0].id}'")  # noqa: S608
     move(ledger, NOW_MS)
     assert_sound(ledger, requests=90)
+
+
+def test_a_booking_that_is_not_what_its_request_cost_shows(ledger: Ledger) -> None:
+    fill(ledger)
+    live, past = FRESH[0].id, OLD[0].id
+    change(ledger, f"UPDATE bookings SET charged = charged + 1 WHERE request_id = '{live}'")  # noqa: S608
+    change(ledger, f"UPDATE past_bookings SET charged = charged - 1 WHERE request_id = '{past}'")  # noqa: S608
+    told = says(ledger)
+    for identifier in (live, past):
+        assert any(line.startswith(f"bookings {identifier} in company: it is charged ") for line in told), told
+    row = plain.booking(OLD[2].id, account="company", charged=OLD[2].request["cost"], state="settled")
+    put(ledger, "bookings", **row)
+    assert f"bookings {OLD[2].id} in company: it is booked twice" in says(ledger)
 
 
 def test_sums_of_what_expired_vouch_for_each_other(ledger: Ledger) -> None:

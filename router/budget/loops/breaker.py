@@ -77,7 +77,7 @@ class Breaker:
         now = self._clock()
         self._spend(asked, caller, cost, now)
         if asked.turn is not None:
-            self._judge(asked, asked.turn, caller, now)
+            self._judge(asked, asked.turn, request.model, caller, now)
             if answer:
                 self._talks.answered(asked.turn, answer)
 
@@ -236,7 +236,7 @@ class Breaker:
         reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
         row.tripped = self._trip(row, Kind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
 
-    def _judge(self, asked: Asked, turn: Turn, caller: Caller, now_ms: int) -> None:
+    def _judge(self, asked: Asked, turn: Turn, model: str, caller: Caller, now_ms: int) -> None:
         paired = asked.single and asked.quiet
         if asked.session is None and asked.chain is None and not paired:
             return
@@ -247,7 +247,7 @@ class Breaker:
             self._judge_session(asked.session, asked.alone, turn, found, now_ms)
         if paired:
             if asked.session is None and not turn.media:
-                self._judge_resent(asked.key, turn, now_ms)
+                self._judge_resent(asked.key, asked.key.again(turn, model, now_ms), now_ms)
             asked.key.hear(turn, found.heard)
             self._judge_pair(asked.key, caller, now_ms)
 
@@ -272,8 +272,8 @@ class Breaker:
             reason = f"the same request of a conversation was sent again {again} times, one after another"
             self._trip_chain(asked, chain, Kind.REPEATS, reason, again, most, now_ms)
 
-    def _judge_resent(self, key: Subject, turn: Turn, now_ms: int) -> None:
-        again, most = key.again(turn, now_ms), self.loops.resent
+    def _judge_resent(self, key: Subject, again: int, now_ms: int) -> None:
+        most = self.loops.resent
         if again >= most and not holds(key.pair, now_ms):
             reason = f"the same request was sent again {again} times, one after another"
             key.pair = self._trip(key.row, Kind.REPEATS, Scope.CONVERSATION, key.name, reason, again, most, now_ms)

@@ -151,8 +151,8 @@ class Subject:
     def __init__(self, name: str, row: SubjectRow | None = None) -> None:
         self.name, self.row, self.learning = name, row or SubjectRow(), 2 * LEARNING if row else 0
         self.memory, self.numbers, self.counters, self.open = Memory(), Memory(), 0, 0
-        self.last: tuple[int, int] | None = None
-        """Key and size of its latest request without a transcript …"""
+        self.last: tuple[str, int, int] | None = None
+        """Model, key and size of its latest request without a transcript …"""
         self.last_ms = self.resent = 0
         """… when that was over, and how often it was sent before, one after another."""
         self.pair: Tripped | None = None
@@ -176,11 +176,11 @@ class Subject:
                     return
         self.learning = _count(self.row, 1 if news * SHARE >= 1 else news, self.learning)
 
-    def again(self, turn: Turn, now_ms: int) -> int:
+    def again(self, turn: Turn, model: str, now_ms: int) -> int:
         """How often the same request without a transcript was sent again, as the last before this one was over."""
-        same = self.last == (turn.key, turn.size) and now_ms - self.last_ms < PAUSE_MS
-        self.resent = self.resent + 1 if same else 0
-        self.last, self.last_ms = (turn.key, turn.size), now_ms
+        asked = model, turn.key, turn.size
+        self.resent = self.resent + 1 if self.last == asked and now_ms - self.last_ms < PAUSE_MS else 0
+        self.last, self.last_ms = asked, now_ms
         return self.resent
 
     def hear(self, turn: Turn, words: int) -> None:

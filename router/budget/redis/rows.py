@@ -12,7 +12,10 @@ _HOLD = "INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held') ON CONFLICT (req
 _GRANTED = "UPDATE live_requests SET held = ?, held_thinking = ? WHERE id = ?"
 _EXTENDED = "UPDATE bookings SET held = ? WHERE request_id = ? AND account = ? AND charged IS NULL"
 _SETTLED = (
-    "INSERT INTO bookings VALUES (?, ?, ?, ?, ?, 'settled') ON CONFLICT (request_id, account)"
+    # Not a second time, when it was moved to the past meanwhile.
+    "INSERT INTO bookings SELECT CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT),"
+    " CAST(? AS BIGINT), 'settled' WHERE NOT EXISTS (SELECT 1 FROM past_bookings AS p JOIN names AS n"
+    " ON n.id = p.account WHERE p.request_id = ? AND n.name = ?) ON CONFLICT (request_id, account)"
     " DO UPDATE SET charged = excluded.charged, state = 'settled'"
 )
 # Another process may have written the true charge in the meantime.
@@ -22,8 +25,10 @@ _RECOVERED = (
     " WHERE bookings.state = 'held'"
 )
 _CRASHED = (
-    "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
-    " WHERE id = ? AND state = 'held'"
+    # The process may have died before it wrote what it was granted.
+    "UPDATE live_requests SET state = 'recovered', held = COALESCE(?, held),"
+    " held_thinking = COALESCE(?, held_thinking), cost = COALESCE(?, held), thinking = COALESCE(?, held_thinking),"
+    " error = 'crashed' WHERE id = ? AND (state = 'held' OR (state = 'recovered' AND error = 'crashed'))"
 )
 _FOLLOWED = "UPDATE bookings SET held = ? WHERE request_id = ? AND account = ? AND charged IS NULL"
 _FOLDED = "UPDATE bookings SET charged = ?, state = 'settled' WHERE request_id = ? AND account = ?"
@@ -50,13 +55,14 @@ class Rows:
     def settled(self, request_id: str, holds: Sequence[Hold], charges: Sequence[int]) -> None:
         for hold, charge in zip(holds, charges, strict=True):
             row = (request_id, hold.account, hold.window_start_ms, hold.amount, charge)
-            self._journal.change(_SETTLED, row)
+            self._journal.change(_SETTLED, (*row, request_id, hold.account))
 
-    def recovered(self, request_id: str, holds: Iterable[tuple[str, int, int]]) -> None:
-        """`holds`: account, window start, amount."""
+    def recovered(self, request_id: str, holds: Iterable[tuple[str, int, int]], granted: Amount | None) -> None:
+        """`holds`: account, window start, amount. `granted`: None where the ledger knows it best."""
         for account, start, amount in holds:
             self._journal.change(_RECOVERED, (request_id, account, start, amount, amount))
-        self._journal.change(_CRASHED, (request_id,))
+        usd, thinking = (None, None) if granted is None else (granted.usd, granted.thinking)
+        self._journal.change(_CRASHED, (usd, thinking, usd, thinking, request_id))
 
     def followed(self, moved: Sequence[object]) -> None:
         """Bookings of children in their parents, as the scripts tell them: child, parent, window, held, spent, done."""

@@ -12,7 +12,7 @@ from router.budget.redis.children import RedisChildren
 from router.budget.redis.connection import Argument
 from router.budget.redis.rows import Rows
 from router.budget.redis.server import RedisServer, Reply, number, strings
-from router.types.account import Hold, Unit
+from router.types.account import Amount, Hold, Unit
 from router.types.store import StoreUnavailable
 
 SETTLED_MS = 1_800_000
@@ -183,7 +183,8 @@ class Recovery:
             reply = await self._settle(owner, request_id, held, above)
         if reply[0] != DONE:
             return False
-        self._rows.recovered(request_id, held)
+        granted = Amount(int(request["u"]), int(request["t"])) if "u" in request else None
+        self._rows.recovered(request_id, held, granted)
         self._rows.followed(reply[1:])
         return True
 

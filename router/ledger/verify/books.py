@@ -42,6 +42,27 @@ _LATE = """
     SELECT b.request_id, b.account, r.state FROM bookings AS b JOIN requests AS r ON r.id = b.request_id
     WHERE b.charged IS NULL AND r.state <> 'held' AND r.started_ms + COALESCE(r.total_ms, 0) < ?
 """
+_CHARGED = """
+    SELECT b.request_id, b.account, b.charged, r.cost, r.thinking FROM bookings AS b
+    JOIN live_requests AS r ON r.id = b.request_id
+    WHERE b.charged IS NOT NULL AND r.state IN ('settled', 'recovered') AND b.charged NOT IN (0, r.cost, r.thinking)
+        AND (b.charged > CASE WHEN r.cost > r.thinking THEN r.cost ELSE r.thinking END
+            OR (SELECT COUNT(DISTINCT a.target) FROM live_attempts AS a WHERE a.request_id = r.id) = 1)
+"""
+"""A budget for some targets is charged less than the request, where several were asked, or nothing."""
+_CHARGED_PAST = """
+    SELECT b.request_id, n.name, b.charged, r.cost, r.thinking FROM past_bookings AS b
+    JOIN past_requests AS r ON r.id = b.request_id JOIN names AS n ON n.id = b.account
+    WHERE b.charged NOT IN (0, r.cost, r.thinking)
+        AND ((SELECT COUNT(DISTINCT a.target) FROM past_attempts AS a WHERE a.request_id = r.id) = 1
+            OR b.charged > CASE WHEN r.cost > r.thinking THEN r.cost ELSE r.thinking END)
+"""
+_TWICE = """
+    SELECT b.request_id, b.account FROM bookings AS b JOIN past_bookings AS p ON p.request_id = b.request_id
+    JOIN names AS n ON n.id = p.account WHERE n.name = b.account
+        AND NOT EXISTS (SELECT 1 FROM live_requests AS r WHERE r.id = b.request_id)
+"""
+"""What is live too was written a second time; upkeep sees to it."""
 _EXPIRED = "SELECT id, lease_until_ms FROM requests WHERE state = 'held' AND lease_until_ms < ?"
 _NEWEST = "SELECT started_ms FROM requests ORDER BY id DESC LIMIT 1"
 
@@ -57,6 +78,13 @@ def belonging(connection: Connection) -> Iterator[Finding]:
     for identifier, account, state in connection.execute(_LATE, (before,)).fetchall():
         says = f"it is held, and its request is {state}: it is charged once the budgets' store can be reached"
         yield Finding("bookings", f"{identifier} in {account}", says)
+
+    for statement in (_CHARGED, _CHARGED_PAST):
+        for identifier, account, charged, cost, thinking in connection.execute(statement).fetchall():
+            says = f"it is charged {charged}, and its request cost {cost} nano-USD and {thinking} thinking tokens"
+            yield Finding("bookings", f"{identifier} in {account}", says)
+    for identifier, account in connection.execute(_TWICE).fetchall():
+        yield Finding("bookings", f"{identifier} in {account}", "it is booked twice")
 
 
 def budgets(connection: Connection) -> Iterator[Finding]:

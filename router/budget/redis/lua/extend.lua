@@ -26,4 +26,6 @@ each(function(key, at)
   add(key, 'h:' .. ARGV[at + 5], extra)
   add(KEYS[2], ARGV[at + 5] .. '|' .. ARGV[at], extra)
 end)
+add(KEYS[2], 'u', more[1])
+add(KEYS[2], 't', more[2])
 return {1, more[1], more[2]}

@@ -49,7 +49,7 @@ end
 
 local grant = {granted(1), granted(2)}
 local reply = {1, grant[1], grant[2]}
-local record = {'o', ARGV[3]}
+local record = {'o', ARGV[3], 'u', grant[1], 't', grant[2]}
 for _, account in ipairs(accounts) do
   local key, unit, kind, start = account[1], account[3], account[4], account[5]
   local amount = grant[unit]
