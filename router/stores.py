@@ -13,6 +13,7 @@ from router.ledger.ledger import Ledger
 from router.sessions.sqlite import SqliteSessions
 from router.settings import SettingError
 from router.types.account import Account
+from router.types.clock import now_ms
 from router.types.journal import Journal, LocalJournal
 from router.types.lease import LEASE_MS
 from router.types.money import nano_from_usd
@@ -47,7 +48,7 @@ class Stores:
         from router.budget.redis import RedisBudgets, RedisRefused
 
         try:
-            self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS)
+            self._redis = RedisBudgets(url, self._rows, self._books, LEASE_MS, held_long=self._held_long)
         except RedisRefused as error:
             raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
         self._leased = Leased(self._redis, self._within, self._rows.owner)
@@ -85,6 +86,9 @@ class Stores:
 
         spent, held = query.booked(self._ledger)
         return Books(spent, held, hashes(query.taints(self._ledger)))
+
+    def _held_long(self) -> list[query.Held]:
+        return query.held_long(self._ledger, now_ms() - 2 * LEASE_MS)
 
     def _within(self, account: Account) -> int:
         """What this process may spend of an account while the store is gone."""

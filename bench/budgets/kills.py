@@ -25,6 +25,10 @@ SESSION_REQUESTS = 24
 """Requests before the callers go on to the next session, which has room for a quarter of them."""
 PAUSE_S = (0.05, 0.4)
 """Between a kill that was got over and the next one."""
+_UNLIKE = (
+    "SELECT count(*) FROM requests AS r JOIN bookings AS b ON b.request_id = r.id"
+    " WHERE r.state IN ('settled', 'recovered') AND b.charged IS NOT r.cost"
+)
 RECOVERY_S = 15.0
 """A gateway looks for the leases of dead ones every 10 s."""
 
@@ -46,6 +50,8 @@ class Kills(Struct, frozen=True):
     """Answered with another cost than that of the row."""
     recovered: int
     """Charged at their hold, since their gateway was killed."""
+    unlike_bookings: int
+    """Rows whose cost is not what is booked for them in a budget."""
     overshoot: int
     """The most that any budget was overspent, looked at after every kill."""
     books_right: bool
@@ -147,6 +153,7 @@ def _rows(site: Site, answers: list[Answer]) -> dict[str, Any]:
         "unsettled_answers": sum(state != "settled" for (state, _), _ in answered),
         "wrong_costs": sum(state == "settled" and booked != cost for (state, booked), cost in answered),
         "recovered": sum(state == "recovered" for state, _ in rows.values()),
+        "unlike_bookings": sum(query(path, _UNLIKE)[0][0] for path in site.ledgers),
     }
 
 

@@ -91,13 +91,13 @@ def _crowd(one: Crowd) -> tuple[object, ...]:
 
 def _kills(kills: Sequence[Kills]) -> str:
     title = ["store", "processes", "kills", "requests", "answered", "refused", "broken", "recovered", "overshoot"]
-    title += ("answers without their row", "with another cost", "books", "leases left")
+    title += ("answers without their row", "with another cost", "rows unlike their bookings", "books", "leases left")
     return _table(title, map(_killed, kills))
 
 
 def _killed(one: Kills) -> tuple[object, ...]:
     counts = (one.kills, one.requests, one.answered, one.refused, one.broken, one.recovered, one.overshoot)
-    rows = (one.unsettled_answers, one.wrong_costs, _right(one.books_right), one.leases_left)
+    rows = (one.unsettled_answers, one.wrong_costs, one.unlike_bookings, _right(one.books_right), one.leases_left)
     return (one.store, one.processes, *counts, *rows)
 
 

@@ -77,7 +77,8 @@ class Purse:
             lent = not (await self._knowing_what_is_lent(granted)).passing
             patience_ms = min(patience_ms, LENT_PATIENCE_MS) if lent else patience_ms
             granted = await self._room.until_there_is(
-                lambda: self._reserve(self.ask([self._anew(step) for step in steps])), patience_ms
+                lambda: self._reserve(structs.replace(self.ask([self._anew(step) for step in steps]), born=ask.whole)),
+                patience_ms,
             )
         if isinstance(granted, Refused):
             return await self._knowing_what_is_lent(granted) if granted.passing else granted

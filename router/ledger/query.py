@@ -19,6 +19,12 @@ _SPENT = (
 LONGEST_WINDOW_MS = 400 * 86_400_000
 """A year and more; what counts for ever is booked at 0."""
 _HELD = "SELECT request_id, account, window_start_ms, held FROM bookings WHERE charged IS NULL"
+_HELD_LONG = (
+    "SELECT b.request_id, b.account, b.window_start_ms, b.held FROM bookings AS b LEFT JOIN live_requests AS r"
+    " ON r.id = b.request_id WHERE b.charged IS NULL AND b.request_id NOT LIKE 'lease:%'"
+    " AND COALESCE(r.started_ms, 0) < ? AND NOT EXISTS (SELECT 1 FROM children AS c WHERE c.id = b.request_id)"
+    " AND (r.id IS NULL OR r.state <> 'held' OR r.lease_until_ms < ?)"
+)
 _LOOPS = "SELECT id, document FROM loops WHERE changed_ms >= ?"
 _TAINTS = "SELECT session, data_class, firm FROM taints"
 _LATEST = (
@@ -68,6 +74,12 @@ def booked(ledger: Ledger) -> tuple[list[Spent], list[Held]]:
         return connection.execute(_SPENT, (now_ms() - LONGEST_WINDOW_MS,)).fetchall(), connection.execute(
             _HELD
         ).fetchall()
+
+
+def held_long(ledger: Ledger, before_ms: int) -> list[Held]:
+    """Bookings that are held of requests that began before then and that no process holds a lease of."""
+    with ledger.reading() as connection:
+        return connection.execute(_HELD_LONG, (before_ms, before_ms)).fetchall()
 
 
 def taints(ledger: Ledger) -> list[tuple[str, str, int]]:

@@ -78,6 +78,8 @@ class Ask(Struct, frozen=True, kw_only=True):
     least: Amount
     tight: Amount
     whole: Amount
+    born: Amount | None = None
+    """What the request's row says that it holds, where it was born with another amount than `whole`."""
 
 
 AMPLE = 100

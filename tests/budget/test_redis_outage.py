@@ -420,3 +420,38 @@ async def test_a_recovered_row_costs_what_redis_held_and_what_was_moved_is_not_b
     assert gateways.rows() == Balance(7, 0)
     (row,) = rows(gateways.ledger, "SELECT state, cost, held FROM live_requests")
     assert row == {"state": "recovered", "cost": 7, "held": 7}
+
+
+@at_redis
+async def test_bookings_that_stayed_held_are_ended_as_redis_says(gateways: Gateways) -> None:
+    """Whoever settled or recovered them died before it wrote that; of one Redis knows nothing."""
+    await SqliteJournal(gateways.ledger).end()
+    journal = SqliteJournal(gateways.ledger.with_name("lost.db"))
+    dying = RedisBudgets(gateways.server.url, journal, lambda: books(gateways.ledger), LEASE_MS)
+    await dying.start()
+    settled, recovered, unknown = [await hold(dying, 5) for _ in range(3)]
+    dying.settle(settled, [3])
+    await dying.settled()
+    with gateways.server.client() as client:
+        client.hdel(f"{{lowpass}}:r:{recovered.request_id}", "o")
+        client.hset(f"{{lowpass}}:r:{recovered.request_id}", "r", "1")
+        client.delete(f"{{lowpass}}:r:{unknown.request_id}")
+        client.delete(f"{{lowpass}}:o:{journal.owner}")
+    await dying._server.stop()
+    await journal.end()
+    held = [(granted.request_id, "pot", 0, 5) for granted in (settled, recovered, unknown)]
+    with closing(sqlite3.connect(gateways.ledger)) as ledger, ledger:
+        ledger.executemany("INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held')", held)
+    writing = SqliteJournal(gateways.ledger)
+    store = RedisBudgets(gateways.server.url, writing, lambda: books(gateways.ledger), LEASE_MS, held_long=lambda: held)
+    await store.start()
+    await store.recover(NOW)
+    await store.settled()
+    await store.stop()
+    await writing.end()
+    query = "SELECT request_id, charged, state FROM bookings"
+    charged = {row["request_id"]: (row["charged"], row["state"]) for row in rows(gateways.ledger, query)}
+    assert charged[settled.request_id] == (3, "settled")
+    assert charged[recovered.request_id] == charged[unknown.request_id] == (5, "recovered")
+    incidents = rows(gateways.ledger, "SELECT kind, subject FROM incidents")
+    assert incidents == [{"kind": "lost_booking", "subject": unknown.request_id}]

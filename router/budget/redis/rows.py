@@ -5,7 +5,7 @@ Rows follow what Redis has confirmed: what is not settled there stays `held` her
 
 from collections.abc import Iterable, Sequence
 
-from router.types.account import Amount, Hold, Reservation
+from router.types.account import Amount, Ask, Hold, Reservation
 from router.types.journal import Journal
 
 _HOLD = "INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held') ON CONFLICT (request_id, account) DO NOTHING"
@@ -30,6 +30,10 @@ _CRASHED = (
     " held_thinking = COALESCE(?, held_thinking), cost = COALESCE(?, held), thinking = COALESCE(?, held_thinking),"
     " error = 'crashed' WHERE id = ? AND (state = 'held' OR (state = 'recovered' AND error = 'crashed'))"
 )
+_LOST = (
+    "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms)"
+    " VALUES (?, ?, 'lost_booking', 'request', ?, ?, ?) ON CONFLICT DO NOTHING"
+)
 _FOLLOWED = "UPDATE bookings SET held = ? WHERE request_id = ? AND account = ? AND charged IS NULL"
 _FOLDED = "UPDATE bookings SET charged = ?, state = 'settled' WHERE request_id = ? AND account = ?"
 
@@ -38,10 +42,10 @@ class Rows:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def held(self, reservation: Reservation, whole: Amount) -> None:
+    def held(self, reservation: Reservation, ask: Ask) -> None:
         for hold in reservation.holds:
             self.hold(reservation.request_id, hold.account, hold.window_start_ms, hold.amount)
-        if reservation.granted != whole:
+        if reservation.granted != (ask.born or ask.whole):
             self._granted(reservation)
 
     def hold(self, request_id: str, account: str, window_start_ms: int, amount: int) -> None:
@@ -63,6 +67,11 @@ class Rows:
             self._journal.change(_RECOVERED, (request_id, account, start, amount, amount))
         usd, thinking = (None, None) if granted is None else (granted.usd, granted.thinking)
         self._journal.change(_CRASHED, (usd, thinking, usd, thinking, request_id))
+
+    def lost(self, request_id: str, now_ms: int) -> None:
+        """Redis has forgotten a request that the ledger has as held."""
+        reason = "held in the ledger and unknown to Redis: charged what was held"
+        self._journal.add(_LOST, (f"lost_booking-{request_id}", now_ms, request_id, reason, now_ms))
 
     def followed(self, moved: Sequence[object]) -> None:
         """Bookings of children in their parents, as the scripts tell them: child, parent, window, held, spent, done."""

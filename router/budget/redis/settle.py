@@ -4,7 +4,7 @@ recovery, which charges what a process that stopped renewing its lease still hol
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -13,6 +13,7 @@ from router.budget.redis.connection import Argument
 from router.budget.redis.rows import Rows
 from router.budget.redis.server import RedisServer, Reply, number, strings
 from router.types.account import Amount, Hold, Unit
+from router.types.clock import now_ms
 from router.types.store import StoreUnavailable
 
 SETTLED_MS = 1_800_000
@@ -161,6 +162,30 @@ class Recovery:
             return 0
         return sum([await self._bury(owner) for owner in strings(dead)])
 
+    async def reconcile(self, bookings: Iterable[tuple[str, str, int, int]]) -> None:
+        """Bookings of the ledger that are held for long: what Redis says of them is written, which the process that
+        ended them, and died, did not write. One that Redis does not know any more is charged what it held.
+
+        `bookings`: request, account, window start, amount.
+        """
+        held: dict[str, _Held] = {}
+        for request_id, account, start, amount in bookings:
+            held.setdefault(request_id, []).append((account, start, amount))
+        for request_id, kept in held.items():
+            request = await self._request(request_id)
+            if "s" in request:
+                self._rows.settled(request_id, *_settled(request))
+            elif "r" in request:
+                self._rows.recovered(request_id, _held(request), _granted(request))
+            elif "o" not in request:
+                _log.error("Redis knows nothing of request %s, which the ledger has as held", request_id)
+                self._rows.recovered(request_id, kept, None)
+                self._rows.lost(request_id, now_ms())
+
+    async def _request(self, request_id: str) -> Mapping[str, str]:
+        fields = strings(await self._server.ask("HGETALL", self._server.keys.requests + request_id))
+        return dict(zip(fields[::2], fields[1::2], strict=True))
+
     async def _bury(self, owner: str) -> int:
         keys = self._server.keys
         requests = strings(await self._server.ask("SMEMBERS", keys.owner(owner)))
@@ -170,8 +195,7 @@ class Recovery:
         return count
 
     async def _charge(self, owner: str, request_id: str) -> bool:
-        fields = strings(await self._server.ask("HGETALL", self._server.keys.requests + request_id))
-        request = dict(zip(fields[::2], fields[1::2], strict=True))
+        request = await self._request(request_id)
         if "s" in request:
             self._rows.settled(request_id, *_settled(request))
             await self._server.ask("SREM", self._server.keys.owner(owner), request_id)
@@ -183,8 +207,7 @@ class Recovery:
             reply = await self._settle(owner, request_id, held, above)
         if reply[0] != DONE:
             return False
-        granted = Amount(int(request["u"]), int(request["t"])) if "u" in request else None
-        self._rows.recovered(request_id, held, granted)
+        self._rows.recovered(request_id, held, _granted(request))
         self._rows.followed(reply[1:])
         return True
 
@@ -205,6 +228,11 @@ def _held(request: Mapping[str, str]) -> _Held:
         if bar:
             found.append((account, int(start), int(amount)))
     return found
+
+
+def _granted(request: Mapping[str, str]) -> Amount | None:
+    """None for one that was written anew from the ledger."""
+    return Amount(int(request["u"]), int(request["t"])) if "u" in request else None
 
 
 def _settled(request: Mapping[str, str]) -> tuple[list[Hold], list[int]]:

@@ -16,13 +16,17 @@ from router.budget.redis.rows import Rows
 from router.budget.redis.server import Books, RedisServer, number, strings
 from router.budget.redis.settle import Recovery, Settlements
 from router.types.account import Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
-from router.types.journal import Journal
+from router.types.journal import Journal, LedgerUnavailable
 from router.types.secret import Secret
 from router.types.store import StoreUnavailable
 
 LARGEST = 2**53 - 1
 """nano-USD or tokens, nine million dollars: Lua counts in doubles."""
 DAY_MS = 86_400_000
+Held = tuple[str, str, int, int]
+"""Request, account, window start, amount of a booking."""
+RECONCILE_EVERY = 6
+"""Of so many looks at leases one compares the ledger with Redis: at the start, and every minute."""
 IDLE_SESSION_MS = 35 * DAY_MS
 """After so long without a booking the pot of a session is dropped: whoever comes back could name a new one as well."""
 
@@ -36,13 +40,21 @@ class RedisBudgets:
     """
 
     def __init__(
-        self, url: Secret, journal: Journal, books: Callable[[], Books], lease_ms: int, tag: str = "lowpass"
+        self,
+        url: Secret,
+        journal: Journal,
+        books: Callable[[], Books],
+        lease_ms: int,
+        tag: str = "lowpass",
+        held_long: Callable[[], Sequence[Held]] = tuple,
     ) -> None:
-        """`tag`: the hash tag of all keys; who shares budgets shares it. Raises `RedisRefused` for a wrong URL."""
+        """`tag`: the hash tag of all keys; who shares budgets shares it. `held_long`: the ledger's bookings that are
+        held for long; called in a thread. Raises `RedisRefused` for a wrong URL."""
         self._journal, self._lease_ms, owner = journal, lease_ms, journal.owner
         self._server = RedisServer(url, books, self._resume, lease_ms=lease_ms, tag=tag)
         self._keys, self._rows = self._server.keys, Rows(journal)
         self._mine = self._keys.owner(owner)
+        self._held_long, self._recoveries = held_long, 0
         self._bare: set[str] = set()
         """Open requests that are known to Redis and hold nothing: accounts for some targets had left them out."""
         self._children = RedisChildren(self._server, self._rows)
@@ -118,7 +130,7 @@ class RedisBudgets:
         reservation = Reservation(request_id, Amount(first, second), holds, room)
         if not holds:
             self._bare.add(request_id)
-        self._rows.held(reservation, ask.whole)
+        self._rows.held(reservation, ask)
         return reservation
 
     async def extend(
@@ -161,6 +173,10 @@ class RedisBudgets:
         """Leases run by the server's clock."""
         await self._let_go()
         count = await self._recovery.run()
+        if self._recoveries % RECONCILE_EVERY == 0:
+            with suppress(LedgerUnavailable):
+                await self._recovery.reconcile(await asyncio.to_thread(self._held_long))
+        self._recoveries += 1
         await self.expire(now_ms)
         return count
 

@@ -36,7 +36,7 @@ def reserve(
     holds = tuple(_hold(at, granted) for at in found if not at.short_of(ask.least))
     for hold in holds:
         connection.execute(_HOLD, (request_id, hold.account, hold.window_start_ms, hold.amount))
-    if granted != ask.whole:
+    if granted != (ask.born or ask.whole):
         connection.execute(_GRANTED, (granted.usd, granted.thinking, request_id))
     return Reservation(request_id, granted, holds, Amount(_rest(usd, granted.usd), _rest(thinking, granted.thinking)))
 
