@@ -220,6 +220,7 @@ class Gateway:
             "ready": can_serve(self._config().targets.values(), engines),
             "policy": self._pipeline.rules.in_force.hash,
             "policy_error": self._policy_error,
+            "policies": sorted(self._telemetry.policies),
             "engines": engines,
             "targets": unhealthy,
             "in_flight": len(self._visits),
@@ -297,12 +298,17 @@ class Gateway:
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
             self._recover_rows()
+        own = self._pipeline.rules.in_force.hash
+        before = self._stores.policies(own)
         try:
             recovered = await self._budgets.recover(now_ms())
         except StoreUnavailable:
             return
         if recovered:
             _log.warning("%d requests of a gateway that died were charged at their hold", recovered)
+        self._telemetry.policies = policies = self._stores.policies(own)
+        if len(policies) > 1 and policies != before:
+            _log.warning("gateways with different policies share these budgets: %s", ", ".join(sorted(policies)))
 
     def _recover_rows(self) -> None:
         """Of a ledger apart from the budgets. After an outage every gateway first has time to renew its leases."""

@@ -74,6 +74,10 @@ class Stores:
             raise SettingError(f"LOWPASS_REDIS_URL: {error}") from None
         await self._leased.start()
 
+    def policies(self, own: str) -> frozenset[str]:
+        """Hashes of the policies of all gateways that share these stores. `own`: this one's."""
+        return frozenset({own}) if self._url is None else self._redis.policies(own)
+
     async def stop(self) -> None:
         """What can be settled now is settled."""
         if self._url is not None:

@@ -82,6 +82,11 @@ SHAPES = {
         "Requests for which others were asked before a target, because of its queue.", ("target",)
     ),
     "lowpass_policy_errors": Shape("Edits of the policy that were refused.", together=max),
+    "lowpass_policies": Shape(
+        "Different policies of the gateways that share these budgets: 1 where they agree.",
+        family=GaugeMetricFamily,
+        together=max,
+    ),
     # Read from the store that all share, by who answers.
     "lowpass_budget_limit_usd": Shape("Limits of a budget's pots.", ("budget",), GaugeMetricFamily),
     "lowpass_budget_spent_usd": Shape("Spent of them.", ("budget",), GaugeMetricFamily),

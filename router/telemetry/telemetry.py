@@ -31,6 +31,8 @@ class Telemetry:
         self.in_flight = 0
         self.health: Mapping[str, str] = {}
         self.policy_errors = 0
+        self.policies: frozenset[str] = frozenset()
+        """Hashes of those of all gateways that share the budgets."""
         self.spilled: defaultdict[str, int] = defaultdict(int)
         self.loops: Mapping[str, int] = dict.fromkeys(Kind, 0)
         self.opinions: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
@@ -122,6 +124,7 @@ class Telemetry:
             "lowpass_judge_agreement": {(judge,): share for judge, share in self.agreement.items()},
             "lowpass_spilled": {(target,): count for target, count in self.spilled.items()},
             "lowpass_policy_errors": {(): self.policy_errors},
+            "lowpass_policies": {(): len(self.policies)},
         }
 
 

@@ -17,7 +17,7 @@ def policy(url: str) -> dict[str, Any]:
     routes = {"auto": ordered("one", "two"), "other": ordered("two")}
     budgets = [{"id": "alices", "limit_usd": 0.0000001, "window": "day", "keys": ["alice"]}]
     targets = {name: target(url, "normal") for name in ("one", "two")}
-    return {"version": 1, "targets": targets, "routes": routes, "budgets": budgets}
+    return {"version": 1, "loops": {"enabled": False}, "targets": targets, "routes": routes, "budgets": budgets}
 
 
 def create(gateway: Gateway, name: str, *options: str) -> str:

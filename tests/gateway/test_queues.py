@@ -25,6 +25,7 @@ def policy(url: str, spec: str) -> dict[str, Any]:
     forecast = {"kind": "cost_of_pass", "targets": ["local", "cloud"], "caution": 0}
     return {
         "version": 1,
+        "loops": {"enabled": False},
         "targets": {"local": {**engine, "max_wait_ms": 200}, "bare": engine, "cloud": target(url, "normal")},
         "routes": {
             "auto": ordered("local", "cloud"),

@@ -32,6 +32,7 @@ TWO = {"LOWPASS_WORKERS": "2"}
 def policy(url: str) -> dict[str, Any]:
     return {
         "version": 1,
+        "loops": {"enabled": False},
         "targets": {"plain": target(url, "normal"), "slow": target(url, "gated")},
         "routes": {"auto": ordered("plain")},
         "budgets": [{"id": "day", "limit_usd": 1, "window": "day"}],
@@ -289,7 +290,12 @@ def paid(url: str, home: Path) -> dict[str, Any]:
     spec.write_text(json.dumps(engine))
     row = local(url, "cached", hourly_usd=1, engine=str(spec))
     del row["base_url"]
-    return {"version": 1, "targets": {"engine": row}, "routes": {"auto": ordered("engine")}}
+    return {
+        "version": 1,
+        "loops": {"enabled": False},
+        "targets": {"engine": row},
+        "routes": {"auto": ordered("engine")},
+    }
 
 
 def measured(gateway: Process, output: int) -> str:

@@ -33,6 +33,7 @@ def policy(url: str) -> dict[str, Any]:
     behaviours = {"plain": "normal", "slow": "slow-chunks", "broken": "error-500"}
     return {
         "version": 1,
+        "loops": {"enabled": False},
         "targets": {name: target(url, behaviour) for name, behaviour in behaviours.items()},
         "routes": {"auto": ordered("plain"), "streams": ordered("slow"), "other": ordered("broken", "plain")},
         "budgets": [

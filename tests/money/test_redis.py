@@ -54,6 +54,31 @@ def test_two_gateways_never_spend_more_than_the_one_limit(pair: tuple[Gateway, G
     assert booked == charged <= 0.1 * NANO
 
 
+def test_gateways_that_share_budgets_under_different_policies_say_so(
+    pair: tuple[Gateway, Gateway], upstream: Upstream
+) -> None:
+    left, right = pair
+
+    def told(gateway: Gateway) -> tuple[int, bool]:
+        known = gateway.get("/health/ready").json
+        metrics = gateway.get("/metrics").body.decode()
+        assert f"lowpass_policies {float(len(known['policies']))}" in metrics
+        return len(known["policies"]), known["policy"] in known["policies"]
+
+    def both() -> list[tuple[int, bool]]:
+        for gateway in (left, right, left):
+            gateway.tick()
+        return [told(gateway) for gateway in pair]
+
+    assert both() == [(1, True)] * 2
+    edited = policy(upstream.url)
+    right.write_policy(edited | {"budget_status": 429})
+    until(lambda: both() == [(2, True)] * 2)
+    assert "gateways with different policies share these budgets" in left.log.read_text()
+    right.write_policy(edited)
+    until(lambda: both() == [(1, True)] * 2)
+
+
 def test_while_the_server_is_paused_each_rule_holds_and_nothing_hangs(
     pair: tuple[Gateway, Gateway], redis: RedisProcess
 ) -> None:

@@ -43,7 +43,7 @@ class Keys:
         self.epoch, self.owners, self.children = self.of("epoch"), self.of("owners"), self.of("children")
         self.lock, self.probe = self.of("rebuild"), self.of("probe")
         self.accounts, self.requests, self.values = self.of("a:"), self.of("r:"), self.of("v:")
-        self.sessions = self.of("s:")
+        self.sessions, self.policies = self.of("s:"), self.of("policies")
 
     def of(self, name: str) -> str:
         return self._prefix + name

@@ -149,6 +149,8 @@ class Recovery:
         self._server, self._children, self._rows = server, children, rows
         self._owner, self._lease_ms = owner, lease_ms
         self._quiet_until = 0.0
+        self.policy, self.policies = "", frozenset[str]()
+        """Hash of the policy that this process is under; those of all gateways at this server."""
 
     def resume(self) -> None:
         """While the server was gone nobody could renew a lease: the living come first, for the time of one lease."""
@@ -157,7 +159,9 @@ class Recovery:
 
     async def run(self) -> int:
         """Returns how many requests were charged."""
-        dead = await self._server.run("lease", [self._server.keys.owners], self._owner, self._lease_ms)
+        keys = [self._server.keys.owners, self._server.keys.policies]
+        dead, policies = await self._server.run("lease", keys, self._owner, self._lease_ms, self.policy)
+        self.policies = frozenset(strings(policies))
         if asyncio.get_running_loop().time() < self._quiet_until:
             return 0
         return sum([await self._bury(owner) for owner in strings(dead)])
@@ -192,6 +196,7 @@ class Recovery:
         count = sum([await self._charge(owner, request_id) for request_id in requests])
         if not await self._server.ask("EXISTS", keys.owner(owner)):
             await self._server.ask("ZREM", keys.owners, owner)
+            await self._server.ask("HDEL", keys.policies, owner)
         return count
 
     async def _charge(self, owner: str, request_id: str) -> bool:

@@ -82,6 +82,11 @@ class RedisBudgets:
     def available(self) -> bool:
         return self._server.available
 
+    def policies(self, own: str) -> frozenset[str]:
+        """Hashes of the policies of all gateways at this server, as of the last look at leases. `own`: this one's."""
+        self._recovery.policy = own
+        return self._recovery.policies | {own}
+
     async def reserve(
         self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
     ) -> Reservation | Refused:
