@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from router.budget.budget import Budget, FailOpenWithin
-from router.budget.outage.leased import Leased
+from router.budget.outage import Leased
 from router.budget.sqlite import SqliteBudgets
 from router.estimate.learn import Learned, Seen
 from router.ledger import query

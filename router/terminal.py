@@ -55,7 +55,12 @@ def tell_problems(error: "ConfigError") -> NoReturn:
     """Every mistake of a policy, each with its place."""
     for problem in error.problems:
         typer.echo(str(problem), err=True)
-    fail(f"{len(error.problems)} to mend in the policy")
+    fail(f"{errors(len(error.problems))} in the policy")
+
+
+def errors(count: int) -> str:
+    """How a check ended: ok, 1 error, 2 errors."""
+    return f"{count:,} error{'s' if count > 1 else ''}" if count else "ok"
 
 
 def fail(message: str) -> NoReturn:

@@ -10,7 +10,7 @@ app = typer.Typer(
 )
 keys = typer.Typer(no_args_is_help=True, help="API keys: stored as a hash, shown once.")
 app.add_typer(keys, name="keys")
-ledger = typer.Typer(no_args_is_help=True, help="The ledger itself: its soundness, its size, copies of it.")
+ledger = typer.Typer(no_args_is_help=True, help="The ledger itself: whether it is right, its size, copies of it.")
 app.add_typer(ledger, name="ledger")
 local = typer.Typer(no_args_is_help=True, help="Engines of one's own: what fits, and what runs.")
 app.add_typer(local, name="local")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, app
-from router.terminal import echo_json, fail, ledger_of, settings_of, show, tell_problems
+from router.terminal import echo_json, errors, fail, ledger_of, settings_of, show, tell_problems
 
 if TYPE_CHECKING:
     from router.settings import Settings
@@ -54,7 +54,7 @@ def check(
     else:
         for line in (*problems, *notes):
             typer.echo(str(line))
-        typer.echo(f"{path}: {len(problems)} to mend" if problems else f"{path}: sound")
+        typer.echo(f"{path}: {errors(len(problems))}")
     raise typer.Exit(bool(problems))
 
 

@@ -1,4 +1,4 @@
-"""`lowpass ledger`: is it sound, how large is it, bring it to a version, copy it and take a copy back."""
+"""`lowpass ledger`: is it right, how large is it, bring it to a version, copy it and take a copy back."""
 
 import sys
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from router.cli.app import JsonOption, ledger
-from router.terminal import echo_json, fail, ledger_of, settings_of
+from router.terminal import echo_json, errors, fail, ledger_of, settings_of
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -163,7 +163,7 @@ def _tell(found: "Ledger", known: "Verified") -> None:
     if len(known.findings) < known.found:
         typer.echo(f"… and {known.found - len(known.findings):,} more")
     looked_at = f"{known.requests:,} requests, {known.attempts:,} attempts"
-    typer.echo(f"{found.name}: {looked_at}: {f'{known.found:,} wrong' if known.found else 'sound'}")
+    typer.echo(f"{found.name}: {looked_at}: {errors(known.found)}")
 
 
 def _exists(found: "Ledger") -> None:

@@ -183,7 +183,11 @@ class Trial:
         decoder = self.decoder
         if decoder is not None and (decoder.output_chars or decoder.usage is not None):
             return self.streamed(decoder, failure.kind)
-        silent = (failure.kind is ErrorKind.TIMEOUT or self._lost) and failure.status is None and self.sent
+        silent = (
+            (failure.kind is ErrorKind.TIMEOUT or self._presence.lost_since(self._started_ms))
+            and failure.status is None
+            and self.sent
+        )
         # A provider that is down writes nothing: it is not charged as if it were the quickest.
         return self._done(failure.kind, self._unfinished(PRIOR_MS_PER_TOKEN) if silent else None)
 
@@ -260,17 +264,20 @@ class Trial:
             output = max(output, self._unseen(FASTEST_MS))
         if self.stopped == PAST_CAP:
             output = max(output, self._cap)
-        if self._lost:
-            output = max(output, self._paid)
-        return Usage(input_uncached=self._read, **self._split(output, size), source=Source.ESTIMATED)
+        return self._taken(output, size)
 
     def _unfinished(self, prior_ms: float) -> Usage:
         """Nothing of an answer has come. What is hidden, or comes in one piece, may be written all the same."""
         blind = self._hides or not self.call.stream or self._learned.ahead(self.step.target.id) is None
-        output = self._unseen(prior_ms) if blind else 0
-        if self._lost:
-            output = max(output, self._paid)
-        return Usage(input_uncached=self._read, output_visible=output, source=Source.ESTIMATED)
+        return self._taken(self._unseen(prior_ms) if blind else 0, 0)
+
+    def _taken(self, output: int, size: int) -> Usage:
+        """So many tokens of output, in so many bytes; all that is held for them where others may have charged that
+        while this process was paused."""
+        estimate, read = self.step.estimate, self.step.estimate.input_tokens
+        if self._presence.lost_since(self._started_ms):
+            output, read = max(output, self._paid), estimate.input_bound
+        return Usage(input_uncached=read, **self._split(output, size), source=Source.ESTIMATED)
 
     def _with_late(self, size: int) -> int:
         """Tokens of so many bytes of a stream, and those that may have been on their way when it was left or stopped.
@@ -289,16 +296,6 @@ class Trial:
     def _paid(self) -> int:
         """Output tokens that what is held pays for."""
         return self._cap if self.meter is None else min(self._cap, self.meter.paid)
-
-    @property
-    def _read(self) -> int:
-        """Input tokens that the upstream is taken to have read, where it does not say."""
-        return self.step.estimate.input_bound if self._lost else self.step.estimate.input_tokens
-
-    @property
-    def _lost(self) -> bool:
-        """Others may have charged what is held for it, while this process was paused."""
-        return self._presence.lost_since(self._started_ms)
 
     def _unseen(self, prior_ms: float) -> int:
         """Tokens that may have been written until now without being seen: at the target's pace, else at one in

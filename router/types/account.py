@@ -6,6 +6,9 @@ from msgspec import Struct
 
 from router.types.request import Caller
 
+SPLIT = "split"
+"""Scope of accounts that were split off others (`Child.account`)."""
+
 
 class Unit(StrEnum):
     """What a budget counts."""
@@ -179,7 +182,7 @@ class Child(Struct, frozen=True, kw_only=True):
         return Account(
             id=self.id,
             budget=self.id,
-            scope="split",
+            scope=SPLIT,
             unit=self.unit,
             limit=self.limit,
             resets_at_ms=self.expires_at_ms,

@@ -102,7 +102,7 @@ async def test_what_is_over_goes_away_by_itself(gateways: Gateways, store: Redis
         left = {str(key).partition(":")[2]: int(str(client.pttl(key))) for key in client.scan_iter()}
     assert 0 < left.pop("probe", 1) <= 1_000
     bounded = {name: ms for name, ms in left.items() if ms >= 0}
-    assert left.keys() - bounded.keys() == {"epoch", "owners", "a:pot", "v:hourly", "v:talks"}
+    assert left.keys() - bounded.keys() == {"epoch", "owners", "policies", "a:pot", "v:hourly", "v:talks"}
     assert set(bounded) == {"r:r", "a:hourly|alice", "a:rolling", "a:talks|s1"}
     assert HOUR // 4 < bounded["r:r"] <= HOUR // 2
     assert DAY < bounded["a:hourly|alice"] <= DAY + HOUR

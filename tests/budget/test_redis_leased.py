@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from router.budget.outage.leased import Leased, Local
+from router.budget.outage import Leased, Local
 from router.budget.redis import RedisBudgets
 from router.types.account import Account, Amount, Ask, Balance, Refused, Reservation
 from router.types.clock import now_ms

@@ -198,7 +198,7 @@ def test_sums_of_what_expired_vouch_for_each_other(ledger: Ledger) -> None:
 def test_the_command_names_each_row_and_fails(new_sqlite: SqliteLedger) -> None:
     fill(new_sqlite)
     home = new_sqlite.path.parent
-    sound = f"{new_sqlite.path}: 113 requests, 110 attempts: sound\n"
+    sound = f"{new_sqlite.path}: 113 requests, 110 attempts: ok\n"
     assert lowpass(home, "ledger", "verify") == (0, sound, "", sound)
     change(new_sqlite, "UPDATE live_requests SET input_tokens = 0 WHERE id = '$A'")
     done = lowpass(home, "ledger", "verify")

@@ -8,10 +8,8 @@ from msgspec import structs
 from router.budget.redis.connection import Argument
 from router.budget.redis.rows import Rows
 from router.budget.redis.server import RedisServer, number, strings
-from router.types.account import Account, Child, Refused
+from router.types.account import SPLIT, Account, Child, Refused
 
-SPLIT = "split"
-"""Scope of the accounts that are children (`Child.account`)."""
 CLOSED_MS = 35 * 86_400_000
 """How long a closed child can be looked up."""
 _TRIES = 5

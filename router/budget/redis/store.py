@@ -10,12 +10,12 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from router.budget.redis.children import SPLIT, RedisChildren
+from router.budget.redis.children import RedisChildren
 from router.budget.redis.connection import Argument
 from router.budget.redis.rows import Rows
 from router.budget.redis.server import Books, RedisServer, number, strings
 from router.budget.redis.settle import Recovery, Settlements
-from router.types.account import Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
+from router.types.account import SPLIT, Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
 from router.types.journal import Journal, LedgerUnavailable
 from router.types.secret import Secret
 from router.types.store import StoreUnavailable

@@ -8,13 +8,12 @@ taken; one of a process that died is charged in full, as any hold.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from msgspec import Struct, structs
 
-from router.budget.outage.lease import Lease, amount_of, exactly, extra_of, part, room
-from router.types.account import Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
+from router.types.account import AMPLE, Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
 from router.types.clock import now_ms as clock
 from router.types.ids import new_id
 from router.types.store import BudgetStore, StoreUnavailable
@@ -29,6 +28,38 @@ IDLE_MS = 600_000
 Within = Callable[[Account], int]
 """How much of an account a process may take, in its unit, as its budget says; 0 or less: that fails closed."""
 _log = logging.getLogger(__name__)
+
+
+class Lease(Struct):
+    """A part of an account that this process holds."""
+
+    account: Account
+    hold: Reservation
+    open: int = 0
+    """Of requests in progress that were granted from it."""
+    spent: dict[int, int] = {}
+    """By start of the window that it belongs to, which in a rolling account moves on while the lease stays."""
+
+    @property
+    def amount(self) -> int:
+        return self.hold.holds[0].amount
+
+    @property
+    def used(self) -> int:
+        return self.open + sum(self.spent.values())
+
+    @property
+    def left(self) -> int:
+        return self.amount - self.used
+
+    def covers(self, account: Account) -> bool:
+        """Even if it was recovered meanwhile its charge counts in the account's window, which may be a rolling one."""
+        return account.since_ms <= self.account.window_start_ms <= account.window_start_ms
+
+    def ages(self, account: Account) -> bool:
+        """It should be replaced: it covers the account no more, or for less than half of a rolling window."""
+        middle = (account.since_ms + account.window_start_ms) // 2
+        return not self.covers(account) or self.account.window_start_ms < middle
 
 
 class Local(Reservation, frozen=True):
@@ -129,11 +160,11 @@ class Leased:
     def _grant(self, request_id: str, accounts: Sequence[Account], ask: Ask) -> Reservation:
         hard = [account for account in accounts if account.hard]
         leases = [self._lease(account) for account in hard]
-        granted = Amount(*(room(leases, hard, ask, unit) for unit in Unit))
+        granted = Amount(*(_room(leases, hard, ask, unit) for unit in Unit))
         parts = [
             (lease, _hold(account, amount))
             for lease, account in zip(leases, hard, strict=True)
-            if (amount := part(lease, account, granted, ask)) is not None
+            if (amount := _part(lease, account, granted, ask)) is not None
         ]
         for lease, hold in parts:
             lease.open += hold.amount
@@ -155,7 +186,7 @@ class Leased:
             return await self._store.extend(reservation, accounts, more, now_ms)
         growing = {account.id for account in accounts}
         parts = self._local.get(reservation.request_id, [])
-        extra = Amount(*(extra_of(parts, growing, more.of(unit), unit) for unit in Unit))
+        extra = Amount(*(_extra_of(parts, growing, more.of(unit), unit) for unit in Unit))
         grown = []
         for lease, hold in parts:
             by = extra.of(hold.unit) if hold.account in growing else 0
@@ -263,7 +294,7 @@ class Leased:
     async def _charge(self, account: Account, amount: int, now_ms: int) -> None:
         """Booked in full, whatever is left."""
         account = structs.replace(account, hard=False, targets=frozenset())
-        booked = await self._store.reserve(self._name(account), [account], exactly(account, amount), now_ms)
+        booked = await self._store.reserve(self._name(account), [account], _exactly(account, amount), now_ms)
         if isinstance(booked, Reservation):
             self._store.settle(booked, [amount])
 
@@ -277,11 +308,11 @@ class Leased:
         before = pot.lease.amount if pot.lease is not None else 0
         if pot.lease is None:
             bound = structs.replace(account, targets=frozenset())
-            ask = structs.replace(exactly(account, more), least=amount_of(account, 1))
+            ask = structs.replace(_exactly(account, more), least=_amount_of(account, 1))
             taken = await self._store.reserve(self._name(account), [bound], ask, now_ms)
             pot.lease = Lease(account, taken) if isinstance(taken, Reservation) else None
         else:
-            pot.lease.hold = await self._store.extend(pot.lease.hold, [account], amount_of(account, more), now_ms)
+            pot.lease.hold = await self._store.extend(pot.lease.hold, [account], _amount_of(account, more), now_ms)
         if pot.lease is None or pot.lease.amount - before < more:
             pot.rest_until_ms = now_ms + REST_MS
 
@@ -301,3 +332,38 @@ class Leased:
 
 def _hold(account: Account, amount: int) -> Hold:
     return Hold(account.id, account.window_start_ms, account.unit, amount, account.targets)
+
+
+def _amount_of(account: Account, amount: int) -> Amount:
+    return Amount(usd=amount) if account.unit is Unit.USD else Amount(thinking=amount)
+
+
+def _exactly(account: Account, amount: int) -> Ask:
+    whole = _amount_of(account, amount)
+    return Ask(least=whole, tight=whole, whole=whole)
+
+
+def _room(leases: Iterable[Lease], accounts: Iterable[Account], ask: Ask, unit: Unit) -> int:
+    """As the stores grant (see `Ask`), with what the leases have left. Raises StoreUnavailable for too little."""
+    binding = zip(leases, accounts, strict=True)
+    lefts = [lease.left for lease, account in binding if account.unit is unit and not account.targets]
+    least, tight, whole = ask.least.of(unit), ask.tight.of(unit), ask.whole.of(unit)
+    if not lefts or min(lefts) >= AMPLE * whole:
+        return whole
+    if 0 < least > min(lefts):
+        raise StoreUnavailable("the budget store is gone, and what may be spent without it is used up")
+    return max(0, min(tight, *lefts))
+
+
+def _part(lease: Lease, account: Account, granted: Amount, ask: Ask) -> int | None:
+    """None: an account for some targets only has too little; these are left out."""
+    if not account.targets:
+        return granted.of(account.unit)
+    if 0 < ask.least.of(account.unit) > lease.left:
+        return None
+    return max(0, min(granted.of(account.unit), lease.left))
+
+
+def _extra_of(parts: Iterable[tuple[Lease, Hold]], growing: set[str], more: int, unit: Unit) -> int:
+    lefts = [lease.left for lease, hold in parts if hold.account in growing and hold.unit is unit]
+    return max(0, min([more, *lefts]))

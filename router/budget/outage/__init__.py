@@ -1,1 +1,0 @@
-"""What budgets allow while their store is gone."""

@@ -1,0 +1,404 @@
+"""The embedded store: budgets in the ledger's own SQLite file, in the same transactions as the rows of the requests.
+
+Only `bookings` and `children` are written here; triggers keep `budget_windows` the sum of the bookings, and a child's
+row in its parent's account follows the child. The steps share a transaction with others, so none of them may raise.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct, structs
+
+from router.types.account import AMPLE, SPLIT, Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
+from router.types.journal import LocalJournal
+from router.types.store import StoreUnavailable
+
+_SETTLE = (
+    "INSERT INTO bookings VALUES (?, ?, ?, ?, ?, 'lost') ON CONFLICT DO UPDATE"
+    " SET charged = excluded.charged, state = 'settled' WHERE state IN ('held', 'recovered')"
+)
+# A lease that ends later than a new one would was made by a clock that has gone back since.
+_RENEW = "UPDATE live_requests SET lease_until_ms = ?1 WHERE state = 'held' AND (owner = ?2 OR lease_until_ms > ?1)"
+_CHARGE_DEAD = (
+    "UPDATE bookings SET charged = held, state = 'recovered' WHERE state = 'held'"
+    " AND request_id IN (SELECT id FROM live_requests WHERE state = 'held' AND lease_until_ms < ?)"
+)
+_RECOVER = (
+    "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
+    " WHERE state = 'held' AND lease_until_ms < ?"
+)
+_LOST = "SELECT request_id, account, charged FROM bookings WHERE state = 'lost'"
+_REPORTED = "UPDATE bookings SET state = 'settled' WHERE state = 'lost'"
+_VALUES = (
+    "SELECT DISTINCT substr(budget, ?) FROM budget_windows WHERE budget >= ? AND budget < ?"
+    " AND (window_start_ms >= ? OR held != 0)"
+)
+_log = logging.getLogger(__name__)
+
+
+class SqliteBudgets:
+    """The `BudgetStore` port over a `LocalJournal`.
+
+    Leases are those of the ledger's rows: a request's row is born in the same commit as its hold, with the whole of
+    its `Ask` as what it holds, and is corrected here when it is granted less, or more later.
+    """
+
+    def __init__(self, journal: LocalJournal, lease_ms: int) -> None:
+        self._journal, self._lease_ms = journal, lease_ms
+
+    @property
+    def available(self) -> bool:
+        return self._journal.available
+
+    async def reserve(
+        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+    ) -> Reservation | Refused:
+        """Waits for nothing where no account binds. Raises ValueError for a request that has reserved before."""
+        if not accounts:
+            return Reservation(request_id, ask.whole)
+        if len(accounts) > 1 and len({account.id for account in accounts}) < len(accounts):
+            raise ValueError(f"request {request_id} would be charged to one account twice")
+        step = self._journal.call(lambda connection: _reserve(connection, request_id, accounts, ask, now_ms))
+        try:
+            granted = await step
+        except asyncio.CancelledError:
+            self._give_back(step)
+            raise
+        if granted is None:
+            raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
+        return granted
+
+    def _give_back(self, step: "asyncio.Future[Reservation | Refused | None]") -> None:
+        """The request was cancelled after its hold was made, and before it heard of it."""
+        granted = None if step.cancelled() or step.exception() else step.result()
+        if isinstance(granted, Reservation):
+            self.settle(granted, [0] * len(granted.holds))
+
+    async def extend(
+        self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
+    ) -> Reservation:
+        """`accounts`: those whose holds are to grow; nothing limits a reservation without holds."""
+        bound = {account.id: account for account in accounts}
+        if not any(hold.account in bound for hold in reservation.holds):
+            return _grown(reservation, more, bound)
+        return await self._journal.call(lambda connection: _extend(connection, reservation, bound, more, now_ms))
+
+    def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
+        """Raises ValueError where there are not as many charges as holds."""
+        if len(charges) != len(reservation.holds):
+            raise ValueError(f"request {reservation.request_id} needs {len(reservation.holds)} charges, one a hold")
+        for hold, charge in zip(reservation.holds, charges, strict=True):
+            row = (reservation.request_id, hold.account, hold.window_start_ms, hold.amount, charge)
+            self._journal.change(_SETTLE, row)
+
+    async def settled(self) -> None:
+        if self._journal.available:
+            with suppress(StoreUnavailable):
+                await self._journal.committed()
+
+    async def recover(self, now_ms: int) -> int:
+        lease = (now_ms + self._lease_ms, self._journal.owner)
+        count, lost = await self._journal.call(lambda connection: _recover(connection, lease, now_ms))
+        for request_id, account, charged in lost:
+            _log.error("request %s was charged %d in %s, where it held nothing", request_id, charged, account)
+        return count
+
+    async def expire(self, now_ms: int) -> None:
+        if self._journal.read(lambda connection: _has_expired(connection, now_ms)):
+            await self._journal.call(lambda connection: _close_expired(connection, now_ms))
+
+    async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
+        def step(connection: sqlite3.Connection) -> list[Balance]:
+            found = [_standing(connection, account, account.window_start_ms) for account in accounts]
+            return [Balance(at.spent, at.held) for at in found]
+
+        return await self._journal.call(step)
+
+    async def values(self, budget: str, since_ms: int) -> list[str]:
+        # "}" follows "|": these are the bounds of the ids that begin with "<budget>|".
+        bounds = (len(budget) + 2, f"{budget}|", f"{budget}}}", since_ms)
+        return await self._journal.call(lambda connection: [row[0] for row in connection.execute(_VALUES, bounds)])
+
+    async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
+        """Raises ValueError for an id in use, a limit below 1, or a unit other than the parent's."""
+        if child.limit < 1 or child.unit is not parent.unit:
+            raise ValueError(f"a budget split off {parent.id} needs a limit of 1 or more, in {parent.unit}")
+        opened = await self._journal.call(lambda connection: _split(connection, parent, child, now_ms))
+        if opened is None:
+            raise ValueError(f"the id {child.id} is in use: an id is for one budget only")
+        return opened
+
+    async def child(self, identifier: str) -> Child | None:
+        return await self._journal.call(lambda connection: _find(connection, identifier))
+
+    async def children(self) -> list[Child]:
+        return await self._journal.call(_still_open)
+
+    async def close(self, identifier: str, now_ms: int) -> Child | None:
+        return await self._journal.call(lambda connection: _close(connection, identifier, now_ms))
+
+
+def _recover(
+    connection: sqlite3.Connection, lease: tuple[int, str], now_ms: int
+) -> tuple[int, list[tuple[str, str, int]]]:
+    connection.execute(_RENEW, lease)
+    connection.execute(_CHARGE_DEAD, (now_ms,))
+    recovered = connection.execute(_RECOVER, (now_ms,)).rowcount
+    _close_expired(connection, now_ms)
+    lost = connection.execute(_LOST).fetchall()
+    connection.execute(_REPORTED)
+    return recovered, lost
+
+
+# How an account stands
+
+_WINDOW = "SELECT spent, held FROM budget_windows WHERE budget = ? AND window_start_ms = ?"
+_ROLLING = (
+    "SELECT (SELECT coalesce(sum(spent), 0) FROM budget_windows WHERE budget = ?1 AND window_start_ms >= ?2),"
+    " (SELECT coalesce(sum(held), 0) FROM budget_windows WHERE budget = ?1 AND held != 0)"
+)
+_OPEN_CHILD = (
+    "SELECT 1 FROM children WHERE id = ? AND closed_ms IS NULL AND (expires_at_ms IS NULL OR expires_at_ms > ?)"
+)
+
+
+class Standing(Struct):
+    account: Account
+    spent: int
+    held: int
+    left: int
+
+    def short_of(self, least: Amount) -> bool:
+        """Whoever needs nothing is not refused, not even by an account that is overdrawn."""
+        needed = least.of(self.account.unit)
+        return self.account.hard and needed > 0 and self.left < needed
+
+    def refusal(self, needed: int) -> Refused:
+        return Refused(account=self.account, spent=self.spent, held=self.held, needed=needed)
+
+
+def _standing(connection: sqlite3.Connection, account: Account, window_start_ms: int) -> Standing:
+    """Windows of the calendar stand alone; in a rolling one an open hold counts, however long ago it was made."""
+    if account.since_ms == account.window_start_ms:
+        found = connection.execute(_WINDOW, (account.id, window_start_ms)).fetchone()
+    else:
+        found = connection.execute(_ROLLING, (account.id, account.since_ms)).fetchone()
+    spent, held = found or (0, 0)
+    return Standing(account, spent, held, account.limit - spent - held)
+
+
+def _shut(connection: sqlite3.Connection, account: Account, now_ms: int) -> bool:
+    """A child that takes no new request: closed, expired or unknown."""
+    return account.scope == SPLIT and connection.execute(_OPEN_CHILD, (account.id, now_ms)).fetchone() is None
+
+
+# What a request gets
+
+_NO_LIMIT = 2**100
+_KNOWN = "SELECT 1 FROM bookings WHERE request_id = ? LIMIT 1"
+_HOLD = "INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held')"
+_GRANTED = "UPDATE live_requests SET held = ?, held_thinking = ? WHERE id = ?"
+_OPEN = "SELECT 1 FROM bookings WHERE request_id = ? AND state = 'held' LIMIT 1"
+_EXTEND = "UPDATE bookings SET held = held + ? WHERE request_id = ? AND account = ?"
+_GRANTED_MORE = "UPDATE live_requests SET held = held + ?, held_thinking = held_thinking + ? WHERE id = ?"
+
+
+def _reserve(
+    connection: sqlite3.Connection, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+) -> Reservation | Refused | None:
+    """None: something was booked for this request before."""
+    if connection.execute(_KNOWN, (request_id,)).fetchone() is not None:
+        return None
+    found = []
+    for account in accounts:
+        at = _standing(connection, account, account.window_start_ms)
+        if _shut(connection, account, now_ms) or (not account.targets and at.short_of(ask.least)):
+            return at.refusal(ask.least.of(account.unit))
+        found.append(at)
+    usd, thinking = _left(found)
+    granted = Amount(
+        _grant(usd, ask.tight.usd, ask.whole.usd), _grant(thinking, ask.tight.thinking, ask.whole.thinking)
+    )
+    holds = tuple(_hold(at, granted) for at in found if not at.short_of(ask.least))
+    for hold in holds:
+        connection.execute(_HOLD, (request_id, hold.account, hold.window_start_ms, hold.amount))
+    if granted != (ask.born or ask.whole):
+        connection.execute(_GRANTED, (granted.usd, granted.thinking, request_id))
+    return Reservation(request_id, granted, holds, Amount(_rest(usd, granted.usd), _rest(thinking, granted.thinking)))
+
+
+def _left(found: Iterable[Standing]) -> tuple[int, int]:
+    """What the accounts that bind every target have left: nano-USD, thinking tokens."""
+    usd = thinking = _NO_LIMIT
+    for at in found:
+        if at.account.targets or not at.account.hard:
+            continue
+        if at.account.unit is Unit.USD:
+            usd = min(usd, at.left)
+        else:
+            thinking = min(thinking, at.left)
+    return usd, thinking
+
+
+def _grant(left: int, tight: int, whole: int) -> int:
+    """See `Ask`; it was made sure that what is left is enough."""
+    return whole if left >= AMPLE * whole else max(0, min(tight, left))
+
+
+def _rest(left: int, granted: int) -> int:
+    return max(0, left - granted) if left < _NO_LIMIT else 0
+
+
+def _hold(at: Standing, granted: Amount) -> Hold:
+    account, amount = at.account, granted.of(at.account.unit)
+    if account.targets and account.hard:
+        amount = max(0, min(amount, at.left))
+    return Hold(account.id, account.window_start_ms, account.unit, amount, account.targets)
+
+
+def _extend(
+    connection: sqlite3.Connection,
+    reservation: Reservation,
+    accounts: Mapping[str, Account],
+    more: Amount,
+    now_ms: int,
+) -> Reservation:
+    """`accounts`, by id: those whose holds grow. A request recovered or settled in the meantime gets nothing."""
+    if connection.execute(_OPEN, (reservation.request_id,)).fetchone() is None:
+        return reservation
+    holds = [hold for hold in reservation.holds if hold.account in accounts]
+    lefts = [(hold.unit, _room(connection, accounts[hold.account], hold, now_ms)) for hold in holds]
+    extra = Amount(*(_extra(more.of(unit), [left for kind, left in lefts if kind is unit]) for unit in Unit))
+    for hold in holds:
+        connection.execute(_EXTEND, (extra.of(hold.unit), reservation.request_id, hold.account))
+    connection.execute(_GRANTED_MORE, (extra.usd, extra.thinking, reservation.request_id))
+    return _grown(reservation, extra, accounts)
+
+
+def _room(connection: sqlite3.Connection, account: Account, hold: Hold, now_ms: int) -> int | None:
+    """None: a soft account does not limit anything."""
+    if not account.hard:
+        return None
+    return 0 if _shut(connection, account, now_ms) else _standing(connection, account, hold.window_start_ms).left
+
+
+def _extra(more: int, lefts: Sequence[int | None]) -> int:
+    return max(0, min([more, *(left for left in lefts if left is not None)]))
+
+
+def _grown(reservation: Reservation, extra: Amount, accounts: Container[str]) -> Reservation:
+    """With so much more granted, and held in these accounts."""
+    granted = Amount(reservation.granted.usd + extra.usd, reservation.granted.thinking + extra.thinking)
+    holds = tuple(
+        structs.replace(hold, amount=hold.amount + extra.of(hold.unit)) if hold.account in accounts else hold
+        for hold in reservation.holds
+    )
+    return structs.replace(reservation, granted=granted, holds=holds)
+
+
+# Budgets split off
+
+_COLUMNS = "id, parent, parent_window_ms, replaces, unit, size, created_ms, expires_at_ms, key_id, team, closed_ms"
+_INSERT = f"INSERT INTO children ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - names of ours
+_CHILD = f"SELECT {_COLUMNS} FROM children WHERE id = ?"  # noqa: S608
+_ALL_OPEN = f"SELECT {_COLUMNS} FROM children WHERE closed_ms IS NULL ORDER BY created_ms, id"  # noqa: S608
+_ACCOUNT = "INSERT INTO budget_windows VALUES (?, 0, 0, 0) ON CONFLICT DO NOTHING"
+_BELOW = (
+    "WITH RECURSIVE below (id, depth) AS (SELECT ?, 0 UNION ALL"
+    " SELECT children.id, depth + 1 FROM children JOIN below ON parent = below.id)"
+    " SELECT id FROM below ORDER BY depth DESC"
+)
+_EXPIRED = (
+    "SELECT id FROM children WHERE closed_ms IS NULL AND expires_at_ms <= ?"
+    " AND NOT EXISTS (SELECT 1 FROM budget_windows WHERE budget = id AND held != 0)"
+)
+_CLOSED = "UPDATE children SET closed_ms = ? WHERE id = ? AND closed_ms IS NULL"
+_FOLLOW = "UPDATE budget_windows SET held = held WHERE budget = ?"
+"""Lets the child's row in its parent follow."""
+
+
+def _split(connection: sqlite3.Connection, parent: Account, child: Child, now_ms: int) -> Child | Refused | None:
+    """None: something has this id."""
+    if connection.execute(_KNOWN, (child.id,)).fetchone() is not None:
+        return None
+    at = _standing(connection, parent, parent.window_start_ms)
+    if at.left < child.limit or _outlives(child, parent) or _shut(connection, parent, now_ms):
+        return at.refusal(child.limit)
+    connection.execute(_INSERT, _row(child))
+    connection.execute(_ACCOUNT, (child.id,))
+    connection.execute(_HOLD, (child.id, parent.id, parent.window_start_ms, child.limit))
+    return child
+
+
+def _outlives(child: Child, parent: Account) -> bool:
+    ends = [end for end in (parent.resets_at_ms, parent.expires_at_ms) if end is not None]
+    return bool(ends) and (child.expires_at_ms is None or child.expires_at_ms > min(ends))
+
+
+def _find(connection: sqlite3.Connection, identifier: str) -> Child | None:
+    row = connection.execute(_CHILD, (identifier,)).fetchone()
+    return None if row is None else _child(row)
+
+
+def _still_open(connection: sqlite3.Connection) -> list[Child]:
+    return [_child(row) for row in connection.execute(_ALL_OPEN)]
+
+
+def _close(connection: sqlite3.Connection, identifier: str, now_ms: int) -> Child | None:
+    for (below,) in connection.execute(_BELOW, (identifier,)).fetchall():
+        _end(connection, below, now_ms)
+    return _find(connection, identifier)
+
+
+def _has_expired(connection: sqlite3.Connection, now_ms: int) -> bool:
+    return connection.execute(_EXPIRED, (now_ms,)).fetchone() is not None
+
+
+def _close_expired(connection: sqlite3.Connection, now_ms: int) -> None:
+    """Deepest first: a child that has an open one of its own holds something."""
+    while expired := connection.execute(_EXPIRED, (now_ms,)).fetchall():
+        for (identifier,) in expired:
+            _end(connection, identifier, now_ms)
+
+
+def _end(connection: sqlite3.Connection, identifier: str, now_ms: int) -> None:
+    connection.execute(_CLOSED, (now_ms, identifier))
+    connection.execute(_FOLLOW, (identifier,))
+
+
+def _row(child: Child) -> tuple[str | int | None, ...]:
+    replaces = msgspec.json.encode(child.replaces).decode()
+    return (
+        child.id,
+        child.parent,
+        child.parent_window_ms,
+        replaces,
+        child.unit.value,
+        child.limit,
+        child.created_ms,
+        child.expires_at_ms,
+        child.key,
+        child.team,
+        child.closed_ms,
+    )
+
+
+def _child(row: tuple[str, str, int, str, str, int, int, int | None, str, str, int | None]) -> Child:
+    identifier, parent, window, replaces, unit, size, created, expires, key, team, closed = row
+    return Child(
+        id=identifier,
+        parent=parent,
+        parent_window_ms=window,
+        replaces=msgspec.json.decode(replaces, type=tuple[str, ...]),
+        unit=Unit(unit),
+        limit=size,
+        created_ms=created,
+        expires_at_ms=expires,
+        key=key,
+        team=team,
+        closed_ms=closed,
+    )
