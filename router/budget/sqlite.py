@@ -113,8 +113,8 @@ class SqliteBudgets:
 
     async def balances(self, accounts: Sequence[Account]) -> list[Balance]:
         def step(connection: sqlite3.Connection) -> list[Balance]:
-            found = [_standing(connection, account, account.window_start_ms) for account in accounts]
-            return [Balance(at.spent, at.held) for at in found]
+            standings = [_standing(connection, account, account.window_start_ms) for account in accounts]
+            return [Balance(at.spent, at.held) for at in standings]
 
         return await self._journal.call(step)
 
@@ -173,7 +173,7 @@ class Standing(Struct):
     left: int
 
     def short_of(self, least: Amount) -> bool:
-        """Whoever needs nothing is not refused, not even by an account that is overdrawn."""
+        """A request that needs nothing is not refused, not even by an account that is overdrawn."""
         needed = least.of(self.account.unit)
         return self.account.hard and needed > 0 and self.left < needed
 
@@ -184,10 +184,10 @@ class Standing(Struct):
 def _standing(connection: sqlite3.Connection, account: Account, window_start_ms: int) -> Standing:
     """Windows of the calendar stand alone; in a rolling one an open hold counts, however long ago it was made."""
     if account.since_ms == account.window_start_ms:
-        found = connection.execute(_WINDOW, (account.id, window_start_ms)).fetchone()
+        row = connection.execute(_WINDOW, (account.id, window_start_ms)).fetchone()
     else:
-        found = connection.execute(_ROLLING, (account.id, account.since_ms)).fetchone()
-    spent, held = found or (0, 0)
+        row = connection.execute(_ROLLING, (account.id, account.since_ms)).fetchone()
+    spent, held = row or (0, 0)
     return Standing(account, spent, held, account.limit - spent - held)
 
 
@@ -213,17 +213,17 @@ def _reserve(
     """None: something was booked for this request before."""
     if connection.execute(_KNOWN, (request_id,)).fetchone() is not None:
         return None
-    found = []
+    standings = []
     for account in accounts:
         at = _standing(connection, account, account.window_start_ms)
         if _shut(connection, account, now_ms) or (not account.targets and at.short_of(ask.least)):
             return at.refusal(ask.least.of(account.unit))
-        found.append(at)
-    usd, thinking = _left(found)
+        standings.append(at)
+    usd, thinking = _left(standings)
     granted = Amount(
         _grant(usd, ask.tight.usd, ask.whole.usd), _grant(thinking, ask.tight.thinking, ask.whole.thinking)
     )
-    holds = tuple(_hold(at, granted) for at in found if not at.short_of(ask.least))
+    holds = tuple(_hold(at, granted) for at in standings if not at.short_of(ask.least))
     for hold in holds:
         connection.execute(_HOLD, (request_id, hold.account, hold.window_start_ms, hold.amount))
     if granted != (ask.born or ask.whole):
@@ -231,10 +231,10 @@ def _reserve(
     return Reservation(request_id, granted, holds, Amount(_rest(usd, granted.usd), _rest(thinking, granted.thinking)))
 
 
-def _left(found: Iterable[Standing]) -> tuple[int, int]:
+def _left(standings: Iterable[Standing]) -> tuple[int, int]:
     """What the accounts that bind every target have left: nano-USD, thinking tokens."""
     usd = thinking = _NO_LIMIT
-    for at in found:
+    for at in standings:
         if at.account.targets or not at.account.hard:
             continue
         if at.account.unit is Unit.USD:

@@ -128,7 +128,9 @@ def streams_of_all(gateway: Process, processes: int) -> list[Stream]:
     def everywhere() -> bool:
         with ThreadPoolExecutor(10) as pool:
             streams.extend(pool.map(lambda _: Stream(gateway), range(10)))
-        return len(owners(gateway)) == processes
+        rows = gateway.rows("SELECT id, owner FROM requests")
+        ids = {stream.id for stream in streams}
+        return len({row["owner"] for row in rows if row["id"] in ids}) == processes
 
     until(everywhere)
     return streams

@@ -153,7 +153,7 @@ class Recovery:
         """Hash of the policy that this process is under; those of all gateways at this server."""
 
     def resume(self) -> None:
-        """While the server was gone nobody could renew a lease: the living come first, for the time of one lease."""
+        """While the server was gone no process could renew its lease: for the time of one, the living come first."""
         if self._server.interruptions:
             self._quiet_until = asyncio.get_running_loop().time() + self._lease_ms / 1000
 
@@ -227,12 +227,12 @@ class Recovery:
 
 
 def _held(request: Mapping[str, str]) -> _Held:
-    found = []
+    holds = []
     for name, amount in request.items():
         start, bar, account = name.partition("|")
         if bar:
-            found.append((account, int(start), int(amount)))
-    return found
+            holds.append((account, int(start), int(amount)))
+    return holds
 
 
 def _granted(request: Mapping[str, str]) -> Amount | None:
