@@ -284,7 +284,7 @@ def test_an_answer_that_waits_in_the_socket_of_a_paused_process_is_no_timeout(
 
     upstream.behaviours["waits"] = Behaviour(answer=answer)
     rules = policy(upstream.url)
-    rules["targets"]["plain"] = target(upstream.url, "waits", timeouts={"first_ms": 2_000}, retries=0)
+    rules["targets"]["plain"] = target(upstream.url, "waits", timeouts={"first_ms": 4_000}, retries=0)
     with processing(tmp_path, rules) as gateway, ThreadPoolExecutor(1) as client:
         count = len(upstream.requests)
         reply = client.submit(Customer(gateway), "auto")
@@ -292,6 +292,6 @@ def test_an_answer_that_waits_in_the_socket_of_a_paused_process_is_no_timeout(
         os.kill(gateway.process.pid, signal.SIGSTOP)
         gate.set()
         upstream.last.wait()
-        time.sleep(3)  # the gateway's own limit passes
+        time.sleep(5)  # the gateway's own limit passes
         os.kill(gateway.process.pid, signal.SIGCONT)
         assert reply.result().status == 200
