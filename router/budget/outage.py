@@ -162,7 +162,7 @@ class Leased:
         leases = [self._lease(account) for account in hard]
         granted = Amount(*(_room(leases, hard, ask, unit) for unit in Unit))
         parts = [
-            (lease, _hold(account, amount))
+            (lease, account.hold(amount))
             for lease, account in zip(leases, hard, strict=True)
             if (amount := _part(lease, account, granted, ask)) is not None
         ]
@@ -170,7 +170,7 @@ class Leased:
             lease.open += hold.amount
         self._local[request_id] = parts
         self._soft[request_id] = [account for account in accounts if not account.hard]
-        soft = (_hold(account, granted.of(account.unit)) for account in self._soft[request_id])
+        soft = (account.hold(granted.of(account.unit)) for account in self._soft[request_id])
         return Local(request_id, granted, (*(hold for _, hold in parts), *soft))
 
     def _lease(self, account: Account) -> Lease:
@@ -194,7 +194,7 @@ class Leased:
             grown.append((lease, structs.replace(hold, amount=hold.amount + by)))
         self._local[reservation.request_id] = grown
         granted = Amount(reservation.granted.usd + extra.usd, reservation.granted.thinking + extra.thinking)
-        soft = (_hold(account, granted.of(account.unit)) for account in self._soft[reservation.request_id])
+        soft = (account.hold(granted.of(account.unit)) for account in self._soft[reservation.request_id])
         return Local(reservation.request_id, granted, (*(hold for _, hold in grown), *soft))
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
@@ -328,10 +328,6 @@ class Leased:
                 await self.tick(clock())
             except Exception:
                 _log.exception("leases of budgets could not be looked after")
-
-
-def _hold(account: Account, amount: int) -> Hold:
-    return Hold(account.id, account.window_start_ms, account.unit, amount, account.targets)
 
 
 def _amount_of(account: Account, amount: int) -> Amount:

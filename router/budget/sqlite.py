@@ -7,11 +7,11 @@ row in its parent's account follows the child. The steps share a transaction wit
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from router.types.account import AMPLE, SPLIT, Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
 from router.types.journal import LocalJournal
@@ -84,7 +84,7 @@ class SqliteBudgets:
         """`accounts`: those whose holds are to grow; nothing limits a reservation without holds."""
         bound = {account.id: account for account in accounts}
         if not any(hold.account in bound for hold in reservation.holds):
-            return _grown(reservation, more, bound)
+            return reservation.grown(more, bound)
         return await self._journal.call(lambda connection: _extend(connection, reservation, bound, more, now_ms))
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
@@ -257,7 +257,7 @@ def _hold(at: Standing, granted: Amount) -> Hold:
     account, amount = at.account, granted.of(at.account.unit)
     if account.targets and account.hard:
         amount = max(0, min(amount, at.left))
-    return Hold(account.id, account.window_start_ms, account.unit, amount, account.targets)
+    return account.hold(amount)
 
 
 def _extend(
@@ -276,7 +276,7 @@ def _extend(
     for hold in holds:
         connection.execute(_EXTEND, (extra.of(hold.unit), reservation.request_id, hold.account))
     connection.execute(_GRANTED_MORE, (extra.usd, extra.thinking, reservation.request_id))
-    return _grown(reservation, extra, accounts)
+    return reservation.grown(extra, accounts)
 
 
 def _room(connection: sqlite3.Connection, account: Account, hold: Hold, now_ms: int) -> int | None:
@@ -288,16 +288,6 @@ def _room(connection: sqlite3.Connection, account: Account, hold: Hold, now_ms: 
 
 def _extra(more: int, lefts: Sequence[int | None]) -> int:
     return max(0, min([more, *(left for left in lefts if left is not None)]))
-
-
-def _grown(reservation: Reservation, extra: Amount, accounts: Container[str]) -> Reservation:
-    """With so much more granted, and held in these accounts."""
-    granted = Amount(reservation.granted.usd + extra.usd, reservation.granted.thinking + extra.thinking)
-    holds = tuple(
-        structs.replace(hold, amount=hold.amount + extra.of(hold.unit)) if hold.account in accounts else hold
-        for hold in reservation.holds
-    )
-    return structs.replace(reservation, granted=granted, holds=holds)
 
 
 # Budgets split off

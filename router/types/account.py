@@ -1,8 +1,9 @@
 """Budgets as the stores see them: accounts with a limit, and what a request wants held, holds and is refused."""
 
+from collections.abc import Container
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.types.request import Caller
 
@@ -54,6 +55,9 @@ class Account(Struct, frozen=True, kw_only=True):
     """It is charged for attempts at these targets only; empty: at all."""
     expires_at_ms: int | None = None
     """Of a budget that was split off: from then on it takes no new request."""
+
+    def hold(self, amount: int) -> "Hold":
+        return Hold(self.id, self.window_start_ms, self.unit, amount, self.targets)
 
 
 class Bound(Struct, frozen=True, kw_only=True):
@@ -108,6 +112,15 @@ class Reservation(Struct, frozen=True):
     holds: tuple[Hold, ...] = ()
     room: Amount = Amount()
     """What these accounts had left beyond that when it was granted: more can't be had, so more is not asked for."""
+
+    def grown(self, extra: Amount, accounts: Container[str]) -> "Reservation":
+        """With so much more granted, and held in these accounts."""
+        granted = Amount(self.granted.usd + extra.usd, self.granted.thinking + extra.thinking)
+        holds = tuple(
+            structs.replace(hold, amount=hold.amount + extra.of(hold.unit)) if hold.account in accounts else hold
+            for hold in self.holds
+        )
+        return structs.replace(self, granted=granted, holds=holds)
 
     def at(self, target: str) -> Amount:
         """What may be spent at `target`: `granted`, or less where an account for that target alone has less."""

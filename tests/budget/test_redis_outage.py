@@ -365,15 +365,27 @@ async def test_the_probe_speaks_to_redis_and_to_nothing_else(gateways: Gateways)
         assert not store.available
 
 
+async def doomed(gateways: Gateways) -> tuple[RedisBudgets, SqliteJournal]:
+    """A gateway whose rows go to a ledger that is lost."""
+    await SqliteJournal(gateways.ledger).end()
+    journal = SqliteJournal(gateways.ledger.with_name("lost.db"))
+    store = RedisBudgets(gateways.server.url, journal, lambda: books(gateways.ledger), LEASE_MS)
+    await store.start()
+    return store, journal
+
+
+async def dies(store: RedisBudgets, journal: SqliteJournal) -> None:
+    """It says nothing more."""
+    await store._server.stop()
+    await journal.end()
+
+
 @at_redis
 async def test_rows_of_a_gateway_that_died_after_redis_had_its_settlements_are_written_by_the_next(
     gateways: Gateways,
 ) -> None:
     """Its rows go to a ledger that is lost, and its lease runs out."""
-    await SqliteJournal(gateways.ledger).end()
-    journal = SqliteJournal(gateways.ledger.with_name("lost.db"))
-    dying = RedisBudgets(gateways.server.url, journal, lambda: books(gateways.ledger), LEASE_MS)
-    await dying.start()
+    dying, journal = await doomed(gateways)
     for charge in (None, 1, 2):
         granted = await hold(dying, 5)
         if charge:
@@ -381,8 +393,7 @@ async def test_rows_of_a_gateway_that_died_after_redis_had_its_settlements_are_w
     await dying.settled()
     with gateways.server.client() as client:
         client.zadd("{lowpass}:owners", {journal.owner: 0})
-    await dying._server.stop()  # it says nothing more
-    await journal.end()
+    await dies(dying, journal)
     async with gateways.opened() as store:
         assert await store.recover(NOW) == 1
         for _ in range(2):
@@ -394,10 +405,7 @@ async def test_rows_of_a_gateway_that_died_after_redis_had_its_settlements_are_w
 @at_redis
 async def test_a_recovered_row_costs_what_redis_held_and_what_was_moved_is_not_booked_again(gateways: Gateways) -> None:
     """A gateway dies before it wrote what it was granted; another request of it was settled, and moved to the past."""
-    await SqliteJournal(gateways.ledger).end()
-    journal = SqliteJournal(gateways.ledger.with_name("lost.db"))
-    dying = RedisBudgets(gateways.server.url, journal, lambda: books(gateways.ledger), LEASE_MS)
-    await dying.start()
+    dying, journal = await doomed(gateways)
     crashed, moved = await hold(dying, 5), await hold(dying, 5)
     await dying.extend(crashed, [POT], Amount(2), NOW)
     dying.settle(moved, [3])
@@ -411,8 +419,7 @@ async def test_a_recovered_row_costs_what_redis_held_and_what_was_moved_is_not_b
         ledger.execute("INSERT INTO past_bookings VALUES (?, 7, 0, 5, 3)", (moved.request_id,))
     with gateways.server.client() as client:
         client.zadd("{lowpass}:owners", {journal.owner: 0})
-    await dying._server.stop()
-    await journal.end()
+    await dies(dying, journal)
     async with gateways.opened() as store:
         assert await store.recover(NOW) == 1
         await store.settled()
@@ -424,11 +431,8 @@ async def test_a_recovered_row_costs_what_redis_held_and_what_was_moved_is_not_b
 
 @at_redis
 async def test_bookings_that_stayed_held_are_ended_as_redis_says(gateways: Gateways) -> None:
-    """Whoever settled or recovered them died before it wrote that; of one Redis knows nothing."""
-    await SqliteJournal(gateways.ledger).end()
-    journal = SqliteJournal(gateways.ledger.with_name("lost.db"))
-    dying = RedisBudgets(gateways.server.url, journal, lambda: books(gateways.ledger), LEASE_MS)
-    await dying.start()
+    """The gateway that settled or recovered them died before it wrote that; of one Redis knows nothing."""
+    dying, journal = await doomed(gateways)
     settled, recovered, unknown = [await hold(dying, 5) for _ in range(3)]
     dying.settle(settled, [3])
     await dying.settled()
@@ -437,8 +441,7 @@ async def test_bookings_that_stayed_held_are_ended_as_redis_says(gateways: Gatew
         client.hset(f"{{lowpass}}:r:{recovered.request_id}", "r", "1")
         client.delete(f"{{lowpass}}:r:{unknown.request_id}")
         client.delete(f"{{lowpass}}:o:{journal.owner}")
-    await dying._server.stop()
-    await journal.end()
+    await dies(dying, journal)
     held = [(granted.request_id, "pot", 0, 5) for granted in (settled, recovered, unknown)]
     with closing(sqlite3.connect(gateways.ledger)) as ledger, ledger:
         ledger.executemany("INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held')", held)

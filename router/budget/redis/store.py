@@ -8,14 +8,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from msgspec import structs
-
 from router.budget.redis.children import RedisChildren
 from router.budget.redis.connection import Argument
 from router.budget.redis.rows import Rows
 from router.budget.redis.server import Books, RedisServer, number, strings
 from router.budget.redis.settle import Recovery, Settlements
-from router.types.account import SPLIT, Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
+from router.types.account import SPLIT, Account, Amount, Ask, Balance, Child, Refused, Reservation, Unit
 from router.types.journal import Journal, LedgerUnavailable
 from router.types.secret import Secret
 from router.types.store import StoreUnavailable
@@ -102,7 +100,7 @@ class RedisBudgets:
             reply = await self._server.run("reserve", keys, *arguments)
         except (StoreUnavailable, asyncio.CancelledError):
             # It was granted all the same, or may be yet.
-            self._settlements.end(request_id, [_hold(one, 0) for one in accounts], [0] * len(accounts), drop=True)
+            self._settlements.end(request_id, [one.hold(0) for one in accounts], [0] * len(accounts), drop=True)
             raise
         return self._granted(request_id, accounts, ask, reply)
 
@@ -130,7 +128,7 @@ class RedisBudgets:
             account = accounts[first - 1]
             return Refused(account=account, spent=second, held=rest[0], needed=ask.least.of(account.unit))
         pairs = zip(accounts, rest, strict=False)
-        holds = tuple(_hold(account, amount) for account, amount in pairs if amount >= 0)
+        holds = tuple(account.hold(amount) for account, amount in pairs if amount >= 0)
         room = Amount(*rest[len(accounts) : len(accounts) + 2])
         reservation = Reservation(request_id, Amount(first, second), holds, room)
         if not holds:
@@ -145,7 +143,7 @@ class RedisBudgets:
         bound = {account.id: account for account in accounts}
         holds = [hold for hold in reservation.holds if hold.account in bound]
         if not holds:
-            return _grown(reservation, more, ())
+            return reservation.grown(more, ())
         keys = [self._keys.requests + reservation.request_id, *(self._keys.accounts + hold.account for hold in holds)]
         arguments: list[Argument] = [now_ms, more.usd, more.thinking]
         for hold in holds:
@@ -156,7 +154,7 @@ class RedisBudgets:
         reply = [number(value) for value in await self._server.run("extend", keys, *arguments)]
         if not any(reply[1:]):
             return reservation
-        grown = _grown(reservation, Amount(*reply[1:]), [hold.account for hold in holds])
+        grown = reservation.grown(Amount(*reply[1:]), [hold.account for hold in holds])
         self._rows.extended(grown)
         return grown
 
@@ -231,10 +229,6 @@ def _check(request_id: str, accounts: Sequence[Account], ask: Ask) -> None:
         raise ValueError(f"budgets in Redis count to {LARGEST}, not to {largest}: lower the limit")
 
 
-def _hold(account: Account, amount: int) -> Hold:
-    return Hold(account.id, account.window_start_ms, account.unit, amount, account.targets)
-
-
 def _limits(account: Account, start: int, since: int) -> tuple[Argument, ...]:
     """Of one account, as reserve.lua and extend.lua read them."""
     kind = "soft" if not account.hard else "some" if account.targets else "all"
@@ -249,12 +243,3 @@ def _keep_ms(account: Account) -> Argument:
     if account.resets_at_ms is not None:
         return account.resets_at_ms - account.window_start_ms + DAY_MS
     return IDLE_SESSION_MS if account.scope == "session" else ""
-
-
-def _grown(reservation: Reservation, extra: Amount, accounts: Sequence[str]) -> Reservation:
-    granted = Amount(reservation.granted.usd + extra.usd, reservation.granted.thinking + extra.thinking)
-    holds = tuple(
-        structs.replace(hold, amount=hold.amount + extra.of(hold.unit)) if hold.account in accounts else hold
-        for hold in reservation.holds
-    )
-    return structs.replace(reservation, granted=granted, holds=holds)
