@@ -3,6 +3,7 @@
 from router.api.auth import Keyring
 from router.ledger.keys import callers, every
 from router.ledger.ledger import Ledger, ledger_at
+from router.ledger.limits import limits
 from router.settings import Settings
 
 
@@ -20,8 +21,12 @@ def keyring(settings: Settings) -> Keyring:
     return ring
 
 
-def refresh(ring: Keyring, ledger: Ledger, settings: Settings) -> None:
-    """Reads only: it runs once a second, beside the requests' own commits."""
+def refresh(ring: Keyring, ledger: Ledger, settings: Settings) -> dict[str, int]:
+    """Returns the limits of budgets that were set, by id of a budget or an account.
+
+    Reads only: it runs once a second, beside the requests' own commits.
+    """
     with ledger.reading() as connection:
         ring.callers = callers(connection)
         ring.open_to_all = settings.loopback and not every(connection)
+        return {limit.id: limit.size for limit in limits(connection)}

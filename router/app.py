@@ -17,7 +17,7 @@ from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
 from router.access import ledger_of, refresh
 from router.aftermath import Aftermath
-from router.api import budgets, dashboard, decisions, feedback, health, models, reports
+from router.api import budgets, dashboard, decisions, feedback, health, keys, models, reports
 from router.api.auth import Keyring
 from router.api.disconnect import Visits
 from router.api.hot import HotRoutes
@@ -26,6 +26,7 @@ from router.api.rest import rest
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget
 from router.budget.loops.breaker import ROWS, Breaker
+from router.choose import Rules
 from router.classify.deep.process import Reader
 from router.config import Config, Watcher
 from router.decide.health import Health
@@ -45,6 +46,7 @@ from router.ledger.alerts import claim
 from router.ledger.doubled import Doubled
 from router.ledger.instance import instance_secret
 from router.ledger.journal import SqliteJournal
+from router.ledger.keys import used
 from router.ledger.write import recover, renew
 from router.observe import observer
 from router.pipeline import JUDGED, Pipeline
@@ -157,7 +159,9 @@ class Gateway:
             self._judging.remove(request.id)
 
     def _declared(self) -> Sequence[Budget]:
-        return self._config().budgets
+        """Budgets of the policy with the limits in force, and limits of keys."""
+        pots = self._pipeline.rules.pots
+        return [*pots.budgets, *pots.of_keys(self.keyring.callers.values())]
 
     def _transports(self) -> Mapping[Wire, Transport]:
         """For the door, and for nobody else."""
@@ -178,11 +182,15 @@ class Gateway:
                 models.routes(lambda: self._pipeline.rules, int(time.time())),
                 decisions.routes(self._pipeline, ledger),
                 feedback.routes(ledger, self._journal, self._telemetry.feedback),
-                budgets.routes(lambda: self._pipeline.rules, self._budgets),
+                budgets.routes(self._rules, self._budgets, self._declared),
             ],
             reports=[
                 health.metrics(self._crew.values, lambda: self._crew.engines, self._budgets, self._declared),
                 reports.routes(ledger, self._pots, lambda: self._config().targets),
+            ],
+            admin=[
+                keys.routes(self._rules, self._budgets, ledger, self._refresh),
+                budgets.limits_of_budgets(self._rules, self._budgets, self._declared, ledger, self._refresh),
             ],
         )
 
@@ -207,7 +215,10 @@ class Gateway:
         return await asyncio.to_thread(claim, self._ledger, account, window_start_ms, shares)
 
     async def _pots(self) -> Report:
-        return await pots(self._budgets, self._config().budgets, now_ms())
+        return await pots(self._budgets, self._declared(), now_ms())
+
+    def _rules(self) -> Rules:
+        return self._pipeline.rules
 
     def _config(self) -> Config:
         return self._pipeline.rules.config
@@ -243,12 +254,14 @@ class Gateway:
             await asyncio.to_thread(self._local.checkpoint)
             # Keys stay in force as they are while the ledger can't be read.
             with suppress(LedgerUnavailable):
-                await asyncio.to_thread(refresh, self.keyring, self._ledger, self._settings)
+                await self._refresh()
                 if any(target.engine for target in self._config().targets.values()):
                     await asyncio.to_thread(self._tariff.read)
                 await self._aftermath.tick()
             self._adopt(await asyncio.to_thread(self._watcher.poll))
             await self._share_loops()
+            used(self._journal, self._books.used_keys - {""}, now_ms())
+            self._books.used_keys.clear()
             if forget:
                 self._breaker.forget()
             await self._alerts.tick(now_ms())
@@ -257,6 +270,12 @@ class Gateway:
             if recover:
                 await self._recover()
             self.keyring.review(self._config().sensitivity.classes)
+
+    async def _refresh(self) -> None:
+        """Keys, and the limits that stand in place of the policy's."""
+        limits = await asyncio.to_thread(refresh, self.keyring, self._ledger, self._settings)
+        if self._pipeline.limit(limits):
+            self._alerts.adopt(self._rules().pots.budgets)
 
     async def _share_loops(self) -> None:
         """What each process counts and stops, all of them know a second later."""
@@ -283,7 +302,7 @@ class Gateway:
             self._pipeline.adopt(change)
             self._open_door()
             self._health.pardon()
-            self._alerts.adopt(change.budgets)
+            self._alerts.adopt(self._rules().pots.budgets)
             self._breaker.loops = change.loops
             self._policy_error = ""
             _log.info("policy %s is in force (%s)", change.path, self._pipeline.rules.in_force.hash)

@@ -7,7 +7,7 @@ from typing import Protocol
 from msgspec import Struct, structs
 
 from router.budget.budget import Budget, Charged, Downgrade
-from router.budget.pots import Pots
+from router.budget.pots import Pots, rates
 from router.classify.language import languages
 from router.classify.template import instructions, template
 from router.config.config import Config, Route
@@ -76,7 +76,8 @@ class Rules(Struct, frozen=True):
     """Their ids."""
 
 
-def index(config: Config, secret: Secret) -> Rules:
+def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = None) -> Rules:
+    """`limits`: in place of those of the policy's budgets (`Budget.with_limits`)."""
     pins = {name: Route(name, Pinned(kind="pinned", target=name)) for name in config.targets}
     routes = {
         name: (route, tuple(config.targets[target] for target in route.strategy.names()))
@@ -86,7 +87,13 @@ def index(config: Config, secret: Secret) -> Rules:
     document = in_force(config.hash, sensitivity.default, sensitivity.classes, config.targets)
     screen, pots = Screen(sensitivity, secret, config.targets), Pots(config.budgets)
     regions = frozenset(target.region for target in config.targets.values())
-    return Rules(config, document, screen, pots, routes, regions, frozenset(one.id for one in config.budgets))
+    rules = Rules(config, document, screen, pots, routes, regions, frozenset(one.id for one in config.budgets))
+    return limited(rules, limits) if limits else rules
+
+
+def limited(rules: Rules, limits: Mapping[str, int]) -> Rules:
+    budgets = [budget.with_limits(limits) for budget in rules.config.budgets]
+    return structs.replace(rules, pots=Pots(budgets))
 
 
 def chance(identifier: str) -> float:
@@ -234,7 +241,7 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
     and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
     limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
     free = limits is NO_LIMITS and requirements.thinking_cap is None and decision.stakes.max_nano is None
-    if free and not (rules.pots.budgets or children):
+    if free and not (rules.pots.budgets or children or caller.allowance):
         return _UNBOUND
     charged = Charged(
         request_id=request.id,
@@ -245,14 +252,15 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
         targets=tuple(step.target.id for step in decision.plan.steps),
     )
     binds = rules.pots.binding(charged, named(rules, request, caller))
-    accounts = rules.pots.accounts(charged, binds, now_ms())
+    at_ms = now_ms()
+    accounts = rules.pots.accounts(charged, binds, at_ms)
     if children:
         replaced = {account for child in children for account in child.replaces}
         accounts += [child.account() for child in children]
         accounts = [account for account in accounts if account.id not in replaced]
     thinking = [limits.thinking_budget, requirements.thinking_cap, *[budget.thinking_cap for budget in binds]]
     return Bound(
-        accounts=tuple(accounts),
+        accounts=(*rates(caller, _tokens(request, decision), at_ms), *accounts),
         caps=(
             *_asked(request),
             *_most(decision.stakes),
@@ -260,6 +268,15 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
         ),
         thinking=min([cap for cap in thinking if cap is not None], default=None),
     )
+
+
+def _tokens(request: Request, decision: Decision) -> int:
+    """What a request may use, as OpenAI counts it: its prompt, and the output that it allows; without a cap of its own
+    what is expected."""
+    estimate = decision.plan.steps[0].estimate
+    if request.max_output is None:
+        return estimate.input_tokens + estimate.output_tokens
+    return estimate.input_tokens + min(request.max_output, estimate.max_output) * request.choices
 
 
 def named(rules: Rules, request: Request, caller: Caller) -> frozenset[str]:
@@ -288,7 +305,7 @@ def _most(stakes: Stakes) -> tuple[Account, ...]:
 
 
 def _cap(budget: Budget) -> Account:
-    return Account(id=budget.id, budget=budget.id, scope="request", unit=budget.unit, limit=budget.limit)
+    return Account(id=budget.id, budget=budget.id, scope="request", unit=budget.unit, limit=budget.limit_of(budget.id))
 
 
 def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:

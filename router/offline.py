@@ -9,6 +9,7 @@ from random import random
 from router.access import ledger_of
 from router.api.auth import OPEN
 from router.api.parse import parse
+from router.budget.pots import Pots
 from router.choose import check, choose, index
 from router.classify.deep.process import Reader
 from router.decide.explain import Examined, examine
@@ -16,6 +17,8 @@ from router.decide.health import Health
 from router.errors import ConfigError
 from router.estimate.forecast import Forecaster
 from router.ledger.journal import SqliteJournal
+from router.ledger.keys import callers
+from router.ledger.limits import limits
 from router.policies import load_policy, unlaunched
 from router.replay.knowledge import known
 from router.report.budgets import budgets as pots
@@ -32,11 +35,15 @@ from router.types.target import Target
 
 def budget_report(settings: Settings) -> Report:
     """As the store has it now, gateway or not. Raises `ConfigError`, `StoreUnavailable`."""
-    declared = load_policy(settings.policy, unlaunched(settings.policy)).budgets
+    policy, ledger = load_policy(settings.policy, unlaunched(settings.policy)).budgets, ledger_of(settings)
+    with ledger.reading() as connection:
+        raised = {limit.id: limit.size for limit in limits(connection)}
+        accounts = Pots([budget.with_limits(raised) for budget in policy])
+        declared = [*accounts.budgets, *accounts.of_keys(callers(connection).values())]
 
     async def read() -> Report:
         journal = SqliteJournal(settings.sqlite)
-        stores = Stores(settings.redis_url, journal, journal, ledger_of(settings), lambda: declared)
+        stores = Stores(settings.redis_url, journal, journal, ledger, lambda: declared)
         try:
             await stores.start()
             return await pots(stores.store, declared, now_ms())

@@ -1,14 +1,14 @@
 """The nine steps of a request, in order."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from msgspec import structs
 
 from router.aftermath import Heard
-from router.choose import Rules, binding, chance, check, choose, downgrade, index, named
+from router.choose import Rules, binding, chance, check, choose, downgrade, index, limited, named
 from router.config.config import Config
 from router.decide.eligible import Gate
 from router.decide.explain import encode, explain
@@ -27,7 +27,15 @@ from router.estimate.forecast import Forecaster
 from router.ledger.policies import adopted
 from router.ledger.write import record
 from router.observe import Observed
-from router.refusals import budget_exceeded, loop_detected, no_target, store_down, unknown_budget, upstream_failed
+from router.refusals import (
+    budget_exceeded,
+    loop_detected,
+    no_target,
+    rate_limited,
+    store_down,
+    unknown_budget,
+    upstream_failed,
+)
 from router.screen import Screened, Sources
 from router.settlement import CLIENT_CLOSED, Books, Settlement
 from router.types.account import Child, Refused
@@ -56,15 +64,25 @@ class Pipeline:
     ) -> None:
         self.health, self._fleet = health, fleet
         self._books, self._sources, self._dispatcher = books, sources, dispatcher
+        self._limits: Mapping[str, int] = {}
         self.adopt(config)
 
     def adopt(self, config: Config) -> None:
-        self.rules: Rules = index(config, self._sources.secret)
+        self.rules: Rules = index(config, self._sources.secret, self._limits)
         aftermath = self._books.aftermath
         aftermath.adopt(config)
         self._forecaster = Forecaster(tuple(config.targets.values()), self._books.learned, aftermath.beliefs)
         policy = self.rules.in_force
         adopted(self._books.journal, policy.hash, now_ms(), policy.document)
+
+    def limit(self, limits: Mapping[str, int]) -> bool:
+        """Limits in place of those of the policy, in nano-USD or tokens, by id of a budget or of an account. Returns
+        whether they are others than before."""
+        if limits == self._limits:
+            return False
+        self._limits = limits
+        self.rules = limited(self.rules, limits)
+        return True
 
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides, and keeps the decision, without having it answered."""
@@ -170,6 +188,9 @@ class Pipeline:
             if not isinstance(paid, Refused):
                 self._record(decision)
                 return decision, gate, paid
+            if paid.account.size:
+                self._record(decision)
+                raise await settlement.refuse(rate_limited(paid, now_ms()))
             other = downgrade(rules, paid.account.budget)
             if not other or other in tried:
                 self._record(decision)
@@ -240,6 +261,7 @@ class Pipeline:
             thinking=opened.trial.thinking,
             lowered=settlement.lowered,
             loop=settlement.loop,
+            rates=settlement.purse.reservation.rates,
             events=events,
             translated=translated,
         )
@@ -262,6 +284,7 @@ class Pipeline:
             thinking=answer.attempt.thinking,
             lowered=settlement.lowered,
             loop=settlement.loop,
+            rates=settlement.purse.reservation.rates,
             cost=cost,
             body=answer.reply.body,
             usage=usage_json(errand.request.endpoint, answer.attempt.usage or Usage(), cost),

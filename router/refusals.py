@@ -9,7 +9,7 @@ from msgspec import Raw
 from router.budget.loops.loops import Kind, Tripped
 from router.errors import TABLE, ClientError
 from router.report.moment import iso
-from router.types.account import Refused, Unit
+from router.types.account import Account, Refused, Unit
 from router.types.attempt import Attempt
 from router.types.failure import Failure
 from router.types.money import usd_json, usd_text
@@ -19,6 +19,12 @@ _NO_RETRY = (("x-should-retry", "false"),)
 _START_S = 2
 """After so long it is worth asking an engine again that starts."""
 _AGAIN_SOON = (("x-should-retry", "true"), ("retry-after", "1"))
+
+
+_RATE_HEADERS = {
+    Unit.REQUESTS: ("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+    Unit.TOKENS: ("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
+}
 
 
 def unknown_model(model: str, known: Iterable[str]) -> ClientError:
@@ -80,6 +86,30 @@ def budget_exceeded(refused: Refused, status: int) -> ClientError:
     headers = _AGAIN_SOON if refused.passing else _NO_RETRY
     extra: dict[str, object] = {"budget": budget}
     return ClientError(status, "budget_exceeded", message, type="budget_exceeded", extra=extra, headers=headers)
+
+
+def rate_limited(refused: Refused, now_ms: int) -> ClientError:
+    """In the words of OpenAI's own limits, whose clients wait and try again."""
+    account = refused.account
+    named = {Unit.REQUESTS: "requests a minute", Unit.TOKENS: "tokens a minute", Unit.PARALLEL: "requests at once"}
+    after_s = 1 if account.resets_at_ms is None else max(1, ceil((account.resets_at_ms - now_ms) / 1000))
+    message = (
+        f"Key '{account.value}' may have {account.limit} {named[account.unit]}; {max(0, refused.left)} left, this"
+        f" request needs {refused.needed}. Try again in {after_s} s."
+    )
+    rates = [(account, max(0, refused.left))]
+    headers = (("retry-after", str(after_s)), *rate_headers(rates, now_ms))
+    return ClientError(429, "rate_limit_exceeded", message, type=account.unit.value, headers=headers)
+
+
+def rate_headers(rates: Iterable[tuple[Account, int]], now_ms: int) -> list[tuple[str, str]]:
+    """As OpenAI names them: limit, remaining and time to the reset of requests and of tokens."""
+    headers: list[tuple[str, str]] = []
+    for account, left in rates:
+        if account.resets_at_ms is not None:
+            reset = f"{max(0, account.resets_at_ms - now_ms) / 1000:g}s"
+            headers += zip(_RATE_HEADERS[account.unit], (str(account.limit), str(left), reset), strict=True)
+    return headers
 
 
 def amount_json(unit: Unit, amount: int) -> Raw:

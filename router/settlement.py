@@ -21,7 +21,7 @@ from router.ledger.write import Outcome, birth, lose, reroute, settle
 from router.observe import Observed
 from router.refusals import ledger_down, store_down, stream_error
 from router.telemetry import Telemetry
-from router.types.account import Amount, Ask, Bound, Refused
+from router.types.account import Amount, Ask, Bound, Refused, Unit
 from router.types.attempt import Attempt
 from router.types.clock import clock_ms, now_ms
 from router.types.failure import Failure
@@ -59,6 +59,8 @@ class Books:
         self.open: dict[str, Settlement] = {}
         """By request, from its birth to its end."""
         self.lease = Lease(now_ms)
+        self.used_keys: set[str] = set()
+        """Ids of keys of which a request was settled since the last tick."""
 
     async def durable(self) -> None:
         """The answer is already paid for: when the disk fails now it is given all the same, and its rows wait."""
@@ -114,12 +116,12 @@ class Settlement:
         self._deadline_ms = decision.stakes.deadline_ms
         ask = self.purse.ask(plan.steps)
         self._birth(decision, ask.whole)
-        if not self.purse.bound:
+        if not (bound.accounts or bound.caps):
             return self._unheld(plan)
         refused = await self._hold(ask, plan.steps)
         if refused is None:
             return plan
-        if refused.account in bound.accounts and not refused.passing:
+        if refused.account in bound.accounts and not refused.account.size and not refused.passing:
             exhausted(books.journal, refused, now_ms())
             books.alerts.refuse(refused.account)
         return refused
@@ -181,7 +183,8 @@ class Settlement:
         self._open = False
         reservation = self.purse.reservation
         if reservation.holds:
-            self._books.store.settle(reservation, [hold.amount for hold in reservation.holds])
+            charges = [0 if hold.unit is Unit.PARALLEL else hold.amount for hold in reservation.holds]
+            self._books.store.settle(reservation, charges)
             self._books.room.wake()
         lose(self._books.journal, self.id)
         del self._books.open[self.id]
@@ -207,6 +210,7 @@ class Settlement:
             outcome = self._outcome(status, error, cost, overrun)
             settle(books.journal, self.id, outcome)
             books.open.pop(self.id, None)
+            books.used_keys.add(self._caller.id)
             region_mismatches(books.journal, purse.attempts, now_ms(), SUSPENSION_S)
             odd_charges(books.journal, purse.attempts, now_ms())
             if self.heard is not None:

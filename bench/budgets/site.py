@@ -19,6 +19,7 @@ from bench.cpu import descendants
 from bench.load import LoadError
 from router.ledger import keys
 from router.ledger.ledger import ledger_at
+from router.types.key import KeyTerms
 from router.types.money import nano_from_usd
 
 STORES = ("sqlite", "redis")
@@ -213,4 +214,7 @@ def _keys_of(home: Path) -> dict[str, str]:
     ledger = ledger_at(home / "lowpass.db", None)
     ledger.migrate()
     with ledger.writing() as connection:
-        return {name: keys.create(connection, name, scopes=[scope], team="bench")[1] for name, scope in KEYS.items()}
+        return {
+            name: keys.create(connection, KeyTerms(name=name, scopes=(scope,), team="bench"), "bench")[1]
+            for name, scope in KEYS.items()
+        }

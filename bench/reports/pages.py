@@ -17,6 +17,7 @@ from router.ledger import keys
 from router.ledger.ledger import SqliteLedger
 from router.report.catalog import REPORTS
 from router.types.ids import new_id
+from router.types.key import KeyTerms
 
 ROUNDS = 3
 AD_HOC = (
@@ -62,7 +63,7 @@ def _gateway(folder: Path) -> Iterator[_Door]:
     file = folder / NAME
     file.write_text(json.dumps(policy()))
     with SqliteLedger(folder / "lowpass.db").writing() as connection:
-        _, secret = keys.create(connection, f"bench-{new_id()}", scopes=["reports"])
+        _, secret = keys.create(connection, KeyTerms(name=f"bench-{new_id()}", scopes=("reports",)), "bench")
     gateway = Gateway(folder, file, 1, {}, folder / "gateway.log")
     gateway.launch()
     try:

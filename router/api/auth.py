@@ -11,8 +11,10 @@ from router.types.request import Caller
 
 REPORTS = "reports"
 """Scope that opens reports, dashboard, budgets and metrics."""
+ADMIN = "admin"
+"""Scope that makes and changes keys, and limits of budgets."""
 _log = logging.getLogger("lowpass")
-OPEN = Caller(scopes=frozenset({REPORTS}))
+OPEN = Caller(scopes=frozenset({REPORTS, ADMIN}))
 """Everybody, on a loopback gateway for which no key was ever made."""
 
 
@@ -37,9 +39,16 @@ class Keyring:
 
     def reader(self, headers: Mapping[bytes, bytes]) -> Caller:
         """A caller that may see reports; 403 for any other."""
+        return self._with(headers, REPORTS, "see reports")
+
+    def admin(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """A caller that may change keys and limits; 403 for any other."""
+        return self._with(headers, ADMIN, "change keys and limits")
+
+    def _with(self, headers: Mapping[bytes, bytes], scope: str, what: str) -> Caller:
         caller = self.caller(headers)
-        if REPORTS not in caller.scopes:
-            message = "This key may not see reports: `lowpass keys create NAME --scope reports` makes one that may."
+        if scope not in caller.scopes:
+            message = f"This key may not {what}: `lowpass keys create NAME --scope {scope}` makes one that may."
             raise ClientError(403, "missing_scope", message, type="permission_error")
         return caller
 

@@ -1,6 +1,7 @@
 """`/v1/budgets`: what is left in each pot that binds a key, and parts that it splits off for others to use."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -11,9 +12,11 @@ from router.api.auth import REPORTS
 from router.api.limits import limits
 from router.api.rest import answer
 from router.api.split import wrong
-from router.budget.budget import Charged
+from router.budget.budget import Budget, Charged, KeyLimit
 from router.choose import Rules, may_name
 from router.errors import ClientError
+from router.ledger.ledger import Ledger
+from router.ledger.limits import set_limit
 from router.refusals import amount_json, budget_exceeded
 from router.report.moment import iso
 from router.report.standing import Pot, Standing, every, measured, of_budget, of_child
@@ -23,10 +26,15 @@ from router.types.request import Caller, Limits
 from router.types.store import BudgetStore
 
 
-def routes(rules: Callable[[], Rules], store: BudgetStore, clock: Callable[[], int] = now_ms) -> APIRouter:
-    """`clock` is Unix time in ms."""
+def routes(
+    rules: Callable[[], Rules],
+    store: BudgetStore,
+    declared: Callable[[], Sequence[Budget]],
+    clock: Callable[[], int] = now_ms,
+) -> APIRouter:
+    """`declared`: budgets of the policy and limits of keys. `clock` is Unix time in ms."""
     router = APIRouter()
-    desk = Desk(rules, store, clock)
+    desk = Desk(rules, store, declared, clock)
 
     @router.get("/v1/budgets")
     async def listed(request: Request) -> Response:
@@ -40,7 +48,7 @@ def routes(rules: Callable[[], Rules], store: BudgetStore, clock: Callable[[], i
 
     @router.post("/v1/budgets/{identifier:path}/split")
     async def split_off(request: Request, identifier: str) -> Response:
-        wanted = split.read(await read_body(dict(request.scope["headers"]), request.receive))
+        wanted = split.read(await read_body(dict(request.scope["headers"]), request.receive), split.Split)
         opened = await desk.split(identifier, wanted, request.state.caller, _limits(request))
         return answer(as_json(opened), 201)
 
@@ -52,16 +60,65 @@ def routes(rules: Callable[[], Rules], store: BudgetStore, clock: Callable[[], i
     return router
 
 
+def limits_of_budgets(
+    rules: Callable[[], Rules],
+    store: BudgetStore,
+    declared: Callable[[], Sequence[Budget]],
+    ledger: Ledger,
+    refresh: Callable[[], Awaitable[None]],
+) -> APIRouter:
+    """For administrators. `refresh` lets this process know of a new limit at once; others see it within a second."""
+    router = APIRouter()
+    desk = Desk(rules, store, declared, now_ms)
+
+    @router.patch("/v1/budgets/{identifier:path}")
+    async def limit(request: Request, identifier: str) -> Response:
+        wanted = split.read(await read_body(dict(request.scope["headers"]), request.receive), split.NewLimit)
+        pot = await desk.limited(identifier)
+        size = split.new_limit(pot, wanted)
+        expires_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
+        actor = request.state.caller.name or "open gateway"
+        await asyncio.to_thread(_set_limit, ledger, identifier, size, expires_ms, actor)
+        await refresh()
+        return answer(as_json((await measured(store, [await desk.limited(identifier)]))[0]))
+
+    return router
+
+
+def _set_limit(ledger: Ledger, identifier: str, size: int | None, expires_ms: int | None, actor: str) -> None:
+    with ledger.writing() as connection:
+        set_limit(connection, identifier, size, expires_ms, actor)
+
+
 class Desk:
     """What callers may see and do. A key sees the pots that bind it and the children that it or its team made; with
     the scope `reports` it sees all, but splits and closes no more than before."""
 
-    def __init__(self, rules: Callable[[], Rules], store: BudgetStore, clock: Callable[[], int]) -> None:
-        self._rules, self._store, self._clock = rules, store, clock
+    def __init__(
+        self,
+        rules: Callable[[], Rules],
+        store: BudgetStore,
+        declared: Callable[[], Sequence[Budget]],
+        clock: Callable[[], int],
+    ) -> None:
+        self._rules, self._store, self._declared, self._clock = rules, store, declared, clock
+
+    async def limited(self, identifier: str) -> Pot:
+        """What an administrator sets a limit of: all accounts of a budget, or one. Raises `ClientError`."""
+        now, (name, _, value) = self._clock(), identifier.partition("|")
+        budget = next((budget for budget in self._rules().pots.budgets if budget.id == name), None)
+        if budget is not None and (budget.divided or not value):
+            return Pot(account=budget.pot(value, now) if value else budget.full(now), budget=budget)
+        if name == KeyLimit.model_fields["id"].default:
+            raise wrong("id", f"The limit of a key is changed by PATCH /v1/keys/{value}.")
+        if await self._store.child(identifier) is not None:
+            raise wrong("id", f"'{identifier}' was split off: its limit is what was split. Close it, and split anew.")
+        known = ", ".join(budget.id for budget in self._rules().pots.budgets) or "none"
+        raise ClientError(404, "not_found", f"There is no budget '{identifier}'. Known: {known}.", param="id")
 
     async def listed(self, caller: Caller, said: Limits) -> list[Standing]:
         if REPORTS in caller.scopes:
-            return await measured(self._store, await every(self._store, self._rules().pots.budgets, self._clock()))
+            return await measured(self._store, await every(self._store, self._declared(), self._clock()))
         own = [of_child(child) for child in await self._store.children() if child.usable_by(caller)]
         return await measured(self._store, [*self._binding(caller, said).values(), *own])
 
@@ -163,6 +220,7 @@ def as_json(standing: Standing) -> dict[str, object]:
         "value": pot.value,
         "unit": unit,
         **{name: amount_json(unit, amount) for name, amount in amounts.items()},
+        "policy_limit": None if pot.budget is None else amount_json(unit, pot.budget.limit),
         "window": pot.window,
         "soft": not account.hard,
         "resets_at": _time(account.resets_at_ms if child is None else None),

@@ -18,7 +18,9 @@ def asking(serve: Callable[[Request, Caller], Awaitable[Served]]) -> Ask:
     async def ask(body: bytes, caller: Caller, limits: Limits) -> bytes:
         request = parse(Endpoint.CHAT, new_id(), body, ())
         # A key that is bound to routes may name no target, so no judge; one that is bound to targets only those.
-        served = await serve(structs.replace(request, limits=limits), structs.replace(caller, routes=frozenset()))
+        allowance = caller.allowance and structs.replace(caller.allowance, rpm=None, tpm=None, parallel=None)
+        asks = structs.replace(caller, routes=frozenset(), allowance=allowance)
+        served = await serve(structs.replace(request, limits=limits), asks)
         return msgspec.json.encode(served.body)
 
     return ask

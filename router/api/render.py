@@ -6,6 +6,8 @@ from router.api.asgi import Headers, encode
 from router.api.responses import from_chat
 from router.decide.explain import explain
 from router.decide.reason import with_reason
+from router.refusals import rate_headers
+from router.types.clock import now_ms
 from router.types.money import usd_json
 from router.types.request import Request
 from router.types.served import Served
@@ -39,6 +41,8 @@ def answer_headers(request: Request, served: Served) -> Headers:
         headers += [(b"x-lowpass-spilled", told.encode())] if told else []
     if served.loop:
         headers.append((b"x-lowpass-loop", served.loop.encode()))
+    if served.rates:
+        headers += [(name.encode(), value.encode()) for name, value in rate_headers(served.rates, now_ms())]
     if served.cost is not None:
         headers.append((b"x-lowpass-cost-usd", usd_json(served.cost)))
     return headers

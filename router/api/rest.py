@@ -1,6 +1,7 @@
 """Everything but the hot routes, as one FastAPI app that speaks the same error envelope."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,9 +16,14 @@ from router.types.store import StoreUnavailable
 
 
 def rest(
-    keyring: Keyring, *, public: Sequence[APIRouter], calls: Sequence[APIRouter], reports: Sequence[APIRouter]
+    keyring: Keyring,
+    *,
+    public: Sequence[APIRouter],
+    calls: Sequence[APIRouter],
+    reports: Sequence[APIRouter],
+    admin: Sequence[APIRouter],
 ) -> FastAPI:
-    """`public` routes need no key, `calls` any key, `reports` one with that scope."""
+    """`public` routes need no key, `calls` any key, `reports` and `admin` one with that scope."""
     app = FastAPI(title="lowpass", docs_url=None, redoc_url=None, openapi_url=None)
 
     def caller(request: Request) -> None:
@@ -26,7 +32,16 @@ def rest(
     def reader(request: Request) -> None:
         request.state.caller = keyring.reader(dict(request.scope["headers"]))
 
-    for routers, guard in ((public, []), (calls, [Depends(caller)]), (reports, [Depends(reader)])):
+    def administrator(request: Request) -> None:
+        request.state.caller = keyring.admin(dict(request.scope["headers"]))
+
+    guards: tuple[tuple[Sequence[APIRouter], list[Any]], ...] = (
+        (public, []),
+        (calls, [Depends(caller)]),
+        (reports, [Depends(reader)]),
+        (admin, [Depends(administrator)]),
+    )
+    for routers, guard in guards:
         for router in routers:
             app.include_router(router, dependencies=guard)
     app.add_exception_handler(ClientError, _refused)

@@ -1,10 +1,10 @@
 """The body of a split → the child that it asks for."""
 
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from router.errors import ClientError
 from router.report.standing import Pot
@@ -21,6 +21,7 @@ MOST_USD = Decimal(10**9)
 MOST_TOKENS = 10**15
 _PLACES = 12
 """Decimals of an amount: what is below a nano-USD is not given."""
+Body = TypeVar("Body")
 
 
 class Split(Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,10 +34,19 @@ class Split(Struct, frozen=True, forbid_unknown_fields=True):
     """Whose pot is split, where the budget has one for each session; else `x-lowpass-session` says."""
 
 
-def read(body: bytes) -> Split:
+class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a PATCH: one of the limits, in the budget's unit; null gives the policy's limit back."""
+
+    limit_usd: Decimal | UnsetType | None = UNSET
+    limit_thinking_tokens: int | UnsetType | None = UNSET
+    expires_in_s: Annotated[int, Meta(ge=1, le=LONGEST_LIFE_S)] | None = None
+    """After so long the policy's limit counts again."""
+
+
+def read(body: bytes, kind: type[Body]) -> Body:
     """Raises a 400 `ClientError`."""
     try:
-        return msgspec.json.decode(body, type=Split)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$.")
         unknown = what.removeprefix("Object contains unknown field `").rstrip("`") if "unknown" in what else ""
@@ -62,6 +72,19 @@ def child_of(pot: Pot, wanted: Split, caller: Caller, now: int) -> Child:
         key=caller.id,
         team=caller.team,
     )
+
+
+def new_limit(pot: Pot, wanted: NewLimit) -> int | None:
+    """In the account's unit; None: the policy's own. Raises a 400 `ClientError`."""
+    usd, thinking = wanted.limit_usd, wanted.limit_thinking_tokens
+    if usd is UNSET and thinking is UNSET:
+        raise wrong("limit_usd", "Send limit_usd or limit_thinking_tokens; null gives the policy's limit back.")
+    if usd is None or thinking is None:
+        return None
+    given = Split(
+        limit_usd=None if usd is UNSET else usd, limit_thinking_tokens=None if thinking is UNSET else thinking
+    )
+    return _limit(pot.account, given)
 
 
 def _limit(account: Account, wanted: Split) -> int:

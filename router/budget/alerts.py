@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from router.budget.budget import Budget, Rolling
-from router.budget.window import seconds
 from router.types.account import Account, Unit
+from router.types.length import seconds
 from router.types.money import usd_text
 from router.types.store import BudgetStore, StoreUnavailable
 

@@ -1,6 +1,6 @@
 """A budget as the policy declares it: a limit, a window, whom it binds, and what happens when it is used up."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import cached_property
@@ -10,11 +10,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, StringConstraints, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
-from router.budget.window import LIFETIME, Span, calendar, rolling, seconds
+from router.budget.window import LIFETIME, Span, calendar, rolling
 from router.types.account import Account, Unit
+from router.types.length import seconds
 from router.types.money import nano_from_usd
 from router.types.request import Caller
 
@@ -109,6 +110,17 @@ class Budget(_Part):
         Annotated[Literal["fail_closed"], _Word] | Annotated[FailOpenWithin, _Form], Discriminator(_form)
     ] = "fail_closed"
     thinking_cap: Annotated[int, Field(ge=0, le=10**15)] | None = None
+    _raised: Mapping[str, int] = PrivateAttr(default_factory=dict)
+
+    def with_limits(self, limits: Mapping[str, int]) -> "Budget":
+        """With limits in place of its own: of its id for all of its accounts, of the id of an account for that one."""
+        budget = self.model_copy()
+        budget._raised = limits
+        return budget
+
+    def limit_of(self, account: str) -> int:
+        """nano-USD or thinking tokens of one account: as was set for it or for the budget, else as in the policy."""
+        return self._raised.get(account) or self._raised.get(self.id) or self.limit if self._raised else self.limit
 
     @field_validator("timezone")
     @classmethod
@@ -184,13 +196,14 @@ class Budget(_Part):
         return [self.account(value, span, self._targets(value)) for value in self._values(charged)]
 
     def account(self, value: str, span: Span, targets: frozenset[str] = frozenset()) -> Account:
+        identifier = self.id if self.scope == "all" else f"{self.id}|{value}"
         return Account(
-            id=self.id if self.scope == "all" else f"{self.id}|{value}",
+            id=identifier,
             budget=self.id,
             scope=self.scope,
             value=value,
             unit=self.unit,
-            limit=self.limit,
+            limit=self.limit_of(identifier),
             window_start_ms=span.start,
             since_ms=span.since,
             resets_at_ms=span.resets_at,
@@ -209,7 +222,8 @@ class Budget(_Part):
 
     def full(self, now_ms: int) -> Account:
         """The only pot, or one that stands for all that nothing was booked in yet."""
-        return msgspec.structs.replace(self.account("", self.span(now_ms), frozenset(self.targets)), id=self.id)
+        account = self.account("", self.span(now_ms), frozenset(self.targets))
+        return msgspec.structs.replace(account, id=self.id, limit=self.limit_of(self.id))
 
     def _targets(self, value: str) -> frozenset[str]:
         return frozenset({value}) if self.scope == "target" else frozenset(self.targets)
@@ -220,6 +234,13 @@ class Budget(_Part):
         if self.scope == "tag":
             return dict.fromkeys(tag for tag in charged.tags if not self.tags or tag in self.tags)
         return (_value(self.scope, charged),)
+
+
+class KeyLimit(Budget):
+    """`lowpass keys create --limit-usd`: what one key may spend in a window."""
+
+    id: Id = "key.limit"
+    scope: Scope = "key"
 
 
 class SessionLimit(Budget):

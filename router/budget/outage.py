@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from msgspec import Struct, structs
 
-from router.types.account import AMPLE, Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
+from router.types.account import AMPLE, GRANTED, Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
 from router.types.clock import now_ms as clock
 from router.types.ids import new_id
 from router.types.store import BudgetStore, StoreUnavailable
@@ -160,7 +160,7 @@ class Leased:
     def _grant(self, request_id: str, accounts: Sequence[Account], ask: Ask) -> Reservation:
         hard = [account for account in accounts if account.hard]
         leases = [self._lease(account) for account in hard]
-        granted = Amount(*(_room(leases, hard, ask, unit) for unit in Unit))
+        granted = Amount(*(_room(leases, hard, ask, unit) for unit in GRANTED))
         parts = [
             (lease, account.hold(amount))
             for lease, account in zip(leases, hard, strict=True)
@@ -186,7 +186,7 @@ class Leased:
             return await self._store.extend(reservation, accounts, more, now_ms)
         growing = {account.id for account in accounts}
         parts = self._local.get(reservation.request_id, [])
-        extra = Amount(*(_extra_of(parts, growing, more.of(unit), unit) for unit in Unit))
+        extra = Amount(*(_extra_of(parts, growing, more.of(unit), unit) for unit in GRANTED))
         grown = []
         for lease, hold in parts:
             by = extra.of(hold.unit) if hold.account in growing else 0

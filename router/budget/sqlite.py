@@ -13,7 +13,20 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-from router.types.account import AMPLE, SPLIT, Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
+from router.types.account import (
+    AMPLE,
+    GRANTED,
+    SPLIT,
+    Account,
+    Amount,
+    Ask,
+    Balance,
+    Child,
+    Hold,
+    Refused,
+    Reservation,
+    Unit,
+)
 from router.types.journal import LocalJournal
 from router.types.store import StoreUnavailable
 
@@ -24,7 +37,8 @@ _SETTLE = (
 # A lease that ends later than a new one would was made by a clock that has gone back since.
 _RENEW = "UPDATE live_requests SET lease_until_ms = ?1 WHERE state = 'held' AND (owner = ?2 OR lease_until_ms > ?1)"
 _CHARGE_DEAD = (
-    "UPDATE bookings SET charged = held, state = 'recovered' WHERE state = 'held'"
+    "UPDATE bookings SET charged = CASE WHEN account LIKE 'key.parallel|%' THEN 0 ELSE held END,"
+    " state = 'recovered' WHERE state = 'held'"
     " AND request_id IN (SELECT id FROM live_requests WHERE state = 'held' AND lease_until_ms < ?)"
 )
 _RECOVER = (
@@ -174,7 +188,7 @@ class Standing(Struct):
 
     def short_of(self, least: Amount) -> bool:
         """A request that needs nothing is not refused, not even by an account that is overdrawn."""
-        needed = least.of(self.account.unit)
+        needed = self.account.needs(least)
         return self.account.hard and needed > 0 and self.left < needed
 
     def refusal(self, needed: int) -> Refused:
@@ -217,7 +231,7 @@ def _reserve(
     for account in accounts:
         at = _standing(connection, account, account.window_start_ms)
         if _shut(connection, account, now_ms) or (not account.targets and at.short_of(ask.least)):
-            return at.refusal(ask.least.of(account.unit))
+            return at.refusal(account.needs(ask.least))
         standings.append(at)
     usd, thinking = _left(standings)
     granted = Amount(
@@ -228,14 +242,16 @@ def _reserve(
         connection.execute(_HOLD, (request_id, hold.account, hold.window_start_ms, hold.amount))
     if granted != (ask.born or ask.whole):
         connection.execute(_GRANTED, (granted.usd, granted.thinking, request_id))
-    return Reservation(request_id, granted, holds, Amount(_rest(usd, granted.usd), _rest(thinking, granted.thinking)))
+    room = Amount(_rest(usd, granted.usd), _rest(thinking, granted.thinking))
+    rates = tuple([(at.account, at.left - at.account.size) for at in standings if at.account.size])
+    return Reservation(request_id, granted, holds, room, rates)
 
 
 def _left(standings: Iterable[Standing]) -> tuple[int, int]:
     """What the accounts that bind every target have left: nano-USD, thinking tokens."""
     usd = thinking = _NO_LIMIT
     for at in standings:
-        if at.account.targets or not at.account.hard:
+        if at.account.targets or at.account.size or not at.account.hard:
             continue
         if at.account.unit is Unit.USD:
             usd = min(usd, at.left)
@@ -254,7 +270,7 @@ def _rest(left: int, granted: int) -> int:
 
 
 def _hold(at: Standing, granted: Amount) -> Hold:
-    account, amount = at.account, granted.of(at.account.unit)
+    account, amount = at.account, at.account.needs(granted)
     if account.targets and account.hard:
         amount = max(0, min(amount, at.left))
     return account.hold(amount)
@@ -272,7 +288,7 @@ def _extend(
         return reservation
     holds = [hold for hold in reservation.holds if hold.account in accounts]
     lefts = [(hold.unit, _room(connection, accounts[hold.account], hold, now_ms)) for hold in holds]
-    extra = Amount(*(_extra(more.of(unit), [left for kind, left in lefts if kind is unit]) for unit in Unit))
+    extra = Amount(*(_extra(more.of(unit), [left for kind, left in lefts if kind is unit]) for unit in GRANTED))
     for hold in holds:
         connection.execute(_EXTEND, (extra.of(hold.unit), reservation.request_id, hold.account))
     connection.execute(_GRANTED_MORE, (extra.usd, extra.thinking, reservation.request_id))

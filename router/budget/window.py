@@ -1,6 +1,5 @@
 """Windows of time: which bookings count now. Nothing is ever reset; a window is a condition on timestamps."""
 
-import re
 from datetime import datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
@@ -11,11 +10,7 @@ Calendar = Literal["hour", "day", "week", "month", "year"]
 
 PARTS = 100
 """A rolling window moves in steps of a hundredth of its length: it may be one step longer than it says."""
-LONGEST_S = 3_660 * 86_400
-"""Ten years: whoever wants more wants a lifetime."""
 _HOUR_S = 3_600
-_LENGTH = re.compile(r"([1-9]\d{0,5})([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 class Span(Struct, frozen=True):
@@ -51,15 +46,6 @@ def rolling(length_s: int, now_ms: int) -> Span:
 
 def step_ms(length_s: int) -> int:
     return max(1_000, length_s * 1000 // PARTS)
-
-
-def seconds(text: str) -> int:
-    """ "36h" → 129600. Raises ValueError, with the remedy."""
-    found = _LENGTH.fullmatch(text)
-    length = int(found[1]) * _SECONDS[found[2]] if found else 0
-    if not 0 < length <= LONGEST_S:
-        raise ValueError("write a length such as 30m, 36h or 7d, at most 3660d")
-    return length
 
 
 def _hour(zone: ZoneInfo, now_s: int) -> Span:

@@ -1,13 +1,22 @@
-"""`lowpass keys`: make, list and revoke."""
+"""`lowpass keys`: make, list, rotate and revoke."""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from router.cli.app import JsonOption, keys
-from router.terminal import echo_json, fail, writing
+from router.cli.app import JsonOption, PolicyOption, keys
+from router.terminal import echo_json, fail, settings_of, show, tell_problems, writing
+
+if TYPE_CHECKING:
+    from router.ledger.connection import Connection
+    from router.ledger.keys import Key
+    from router.types.key import KeyTerms
 
 ManyOption = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
+NameArgument = Annotated[str, typer.Argument(help="Name or id.")]
 
 
 @keys.command("create")
@@ -16,56 +25,193 @@ def keys_create(
     route: ManyOption = None,
     target: ManyOption = None,
     tag: ManyOption = None,
-    scope: Annotated[list[str] | None, typer.Option(help="`reports` opens reports and the dashboard.")] = None,
+    new_tag: Annotated[list[str] | None, typer.Option(help="A tag that no budget of the policy names.")] = None,
+    scope: Annotated[list[str] | None, typer.Option(help="`reports`, `feedback` or `admin`.")] = None,
     budget: Annotated[str, typer.Option(help="A budget of the policy that binds it.")] = "",
     team: Annotated[str, typer.Option(help="The team whose budgets bind it.")] = "",
     organisation: Annotated[str, typer.Option(help="Likewise.")] = "",
     min_class: Annotated[str, typer.Option(help="A class that binds everything it sends.")] = "",
+    limit_usd: Annotated[str | None, typer.Option(help="What it may spend in a window.")] = None,
+    window: Annotated[str, typer.Option(help="hour, day, week, month, year or lifetime.")] = "month",
+    rpm: Annotated[int | None, typer.Option(help="Requests a minute.")] = None,
+    tpm: Annotated[int | None, typer.Option(help="Tokens a minute, input and output.")] = None,
+    parallel: Annotated[int | None, typer.Option(help="Requests in progress.")] = None,
+    expires: Annotated[str | None, typer.Option(help="A length of time such as 90d, or a date.")] = None,
+    policy: PolicyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a key. Without --route and --target it may use everything."""
     from router.ledger import keys as store
+    from router.ledger.audit import COMMAND_LINE
 
-    given: dict[str, Any] = {"routes": route or (), "targets": target or (), "tags": tag or (), "scopes": scope or ()}
-    given |= {"budget": budget, "team": team, "organisation": organisation, "min_class": min_class}
+    terms = _terms(
+        name=name,
+        routes=route or (),
+        targets=target or (),
+        tags=(*(tag or ()), *(new_tag or ())),
+        scopes=scope or (),
+        budget=budget,
+        team=team,
+        organisation=organisation,
+        min_class=min_class,
+        limit_usd=_usd(limit_usd),
+        window=window,
+        rpm=rpm,
+        tpm=tpm,
+        parallel=parallel,
+        expires=expires,
+    )
+    if any((route, target, tag, budget, min_class)):
+        _check(terms, settings_of(policy).policy, new_tag or ())
     with writing() as connection:
         try:
-            key, secret = store.create(connection, name, **given)
+            key, secret = store.create(connection, terms, COMMAND_LINE)
         except ValueError as error:
             fail(str(error))
-    if as_json:
-        echo_json({"id": key.id, "name": key.name, "key": secret})
-    else:
-        typer.echo(secret)
-        typer.echo(f"This is the key of '{key.name}'. It is stored as a hash and will not be shown again.", err=True)
+    _tell_secret(key, secret, as_json)
 
 
 @keys.command("list")
 def keys_list(as_json: JsonOption = False) -> None:
-    """Every key, without its secret."""
+    """Every key, without its secret: what it may do, what it spent in its window, and when it was used last."""
     from router.ledger import keys as store
 
     with writing() as connection:
-        found = store.every(connection)
+        every = store.every(connection)
+        spent = [_spent(connection, key) for key in every]
     if as_json:
-        echo_json(found)
-        return
-    for key in found:
-        state = "revoked" if key.revoked_ms is not None else "in force"
-        may = ", ".join((*key.routes, *key.targets)) or "everything"
-        whose = " of ".join(filter(None, (key.team, key.organisation))) or "-"
-        rest = f"scopes {', '.join(key.scopes) or '-'}  team {whose}  at least {key.min_class or '-'}"
-        typer.echo(f"{key.id}  {key.name:<20}  {state}  may use {may}  {rest}")
+        from router.api.keys import as_json as row
+
+        echo_json([row(key, nano) for key, nano in zip(every, spent, strict=True)])
+    else:
+        show(_table(every, spent))
+
+
+@keys.command("rotate")
+def keys_rotate(
+    name: NameArgument,
+    grace: Annotated[
+        str, typer.Option(help="How long the secret before stays valid, such as 24h; 0s: it ends.")
+    ] = "24h",
+    as_json: JsonOption = False,
+) -> None:
+    """Give a key a new secret; what it may do and what it has spent stay."""
+    from router.ledger import keys as store
+    from router.ledger.audit import COMMAND_LINE
+    from router.types.length import seconds
+
+    try:
+        grace_ms = 0 if grace in ("0", "0s") else seconds(grace) * 1000
+    except ValueError as error:
+        fail(f"--grace: {error}")
+    with writing() as connection:
+        try:
+            key, secret = store.rotate(connection, name, grace_ms, COMMAND_LINE)
+        except LookupError as error:
+            fail(str(error.args[0]))
+    _tell_secret(key, secret, as_json)
 
 
 @keys.command("revoke")
-def keys_revoke(name: Annotated[str, typer.Argument(help="Name or id.")]) -> None:
+def keys_revoke(name: NameArgument) -> None:
     """End a key; a running gateway notices within a second."""
     from router.ledger import keys as store
+    from router.ledger.audit import COMMAND_LINE
 
     with writing() as connection:
         try:
-            key = store.revoke(connection, name)
+            key = store.revoke(connection, name, COMMAND_LINE)
         except LookupError as error:
             fail(str(error.args[0]))
-    typer.echo(f"revoked '{key.name}' ({key.id})")
+    typer.echo(f"revoked '{key.terms.name}' ({key.id})")
+
+
+def _terms(**fields: Any) -> "KeyTerms":
+    import msgspec
+
+    from router.types.key import KeyTerms
+
+    try:
+        return msgspec.convert(fields, KeyTerms)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        fail(f"--{path.rstrip('`').replace('_', '-')}: {message}")
+
+
+def _usd(text: str | None) -> Decimal | None:
+    try:
+        return None if text is None else Decimal(text)
+    except InvalidOperation:
+        fail(f"--limit-usd: '{text}' is no amount in USD, such as 50 or 0.25")
+
+
+def _check(terms: "KeyTerms", policy: Any, new_tags: Sequence[str]) -> None:
+    from router.config.keys import check_terms
+    from router.errors import ConfigError
+    from router.policies import load_policy, unlaunched
+
+    try:
+        check_terms(terms, load_policy(policy, unlaunched(policy)), new_tags)
+    except ConfigError as error:
+        tell_problems(error)
+    except ValueError as error:
+        fail(f"{error}; --policy or LOWPASS_POLICY names another one")
+
+
+def _spent(connection: "Connection", key: "Key") -> list[int]:
+    """nano-USD in the window of its limit, by the ledger's rows; empty: it has none."""
+    from router.budget.pots import Pots
+    from router.ledger.facts.query import Query, Where
+    from router.ledger.rollups import sums
+    from router.types.clock import now_ms
+
+    limit = Pots(()).of_key(key.caller())
+    if limit is None:
+        return []
+    ours = Where("key", frozenset({key.terms.name}))
+    since_ms = limit.span(now_ms()).since or None
+    costs = sums(
+        connection, Query(table="attempts", by=(), measures=("cost", "recovered"), where=(ours,), since_ms=since_ms)
+    )
+    return [sum(map(sum, costs.values()))]
+
+
+def _table(every: Sequence["Key"], spent: Sequence[Sequence[int]]) -> object:
+    from rich.table import Table
+
+    from router.types.clock import now_ms
+    from router.types.money import nano_from_usd, usd_text
+
+    table = Table("name", "state", "team", "scopes", "may use", "limits", "spent", "last used", "expires")
+    for key, nano in zip(every, spent, strict=True):
+        terms = key.terms
+        rates = (("rpm", terms.rpm), ("tpm", terms.tpm), ("at once", terms.parallel))
+        limits = [f"{limit:,} {name}" for name, limit in rates if limit is not None]
+        if terms.limit_usd is not None:
+            amount = f"${usd_text(nano_from_usd(terms.limit_usd))}"
+            limits.insert(0, amount if terms.window == "lifetime" else f"{amount} a {terms.window}")
+        state = "revoked" if key.revoked_ms is not None else "in force" if key.valid_at(now_ms()) else "expired"
+        table.add_row(
+            terms.name,
+            state,
+            " of ".join(filter(None, (terms.team, terms.organisation))) or "-",
+            ", ".join(terms.scopes) or "-",
+            ", ".join((*terms.routes, *terms.targets)) or "everything",
+            ", ".join(limits) or "-",
+            f"${usd_text(nano[0])}" if nano else "-",
+            "never" if key.used_ms is None else _minute(key.used_ms),
+            "-" if key.expires_ms is None else _minute(key.expires_ms),
+        )
+    return table
+
+
+def _minute(moment_ms: int) -> str:
+    return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%d %H:%M}"
+
+
+def _tell_secret(key: "Key", secret: str, as_json: bool) -> None:
+    if as_json:
+        echo_json({"id": key.id, "name": key.terms.name, "key": secret})
+        return
+    typer.echo(secret)
+    typer.echo(f"This is the key of '{key.terms.name}'. It is stored as a hash and will not be shown again.", err=True)

@@ -11,7 +11,7 @@ from router.dispatch.waits import Waits
 from router.estimate.afford import Fit, fit
 from router.estimate.estimate import affordable_output, held_anew
 from router.estimate.learn import Learned
-from router.types.account import AMPLE, Account, Amount, Ask, Bound, Refused, Reservation, Unit
+from router.types.account import AMPLE, GRANTED, Account, Amount, Ask, Bound, Hold, Refused, Reservation, Unit
 from router.types.attempt import Attempt
 from router.types.clock import now_ms
 from router.types.outcome import Verdict
@@ -42,10 +42,12 @@ class Purse:
         self._store, self.learned, self._room = store, learned, room
         self.presence = presence or Presence()
         self._request, self._bound = request, bound
-        self.bound = bool(bound.accounts or bound.caps)
+        self._accounts = tuple([account for account in bound.accounts if not account.size])
+        """Those that limit what it spends; the others are rates."""
+        self.bound = bool(self._accounts or bound.caps)
         self._usd = self.bound and bound.binds(Unit.USD)
         self._thinking = self.bound and bound.binds(Unit.THINKING)
-        self._partial = self.bound and any(account.targets for account in bound.accounts)
+        self._partial = self.bound and any(account.targets for account in self._accounts)
         self.reservation = Reservation(request.id, _ENDLESS)
         self.attempts: list[Attempt] = []
         self.waits = Waits()
@@ -87,7 +89,7 @@ class Purse:
 
     def fit(self, step: Candidate) -> Fit | None:
         """How `step` may be asked so that what is left pays for it; None if that leaves no room for an answer."""
-        if self._partial and step.target.id in unpaid(self._bound.accounts, self.reservation):
+        if self._partial and step.target.id in unpaid(self._accounts, self.reservation):
             return None
         cap = self._bound.thinking
         if cap is not None and self.attempts:
@@ -97,7 +99,7 @@ class Purse:
         left, whole = self.left(step.target.id), step.estimate.whole
         if cap is None and left.usd >= whole.usd and left.thinking >= whole.thinking:
             # Where budgets are short its first answers are looked at as streams: the next holds go by how they come.
-            blind = step.estimate.metered and step.estimate.blind and self._bound.accounts != ()
+            blind = step.estimate.metered and step.estimate.blind and self._accounts != ()
             short = self.reservation.room.usd < (AMPLE - 1) * whole.usd
             return Fit(effort=step.estimate.effort or None, metered=blind and short)
         found = fit(step, self._request, left, self.learned, cap)
@@ -106,7 +108,7 @@ class Purse:
     async def ready(self, step: Candidate) -> Fit | None:
         """As `fit`; a step that needs more than is held, such as a dearer fallback, has more held for it first."""
         found = self.fit(step)
-        if (found is None or found.lowered) and self._bound.accounts:
+        if (found is None or found.lowered) and self._accounts:
             left, tight = self.left(step.target.id), self._anew(step).estimate.tight
             if await self.extend(Amount(max(0, tight.usd - left.usd), max(0, tight.thinking - left.thinking))):
                 found = self.fit(step)
@@ -148,10 +150,10 @@ class Purse:
         held = self.reservation.granted
         total = self._capped(Amount(held.usd + wanted.usd, held.thinking + wanted.thinking))
         wanted = Amount(total.usd - held.usd, total.thinking - held.thinking)
-        if not self._bound.accounts or wanted.usd + wanted.thinking <= 0:
+        if not self._accounts or wanted.usd + wanted.thinking <= 0:
             return False
         try:
-            grown = await self._store.extend(self.reservation, self._bound.accounts, wanted, now_ms())
+            grown = await self._store.extend(self.reservation, self._accounts, wanted, now_ms())
         except StoreUnavailable:
             return False
         grew, self.reservation = grown.granted != held, grown
@@ -172,7 +174,7 @@ class Purse:
 
         Raises `StoreUnavailable`.
         """
-        least, hard = _least(steps), [account for account in self._bound.accounts if account.hard]
+        least, hard = _least(steps), [account for account in self._accounts if account.hard]
         balances = await self._store.balances(hard) if hard else []
         found = [
             Refused(account=account, spent=balance.spent, held=balance.held, needed=least.of(account.unit))
@@ -216,21 +218,22 @@ class Purse:
 
     def charges(self) -> list[int]:
         """What each hold of the reservation is charged, in its own unit."""
-        if not self.reservation.holds:
-            return []
-        return [
-            sum(
-                attempt.cost.nano if hold.unit is Unit.USD else thought(attempt)
-                for attempt in self.attempts
-                if not hold.targets or attempt.target.id in hold.targets
-            )
-            for hold in self.reservation.holds
-        ]
+        return [self._charge(hold) for hold in self.reservation.holds]
+
+    def _charge(self, hold: Hold) -> int:
+        if hold.unit is Unit.PARALLEL:
+            return 0
+        if hold.unit is Unit.REQUESTS:
+            return hold.amount
+        attempts = [attempt for attempt in self.attempts if not hold.targets or attempt.target.id in hold.targets]
+        if hold.unit is Unit.TOKENS:
+            return sum(used(attempt) for attempt in attempts)
+        return sum(attempt.cost.nano if hold.unit is Unit.USD else thought(attempt) for attempt in attempts)
 
     def overrun(self, charges: Sequence[int]) -> bool:
         """More was charged than was held."""
-        holds = self.reservation.holds
-        return bool(holds) and any(charge > hold.amount for charge, hold in zip(charges, holds, strict=True))
+        pairs = zip(charges, self.reservation.holds, strict=True)
+        return any(charge > hold.amount for charge, hold in pairs if hold.unit in GRANTED)
 
     async def _reserve(self, ask: Ask) -> Reservation | Refused:
         return await self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
@@ -246,6 +249,11 @@ class Purse:
         limits = {cap.unit: cap.limit for cap in sorted(self._bound.caps, key=_limit, reverse=True)}
         usd, thinking = limits.get(Unit.USD, ENDLESS), limits.get(Unit.THINKING, ENDLESS)
         return Amount(min(amount.usd, usd), min(amount.thinking, thinking))
+
+
+def used(attempt: Attempt) -> int:
+    """Tokens of an attempt, input and output; 0 where its usage is not known."""
+    return 0 if attempt.usage is None else attempt.usage.input_total + attempt.usage.output_total
 
 
 def thought(attempt: Attempt) -> int:

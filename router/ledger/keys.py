@@ -1,57 +1,73 @@
-"""API keys: stored as a hash, shown once, found by hash."""
+"""API keys: stored as a hash, shown once, found by hash; with what each may do, and how much of it."""
 
 import hashlib
-import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
-from router.ledger.connection import Connection
+from router.ledger.audit import note
+from router.ledger.connection import Connection, transaction
 from router.types.clock import now_ms
 from router.types.ids import new_id
-from router.types.request import Caller
+from router.types.journal import Journal
+from router.types.key import KeyTerms
+from router.types.money import nano_from_usd, usd_from_nano
+from router.types.request import Allowance, Caller
 
 PREFIX = "lp-"
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
 _LENGTH = 43
 """54 symbols: 247 bits, so a plain SHA-256 is as good as a slow hash."""
+_LISTS = ("routes", "targets", "tags", "scopes")
 _COLUMNS = (
-    "hash, id, name, created_ms, revoked_ms, routes, targets, tags, scopes, budget, team, organisation, min_class"
+    *("id", "hash", "name", "created_ms", "revoked_ms", *_LISTS, "budget", "team", "organisation", "min_class"),
+    *("limit_nano", "limit_window", "rpm", "tpm", "parallel", "expires_ms"),
+    *("used_ms", "previous_hash", "previous_until_ms"),
 )
-_CREATE = f"INSERT INTO keys ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - likewise
-_EVERY = f"SELECT {_COLUMNS} FROM keys ORDER BY id"  # noqa: S608 - a constant of this file
+_INSERT = f"INSERT INTO keys ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+_EVERY = f"SELECT {', '.join(_COLUMNS)} FROM keys ORDER BY id"  # noqa: S608 - names of ours
+_REVOKE = "UPDATE keys SET revoked_ms = ? WHERE id = ?"
+_ROTATE = "UPDATE keys SET hash = ?, previous_hash = hash, previous_until_ms = ? WHERE id = ?"
+_USED = "UPDATE keys SET used_ms = ? WHERE id = ?"
 
 
 class Key(Struct, frozen=True, kw_only=True):
     """A key without its secret. Times are Unix ms."""
 
     id: str
-    name: str
+    terms: KeyTerms
     created_ms: int
-    revoked_ms: int | None
-    routes: tuple[str, ...]
-    targets: tuple[str, ...]
-    tags: tuple[str, ...]
-    scopes: tuple[str, ...]
-    budget: str
-    team: str
-    organisation: str
-    min_class: str
-    """The least class of what it sends; empty: the policy's default."""
+    revoked_ms: int | None = None
+    expires_ms: int | None = None
+    used_ms: int | None = None
+    """When a request of it was settled last, to the second."""
+    previous_until_ms: int | None = None
+    """Until then the secret before the last rotation is valid too."""
+
+    def valid_at(self, at_ms: int) -> bool:
+        return self.revoked_ms is None and (self.expires_ms is None or self.expires_ms > at_ms)
 
     def caller(self) -> Caller:
+        terms = self.terms
+        nano = None if terms.limit_usd is None else nano_from_usd(terms.limit_usd)
+        limits = (nano, terms.rpm, terms.tpm, terms.parallel)
+        unlimited = all(limit is None for limit in limits)
         return Caller(
             id=self.id,
-            name=self.name,
-            team=self.team,
-            organisation=self.organisation,
-            routes=frozenset(self.routes),
-            targets=frozenset(self.targets),
-            tags=self.tags,
-            budget=self.budget,
-            min_class=self.min_class,
-            scopes=frozenset(self.scopes),
+            name=terms.name,
+            team=terms.team,
+            organisation=terms.organisation,
+            routes=frozenset(terms.routes),
+            targets=frozenset(terms.targets),
+            tags=terms.tags,
+            budget=terms.budget,
+            min_class=terms.min_class,
+            scopes=frozenset(terms.scopes),
+            allowance=None if unlimited else Allowance(nano, terms.window, *limits[1:]),
         )
 
 
@@ -59,28 +75,59 @@ def digest(secret: bytes) -> bytes:
     return hashlib.sha256(secret).digest()
 
 
-def create(
-    connection: Connection,
-    name: str,
-    *,
-    routes: Iterable[str] = (),
-    targets: Iterable[str] = (),
-    tags: Iterable[str] = (),
-    scopes: Iterable[str] = (),
-    budget: str = "",
-    team: str = "",
-    organisation: str = "",
-    min_class: str = "",
-) -> tuple[Key, str]:
+def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, str]:
     """Returns the key and its secret, which is not kept anywhere. Raises ValueError for a name in use."""
-    if any(key.name == name and key.revoked_ms is None for key in every(connection)):
-        raise ValueError(f"there is a key named '{name}' already: revoke it first, or choose another name")
-    secret = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
-    lists = [json.dumps(list(values)) for values in (routes, targets, tags, scopes)]
-    identifier, plain = new_id(), (budget, team, organisation, min_class)
-    row = (digest(secret.encode()).hex(), identifier, name, now_ms(), None, *lists, *plain)
-    connection.execute(_CREATE, row)
-    return next(key for key in every(connection) if key.id == identifier), secret
+    terms.check()
+    secret, key = _secret(), Key(id=new_id(), terms=terms, created_ms=now_ms(), expires_ms=terms.expires_ms)
+    with transaction(connection):
+        note(connection, actor, "key created", terms.name, {"id": key.id, **_told(terms)})
+        _refuse_twice(connection, terms.name)
+        row = {"id": key.id, "hash": _hashed(secret), "created_ms": key.created_ms, "expires_ms": key.expires_ms}
+        row |= _columns(terms)
+        connection.execute(_INSERT, [row.get(column) for column in _COLUMNS])
+    return key, secret
+
+
+def change(connection: Connection, name_or_id: str, changes: Mapping[str, Any], actor: str) -> Key:
+    """Raises LookupError for an unknown key, ValueError for what a key can't be."""
+    with transaction(connection):
+        note(connection, actor, "key changed", name_or_id, changes)
+        key = in_force(connection, name_or_id)
+        terms = msgspec.convert({**structs.asdict(key.terms), **changes}, KeyTerms)
+        terms.check()
+        if terms.name != key.terms.name:
+            raise ValueError("a key keeps its name: make a new one")
+        row = _columns(terms) | {"expires_ms": terms.expires_ms if "expires" in changes else key.expires_ms}
+        assigned = ", ".join(f"{column} = ?" for column in row)
+        connection.execute(f"UPDATE keys SET {assigned} WHERE id = ?", [*row.values(), key.id])  # noqa: S608
+        return in_force(connection, key.id)
+
+
+def rotate(connection: Connection, name_or_id: str, grace_ms: int, actor: str) -> tuple[Key, str]:
+    """Gives a key a new secret; the one before stays valid for `grace_ms`. Raises LookupError."""
+    secret = _secret()
+    with transaction(connection):
+        note(connection, actor, "key rotated", name_or_id, {"grace_s": grace_ms // 1000})
+        key = in_force(connection, name_or_id)
+        connection.execute(_ROTATE, (_hashed(secret), now_ms() + grace_ms, key.id))
+        return in_force(connection, key.id), secret
+
+
+def revoke(connection: Connection, name_or_id: str, actor: str) -> Key:
+    """Raises LookupError when there is no such key in force."""
+    with transaction(connection):
+        note(connection, actor, "key revoked", name_or_id, {})
+        key = in_force(connection, name_or_id)
+        connection.execute(_REVOKE, (now_ms(), key.id))
+    return key
+
+
+def in_force(connection: Connection, name_or_id: str) -> Key:
+    """One that was not revoked, expired or not. Raises LookupError."""
+    for key in every(connection):
+        if key.revoked_ms is None and name_or_id in (key.terms.name, key.id):
+            return key
+    raise LookupError(f"there is no key '{name_or_id}' in force; `lowpass keys list` shows them")
 
 
 def every(connection: Connection) -> list[Key]:
@@ -88,40 +135,73 @@ def every(connection: Connection) -> list[Key]:
 
 
 def callers(connection: Connection) -> dict[bytes, Caller]:
-    """Digest of the secret → caller, for every key in force."""
-    return {stored: key.caller() for stored, key in _rows(connection) if key.revoked_ms is None}
+    """Digest of the secret → caller, for every key in force, and for secrets before a rotation while they are valid."""
+    now, by_digest = now_ms(), {}
+    for row, key in _rows(connection):
+        if key.valid_at(now):
+            caller = key.caller()
+            by_digest[bytes.fromhex(row["hash"])] = caller
+            if row["previous_hash"] and (key.previous_until_ms or 0) > now:
+                by_digest[bytes.fromhex(row["previous_hash"])] = caller
+    return by_digest
 
 
-def revoke(connection: Connection, name_or_id: str) -> Key:
-    """Raises LookupError when there is no such key in force."""
-    for key in every(connection):
-        if key.revoked_ms is None and name_or_id in (key.name, key.id):
-            connection.execute("UPDATE keys SET revoked_ms = ? WHERE id = ?", (now_ms(), key.id))
-            return key
-    raise LookupError(f"there is no key '{name_or_id}' in force; `lowpass keys list` shows them")
+def used(journal: Journal, identifiers: Iterable[str], at_ms: int) -> None:
+    for identifier in identifiers:
+        journal.change(_USED, (at_ms, identifier))
 
 
-def _rows(connection: Connection) -> list[tuple[bytes, Key]]:
-    return [_row(*columns) for columns in connection.execute(_EVERY)]
+def _refuse_twice(connection: Connection, name: str) -> None:
+    if any(key.terms.name == name and key.revoked_ms is None for key in every(connection)):
+        raise ValueError(f"there is a key named '{name}' already: revoke it first, or choose another name")
 
 
-def _row(
-    stored: str, identifier: str, name: str, created_ms: int, revoked_ms: int | None, *rest: str
-) -> tuple[bytes, Key]:
-    *lists, budget, team, organisation, min_class = rest
-    routes, targets, tags, scopes = (tuple(json.loads(text)) for text in lists)
-    key = Key(
-        id=identifier,
-        name=name,
-        created_ms=created_ms,
-        revoked_ms=revoked_ms,
-        routes=routes,
-        targets=targets,
-        tags=tags,
-        scopes=scopes,
-        budget=budget,
-        team=team,
-        organisation=organisation,
-        min_class=min_class,
+def _secret() -> str:
+    return PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
+
+
+def _hashed(secret: str) -> str:
+    return digest(secret.encode()).hex()
+
+
+def _told(terms: KeyTerms) -> dict[str, object]:
+    """What was given, but for the name."""
+    fields = structs.asdict(terms) | ({"window": None} if terms.limit_usd is None else {})
+    return {name: value for name, value in fields.items() if value and name != "name"}
+
+
+def _columns(terms: KeyTerms) -> dict[str, Any]:
+    row = structs.asdict(terms)
+    limit, window = row.pop("limit_usd"), row.pop("window")
+    del row["expires"]
+    return {
+        **row,
+        **{name: msgspec.json.encode(row[name]).decode() for name in _LISTS},
+        "limit_nano": None if limit is None else nano_from_usd(limit),
+        "limit_window": window,
+    }
+
+
+def _rows(connection: Connection) -> list[tuple[dict[str, Any], Key]]:
+    rows = (dict(zip(_COLUMNS, columns, strict=True)) for columns in connection.execute(_EVERY))
+    return [(row, _key(row)) for row in rows]
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    fields: dict[str, Any] = {name: tuple(msgspec.json.decode(row[name])) for name in _LISTS}
+    fields |= {name: row[name] for name in ("name", "budget", "team", "organisation", "min_class")}
+    terms = KeyTerms(
+        **fields,
+        limit_usd=None if row["limit_nano"] is None else usd_from_nano(row["limit_nano"]),
+        window=row["limit_window"] or "month",
+        rpm=row["rpm"],
+        tpm=row["tpm"],
+        parallel=row["parallel"],
+        expires=None if row["expires_ms"] is None else _date(row["expires_ms"]),
     )
-    return bytes.fromhex(stored), key
+    times = {name: row[name] for name in ("created_ms", "revoked_ms", "expires_ms", "used_ms", "previous_until_ms")}
+    return Key(id=row["id"], terms=terms, **times)
+
+
+def _date(moment_ms: int) -> str:
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="seconds")

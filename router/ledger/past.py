@@ -16,6 +16,7 @@ from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.ledger import Ledger
 from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rows import Kept, Line, every
+from router.types.account import RATE_ACCOUNTS
 from router.types.ids import least_id
 from router.types.journal import Value
 
@@ -32,6 +33,7 @@ CAME_BACK_MS = 900_000
 recovered meanwhile: longer than any answer takes."""
 MOVED, EXPIRED, SWEPT = "moved", "expired", "swept"
 """Rows of `progress`."""
+DAY_MS = 86_400_000
 _REST = 3
 """For each second that others may have had to wait, how many follow in which they need not."""
 
@@ -92,6 +94,15 @@ _WINDOWS = (
     "DELETE FROM bookings WHERE request_id > 'packed-0' AND request_id < :packed AND window_start_ms > 0"
     " AND window_start_ms < :before",
     "DELETE FROM budget_windows WHERE spent = 0 AND held = 0 AND window_start_ms > 0 AND window_start_ms < :before",
+)
+_OLD_RATES = (
+    "DELETE FROM bookings WHERE request_id > ? AND request_id < ?"
+    " AND (account LIKE 'key.rpm|%' OR account LIKE 'key.tpm|%')"
+)
+_OLD_MINUTES = (
+    # "}" follows "|".
+    "DELETE FROM budget_windows WHERE budget >= ? AND budget < ? AND window_start_ms > 0 AND window_start_ms < ?"
+    " AND spent = 0 AND held = 0"
 )
 _UNSUMMED = "UPDATE bookings SET charged = charged - ? WHERE request_id = ? AND account = ?"
 _NOTHING = "DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND charged = 0"
@@ -170,6 +181,12 @@ def move(ledger: Ledger, now_ms: int, *, all_of_them: bool = False) -> int:
                 _move(connection, some, rows, decisions)
             time.sleep(_REST * (time.perf_counter() - began))
         connection.execute(_STRAY, (least_id(progress(connection, EXPIRED)),))
+        old = now_ms - HOUR_MS
+        with transaction(connection):
+            lock(connection)
+            connection.execute(_OLD_RATES, (f"packed-{old - DAY_MS}", f"packed-{old}"))
+            for prefix in RATE_ACCOUNTS:
+                connection.execute(_OLD_MINUTES, (prefix, prefix[:-1] + "}", old))
     return len(ids)
 
 
@@ -184,10 +201,12 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
     add(connection, names, [kept for kept in rows if kept.id in new], [one for one in decisions if one[0] in new])
     moved = connection.execute(_UNBOOKED.format(places(ids)), ids).fetchall()
     known = set(connection.execute(_BOOKED_BEFORE.format(places(ids)), ids).fetchall()) if there else set()
-    names.learn(account for _, account, *_ in moved)
-    lines = [line for line in moved if (line[0], names[line[1]]) not in known]
+    booked = [line for line in moved if not line[1].startswith(RATE_ACCOUNTS)]
+    names.learn(account for _, account, *_ in booked)
+    lines = [line for line in booked if (line[0], names[line[1]]) not in known]
     add_bookings(connection, names, lines)
-    book_sums(connection, lines)
+    # Rates count for a minute: of them only the sums are kept, for an hour.
+    book_sums(connection, [*lines, *(line for line in moved if line[1].startswith(RATE_ACCOUNTS))])
     for table, column in _LIVE:
         connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608 - names of ours
 

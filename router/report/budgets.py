@@ -24,6 +24,7 @@ _COLUMNS = (
     Column("window"),
     Column("unit"),
     Column("limit", Kind.AMOUNT),
+    Column("policy_limit", Kind.AMOUNT, rare=True),
     Column("spent", Kind.AMOUNT),
     Column("held", Kind.AMOUNT),
     Column("remaining", Kind.AMOUNT),
@@ -164,7 +165,8 @@ def _plots(standings: Sequence[Standing]) -> tuple[Plot, ...]:
 
 def _row(standing: Standing) -> Row:
     pot, account = standing.pot, standing.pot.account
-    amounts = (account.limit, standing.balance.spent, standing.balance.held, standing.remaining)
+    amounts = (standing.balance.spent, standing.balance.held, standing.remaining)
+    policy = account.limit if pot.budget is None else pot.budget.limit
     return (
         account.id,
         None if pot.child is None else pot.child.parent,
@@ -173,6 +175,8 @@ def _row(standing: Standing) -> Row:
         _binds(pot.budget),
         pot.window,
         account.unit.value,
+        _amount(account.unit, account.limit),
+        None if policy in (None, account.limit) else _amount(account.unit, policy),
         *(_amount(account.unit, amount) for amount in amounts),
         None if account.hard else "soft",
         account.resets_at_ms if pot.child is None else None,

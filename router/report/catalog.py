@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from router.report import (
+    audit,
     budgets,
     cost_of_pass,
     egress,
@@ -37,5 +38,6 @@ REPORTS: Mapping[str, Definition] = {
         request.REPORT,
         session.REPORT,
         incidents.REPORT,
+        audit.REPORT,
     )
 }

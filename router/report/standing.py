@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from router.budget.budget import Budget
+from router.budget.budget import Budget, KeyLimit
 from router.types.account import Account, Balance, Child
 from router.types.store import BudgetStore
 
@@ -59,6 +59,8 @@ async def measured(store: BudgetStore, pots: Sequence[Pot]) -> list[Standing]:
 
 async def of_budget(store: BudgetStore, budget: Budget, now_ms: int) -> list[Pot]:
     """At least one. Raises `StoreUnavailable`."""
+    if isinstance(budget, KeyLimit):
+        return [Pot(account=budget.pot(name, now_ms), budget=budget) for name in budget.keys]
     values = sorted(await store.values(budget.id, budget.span(now_ms).since)) if budget.divided else []
     accounts = [budget.pot(value, now_ms) for value in values] or [budget.full(now_ms)]
     return [Pot(account=account, budget=budget) for account in accounts]

@@ -70,7 +70,7 @@ class Client(ABC):
 
     def lowpass(self, *words: str) -> tuple[int, str]:
         """Runs a command for this gateway's state: its status and output."""
-        done = lowpass(self.home, *words, **self.environ)
+        done = lowpass(self.home, *words, **{"LOWPASS_POLICY": str(self.policy), **self.environ})
         return done.status, done.output
 
     @abstractmethod

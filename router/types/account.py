@@ -12,11 +12,22 @@ SPLIT = "split"
 
 
 class Unit(StrEnum):
-    """What a budget counts."""
+    """What an account counts: money, or what a key may do in a minute or at once."""
 
     USD = "usd"
     """In nano-USD."""
     THINKING = "thinking_tokens"
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+    PARALLEL = "parallel_requests"
+    """Requests in progress: held, and never charged."""
+
+
+GRANTED = (Unit.USD, Unit.THINKING)
+"""Units of what a request is granted (`Amount`); of the others each request takes the `size` of the account."""
+RATE_ACCOUNTS = ("key.rpm|", "key.tpm|", "key.parallel|")
+"""How the ids of accounts begin that limit rates: requests and tokens of a key's minute, and its parallel requests."""
+PARALLEL_ACCOUNTS = RATE_ACCOUNTS[-1]
 
 
 class Amount(Struct, frozen=True):
@@ -55,6 +66,11 @@ class Account(Struct, frozen=True, kw_only=True):
     """It is charged for attempts at these targets only; empty: at all."""
     expires_at_ms: int | None = None
     """Of a budget that was split off: from then on it takes no new request."""
+    size: int = 0
+    """What each request takes of an account of a rate; 0: as its `Ask` says."""
+
+    def needs(self, least: Amount) -> int:
+        return self.size or least.of(self.unit)
 
     def hold(self, amount: int) -> "Hold":
         return Hold(self.id, self.window_start_ms, self.unit, amount, self.targets)
@@ -112,6 +128,8 @@ class Reservation(Struct, frozen=True):
     holds: tuple[Hold, ...] = ()
     room: Amount = Amount()
     """What these accounts had left beyond that when it was granted: more can't be had, so more is not asked for."""
+    rates: tuple[tuple[Account, int], ...] = ()
+    """Accounts of rates, and what was left of each after this request."""
 
     def grown(self, extra: Amount, accounts: Container[str]) -> "Reservation":
         """With so much more granted, and held in these accounts."""
@@ -154,7 +172,7 @@ class Refused(Struct, frozen=True, kw_only=True):
 
         An account that is refused with enough left was closed.
         """
-        return self.left < self.needed <= self.account.limit - self.spent - self.lent
+        return not self.account.size and self.left < self.needed <= self.account.limit - self.spent - self.lent
 
 
 class Balance(Struct, frozen=True):

@@ -1,6 +1,7 @@
 """A request as the steps see it: the caller's own bytes, and the few fields that decisions need."""
 
 from enum import StrEnum
+from typing import Literal
 
 from msgspec import Raw, Struct
 
@@ -120,6 +121,17 @@ class Request(Struct, frozen=True, kw_only=True):
         return max(self.n, self.best_of) * self.prompts
 
 
+class Allowance(Struct, frozen=True):
+    """How much a key may do: what it may spend in a window (nano-USD), requests and tokens a minute, and requests in
+    progress. None: not limited."""
+
+    nano: int | None
+    window: Literal["hour", "day", "week", "month", "year", "lifetime"]
+    rpm: int | None
+    tpm: int | None
+    parallel: int | None
+
+
 class Caller(Struct, frozen=True, kw_only=True):
     """Who asks: a key and what it may do. Empty sets allow everything; `id` is empty on an open loopback gateway."""
 
@@ -134,3 +146,4 @@ class Caller(Struct, frozen=True, kw_only=True):
     min_class: str = ""
     """The least class of everything that it sends."""
     scopes: frozenset[str] = frozenset()
+    allowance: Allowance | None = None

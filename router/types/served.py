@@ -5,6 +5,7 @@ from typing import Protocol
 
 from msgspec import Raw, Struct
 
+from router.types.account import Account
 from router.types.plan import Candidate, Decision
 
 
@@ -30,6 +31,8 @@ class Served(Struct, frozen=True, kw_only=True):
     """What was changed so that it fits its budgets: "route", "effort", "output"."""
     loop: str = ""
     """What will stop the conversation if it goes on like this."""
+    rates: tuple[tuple[Account, int], ...] = ()
+    """Limits a minute of its key, and what is left of each."""
     cost: int | None = None
     """nano-USD, where it is known before the body."""
     body: dict[str, Raw] | None = None

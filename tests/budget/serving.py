@@ -75,8 +75,8 @@ class Served:
         self._loop = asyncio.get_running_loop()
         self.journal = SqliteJournal(self._ledger)
         self.store = SqliteBudgets(self.journal, LEASE_MS)
-        calls = [budgets.routes(lambda: self.rules, self.store, lambda: self.now)]
-        app = rest(self._ring, public=[], calls=calls, reports=[])
+        calls = [budgets.routes(lambda: self.rules, self.store, lambda: self.rules.pots.budgets, lambda: self.now)]
+        app = rest(self._ring, public=[], calls=calls, reports=[], admin=[])
         self.server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", ws="none"))
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from router.budget.budget import Budget
-from router.budget.window import LIFETIME, PARTS, Calendar, Span, calendar, rolling, seconds, step_ms
+from router.budget.window import LIFETIME, PARTS, Calendar, Span, calendar, rolling, step_ms
+from router.types.length import seconds
 from tests.tables import each_row
 
 CALENDARS: list[Calendar] = ["hour", "day", "week", "month", "year"]

@@ -73,7 +73,7 @@ async def _serve(
 
     routers = [
         reports.routes(ledger, pots),
-        budgets.routes(lambda: index(CONFIG, Secret("test")), store, lambda: NOW_MS),
+        budgets.routes(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS),
     ]
     site = dashboard.Site(
         ledger=ledger,
@@ -87,6 +87,6 @@ async def _serve(
         catalog=catalog.shipped,
         clock=lambda: NOW_MS,
     )
-    server.config.app = rest(ring, public=[dashboard.routes(site)], calls=[], reports=routers)
+    server.config.app = rest(ring, public=[dashboard.routes(site)], calls=[], reports=routers, admin=[])
     await server.serve(sockets=[listener])
     await journal.end()

@@ -8,6 +8,7 @@ from router.api.auth import Keyring
 from router.ledger.keys import callers, create
 from router.ledger.ledger import Ledger
 from router.report.catalog import REPORTS
+from router.types.key import KeyTerms
 from tests.dashboard.browser import BINARY, Browser, browser
 from tests.dashboard.serving import HOSTILE, serving
 from tests.dashboard.test_dashboard import FIRST, PAGES
@@ -116,7 +117,7 @@ def test_a_pasted_policy_is_checked(tab: Browser, gateway: str) -> None:
 
 def test_signing_in_and_out(tab: Browser, ledger: Ledger) -> None:
     with ledger.writing() as connection:
-        _, key = create(connection, "finance", scopes=["reports"])
+        _, key = create(connection, KeyTerms(name="finance", scopes=("reports",)), "test")
         ring = Keyring(callers(connection), open_to_all=False)
     tab.look(SCREEN)
     with serving(ledger, ring) as house:

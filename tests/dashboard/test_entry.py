@@ -14,6 +14,7 @@ from router.api.dashboard.entry import COOKIE, LIFE_S, MOST_FAILURES, WINDOW_S, 
 from router.errors import ClientError
 from router.ledger.keys import callers, create, revoke
 from router.ledger.ledger import Ledger
+from router.types.key import KeyTerms
 from tests.dashboard.fetch import OURS, Answer, Page, get, post
 from tests.dashboard.serving import SECRET, serving
 from tests.tables import each_row
@@ -40,8 +41,8 @@ class House(NamedTuple):
 @pytest.fixture
 def house(ledger: Ledger) -> Iterator[House]:
     with ledger.writing() as connection:
-        _, key = create(connection, "finance", scopes=["reports"])
-        _, weak = create(connection, "app")
+        _, key = create(connection, KeyTerms(name="finance", scopes=("reports",)), "test")
+        _, weak = create(connection, KeyTerms(name="app"), "test")
         ring = Keyring(callers(connection), open_to_all=False)
     with serving(ledger, ring) as url:
         yield House(url, ring, ledger, key, weak)
@@ -98,7 +99,7 @@ def test_the_cookie_is_no_key_and_stays_with_the_browser(house: House) -> None:
 def test_a_revoked_key_ends_what_it_opened(house: House) -> None:
     cookie = house.cookie()
     with house.ledger.writing() as connection:
-        revoke(connection, "finance")
+        revoke(connection, "finance", "test")
         house.ring.callers = callers(connection)
     answer = get(f"{house.url}/dashboard", cookie)
     assert answer.status == 401
@@ -154,8 +155,8 @@ class Door:
 
     def __init__(self, ledger: Ledger) -> None:
         with ledger.writing() as connection:
-            _, self.key = create(connection, "finance", scopes=["reports"])
-            create(connection, "app")
+            _, self.key = create(connection, KeyTerms(name="finance", scopes=("reports",)), "test")
+            create(connection, KeyTerms(name="app"), "test")
             self.ring = Keyring(callers(connection), open_to_all=False)
         self.now = 1_800_000_000.0
         self.entry = Entry(self.ring, SECRET, lambda: self.now)

@@ -98,6 +98,13 @@ def _routes() -> set[str]:
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
                     route = ast.literal_eval(call.args[0]).replace(":path}", "}")
                     found.add(f"{call.func.attr.upper()} {route}")
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "add_api_route"
+            ):
+                methods = ast.literal_eval(node.keywords[0].value) if node.keywords else ["GET"]
+                found.add(f"{methods[0]} {ast.literal_eval(node.args[0])}")
     return found
 
 

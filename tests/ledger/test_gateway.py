@@ -121,7 +121,7 @@ def test_keys_are_there_for_every_gateway(gateway: Gateway, tmp_path: Path, upst
     key = output.splitlines()[0]
     (listed,) = json.loads(gateway.lowpass("keys", "list", "--json")[1])
     assert (listed["team"], listed["organisation"]) == ("red", "acme")
-    assert "team red of acme" in gateway.lowpass("keys", "list")[1]
+    assert "red of acme" in gateway.lowpass("keys", "list")[1]
     until(lambda: gateway.chat("auto").status == 401)
     with serving(tmp_path / "other", policy(upstream.url), gateway.environ) as other:
         assert other.chat("auto").status == 401

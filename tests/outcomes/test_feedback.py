@@ -14,6 +14,7 @@ from router.ledger.migrate import migrate
 from router.ledger.outcomes import since
 from router.ledger.postgres.ledger import PostgresLedger
 from router.testing.upstream import Upstream
+from router.types.key import KeyTerms
 from router.types.secret import Secret
 from tests.gateway.running import CHAT, MESSAGES, Gateway, Reply, ordered, serving, target
 from tests.ledger.books import found
@@ -67,9 +68,12 @@ def desk(
     ledger.migrate()
     made = {"alice": "acme", "bob": "acme", "carol": "other", "dave": ""}
     with ledger.writing() as connection:
-        secrets = {name: keys.create(connection, name, organisation=whose)[1] for name, whose in made.items()}
-        secrets["evaluator"] = keys.create(connection, "evaluator", scopes=["feedback"])[1]
-        secrets["reader"] = keys.create(connection, "reader", scopes=["reports"])[1]
+        secrets = {
+            name: keys.create(connection, KeyTerms(name=name, organisation=whose), "test")[1]
+            for name, whose in made.items()
+        }
+        secrets["evaluator"] = keys.create(connection, KeyTerms(name="evaluator", scopes=("feedback",)), "test")[1]
+        secrets["reader"] = keys.create(connection, KeyTerms(name="reader", scopes=("reports",)), "test")[1]
     with serving(home, policy(upstream_server.url), environ) as gateway:
         yield Desk(gateway, ledger, secrets)
 

@@ -21,6 +21,7 @@ from router.replay.stored import Choice, Document, Stored, Weighed, stored
 from router.replay.trial import Trial, trial
 from router.replay.work import callers, scores
 from router.types.ids import new_id
+from router.types.key import KeyTerms
 from router.types.plan import Plan
 from router.types.plan import Weighed as Planned
 from router.types.request import Caller, Endpoint
@@ -195,7 +196,7 @@ def test_the_last_word_of_every_source_that_counts(ledger: Ledger) -> None:
 
 def test_keys_are_as_they_are_today_and_tags_are_the_rows(ledger: Ledger) -> None:
     with ledger.writing() as connection:
-        key, _ = keys.create(connection, "ann", routes=("auto",), team="red", tags=("app",))
+        key, _ = keys.create(connection, KeyTerms(name="ann", routes=("auto",), team="red", tags=("app",)), "test")
     with ledger.reading() as connection:
         caller = callers(connection)[key.id]
     assert (caller.name, caller.team, caller.routes, caller.tags) == ("ann", "red", frozenset({"auto"}), ())

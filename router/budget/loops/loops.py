@@ -9,7 +9,7 @@ from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from router.budget.window import seconds
+from router.types.length import seconds
 from router.types.money import nano_from_usd
 
 Usd = Annotated[Decimal, Field(gt=0, le=1_000_000_000, decimal_places=9)]

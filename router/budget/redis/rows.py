@@ -1,11 +1,12 @@
 """What the distributed store writes into the ledger: one row a request and account, so that the ledger is its audit.
 
-Rows follow what Redis has confirmed: what is not settled there stays `held` here. All may be written twice.
+Rows follow what Redis has confirmed: what is not settled there stays `held` here. All may be written twice. Rates are
+in Redis alone: a minute later they count no more.
 """
 
 from collections.abc import Iterable, Sequence
 
-from router.types.account import Amount, Ask, Hold, Reservation
+from router.types.account import RATE_ACCOUNTS, Amount, Ask, Hold, Reservation
 from router.types.journal import Journal
 
 _HOLD = "INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held') ON CONFLICT (request_id, account) DO NOTHING"
@@ -44,6 +45,8 @@ class Rows:
 
     def held(self, reservation: Reservation, ask: Ask) -> None:
         for hold in reservation.holds:
+            if hold.account.startswith(RATE_ACCOUNTS):
+                continue
             self.hold(reservation.request_id, hold.account, hold.window_start_ms, hold.amount)
         if reservation.granted != (ask.born or ask.whole):
             self._granted(reservation)
@@ -58,12 +61,16 @@ class Rows:
 
     def settled(self, request_id: str, holds: Sequence[Hold], charges: Sequence[int]) -> None:
         for hold, charge in zip(holds, charges, strict=True):
+            if hold.account.startswith(RATE_ACCOUNTS):
+                continue
             row = (request_id, hold.account, hold.window_start_ms, hold.amount, charge)
             self._journal.change(_SETTLED, (*row, request_id, hold.account))
 
     def recovered(self, request_id: str, holds: Iterable[tuple[str, int, int]], granted: Amount | None) -> None:
         """`holds`: account, window start, amount. `granted`: None where the ledger knows it best."""
         for account, start, amount in holds:
+            if account.startswith(RATE_ACCOUNTS):
+                continue
             self._journal.change(_RECOVERED, (request_id, account, start, amount, amount))
         usd, thinking = (None, None) if granted is None else (granted.usd, granted.thinking)
         self._journal.change(_CRASHED, (usd, thinking, usd, thinking, request_id))

@@ -12,7 +12,7 @@ from router.budget.redis.children import RedisChildren
 from router.budget.redis.connection import Argument
 from router.budget.redis.rows import Rows
 from router.budget.redis.server import RedisServer, Reply, number, strings
-from router.types.account import Amount, Hold, Unit
+from router.types.account import PARALLEL_ACCOUNTS, Amount, Hold, Unit
 from router.types.clock import now_ms
 from router.types.store import StoreUnavailable
 
@@ -221,8 +221,8 @@ class Recovery:
         touched = [keys.requests + request_id, keys.owner(owner), keys.owners]
         touched += [keys.accounts + name for name in (*(account for account, _, _ in held), *above)]
         arguments: list[Argument] = ["recover", request_id, owner, RECOVERED_MS, len(held)]
-        for booking in held:
-            arguments += booking
+        for account, start, amount in held:
+            arguments += (account, start, 0 if account.startswith(PARALLEL_ACCOUNTS) else amount)
         return await self._server.run("settle", touched, *arguments, *above)
 
 

@@ -115,7 +115,7 @@ class RedisBudgets:
         for account in accounts:
             keys += (self._keys.accounts + account.id, self._keys.values + account.budget)
             arguments += _limits(account, account.window_start_ms, account.since_ms)
-            arguments += (_keep_ms(account), account.value)
+            arguments += (_keep_ms(account), account.value, account.size)
         return keys, arguments
 
     def _granted(
@@ -126,11 +126,12 @@ class RedisBudgets:
             raise ValueError(f"request {request_id} has reserved before: an id is for one request only")
         if how == 0:
             account = accounts[first - 1]
-            return Refused(account=account, spent=second, held=rest[0], needed=ask.least.of(account.unit))
-        pairs = zip(accounts, rest, strict=False)
-        holds = tuple(account.hold(amount) for account, amount in pairs if amount >= 0)
+            return Refused(account=account, spent=second, held=rest[0], needed=account.needs(ask.least))
+        pairs = list(zip(accounts, rest, strict=False))
+        holds = tuple([account.hold(account.size or amount) for account, amount in pairs if amount >= 0])
         room = Amount(*rest[len(accounts) : len(accounts) + 2])
-        reservation = Reservation(request_id, Amount(first, second), holds, room)
+        rates = tuple([(account, left) for account, left in pairs if account.size])
+        reservation = Reservation(request_id, Amount(first, second), holds, room, rates)
         if not holds:
             self._bare.add(request_id)
         self._rows.held(reservation, ask)
@@ -232,7 +233,7 @@ def _check(request_id: str, accounts: Sequence[Account], ask: Ask) -> None:
 def _limits(account: Account, start: int, since: int) -> tuple[Argument, ...]:
     """Of one account, as reserve.lua and extend.lua read them."""
     kind = "soft" if not account.hard else "some" if account.targets else "all"
-    unit = 1 if account.unit is Unit.USD else 2
+    unit = 2 if account.unit is Unit.THINKING else 1
     return (account.id, unit, kind, int(account.scope == SPLIT), account.limit, start, since)
 
 

@@ -46,6 +46,7 @@ _CHARGED = """
     SELECT b.request_id, b.account, b.charged, r.cost, r.thinking FROM bookings AS b
     JOIN live_requests AS r ON r.id = b.request_id
     WHERE b.charged IS NOT NULL AND r.state IN ('settled', 'recovered') AND b.charged NOT IN (0, r.cost, r.thinking)
+        AND b.account NOT LIKE 'key.rpm|%' AND b.account NOT LIKE 'key.tpm|%' AND b.account NOT LIKE 'key.parallel|%'
         AND (b.charged > CASE WHEN r.cost > r.thinking THEN r.cost ELSE r.thinking END
             OR (SELECT COUNT(DISTINCT a.target) FROM live_attempts AS a WHERE a.request_id = r.id) = 1)
 """

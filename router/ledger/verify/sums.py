@@ -25,6 +25,7 @@ _MOVED_SUMS = """
         SELECT (SELECT name FROM names WHERE id = p.account) AS account, window_start_ms, charged AS moved, 0 AS booked
         FROM past_bookings AS p
         UNION ALL SELECT account, window_start_ms, 0, charged FROM bookings WHERE request_id LIKE 'packed-%'
+            AND account NOT LIKE 'key.rpm|%' AND account NOT LIKE 'key.tpm|%' AND account NOT LIKE 'key.parallel|%'
     ) AS both_sides GROUP BY account, window_start_ms HAVING SUM(moved) <> SUM(booked)
 """
 _ANY = "SELECT 1 FROM past_requests WHERE started_ms >= ? AND started_ms < ? LIMIT 1"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from router.types.account import AMPLE, Account, Amount, Ask, Balance, Child, Reservation, Unit
+from router.types.account import AMPLE, GRANTED, Account, Amount, Ask, Balance, Child, Reservation, Unit
 
 
 class Booked(Struct):
@@ -82,12 +82,12 @@ class Model:
         return account.id in self.closed or ended
 
     def refuses(self, account: Account, ask: Ask, now_ms: int) -> bool:
-        least = ask.least.of(account.unit)
+        least = account.needs(ask.least)
         binding = account.hard and not account.targets and least > 0
         return self.shut(account, now_ms) or (binding and self.left(account) < least)
 
     def granted(self, accounts: Sequence[Account], ask: Ask) -> Amount:
-        return Amount(*(self._granted(accounts, ask, unit) for unit in Unit))
+        return Amount(*(self._granted(accounts, ask, unit) for unit in GRANTED))
 
     def _granted(self, accounts: Sequence[Account], ask: Ask, unit: Unit) -> int:
         binding = [one for one in accounts if one.unit is unit and one.hard and not one.targets]

@@ -1,14 +1,15 @@
 -- Holds in all accounts, or in none.
 -- KEYS: epoch, request, the owner's requests, owners; then for each account: itself, its budget's values.
 -- ARGV: epoch, request id, owner, now, lease; least, tight and whole of usd, then of thinking tokens; then for each
--- account: id, unit (1 usd, 2 thinking), kind (all, some, soft), split (1 or 0), limit, window start, since, keep ms, value.
--- Reply: {1, usd, thinking, held in each account or -1, room for more usd and thinking}; {0, account, spent, held}; {2} for a request seen before.
+-- account: id, unit (1 usd, 2 thinking), kind (all, some, soft), split (1 or 0), limit, window start, since, keep ms, value, size (0: as granted).
+-- Reply: {1, usd, thinking, held in each account or -1 (what is left of one with a size), room for more usd and thinking};
+-- {0, account, spent, held}; {2} for a request seen before.
 if strange() then return EPOCH end
 if redis.call('EXISTS', KEYS[2]) == 1 then return {2} end
 
 -- AMPLE is router.types.account.AMPLE. A rolling window has a hundred windows that count, of two fields each: with MANY
 -- the old ones go, not at once, since a clock may have jumped ahead and come back.
-local AMPLE, MANY, FIRST, WIDTH = 100, 400, 11, 9
+local AMPLE, MANY, FIRST, WIDTH = 100, 400, 11, 10
 local now = tonumber(ARGV[4])
 local least = {tonumber(ARGV[6]), tonumber(ARGV[9])}
 local tight = {tonumber(ARGV[7]), tonumber(ARGV[10])}
@@ -20,13 +21,15 @@ for i = 1, (#KEYS - 4) / 2 do
   local key, unit, kind, start, since = KEYS[3 + 2 * i], tonumber(ARGV[at + 2]), ARGV[at + 3], ARGV[at + 6], ARGV[at + 7]
   local spent, held, fresh = pot(key, start, since)
   local left = tonumber(ARGV[at + 5]) - spent - held
-  local short = least[unit] > 0 and left < least[unit]
+  local size = tonumber(ARGV[at + 10])
+  local needed = size > 0 and size or least[unit]
+  local short = needed > 0 and left < needed
   if ARGV[at + 4] == '1' and shut(key, now) then return {0, i, spent, held} end
   if kind == 'all' then
     if short then return {0, i, spent, held} end
-    room[unit] = math.min(room[unit] or left, left)
+    if size == 0 then room[unit] = math.min(room[unit] or left, left) end
   end
-  accounts[i] = {key, KEYS[4 + 2 * i], unit, kind, start, left, fresh, short, at}
+  accounts[i] = {key, KEYS[4 + 2 * i], unit, kind, start, left, fresh, short, at, size}
 end
 
 local function granted(unit)
@@ -52,7 +55,8 @@ local reply = {1, grant[1], grant[2]}
 local record = {'o', ARGV[3], 'u', grant[1], 't', grant[2]}
 for _, account in ipairs(accounts) do
   local key, unit, kind, start = account[1], account[3], account[4], account[5]
-  local amount = grant[unit]
+  local amount, size = grant[unit], account[10]
+  if size > 0 then amount = size end
   if kind == 'some' then amount = account[8] and -1 or math.min(amount, math.max(account[6], 0)) end
   if amount >= 0 then
     redis.call('HINCRBY', key, 'h:' .. start, amount)
@@ -60,7 +64,7 @@ for _, account in ipairs(accounts) do
     record[#record + 1] = amount
     keep(account)
   end
-  reply[#reply + 1] = amount
+  reply[#reply + 1] = size > 0 and account[6] - size or amount
 end
 
 for unit = 1, 2 do reply[#reply + 1] = math.max(0, (room[unit] or 0) - grant[unit]) end

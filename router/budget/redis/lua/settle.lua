@@ -1,5 +1,6 @@
 -- Ends the holds of a request. Mode `settle` books the charges, whatever was held; `drop` does so for a request whose
--- reserve was never answered; `recover` books what is held, if the lease of its owner has run out.
+-- reserve was never answered; `recover` books what is held, or nothing where the charge is 0, if the lease of its owner
+-- has run out.
 -- KEYS: epoch, request, the owner's requests, owners; the accounts of the holds; then those above them.
 -- ARGV: epoch, mode, request id, owner, how long to remember (ms), number of holds; for each: account, window start,
 -- charge; then the ids of the accounts above.
@@ -34,7 +35,7 @@ if mode == 'recover' then
 end
 for i = 1, count do
   local id, _, held, charged = booking(i)
-  if mode == 'recover' and held + charged ~= 0 then return {0} end
+  if mode == 'recover' and charged ~= 0 and held + charged ~= 0 then return {0} end
   local up = redis.call('HGET', keys[id], 'up')
   if up and not keys[string.match(up, '^%d+|(.*)$')] and climbs(id, held, charged) then return {4, id} end
 end
@@ -58,6 +59,7 @@ if mode ~= 'settle' then redis.call('SREM', KEYS[3], ARGV[3]) end
 if mode == 'recover' then
   redis.call('HDEL', KEYS[2], 'o')
   redis.call('HSET', KEYS[2], 'r', 1)
+  for i = 1, count do redis.call('HSET', KEYS[2], ARGV[5 + 3 * i] .. '|' .. ARGV[4 + 3 * i], ARGV[6 + 3 * i]) end
 elseif not request.s then
   redis.call('DEL', KEYS[2])
   redis.call('HSET', KEYS[2], 's', 1)

@@ -1,0 +1,33 @@
+-- Limits of keys, limits that stand in place of the policy's, and who changed what.
+
+-- nano-USD in a window
+ALTER TABLE keys ADD COLUMN limit_nano BIGINT;
+ALTER TABLE keys ADD COLUMN limit_window TEXT NOT NULL DEFAULT '';
+-- requests and tokens a minute, requests in progress
+ALTER TABLE keys ADD COLUMN rpm BIGINT;
+ALTER TABLE keys ADD COLUMN tpm BIGINT;
+ALTER TABLE keys ADD COLUMN parallel BIGINT;
+ALTER TABLE keys ADD COLUMN expires_ms BIGINT;
+ALTER TABLE keys ADD COLUMN used_ms BIGINT;
+-- The secret before the last rotation, and until when it is valid.
+ALTER TABLE keys ADD COLUMN previous_hash TEXT;
+ALTER TABLE keys ADD COLUMN previous_until_ms BIGINT;
+
+-- `id`: of a budget of the policy, or of one of its accounts. `size`: nano-USD or thinking tokens.
+CREATE TABLE budget_limits (
+    id TEXT PRIMARY KEY,
+    size BIGINT NOT NULL,
+    set_ms BIGINT NOT NULL,
+    set_by TEXT NOT NULL,
+    expires_ms BIGINT
+) WITHOUT ROWID;
+
+-- `actor`: the name of a key, or `command line`. `document`: what was changed, as JSON.
+CREATE TABLE audit (
+    id TEXT PRIMARY KEY,
+    at_ms BIGINT NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    document TEXT NOT NULL
+) WITHOUT ROWID;
