@@ -196,7 +196,8 @@ def _table(every: Sequence["Key"], spent: Sequence[Sequence[int]]) -> object:
             state,
             " of ".join(filter(None, (terms.team, terms.organisation))) or "-",
             ", ".join(terms.scopes) or "-",
-            ", ".join((*terms.routes, *terms.targets)) or "everything",
+            (", ".join((*terms.routes, *terms.targets)) or "everything")
+            + (f", at least {terms.min_class}" if terms.min_class else ""),
             ", ".join(limits) or "-",
             f"${usd_text(nano[0])}" if nano else "-",
             "never" if key.used_ms is None else _minute(key.used_ms),

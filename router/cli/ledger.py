@@ -3,13 +3,14 @@
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from router.cli.app import JsonOption, ledger
-from router.terminal import echo_json, errors, fail, ledger_of, settings_of
+from router.cli.app import JsonOption, PolicyOption, ledger
+from router.terminal import echo_json, errors, fail, ledger_of, settings_of, tell_problems
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -107,6 +108,40 @@ def restore(file: Annotated[Path, typer.Argument(help="What `lowpass ledger back
 
 
 @ledger.command()
+def adjust(
+    request: Annotated[str, typer.Argument(help="The id of a request.")],
+    cost: Annotated[str, typer.Option(help="What it cost in all, in USD.")],
+    reason: Annotated[str, typer.Option(help="Why, for those who read the books.")],
+    policy: PolicyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Correct what a request is charged: a row is added that its budgets, reports and exports follow."""
+    from router.correcting import adjust_request
+    from router.errors import ConfigError
+    from router.ledger.adjust import NotAdjustable
+    from router.types.money import usd_text
+    from router.types.store import StoreUnavailable
+
+    settings = settings_of(policy)
+    with ledger_of(settings) as found:
+        _exists(found)
+        try:
+            adjusted = adjust_request(settings, found, request, _usd("--cost", cost), _reason(reason))
+        except NotAdjustable as error:
+            fail(str(error))
+        except ConfigError as error:
+            tell_problems(error)
+        except StoreUnavailable as error:
+            fail(f"nothing is changed, as the store of the budgets does not answer: {error}")
+    if as_json:
+        echo_json(adjusted)
+        return
+    after = usd_text(adjusted.before + adjusted.added)
+    accounts = ", ".join(booking.account for booking in adjusted.bookings) or "no budget"
+    typer.echo(f"{request}: ${usd_text(adjusted.before)} is ${after} now ({accounts}); correction {adjusted.id}")
+
+
+@ledger.command()
 def upkeep() -> None:
     """Move settled rows to the past, sum them up, drop those kept long enough. Gateways do the same by themselves."""
     from router.ledger.upkeep import upkeep as run
@@ -117,6 +152,27 @@ def upkeep() -> None:
         found.migrate()
         moved, dropped = run(found, now_ms(), settings.keep_rows_ms, all_of_them=True)
     typer.echo(f"moved {moved:,} requests; dropped the rows of {dropped:,}")
+
+
+def _usd(option: str, text: str) -> int:
+    """nano-USD."""
+    from router.types.money import nano_from_usd
+
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not (amount.is_finite() and 0 <= amount <= 9_000_000 and amount == round(amount, 9)):
+        fail(
+            f"{option}: write an amount in USD from 0 to 9000000 with at most 9 decimals, such as 0.0123; not '{text}'"
+        )
+    return nano_from_usd(amount)
+
+
+def _reason(text: str) -> str:
+    if not text.strip() or len(text) > 500 or not text.isprintable():
+        fail("--reason: write 1 to 500 printable characters")
+    return text.strip()
 
 
 def _verified(found: "Ledger", settings: "Settings") -> "Verified":

@@ -14,10 +14,15 @@ from router.report.report import Column, Kind, Report
 from router.report.requests import facts_of
 from router.report.source import Definition, Source
 from router.report.tried import COLUMNS, tried
+from router.types.money import usd_from_nano
 
 _SAID = (
     "SELECT given_ms, attempt, target, source, revision, score, weight, decides FROM outcomes"
     " WHERE request_id = ? ORDER BY position"
+)
+_CORRECTIONS = (
+    "SELECT id, request_id, given_ms, actor, source, cause, reason, cost FROM adjustments"
+    " WHERE request_id = ? OR id = ? ORDER BY given_ms, id"
 )
 _SAID_COLUMNS = (
     Column("time", Kind.TIME),
@@ -43,6 +48,7 @@ def _made(source: Source) -> Report:
         Report(name="attempts", title="Attempts", columns=COLUMNS, rows=tries),
         *(decision(document) if document else ()),
         *_some(charges([kept], source.pots)),
+        *_some(_corrections(connection, identifier)),
         *_some(_said(connection, identifier)),
     )
     return structs.replace(facts_of(kept.request), below=below)
@@ -64,6 +70,17 @@ def _decided_only(connection: Connection, identifier: str) -> Report:
     first, *others = decision(document_)
     note = f"Decided only, nothing was sent or charged. Why: {first.note}"
     return structs.replace(first, name="request", note=note, below=tuple(others))
+
+
+def _corrections(connection: Connection, identifier: str) -> Report:
+    lines = connection.execute(_CORRECTIONS, (identifier, identifier)).fetchall()
+    found = tuple((*line[:-1], usd_from_nano(line[-1])) for line in lines)
+    columns = (
+        *(Column("id", Kind.REQUEST), Column("of", Kind.REQUEST), Column("time", Kind.TIME), Column("actor")),
+        *(Column("source"), Column("cause"), Column("reason"), Column("added_usd", Kind.USD)),
+    )
+    note = "What it costs is the sum of its own row and of these."
+    return Report(name="corrections", title="Corrections", columns=columns, rows=found, note=note)
 
 
 def _said(connection: Connection, identifier: str) -> Report:

@@ -3,6 +3,7 @@
 from decimal import Decimal
 
 from router.ledger import rows
+from router.ledger.adjust import ADJUSTMENT
 from router.ledger.connection import Connection
 from router.ledger.rows import Kept, Line
 from router.report.decided import decision
@@ -45,6 +46,8 @@ def line(kept: Kept) -> Row:
     """
     request = kept.request
     ended = request["status"] if request["state"] == "settled" else request["state"]
+    if request["endpoint"] == ADJUSTMENT:
+        ended = ADJUSTMENT
     last = kept.attempts[-1]["target"] if kept.attempts else None
     tokens = (request[name] for name in ("input_tokens", "output_tokens", "reasoning_tokens"))
     return (

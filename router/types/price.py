@@ -153,6 +153,8 @@ class CostSource(StrEnum):
     """Our price × usage that we had to estimate."""
     UNPRICED = "unpriced"
     """The policy's worst case × usage: the model has no price."""
+    ADJUSTED = "adjusted"
+    """A correction of another charge."""
 
 
 class Cost(Struct, frozen=True):

@@ -39,7 +39,8 @@ class BudgetStore(Protocol):
         ...
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
-        """Queues the end of the holds: `charges[i]` is booked in full for `reservation.holds[i]`, whatever it held.
+        """Queues the end of the holds: `charges[i]` is booked in full for `reservation.holds[i]`, whatever it held. A
+        correction of another charge may be below 0.
 
         Idempotent. A hold that was recovered in the meantime is corrected to the charge; one that the store has lost
         is booked all the same, and logged.

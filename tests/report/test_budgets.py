@@ -80,7 +80,7 @@ def amounts(report: Report, identifier: str) -> list[Any]:
 def test_a_hold_is_shown_until_it_is_spent(tmp_path: Path) -> None:
     assert row(left(tmp_path, using(DAILY, 4_000_000, None)), "daily") == {
         **{"id": "daily", "parent": None, "scope": "all", "value": None, "binds": "everything", "window": "day"},
-        **{"unit": "usd", "limit": Decimal("0.01"), "spent": Decimal(0)},
+        **{"unit": "usd", "limit": Decimal("0.01"), "policy_limit": None, "spent": Decimal(0)},
         **{"held": Decimal("0.004"), "remaining": Decimal("0.006")},
         **{"soft": None, "resets_at": MONDAY_MS + DAY_MS, "expires_at": None},
     }
@@ -169,7 +169,7 @@ def standing(budget: Budget, spent: int = 0, value: str = "") -> Standing:
 
 def ahead(ledger: Ledger, *standings: Standing, **question: Any) -> Report:
     """The report; of its pots only the ids are there."""
-    rows = tuple((one.pot.account.id, *[None] * 13) for one in standings)
+    rows = tuple((one.pot.account.id, *[None] * 14) for one in standings)
     pots = Pots(name="budgets", title="", columns=(), rows=rows, standings=standings)
     return reported(ledger, "budgets", pots=pots, now_ms=NOW_MS, **question)
 

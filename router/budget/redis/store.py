@@ -160,9 +160,9 @@ class RedisBudgets:
         return grown
 
     def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
-        """Raises ValueError for charges that don't match the holds, are negative or above `LARGEST`."""
-        if len(charges) != len(reservation.holds) or not all(0 <= charge <= LARGEST for charge in charges):
-            raise ValueError(f"request {reservation.request_id} needs charges, one a hold, from 0 to {LARGEST}")
+        """Raises ValueError for charges that don't match the holds, or are beyond `LARGEST`."""
+        if len(charges) != len(reservation.holds) or not all(-LARGEST <= charge <= LARGEST for charge in charges):
+            raise ValueError(f"request {reservation.request_id} needs charges, one a hold, of at most {LARGEST}")
         if reservation.holds or reservation.request_id in self._bare:
             self._bare.discard(reservation.request_id)
             self._settlements.end(reservation.request_id, reservation.holds, charges)

@@ -6,13 +6,13 @@ from msgspec import Struct
 
 from router.export.focus.charges import charges
 from router.export.focus.columns import Record
-from router.export.focus.records import Group, adjustment, usage
+from router.export.focus.records import Group, adjustment, correction, usage
 from router.ledger.attempt_row import BUCKETS
 from router.ledger.connection import Connection
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Label, Query, Sums
 from router.ledger.rollups import sums
-from router.types.price import Price, Prices, price_then
+from router.types.price import CostSource, Price, Prices, price_then
 
 BY = (
     *("organisation", "team", "key", "tags", "route", "task", "effort", "target", "model", "provider", "region"),
@@ -82,6 +82,9 @@ def _records(found: Sums, directory: Directory) -> Iterator[Record]:
 def _usage(group: Group, measured: Mapping[str, int], directory: Directory) -> Iterator[Record]:
     """Whatever belongs to the group as a whole stands in its first record alone, so that columns can be summed."""
     of = group.of
+    if of["cost_source"] == CostSource.ADJUSTED:
+        yield correction(group, measured["cost"], measured)
+        return
     price = directory.price(of["model"], of["price_version"])
     rest = measured
     for charge in charges(measured, price, str(of["cost_source"])):

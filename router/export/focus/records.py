@@ -75,6 +75,16 @@ def adjustment(group: Group, nano: int, rest: Mapping[str, int]) -> Record:
     return _record(group, nano, nano, by, about, rest)
 
 
+def correction(group: Group, nano: int, rest: Mapping[str, int]) -> Record:
+    """What a provider billed otherwise than it was charged (`lowpass ledger adjust`, `lowpass ledger reconcile`)."""
+    about: dict[str, Cell] = {
+        "ChargeCategory": "Adjustment",
+        "ChargeDescription": f"Corrections of charges of {group.text('model')} at {group.provider}",
+        "ChargeFrequency": "One-Time",
+    }
+    return _record(group, nano, nano, _place(group), about, rest)
+
+
 def _record(
     group: Group, cost: int, listed: int, place: Mapping[str, Cell], about: Mapping[str, Cell], rest: Mapping[str, int]
 ) -> Record:

@@ -117,20 +117,22 @@ def _when(condition: str, value: str = "1") -> str:
 
 
 _OPEN = "r.state IN ('held', 'recovered')"
+_ASKED = "r.endpoint <> 'adjustment'"
+"""A correction of a charge is a row that costs, and nothing else (`router.ledger.adjust`)."""
 MEASURES: Mapping[str, str] = {
-    "requests": _when(_LAST),
+    "requests": _when(f"{_ASKED} AND {_LAST}"),
     "errors": _when(f"r.error IS NOT NULL AND {_LAST}"),
     "lowered_requests": _when(f"r.lowered <> '' AND {_LAST}"),
-    "attempts": _when("a.number IS NOT NULL"),
+    "attempts": _when(f"a.number IS NOT NULL AND {_ASKED}"),
     "failed_attempts": _when("a.number IS NOT NULL AND a.outcome <> 'ok'"),
     "passed_over": _when("a.passed_over = 1"),
     "answers": _when(_ANSWER),
     "answers_cost": _when(_ANSWER, "a.cost"),
-    "cost_square": f"({_MICRO}) * ({_MICRO})",
+    "cost_square": _when(_ASKED, f"({_MICRO}) * ({_MICRO})"),
     "retries": _when(_EARLIER.format(_AGAIN)),
     "fallbacks": _when(f"{_EARLIER.format(_ELSEWHERE)} AND {_GIVEN}"),
-    "sent_requests": _when(f"{_SENT.format('a')} AND NOT ({_SENT_BEFORE})"),
-    "sent_there": _when(f"{_SENT.format('a')} AND NOT ({_SENT_THERE_BEFORE})"),
+    "sent_requests": _when(f"{_ASKED} AND {_SENT.format('a')} AND NOT ({_SENT_BEFORE})"),
+    "sent_there": _when(f"{_ASKED} AND {_SENT.format('a')} AND NOT ({_SENT_THERE_BEFORE})"),
     "unwritten": _when("a.number IS NULL AND r.state IN ('held', 'recovered')"),
     "counted": _when("a.input_uncached IS NOT NULL"),
     "split": _when("a.output_reasoning IS NOT NULL"),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from router.ledger.connection import Connection
+from router.ledger.past import EXPIRED, progress
 from router.ledger.verify.finding import Finding
 
 GRACE_MS = 600_000
@@ -46,6 +47,7 @@ _CHARGED = """
     SELECT b.request_id, b.account, b.charged, r.cost, r.thinking FROM bookings AS b
     JOIN live_requests AS r ON r.id = b.request_id
     WHERE b.charged IS NOT NULL AND r.state IN ('settled', 'recovered') AND b.charged NOT IN (0, r.cost, r.thinking)
+        AND r.endpoint <> 'adjustment'
         AND b.account NOT LIKE 'key.rpm|%' AND b.account NOT LIKE 'key.tpm|%' AND b.account NOT LIKE 'key.parallel|%'
         AND (b.charged > CASE WHEN r.cost > r.thinking THEN r.cost ELSE r.thinking END
             OR (SELECT COUNT(DISTINCT a.target) FROM live_attempts AS a WHERE a.request_id = r.id) = 1)
@@ -55,6 +57,7 @@ _CHARGED_PAST = """
     SELECT b.request_id, n.name, b.charged, r.cost, r.thinking FROM past_bookings AS b
     JOIN past_requests AS r ON r.id = b.request_id JOIN names AS n ON n.id = b.account
     WHERE b.charged NOT IN (0, r.cost, r.thinking)
+        AND r.endpoint <> COALESCE((SELECT id FROM names WHERE name = 'adjustment'), 0)
         AND ((SELECT COUNT(DISTINCT a.target) FROM past_attempts AS a WHERE a.request_id = r.id) = 1
             OR b.charged > CASE WHEN r.cost > r.thinking THEN r.cost ELSE r.thinking END)
 """
@@ -64,6 +67,12 @@ _TWICE = """
         AND NOT EXISTS (SELECT 1 FROM live_requests AS r WHERE r.id = b.request_id)
 """
 """What is live too was written a second time; upkeep sees to it."""
+_ADJUSTMENTS = """
+    SELECT a.id, a.cost, r.cost FROM adjustments AS a LEFT JOIN requests AS r ON r.id = a.id
+    WHERE a.given_ms >= ? AND (r.id IS NULL OR r.cost <> a.cost)
+    UNION ALL SELECT r.id, NULL, r.cost FROM requests AS r
+    WHERE r.endpoint = 'adjustment' AND NOT EXISTS (SELECT 1 FROM adjustments AS a WHERE a.id = r.id)
+"""
 _EXPIRED = "SELECT id, lease_until_ms FROM requests WHERE state = 'held' AND lease_until_ms < ?"
 _NEWEST = "SELECT started_ms FROM requests ORDER BY id DESC LIMIT 1"
 
@@ -84,6 +93,8 @@ def belonging(connection: Connection) -> Iterator[Finding]:
         for identifier, account, charged, cost, thinking in connection.execute(statement).fetchall():
             says = f"it is charged {charged}, and its request cost {cost} nano-USD and {thinking} thinking tokens"
             yield Finding("bookings", f"{identifier} in {account}", says)
+    for identifier, stated, cost in connection.execute(_ADJUSTMENTS, (progress(connection, EXPIRED),)).fetchall():
+        yield Finding("adjustments", identifier, f"it adds {stated} nano-USD, and its row {cost}")
     for identifier, account in connection.execute(_TWICE).fetchall():
         yield Finding("bookings", f"{identifier} in {account}", "it is booked twice")
 

@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from router.ledger.adjust import ADJUSTED, ADJUSTMENT
 from router.ledger.attempt_row import BUCKETS
 from router.ledger.rows import Kept
 from router.ledger.verify.finding import Finding
+from router.types.account import RATE_ACCOUNTS
 
 _INPUT = [name for name in BUCKETS if not name.startswith("output")]
 _OUTPUT = [name for name in BUCKETS if name.startswith("output")]
@@ -92,7 +94,7 @@ def _most_thinking(attempt: Row) -> int:
 
 def _of_attempt(attempt: Row) -> Iterator[str]:
     cost = _whole(attempt["cost"])
-    if cost < 0:
+    if cost < 0 and attempt["cost_source"] != ADJUSTED:
         yield f"it cost {cost} nano-USD"
     if not attempt["price_version"] and (cost or attempt["usage_source"] is not None):
         yield "it does not name the version of its price"
@@ -105,7 +107,7 @@ def _of_booking(request: Row, booking: Row) -> Iterator[str]:
     """An account counts nano-USD or thinking tokens, and perhaps only those of some targets: so it can't be charged
     more than the request was of either."""
     charged, state = booking["charged"], request["state"]
-    if charged is None:
+    if charged is None or str(booking["account"]).startswith(RATE_ACCOUNTS) or request["endpoint"] == ADJUSTMENT:
         return
     if state == "held":
         yield f"it is charged {charged} already, and its request is held"

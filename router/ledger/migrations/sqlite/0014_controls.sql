@@ -1,4 +1,4 @@
--- Limits of keys, limits that stand in place of the policy's, and who changed what.
+-- Limits of keys, limits that stand in place of the policy's, corrections of charges, and who changed what.
 
 -- nano-USD in a window
 ALTER TABLE keys ADD COLUMN limit_nano BIGINT;
@@ -31,3 +31,18 @@ CREATE TABLE audit (
     subject TEXT NOT NULL,
     document TEXT NOT NULL
 ) WITHOUT ROWID;
+
+-- Corrections of charges. `id`: of the row that books it, which stands among the requests with the endpoint
+-- 'adjustment'; `request_id`: of the request whose charge it corrects, empty where it corrects those of a day and model.
+CREATE TABLE adjustments (
+    id TEXT PRIMARY KEY,
+    request_id TEXT NOT NULL,
+    given_ms BIGINT NOT NULL,
+    actor TEXT NOT NULL,
+    source TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    -- nano-USD that it adds; negative: that it gives back
+    cost BIGINT NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX adjustments_request ON adjustments (request_id);

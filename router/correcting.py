@@ -1,0 +1,101 @@
+"""Corrections of charges, as commands make them while gateways run: rows of the ledger, and the budgets' own store."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from msgspec import structs
+
+from router.budget.budget import Budget
+from router.budget.pots import Pots
+from router.ledger.adjust import Adjusted, Booking, Correction, adjust
+from router.ledger.audit import COMMAND_LINE
+from router.ledger.connection import Connection
+from router.ledger.journal import SqliteJournal
+from router.ledger.keys import callers
+from router.ledger.ledger import Ledger, SqliteLedger
+from router.policies import load_policy, unlaunched
+from router.settings import Settings
+from router.stores import Stores
+from router.types.account import Account, Amount, Ask, Reservation, Unit
+from router.types.clock import now_ms
+
+_NOTHING = Ask(least=Amount(), tight=Amount(), whole=Amount())
+
+
+def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: int, reason: str) -> Adjusted:
+    """Lets a request cost so many nano-USD in all. Raises `NotAdjustable`, `ConfigError` and `StoreUnavailable`."""
+    budgets = declared(settings, ledger)
+    follow(settings, ledger, budgets, [])
+    correction = Correction(actor=COMMAND_LINE, source="operator", cause="stated", reason=reason)
+    with writing(settings, ledger) as (connection, books):
+        adjusted = adjust(connection, books, request_id, cost, correction, units(budgets))
+    follow(settings, ledger, budgets, [adjusted])
+    return adjusted
+
+
+def declared(settings: Settings, ledger: Ledger) -> Sequence[Budget]:
+    """Budgets of the policy, and limits of keys."""
+    pots = Pots(load_policy(settings.policy, unlaunched(settings.policy)).budgets)
+    with ledger.reading() as connection:
+        return [*pots.budgets, *pots.of_keys(callers(connection).values())]
+
+
+def units(budgets: Sequence[Budget]) -> Mapping[str, Unit]:
+    return {budget.id: budget.unit for budget in budgets}
+
+
+@contextmanager
+def writing(settings: Settings, ledger: Ledger) -> Iterator[tuple[Connection, Connection]]:
+    """The ledger, and what has its bookings: the same, but for budgets of this machine beside a ledger elsewhere."""
+    ledger.migrate()
+    with ledger.writing() as connection:
+        if settings.database_url is None or settings.redis_url is not None:
+            yield connection, connection
+            return
+        with SqliteLedger(settings.sqlite).writing() as books:
+            yield connection, books
+
+
+def follow(settings: Settings, ledger: Ledger, budgets: Sequence[Budget], adjusted: Sequence[Adjusted]) -> None:
+    """In Redis the accounts that still count what was corrected. Elsewhere the bookings are the accounts.
+
+    Raises `StoreUnavailable`, for nothing to follow too.
+    """
+    if settings.redis_url is None:
+        return
+    now = now_ms()
+    counting = [
+        (one.id, [(account, line.charged) for line in one.bookings if (account := _counting(line, budgets, now))])
+        for one in adjusted
+    ]
+
+    async def book() -> None:
+        journal = ledger.open_journal()
+        local = journal if isinstance(journal, SqliteJournal) else SqliteJournal(settings.sqlite)
+        stores = Stores(settings.redis_url, journal, local, ledger, lambda: budgets)
+        try:
+            await stores.start()
+            for identifier, lines in counting:
+                reserved = await stores.store.reserve(identifier, [account for account, _ in lines], _NOTHING, now)
+                if isinstance(reserved, Reservation):
+                    stores.store.settle(reserved, [charged for _, charged in lines])
+            await stores.store.settled()
+        finally:
+            await stores.stop()
+            await journal.end()
+
+    asyncio.run(book())
+
+
+def _counting(booking: Booking, budgets: Sequence[Budget], at_ms: int) -> Account | None:
+    """The account, as one that refuses nothing; None: its window has passed."""
+    name, _, value = booking.account.partition("|")
+    budget = next((budget for budget in budgets if budget.id == name), None)
+    if budget is None:
+        # One that was split off; those of budgets that the policy has no longer limit nothing.
+        return None if value else Account(id=name, budget=name, scope="", limit=1, hard=False)
+    account = budget.pot(value, at_ms)
+    if booking.window_start_ms < account.since_ms:
+        return None
+    return structs.replace(account, window_start_ms=booking.window_start_ms, hard=False, targets=frozenset())

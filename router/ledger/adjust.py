@@ -1,0 +1,176 @@
+"""Corrections of charges. Rows are never edited: a correction is a row of its own, like a request that cost the
+difference and nothing else, and it is booked in the accounts that the request was charged to. So whatever adds rows
+(budgets, reports, exports, `ledger verify`) follows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from router.ledger import rows
+from router.ledger.attempt_row import BUCKETS
+from router.ledger.audit import note
+from router.ledger.connection import Connection, insert, transaction
+from router.ledger.past import CAME_BACK_MS
+from router.ledger.rows import Kept, Line
+from router.types.account import RATE_ACCOUNTS, Unit
+from router.types.clock import now_ms
+from router.types.ids import new_id
+from router.types.money import usd_text
+from router.types.price import CostSource
+
+ADJUSTMENT = "adjustment"
+"""The endpoint of rows that correct others."""
+ADJUSTED = CostSource.ADJUSTED.value
+_GIVEN = "SELECT COALESCE(SUM(cost), 0) FROM adjustments WHERE request_id = ?"
+_MODEL = "SELECT model, provider FROM attempts WHERE target = ? LIMIT 1"
+_EMPTY_REQUEST: Mapping[str, Any] = {
+    **{name: 0 for name in ("held", "held_thinking", "thinking", "overrun", "stream", "input_tokens", "output_tokens")},
+    **{name: None for name in ("error", "status", "reasoning_tokens", "first_ms", "overhead_us")},
+    **{"state": "settled", "endpoint": ADJUSTMENT, "lowered": "", "total_ms": 0, "lease_until_ms": 0},
+}
+_EMPTY_ATTEMPT: Mapping[str, Any] = {
+    **dict.fromkeys(BUCKETS),
+    **{name: None for name in ("upstream_status", "first_ms", "usage_source", "reasoning_source", "own_cost")},
+    **{name: None for name in ("verdict", "thinking_cost", "cache_saved")},
+    **{name: "" for name in ("finish_reason", "units", "violations", "verdicts", "service_tier", "model_served")},
+    **{name: "" for name in ("region", "region_source", "classes", "role", "thinking")},
+    **{name: 0 for name in ("answered", "total_ms", "flagged", "passed_over", "redacted")},
+    **{"number": 1, "outcome": "ok", "cost_source": ADJUSTED, "price_version": ADJUSTED},
+}
+
+
+class NotAdjustable(ValueError):
+    """The request is unknown, or its charge may still change by itself."""
+
+
+class Booking(Struct, frozen=True):
+    """`charged`: nano-USD that are added to the account in this window."""
+
+    account: str
+    window_start_ms: int
+    charged: int
+
+
+class Correction(Struct, frozen=True, kw_only=True):
+    """Who corrects what, and why. `source`: where the truth comes from, such as `operator`."""
+
+    actor: str
+    source: str
+    cause: str
+    reason: str
+
+
+class Adjusted(Struct, frozen=True):
+    """A correction that was written: nano-USD before, and what it adds."""
+
+    id: str
+    before: int
+    added: int
+    bookings: tuple[Booking, ...]
+
+
+def charged(connection: Connection, request_id: str) -> tuple[Kept, int]:
+    """A request and what it is charged now, in nano-USD, corrections included. Raises `NotAdjustable`."""
+    kept = rows.one(connection, request_id)
+    if kept is None:
+        raise NotAdjustable(f"the ledger holds no request '{request_id}': its id is in x-request-id of the answer")
+    request = kept.request
+    if request["endpoint"] == ADJUSTMENT:
+        raise NotAdjustable(f"'{request_id}' is a correction itself: adjust the request that it corrects")
+    if request["state"] == "held":
+        raise NotAdjustable(f"'{request_id}' is in progress: it is charged when it ends")
+    settles_ms = int(str(request["lease_until_ms"])) + CAME_BACK_MS
+    if request["state"] == "recovered" and settles_ms > now_ms():
+        raise NotAdjustable(f"'{request_id}' was charged at its hold, and may still be settled: try again later")
+    return kept, int(str(request["cost"] or 0)) + int(connection.execute(_GIVEN, (request_id,)).fetchone()[0])
+
+
+def adjust(
+    connection: Connection,
+    books: Connection,
+    request_id: str,
+    cost: int,
+    correction: Correction,
+    units: Mapping[str, Unit],
+) -> Adjusted:
+    """Lets a request cost so many nano-USD in all.
+
+    `books`: of the ledger that has the bookings, which may be another. `units`: of the budgets in force, by id; what an
+    account of another counts is told from what it was charged. Raises `NotAdjustable`.
+    """
+    kept, before = charged(connection, request_id)
+    if cost == before:
+        raise NotAdjustable(f"'{request_id}' is charged ${usd_text(cost)} already")
+    attempt = _corrected(connection, kept)
+    bookings = [
+        Booking(str(line["account"]), int(str(line["window_start_ms"])), cost - before)
+        for line in rows.booked(books, request_id, request_id).get(request_id, ())
+        if _counts(line, kept, str(attempt["target"]), units)
+    ]
+    return write(connection, books, kept.request, attempt, cost - before, bookings, correction, request_id, before)
+
+
+def write(
+    connection: Connection,
+    books: Connection,
+    request: Line,
+    attempt: Line,
+    added: int,
+    bookings: Sequence[Booking],
+    correction: Correction,
+    request_id: str = "",
+    before: int = 0,
+) -> Adjusted:
+    """`request`, `attempt`: rows whose key, tags, route, target and model the correction has too."""
+    identifier = new_id()
+    request_row = {**request, **_EMPTY_REQUEST, "id": identifier, "cost": added, "target": attempt["target"]}
+    request_row["model"] = attempt["model"]
+    attempt_row = {**attempt, **_EMPTY_ATTEMPT, "request_id": identifier, "cost": added}
+    told = {"request": request_id, "before_nano": before, "added_nano": added, **msgspec.structs.asdict(correction)}
+    adjustment = (identifier, request_id, now_ms(), *msgspec.structs.astuple(correction), added)
+    with transaction(connection):
+        note(connection, correction.actor, "charge corrected", request_id or str(attempt["model"]), told)
+        insert(connection, "live_requests", tuple(request_row), [tuple(request_row.values())])
+        insert(connection, "live_attempts", tuple(attempt_row), [tuple(attempt_row.values())])
+        columns = ("id", "request_id", "given_ms", "actor", "source", "cause", "reason", "cost")
+        insert(connection, "adjustments", columns, [adjustment])
+        if books is connection:
+            _book(books, identifier, bookings)
+    if books is not connection:
+        _book(books, identifier, bookings)
+    return Adjusted(identifier, before, added, tuple(bookings))
+
+
+def _book(books: Connection, identifier: str, bookings: Sequence[Booking]) -> None:
+    columns = ("request_id", "account", "window_start_ms", "held", "charged", "state")
+    lines = [(identifier, line.account, line.window_start_ms, 0, line.charged, "settled") for line in bookings]
+    insert(books, "bookings", columns, lines)
+
+
+def _corrected(connection: Connection, kept: Kept) -> Line:
+    """The attempt that a correction belongs to: the last that cost anything. Of a request that was recovered none was
+    written: then what was chosen for it."""
+    if kept.attempts:
+        costly = [attempt for attempt in kept.attempts if attempt["cost"]]
+        return (costly or kept.attempts)[-1]
+    document = {} if kept.decision is None else msgspec.json.decode(str(kept.decision["document"]))
+    target = str(document.get("chosen") or "")
+    if not target:
+        raise NotAdjustable(f"nothing was sent for '{kept.id}'")
+    model, provider = connection.execute(_MODEL, (target,)).fetchone() or ("", "")
+    return {"target": target, "model": model, "provider": provider, "started_ms": kept.started_ms}
+
+
+def _counts(line: Line, kept: Kept, target: str, units: Mapping[str, Unit]) -> bool:
+    """Whether an account counts money, and that of this target."""
+    account, charge = str(line["account"]), int(str(line["charged"] or 0))
+    budget, _, value = account.partition("|")
+    if account.startswith(RATE_ACCOUNTS) or units.get(budget) is Unit.THINKING:
+        return False
+    whole = int(str(kept.request["cost"] or 0))
+    there = sum(int(str(attempt["cost"])) for attempt in kept.attempts if attempt["target"] == target)
+    if budget not in units and charge == kept.request["thinking"] and charge != whole:
+        return False
+    return value == target or charge == whole or (charge == there != 0)
