@@ -130,23 +130,23 @@ def write(
     attempt_row = {**attempt, **_EMPTY_ATTEMPT, "request_id": identifier, "cost": added}
     told = {"request": request_id, "before_nano": before, "added_nano": added, **msgspec.structs.asdict(correction)}
     adjustment = (identifier, request_id, now_ms(), *msgspec.structs.astuple(correction), added)
+    lines = [(identifier, line.account, line.window_start_ms, 0, line.charged, "settled") for line in bookings]
     with transaction(connection):
         note(connection, correction.actor, "charge corrected", request_id or str(attempt["model"]), told)
-        insert(connection, "live_requests", tuple(request_row), [tuple(request_row.values())])
-        insert(connection, "live_attempts", tuple(attempt_row), [tuple(attempt_row.values())])
         columns = ("id", "request_id", "given_ms", "actor", "source", "cause", "reason", "cost")
         insert(connection, "adjustments", columns, [adjustment])
-        if books is connection:
-            _book(books, identifier, bookings)
+        _insert(connection, request_row, attempt_row, lines if books is connection else ())
     if books is not connection:
-        _book(books, identifier, bookings)
+        with transaction(books):
+            _insert(books, request_row, attempt_row, lines)
     return Adjusted(identifier, before, added, tuple(bookings))
 
 
-def _book(books: Connection, identifier: str, bookings: Sequence[Booking]) -> None:
+def _insert(connection: Connection, request: Line, attempt: Line, bookings: Sequence[Sequence[Any]]) -> None:
+    insert(connection, "live_requests", tuple(request), [tuple(request.values())])
+    insert(connection, "live_attempts", tuple(attempt), [tuple(attempt.values())])
     columns = ("request_id", "account", "window_start_ms", "held", "charged", "state")
-    lines = [(identifier, line.account, line.window_start_ms, 0, line.charged, "settled") for line in bookings]
-    insert(books, "bookings", columns, lines)
+    insert(connection, "bookings", columns, bookings)
 
 
 def _corrected(connection: Connection, kept: Kept) -> Line:

@@ -4,6 +4,8 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,10 @@ from typing import Any
 import pytest
 
 from router.testing.upstream import Upstream
+from router.types import clock
+from tests.budget.redis_process import RedisProcess
 from tests.gateway.running import Gateway, ordered, target, until
+from tests.postgres import Server
 from tests.tables import each_row
 
 
@@ -158,3 +163,53 @@ def test_a_request_in_progress_and_a_correction_are_not_corrected(gateway: Gatew
     status, output = gateway.lowpass("ledger", "adjust", made["id"], "--cost", "1", "--reason", "x")
     assert (status, "a correction itself" in output) == (1, True), output
     sound(gateway)
+
+
+@each_row("places", [("redis",), ("postgres",), ("postgres", "redis")])
+def test_a_correction_and_rates_wherever_the_stores_are(
+    tmp_path: Path, upstream: Upstream, postgres: Server, places: tuple[str, ...]
+) -> None:
+    with ExitStack() as stack:
+        environ = {}
+        if "redis" in places:
+            environ["LOWPASS_REDIS_URL"] = stack.enter_context(RedisProcess()).url.reveal()
+        if "postgres" in places:
+            environ["LOWPASS_DATABASE_URL"] = postgres.empty()
+        gateways = [
+            stack.enter_context(Gateway(tmp_path / name, policy(upstream.url), environ)) for name in ("one", "two")
+        ]
+        gateway = gateways[0]
+        row_id = gateway.chat("auto", headers={"x-lowpass-session": "s1"}).id
+        adjust(gateway, row_id, "0.0123")
+        adjust(gateway, row_id, "0.0023")
+        gateway.tick()
+        assert [spent(gateway)[name] for name in ("monthly", "one|cheap", "thoughts", "mine|s1")] == [
+            *[Decimal("0.0023")] * 2,
+            0,
+            Decimal("0.0023"),
+        ]
+        sound(gateway)
+        if "redis" not in places:
+            return
+        status, output = gateway.lowpass("keys", "create", "rated", "--rpm", "4", "--parallel", "9", "--json")
+        assert status == 0, output
+        key = json.loads(output)["key"]
+        if "postgres" not in places:
+            status, output = gateways[1].lowpass("keys", "create", "rated", "--rpm", "4", "--json")
+            keys = [key, json.loads(output)["key"]]
+        else:
+            keys = [key, key]
+        for one in gateways:
+            one.tick()
+        gateway.let_pass(60.5 - clock.now_ms() / 1000 % 60)
+        with ThreadPoolExecutor(12) as pool:
+            replies = list(
+                pool.map(
+                    lambda number: gateways[number % 2].chat(
+                        "auto", headers={"authorization": f"Bearer {keys[number % 2]}"}
+                    ),
+                    range(12),
+                )
+            )
+        assert sorted(reply.status for reply in replies) == [200] * 4 + [429] * 8
+        sound(gateway)
