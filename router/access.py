@@ -1,6 +1,7 @@
 """The ledger of a gateway, and the keys in it: who may call."""
 
 from router.api.auth import Keyring
+from router.ledger.adjust import billing
 from router.ledger.keys import callers, every
 from router.ledger.ledger import Ledger, ledger_at
 from router.ledger.limits import limits
@@ -21,12 +22,13 @@ def keyring(settings: Settings) -> Keyring:
     return ring
 
 
-def refresh(ring: Keyring, ledger: Ledger, settings: Settings) -> dict[str, int]:
-    """Returns the limits of budgets that were set, by id of a budget or an account.
+def refresh(ring: Keyring, ledger: Ledger, settings: Settings) -> tuple[dict[str, int], dict[str, float]]:
+    """Returns the limits of budgets that were set, by id of a budget or an account, and what statements taught of
+    estimates, by target.
 
     Reads only: it runs once a second, beside the requests' own commits.
     """
     with ledger.reading() as connection:
         ring.callers = callers(connection)
         ring.open_to_all = settings.loopback and not every(connection)
-        return {limit.id: limit.size for limit in limits(connection)}
+        return {limit.id: limit.size for limit in limits(connection)}, billing(connection)

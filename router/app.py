@@ -272,8 +272,10 @@ class Gateway:
             self.keyring.review(self._config().sensitivity.classes)
 
     async def _refresh(self) -> None:
-        """Keys, and the limits that stand in place of the policy's."""
-        limits = await asyncio.to_thread(refresh, self.keyring, self._ledger, self._settings)
+        """Keys, the limits that stand in place of the policy's, and what statements taught."""
+        limits, self._books.learned.billed = await asyncio.to_thread(
+            refresh, self.keyring, self._ledger, self._settings
+        )
         if self._pipeline.limit(limits):
             self._alerts.adopt(self._rules().pots.budgets)
 

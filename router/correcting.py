@@ -4,21 +4,32 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from router.budget.budget import Budget
 from router.budget.pots import Pots
-from router.ledger.adjust import Adjusted, Booking, Correction, adjust
+from router.ledger.adjust import Adjusted, Booking, Correction, adjust, learn_billing
 from router.ledger.audit import COMMAND_LINE
 from router.ledger.connection import Connection
 from router.ledger.journal import SqliteJournal
 from router.ledger.keys import callers
 from router.ledger.ledger import Ledger, SqliteLedger
+from router.ledger.reconcile import Comparison, Reconciliation, providers
+from router.ledger.statement import read
 from router.policies import load_policy, unlaunched
 from router.settings import Settings
 from router.stores import Stores
 from router.types.account import Account, Amount, Ask, Reservation, Unit
 from router.types.clock import now_ms
+
+
+class Reconciled(Struct, frozen=True):
+    """`form`: what kind of statement it was. `corrections`: rows that were written."""
+
+    form: str
+    comparison: Comparison
+    corrections: int = 0
+
 
 _NOTHING = Ask(least=Amount(), tight=Amount(), whole=Amount())
 
@@ -32,6 +43,33 @@ def adjust_request(settings: Settings, ledger: Ledger, request_id: str, cost: in
         adjusted = adjust(connection, books, request_id, cost, correction, units(budgets))
     follow(settings, ledger, budgets, [adjusted])
     return adjusted
+
+
+def reconcile(settings: Settings, ledger: Ledger, provider: str, lines: Sequence[str], *, book: bool) -> Reconciled:
+    """A provider's statement against the ledger; `book`: differences are booked, and the estimates learn from them.
+
+    Raises `StatementError`, `LookupError` for a provider that the ledger does not have, and as `adjust_request`.
+    """
+    form, statement = read(lines)
+    budgets = declared(settings, ledger)
+    with ledger.reading() as connection:
+        connection.execute("BEGIN")
+        if provider not in (known := providers(connection)):
+            raise LookupError(f"the ledger has no provider '{provider}'. Known: {', '.join(known) or 'none'}")
+        reconciliation = Reconciliation(connection, provider, statement)
+        comparison = reconciliation.compare()
+        if not book:
+            return Reconciled(form, comparison)
+        follow(settings, ledger, budgets, [])
+        differences, adjusted = [], []
+        with writing(settings, ledger) as (writer, books):
+            for difference in comparison.differences:
+                written = reconciliation.book(writer, books, difference, COMMAND_LINE, units(budgets))
+                differences.append(structs.replace(difference, booked=sum(one.added for one in written)))
+                adjusted += written
+            learn_billing(writer, comparison.factors, f"statement of {provider}")
+    follow(settings, ledger, budgets, adjusted)
+    return Reconciled(form, structs.replace(comparison, differences=tuple(differences)), len(adjusted))
 
 
 def declared(settings: Settings, ledger: Ledger) -> Sequence[Budget]:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from router.cli.app import JsonOption, PolicyOption, ledger
-from router.terminal import echo_json, errors, fail, ledger_of, settings_of, tell_problems
+from router.terminal import echo_json, errors, fail, ledger_of, settings_of, show, tell_problems
 
 if TYPE_CHECKING:
     from msgspec import Struct
 
+    from router.correcting import Reconciled
     from router.ledger.ledger import Ledger
     from router.ledger.verify import Verified
     from router.settings import Settings
@@ -142,6 +143,40 @@ def adjust(
 
 
 @ledger.command()
+def reconcile(
+    provider: Annotated[str, typer.Argument(help="As the ledger names it, such as openai.")],
+    file: Annotated[Path, typer.Argument(help="What the provider exports of its costs, as CSV.")],
+    book: Annotated[bool, typer.Option("--book", help="Book the differences, and learn from them.")] = False,
+    policy: PolicyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare what a provider billed with the ledger, by day and model. Fails where a difference is not booked."""
+    from router.correcting import reconcile as compare
+    from router.errors import ConfigError
+    from router.ledger.statement import StatementError
+    from router.types.store import StoreUnavailable
+
+    settings = settings_of(policy)
+    with ledger_of(settings) as found:
+        _exists(found)
+        try:
+            lines = file.read_text("utf-8-sig").splitlines()
+            reconciled = compare(settings, found, provider, lines, book=book)
+        except (OSError, UnicodeDecodeError) as error:
+            fail(f"{file} can't be read: {error}")
+        except StatementError as error:
+            fail(f"{file}: {error}")
+        except LookupError as error:
+            fail(str(error.args[0]))
+        except ConfigError as error:
+            tell_problems(error)
+        except StoreUnavailable as error:
+            fail(f"nothing is changed, as the store of the budgets does not answer: {error}")
+    echo_json(reconciled) if as_json else _show_differences(reconciled)
+    raise typer.Exit(any(one.added != one.booked for one in reconciled.comparison.differences))
+
+
+@ledger.command()
 def upkeep() -> None:
     """Move settled rows to the past, sum them up, drop those kept long enough. Gateways do the same by themselves."""
     from router.ledger.upkeep import upkeep as run
@@ -152,6 +187,26 @@ def upkeep() -> None:
         found.migrate()
         moved, dropped = run(found, now_ms(), settings.keep_rows_ms, all_of_them=True)
     typer.echo(f"moved {moved:,} requests; dropped the rows of {dropped:,}")
+
+
+def _show_differences(reconciled: "Reconciled") -> None:
+    from rich.table import Table
+
+    from router.types.money import usd_text
+
+    comparison = reconciled.comparison
+    table = Table("day (UTC)", "model", "billed", "ledger", "difference", "booked", "cause", "explanation")
+    for one in comparison.differences:
+        day = datetime.fromtimestamp(one.day * 86_400, UTC)
+        amounts = (one.billed, one.ledger, one.added, one.booked)
+        table.add_row(f"{day:%Y-%m-%d}", one.model, *map(usd_text, amounts), one.cause, one.explanation)
+    if comparison.differences:
+        show(table)
+    sums = f"billed ${usd_text(comparison.billed)}, ledger ${usd_text(comparison.ledger)}"
+    told = f"{reconciled.form}, {comparison.days} days: {sums}, {len(comparison.differences)} differences"
+    typer.echo(f"{told}, {reconciled.corrections} corrections written")
+    for target, factor in sorted(comparison.factors.items()):
+        typer.echo(f"{target}: what was estimated was billed {factor:.2f} times")
 
 
 def _usd(option: str, text: str) -> int:

@@ -299,10 +299,11 @@ class Trial:
 
     def _unseen(self, prior_ms: float) -> int:
         """Tokens that may have been written until now without being seen: at the target's pace, else at one in
-        `prior_ms`; at least what was expected, at most the cap."""
+        `prior_ms`; at least what was expected, as far as its provider was found to bill that; at most the cap."""
         pace = self._learned.pace(self.step.target.id)
         written = ceil(self._elapsed() / (pace.ms_per_token if pace.known else prior_ms)) * self.call.n
-        return min(self._cap, max(self.step.estimate.output_tokens, written))
+        tokens = max(self.step.estimate.output_tokens, written)
+        return min(self._cap, ceil(tokens * self._learned.billed.get(self.step.target.id, 1.0)))
 
     def _tokens(self, size: int) -> int:
         """Output tokens of so many bytes: at most the cap, unless they are too many for it."""

@@ -1,6 +1,6 @@
 """What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from math import ceil
 from typing import Any, NamedTuple, TypeVar
 
@@ -175,6 +175,8 @@ class Learned:
         self._deaf: set[str] = set()
         self._paces: dict[str, Pace] = {}
         self._margins: dict[str, float] = {}
+        self.billed: Mapping[str, float] = {}
+        """By target: what its provider billed ÷ what was estimated where usage never came, as statements taught."""
         self._recalled: dict[str, dict[Hashable, Any]] = {}
         self._news: dict[str, int] = {}
         self.caches = Caches()
@@ -233,7 +235,7 @@ class Learned:
 
     def margin(self, target: str) -> float:
         """Factor on every bound of the target."""
-        return self._margins.get(target, 1.0)
+        return max(self._margins.get(target, 1.0), min(MOST_MARGIN, self.billed.get(target, 1.0)))
 
     def kind(self, target: str, effort: str, task: Task | None, template: str = "") -> Kind:
         """Work of a template leans on all work of its task, and that on all of the target."""

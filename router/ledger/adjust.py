@@ -41,6 +41,10 @@ _EMPTY_ATTEMPT: Mapping[str, Any] = {
 }
 
 
+LEAST_FACTOR, MOST_FACTOR = 0.1, 10.0
+"""Bounds of what statements may teach of estimates."""
+
+
 class NotAdjustable(ValueError):
     """The request is unknown, or its charge may still change by itself."""
 
@@ -107,7 +111,7 @@ def adjust(
     bookings = [
         Booking(str(line["account"]), int(str(line["window_start_ms"])), cost - before)
         for line in rows.booked(books, request_id, request_id).get(request_id, ())
-        if _counts(line, kept, str(attempt["target"]), units)
+        if counts(line, kept, str(attempt["target"]), units)
     ]
     return write(connection, books, kept.request, attempt, cost - before, bookings, correction, request_id, before)
 
@@ -128,7 +132,7 @@ def write(
     request_row = {**request, **_EMPTY_REQUEST, "id": identifier, "cost": added, "target": attempt["target"]}
     request_row["model"] = attempt["model"]
     attempt_row = {**attempt, **_EMPTY_ATTEMPT, "request_id": identifier, "cost": added}
-    told = {"request": request_id, "before_nano": before, "added_nano": added, **msgspec.structs.asdict(correction)}
+    told = {"before_nano": before, "added_nano": added, "source": correction.source, "reason": correction.reason}
     adjustment = (identifier, request_id, now_ms(), *msgspec.structs.astuple(correction), added)
     lines = [(identifier, line.account, line.window_start_ms, 0, line.charged, "settled") for line in bookings]
     with transaction(connection):
@@ -163,7 +167,7 @@ def _corrected(connection: Connection, kept: Kept) -> Line:
     return {"target": target, "model": model, "provider": provider, "started_ms": kept.started_ms}
 
 
-def _counts(line: Line, kept: Kept, target: str, units: Mapping[str, Unit]) -> bool:
+def counts(line: Line, kept: Kept, target: str, units: Mapping[str, Unit]) -> bool:
     """Whether an account counts money, and that of this target."""
     account, charge = str(line["account"]), int(str(line["charged"] or 0))
     budget, _, value = account.partition("|")
@@ -174,3 +178,24 @@ def _counts(line: Line, kept: Kept, target: str, units: Mapping[str, Unit]) -> b
     if budget not in units and charge == kept.request["thinking"] and charge != whole:
         return False
     return value == target or charge == whole or (charge == there != 0)
+
+
+_BILLING = "SELECT target, factor FROM billing"
+_LEARNED = (
+    "INSERT INTO billing (target, factor, at_ms, source) VALUES (?, ?, ?, ?) ON CONFLICT (target)"
+    " DO UPDATE SET factor = excluded.factor, at_ms = excluded.at_ms, source = excluded.source"
+)
+
+
+def billing(connection: Connection) -> dict[str, float]:
+    """By target: what was billed ÷ what had been estimated for attempts whose usage never came."""
+    return {str(target): float(factor) for target, factor in connection.execute(_BILLING).fetchall()}
+
+
+def learn_billing(connection: Connection, factors: Mapping[str, float], source: str) -> None:
+    """A factor says how much the estimates of that time were off, which the factor before was part of."""
+    before = billing(connection)
+    with transaction(connection):
+        for target, factor in factors.items():
+            product = max(LEAST_FACTOR, min(MOST_FACTOR, factor * before.get(target, 1.0)))
+            connection.execute(_LEARNED, (target, product, now_ms(), source))

@@ -46,3 +46,11 @@ CREATE TABLE adjustments (
     cost BIGINT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX adjustments_request ON adjustments (request_id);
+
+-- What statements of providers taught: by how much what was estimated for attempts at a target was billed in truth.
+CREATE TABLE billing (
+    target TEXT PRIMARY KEY,
+    factor REAL NOT NULL,
+    at_ms BIGINT NOT NULL,
+    source TEXT NOT NULL
+) WITHOUT ROWID;

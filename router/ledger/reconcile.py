@@ -1,0 +1,289 @@
+"""A provider's statement against the ledger, by day and model: differences, what they come from, and their bookings."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from router.ledger import rows
+from router.ledger.adjust import (
+    ADJUSTED,
+    LEAST_FACTOR,
+    MOST_FACTOR,
+    Adjusted,
+    Booking,
+    Correction,
+    NotAdjustable,
+    adjust,
+    charged,
+    counts,
+    write,
+)
+from router.ledger.connection import Connection
+from router.ledger.query import document
+from router.ledger.statement import DAY_MS, Billed, is_fee, model_of
+from router.types.account import Unit
+
+_ATTEMPTS = """
+    SELECT a.started_ms, a.model, a.model_served, a.target, a.request_id, a.cost, a.cost_source, a.cache_read,
+        r.key_id, r.tags, r.route, r.session, r.error
+    FROM attempts AS a JOIN requests AS r ON r.id = a.request_id
+    WHERE a.provider = ? AND a.started_ms >= ? AND a.started_ms < ?
+"""
+_RECOVERED = (
+    "SELECT id, started_ms, cost FROM requests WHERE state = 'recovered' AND started_ms >= ? AND started_ms < ?"
+)
+_TARGETS = "SELECT DISTINCT target, model FROM attempts WHERE provider = ?"
+_PROVIDERS = "SELECT DISTINCT provider FROM attempts WHERE provider <> '' ORDER BY provider"
+_LEFT = "client_gone"
+K = TypeVar("K")
+
+
+class Group(Struct):
+    """Requests of one key, tags, route, session and target; nano-USD by request."""
+
+    costs: dict[str, int] = {}
+
+
+class Kept(Struct):
+    """What the ledger has of one model and day, in nano-USD."""
+
+    exact: int = 0
+    attempts: int = 0
+    uncertain: dict[str, int] = {}
+    """Request → what was estimated: left or cut before the provider said what it used, or its gateway died."""
+    left: int = 0
+    """Of these, requests whose client had gone."""
+    crashed: int = 0
+    served: set[str] = set()
+    cached: int = 0
+    groups: dict[tuple[str, ...], Group] = {}
+
+    @property
+    def cost(self) -> int:
+        return self.exact + sum(self.uncertain.values())
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """nano-USD. `model` is the ledger's, or as the provider names it where the ledger has none of it."""
+
+    day: int
+    model: str
+    billed: int
+    ledger: int
+    cause: str
+    explanation: str
+    booked: int = 0
+    """nano-USD that corrections add."""
+
+    @property
+    def added(self) -> int:
+        return self.billed - self.ledger
+
+
+class Comparison(Struct, frozen=True):
+    """All differences, and how often what was estimated was billed in truth, by target."""
+
+    differences: tuple[Difference, ...]
+    days: int
+    billed: int
+    ledger: int
+    factors: Mapping[str, float]
+
+
+def providers(connection: Connection) -> list[str]:
+    return [str(name) for (name,) in connection.execute(_PROVIDERS).fetchall()]
+
+
+class Reconciliation:
+    """Of one provider, for the days that its statement has; inside a read transaction."""
+
+    def __init__(self, connection: Connection, provider: str, statement: Sequence[Billed]) -> None:
+        self._connection, self._provider = connection, provider
+        self._days = {line.day for line in statement}
+        self._targets = dict(connection.execute(_TARGETS, (provider,)).fetchall())
+        self._kept: dict[tuple[int, str], Kept] = defaultdict(Kept)
+        self._names: dict[str, str] = {model: model for model in self._targets.values()}
+        self._read()
+        self._billed, self._rounding = self._matched(statement)
+
+    def compare(self) -> Comparison:
+        found = [self._difference(*place) for place in sorted({*self._kept, *self._billed})]
+        differences = tuple(difference for difference in found if difference is not None)
+        billed, ledger = sum(self._billed.values()), sum(kept.cost for kept in self._kept.values())
+        return Comparison(differences, len(self._days), billed, ledger, self._factors())
+
+    def book(
+        self, writer: Connection, books: Connection, difference: Difference, actor: str, units: Mapping[str, Unit]
+    ) -> list[Adjusted]:
+        """Corrections that make up a difference; none where the ledger has no rows that it could be of."""
+        kept = self._kept.get((difference.day, difference.model))
+        if kept is None or not kept.groups:
+            return []
+        correction = Correction(
+            actor=actor,
+            source=f"statement of {self._provider}",
+            cause=difference.cause,
+            reason=difference.explanation,
+        )
+        rest, written = difference.added, []
+        if kept.uncertain and (rest > 0 or -rest <= sum(kept.uncertain.values())):
+            for request_id, share in _shares(rest, kept.uncertain):
+                # What may still change by itself is left for the next statement.
+                with suppress(NotAdjustable):
+                    cost = charged(writer, request_id)[1] + share
+                    written.append(adjust(writer, books, request_id, cost, correction, units))
+            return written
+        weights = {key: sum(group.costs.values()) for key, group in kept.groups.items()}
+        for key, share in _shares(rest, weights):
+            if share:
+                group = kept.groups[key]
+                written.append(self._write(writer, books, group, difference.model, share, correction, units))
+        return written
+
+    def _write(
+        self,
+        writer: Connection,
+        books: Connection,
+        group: Group,
+        model: str,
+        added: int,
+        correction: Correction,
+        units: Mapping[str, Unit],
+    ) -> Adjusted:
+        """One row for a group, booked in its accounts by the part of the group that was charged to them."""
+        whole, sums, sample = sum(group.costs.values()), defaultdict[tuple[str, int], int](int), None
+        for request_id, cost in group.costs.items():
+            kept = rows.one(self._connection, request_id)
+            attempt = next((line for line in kept.attempts if line["model"] == model), None) if kept else None
+            if kept is None or attempt is None:
+                continue
+            sample = sample or (kept.request, attempt)
+            for line in rows.booked(books, request_id, request_id).get(request_id, ()):
+                if counts(line, kept, str(attempt["target"]), units):
+                    sums[str(line["account"]), int(str(line["window_start_ms"]))] += cost
+        if sample is None:
+            raise NotAdjustable(f"the rows of {model} have expired")
+        bookings = [
+            Booking(account, window, round(added * cost / whole) if whole else added)
+            for (account, window), cost in sorted(sums.items())
+        ]
+        return write(writer, books, *sample, added, bookings, correction)
+
+    def _read(self) -> None:
+        first, last = min(self._days) * DAY_MS, (max(self._days) + 1) * DAY_MS
+        for row in self._connection.execute(_ATTEMPTS, (self._provider, first, last)):
+            self._add(*row)
+        for identifier, started_ms, cost in self._connection.execute(_RECOVERED, (first, last)).fetchall():
+            text = document(self._connection, identifier)
+            chosen = "" if text is None else str(msgspec.json.decode(text).get("chosen") or "")
+            kept = self._kept.get((started_ms // DAY_MS, self._targets.get(chosen, "")))
+            if kept is not None:
+                kept.uncertain[identifier] = cost
+                kept.crashed += 1
+                kept.attempts += 1
+
+    def _add(
+        self,
+        started_ms: int,
+        model: str,
+        served: str,
+        target: str,
+        request_id: str,
+        cost: int,
+        source: str,
+        cached: int | None,
+        *group: str,
+    ) -> None:
+        if started_ms // DAY_MS not in self._days:
+            return
+        kept = self._kept[started_ms // DAY_MS, model]
+        kept.attempts += source != ADJUSTED
+        kept.cached += cached or 0
+        if served:
+            kept.served.add(served)
+            self._names[served] = model
+        if source == "estimated":
+            kept.uncertain[request_id] = kept.uncertain.get(request_id, 0) + cost
+            kept.left += group[-1] == _LEFT
+        else:
+            kept.exact += cost
+        if source != ADJUSTED:
+            costs = kept.groups.setdefault((target, *group[:-1]), Group()).costs
+            costs[request_id] = costs.get(request_id, 0) + cost
+
+    def _matched(self, statement: Iterable[Billed]) -> tuple[dict[tuple[int, str], int], dict[tuple[int, str], int]]:
+        """nano-USD by day and model, and by how much they may be rounded."""
+        billed: dict[tuple[int, str], int] = defaultdict(int)
+        rounding: dict[tuple[int, str], int] = defaultdict(int)
+        for line in statement:
+            model = model_of(line, self._names) or line.model or line.item
+            billed[line.day, model] += line.nano
+            rounding[line.day, model] += line.rounding
+        return billed, rounding
+
+    def _difference(self, day: int, model: str) -> Difference | None:
+        kept, billed = self._kept.get((day, model)), self._billed.get((day, model), 0)
+        ledger = 0 if kept is None else kept.cost
+        if billed == ledger:
+            return None
+        cause, explanation = self._cause(kept, model, billed - ledger, self._rounding.get((day, model), 0))
+        return Difference(day=day, model=model, billed=billed, ledger=ledger, cause=cause, explanation=explanation)
+
+    def _cause(self, kept: Kept | None, model: str, added: int, rounding: int) -> tuple[str, str]:
+        if kept is None:
+            if is_fee(model):
+                return "tool_fees", f"'{model}' is billed beside the tokens, and no row has it"
+            return "not_in_ledger", f"no row has '{model}': called beside the gateway, or served in place of another"
+        if abs(added) <= kept.attempts + rounding:
+            return "rounding", "amounts of the statement are rounded"
+        uncertain = sum(kept.uncertain.values())
+        if kept.uncertain and (added > 0 or -added <= uncertain):
+            return _estimated(kept, added)
+        if len(kept.served) > 1:
+            return "served_model", f"{len(kept.served)} models served: {', '.join(sorted(kept.served))}"
+        if kept.cached and added > 0:
+            return "cache", "tokens were read from the provider's cache: it may have billed fewer of them as cached"
+        if kept.cost:
+            return "unknown", f"{added / kept.cost:+.1%} of what {kept.attempts} calls were charged: compare the prices"
+        return "unknown", f"{kept.attempts} calls were charged nothing"
+
+    def _factors(self) -> dict[str, float]:
+        """By target: what was billed beyond the exact rows ÷ what was estimated for the others."""
+        sums: dict[str, tuple[int, int]] = {}
+        for (day, model), kept in self._kept.items():
+            estimated = sum(kept.uncertain.values())
+            if not estimated or (day, model) not in self._billed:
+                continue
+            beyond = max(0, self._billed[day, model] - kept.exact)
+            for target in {key[0] for key in kept.groups}:
+                before = sums.get(target, (0, 0))
+                sums[target] = before[0] + beyond, before[1] + estimated
+        return {
+            target: max(LEAST_FACTOR, min(MOST_FACTOR, beyond / estimated))
+            for target, (beyond, estimated) in sums.items()
+        }
+
+
+def _estimated(kept: Kept, added: int) -> tuple[str, str]:
+    count, estimated = len(kept.uncertain), sum(kept.uncertain.values())
+    told = f"{count} of {kept.attempts} calls were charged by estimates ({estimated / 1e9:.6f} USD)"
+    if kept.crashed and added < 0:
+        return "crashed", f"{told}: {kept.crashed} at their hold, as their gateway died"
+    if kept.left:
+        return "cancelled", f"{told}: {kept.left} were left by their clients"
+    return "cut", f"{told}: their answers were cut before the usage came"
+
+
+def _shares(total: int, weights: Mapping[K, int]) -> Iterator[tuple[K, int]]:
+    """Whole parts in proportion to the weights, together exactly the total; equal ones where none weighs."""
+    whole = sum(weights.values())
+    seen = given = 0
+    for number, (key, weight) in enumerate(weights.items(), 1):
+        seen += weight if whole else 1
+        upto = total * seen // (whole or len(weights)) if number < len(weights) else total
+        yield key, upto - given
+        given = upto
