@@ -74,18 +74,29 @@ class Purse:
         if not self._bound.accounts:
             self.reservation = structs.replace(self.reservation, granted=self._capped(_ENDLESS))
             return None
-        granted = await self._reserve(ask)
+        granted = await self._reserve(self._thoughtful(ask))
         if isinstance(granted, Refused) and granted.passing:
             lent = not (await self._knowing_what_is_lent(granted)).passing
             patience_ms = min(patience_ms, LENT_PATIENCE_MS) if lent else patience_ms
             granted = await self._room.until_there_is(
-                lambda: self._reserve(structs.replace(self.ask([self._anew(step) for step in steps]), born=ask.whole)),
+                lambda: self._reserve(
+                    structs.replace(self._thoughtful(self.ask([self._anew(step) for step in steps])), born=ask.whole)
+                ),
                 patience_ms,
             )
+        if isinstance(granted, Refused) and granted.account.unit is Unit.THINKING:
+            # There will be no room for the usual thinking: it is answered with less.
+            granted = await self._reserve(structs.replace(ask, born=ask.whole))
         if isinstance(granted, Refused):
             return await self._knowing_what_is_lent(granted) if granted.passing else granted
         self.reservation = granted
         return None
+
+    def _thoughtful(self, ask: Ask) -> Ask:
+        """With room for the usual thinking: what others hold of it is waited for before a request thinks less."""
+        if not self._thinking:
+            return ask
+        return structs.replace(ask, least=Amount(ask.least.usd, max(ask.least.thinking, ask.tight.thinking)))
 
     def fit(self, step: Candidate) -> Fit | None:
         """How `step` may be asked so that what is left pays for it; None if that leaves no room for an answer."""

@@ -1,6 +1,7 @@
 """Fitted before it is refused: less thinking, then a shorter answer, then a cheaper target, then another route."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from router.testing.upstream import Upstream
@@ -54,7 +55,9 @@ def policy(url: str) -> dict[str, Any]:
     limits = budgets({"rich": 1}, exhausted={"downgrade": "gratis"}) + budgets({"poor": 0.000001})
     limits += budgets({"richer": 1}, exhausted={"downgrade": "poor"})
     limits += budgets({f"capped/{name}": 100 for name in THINKERS}, thinking_cap=200)
-    limits += thoughts({"untold": 1_500, **{f"mind/{name}": 1_500 for name in THINKERS}})
+    targets["slow"] = target(url, "say-10-think-200-ms-2", thinking=LEVELS, max_output=1_000)
+    routes["crowd"] = "slow"
+    limits += thoughts({"crowd": 4_300, "untold": 1_500, **{f"mind/{name}": 1_500 for name in THINKERS}})
     sensitivity = {"classes": {"internal": {}, "careful": {"thinking_cap": 400}}, "default": "internal"}
     return rules(targets, routes, limits, sensitivity=sensitivity)
 
@@ -230,3 +233,16 @@ def test_thoughts_that_a_provider_does_not_count_apart_are_all_it_said(gateway: 
     assert (row["reasoning_tokens"], row["thinking"]) == (None, 320)
     budget = pot(gateway, "untold")
     assert (budget["spent"], budget["held"]) == (before + 320, 0)
+
+
+def test_a_crowd_thinks_as_long_as_its_budget_lasts(gateway: Gateway) -> None:
+    """There is room for four holds at a time, and for the thoughts of all twenty."""
+    with ThreadPoolExecutor(20) as pool:
+        replies = list(pool.map(lambda _: gateway.chat("crowd", stream=True, reasoning_effort="high"), range(20)))
+    assert {reply.status for reply in replies} == {200}
+    controls = gateway.rows(
+        "SELECT a.thinking, COUNT(*) AS count FROM attempts AS a JOIN requests AS r ON r.id = a.request_id"
+        " WHERE r.route = 'crowd' GROUP BY a.thinking"
+    )
+    assert controls == [{"thinking": "effort=high", "count": 20}]
+    assert pot(gateway, "crowd")["spent"] == 4_000
