@@ -274,7 +274,8 @@ def _tell(found: "Ledger", known: "Verified") -> None:
     if len(known.findings) < known.found:
         typer.echo(f"… and {known.found - len(known.findings):,} more")
     looked_at = f"{known.requests:,} requests, {known.attempts:,} attempts"
-    typer.echo(f"{found.name}: {looked_at}: {errors(known.found)}")
+    head = f", chain {known.chain}" if known.chain else ""
+    typer.echo(f"{found.name}: {looked_at}{head}: {errors(known.found)}")
 
 
 def _exists(found: "Ledger") -> None:

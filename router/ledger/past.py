@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from router.ledger import chain
 from router.ledger import rows as whole
+from router.ledger.chain import NAMED_OF_ATTEMPTS, NAMED_OF_REQUESTS
 from router.ledger.connection import PARAMETERS, Connection, insert, places, transaction
 from router.ledger.documents import Compressed, Documents
 from router.ledger.facts.attempts import HOUR_MS
@@ -81,7 +83,7 @@ _OLD = (
 )
 _LAST = "SELECT MAX(started_ms), MAX(position) FROM past_requests WHERE started_ms < ?"
 _OLDEST = "SELECT MIN(started_ms) FROM past_requests"
-_EXPIRING = "SELECT id FROM past_requests WHERE started_ms < ? AND position <= ? ORDER BY started_ms LIMIT ?"
+_EXPIRING = "SELECT id, position FROM past_requests WHERE started_ms < ? AND position <= ? ORDER BY started_ms LIMIT ?"
 _OUTCOMES = "SELECT position, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
 _OUTCOME = "DELETE FROM outcomes WHERE position IN ({}) AND position < (SELECT MAX(position) FROM outcomes)"
 _DECISIONS = (
@@ -106,23 +108,6 @@ _OLD_MINUTES = (
 )
 _UNSUMMED = "UPDATE bookings SET charged = charged - ? WHERE request_id = ? AND account = ?"
 _NOTHING = "DELETE FROM bookings WHERE request_id LIKE 'packed-%' AND charged = 0"
-
-NAMED_OF_REQUESTS = frozenset(
-    {
-        *("state", "owner", "endpoint", "requested", "route", "key_id", "tags", "data_class", "classes", "policy"),
-        *("task", "target", "model", "error", "lowered", "app", "template"),
-    }
-)
-NAMED_OF_ATTEMPTS = frozenset(
-    {
-        *("target", "model", "provider", "model_served", "outcome", "finish_reason", "thinking", "usage_source"),
-        *("reasoning_source", "service_tier", "region", "region_source", "cost_source", "price_version", "classes"),
-        "role",
-    }
-)
-"""Columns whose texts are numbers of `names` in narrow rows."""
-
-
 BOOKING = ("request_id", "account", "window_start_ms", "held", "charged")
 """Columns of `past_bookings`."""
 
@@ -207,6 +192,9 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
     add_bookings(connection, names, lines)
     # Rates count for a minute: of them only the sums are kept, for an hour.
     book_sums(connection, [*lines, *(line for line in moved if line[1].startswith(RATE_ACCOUNTS))])
+    if new:
+        last = progress(connection, MOVED)
+        chain.add(connection, last - len(new) + 1, last)
     for table, column in _LIVE:
         connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608 - names of ours
 
@@ -280,8 +268,10 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
     with transaction(connection):
         lock(connection)
         summed = min(progress(connection, name) for name in groupings)
-        ids = [row[0] for row in connection.execute(_EXPIRING, (before_ms, summed, CHUNK))]
+        expiring = connection.execute(_EXPIRING, (before_ms, summed, CHUNK)).fetchall()
+        ids = [identifier for identifier, _ in expiring]
         if ids:
+            chain.dropped(connection, [position for _, position in expiring])
             # With the first row: reports refuse what they can't answer any more, and never answer with less.
             hours = connection.execute(_LAST, (before_ms,)).fetchone()[0] // HOUR_MS + 1
             connection.execute(_SET, (max(hours * HOUR_MS, progress(connection, EXPIRED)), EXPIRED))

@@ -52,7 +52,7 @@ def test_a_gateway_whose_disk_is_full_refuses_and_goes_on_when_there_is_room(
     assert [served.chat("auto").status for _ in range(3)] == [200] * 3
     stream = served.raw()
     stream.sendall(STREAM)
-    until(lambda: served.rows("SELECT 1 FROM requests WHERE state = 'held'"))
+    until(lambda: len(upstream.requests) == 4)
     make_room = no_room(served)
     replies = until(lambda: _until_refused(served))
     asked = len(upstream.requests)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from router.ledger.chain import head
 from router.ledger.facts import attempts, offers
 from router.ledger.ledger import Ledger, SqliteLedger
+from router.ledger.rollups import fold
 from router.ledger.rows import Kept
 from router.ledger.verify import Verified, verify
 from router.report.recompute import repriced
@@ -195,10 +197,60 @@ def test_sums_of_what_expired_vouch_for_each_other(ledger: Ledger) -> None:
     assert any("it sums cost of all to " in line and ", and other sums to " in line for line in says(ledger))
 
 
+@each_row(
+    "statement",
+    [
+        "DELETE FROM past_requests WHERE id = '$P'",
+        "UPDATE past_requests SET key_id = (SELECT MAX(id) FROM names) WHERE id = '$P'",
+        "UPDATE past_requests SET session = 'another' WHERE id = '$P'",
+        "UPDATE past_attempts SET total_ms = total_ms + 1 WHERE request_id = '$P'",
+        "DELETE FROM past_bookings WHERE request_id = '$P'",
+        "UPDATE names SET name = 'mallory' WHERE id = (SELECT key_id FROM past_requests WHERE id = '$P')",
+        "DELETE FROM chain WHERE last = (SELECT MIN(last) FROM chain WHERE last > (SELECT MIN(last) FROM chain))",
+        "DELETE FROM chain WHERE last = (SELECT MAX(last) FROM chain)",
+        "UPDATE chain SET digest = 'x' WHERE last = (SELECT MIN(last) FROM chain)",
+    ],
+)
+def test_what_is_no_longer_as_it_was_written_shows(template: Path, tmp_path: Path, statement: str) -> None:
+    """Of rows of the past, whatever else was made to agree with it."""
+    ledger = SqliteLedger(Path(shutil.copy(template, tmp_path)))
+    with ledger.writing() as connection:
+        query = "SELECT b.request_id FROM past_bookings AS b JOIN past_requests AS r ON r.id = b.request_id LIMIT 1"
+        past = connection.execute(query).fetchone()[0]
+        connection.execute(statement.replace("$P", past))
+    lines = says(ledger)
+    assert any(line.startswith("past_requests positions ") for line in lines), lines
+
+
+def test_a_request_that_is_gone_everywhere_shows(template: Path, tmp_path: Path) -> None:
+    """Rows, bookings and sums agree with each other, and not with the chain."""
+    ledger = SqliteLedger(Path(shutil.copy(template, tmp_path)))
+    with ledger.writing() as connection:
+        past = OLD[3].id
+        for table, column in (("past_requests", "id"), ("past_attempts", "request_id"), ("past_decisions", "id")):
+            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (past,))  # noqa: S608
+        for account, window, charged in connection.execute(
+            "SELECT n.name, b.window_start_ms, b.charged FROM past_bookings AS b JOIN names AS n ON n.id = b.account"
+            " WHERE b.request_id = ?",
+            (past,),
+        ).fetchall():
+            packed = (charged, f"packed-{window}", account)
+            connection.execute("UPDATE bookings SET charged = charged - ? WHERE request_id = ? AND account = ?", packed)
+        connection.execute("DELETE FROM past_bookings WHERE request_id = ?", (past,))
+        for table in ("hourly_attempts", "hourly_offers"):
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608
+        connection.execute("DELETE FROM progress WHERE name NOT IN ('moved', 'expired', 'swept')")
+    while fold(ledger):
+        pass
+    lines = says(ledger)
+    assert [line.partition(":")[0].rpartition(" positions ")[0] for line in lines] == ["past_requests"], lines
+
+
 def test_the_command_names_each_row_and_fails(new_sqlite: SqliteLedger) -> None:
     fill(new_sqlite)
     home = new_sqlite.path.parent
-    sound = f"{new_sqlite.path}: 113 requests, 110 attempts: ok\n"
+    with new_sqlite.reading() as connection:
+        sound = f"{new_sqlite.path}: 113 requests, 110 attempts, chain {head(connection)}: ok\n"
     assert lowpass(home, "ledger", "verify") == (0, sound, "", sound)
     change(new_sqlite, "UPDATE live_requests SET input_tokens = 0 WHERE id = '$A'")
     done = lowpass(home, "ledger", "verify")

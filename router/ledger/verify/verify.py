@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
+from router.ledger import chain
 from router.ledger.connection import Connection
 from router.ledger.ledger import Ledger
 from router.ledger.past import EXPIRED, progress
@@ -27,6 +28,8 @@ class Verified(Struct, frozen=True, kw_only=True):
     bookings: int = 0
     decisions: int = 0
     outcomes: int = 0
+    chain: str = ""
+    """The newest digest of the rows of the past: noted elsewhere, it tells later whether they are the same still."""
     findings: tuple[Finding, ...] = ()
     """The first `MOST`."""
     found: int = 0
@@ -81,6 +84,10 @@ class _Pass:
 
     def run(self, own_budgets: bool) -> Verified:
         self._note(self._rows())
+        self._note(
+            Finding("past_requests", f"positions {part.first} to {part.last}", part.says)
+            for part in chain.broken(self._connection)
+        )
         self._note(sums.findings(self._connection, own_budgets=own_budgets))
         self._note(books.belonging(self._connection))
         if own_budgets:
@@ -91,6 +98,7 @@ class _Pass:
             bookings=self._bookings,
             decisions=self._decisions,
             outcomes=self._outcomes.count,
+            chain=chain.head(self._connection),
             findings=tuple(self._findings),
             found=self._found,
         )

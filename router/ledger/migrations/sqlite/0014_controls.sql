@@ -54,3 +54,12 @@ CREATE TABLE billing (
     at_ms BIGINT NOT NULL,
     source TEXT NOT NULL
 ) WITHOUT ROWID;
+
+-- Batches of past_requests, by position: a digest over their rows and the digest before (router/ledger/chain.py).
+-- `complete`: 0 once some of them have expired.
+CREATE TABLE chain (
+    last BIGINT PRIMARY KEY,
+    first BIGINT NOT NULL,
+    digest TEXT NOT NULL,
+    complete INTEGER NOT NULL
+) WITHOUT ROWID;
