@@ -30,8 +30,9 @@ from router.types.account import (
 from router.types.journal import LocalJournal
 from router.types.store import StoreUnavailable
 
+_BOOKINGS = "INSERT INTO bookings (request_id, account, window_start_ms, held, charged, state)"
 _SETTLE = (
-    "INSERT INTO bookings VALUES (?, ?, ?, ?, ?, 'lost') ON CONFLICT DO UPDATE"
+    f"{_BOOKINGS} VALUES (?, ?, ?, ?, ?, 'lost') ON CONFLICT DO UPDATE"
     " SET charged = excluded.charged, state = 'settled' WHERE state IN ('held', 'recovered')"
 )
 # A lease that ends later than a new one would was made by a clock that has gone back since.
@@ -214,7 +215,7 @@ def _shut(connection: sqlite3.Connection, account: Account, now_ms: int) -> bool
 
 _NO_LIMIT = 2**100
 _KNOWN = "SELECT 1 FROM bookings WHERE request_id = ? LIMIT 1"
-_HOLD = "INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held')"
+_HOLD = f"{_BOOKINGS} VALUES (?, ?, ?, ?, NULL, 'held')"
 _GRANTED = "UPDATE live_requests SET held = ?, held_thinking = ? WHERE id = ?"
 _OPEN = "SELECT 1 FROM bookings WHERE request_id = ? AND state = 'held' LIMIT 1"
 _EXTEND = "UPDATE bookings SET held = held + ? WHERE request_id = ? AND account = ?"
@@ -312,7 +313,9 @@ _COLUMNS = "id, parent, parent_window_ms, replaces, unit, size, created_ms, expi
 _INSERT = f"INSERT INTO children ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - names of ours
 _CHILD = f"SELECT {_COLUMNS} FROM children WHERE id = ?"  # noqa: S608
 _ALL_OPEN = f"SELECT {_COLUMNS} FROM children WHERE closed_ms IS NULL ORDER BY created_ms, id"  # noqa: S608
-_ACCOUNT = "INSERT INTO budget_windows VALUES (?, 0, 0, 0) ON CONFLICT DO NOTHING"
+_ACCOUNT = (
+    "INSERT INTO budget_windows (budget, window_start_ms, spent, held) VALUES (?, 0, 0, 0) ON CONFLICT DO NOTHING"
+)
 _BELOW = (
     "WITH RECURSIVE below (id, depth) AS (SELECT ?, 0 UNION ALL"
     " SELECT children.id, depth + 1 FROM children JOIN below ON parent = below.id)"

@@ -24,7 +24,7 @@ from router.types.clock import now_ms
 from router.types.journal import LedgerUnavailable
 
 FORMAT = "lowpass ledger 1"
-MADE_BY_A_START = frozenset({"engine_hours", "instance", "policies", "posteriors", "progress"})
+MADE_BY_A_START = frozenset({"compatible", "engine_hours", "instance", "policies", "posteriors", "progress"})
 """Tables that have rows before the first request."""
 LARGEST_FRAME = 1 << 30
 """Bytes; what is longer was not written by us."""
@@ -123,6 +123,8 @@ def _write(ledger: Ledger, raw: BinaryIO, told: Told) -> None:
     ):
         connection.execute("BEGIN")
         version = current(connection, ledger.dialect)
+        if version > newest(ledger.dialect):
+            raise LedgerTooNew(f"{ledger.name} has version {version}: a newer lowpass knows all of it, and backs it up")
         _frame(packed, Head(FORMAT, version, now_ms()))
         for table in tables(version):
             for rows in table.pages(connection):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from router.ledger.connection import PARAMETERS, Connection, places
+from router.ledger.connection import PARAMETERS, Connection, Rows, places
 
 _SIZE = 16
 _LAST = "SELECT last, digest FROM chain ORDER BY last DESC LIMIT 1"
@@ -80,23 +80,22 @@ def broken(connection: Connection) -> Iterator[Broken]:
 
 
 def _digest(connection: Connection, first: int, last: int, before: str) -> str:
-    requests = connection.execute(_REQUESTS, (first, last))
-    names, rows = _named(requests.description, NAMED_OF_REQUESTS), requests.fetchall()
-    numbers = {row[at] for row in rows for at in names}
-    identifiers = [str(row[1]) for row in rows]
-    content: list[Any] = [before, first, last, rows]
-    for statement, named in ((_ATTEMPTS, NAMED_OF_ATTEMPTS), (_BOOKINGS, frozenset({"account"}))):
-        lines = connection.execute(statement.format(places(identifiers)), identifiers)
-        names, rows = _named(lines.description, named), lines.fetchall()
-        numbers |= {row[at] for row in rows for at in names}
-        content.append(rows)
-    used = sorted(number for number in numbers if number is not None)
+    rows = _lines(connection.execute(_REQUESTS, (first, last)))
+    identifiers = [str(row["id"]) for row in rows]
+    attempts, bookings = (
+        _lines(connection.execute(statement.format(places(identifiers)), identifiers))
+        for statement in (_ATTEMPTS, _BOOKINGS)
+    )
+    named = ((rows, NAMED_OF_REQUESTS), (attempts, NAMED_OF_ATTEMPTS), (bookings, ("account",)))
+    used = sorted({line[name] for lines, names in named for line in lines for name in names if name in line})
+    content: list[Any] = [before, first, last, rows, attempts, bookings]
     for at in range(0, len(used), PARAMETERS):
         some = used[at : at + PARAMETERS]
         content.append(connection.execute(_NAMES.format(places(some)), some).fetchall())
-    return hashlib.blake2b(msgspec.json.encode(content), digest_size=_SIZE).hexdigest()
+    return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=_SIZE).hexdigest()
 
 
-def _named(description: Sequence[Sequence[Any]], named: frozenset[str]) -> list[int]:
-    """Places of the columns that hold numbers of names."""
-    return [at for at, (column, *_) in enumerate(description) if column in named]
+def _lines(rows: Rows) -> list[dict[str, Any]]:
+    """By column, without what is NULL: so a column that is added later changes no digest."""
+    names = [column for column, *_ in rows.description]
+    return [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows]

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from router.ledger.ledger import Ledger
-from router.ledger.migrate import current
+from router.ledger.migrate import current, newest
 from router.ledger.past import EXPIRED, progress
 from router.ledger.rollups import expired
 from router.ledger.schema import tables
@@ -50,7 +50,7 @@ def info(ledger: Ledger) -> Info:
         return Info(
             ledger=ledger.name,
             version=version,
-            rows={table.name: table.count(connection) for table in tables(version)},
+            rows={table.name: table.count(connection) for table in tables(min(version, newest(ledger.dialect)))},
             requests=past + live + gone,
             past=past,
             expired=gone,

@@ -22,11 +22,13 @@ _SEGMENTS = (10, 11)
 """Versions with packed rows."""
 _PAST = 12
 """The version that they became narrow rows with."""
+_COMPATIBLE = "SELECT version FROM compatible"
+"""The oldest version that can use the ledger as it is: a migration that only adds leaves it as it was."""
 _LOSES = re.compile(r"^-- loses (.+?): (SELECT .+)$", re.MULTILINE)
 
 
 class LedgerTooNew(Exception):
-    """A newer lowpass wrote this ledger."""
+    """A newer lowpass wrote this ledger, in a way that this one does not understand."""
 
 
 class LedgerTooOld(LedgerUnavailable):
@@ -93,6 +95,9 @@ def migrate(
         for statement in dialect.begin:
             connection.execute(statement)
         version = current(connection, dialect)
+        if to is None:
+            # The version before goes on beside a newer one, and may start again.
+            goal = max(goal, version)
         if goal < version in _SEGMENTS:
             # Only newer versions can read what is packed.
             version = _up(connection, dialect, version, _PAST)
@@ -114,9 +119,12 @@ def current(connection: Connection, dialect: Dialect) -> int:
     """The version that the ledger has; 0: it has none. Raises `LedgerTooNew`."""
     version = int(connection.execute(dialect.read).fetchone()[0])
     if version > newest(dialect):
-        raise LedgerTooNew(
-            f"the ledger has version {version}, this lowpass knows {newest(dialect)}: install a newer one"
-        )
+        needed = int(connection.execute(_COMPATIBLE).fetchone()[0])
+        if needed > newest(dialect):
+            raise LedgerTooNew(
+                f"the ledger has version {version}, which a lowpass that knows {needed} can use; this one knows"
+                f" {newest(dialect)}: install a newer one"
+            )
     return version
 
 

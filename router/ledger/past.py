@@ -71,7 +71,8 @@ _UNBOOKED_LATE = (
 )
 _BOOKED_BEFORE = "SELECT request_id, account FROM past_bookings WHERE request_id IN ({})"
 _BOOKED = (
-    "INSERT INTO bookings VALUES (?, ?, ?, 0, ?, 'settled')"
+    "INSERT INTO bookings (request_id, account, window_start_ms, held, charged, state)"
+    " VALUES (?, ?, ?, 0, ?, 'settled')"
     " ON CONFLICT (request_id, account) DO UPDATE SET charged = bookings.charged + excluded.charged"
 )
 _LIVE = (("live_decisions", "id"), ("live_attempts", "request_id"), ("live_requests", "id"))

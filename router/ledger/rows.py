@@ -16,7 +16,8 @@ _REQUESTS = "SELECT * FROM {} WHERE {} ORDER BY id{}"
 _ATTEMPTS = "SELECT * FROM {} WHERE request_id BETWEEN ? AND ? ORDER BY request_id, number"
 _BOOKINGS = "SELECT * FROM bookings WHERE request_id BETWEEN ? AND ? ORDER BY request_id, account"
 _ALL_BOOKINGS = """
-    SELECT * FROM bookings AS b WHERE b.request_id BETWEEN :first AND :last AND NOT EXISTS (
+    SELECT request_id, account, window_start_ms, held, charged, state FROM bookings AS b
+    WHERE b.request_id BETWEEN :first AND :last AND NOT EXISTS (
         SELECT 1 FROM past_bookings AS p JOIN names AS n ON n.id = p.account
         WHERE p.request_id = b.request_id AND n.name = b.account
     )

@@ -34,7 +34,7 @@ _LOSE = (
     "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
     " WHERE id = ? AND state = 'held'"
 )
-_DECISION = "INSERT INTO live_decisions VALUES (?, ?, ?, ?)"
+_DECISION = "INSERT INTO live_decisions (id, decided_ms, policy, document) VALUES (?, ?, ?, ?)"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

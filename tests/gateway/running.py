@@ -26,8 +26,10 @@ _ANSWERS = b"lowpass answers at "
 class Process(Client):
     """`lowpass serve` under the policy of `gateway`; `log` holds everything that it printed since its first start."""
 
-    def __init__(self, home: Path, policy: object, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, home: Path, policy: object, environ: Mapping[str, str] | None = None, code: Path = ROOT) -> None:
+        """`code`: where the packages are, of another version perhaps."""
         super().__init__(home, policy, environ)
+        self._code = code
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str, within_s: float = LIMIT_S) -> "Process":
@@ -53,7 +55,7 @@ class Process(Client):
         """Any `lowpass` command on this gateway's home."""
         return subprocess.Popen(
             [sys.executable, "-m", "router.cli", *arguments],
-            cwd=ROOT,
+            cwd=self._code,
             env=_ENVIRON | {"LOWPASS_HOME": str(self.home)} | self.environ,
             stdin=subprocess.DEVNULL,
             stdout=stdout,

@@ -222,10 +222,10 @@ def _no_large_files() -> None:
 def test_commands(new_sqlite: SqliteLedger, other: SqliteLedger, copy: Path) -> None:
     put(new_sqlite, "requests", **request("r1"))
     for ledger, word, file, status, says in (
-        (new_sqlite, "backup", copy, 0, f"{copy}: 3 rows, "),
+        (new_sqlite, "backup", copy, 0, f"{copy}: 4 rows, "),
         (new_sqlite, "backup", copy, 1, "is there already"),
         (new_sqlite, "restore", copy, 1, "is not empty"),
-        (other, "restore", copy, 0, "3 rows"),
+        (other, "restore", copy, 0, "4 rows"),
         (new_sqlite, "restore", copy.with_name("nowhere"), 1, "can't be read"),
     ):
         done = lowpass(ledger.path.parent, "ledger", word, str(file))

@@ -52,7 +52,7 @@ LOCAL = {"journal", "migrate", "postgres", "schema", "segments", "sqlite"}
 PARTS = {"router.ledger.facts.passes._NEWER", "router.ledger.decided._ROWS", "router.ledger.info._COUNT"}
 PARTS |= {f"router.ledger.rollups.{name}" for name in ("_DECIDED", "_DECIDED_LIVE", "_DECIDED_PAST")}
 PARTS |= {"router.ledger.query._LATEST", "router.ledger.rows._REQUESTS", "router.ledger.rows._ATTEMPTS"}
-PARTS |= {"router.ledger.verify.sums._KEPT"}
+PARTS |= {"router.ledger.verify.sums._KEPT", "router.budget.redis.rows._BOOKINGS"}
 """Of statements, and none themselves."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
 

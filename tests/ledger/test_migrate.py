@@ -191,6 +191,7 @@ def test_a_newer_ledger_is_left_alone(ledger: Ledger) -> None:
             connection.execute(f"PRAGMA user_version = {NEWEST + 1}")
         else:
             connection.execute("UPDATE schema_version SET version = version + 1")
+        connection.execute("UPDATE compatible SET version = ?", (NEWEST + 1,))
     with pytest.raises(LedgerTooNew, match="install a newer one"):
         ledger.migrate()
     if isinstance(ledger, SqliteLedger):

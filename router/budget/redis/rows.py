@@ -9,19 +9,20 @@ from collections.abc import Iterable, Sequence
 from router.types.account import RATE_ACCOUNTS, Amount, Ask, Hold, Reservation
 from router.types.journal import Journal
 
-_HOLD = "INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held') ON CONFLICT (request_id, account) DO NOTHING"
+_BOOKINGS = "INSERT INTO bookings (request_id, account, window_start_ms, held, charged, state)"
+_HOLD = f"{_BOOKINGS} VALUES (?, ?, ?, ?, NULL, 'held') ON CONFLICT (request_id, account) DO NOTHING"
 _GRANTED = "UPDATE live_requests SET held = ?, held_thinking = ? WHERE id = ?"
 _EXTENDED = "UPDATE bookings SET held = ? WHERE request_id = ? AND account = ? AND charged IS NULL"
 _SETTLED = (
     # Not a second time, when it was moved to the past meanwhile.
-    "INSERT INTO bookings SELECT CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS BIGINT),"
-    " CAST(? AS BIGINT), 'settled' WHERE NOT EXISTS (SELECT 1 FROM past_bookings AS p JOIN names AS n"
-    " ON n.id = p.account WHERE p.request_id = ? AND n.name = ?) ON CONFLICT (request_id, account)"
+    f"{_BOOKINGS} SELECT CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT),"  # noqa: S608 - a constant
+    " CAST(? AS BIGINT), CAST(? AS BIGINT), 'settled' WHERE NOT EXISTS (SELECT 1 FROM past_bookings AS p"
+    " JOIN names AS n ON n.id = p.account WHERE p.request_id = ? AND n.name = ?) ON CONFLICT (request_id, account)"
     " DO UPDATE SET charged = excluded.charged, state = 'settled'"
 )
 # Another process may have written the true charge in the meantime.
 _RECOVERED = (
-    "INSERT INTO bookings VALUES (?, ?, ?, ?, ?, 'recovered') ON CONFLICT (request_id, account)"
+    f"{_BOOKINGS} VALUES (?, ?, ?, ?, ?, 'recovered') ON CONFLICT (request_id, account)"
     " DO UPDATE SET held = excluded.held, charged = excluded.charged, state = 'recovered'"
     " WHERE bookings.state = 'held'"
 )

@@ -11,6 +11,7 @@ ALTER TABLE keys DROP COLUMN tpm;
 ALTER TABLE keys DROP COLUMN rpm;
 ALTER TABLE keys DROP COLUMN limit_window;
 ALTER TABLE keys DROP COLUMN limit_nano;
+DROP TABLE compatible;
 DROP TABLE chain;
 DROP TABLE billing;
 DROP TABLE adjustments;

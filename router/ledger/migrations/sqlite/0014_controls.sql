@@ -63,3 +63,8 @@ CREATE TABLE chain (
     digest TEXT NOT NULL,
     complete INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- The oldest version of lowpass that can use this ledger. A later migration that only adds (tables, columns with a
+-- default or without NOT NULL, indexes) leaves it; one that takes away or changes sets it to its own number.
+CREATE TABLE compatible (version BIGINT NOT NULL);
+INSERT INTO compatible VALUES (14);
