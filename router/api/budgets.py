@@ -184,7 +184,8 @@ class Desk:
     async def _any(self, identifier: str) -> Pot | None:
         """For readers of reports: also the pot of a value that nothing was booked for yet."""
         now, (name, _, value) = self._clock(), identifier.partition("|")
-        budget = next((budget for budget in self._rules().pots.budgets if budget.id == name), None)
+        named = [budget for budget in self._declared() if budget.id == name]
+        budget = next((one for one in named if not isinstance(one, KeyLimit) or value in one.keys), None)
         if budget is None:
             child = await self._store.child(identifier)
             return None if child is None else of_child(child)

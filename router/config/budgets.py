@@ -8,6 +8,7 @@ from router.config.references import check_twice, report_unknown
 from router.config.source import Loc, Source
 from router.types.account import Unit
 
+_OURS = ("key.limit", "key.rpm", "key.tpm", "key.parallel", "loops.session_usd")
 _FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
 
 
@@ -17,6 +18,9 @@ def check_budgets(source: Source, policy: Policy, routes: Sequence[str], targets
     serves = {name: row.strategy.names() for name, row in policy.routes.items()}
     for index, budget in enumerate(policy.budgets):
         at: Loc = ("budgets", index)
+        if budget.id in _OURS:
+            what = f"'{budget.id}' is what lowpass calls limits of keys and sessions"
+            source.report(source.node((*at, "id")), what, "give the budget another id")
         if budget.id in ids[:index]:
             what = f"two budgets have the id '{source.text((*at, 'id'))}'"
             source.report(source.node((*at, "id")), what, "rename one of the two")
