@@ -21,6 +21,7 @@ from router.ledger.rows import Kept, Line, every
 from router.types.account import RATE_ACCOUNTS
 from router.types.ids import least_id
 from router.types.journal import Value
+from router.types.length import DAY_MS
 
 CHUNK = 24
 """Requests in a transaction: about 3 ms in which no other process can commit, in SQLite."""
@@ -35,7 +36,6 @@ CAME_BACK_MS = 900_000
 recovered meanwhile: longer than any answer takes."""
 MOVED, EXPIRED, SWEPT = "moved", "expired", "swept"
 """Rows of `progress`."""
-DAY_MS = 86_400_000
 _REST = 3
 """For each second that others may have had to wait, how many follow in which they need not."""
 

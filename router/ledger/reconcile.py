@@ -24,8 +24,9 @@ from router.ledger.adjust import (
 )
 from router.ledger.connection import Connection
 from router.ledger.query import document
-from router.ledger.statement import DAY_MS, Billed, is_fee, model_of
+from router.ledger.statement import Billed, is_fee, model_of
 from router.types.account import Unit
+from router.types.length import DAY_MS
 
 _ATTEMPTS = """
     SELECT a.started_ms, a.model, a.model_served, a.target, a.request_id, a.cost, a.cost_source, a.cache_read,

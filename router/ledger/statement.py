@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from router.types.money import NANO_PER_USD
 
-DAY_S, DAY_MS = 86_400, 86_400_000
+DAY_S = 86_400
 _PREAMBLE = 20
 """Lines before the header, at most: Google's begin with the account."""
 _DATED = re.compile(r"([-@_](19|20)\d{2}-?\d{2}-?\d{2}|-\d{4}-\d{2})$")

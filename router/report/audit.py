@@ -12,20 +12,17 @@ _NOTE = (
     "The newest 1,000. The actor is the name of a key, or the command line of the gateway's machine. The policy file is"
     " the base: what is changed here stands in its place until it is taken back."
 )
-_EVER_MS = 2**62
 
 
 def _made(source: Source) -> Report:
-    since_ms, until_ms = source.asked.since_ms, source.asked.until_ms
-    bounds = (since_ms or 0, _EVER_MS if until_ms is None else until_ms)
     return Report(
         name="audit",
         title="Audit",
         columns=_COLUMNS,
-        rows=tuple(tuple(row) for row in source.connection.execute(_LATEST, bounds).fetchall()),
+        rows=tuple(tuple(row) for row in source.connection.execute(_LATEST, source.asked.bounds).fetchall()),
         note=_NOTE,
-        since_ms=since_ms,
-        until_ms=until_ms,
+        since_ms=source.asked.since_ms,
+        until_ms=source.asked.until_ms,
     )
 
 

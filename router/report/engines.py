@@ -17,7 +17,6 @@ from router.types.money import usd_from_nano
 from router.types.price import MEASURED, Price
 
 MOST_PRICES = 1_000
-_EVER_MS = 2**62
 _MJ_PER_WH = 3_600_000
 _COLUMNS = (
     Column("up_s", Kind.COUNT),
@@ -120,12 +119,8 @@ def _whole_hours(source: Source) -> Source:
     return structs.replace(source, asked=whole)
 
 
-def _window(source: Source) -> tuple[int, int]:
-    return source.asked.since_ms or 0, _EVER_MS if source.asked.until_ms is None else source.asked.until_ms
-
-
 def _history(source: Source) -> list[EnginePrice]:
-    return engines.history(source.connection, *_window(source), MOST_PRICES)
+    return engines.history(source.connection, *source.asked.bounds, MOST_PRICES)
 
 
 def _seen(source: Source, by: Sequence[str], told: Sequence[EnginePrice]) -> list[_Seen]:
@@ -149,7 +144,7 @@ def _labels(source: Source, by: Sequence[str], engine: str, hour: int) -> tuple[
 def worked(source: Source) -> list[EngineHour]:
     """Of the window. Where several gateways watch an engine that somebody else runs, each saw all of it: the one that
     watched it for longest is believed."""
-    since_ms, until_ms = _window(source)
+    since_ms, until_ms = source.asked.bounds
     found: dict[tuple[str, int, str], EngineHour] = {}
     for hour in engines.hours(source.connection, since_ms // HOUR_MS, -(-until_ms // HOUR_MS)):
         key = (hour.engine, hour.hour, "" if hour.external else hour.gateway)

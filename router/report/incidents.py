@@ -1,6 +1,7 @@
 """What was stopped: by the loop breaker, or because an answer came from another region than its target states."""
 
 from router.ledger.connection import Connection
+from router.ledger.rows import EVER_MS
 from router.report.report import Column, Kind, Report
 from router.report.source import Definition, Source
 
@@ -17,12 +18,11 @@ _COLUMNS = (
     Column("until", Kind.TIME),
 )
 _NOTE = "The newest 1,000. The subject was refused until the time stated; without one, for good."
-_EVER_MS = 2**62
 
 
 def incidents(connection: Connection, since_ms: int | None, until_ms: int | None) -> Report:
     """The newest first."""
-    bounds = (since_ms or 0, _EVER_MS if until_ms is None else until_ms)
+    bounds = (since_ms or 0, EVER_MS if until_ms is None else until_ms)
     rows = tuple(tuple(row) for row in connection.execute(_LATEST, bounds).fetchall())
     return Report(
         name="incidents",

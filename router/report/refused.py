@@ -45,7 +45,6 @@ _TRIP_COLUMNS = (
     Column("last", Kind.TIME),
 )
 _SINCE = "SELECT subject, MAX(at_ms) FROM incidents WHERE kind = ? GROUP BY subject"
-_EVER_MS = 2**62
 
 
 def since(connection: Connection) -> Mapping[str, int]:
@@ -81,9 +80,7 @@ def _row(route: str | None, sums: Sequence[int]) -> Row:
 
 
 def trips(source: Source) -> Report:
-    asked = source.asked
-    bounds = (asked.since_ms or 0, _EVER_MS if asked.until_ms is None else asked.until_ms)
-    found = source.connection.execute(_TRIPS, bounds).fetchall()
+    found = source.connection.execute(_TRIPS, source.asked.bounds).fetchall()
     rows = tuple(tuple(line) for line in found if line[0] in set(Loop))
     return Report(name="loops", title="Loops that were stopped", columns=_TRIP_COLUMNS, rows=rows)
 

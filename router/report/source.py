@@ -9,6 +9,7 @@ from router.ledger.connection import Connection
 from router.ledger.facts import passes
 from router.ledger.facts.query import Query, Sums, Where
 from router.ledger.rollups import sums
+from router.ledger.rows import EVER_MS
 from router.report.report import Report
 from router.types.target import Target
 
@@ -27,6 +28,11 @@ class Asked(Struct, frozen=True, kw_only=True):
     """A target to compare with; empty: those that the report knows by itself."""
     subject: str = ""
     """The request or session that it is about."""
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Unix ms, for statements that need both."""
+        return self.since_ms or 0, EVER_MS if self.until_ms is None else self.until_ms
 
 
 class Source(Struct, frozen=True, kw_only=True):

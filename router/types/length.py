@@ -2,6 +2,7 @@
 
 import re
 
+DAY_MS = 86_400_000
 LONGEST_S = 3_660 * 86_400
 """Ten years: longer is a lifetime."""
 _LENGTH = re.compile(r"([1-9]\d{0,5})([smhdw])")

@@ -17,12 +17,12 @@ from router.config import Config
 from router.decide.in_force import in_force
 from router.errors import ClientError, Problem
 from router.report.report import Report
+from router.types.length import DAY_MS
 
 LARGEST = 256 * 1024
 """Bytes of a pasted policy: a hundred times the shipped one."""
 DAYS = (1, 7, 30, 90)
 USUAL = 7
-_DAY_MS = 86_400_000
 _REPLAY = "replay"
 
 
@@ -64,7 +64,7 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
         if not isinstance(found, Config):
             return Tried(text=text, days=days, found=found)
         try:
-            about = Trial(data, str(path), site.clock() - days * _DAY_MS)
+            about = Trial(data, str(path), site.clock() - days * DAY_MS)
             replayed = await replays.run(about) if again else None
         except ClientError as error:
             return Tried(text=text, days=days, found=(), refusal=error)

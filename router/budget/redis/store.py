@@ -15,12 +15,12 @@ from router.budget.redis.server import Books, RedisServer, number, strings
 from router.budget.redis.settle import Recovery, Settlements
 from router.types.account import SPLIT, Account, Amount, Ask, Balance, Child, Refused, Reservation, Unit
 from router.types.journal import Journal, LedgerUnavailable
+from router.types.length import DAY_MS
 from router.types.secret import Secret
 from router.types.store import StoreUnavailable
 
 LARGEST = 2**53 - 1
 """nano-USD or tokens, nine million dollars: Lua counts in doubles."""
-DAY_MS = 86_400_000
 Held = tuple[str, str, int, int]
 """Request, account, window start, amount of a booking."""
 RECONCILE_EVERY = 6
