@@ -4,7 +4,9 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from random import sample
 from urllib.parse import urlsplit
 
 from local_serving.launch import record
@@ -14,6 +16,8 @@ from local_serving.launch.replica import Replica
 from local_serving.spec import EngineError, Llamacpp
 from router.types.engine import EngineState, Status
 
+OWN_PORTS = range(20_000, 32_768)
+"""Linux gives away those from 32768 on."""
 _FOLLOW_EVERY_S = 0.1
 
 
@@ -143,15 +147,10 @@ class Engine:
 
 
 def _addresses(count: int) -> tuple[str, ...]:
-    """Base URLs of free ports."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return tuple(f"http://{HOST}:{probe.getsockname()[1]}/v1" for probe in probes)
-    finally:
-        for probe in probes:
-            probe.close()
+    """Base URLs of free ports, below those that the system gives away: one of these may be taken before the engine
+    listens on it."""
+    free = (port for port in sample(OWN_PORTS, len(OWN_PORTS) // 8) if _bindable(port))
+    return tuple(f"http://{HOST}:{port}/v1" for port in islice(free, count))
 
 
 def _free(urls: Iterable[str]) -> bool:
