@@ -97,6 +97,7 @@ def test_while_the_server_is_paused_each_rule_holds_and_nothing_hangs(
     finally:
         redis.resume()
     until(lambda: left.chat("closed").status == 200)
+    until(lambda: right.get("/v1/budgets/open").status == 200)
     charged = (1 + granted.count(200)) * ANSWER
     until(lambda: {account(right, name)[0] for name in ("open", "watched")} == {charged})
 
