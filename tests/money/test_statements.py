@@ -19,8 +19,9 @@ TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
 
 def policy(url: str) -> dict[str, Any]:
     budgets = [{"id": "monthly", "limit_usd": 5}, {"id": "per-key", "limit_usd": 5, "scope": "key"}]
+    budgets.append({"id": "named", "limit_usd": 5, "routes": ["other"]})
     targets = {name: target(url, behaviour) for name, behaviour in (("plain", "normal"), ("slow", "say-400-ms-5"))}
-    routes = {"auto": ordered("plain")}
+    routes = {"auto": ordered("plain"), "other": ordered("plain")}
     return {"version": 1, "loops": {"enabled": False}, "targets": targets, "routes": routes, "budgets": budgets}
 
 
@@ -90,6 +91,14 @@ def test_a_difference_is_booked_where_the_rows_were_charged(gateway: Gateway) ->
     assert (status, output.splitlines()[-1].endswith(": ok")) == (0, True), output
     spend = json.loads(gateway.lowpass("report", "spend", "--by", "key", "--json")[1])
     assert spend["totals"]["requests"] == 5
+
+
+def test_an_account_of_some_requests_is_booked_their_part(gateway: Gateway) -> None:
+    assert [gateway.chat("auto").status for _ in range(3)] == [200] * 3
+    assert gateway.chat("auto", headers={"x-lowpass-budget": "named"}).status == 200
+    before = booked(gateway)
+    assert reconcile(gateway, statement(gateway, "2"), "--book")[0] == 0
+    assert booked(gateway) == Counter({account: 2 * spent for account, spent in before.items()})
 
 
 def test_what_was_estimated_is_corrected_first_and_teaches(gateway: Gateway) -> None:
