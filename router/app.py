@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 
-from fastapi import FastAPI
-
 from adapters import catalog
 from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
@@ -17,12 +15,11 @@ from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
 from router.access import ledger_of, refresh
 from router.aftermath import Aftermath
-from router.api import budgets, dashboard, decisions, feedback, health, keys, models, reports
+from router.api.asgi import App
 from router.api.auth import Keyring
 from router.api.disconnect import Visits
-from router.api.hot import HotRoutes
+from router.api.hot import HotRoutes, Later
 from router.api.internal import asking
-from router.api.rest import rest
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget
 from router.budget.loops.breaker import ROWS, Breaker
@@ -50,8 +47,6 @@ from router.ledger.keys import used
 from router.ledger.write import recover, renew
 from router.observe import observer
 from router.pipeline import JUDGED, Pipeline
-from router.report.budgets import budgets as pots
-from router.report.report import Report
 from router.screen import Sources
 from router.settings import Settings
 from router.settlement import Books
@@ -88,7 +83,7 @@ class Gateway:
 
     def __init__(self, settings: Settings, watcher: Watcher, config: Config, ring: Keyring, crew: Crew) -> None:
         self._settings, self._watcher, self.keyring, self._crew = settings, watcher, ring, crew
-        self._ledger = ledger_of(settings)
+        self._ledger, self._started_s = ledger_of(settings), int(time.time())
         self._rows = self._ledger.open_journal()
         self._local = self._rows if isinstance(self._rows, SqliteJournal) else SqliteJournal(settings.sqlite)
         apart = self._rows is not self._local and settings.redis_url is None
@@ -131,7 +126,7 @@ class Gateway:
         self._pipeline = Pipeline(config, books, sources, dispatcher, self._health, fleet)
         self._open_door()
         self._observer = observer(settings.json_log, os.environ)
-        self.app = HotRoutes(self._pipeline, ring, self._visits, self._rest(), self._observer)
+        self.app = HotRoutes(self._pipeline, ring, self._visits, self.state, Later(self._rest), self._observer)
 
     async def start(self) -> None:
         """Before the first request. Raises `SettingError` and `LedgerUnavailable`; then it is closed."""
@@ -173,38 +168,45 @@ class Gateway:
         rules = self._pipeline.rules
         self._door.adopt(rules.screen.guard, frozenset(one.webhook for one in rules.config.budgets if one.webhook))
 
-    def _rest(self) -> FastAPI:
+    def _rest(self) -> App:
+        """Imported here: FastAPI, the reports and the dashboard take as long to import as all the rest."""
+        from router.api import budgets, dashboard, decisions, feedback, health, keys, models, reports
+        from router.api.rest import rest
+        from router.report.budgets import budgets as pots
+
         ledger = self._ledger
+
+        async def balances() -> reports.Report:
+            return await pots(self._budgets, self._declared(), now_ms())
+
+        site = dashboard.Site(
+            ledger=ledger,
+            keyring=self.keyring,
+            secret=instance_secret(ledger),
+            policy=self._config,
+            health=self._health.snapshot,
+            engines=lambda: self._crew.engines,
+            budgets=balances,
+            in_flight=lambda: len(self._visits),
+            catalog=catalog.shipped,
+        )
         return rest(
             self.keyring,
-            public=[health.routes(self.state), dashboard.routes(self._site())],
+            public=[dashboard.routes(site)],
             calls=[
-                models.routes(lambda: self._pipeline.rules, int(time.time())),
+                models.routes(self._rules, self._started_s),
                 decisions.routes(self._pipeline, ledger),
                 feedback.routes(ledger, self._journal, self._telemetry.feedback),
                 budgets.routes(self._rules, self._budgets, self._declared),
             ],
             reports=[
                 health.metrics(self._crew.values, lambda: self._crew.engines, self._budgets, self._declared),
-                reports.routes(ledger, self._pots, lambda: self._config().targets),
+                reports.routes(ledger, balances, lambda: self._config().targets),
             ],
             admin=[
                 keys.routes(self._rules, self._budgets, ledger, self._refresh),
                 budgets.limits_of_budgets(self._rules, self._budgets, self._declared, ledger, self._refresh),
             ],
-        )
-
-    def _site(self) -> dashboard.Site:
-        return dashboard.Site(
-            ledger=self._ledger,
-            keyring=self.keyring,
-            secret=instance_secret(self._ledger),
-            policy=self._config,
-            health=self._health.snapshot,
-            engines=lambda: self._crew.engines,
-            budgets=self._pots,
-            in_flight=lambda: len(self._visits),
-            catalog=catalog.shipped,
         )
 
     @property
@@ -213,9 +215,6 @@ class Gateway:
 
     async def _claim(self, account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:
         return await asyncio.to_thread(claim, self._ledger, account, window_start_ms, shares)
-
-    async def _pots(self) -> Report:
-        return await pots(self._budgets, self._declared(), now_ms())
 
     def _rules(self) -> Rules:
         return self._pipeline.rules

@@ -17,6 +17,8 @@ Headers = list[tuple[bytes, bytes]]
 
 ALIVE = "/health/live"
 """Whether the event loop turns: answered at once, and nothing is looked at."""
+READY = "/health/ready"
+"""Whether a target can be asked, and how the gateway's parts are."""
 LARGEST_BODY = 32 * 1024 * 1024
 """Bytes; a larger request is refused with 413, before it is read where its length is stated."""
 

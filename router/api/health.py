@@ -1,11 +1,10 @@
-"""Is it ready, what has it counted."""
+"""`GET /metrics`."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from fastapi import APIRouter, Response
 
-from router.api.rest import answer
 from router.budget.budget import Budget
 from router.report.standing import every, measured
 from router.telemetry import Values, of_budgets, of_engines, page
@@ -15,18 +14,6 @@ from router.types.store import BudgetStore, StoreUnavailable
 
 ENDLESS = ("request", "session", "tag")
 """Scopes whose pots clients make, as many as they like: no metric adds them up."""
-
-
-def routes(state: Callable[[], Mapping[str, object]]) -> APIRouter:
-    """`state()["ready"]` decides between 200 and 503."""
-    router = APIRouter()
-
-    @router.get("/health/ready")
-    def ready() -> Response:
-        current = state()
-        return answer(current, 200 if current["ready"] else 503)
-
-    return router
 
 
 def metrics(

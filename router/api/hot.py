@@ -1,10 +1,23 @@
 """The routes that models are called by, as one ASGI function: steps 1, 2 and 8 around the pipeline."""
 
 import asyncio
-from collections.abc import AsyncGenerator, MutableMapping
+from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from typing import Any
 
-from router.api.asgi import ALIVE, CRASHED, App, Receive, Scope, Send, crash, read_body, refuse, send_json
+from router.api.asgi import (
+    ALIVE,
+    CRASHED,
+    READY,
+    App,
+    Receive,
+    Scope,
+    Send,
+    crash,
+    encode,
+    read_body,
+    refuse,
+    send_json,
+)
 from router.api.auth import Keyring
 from router.api.disconnect import Visit, Visits
 from router.api.parse import parse
@@ -32,22 +45,47 @@ _EVENTS = [
 ]
 
 
+class Later:
+    """An ASGI app that `load` makes, in a thread, at its first request."""
+
+    def __init__(self, load: Callable[[], App]) -> None:
+        self._load = load
+        self._app: asyncio.Future[App] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._app is None:
+            self._app = asyncio.ensure_future(asyncio.to_thread(self._load))
+        await (await asyncio.shield(self._app))(scope, receive, send)
+
+
 class HotRoutes:
-    """`rest` is the ASGI app that answers every other path; `observer` is there where somebody watches requests."""
+    """`state` is what `/health/ready` answers: 503 where not `ready`. `rest` answers every other path.
+    `observer` is there where somebody watches requests."""
 
     def __init__(
-        self, pipeline: Pipeline, keyring: Keyring, visits: Visits, rest: App, observer: Observer | None = None
+        self,
+        pipeline: Pipeline,
+        keyring: Keyring,
+        visits: Visits,
+        state: Callable[[], Mapping[str, object]],
+        rest: App,
+        observer: Observer | None = None,
     ) -> None:
-        self._pipeline, self._keyring, self._visits, self._rest = pipeline, keyring, visits, rest
+        self._pipeline, self._keyring, self._visits, self._state, self._rest = pipeline, keyring, visits, state, rest
         self._observer = observer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None:
-            if scope.get("path") == ALIVE:
+            path = scope.get("path")
+            if path == ALIVE:
                 await send_json(200, b'{"status":"ok"}', [(b"x-request-id", new_id().encode())], send)
-                return
-            await self._rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
+            elif path == READY and scope["method"] == "GET":
+                state = self._state()
+                identity = [(b"x-request-id", new_id().encode())]
+                await send_json(200 if state["ready"] else 503, encode(state), identity, send)
+            else:
+                await self._rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
             return
         visit = self._visits.enter(receive)
         try:
