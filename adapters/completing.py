@@ -12,14 +12,12 @@ from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Raw, Struct, structs
 
-from adapters.chunks import Chunks
 from adapters.failure import UNREADABLE, streamed
-from adapters.openai_wire import parse
-from adapters.sse import EventStream
+from adapters.openai_stream import parse
+from adapters.sse import Chunks, EventStream
 from adapters.usage import Report, canonical, merge
 from router.errors import UpstreamFailure
-from router.types.call import Call, Reply
-from router.types.failure import ErrorKind, Failure
+from router.types.attempt import Call, ErrorKind, Failure, Reply
 from router.types.request import Endpoint
 from router.types.target import Prompt
 

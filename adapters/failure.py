@@ -7,7 +7,7 @@ from math import isfinite
 
 import msgspec
 
-from router.types.failure import ErrorKind, Failure
+from router.types.attempt import ErrorKind, Failure
 
 MESSAGE_LIMIT = 500
 """Characters of the provider's message that are kept."""

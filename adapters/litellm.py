@@ -1,27 +1,348 @@
-"""Every provider that has no wire of its own, through LiteLLM, called in threads of this process.
+"""An answer that a thread writes and the event loop reads, at the reader's pace."""
 
-Its import takes seconds, so it happens at the first request, in a thread. Its retries, router, callbacks, caches, logs
-and telemetry are off: dispatch, ledger and telemetry are ours.
-"""
-
+import asyncio
 import logging
 import os
-from collections.abc import Generator, Iterator, Mapping
+import re
+import threading
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec import Raw, Struct
 
-from adapters.failure import failure
-from adapters.litellm_answer import close, events, explain, whole
-from adapters.litellm_request import GATEWAY_FIELDS, check
+from adapters.failure import UNREADABLE, failure, malformed
 from adapters.openai_compatible import OpenAICompatible
-from adapters.worker import Answer, Head, Piece, Stopped
-from router.errors import UpstreamFailure
-from router.types.call import Call, Reply, StreamDecoder, UpstreamRequest
-from router.types.failure import ErrorKind, Failure
+from router.errors import ClientError, UpstreamFailure
+from router.types.attempt import Call, ErrorKind, Failure, Reply, StreamDecoder, UpstreamRequest
+from router.types.request import Endpoint
 from router.types.target import Timeouts
+
+DEPTH = 16
+"""Pieces that a thread may be ahead of its reader."""
+
+
+class Head(Struct, frozen=True):
+    status: int
+    headers: Mapping[str, str]
+
+
+Piece = Head | bytes | UpstreamFailure | None
+"""What a thread writes, in this order: a head, bytes, None at the end; a failure ends it at any place."""
+
+
+class Stopped(Exception):
+    """Nobody reads any more."""
+
+
+class Answer:
+    """An `UpstreamResponse`; `write` belongs to the thread, everything else to the event loop that made it."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timeouts = timeouts
+        self._end = self._loop.time() + timeouts.total / 1000
+        self._pieces: asyncio.Queue[Piece] = asyncio.Queue()
+        self._room = threading.Semaphore(DEPTH)
+        self._stopped = threading.Event()
+        self._head = Head(0, {})
+
+    @property
+    def status(self) -> int:
+        return self._head.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._head.headers
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def write(self, piece: Piece) -> None:
+        """Waits while the reader is far behind; raises `Stopped` once it is gone or overdue."""
+        if not self._room.acquire(timeout=self._timeouts.total / 1000) or self.stopped:
+            raise Stopped
+        try:
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
+        except RuntimeError:  # the loop is closed
+            raise Stopped from None
+
+    async def opened(self) -> "Answer":
+        """Waits for the head, at most `timeouts.first`."""
+        head = await self._next(self._timeouts.first)
+        if isinstance(head, Head):
+            self._head = head
+        return self
+
+    async def read(self) -> bytes:
+        return b"".join([data async for data in self.chunks()])
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        while isinstance(data := await self._next(self._timeouts.between), bytes):
+            yield data
+
+    def close(self, *, complete: bool = False) -> None:
+        """The thread stops at its next piece."""
+        self._stopped.set()
+        self._room.release()
+
+    async def _next(self, limit_ms: int) -> Piece:
+        seconds = min(limit_ms / 1000, self._end - self._loop.time())
+        try:
+            piece = await asyncio.wait_for(self._pieces.get(), seconds)
+        except TimeoutError:
+            raise UpstreamFailure(Failure(ErrorKind.TIMEOUT, "The provider did not answer in time.")) from None
+        self._room.release()
+        if isinstance(piece, UpstreamFailure):
+            raise piece
+        return piece
+
+
+# What of a client's request may reach LiteLLM.
+#
+# LiteLLM's functions take addresses, keys, callbacks and fallbacks beside OpenAI's fields, execute some tools
+# themselves and fetch addresses in messages. So fields are listed, and anything that would make it talk to another
+# place is refused.
+
+_SHARED = frozenset(
+    [
+        *("frequency_penalty", "logit_bias", "logprobs", "max_tokens", "model", "n", "presence_penalty"),
+        *("reasoning_effort", "seed", "stop", "stream", "stream_options", "temperature", "top_p", "user"),
+    ]
+)
+_CHAT = frozenset(
+    [
+        *("audio", "function_call", "functions", "max_completion_tokens", "messages", "modalities"),
+        *("parallel_tool_calls", "prediction", "prompt_cache_key", "response_format"),
+        *(
+            "safety_identifier",
+            "service_tier",
+            "store",
+            "thinking",
+            "tool_choice",
+            "tools",
+            "top_logprobs",
+            "verbosity",
+        ),
+    ]
+)
+FIELDS: dict[Endpoint, frozenset[str]] = {
+    Endpoint.CHAT: _SHARED | _CHAT,
+    Endpoint.COMPLETIONS: _SHARED | {"best_of", "echo", "prompt", "suffix"},
+    Endpoint.EMBEDDINGS: frozenset(["dimensions", "encoding_format", "input", "model", "user"]),
+}
+"""OpenAI's fields (openai 2.54.0) that LiteLLM 1.106.2 hands on, and Anthropic's `thinking`."""
+
+GATEWAY_FIELDS = frozenset(["metadata"])
+"""Read by the gateway itself; LiteLLM would give them to its callbacks only."""
+
+_ADDRESSES = frozenset(["url", "image_url", "video_url", "audio_url", "file_id", "file_data"])
+_OBJECTS = msgspec.json.Decoder(list[dict[str, object]])
+
+
+def check(endpoint: Endpoint, body: Mapping[str, Raw]) -> None:
+    """Raises `ClientError` 400 that names the field which may not pass."""
+    for name in body:
+        if name not in FIELDS.get(endpoint, frozenset()):
+            raise _refused(name, f"`{name}` can't be sent through LiteLLM: leave it out.")
+    if any(tool.get("type", "function") != "function" for tool in _objects(body, "tools")):
+        raise _refused("tools", "Only tools of type `function` can be sent through LiteLLM.")
+    for address in _addresses(_contents(body)):
+        if not address.startswith("data:"):
+            raise _refused("messages", "LiteLLM would fetch this address itself: give the content as a `data:` URL.")
+
+
+def _refused(param: str, message: str) -> ClientError:
+    return ClientError(400, "invalid_request_error", message, param=param)
+
+
+def _objects(body: Mapping[str, Raw], name: str) -> list[dict[str, object]]:
+    if name not in body or bytes(body[name]) == b"null":
+        return []
+    try:
+        return _OBJECTS.decode(body[name])
+    except UNREADABLE:
+        raise _refused(name, f"`{name}` must be a list of objects.") from None
+
+
+def _contents(body: Mapping[str, Raw]) -> list[object]:
+    return [message.get("content") for message in _objects(body, "messages")]
+
+
+def _addresses(value: object) -> Iterator[str]:
+    """Whatever stands where LiteLLM looks for something to load."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _addresses(item)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            if name in _ADDRESSES and isinstance(inner, str):
+                yield inner
+            else:
+                yield from _addresses(inner)
+
+
+# What LiteLLM returns or raises → the bytes that OpenAI would send.
+#
+# LiteLLM's objects are read by their attributes, so that this file needs none of it.
+
+DONE = b"data: [DONE]\n\n"
+_NETWORK = {
+    "ConnectError": ErrorKind.CONNECT,
+    "ConnectTimeout": ErrorKind.CONNECT,
+    "ReadTimeout": ErrorKind.TIMEOUT,
+    "WriteTimeout": ErrorKind.TIMEOUT,
+    "PoolTimeout": ErrorKind.TIMEOUT,
+    "Timeout": ErrorKind.TIMEOUT,
+    "ReadError": ErrorKind.CUT,
+    "WriteError": ErrorKind.CUT,
+    "RemoteProtocolError": ErrorKind.CUT,
+}
+"""Names of httpx's exceptions, and LiteLLM's own `Timeout`."""
+_SENTENCES = {
+    ErrorKind.CONNECT: "LiteLLM could not connect to the provider.",
+    ErrorKind.TIMEOUT: "The provider did not answer LiteLLM in time.",
+    ErrorKind.CUT: "The provider closed the connection before the end of its answer.",
+}
+_UNSUPPORTED = re.compile(r"(?:parameters: \[|Setting )['`{]*(\w+)")
+_LITELLM_ERRORS = ("litellm", "openai", "httpx")
+Json = dict[str, Any]
+
+
+class Refusal(Struct, frozen=True):
+    """An HTTP answer other than 2xx: the provider's own where it is known, else LiteLLM's in OpenAI's form."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def whole(result: Any) -> bytes:
+    """A whole answer. LiteLLM fills in zeros where the provider reported no usage: they are taken out."""
+    reply: Json = result.model_dump(exclude_none=True, warnings=False)
+    if not _counts(reply.get("usage")):
+        reply.pop("usage", None)
+    for choice in reply.get("choices", ()):
+        if "message" in choice:
+            _complete(choice["message"])
+    return msgspec.json.encode(reply)
+
+
+def events(stream: Any) -> Iterator[bytes]:
+    """SSE events, the provider's own reports of usage last: the sums in LiteLLM's chunks may be its estimates."""
+    for chunk in stream:
+        data: Json = chunk.model_dump(exclude_none=True, warnings=False)
+        data.pop("usage", None)
+        if any(_says(choice) for choice in data.get("choices", ())):
+            yield _event(data)
+    for usage in _reports(stream):
+        yield _event({"choices": [], "usage": usage})
+    yield DONE
+
+
+def close(stream: Any) -> None:
+    """Cut the upstream's work: LiteLLM's wrappers hold the one thing that can be closed in different places."""
+    for name in ("completion_stream", "streaming_response", "response_iterator"):
+        inner = getattr(stream, name, None)
+        if inner is not None:
+            close(inner)
+    if callable(end := getattr(stream, "close", None)):
+        end()
+
+
+def explain(error: BaseException) -> Refusal | Failure:
+    """What LiteLLM raised: an answer of the provider's, a failure on the way, or a refusal of LiteLLM's own."""
+    causes = list(_causes(error))
+    kind = next((_NETWORK[name] for name in (type(cause).__name__ for cause in causes) if name in _NETWORK), None)
+    if kind:
+        return Failure(kind, _SENTENCES[kind])
+    answered = next((answer for answer in map(_answered, reversed(causes)) if answer), None)
+    if answered:
+        return answered
+    if not type(causes[-1]).__module__.startswith(_LITELLM_ERRORS):
+        return malformed("LiteLLM could not understand the provider's answer.")
+    return _own(causes)
+
+
+def _event(data: Json) -> bytes:
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def _says(choice: Json) -> bool:
+    """Completes a choice of a chunk in place; whether anything is left of it."""
+    choice.setdefault("finish_reason", None)
+    if "delta" not in choice:
+        choice.setdefault("text", "")
+    return bool(choice.get("delta") or choice.get("text") or choice["finish_reason"])
+
+
+def _complete(message: Json) -> None:
+    """`content` is there even if null; LiteLLM hides OpenAI's `refusal` among the provider's own fields."""
+    message.setdefault("content", None)
+    if refusal := message.get("provider_specific_fields", {}).get("refusal"):
+        message["refusal"] = refusal
+
+
+def _counts(usage: Json | None) -> bool:
+    return bool(usage and usage.get("total_tokens"))
+
+
+def _reports(stream: Any) -> list[Json]:
+    """The usage of every chunk as the provider sent it; none for streamed completions, which hide their chunks."""
+    usages = [getattr(chunk, "usage", None) for chunk in getattr(stream, "chunks", ())]
+    reports = [usage.model_dump(exclude_none=True, warnings=False) for usage in usages if usage is not None]
+    return [report for report in reports if _counts(report)]
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """From LiteLLM's exception down to what happened first."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = getattr(error, "original_exception", None) or error.__cause__ or error.__context__
+
+
+def _answered(cause: BaseException) -> Refusal | None:
+    """The provider's own answer, where httpx's exception holds it, or the error that openai's client read."""
+    response: Any = getattr(cause, "response", None)
+    body = getattr(cause, "body", None)
+    if type(cause).__name__ == "HTTPStatusError" and getattr(response, "is_stream_consumed", False):
+        return Refusal(response.status_code, dict(response.headers), response.content)
+    if isinstance(body, dict) and type(cause).__module__ == "openai":
+        return Refusal(500, {}, msgspec.json.encode({"error": body}))
+    return None
+
+
+def _own(causes: list[BaseException]) -> Refusal:
+    """The deepest cause with a status speaks; its words end before any traceback."""
+    deepest = next((cause for cause in reversed(causes) if isinstance(getattr(cause, "status_code", None), int)), None)
+    status = getattr(deepest, "status_code", 500)
+    message = str(getattr(deepest, "message", "LiteLLM failed.")).partition("\nTraceback")[0]
+    if type(deepest).__name__ == "UnsupportedParamsError":
+        return _unsupported(message)
+    said = {"message": message, "type": "api_error" if status >= 500 else "invalid_request_error"}
+    return Refusal(status, {}, msgspec.json.encode({"error": said}))
+
+
+def _unsupported(message: str) -> Refusal:
+    """A field that this provider does not take. LiteLLM's advice to drop it silently is not passed on."""
+    found = _UNSUPPORTED.search(message)
+    param = found[1] if found else None
+    remedy = (
+        f"This provider does not take `{param}`: leave it out, or list it under `refuses` of the provider's quirks."
+    )
+    code = {"type": "invalid_request_error", "code": "unsupported_parameter"}
+    return Refusal(400, {}, msgspec.json.encode({"error": {"message": remedy, "param": param, **code}}))
+
+
+# Every provider that has no wire of its own, through LiteLLM, called in threads of this process.
+#
+# Its import takes seconds, so it happens at the first request, in a thread. Its retries, router, callbacks, caches,
+# logs and telemetry are off: dispatch, ledger and telemetry are ours.
 
 WORKERS = 32
 """Calls at a time, streams included; more wait for their turn within their `timeouts.first`."""
@@ -116,7 +437,7 @@ def _pieces(function: str, arguments: dict[str, Any]) -> Generator[Piece]:
     """The whole answer to one call, whatever comes of it."""
     begun = False
     try:
-        for piece in _answered(function, arguments):
+        for piece in _litellm_answered(function, arguments):
             yield piece
             begun = True
         yield None
@@ -124,7 +445,7 @@ def _pieces(function: str, arguments: dict[str, Any]) -> Generator[Piece]:
         yield from _failed(error, begun)
 
 
-def _answered(function: str, arguments: dict[str, Any]) -> Generator[Piece]:
+def _litellm_answered(function: str, arguments: dict[str, Any]) -> Generator[Piece]:
     """A stream's head comes with its first event, so that what fails before it still has a status."""
     result = getattr(_litellm(), function)(**arguments)
     if not arguments.get("stream"):

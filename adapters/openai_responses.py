@@ -6,12 +6,11 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from adapters.failure import NO_JSON, UNREADABLE, is_text, streamed
-from adapters.openai_wire import NULL, Part
+from adapters.openai_stream import NULL, Part
 from adapters.sse import EventStream, frame
 from adapters.usage import canonical, read
 from router.errors import UpstreamFailure
-from router.types.call import Call, Reply
-from router.types.usage import Usage
+from router.types.attempt import Call, Reply, Usage
 
 
 class _Item(Struct):

@@ -1,24 +1,399 @@
-"""The stream of chat and completions: a hot path for plain text events, and a careful one for all others."""
+"""What has to be understood of an answer on OpenAI's chat and completions wire, whole or as a chunk."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
-from adapters.chunks import DONE
-from adapters.failure import is_text, malformed, streamed
-from adapters.openai_parts import plain
-from adapters.openai_thoughts import CLOSE, marked, opens
-from adapters.openai_wire import ID_PREFIXES, NO_CHOICES, NULL, Answer, Choice, absent, parse, without_usage
-from adapters.sse import EventStream, frame, joined
-from adapters.template import Template, learn
-from adapters.usage import Report, canonical, every_choice, merge, told_apart
+from adapters.failure import NO_JSON, UNREADABLE, is_text, malformed, streamed
+from adapters.sse import DONE, EventStream, frame, joined
+from adapters.usage import Report, canonical, every_choice, merge, read, told_apart
 from router.errors import UpstreamFailure
-from router.types.call import Call
-from router.types.ids import new_id
+from router.types.attempt import Call, Usage
+from router.types.clock import new_id
 from router.types.request import Endpoint
+from router.types.target import Contract
+
+ID_PREFIXES = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
+NULL = Raw(b"null")
+NO_CHOICES = "The provider's answer holds no choices."
+_NOTHING = (b"null", b'""', b"{}", b"false")
+
+
+class Part(Struct):
+    """Mistral's reasoning models answer with a list of parts."""
+
+    type: str = ""
+    text: object = None
+    thinking: object = None
+    """Parts of text."""
+
+    @property
+    def said(self) -> str:
+        return self.text if self.type == "text" and isinstance(self.text, str) else ""
+
+    @property
+    def thought(self) -> str:
+        inner = self.thinking if isinstance(self.thinking, list) else ()
+        texts = (part.get("text") for part in inner if isinstance(part, dict))
+        return "".join(text for text in texts if isinstance(text, str))
+
+
+class Function(Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+# Some fields are here only for their types: an answer that can't be translated to Responses must fail while another
+# target can still be asked.
+
+
+class ToolCall(Struct):
+    function: Function | None = None
+    id: str | None = None
+    index: int | None = None
+    extra_content: dict[str, object] | None = None
+
+
+class Said(Struct):
+    """A message or a delta."""
+
+    content: str | list[Part] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    thinking_blocks: list[dict[str, object]] | None = None
+    reasoning_details: list[dict[str, object]] | None = None
+    tool_calls: list[ToolCall] | None = None
+    function_call: Function | None = None
+    audio: object = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "".join(part.said for part in self.content)
+        return self.content or ""
+
+    @property
+    def thoughts(self) -> str:
+        parts = self.content if isinstance(self.content, list) else ()
+        return self.reasoning_content or self.reasoning or "".join(part.thought for part in parts)
+
+    @property
+    def answers(self) -> bool:
+        """Something for the client, not only thoughts."""
+        return bool(self.tool_calls or self.function_call or self.refusal or self.audio) or not _blank(self.text)
+
+    @property
+    def chars(self) -> int:
+        calls = [call.function.arguments for call in self.tool_calls or () if call.function]
+        texts = (self.text, self.refusal, self.thoughts, *calls)
+        return sum(len(text) for text in texts if text)
+
+
+_SILENCE = Said()
+
+
+class _Alternative(Struct):
+    token: str
+    logprob: float | None = None
+    bytes: list[int] | None = None
+
+
+class _Token(_Alternative):
+    top_logprobs: list[_Alternative] | None = None
+
+
+class _Logprobs(Struct):
+    """A chat's; those of completions have other members."""
+
+    content: list[_Token] | None = None
+    refusal: list[_Token] | None = None
+
+
+class Choice(Struct):
+    index: int = 0
+    message: Said | None = None
+    delta: Said | None = None
+    text: str | None = None
+    """Completions."""
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+    usage: Raw = NULL
+    """Moonshot streams it here."""
+
+    @property
+    def said(self) -> Said:
+        return self.delta or self.message or _SILENCE
+
+    @property
+    def answers(self) -> bool:
+        return self.said.answers or not _blank(self.text)
+
+    @property
+    def chars(self) -> int:
+        return self.said.chars + len(self.text or "")
+
+    @property
+    def thought(self) -> int:
+        """Characters in fields that are for thoughts."""
+        return len(self.said.thoughts)
+
+
+class Groq(Struct):
+    usage: Raw = NULL
+
+
+class Answer(Struct):
+    choices: list[Choice] | None = None
+    model: str | None = None
+    usage: Raw = NULL
+    x_groq: Groq | None = None
+    service_tier: str | None = None
+    error: Raw = NULL
+    object: str | None = None
+    """Mistral names an error here and has no `error`."""
+
+    @property
+    def report(self) -> Report | None:
+        """Usage, wherever the provider puts it."""
+        found = None if self.usage is NULL else read(self.usage, self.service_tier)
+        if self.x_groq is not None:
+            found = merge(found, read(self.x_groq.usage, self.service_tier))
+        for choice in self.choices or ():
+            if choice.usage is not NULL:
+                found = merge(found, read(choice.usage, self.service_tier))
+        return found
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_ANSWER = msgspec.json.Decoder(Answer)
+CHOICES = msgspec.json.Decoder(list[dict[str, Raw]])
+
+
+def parse(payload: bytes) -> tuple[dict[str, Raw], Answer]:
+    """All fields as bytes, and what must be understood. An error inside a 2xx answer raises `UpstreamFailure` too."""
+    try:
+        fields, answer = _FIELDS.decode(payload), _ANSWER.decode(payload)
+    except UNREADABLE:
+        raise UpstreamFailure(NO_JSON) from None
+    if not is_text(payload):
+        raise UpstreamFailure(NO_JSON)
+    if answer.object in ("error", "Error") or (answer.error is not NULL and bytes(answer.error) not in _NOTHING):
+        raise UpstreamFailure(streamed(payload))
+    return fields, answer
+
+
+def without_usage(fields: dict[str, Raw], answer: Answer) -> None:
+    """Takes every usage object out of `fields`."""
+    fields.pop("usage", None)
+    if answer.x_groq is not None and answer.x_groq.usage is not NULL:
+        fields.pop("x_groq")
+    if any(choice.usage is not NULL for choice in answer.choices or ()):
+        choices = CHOICES.decode(fields["choices"])
+        for choice in choices:
+            choice.pop("usage", None)
+        fields["choices"] = Raw(msgspec.json.encode(choices))
+
+
+def absent(fields: dict[str, Raw], name: str) -> bool:
+    return name not in fields or bytes(fields[name]) in _NOTHING
+
+
+def _blank(text: str | None) -> bool:
+    return not text or text.isspace()
+
+
+# Content parts of Mistral's reasoning models: in answers they become the text and the thoughts that clients expect.
+#
+# Thoughts can't travel back: Mistral refuses a message with `reasoning_content`, as its row in the catalog says.
+
+THOUGHTS = "messages.reasoning_content"
+"""Among `Quirks.refuses`: the field of earlier answers that the provider does not take back."""
+
+_FIELD = b'"reasoning_content"'
+
+_PARTS = msgspec.json.Decoder(list[Part])
+
+
+def plain(fields: dict[str, Raw], answer: Answer) -> None:
+    """Every message and delta of `fields` with its parts as `content` and `reasoning_content`."""
+    if not any(isinstance(choice.said.content, list) for choice in answer.choices or ()):
+        return
+    choices = CHOICES.decode(fields["choices"])
+    for choice in choices:
+        choice.update({name: _told(choice[name]) for name in ("message", "delta") if not absent(choice, name)})
+    fields["choices"] = _raw(choices)
+
+
+def without_thoughts(body: dict[str, Raw]) -> dict[str, Raw]:
+    """The request without the thoughts of earlier answers."""
+    messages = body.get("messages", NULL)
+    if _FIELD not in bytes(messages):
+        return body
+    kept = [
+        {name: raw for name, raw in turn.items() if name != "reasoning_content"} for turn in CHOICES.decode(messages)
+    ]
+    return body | {"messages": _raw(kept)}
+
+
+def _told(said: Raw) -> Raw:
+    """One message; parts of another kind (references) stay as they are, for clients that know them."""
+    members = _FIELDS.decode(said)
+    content = members.get("content", NULL)
+    if bytes(content)[:1] != b"[":
+        return said
+    parts = _PARTS.decode(content)
+    if not {part.type for part in parts} <= {"text", "thinking"}:
+        return said
+    text, thought = ("".join(getattr(part, name) for part in parts) for name in ("said", "thought"))
+    told: dict[str, object] = {**members, "content": text or None}
+    return _raw(told | {"reasoning_content": thought} if thought else told)
+
+
+def _raw(value: object) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
+# How much of what a model of our own said was thought, where its engine does not count that.
+#
+# A provider elsewhere may hide some of its thoughts, so there what is shown proves nothing.
+
+OPEN, CLOSE = "<think>", "</think>"
+"""Marks that stay in the text where no parser takes them out; the template may have written the first."""
+
+
+def marked(call: Call) -> bool:
+    """Thoughts may stand in the text, between marks."""
+    target = call.target
+    parsed = target.engine is not None and target.engine.thinking_exact
+    return target.local and not parsed and target.model.thinking.contract is not Contract.NONE
+
+
+def counted(call: Call, usage: Usage | None, choices: Iterable[Choice]) -> Usage | None:
+    """`usage` of a whole answer with its thoughts told apart."""
+    if usage is None or not call.target.local:
+        return usage
+    between = marked(call)
+    thoughts = said = 0
+    for choice in choices:
+        said += choice.chars
+        thoughts += choice.thought + (_between_marks(choice.said.text or choice.text or "") if between else 0)
+    return told_apart(usage, thoughts, said)
+
+
+def _between_marks(text: str) -> int:
+    closed = text.rfind(CLOSE)
+    if closed >= 0:
+        return closed + len(CLOSE)
+    return len(text) if opens(text) else 0
+
+
+def opens(text: str) -> bool:
+    return text.lstrip().startswith(OPEN)
+
+
+# The hot path of a stream: an event that equals an earlier, parsed one in all but its text need not be parsed again.
+#
+# Why this can't go wrong: all bytes around the text are compared, from `data:` to the blank line. Inside a JSON
+# string every quote is escaped, so bytes without a quote, or with escaped quotes only, are one string. Usage, errors,
+# finish reasons, other choices and merged events differ outside the text, and are parsed. The text itself passes
+# unchecked.
+
+_PADDINGS = (b'"obfuscation":"', b'"p":"')
+"""Random strings by which OpenAI and Mistral hide the text's length; they come after the text."""
+
+_THOUGHTS = (b"reasoning", b"reasoning_content")
+
+
+class Template:
+    """`before` text `after`, or `before` text `after` padding `tail`; as received and as sent on.
+
+    `thinks`: the text is a thought.
+    """
+
+    __slots__ = ("_after", "_before", "_sent_after", "_sent_before", "_start", "_tail", "thinks")
+
+    def __init__(self, received: tuple[bytes, bytes, bytes], sent: tuple[bytes, bytes, bytes], thinks: bool) -> None:
+        self.thinks = thinks
+        self._before, self._after, self._tail = received
+        self._sent_before, self._sent_after, _ = sent
+        self._start = len(self._before)
+
+    def stamp(self, event: bytes) -> tuple[bytes, bytes] | None:
+        """(the text as JSON has it, the event to send) if this is one event of the same form."""
+        if not event.startswith(self._before):
+            return None
+        end = event.find(b'"', self._start)
+        if not event.startswith(self._after, end):
+            end = event.find(self._after, end)
+            if end < 0 or not _one_string(event[self._start : end]):
+                return None
+        padding = end + len(self._after)
+        closing = event.find(b'"', padding) if self._tail else padding
+        if event[closing:] != self._tail:
+            return None
+        text = event[self._start : end]
+        return text, self._sent_before + text + self._sent_after + event[padding:]
+
+
+def _one_string(text: bytes) -> bool:
+    """Every quote follows a backslash: a second string would open with one that does not."""
+    return text.count(b'"') == text.count(b'\\"')
+
+
+def learn(received: bytes, sent: bytes, answer: Answer) -> Template | None:
+    """A template from one event in both forms, if it carries plain text of one choice and nothing else."""
+    found = _text(answer)
+    if found is None:
+        return None
+    key, text = found
+    before, after = _cut(received, key, text), _cut(sent, key, text)
+    if not before or not after or before[2] != after[2]:
+        return None
+    return Template(before, after, key in _THOUGHTS)
+
+
+def _text(answer: Answer) -> tuple[bytes, bytes] | None:
+    """Key and bytes of the one text, if it is there, alone, and needs no escapes."""
+    if not answer.choices or len(answer.choices) > 1 or answer.report is not None:
+        return None
+    choice = answer.choices[0]
+    said = choice.said
+    if said.function_call or said.refusal or said.audio:
+        return None
+    found: list[tuple[str, object]] = [("text", choice.text), ("content", said.content), ("reasoning", said.reasoning)]
+    found.append(("reasoning_content", said.reasoning_content))
+    found += [("arguments", call.function.arguments) for call in said.tool_calls or () if call.function]
+    match [(key, text) for key, text in found if text]:
+        case [(key, str(text))] if '"' not in text and "\\" not in text:
+            return key.encode(), text.encode()
+    return None
+
+
+def _cut(event: bytes, key: bytes, text: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """The event around its text; None if the text stands there escaped, or in two places."""
+    for colon in (b'":"', b'": "'):
+        opening = b'"' + key + colon
+        parts = event.split(opening + text + b'"')
+        if len(parts) == 2:
+            after, tail = _padded(b'"' + parts[1])
+            return parts[0] + opening, after, tail
+    return None
+
+
+def _padded(after: bytes) -> tuple[bytes, bytes]:
+    """What follows the text, up to a padding's value, and what follows that value; no padding: (all, b"")."""
+    for padding in _PADDINGS:
+        if padding in after:
+            head, _, rest = after.partition(padding)
+            return head + padding, rest[rest.index(b'"') :]
+    return after, b""
+
+
+# The stream of chat and completions: a hot path for plain text events, and a careful one for all others.
 
 _OBJECTS = {Endpoint.CHAT: "chat.completion.chunk", Endpoint.COMPLETIONS: "text_completion"}
 _NO_CHOICES = Raw(b"[]")

@@ -7,7 +7,7 @@ both, and `Applied.text` states what came of it: a control that can't be met exa
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from router.types.call import Call
+from router.types.attempt import Call
 from router.types.target import EFFORTS, Contract, Thinking
 
 WORDS = EFFORTS

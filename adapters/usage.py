@@ -1,16 +1,222 @@
-"""The usage report of OpenAI's family → the canonical `Usage`: disjoint buckets, whose sum is what the provider bills.
+"""What OpenAI's family reports of its usage, under one set of names.
 
-What a report contradicts is kept in its larger reading and named in `violations`.
+`read` flattens the names that providers use into a `Report`; in a stream the reports are folded with `merge`, counter
+by counter, which is right for cumulative and for split reports.
 """
 
+from decimal import Decimal, InvalidOperation
 from math import ceil
+from typing import Annotated, Any
 
-from msgspec import structs
+import msgspec
+from msgspec import Meta, Raw, Struct, structs
 
-from adapters.usage_report import Count, Report, merge, read
-from router.types.usage import Source, Usage
+from adapters.failure import UNREADABLE
+from router.types.attempt import Source, Usage
+from router.types.price import NANO_PER_USD, nano_from_usd
 
-__all__ = ["Count", "Report", "canonical", "every_choice", "merge", "read", "told_apart"]
+TICKS_PER_NANO = 10
+"""xAI's `cost_in_usd_ticks`: 1 tick = 1e-10 USD (xai-sdk 1.21.0)."""
+STANDARD = frozenset({"default", "standard", "auto", "on_demand"})
+"""Words for the tier that has the list price."""
+
+_NULL = Raw(b"null")
+
+Count = Annotated[int, Meta(ge=0, lt=2**31)]
+"""Below zero, or beyond what any model reads or writes, a count is no count, and its report is no report."""
+_Ticks = Annotated[int, Meta(ge=0, lt=10**16)]
+_MOST_USD = 1_000_000
+"""Stated costs from here on are none: sums of them have to fit 64 bits of nano-USD."""
+
+
+class _WritesByAge(Struct):
+    """OpenAI's, Anthropic's and LiteLLM's names."""
+
+    ttl_30m: Count | None = None
+    ttl_12h: Count | None = None
+    ephemeral_5m_input_tokens: Count | None = None
+    ephemeral_1h_input_tokens: Count | None = None
+
+
+_NO_AGES = _WritesByAge()
+
+
+class _InputDetails(Struct):
+    """With DashScope's names for caches that the request asked for, and LiteLLM's for what it translated."""
+
+    cached_tokens: Count | None = None
+    cache_type: str | None = None
+    cache_write_tokens: Count | None = None
+    cache_write_tokens_details: _WritesByAge | None = None
+    cache_creation_tokens: Count | None = None
+    cache_creation_token_details: _WritesByAge | None = None
+    cache_creation_input_tokens: Count | None = None
+    cache_creation: _WritesByAge | None = None
+    audio_tokens: Count | None = None
+    image_tokens: Count | None = None
+    video_tokens: Count | None = None
+
+    @property
+    def written(self) -> int | None:
+        return _stated(self.cache_write_tokens, _stated(self.cache_creation_tokens, self.cache_creation_input_tokens))
+
+    @property
+    def ages(self) -> _WritesByAge:
+        return self.cache_write_tokens_details or self.cache_creation_token_details or self.cache_creation or _NO_AGES
+
+
+class _OutputDetails(Struct):
+    reasoning_tokens: Count | None = None
+    audio_tokens: Count | None = None
+    image_tokens: Count | None = None
+
+
+class _CostDetails(Struct):
+    upstream_inference_cost: Raw = _NULL
+
+
+class _ServerTools(Struct):
+    web_search_requests: Count | None = None
+
+
+class _Wire(Struct):
+    """Chat and Responses names; DeepSeek's cache counters; Moonshot's `cached_tokens`; stated costs."""
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    total_tokens: Count | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    prompt_tokens_details: _InputDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+    prompt_cache_hit_tokens: Count | None = None
+    prompt_cache_miss_tokens: Count | None = None
+    cached_tokens: Count | None = None
+    cost: Raw = _NULL
+    is_byok: bool | None = None
+    cost_details: _CostDetails | None = None
+    cost_in_usd_ticks: _Ticks | None = None
+    num_sources_used: Count | None = None
+    """xAI's live search."""
+    server_tool_use: _ServerTools | None = None
+    """Anthropic's, as LiteLLM passes it on."""
+    service_tier: str | None = None
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """A provider's counters as it counts them (nested, not disjoint); None is "not said". `cost` is nano-USD."""
+
+    input: int | None = None
+    output: int | None = None
+    total: int | None = None
+    cached: int | None = None
+    missed: int | None = None
+    written: int | None = None
+    written_1h: int | None = None
+    written_12h: int | None = None
+    """Parts of `written` that are kept for longer than the default."""
+    input_audio: int | None = None
+    input_image: int | None = None
+    input_video: int | None = None
+    reasoning: int | None = None
+    output_audio: int | None = None
+    output_image: int | None = None
+    searches: int | None = None
+    sources: int | None = None
+    cost: int | None = None
+    explicit: bool = False
+    """What was cached comes from a cache that the request asked for."""
+    service_tier: str = ""
+    """Empty for the standard one."""
+
+
+_DECODER = msgspec.json.Decoder(_Wire)
+_NO_INPUT, _NO_OUTPUT = _InputDetails(), _OutputDetails()
+
+
+def read(raw: Raw | bytes, service_tier: str | None = None) -> Report | None:
+    """The report in a JSON usage object; None when it is null, empty or unreadable: unknown, not zero.
+
+    `service_tier` is what stands beside the object.
+    """
+    try:
+        wire = _DECODER.decode(raw)
+    except UNREADABLE:
+        return None
+    inputs = wire.prompt_tokens_details or wire.input_tokens_details or _NO_INPUT
+    outputs = wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT
+    report = Report(
+        input=_stated(wire.prompt_tokens, wire.input_tokens),
+        output=_stated(wire.completion_tokens, wire.output_tokens),
+        total=wire.total_tokens,
+        cached=_stated(inputs.cached_tokens, _stated(wire.prompt_cache_hit_tokens, wire.cached_tokens)),
+        missed=wire.prompt_cache_miss_tokens,
+        explicit=inputs.cache_type == "ephemeral",
+        written=inputs.written,
+        written_1h=inputs.ages.ephemeral_1h_input_tokens,
+        written_12h=inputs.ages.ttl_12h,
+        input_audio=inputs.audio_tokens,
+        input_image=inputs.image_tokens,
+        input_video=inputs.video_tokens,
+        reasoning=outputs.reasoning_tokens,
+        output_audio=outputs.audio_tokens,
+        output_image=outputs.image_tokens,
+        searches=wire.server_tool_use.web_search_requests if wire.server_tool_use else None,
+        sources=wire.num_sources_used,
+        cost=_cost(wire),
+        service_tier=tier(service_tier or wire.service_tier),
+    )
+    return None if report.input is report.output is report.total is None else report
+
+
+def tier(name: str | None) -> str:
+    """A service tier as prices name it: empty for the standard one."""
+    found = (name or "").lower()
+    return "" if found in STANDARD else found
+
+
+def merge(a: Report | None, b: Report | None) -> Report | None:
+    """The maximum of each counter."""
+    if a is None or b is None:
+        return a or b
+    return Report(**{name: _maximum(getattr(a, name), getattr(b, name)) for name in Report.__struct_fields__})
+
+
+def _cost(wire: _Wire) -> int | None:
+    """nano-USD. With `is_byok` OpenRouter's `cost` is only its fee; what the key's owner pays upstream is added."""
+    if wire.cost is _NULL and wire.cost_in_usd_ticks is None:
+        return None
+    if wire.cost_in_usd_ticks is not None:
+        return nano_from_usd(Decimal(wire.cost_in_usd_ticks) / (TICKS_PER_NANO * NANO_PER_USD))
+    cost = _amount(wire.cost)
+    if cost is None or not wire.is_byok:
+        return cost
+    upstream = _amount(wire.cost_details.upstream_inference_cost) if wire.cost_details else None
+    return None if upstream is None else cost + upstream
+
+
+def _amount(raw: Raw) -> int | None:
+    """A JSON number in USD → nano-USD, exact; None for anything else."""
+    try:
+        amount = Decimal(bytes(raw).decode("ascii"))
+    except (InvalidOperation, UnicodeDecodeError):
+        return None
+    return nano_from_usd(amount) if 0 <= amount < _MOST_USD else None
+
+
+def _stated(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a
+
+
+def _maximum(a: Any, b: Any) -> Any:
+    return a if b is None else b if a is None else max(a, b)
+
+
+# The usage report of OpenAI's family → the canonical `Usage`: disjoint buckets, whose sum is what the provider bills.
+#
+# What a report contradicts is kept in its larger reading and named in `violations`.
 
 
 def canonical(report: Report) -> Usage:

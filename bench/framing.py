@@ -14,7 +14,7 @@ import h11
 from msgspec import Struct, structs
 
 from bench.strange import cut
-from router.dispatch.connection import LARGEST_HEAD, Connection
+from router.dispatch.http import LARGEST_HEAD, Connection
 from router.errors import UpstreamFailure
 from router.types.target import Timeouts
 

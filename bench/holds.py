@@ -24,14 +24,13 @@ from msgspec import Struct, structs
 from adapters.catalog import shipped
 from router.api.parse import parse
 from router.dispatch.meter import STEP
-from router.estimate.afford import fit
-from router.estimate.estimate import affordable_output, estimate, worst_cost
+from router.estimate.estimate import affordable_output, estimate, fit, worst_cost
 from router.estimate.learn import EXTEND, Learned, Seen
 from router.estimate.price import charge
-from router.types.plan import Candidate
+from router.types.attempt import Usage
+from router.types.decision import Candidate
 from router.types.request import Endpoint, Request
 from router.types.target import Target
-from router.types.usage import Usage
 
 DATA = "frontier_2026a_dev"
 MODELS = {

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from local_serving.plan.plan import plan
-from local_serving.spec import EngineError, EngineSpec, External, Llamacpp, SpecError, is_path, known, read
-from local_serving.spec.spec import Cost
-from router.types.engine import Served
-from router.types.money import nano_from_usd
-from router.types.price import Price
+from local_serving.spec.document import SpecError
+from local_serving.spec.read import is_path, known, read
+from local_serving.spec.spec import Cost, EngineError, EngineSpec, External, Llamacpp
+from router.types.price import Price, nano_from_usd
+from router.types.target import Served
 
 NOWHERE = ("http://127.0.0.1:9/v1",)
 """Stands for an engine in commands that launch nothing; port 9 discards (RFC 863)."""

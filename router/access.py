@@ -2,9 +2,8 @@
 
 from router.api.auth import Keyring
 from router.ledger.adjust import billing
-from router.ledger.keys import callers, every
+from router.ledger.keys import callers, every, limits
 from router.ledger.ledger import Ledger, ledger_at
-from router.ledger.limits import limits
 from router.settings import Settings
 
 

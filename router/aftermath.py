@@ -8,26 +8,23 @@ from functools import partial
 
 from msgspec import Struct
 
-from router.config.config import Config, Route
-from router.dispatch.verify import Verifiers
-from router.estimate.drift import Drift
-from router.estimate.pass_rate import PassRateModel
+from router.config.policy import Config, Route
+from router.dispatch.side_calls import Verifiers
+from router.estimate.pass_rate import Drift, PassRateModel
 from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import About, load, newest, save, say, since
-from router.outcomes.judge.judging import Ask, Given, Judging, case, overlap
-from router.outcomes.judge.trust import Trust
+from router.outcomes.judge import Ask, Given, Judging, Trust, case, overlap
 from router.outcomes.learning import Alarm, Learning, Log
 from router.outcomes.verify import said
 from router.telemetry import Telemetry
-from router.types.attempt import Attempt
+from router.types.account import Journal
+from router.types.attempt import Asked, Attempt, Outcome, Verdict, Verify
 from router.types.clock import now_ms
-from router.types.guard import Guard
-from router.types.journal import Journal
+from router.types.decision import Decision
 from router.types.logged import Said
-from router.types.outcome import Asked, Outcome, Verdict, Verify
-from router.types.plan import Decision
 from router.types.request import Caller
+from router.types.target import Guard
 
 MOST_PENDING = 256
 """Answers that verifiers look at after they were given; one more is not looked at."""

@@ -17,48 +17,43 @@ from router.access import ledger_of, refresh
 from router.aftermath import Aftermath
 from router.api.asgi import App
 from router.api.auth import Keyring
-from router.api.disconnect import Visits
+from router.api.edge import Visits
 from router.api.hot import HotRoutes, Later
-from router.api.internal import asking
+from router.api.parse import asking
 from router.budget.alerts import Alerts
 from router.budget.budget import Budget
-from router.budget.loops.breaker import ROWS, Breaker
+from router.budget.loop_breaker import ROWS, Breaker
 from router.choose import Rules
-from router.classify.deep.process import Reader
-from router.config import Config, Watcher
+from router.classify.deep.names import Reader
+from router.config import Watcher
+from router.config.policy import Config
 from router.decide.health import Health
 from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
-from router.dispatch.opinion import Opinions
-from router.dispatch.verify import Verifiers
-from router.dispatch.walk import Dispatcher
-from router.dispatch.webhook import Webhooks
-from router.engines.fleet import Fleet
-from router.engines.replicas import Replicas
-from router.engines.serving import can_serve
+from router.dispatch.side_calls import Opinions, Verifiers, Webhooks
+from router.dispatch.tactics import Dispatcher
+from router.engines import Fleet, Replicas, can_serve
 from router.errors import ConfigError
 from router.estimate.pass_rate import PassRateModel
 from router.ledger import query
-from router.ledger.alerts import claim
-from router.ledger.doubled import Doubled
-from router.ledger.instance import instance_secret
-from router.ledger.journal import SqliteJournal
+from router.ledger.journal import Doubled, SqliteJournal
 from router.ledger.keys import used
+from router.ledger.ledger import claim, instance_secret
 from router.ledger.write import recover, renew
-from router.observe import observer
+from router.observe.observer import observer
 from router.pipeline import JUDGED, Pipeline
 from router.screen import Sources
 from router.settings import Settings
 from router.settlement import Books
 from router.stores import Stores, learned_from
-from router.types.call import Adapter, Transport
+from router.types.account import LedgerUnavailable, StoreUnavailable
+from router.types.attempt import Adapter, Transport
 from router.types.clock import monotonic_s, now_ms
-from router.types.journal import LedgerUnavailable
+from router.types.decision import Served
 from router.types.request import Caller, Request
-from router.types.served import Served
-from router.types.store import StoreUnavailable
 from router.types.target import Wire
-from router.workers import Crew, Tariff
+from router.workers.background import Tariff
+from router.workers.pool import Crew
 
 TICK_S = 1.0
 """How often the policy file and the keys are looked at."""
@@ -100,7 +95,8 @@ class Gateway:
         """Requests that the gateway sends to itself."""
         self._policy_error, self._steady, self._ticking = "", True, asyncio.Lock()
         self._door = Door(self._transports())
-        self._replicas = Replicas(instance_secret(self._ledger).reveal().encode())
+        self._secret = instance_secret(self._ledger)
+        self._replicas = Replicas(self._secret.reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
         dispatcher = Dispatcher(_ADAPTERS, self._door, self._health, self._replicas)
         opinions = Opinions(_ADAPTERS, self._door, self._health, self._replicas, self._telemetry.opinion)
@@ -122,7 +118,7 @@ class Gateway:
             self._breaker,
             self._aftermath,
         )
-        sources = Sources(self._stores.sessions, self._reader, instance_secret(self._ledger), opinions)
+        sources = Sources(self._stores.sessions, self._reader, self._secret, opinions)
         self._pipeline = Pipeline(config, books, sources, dispatcher, self._health, fleet)
         self._open_door()
         self._observer = observer(settings.json_log, os.environ)
@@ -170,19 +166,19 @@ class Gateway:
 
     def _rest(self) -> App:
         """Imported here: FastAPI, the reports and the dashboard take as long to import as all the rest."""
-        from router.api import budgets, dashboard, decisions, feedback, health, keys, models, reports
-        from router.api.rest import rest
+        from router.api import admin, dashboard, rest
         from router.report.budgets import budgets as pots
+        from router.report.report import Report
 
         ledger = self._ledger
 
-        async def balances() -> reports.Report:
+        async def balances() -> Report:
             return await pots(self._budgets, self._declared(), now_ms())
 
         site = dashboard.Site(
             ledger=ledger,
             keyring=self.keyring,
-            secret=instance_secret(ledger),
+            secret=self._secret,
             policy=self._config,
             health=self._health.snapshot,
             engines=lambda: self._crew.engines,
@@ -190,22 +186,22 @@ class Gateway:
             in_flight=lambda: len(self._visits),
             catalog=catalog.shipped,
         )
-        return rest(
+        return rest.rest(
             self.keyring,
             public=[dashboard.routes(site)],
             calls=[
-                models.routes(self._rules, self._started_s),
-                decisions.routes(self._pipeline, ledger),
-                feedback.routes(ledger, self._journal, self._telemetry.feedback),
-                budgets.routes(self._rules, self._budgets, self._declared),
+                rest.models_routes(self._rules, self._started_s),
+                rest.decisions_routes(self._pipeline, ledger),
+                rest.feedback_routes(ledger, self._journal, self._telemetry.feedback),
+                admin.budgets_routes(self._rules, self._budgets, self._declared),
             ],
             reports=[
-                health.metrics(self._crew.values, lambda: self._crew.engines, self._budgets, self._declared),
-                reports.routes(ledger, balances, lambda: self._config().targets),
+                rest.metrics_routes(self._crew.values, lambda: self._crew.engines, self._budgets, self._declared),
+                rest.reports_routes(ledger, balances, lambda: self._config().targets),
             ],
             admin=[
-                keys.routes(self._rules, self._budgets, ledger, self._refresh),
-                budgets.limits_of_budgets(self._rules, self._budgets, self._declared, ledger, self._refresh),
+                admin.keys_routes(self._rules, self._budgets, ledger, self._refresh),
+                admin.limits_of_budgets(self._rules, self._budgets, self._declared, ledger, self._refresh),
             ],
         )
 

@@ -6,41 +6,31 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from router.budget.budget import Budget, Charged, Downgrade
-from router.budget.pots import Pots, rates
+from router.budget.budget import Budget, Charged, Downgrade, Pots, rates
 from router.classify.language import languages
 from router.classify.template import instructions, template
-from router.config.config import Config, Route
-from router.decide.eligible import Gate
+from router.config.policy import Config, Route
+from router.decide.eligibility import ANYTHING, Gate, asked
 from router.decide.in_force import InForce, in_force
 from router.decide.plan import plan, weighed_plan, weighs
-from router.decide.recall import NEW, Progress
-from router.decide.shape import own_stakes, shape_of
-from router.decide.situation import Situation
-from router.decide.special import ANYTHING, asked
+from router.decide.profile import NEW, Progress, own_stakes, shape_of
 from router.decide.strategies import Pinned
-from router.dispatch.vote import always_the_same
-from router.engines.affinity import conversation
-from router.engines.queues import queues_of
+from router.decide.weigh import Situation
+from router.dispatch.tactics import always_the_same
+from router.engines import conversation, queues_of
 from router.errors import ClientError
 from router.estimate.caches import COLD, LEAST
 from router.estimate.estimate import estimate, per_choice
 from router.estimate.forecast import Forecaster, delayed
-from router.estimate.service import takes_ms, usual_ms
-from router.estimate.thinking import fits_thinking
-from router.estimate.tokens import roughly
+from router.estimate.learn import takes_ms, usual_ms
+from router.estimate.tokens import fits_thinking, roughly
 from router.refusals import unknown_model
 from router.screen import Screen, Screened
 from router.types.account import Account, Bound, Child
 from router.types.clock import now_ms
-from router.types.languages import UNKNOWN, Languages
-from router.types.plan import Decision, Estimate, Prefix
-from router.types.queue import Asks
-from router.types.request import NO_LIMITS, Caller, Request
-from router.types.secret import Secret
-from router.types.shape import Shape
-from router.types.stakes import Stakes
-from router.types.target import Target
+from router.types.decision import Decision, Estimate, Prefix, Shape, Stakes
+from router.types.request import NO_LIMITS, UNKNOWN, Caller, Languages, Request
+from router.types.target import Asks, Secret, Target
 
 _UNBOUND = Bound()
 _NONE: frozenset[str] = frozenset()

@@ -6,16 +6,13 @@ from contextlib import contextmanager
 
 from msgspec import Struct, structs
 
-from router.budget.budget import Budget
-from router.budget.pots import Pots
+from router.budget.budget import Budget, Pots
 from router.ledger.adjust import Adjusted, Booking, Correction, adjust, learn_billing
-from router.ledger.audit import COMMAND_LINE
-from router.ledger.connection import Connection
 from router.ledger.journal import SqliteJournal
-from router.ledger.keys import callers
+from router.ledger.keys import COMMAND_LINE, callers
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.reconcile import Comparison, Reconciliation, providers
-from router.ledger.statement import read
+from router.ledger.reconcile import Comparison, Reconciliation, providers, read
+from router.ledger.rows import Connection
 from router.policies import load_policy, unlaunched
 from router.settings import Settings
 from router.stores import Stores

@@ -10,7 +10,7 @@ LowpassError
 
 from msgspec import Struct
 
-from router.types.failure import ErrorKind, Failure
+from router.types.attempt import ErrorKind, Failure
 
 
 class LowpassError(Exception):

@@ -9,28 +9,25 @@ from random import random
 from router.access import ledger_of
 from router.api.auth import OPEN
 from router.api.parse import parse
-from router.budget.pots import Pots
+from router.budget.budget import Pots
 from router.choose import check, choose, index
-from router.classify.deep.process import Reader
+from router.classify.deep.names import Reader
 from router.decide.explain import Examined, examine
 from router.decide.health import Health
 from router.errors import ConfigError
 from router.estimate.forecast import Forecaster
 from router.ledger.journal import SqliteJournal
-from router.ledger.keys import callers
-from router.ledger.limits import limits
+from router.ledger.keys import callers, limits
 from router.policies import load_policy, unlaunched
-from router.replay.knowledge import known
+from router.replay.sides import known
 from router.report.budgets import budgets as pots
 from router.report.report import Report
 from router.screen import Screen, Screened
 from router.settings import Settings
 from router.stores import Stores
-from router.types.clock import now_ms
-from router.types.ids import new_id
+from router.types.clock import new_id, now_ms
 from router.types.request import Endpoint, Request
-from router.types.secret import Secret
-from router.types.target import Target
+from router.types.target import Secret, Target
 
 
 def budget_report(settings: Settings) -> Report:

@@ -9,24 +9,21 @@ from msgspec import structs
 
 from router.aftermath import Heard
 from router.choose import Rules, binding, chance, check, choose, downgrade, index, limited, named
-from router.config.config import Config
-from router.decide.eligible import Gate
+from router.config.policy import Config
+from router.decide.eligibility import Gate
 from router.decide.explain import encode, explain
 from router.decide.health import Health
-from router.decide.recall import NEW
-from router.dispatch.answer import overheard, unchecked
-from router.dispatch.errand import Errand
-from router.dispatch.fold import said
-from router.dispatch.how import CLIENT_GONE, Presence
-from router.dispatch.opened import Answered, Opened
-from router.dispatch.stream import forward
-from router.dispatch.walk import Dispatcher
-from router.engines.fleet import Fleet
+from router.decide.profile import NEW
+from router.dispatch.ask import Answered, Errand, Opened, forward
+from router.dispatch.meter import said
+from router.dispatch.purse import CLIENT_GONE, Presence
+from router.dispatch.tactics import Dispatcher, overheard, unchecked
+from router.engines import Fleet
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.forecast import Forecaster
-from router.ledger.policies import adopted
+from router.ledger.rows import adopted
 from router.ledger.write import record
-from router.observe import Observed
+from router.observe.observer import Observed
 from router.refusals import (
     budget_exceeded,
     loop_detected,
@@ -38,18 +35,11 @@ from router.refusals import (
 )
 from router.screen import Screened, Sources
 from router.settlement import CLIENT_CLOSED, Books, Settlement
-from router.types.account import Child, Refused
-from router.types.attempt import Attempt
+from router.types.account import Child, Refused, StoreUnavailable
+from router.types.attempt import Asked, Attempt, ErrorKind, Usage
 from router.types.clock import clock_ms, now_ms
-from router.types.failure import ErrorKind
-from router.types.outcome import Asked
-from router.types.plan import Decision, Plan
-from router.types.request import Caller, Request
-from router.types.served import Served, Translation
-from router.types.session import session_key
-from router.types.stakes import Stakes
-from router.types.store import StoreUnavailable
-from router.types.usage import Usage
+from router.types.decision import Decision, Plan, Served, Stakes, Translation
+from router.types.request import Caller, Request, session_key
 from router.usage_json import usage_json
 
 JUDGED = "judge"

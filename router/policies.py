@@ -8,14 +8,15 @@ from pathlib import Path
 from adapters import catalog
 from adapters.catalog.compare import Comparison, compare
 from local_serving.served import NOWHERE, Unlaunched
-from router.config import Config, engines_needed, load, problems
+from router.config.check import engines_needed, load, problems
+from router.config.policy import Config
 from router.errors import Problem
 from router.export.focus import Directory
 from router.ledger.engines import versions
 from router.ledger.ledger import Ledger
 from router.report.recompute import Recomputed, recompute
-from router.types.engine import Served
 from router.types.price import ANY_MODEL, Prices, Rule
+from router.types.target import Served
 
 
 def load_policy(path: Path, engines: Mapping[str, Served]) -> Config:
@@ -56,9 +57,9 @@ def _regional(rule: Rule) -> str:
 
 def try_policy(text: bytes, in_force: Path) -> Config | tuple[Problem, ...]:
     """What somebody pasted, who may not learn what the gateway's variables are."""
-    from router.api.dashboard.trial import tried  # pages are nothing that other commands should wait for
+    from router.api.dashboard.policy import parsed_policy  # pages are nothing that other commands should wait for
 
-    return tried(text, in_force, catalog.shipped)
+    return parsed_policy(text, in_force, catalog.shipped)
 
 
 def compare_prices(days: int) -> Comparison:

@@ -6,14 +6,13 @@ from math import ceil
 import msgspec
 from msgspec import Raw
 
-from router.budget.loops.loops import Kind, Tripped
+from router.budget.loops import Kind, Tripped
 from router.errors import TABLE, ClientError
-from router.report.moment import iso
+from router.report.report import iso
 from router.types.account import Account, Refused, Unit
-from router.types.attempt import Attempt
-from router.types.failure import Failure
-from router.types.money import usd_json, usd_text
-from router.types.plan import Dropped, Plan
+from router.types.attempt import Attempt, Failure
+from router.types.decision import Dropped, Plan
+from router.types.price import usd_json, usd_text
 
 _NO_RETRY = (("x-should-retry", "false"),)
 _START_S = 2

@@ -10,23 +10,27 @@ from contextlib import suppress
 from msgspec import Struct
 
 from router.classify.classify import Classifier
-from router.classify.deep.names import Names
-from router.classify.deep.process import Reader, Unread
+from router.classify.deep.names import Names, Reader, Unread
 from router.classify.deep.second import SecondOpinion, words
 from router.classify.detector import Doubt
 from router.config.policy import Sensitivity
-from router.decide.guard import ClassGuard
-from router.decide.requirements import Redact
-from router.dispatch.opinion import Inquiry, Opinions
+from router.decide.eligibility import ClassGuard, Redact
+from router.dispatch.side_calls import Inquiry, Opinions
 from router.redact.redact import redact
-from router.types.classification import Cause, Classification, Finding
-from router.types.journal import LedgerUnavailable
-from router.types.redacted import Redacted
-from router.types.request import Caller, Request
-from router.types.secret import Secret
-from router.types.session import CLEAN, SessionStore, Taint, session_key
-from router.types.store import StoreUnavailable
-from router.types.target import Target
+from router.types.account import LedgerUnavailable, StoreUnavailable
+from router.types.request import (
+    CLEAN,
+    Caller,
+    Cause,
+    Classification,
+    Finding,
+    Redacted,
+    Request,
+    SessionStore,
+    Taint,
+    session_key,
+)
+from router.types.target import Secret, Target
 
 LARGE = 131_072
 """Bytes from which a body is looked at beside the event loop: some ms of work."""

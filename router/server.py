@@ -16,23 +16,27 @@ import uvloop
 from local_serving.launch.recipe import Place
 from local_serving.launch.supervisor import Supervisor
 from local_serving.meter import Machine, machine
-from local_serving.spec import EngineError, EngineSpec, read
+from local_serving.spec.read import read
+from local_serving.spec.spec import EngineError, EngineSpec
 from local_serving.watch import Watch, words_of
 from router.access import keyring, ledger_of
 from router.api.edge import DRAIN_S, Server
 from router.app import TICK_S, Gateway
 from router.banner import banner
-from router.config import Config, Watcher, engines_needed
-from router.engines.serving import can_serve
+from router.config import Watcher
+from router.config.check import engines_needed
+from router.config.policy import Config
+from router.engines import can_serve
 from router.errors import ConfigError
 from router.ledger.migrate import LedgerTooNew
-from router.observe.lines import JsonFormatter
+from router.observe.observer import JsonFormatter
 from router.policies import load_policy, reload_policy
 from router.settings import SettingError, Settings, unread
 from router.settings import read as settings_of
-from router.types.engine import Served
-from router.types.journal import LedgerUnavailable
-from router.workers import Metering, Post, Upkeep, Worker, WorkerError, Workers
+from router.types.account import LedgerUnavailable
+from router.types.target import Served
+from router.workers.background import Metering, Upkeep
+from router.workers.pool import Post, Worker, WorkerError, Workers
 
 PATIENCE_S = 15.0
 """For engines, before the address is printed although some of them still start: vLLM takes minutes."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from router.types.secret import Secret
+from router.types.target import Secret
 
 SHIPPED_POLICY = Path(__file__).parents[1] / "policies" / "default.yaml"
 NAMES = frozenset(

@@ -6,33 +6,35 @@ from contextlib import suppress
 
 from router.aftermath import Aftermath, Heard
 from router.budget.alerts import Alerts
-from router.budget.loops.breaker import Breaker
+from router.budget.loop_breaker import Breaker
 from router.decide.health import SUSPENSION_S
-from router.decide.recall import Recall
-from router.dispatch.cut import finish
-from router.dispatch.how import CLIENT_GONE, Presence
-from router.dispatch.opened import Opened
-from router.dispatch.purse import Purse, thought
-from router.dispatch.room import PATIENCE_MS, Room
+from router.decide.profile import Recall
+from router.dispatch.ask import Opened
+from router.dispatch.meter import finish
+from router.dispatch.purse import CLIENT_GONE, PATIENCE_MS, Presence, Purse, Room, thought
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
 from router.ledger.incident import exhausted, odd_charges, region_mismatches
 from router.ledger.write import Outcome, birth, lose, reroute, settle
-from router.observe import Observed
+from router.observe.observer import Observed
 from router.refusals import ledger_down, store_down, stream_error
 from router.telemetry import Telemetry
-from router.types.account import Amount, Ask, Bound, Refused, Unit
-from router.types.attempt import Attempt
+from router.types.account import (
+    Amount,
+    Ask,
+    Bound,
+    BudgetStore,
+    Journal,
+    Lease,
+    LedgerUnavailable,
+    Refused,
+    StoreUnavailable,
+    Unit,
+)
+from router.types.attempt import Attempt, Failure, Usage
 from router.types.clock import clock_ms, now_ms
-from router.types.failure import Failure
-from router.types.journal import Journal, LedgerUnavailable
-from router.types.lease import Lease
-from router.types.plan import Candidate, Decision, Plan
-from router.types.request import Caller, Endpoint, Request
-from router.types.served import Translation
-from router.types.session import session_key
-from router.types.store import BudgetStore, StoreUnavailable
-from router.types.usage import Usage
+from router.types.decision import Candidate, Decision, Plan, Translation
+from router.types.request import Caller, Endpoint, Request, session_key
 from router.usage_json import usage_json
 
 CLIENT_CLOSED = 499
@@ -253,7 +255,7 @@ class Settlement:
             overhead_us=round((took - self.purse.waits.total(now)) * 1000),
         )
 
-    # What remains when a stream is over (`router.dispatch.stream.Ending`).
+    # What remains when a stream is over (`router.dispatch.ask.Ending`).
 
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
         self.purse.attempts.append(attempt)

@@ -12,15 +12,11 @@ from router.ledger.engines import prices
 from router.ledger.ledger import Ledger
 from router.sessions.sqlite import SqliteSessions
 from router.settings import SettingError
-from router.types.account import Account
+from router.types.account import LEASE_MS, Account, BudgetStore, Journal, LocalJournal
 from router.types.clock import now_ms
-from router.types.journal import Journal, LocalJournal
-from router.types.lease import LEASE_MS
-from router.types.money import nano_from_usd
-from router.types.secret import Secret
-from router.types.session import SessionStore
-from router.types.store import BudgetStore
-from router.types.task import Task
+from router.types.price import nano_from_usd
+from router.types.request import SessionStore
+from router.types.target import Secret, Task
 
 if TYPE_CHECKING:
     from router.budget.redis.server import Books

@@ -11,8 +11,8 @@ import typer
 
 if TYPE_CHECKING:
     from router.errors import ConfigError
-    from router.ledger.connection import Connection
     from router.ledger.ledger import Ledger
+    from router.ledger.rows import Connection
     from router.settings import Settings
 
 
@@ -22,7 +22,7 @@ def ledger_of(settings: "Settings") -> Iterator["Ledger"]:
     from router.ledger.ledger import ledger_at
     from router.ledger.migrate import LedgerTooNew
     from router.settings import SettingError
-    from router.types.journal import LedgerUnavailable
+    from router.types.account import LedgerUnavailable
 
     try:
         yield ledger_at(settings.sqlite, settings.database_url)

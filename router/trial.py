@@ -14,14 +14,15 @@ from pathlib import Path
 import msgspec
 
 from router.access import ledger_of
-from router.api.dashboard.replaying import REFUSED, Trial
-from router.config import Config
+from router.api.dashboard.policy import REFUSED, Trial
+from router.config.policy import Config
 from router.errors import ConfigError
 from router.policies import load_policy, try_policy, unlaunched
-from router.replay import Replayed, replay
+from router.replay.replay import replay
+from router.replay.report import Replayed
 from router.settings import SettingError, Settings
 from router.settings import read as settings_of
-from router.types.journal import LedgerUnavailable
+from router.types.account import LedgerUnavailable
 
 _LOCK = "replay.lock"
 """In the gateway's folder: its processes replay one policy at a time."""

@@ -1,8 +1,8 @@
 """Usage as OpenAI's clients read it, with the cost in USD. Unknown reasoning is null, never 0."""
 
-from router.types.money import usd_json
+from router.types.attempt import Usage
+from router.types.price import usd_json
 from router.types.request import Endpoint
-from router.types.usage import Usage
 
 
 def usage_json(endpoint: Endpoint, usage: Usage, cost: int) -> bytes:

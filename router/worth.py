@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from router.types.forecast import Vector
+from router.types.decision import Vector
 
 RHO = 0.5
 """How far failures on one request go together beyond what the pass rates tell, where nobody has measured it.

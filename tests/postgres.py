@@ -20,8 +20,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from router.ledger.postgres.ledger import PostgresLedger
-from router.types.secret import Secret
+from router.ledger.postgres.journal import PostgresLedger
+from router.types.target import Secret
 
 FAST = (
     *("-cfsync=off", "-cfull_page_writes=off", "-cwal_level=minimal", "-cmax_wal_senders=0"),

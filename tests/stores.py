@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.postgres.ledger import PostgresLedger
-from router.types.secret import Secret
+from router.ledger.postgres.journal import PostgresLedger
+from router.types.target import Secret
 from tests.postgres import Server
 
 Make = Callable[[], Ledger]

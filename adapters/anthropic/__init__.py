@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping
 
-from adapters.anthropic.decode import decode
+from adapters.anthropic.decode import AnthropicStream, decode
 from adapters.anthropic.encode import encode
-from adapters.anthropic.stream import AnthropicStream
 from adapters.failure import failure
 from router.errors import ClientError
-from router.types.call import Call, Reply, StreamDecoder, UpstreamRequest
-from router.types.failure import Failure
+from router.types.attempt import Call, Failure, Reply, StreamDecoder, UpstreamRequest
 
 
 class AnthropicAdapter:

@@ -1,15 +1,150 @@
-"""An OpenAI chat request → `POST /v1/messages`."""
+"""JSON schemas as Anthropic's structured output takes them.
 
+Objects must be closed, and the keywords below are refused; they move into the description, where the model still reads
+them (the anthropic SDK 2.11.0 does the same to the schemas that it sends).
+"""
+
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from adapters.anthropic.messages import system, turns
-from adapters.anthropic.schema import closed
-from adapters.chat import Chat, Json, ToolChoice, extras, filled, native, parse, without
+from adapters.chat import Chat, Json, Message, ToolChoice, arguments, data_url, extras, filled, native, parse, without
 from adapters.thinking import Applied, applied
-from router.types.call import Call, UpstreamRequest
+from router.types.attempt import Call, UpstreamRequest
 from router.types.target import Contract, Target
+
+REFUSED = frozenset(
+    [
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "maxItems",
+        "uniqueItems",
+        "contains",
+        "minContains",
+        "maxContains",
+        "prefixItems",
+        "minProperties",
+        "maxProperties",
+        "patternProperties",
+        "propertyNames",
+        "dependentRequired",
+        "not",
+        "if",
+        "then",
+        "else",
+    ]
+)
+FORMATS = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"])
+_NESTED = ("anyOf", "allOf")
+_NAMED = ("properties", "$defs", "definitions")
+
+
+def closed(schema: Any) -> Any:
+    """The schema with every object closed, `oneOf` as `anyOf`, and refused keywords as words."""
+    if not isinstance(schema, dict):
+        return schema
+    words = {key: value for key, value in schema.items() if _refused(key, value)}
+    kept = {key: _translated(key, value) for key, value in schema.items() if key not in words and key != "oneOf"}
+    if "oneOf" in schema:
+        kept["anyOf"] = _translated("anyOf", schema["oneOf"])
+    if schema.get("type") == "object" or "properties" in schema:
+        kept["additionalProperties"] = False
+    return {**kept, "description": _described(schema, words)} if words else kept
+
+
+def _refused(key: str, value: Any) -> bool:
+    return key in REFUSED or (key == "format" and value not in FORMATS) or (key == "minItems" and value not in (0, 1))
+
+
+def _translated(key: str, value: Any) -> Any:
+    if key in _NESTED and isinstance(value, list):
+        return [closed(part) for part in value]
+    if key in _NAMED and isinstance(value, dict):
+        return {name: closed(part) for name, part in value.items()}
+    return closed(value) if key == "items" else value
+
+
+def _described(schema: Json, words: Json) -> str:
+    rules = ", ".join(f"{key}: {value}" for key, value in words.items())
+    return f"{schema.get('description', '')} ({rules})".lstrip()
+
+
+# OpenAI messages → Anthropic's `system` and `messages`.
+#
+# System messages move to the top, turns of one role are merged, tool results travel in the user turn that follows
+# them.
+
+
+def system(messages: Iterable[Message]) -> list[Json]:
+    """Text blocks of all system and developer messages, in order."""
+    return [block for message in messages if message.role in ("system", "developer") for block in _blocks(message)]
+
+
+def turns(messages: Iterable[Message]) -> list[Json]:
+    merged: list[Json] = []
+    for message in messages:
+        if message.role in ("system", "developer"):
+            continue
+        role, blocks = ("assistant", _assistant(message)) if message.role == "assistant" else ("user", _user(message))
+        if merged and merged[-1]["role"] == role:
+            merged[-1]["content"] += blocks
+        elif blocks:
+            merged.append({"role": role, "content": blocks})
+    return merged
+
+
+def _assistant(message: Message) -> list[Json]:
+    """Signed thinking comes first: Anthropic refuses a tool turn whose thinking is missing or moved."""
+    thinking = [without(block, "index") for block in message.thinking_blocks or ()]
+    calls = [
+        {"type": "tool_use", "id": call.id, "name": call.function.name, "input": arguments(call.function.arguments)}
+        for call in message.tool_calls or ()
+    ]
+    return thinking + _blocks(message) + calls
+
+
+def _user(message: Message) -> list[Json]:
+    if message.role != "tool":
+        return _blocks(message)
+    return [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": _blocks(message)}]
+
+
+def _blocks(message: Message) -> list[Json]:
+    return [block for part in message.parts if (block := _block(part))]
+
+
+def _block(part: Json) -> Json | None:
+    """One content block; Anthropic refuses blank text, and a part of an unknown type may be one of its own."""
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return part if text.strip() else None
+        case {"type": "refusal", "refusal": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return {"type": "image", "source": _source(url), **without(part, "type", "image_url")}
+        case {"type": "file", "file": {"file_data": str(url), **named}}:
+            title = {"title": named["filename"]} if "filename" in named else {}
+            return {"type": "document", "source": _source(url), **title, **without(part, "type", "file")}
+        case {"type": "file", "file": {"file_id": str(identifier)}}:
+            source = {"type": "file", "file_id": identifier}
+            return {"type": "document", "source": source, **without(part, "type", "file")}
+    return part
+
+
+def _source(url: str) -> Json:
+    if inline := data_url(url):
+        return {"type": "base64", "media_type": inline[0], "data": inline[1]}
+    return {"type": "url", "url": url}
+
+
+# An OpenAI chat request → `POST /v1/messages`.
 
 VERIFY = "usage.inference_geo"
 VERSION = "2023-06-01"

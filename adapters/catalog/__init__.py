@@ -10,8 +10,7 @@ import yaml
 from msgspec import Meta, Struct, structs
 
 from adapters.catalog.tables import Loader, read_tables
-from router.types.price import SERVED, Price
-from router.types.pricelist import priced
+from router.types.price import SERVED, Price, priced
 from router.types.target import (
     Abandoned,
     Benchmark,

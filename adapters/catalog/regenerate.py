@@ -11,11 +11,9 @@ from decimal import Decimal
 import msgspec
 
 from adapters.catalog import shipped
-from adapters.catalog.compare import FOLDER, Difference, differences
-from adapters.catalog.sheet import Cell, Row, from_row, to_row
-from adapters.catalog.sources import Source, installed
+from adapters.catalog.compare import FOLDER, Cell, Difference, Row, Source, differences, from_row, installed, to_row
 from adapters.catalog.tables import Table, read_tables, write_tables
-from router.types.pricelist import RATES
+from router.types.price import RATES
 
 
 def regenerate(today: date) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct, structs
 
-from router.types.pricelist import HOURS, RATES
+from router.types.price import HOURS, RATES
 
 HEADER = """\
 # USD per million tokens. Written by `python -m adapters.catalog.regenerate`; how: docs/prices.md. A table is never
@@ -66,7 +66,7 @@ class Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rules: tuple[_Rule, ...] = ()
 
     def row(self) -> dict[str, Any]:
-        """As `router.types.pricelist` reads it."""
+        """As `router.types.price` reads it."""
         rules = [_stated(rule) for rule in self.rules]
         return _stated(self.rates) | {"each": self.each, "rules": rules}
 

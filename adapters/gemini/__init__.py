@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 
 from adapters.failure import failure
-from adapters.gemini.decode import decode
+from adapters.gemini.decode import GeminiStream, decode
 from adapters.gemini.encode import encode
-from adapters.gemini.stream import GeminiStream
 from router.errors import ClientError
-from router.types.call import Call, Reply, StreamDecoder, UpstreamRequest
-from router.types.failure import Failure
+from router.types.attempt import Call, Failure, Reply, StreamDecoder, UpstreamRequest
 
 
 class GeminiAdapter:

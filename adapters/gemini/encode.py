@@ -1,16 +1,209 @@
-"""An OpenAI chat request → `models/{name}:generateContent` or `:streamGenerateContent`."""
+"""JSON schemas as Gemini takes them in `parametersJsonSchema` and `responseJsonSchema`.
 
+Google lists the keywords that it supports and refuses or ignores the rest. `const` becomes an `enum` of one,
+`exclusiveMinimum` and `exclusiveMaximum` of an integer the next whole bound, an `allOf` of one its only part. Left out:
+`$schema`, `pattern`, `default`, `examples`, `multipleOf`, `uniqueItems`, `minLength`, `maxLength`, `not`, `if`, longer
+`allOf`s and everything else that is not in `SUPPORTED`.
+"""
+
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from adapters.chat import Chat, Json, ToolChoice, extras, filled, native, parse
-from adapters.gemini.contents import contents, system
-from adapters.gemini.schema import cleaned
+from adapters.chat import (
+    Chat,
+    Json,
+    Message,
+    ToolCall,
+    ToolChoice,
+    arguments,
+    data_url,
+    extras,
+    filled,
+    native,
+    parse,
+    without,
+)
 from adapters.thinking import Applied, applied
-from router.types.call import Call, UpstreamRequest
+from router.types.attempt import Call, UpstreamRequest
 from router.types.target import Contract, Thinking
+
+SUPPORTED = frozenset(
+    [
+        "$id",
+        "$defs",
+        "$ref",
+        "$anchor",
+        "type",
+        "format",
+        "title",
+        "description",
+        "enum",
+        "items",
+        "prefixItems",
+        "minItems",
+        "maxItems",
+        "minimum",
+        "maximum",
+        "anyOf",
+        "oneOf",
+        "properties",
+        "additionalProperties",
+        "required",
+        "propertyOrdering",
+    ]
+)
+"""GenerationConfig.responseJsonSchema in Google's reference; beside a `$ref` only keywords that begin with "$"."""
+
+_NAMED = ("properties", "$defs")
+_LISTS = ("anyOf", "oneOf", "prefixItems")
+_SINGLE = ("items", "additionalProperties")
+
+
+def cleaned(schema: Any) -> Any:
+    """The schema in Gemini's keywords; `definitions` become `$defs`."""
+    if not isinstance(schema, dict):
+        return schema
+    plain = _plain(schema)
+    kept = {key: _nested(key, value) for key, value in plain.items() if key in SUPPORTED}
+    return {key: value for key, value in kept.items() if key.startswith("$")} if "$ref" in kept else kept
+
+
+def _plain(schema: Json) -> Json:
+    """The same rules in the supported words, where there are any."""
+    plain = dict(schema)
+    match plain.get("allOf"):
+        case [dict(only)]:
+            plain = {**only, **plain}
+    if "const" in plain:
+        plain["enum"] = [plain["const"]]
+    if "definitions" in plain:
+        plain["$defs"] = plain["definitions"]
+    if isinstance(reference := plain.get("$ref"), str):
+        plain["$ref"] = reference.replace("#/definitions/", "#/$defs/")
+    return {**_bounds(plain), **plain} if plain.get("type") == "integer" else plain
+
+
+def _bounds(schema: Json) -> Json:
+    steps = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
+    return {to: schema[key] + step for key, to, step in steps if type(schema.get(key)) is int}
+
+
+def _nested(key: str, value: Any) -> Any:
+    if key in _NAMED and isinstance(value, dict):
+        return {name: cleaned(part) for name, part in value.items()}
+    if key in _LISTS and isinstance(value, list):
+        return [cleaned(part) for part in value]
+    return cleaned(value) if key in _SINGLE else value
+
+
+# OpenAI messages → Gemini's `systemInstruction` and `contents`.
+#
+# Turns of one role are merged; all results of one round of tool calls stand in a user turn of their own, as Gemini
+# counts them against the calls before it.
+
+UNSIGNED = "skip_thought_signature_validator"
+"""Google's stand-in for a call that another model made: Gemini 3 refuses a tool turn without a signature."""
+
+_TYPES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "webp": "image/webp",
+    "gif": "image/gif",
+    "heic": "image/heic",
+    "pdf": "application/pdf",
+}
+
+
+def system(messages: Iterable[Message]) -> list[Json]:
+    """Parts of all system and developer messages, in order."""
+    return [part for message in messages if message.role in ("system", "developer") for part in _parts(message)]
+
+
+def contents(messages: list[Message], *, sign: bool) -> list[Json]:
+    """`sign`: the model insists on signatures."""
+    names = {call.id: call.function.name for message in messages for call in message.tool_calls or ()}
+    merged: list[Json] = []
+    previous = ""
+    for message in messages:
+        if message.role in ("system", "developer"):
+            continue
+        parts = _turn(message, names, sign=sign)
+        if parts and message.role == previous:
+            merged[-1]["parts"] += parts
+        elif parts:
+            merged.append({"role": "model" if message.role == "assistant" else "user", "parts": parts})
+            previous = message.role
+    return merged
+
+
+def _turn(message: Message, names: Mapping[str, str], *, sign: bool) -> list[Json]:
+    if message.role == "tool":
+        return [_result(message, names)]
+    calls = [_call(call, sign=sign and first == 0) for first, call in enumerate(message.tool_calls or ())]
+    return _parts(message) + calls
+
+
+def _call(call: ToolCall, *, sign: bool) -> Json:
+    """Only the first of parallel calls carries a signature."""
+    function = {"id": call.id, "name": call.function.name, "args": arguments(call.function.arguments)}
+    signature = call.signature or (UNSIGNED if sign else None)
+    return {"functionCall": function, **({"thoughtSignature": signature} if signature else {})}
+
+
+def _result(message: Message, names: Mapping[str, str]) -> Json:
+    """A result that is a JSON object travels as it is; text under the key that Google names for it."""
+    text = "".join(part["text"] for part in message.parts if isinstance(part.get("text"), str))
+    media = [part for part in _parts(message) if "inlineData" in part or "fileData" in part]
+    response = {
+        "id": message.tool_call_id,
+        "name": names.get(message.tool_call_id, message.tool_call_id),
+        "response": _object(text),
+    }
+    return {"functionResponse": {**response, "parts": media} if media else response}
+
+
+def _object(text: str) -> Json:
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {"output": text}
+    return found if isinstance(found, dict) else {"output": text}
+
+
+def _parts(message: Message) -> list[Json]:
+    return [converted for part in message.parts if (converted := _part(part))]
+
+
+def _part(part: Json) -> Json | None:
+    """One part; a part of an unknown shape may be one of Gemini's own."""
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return {"text": text, **without(part, "type", "text", "cache_control")} if text else None
+        case {"type": "refusal", "refusal": str(text)}:
+            return {"text": text}
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return {**_media(url), **without(part, "type", "image_url", "cache_control")}
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}}:
+            return {"inlineData": {"mimeType": f"audio/{kind}", "data": data}}
+        case {"type": "file", "file": {"file_data": str(url)}}:
+            return _media(url)
+        case {"type": "file", "file": {"file_id": str(uri)}}:
+            return _media(uri)
+    return part
+
+
+def _media(url: str) -> Json:
+    if inline := data_url(url):
+        return {"inlineData": {"mimeType": inline[0], "data": inline[1]}}
+    kind = _TYPES.get(url.partition("?")[0].rpartition(".")[2].lower())
+    return {"fileData": {"fileUri": url, **({"mimeType": kind} if kind else {})}}
+
+
+# An OpenAI chat request → `models/{name}:generateContent` or `:streamGenerateContent`.
 
 _TIERS = {"auto": None, "default": "standard"}
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}

@@ -14,7 +14,7 @@ from bench.budgets.load import Answer, Ask, at_once, in_turns
 from bench.budgets.site import Site, get, until
 from bench.budgets.upstream import LONGEST, LONGEST_THOUGHT, MEAN_TOKENS
 from bench.load import LoadError
-from router.types.money import usd_from_nano
+from router.types.price import usd_from_nano
 
 COMINGS = ("100", "1000", "1000-chunks", "1000-buffered")
 """Tokens a second; in chunks of a hundred tokens; all at the end."""

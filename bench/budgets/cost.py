@@ -14,12 +14,9 @@ from router.budget.redis import RedisBudgets
 from router.budget.redis.server import Books
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
-from router.types.account import Account, Amount, Ask, Reservation
-from router.types.clock import now_ms
-from router.types.ids import new_id
-from router.types.lease import LEASE_MS
-from router.types.secret import Secret
-from router.types.store import BudgetStore
+from router.types.account import LEASE_MS, Account, Amount, Ask, BudgetStore, Reservation
+from router.types.clock import new_id, now_ms
+from router.types.target import Secret
 
 IN_FLIGHT = 32
 ROUNDS = 5

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from bench.budgets.load import Answer, Ask, answer
 from bench.budgets.site import Site, query, until
 from bench.load import LoadError
-from router.types.lease import LEASE_MS
+from router.types.account import LEASE_MS
 
 LANES = 16
 SESSION_REQUESTS = 24

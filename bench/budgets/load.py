@@ -13,7 +13,7 @@ import msgspec
 import uvloop
 from msgspec import Struct
 
-from router.types.money import nano_from_usd
+from router.types.price import nano_from_usd
 
 PATH = "/v1/chat/completions"
 LIMIT_S = 60.0

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bench.budgets.upstream import LONGEST, MEAN_TOKENS
-from router.types.money import usd_from_nano
+from router.types.price import usd_from_nano
 
 RATES = {"input": 1, "output": 10}
 """USD per million tokens."""

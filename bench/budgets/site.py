@@ -19,8 +19,8 @@ from bench.cpu import descendants
 from bench.load import LoadError
 from router.ledger import keys
 from router.ledger.ledger import ledger_at
-from router.types.key import KeyTerms
-from router.types.money import nano_from_usd
+from router.types.price import nano_from_usd
+from router.types.request import KeyTerms
 
 STORES = ("sqlite", "redis")
 KEYS = {"bench": "reports", "new": "reports"}

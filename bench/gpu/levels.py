@@ -9,12 +9,9 @@ from msgspec import Struct
 
 from bench.load import LoadError
 from bench.local.streams import Ask, Door, keep_busy
-from local_serving.meter.account import Meter
-from local_serving.meter.energy import Power
-from local_serving.meter.rates import Window
-from local_serving.watch.watch import read
-from local_serving.watch.words import Words
-from router.types.engine import Counted
+from local_serving.meter import Meter, Power, Window
+from local_serving.watch import Words, read
+from router.types.target import Counted
 
 _EVERY_S = 1.0
 _USD = 1e9

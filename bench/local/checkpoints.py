@@ -12,7 +12,8 @@ from bench.load import LoadError
 from bench.local.part import Unmeasured
 from local_serving.launch.llamacpp import model_path
 from local_serving.launch.recipe import SETTING
-from local_serving.spec import Llamacpp, Vllm, read
+from local_serving.spec.read import read
+from local_serving.spec.spec import Llamacpp, Vllm
 
 _ROOT = Path(__file__).parents[2]
 START_S = 300

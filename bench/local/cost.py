@@ -27,8 +27,8 @@ from bench.local.streams import Answer, Ask, Door, connect
 from local_serving.manifests import written
 from local_serving.spec.spec import Cost
 from router.types.clock import now_ms
-from router.types.engine import Counted
-from router.types.money import NANO_PER_USD
+from router.types.price import NANO_PER_USD
+from router.types.target import Counted
 
 HOURLY_USD = Decimal("3.6")
 """0.001 USD a second."""

@@ -26,7 +26,7 @@ from bench.local.sites import embedded, engine, gateway, on_core, ours
 from bench.local.streams import Answer, Ask, Door, keep_busy
 from bench.local.tap import Tap
 from local_serving.launch.vllm import names
-from local_serving.spec import Llamacpp, Vllm
+from local_serving.spec.spec import Llamacpp, Vllm
 
 STREAMS = 8
 LEAST_THROUGHPUT = 0.97

@@ -11,9 +11,8 @@ from msgspec import structs
 
 from bench.local.prefix_cache import Engine, Job
 from bench.local.traffic import Session
-from router.types.engine import EngineState, Load, Served, Status
 from router.types.request import Request
-from router.types.target import Model, Provider, Target, Wire
+from router.types.target import EngineState, Load, Model, Provider, Served, Status, Target, Wire
 
 REPLICAS = 4
 SLOTS = 16

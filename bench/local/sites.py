@@ -19,7 +19,8 @@ from bench.children import cores, free_port, last_lines, running
 from bench.load import LoadError
 from bench.peers import lowpass_key
 from local_serving.launch.recipe import SETTING, Place, recipe
-from local_serving.spec import Llamacpp, Vllm, read
+from local_serving.spec.read import read
+from local_serving.spec.spec import Llamacpp, Vllm
 
 _ROOT = Path(__file__).parents[2]
 _START_S = 60.0

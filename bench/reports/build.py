@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.reports.made import KEYS, TEAMS, kept
-from router.ledger.connection import Connection, insert, transaction
-from router.ledger.documents import Documents
 from router.ledger.ledger import SqliteLedger
 from router.ledger.past import BOOKING, Names, add, add_bookings, book_sums
 from router.ledger.rollups import fold
-from router.ledger.rows import Kept
+from router.ledger.rows import Connection, Documents, Kept, insert, transaction
 from router.types.clock import now_ms
 
 TOGETHER = 4_096

@@ -12,10 +12,10 @@ import numpy as np
 from msgspec import Struct
 
 from router.decide.explain import encode
-from router.ledger.attempt_row import BUCKETS
 from router.ledger.rows import Kept
-from router.types.journal import Value
-from router.types.shape import Shape
+from router.ledger.write import BUCKETS
+from router.types.account import Value
+from router.types.decision import Shape
 
 _WINDOW_MS = 30 * 86_400_000
 TASKS = ("chat", "code", "maths", "factual", "reasoning", "extraction", "summary", "translation", "tool_use")

@@ -16,8 +16,8 @@ from bench.reports.policy import NAME, policy
 from router.ledger import keys
 from router.ledger.ledger import SqliteLedger
 from router.report.catalog import REPORTS
-from router.types.ids import new_id
-from router.types.key import KeyTerms
+from router.types.clock import new_id
+from router.types.request import KeyTerms
 
 ROUNDS = 3
 AD_HOC = (

@@ -17,7 +17,7 @@ from bench.load import Quantiles, quantiles
 from bench.reports.made import kept
 from router.ledger.journal import SqliteJournal
 from router.ledger.rows import Kept, Line
-from router.types.journal import Row
+from router.types.account import Row
 
 TOGETHER = 32
 """Requests that settle in one turn of the event loop."""

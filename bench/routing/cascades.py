@@ -14,9 +14,9 @@ from bench.routing.data import Data
 from bench.routing.learner import Learner, read
 from bench.routing.metrics import Floats, Ints, Truth, best_single
 from bench.routing.online import ORDERS, Estimated, estimated
-from router.types.classification import Classification
-from router.types.money import NANO_PER_USD
-from router.types.outcome import PASSED
+from router.types.attempt import PASSED
+from router.types.price import NANO_PER_USD
+from router.types.request import Classification
 from router.worth import RHO, best_pair, both_pass, cascade_value, failure_priced
 from tools.priors.outcomes import Known
 

@@ -16,17 +16,14 @@ from numpy.typing import NDArray
 
 from router.classify import difficulty
 from router.classify.asked import asked
-from router.decide.situation import Situation
-from router.decide.weigh import excluded, worth
+from router.decide.weigh import Situation, excluded, worth
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
 from router.policies import load_policy, unlaunched
-from router.types.classification import Classification, Reading
-from router.types.forecast import Forecast
-from router.types.money import NANO_PER_USD
-from router.types.request import Request
-from router.types.stakes import Stakes
+from router.types.decision import Forecast, Stakes
+from router.types.price import NANO_PER_USD
+from router.types.request import Classification, Reading, Request
 from router.types.target import Target
 from tools.anchors.anchors import Anchor, load
 from tools.priors.reader import kendall, metrics, ordered

@@ -8,16 +8,13 @@ from numpy.typing import NDArray
 
 from bench.routing.metrics import Floats
 from router.classify.difficulty import load, numbers, of_text
-from router.decide.situation import Situation
-from router.decide.weigh import worth
+from router.decide.weigh import Situation, worth
 from router.estimate.pass_rate import LEARNED, PassRateModel
 from router.estimate.posterior import Posterior, Prior, noise
-from router.types.classification import SHARE, TASKS, UNFAMILIARITY, Classification
-from router.types.forecast import Forecast
-from router.types.money import NANO_PER_USD
-from router.types.outcome import Outcome
-from router.types.price import Price
-from router.types.stakes import Stakes
+from router.types.attempt import Outcome
+from router.types.decision import Forecast, Stakes
+from router.types.price import NANO_PER_USD, Price
+from router.types.request import SHARE, TASKS, UNFAMILIARITY, Classification
 from router.types.target import Model, Provider, Target, Wire
 from router.worth import worth_trying
 from tools.priors.outcomes import Known

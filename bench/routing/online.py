@@ -15,7 +15,7 @@ from bench.routing.data import Data
 from bench.routing.learner import Learner, read
 from bench.routing.metrics import Floats, Ints, best_single
 from bench.routing.predicted import PRICES
-from router.types.classification import Classification
+from router.types.request import Classification
 from tools.priors.outcomes import Known
 
 CHECKPOINTS = (300, 1_500)

@@ -12,21 +12,16 @@ import numpy as np
 from msgspec import structs
 
 from bench.routing.everyday import CAUTION, classified, four_targets
-from router.decide.situation import Situation
-from router.decide.weigh import excluded, worth
+from router.decide.weigh import Situation, excluded, worth
 from router.estimate.caches import LIFETIME_MS, Caches
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
-from router.types.classification import Classification
-from router.types.forecast import Forecast
-from router.types.money import NANO_PER_USD
-from router.types.plan import Prefix
-from router.types.price import Price
-from router.types.request import Request
-from router.types.stakes import Stakes
+from router.types.attempt import Usage
+from router.types.decision import Forecast, Prefix, Stakes
+from router.types.price import NANO_PER_USD, Price
+from router.types.request import Classification, Request
 from router.types.target import Target
-from router.types.usage import Usage
 from tools.anchors.anchors import load
 
 SESSIONS, TURNS = 200, 10

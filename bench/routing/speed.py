@@ -25,7 +25,7 @@ from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
 from router.policies import load_policy, unlaunched
 from router.types.request import Request
-from router.types.secret import Secret
+from router.types.target import Secret
 
 TARGETS = 20
 ROUNDS = 7

@@ -16,7 +16,7 @@ from bench.routing.data import Data, load
 from bench.routing.learner import outcome, read, target
 from bench.routing.metrics import Floats, Ints
 from router.estimate.pass_rate import PassRateModel
-from router.types.classification import Classification
+from router.types.request import Classification
 from tools.priors.outcomes import known_models
 
 OUTCOMES = (0, 8, 50)

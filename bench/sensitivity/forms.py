@@ -2,7 +2,7 @@
 
 import re
 
-from router.types.classification import Finding
+from router.types.request import Finding
 
 _PLACE = r"location|place|gpe|loc|address"
 _FORMS = {

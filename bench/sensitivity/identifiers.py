@@ -13,7 +13,7 @@ from bench.sensitivity.split import Split, chance, half
 from bench.sensitivity.texts import blocks
 from bench.sensitivity.values import Maker, Value, ids
 from bench.sensitivity.values.phones import unseen
-from router.types.classification import Finding
+from router.types.request import Finding
 
 RECALL, PRECISION = 0.97, 0.95
 MAKERS: dict[str, Maker] = {

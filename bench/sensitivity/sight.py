@@ -10,9 +10,8 @@ from router.api.parse import parse
 from router.classify.sensitivity import Detector
 from router.config.policy import Sensitivity
 from router.screen import Screen
-from router.types.classification import Finding
-from router.types.request import Caller, Endpoint, Request
-from router.types.secret import Secret
+from router.types.request import Caller, Endpoint, Finding, Request
+from router.types.target import Secret
 
 CLASSES = ("internal", "pii", "phi", "pci", "source_code", "secret", "export")
 DEEP = ("names", "local_llm", "second_opinion")

@@ -19,7 +19,7 @@ from local_serving.launch.recipe import Launched, Place
 from local_serving.launch.record import Record
 from local_serving.launch.supervisor import DRAIN_S, Supervisor
 from local_serving.launch.vllm import DRAIN_S as ENGINE_DRAIN_S
-from local_serving.spec import EngineError, EngineSpec
+from local_serving.spec.spec import EngineError, EngineSpec
 
 END_LIMIT_S = DRAIN_S + ENGINE_DRAIN_S + 10.0
 """By then an engine that was told to end has ended."""

@@ -21,7 +21,8 @@ from typing import IO, Any
 import msgspec
 
 from local_serving.launch.parts import joined
-from local_serving.spec import EngineError, Llamacpp, read
+from local_serving.spec.read import read
+from local_serving.spec.spec import EngineError, Llamacpp
 
 HOST = "127.0.0.1"
 LISTENING = "listening on"

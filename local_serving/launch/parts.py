@@ -6,7 +6,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from local_serving.spec import EngineError, Parts
+from local_serving.spec.spec import EngineError, Parts
 
 _BLOCK = 1 << 20
 

@@ -12,7 +12,7 @@ import msgspec
 
 from local_serving.launch import vllm
 from local_serving.served import gpus
-from local_serving.spec import EngineError, Llamacpp, Vllm
+from local_serving.spec.spec import EngineError, Llamacpp, Vllm
 
 HOST = "127.0.0.1"
 SETTING = "LOWPASS_VLLM_PYTHON"

@@ -1,25 +1,279 @@
-"""One supervised replica of an engine: a child process on a port of its own, started again whenever it ends."""
+"""What engines say while they start → why they don't, and what to do about it; and how little of it is kept later."""
 
 import asyncio
 import logging
 import os
+import re
 import signal
+import ssl
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from textwrap import shorten
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
-from local_serving.launch import guardian, probe
-from local_serving.launch.reasons import Said, discreet
+from local_serving.launch import guardian
 from local_serving.launch.recipe import Launched, Place, recipe
 from local_serving.launch.vllm import DRAIN_S, names
-from local_serving.spec import EngineError, Llamacpp, Vllm
-from router.types.engine import SERVING, EngineState, Status
+from local_serving.spec.spec import EngineError, Llamacpp, Vllm
+from router.types.target import SERVING, EngineState, Status
+
+_LINE_CHARS, _KNOWN_CHARS = 300, 160
+_PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?(?:(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\]\s*)?")
+"""vLLM's own: "(EngineCore pid=7) ERROR 11-21 20:34:11 [core.py:945] "."""
+_PLACE = re.compile(r"^(?:\([^)]*\)\s*)?(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\]")
+_NATIVE = re.compile(r"^[\d.]+ [A-Z] ")
+"""llama.cpp's own, from a thread that may be late: "0.00.007.158 E srv …". It adds to what we say, and is no reason."""
+_STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput|Avg prompt throughput")
+_EXCEPTION = re.compile(r"^(?:[a-z_0-9]+\.)*[A-Z]\w*(?:Error|Exception|Exit)\b")
+_VAGUE = ("Engine core initialization failed", "WorkerProc initialization failed", "See root cause above")
+
+
+class Cause(NamedTuple):
+    """`said`: any of these in a line means it."""
+
+    said: tuple[str, ...]
+    remedy: str
+
+
+_MEMORY = "it does not fit into memory: lower `context`, `parallel` or `memory`, or see `lowpass local plan`"
+_GPU = "it finds no GPU it can use: see `nvidia-smi`, the spec's `gpus`, and for what its vLLM was built"
+_CAUSES = (
+    Cause(
+        ("No module named 'vllm'", "No module named vllm"),
+        "that environment has no vLLM: install it there, or name another by `python` or LOWPASS_VLLM_PYTHON",
+    ),
+    Cause(
+        (
+            *("No available memory for the cache blocks", "Free memory on device", "desired CPU memory utilization"),
+            *("KV cache is needed, which is larger", "OutOfMemoryError", "CUDA out of memory", "std::bad_alloc"),
+            *("Cannot allocate memory", "MemoryError", "DefaultCPUAllocator: can't allocate"),
+        ),
+        _MEMORY,
+    ),
+    Cause(
+        (
+            *("No CUDA GPUs are available", "Failed to infer device type", "libcuda.so", "libcudart.so"),
+            *("Found no NVIDIA driver", "no CUDA-capable device", "NVML Shared Library", "invalid device ordinal"),
+        ),
+        _GPU,
+    ),
+    Cause(("invalid tool call parser",), "vLLM has no such parser of tool calls: set `tools` to one that it names"),
+    Cause(("invalid reasoning parser",), "vLLM has no such parser of thoughts: set `reasoning.parser` to one of those"),
+    Cause(
+        ("Unknown quantization method", "does not match the quantization", "quantization is currently not supported"),
+        "set `quantization` to what the checkpoint is stored in, or leave it out",
+    ),
+    Cause(
+        ("greater than the derived max_model_len",),
+        "the model's own context is shorter: lower `context`",
+    ),
+    Cause(
+        ("Address already in use", "address already in use"),
+        "another program has its port: stop that program, or start again",
+    ),
+    Cause(
+        (
+            *("is not a valid model identifier", "Repo id must be", "Invalid repository ID", "Can't load the config"),
+            *("LocalEntryNotFoundError", "RepositoryNotFoundError", "Cannot find an appropriate cached snapshot"),
+        ),
+        "there is no such model: set `path` to its folder, or to its id on the model hub",
+    ),
+    Cause(
+        ("unrecognized arguments", "invalid choice:"),
+        "its vLLM does not know that: lowpass speaks to vLLM 0.32; look at `arguments`, or install that version",
+    ),
+    Cause(("Sleep mode is not supported",), "it can't sleep here: leave out `sleep_after_s`"),
+)
+
+
+class Said:
+    """What an engine said since it was started, and what is known from that."""
+
+    def __init__(self) -> None:
+        self._last = self._exception = ""
+        self._cause: tuple[str, str] | None = None
+
+    def hear(self, line: str) -> None:
+        text = _PREFIX.sub("", line).strip()
+        remedy = _remedy(text)
+        if remedy and self._cause is None:
+            self._cause = text, remedy
+        if _EXCEPTION.match(text) and not any(vague in text for vague in _VAGUE):
+            self._exception = text
+        if text and not (self._last and _NATIVE.match(text)):
+            self._last = text
+
+    def why(self, status: int) -> str:
+        """Why it ended, in one line: the known cause with its remedy, else what it said last, else its exit status."""
+        if self._cause is not None:
+            text, remedy = self._cause
+            return f"{shorten(text, _KNOWN_CHARS, placeholder=' …')}: {remedy}"
+        if status < 0:
+            return f"killed by {signal.Signals(-status).name}"
+        return (self._exception or self._last)[:_LINE_CHARS] or f"exit status {status}"
+
+    @property
+    def last(self) -> str:
+        return (self._exception or self._last)[:_LINE_CHARS]
+
+
+def discreet(line: str) -> str:
+    """What may be kept of a line once an engine has seen requests: never what might quote one.
+
+    Where it was said and of what kind it is, the statistics, and causes that are known by heart.
+    """
+    place = _PLACE.match(line)
+    if place and _STATISTICS.search(line):
+        return line
+    kind = _EXCEPTION.match(_PREFIX.sub("", line).strip())
+    known = next((word for cause in _CAUSES for word in cause.said if word in line), "")
+    return " ".join(filter(None, (place[0] if place else "", kind[0] if kind else "", known)))
+
+
+def _remedy(text: str) -> str:
+    return next((cause.remedy for cause in _CAUSES if any(word in text for word in cause.said)), "")
+
+
+# What an engine says of itself over HTTP: whether it is well, what it serves, how much it has to do.
+
+LIMIT_S = 5.0
+"""An engine whose processes are busy with long prompts takes seconds to say that it is well."""
+_MOST_BYTES = 4_000_000
+_GAUGES = (
+    *("vllm:num_requests_running", "vllm:num_requests_waiting"),
+    *("llamacpp:requests_processing", "llamacpp:requests_deferred"),
+)
+
+
+class Reply(NamedTuple):
+    status: int
+    """0: that was not HTTP."""
+    body: bytes
+
+
+class Stranger(Exception):
+    """Something answers there, and it is not the engine; says what."""
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+class _Load(msgspec.Struct):
+    server_load: int
+
+
+async def serves(url: str, names: Collection[str]) -> bool:
+    """Whether the engine at the base URL is well and has one of `names`. Raises `OSError` and `Stranger`.
+
+    A bare 200 says nothing: whatever took the port might give it. Who has no /health is well if it has the name.
+    """
+    health = await ask(url, "/health")
+    if health.status not in (200, 401, 403, 404):
+        return False
+    models = await ask(url, "/v1/models")
+    if models.status in (401, 403) and health.status == 200:
+        return True  # it wants a key, which only the policy has
+    served = _named(models)
+    if served is None or served.isdisjoint(names):
+        raise Stranger(_answered(url, models, served, names))
+    return True
+
+
+async def well(url: str) -> bool:
+    """Whether GET /health gives 200 in time."""
+    try:
+        return (await ask(url, "/health")).status == 200
+    except OSError:
+        return False
+
+
+async def busy(url: str) -> int | None:
+    """Requests in it, running and waiting; None: it does not say."""
+    try:
+        metrics = await ask(url, "/metrics")
+    except OSError:
+        return None
+    return _gauged(metrics.body.decode(errors="replace")) if metrics.status == 200 else None
+
+
+async def calls(url: str) -> int:
+    """Requests that have reached vLLM's server and are not answered, those included that wait while it sleeps."""
+    try:
+        return msgspec.json.decode((await ask(url, "/load")).body, type=_Load).server_load
+    except (OSError, msgspec.MsgspecError):
+        return 0
+
+
+async def ask(url: str, path: str, method: str = "GET", limit_s: float = LIMIT_S) -> Reply:
+    """`path` is of the server's root, whatever the base URL's. Raises `OSError`, and so `TimeoutError`."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    # As HTTP/1.0, so that the answer is not chunked and ends with the connection.
+    head = f"{method} {_root(parts.path)}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nContent-Length: 0\r\n\r\n"
+    async with asyncio.timeout(limit_s):
+        secure = ssl.create_default_context() if parts.scheme == "https" else None
+        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=secure)
+        try:
+            writer.write(head.encode())
+            return _reply(await _all(reader))
+        finally:
+            writer.close()
+
+
+async def _all(reader: asyncio.StreamReader) -> bytes:
+    answer = b""
+    while len(answer) < _MOST_BYTES and (piece := await reader.read(65536)):
+        answer += piece
+    return answer
+
+
+def _reply(answer: bytes) -> Reply:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    words = head.split(None, 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        return Reply(0, b"")
+    return Reply(int(words[1]), body)
+
+
+def _root(path: str) -> str:
+    return path.rstrip("/").removesuffix("/v1")
+
+
+def _named(models: Reply) -> set[str] | None:
+    """What it serves; None: that is no list of models."""
+    try:
+        return {model.id for model in msgspec.json.decode(models.body, type=_Models).data}
+    except msgspec.MsgspecError:
+        return None
+
+
+def _answered(url: str, models: Reply, served: set[str] | None, names: Collection[str]) -> str:
+    parts = urlsplit(url)
+    where = f"port {parts.port} is" if parts.hostname == "127.0.0.1" else f"{url} is"
+    if served is None:
+        return f"{where} answered by something else: its /v1/models ({models.status}) is no list of models"
+    has = ", ".join(sorted(served)[:5]) or "nothing"
+    return f"{where} answered by something else: it serves {has}, not {', '.join(names)}"
+
+
+def _gauged(metrics: str) -> int | None:
+    lines = [line for line in metrics.splitlines() if line.split("{")[0].split(" ")[0] in _GAUGES]
+    return sum(int(float(line.split()[-1])) for line in lines) if lines else None
+
+
+# One supervised replica of an engine: a child process on a port of its own, started again whenever it ends.
 
 STEADY_S = 60.0
 """After serving this long, the next restart is prompt again."""
@@ -32,7 +286,7 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.2, 10.0
 _PROBE_EVERY_S = 0.05
 _NAP_LOOK_S, _BUSY_EVERY_S = 0.5, 0.1
 _LOG_BYTES = 1_000_000
-_LINE_BYTES, _LINE_CHARS = 1 << 20, 500
+_LINE_BYTES, _REPLICA_LINE_CHARS = 1 << 20, 500
 
 
 class Replica:
@@ -77,7 +331,7 @@ class Replica:
         await self.stop()
 
     async def _idle(self) -> None:
-        while await probe.busy(self.url):  # noqa: ASYNC110 - another process knows it
+        while await busy(self.url):  # noqa: ASYNC110 - another process knows it
             await asyncio.sleep(_BUSY_EVERY_S)
 
     async def sleep(self) -> None:
@@ -90,7 +344,7 @@ class Replica:
 
     async def _order(self, path: str, then: Status) -> None:
         try:
-            reply = await probe.ask(self.url, path, "POST", limit_s=60)
+            reply = await ask(self.url, path, "POST", limit_s=60)
         except OSError as error:
             raise self.error(f"does not answer {path.partition('?')[0]}") from error
         if reply.status != 200:
@@ -178,7 +432,7 @@ class Replica:
         except TimeoutError:
             last = f", and said last: {said.last}" if said.last else ""
             self._verdict = f"it does not serve after {self.spec.start_s} s{last}: see its log, or raise `start_s`"
-        except probe.Stranger as stranger:
+        except Stranger as stranger:
             self._verdict = f"{stranger}: stop that, or start again"
         else:
             self._served_from = loop.time()
@@ -190,7 +444,7 @@ class Replica:
     async def _until_it_serves(self) -> None:
         while True:
             with suppress(OSError):
-                if await probe.serves(self.url, self._names()):
+                if await serves(self.url, self._names()):
                     return
             await asyncio.sleep(_PROBE_EVERY_S)
 
@@ -200,9 +454,9 @@ class Replica:
         pause_s = _NAP_LOOK_S if naps_s else HEALTH_EVERY_S
         while failures < HUNG_AFTER:
             await asyncio.sleep(pause_s)
-            failures = 0 if await probe.well(self.url) else failures + 1
+            failures = 0 if await well(self.url) else failures + 1
             if naps_s and not failures:
-                rests = self.state.status is Status.READY and not await probe.busy(self.url)
+                rests = self.state.status is Status.READY and not await busy(self.url)
                 idle_s = idle_s + pause_s if rests else 0.0
                 with suppress(EngineError):
                     await self._nap(idle_s >= naps_s)
@@ -210,9 +464,9 @@ class Replica:
     async def _nap(self, idle: bool) -> None:
         """Calls that were lost stay counted (by vLLM), so it wakes when there are more than there were."""
         if self.state.status is Status.READY and idle:
-            self._calls = await probe.calls(self.url)
+            self._calls = await calls(self.url)
             await self.sleep()
-        elif self.state.status is Status.SLEEPING and await probe.calls(self.url) > self._calls:
+        elif self.state.status is Status.SLEEPING and await calls(self.url) > self._calls:
             await self.wake()
 
     def _naps_s(self) -> int:
@@ -276,4 +530,4 @@ async def _lines(process: Process) -> AsyncIterator[str]:
     while process.stdout and not process.stdout.at_eof():
         with suppress(ValueError):  # longer than any line that is worth reading
             line = await process.stdout.readline()
-            yield line.decode(errors="replace").rstrip()[:_LINE_CHARS]
+            yield line.decode(errors="replace").rstrip()[:_REPLICA_LINE_CHARS]

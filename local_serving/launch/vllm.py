@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from local_serving.spec import Vllm
+from local_serving.spec.spec import Vllm
 
 MODULE = "vllm.entrypoints.openai.api_server"
 """And not the program `vllm`: builds for CPUs have it die at once (0.32)."""

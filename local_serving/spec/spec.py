@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from router.types.engine import Counted
+from router.types.target import Counted
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -218,3 +218,142 @@ class External(_Common, frozen=True, kw_only=True, tag_field="engine", tag="exte
 
 
 EngineSpec = Llamacpp | Vllm | External
+
+
+# Words that vLLM 0.32.0 knows, from its own registries: a wrong one would end it minutes after it was started.
+
+REASONING_PARSERS = (
+    "cohere_command3",
+    "cohere_command4",
+    "deepseek_r1",
+    "deepseek_v3",
+    "deepseek_v4",
+    "deepseek_v41",
+    "ernie45",
+    "gemma4",
+    "glm45",
+    "glm47",
+    "granite",
+    "granite_thinking_parser",
+    "hf",
+    "holo2",
+    "hunyuan_a13b",
+    "hy_v3",
+    "hy_v4",
+    "inkling",
+    "k2_horizon",
+    "kimi_k2",
+    "kimi_k3",
+    "ling3",
+    "mimo",
+    "minicpmv",
+    "minimax_m2",
+    "minimax_m2_append_think",
+    "minimax_m3",
+    "mistral",
+    "muse_glimmer",
+    "nemotron_v3",
+    "olmo3",
+    "openai_gptoss",
+    "plamo3",
+    "poolside_v1",
+    "qwen3",
+    "seed_oss",
+    "step3",
+    "step3p5",
+)
+"""vllm/reasoning/__init__.py"""
+
+TOOL_PARSERS = (
+    "apertus",
+    "cohere_command3",
+    "cohere_command4",
+    "deepseek_v3",
+    "deepseek_v31",
+    "deepseek_v32",
+    "deepseek_v4",
+    "deepseek_v41",
+    "dots",
+    "ernie45",
+    "functiongemma",
+    "gemma4",
+    "gigachat3",
+    "glm45",
+    "glm47",
+    "granite",
+    "granite4",
+    "hermes",
+    "hf",
+    "hunyuan_a13b",
+    "hy_v3",
+    "hy_v4",
+    "inkling",
+    "internlm",
+    "jamba",
+    "k2_horizon",
+    "kimi_k2",
+    "kimi_k3",
+    "lfm2",
+    "ling3",
+    "llama3_json",
+    "llama4_json",
+    "llama4_pythonic",
+    "longcat",
+    "mimo",
+    "minicpm5",
+    "minimax_m2",
+    "minimax_m3",
+    "mistral",
+    "muse_glimmer",
+    "olmo3",
+    "openai",
+    "phi4_mini_json",
+    "plamo3",
+    "poolside_v1",
+    "pythonic",
+    "qwen3_coder",
+    "qwen3_json",
+    "qwen3_xml",
+    "seed_oss",
+    "step3",
+    "step3p5",
+    "xlam",
+)
+"""vllm/tool_parsers/__init__.py"""
+
+QUANTIZATIONS = (
+    "auto_awq",
+    "auto_gptq",
+    "awq",
+    "awq_marlin",
+    "compressed-tensors",
+    "deepseek_v4_fp8",
+    "experts_int8",
+    "fbgemm_fp8",
+    "fp8",
+    "fp8_per_block",
+    "fp8_per_channel",
+    "fp8_per_tensor",
+    "fp_quant",
+    "gpt_oss_mxfp4",
+    "gptq",
+    "gptq_marlin",
+    "humming",
+    "inc",
+    "int8_per_channel_weight_only",
+    "modelopt",
+    "modelopt_fp4",
+    "modelopt_mixed",
+    "modelopt_mxfp8",
+    "moe_wna16",
+    "mxfp4",
+    "mxfp8",
+    "nvfp4_per_token",
+    "online",
+    "quark",
+    "torchao",
+)
+"""vllm/model_executor/layers/quantization/__init__.py"""
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""vllm/config/lora.py"""

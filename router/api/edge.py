@@ -1,15 +1,386 @@
-"""The HTTP server: uvicorn, and what it is told."""
+"""The HTTP server: connections, clients that leave, and what uvicorn is told."""
 
 import asyncio
+import re
 import socket
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum, auto
+from typing import Any
 
+import httptools
 import uvicorn
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
-from router.api.asgi import App
-from router.api.connection import ClientConnection, ServerTurns
-from router.types.clock import monotonic_s
+from router.api.asgi import ALIVE, App, Receive, encode
+from router.dispatch.purse import Presence
+from router.errors import ClientError
+from router.types.clock import monotonic_s, new_id
+
+# Notices that a client hung up. Only what runs longer than a sweep gets a task that watches.
+#
+# Then its request is cancelled; or it is read to its end, where it would be billed all the same.
+
+SWEEP_S = 0.1
+MOST_READ_ON, READ_ON_S = 256, 120
+"""Requests whose clients left that are read on at the same time, and seconds for which they are: then they are
+cancelled, and charged what they may have cost."""
+
+
+class Visit:
+    """A request in progress. `gone`: its task has been cancelled, since its client has left; `id`: once it has one."""
+
+    __slots__ = ("gone", "id", "over", "presence", "receive", "swept", "task", "watcher")
+
+    def __init__(self, receive: Receive, task: "asyncio.Task[Any] | None") -> None:
+        self.receive, self.task, self.id = receive, task, ""
+        self.watcher: asyncio.Task[None] | None = None
+        self.presence = Presence()
+        self.swept = self.gone = self.over = False
+
+    def cancel(self) -> None:
+        if self.task is not None:
+            self.gone = True
+            self.task.cancel()
+
+
+class Visits:
+    """All requests in progress; use inside one running event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._visits: set[Visit] = set()
+        self._read_on = 0
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def __len__(self) -> int:
+        return len(self._visits)
+
+    @property
+    def ids(self) -> set[str]:
+        return {visit.id for visit in self._visits}
+
+    def enter(self, receive: Receive) -> Visit:
+        visit = Visit(receive, asyncio.current_task())
+        self._visits.add(visit)
+        return visit
+
+    def leave(self, visit: Visit) -> None:
+        visit.over = True
+        self._visits.discard(visit)
+        if visit.watcher is not None:
+            visit.watcher.cancel()
+
+    async def end(self) -> None:
+        """Cancels what is still in progress, and waits until its money is settled."""
+        self._timer.cancel()
+        for visit in self._visits:
+            visit.cancel()
+        tasks = [visit.task for visit in self._visits if visit.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _sweep(self) -> None:
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
+        for visit in self._visits:
+            if visit.swept and visit.watcher is None:
+                visit.watcher = self._loop.create_task(self._watch(visit))
+            visit.swept = True
+
+    async def _watch(self, visit: Visit) -> None:
+        while (await visit.receive())["type"] != "http.disconnect":
+            pass
+        if visit.presence.reads_on and self._read_on < MOST_READ_ON:
+            visit.presence.gone = True
+            self._read_on += 1
+            try:
+                await asyncio.sleep(READ_ON_S)
+            finally:
+                self._read_on -= 1
+        if not visit.over:
+            visit.cancel()
+
+
+# One client's connection: uvicorn's HTTP with bounds on what is kept of a request, and times in which it must arrive.
+#
+# What is no sound request gets its answer in OpenAI's envelope, after the answers to those before it; then the
+# connection is closed. No connection has a timer: `review` is called for all of them twice a second.
+
+LARGEST_HEAD = 65_536
+"""Bytes of a request that are not its body: request line, headers, chunk sizes, trailers."""
+FRAMING_PER_BYTE = 16
+"""Such bytes that each byte of the body may bring along: a chunk of one byte needs five."""
+MOST_HEADERS = 256
+"""Lines of headers, or of trailers: the shortest are kept in fifty times their size."""
+MOST_AHEAD = 16
+"""Requests that may wait on a connection for the answers to those before them."""
+STARTED_A_TURN = 8
+"""Requests that begin in one turn of the event loop, each about a millisecond of work: then streams go on, and
+`/health/live` is answered, while hundreds of requests wait that came at once."""
+
+_HOST = re.compile(rb"[\w.:%\[\]!$&'()*+,;=~-]*[ \t]*", re.ASCII)
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class Phase(Enum):
+    """What the connection waits for."""
+
+    IDLE = auto()
+    """The next request."""
+    HEAD = auto()
+    """The rest of a request line and its headers."""
+    BODY = auto()
+    """More of a body."""
+    REFUSED = auto()
+    """Nothing that the client sends: the refusal has its turn after the answers to the requests before."""
+    LEAVING = auto()
+    """The client's end of the connection. What it still sends is dropped: a reset could overtake the answer."""
+    UNREAD = auto()
+    """That the client reads what is written to it."""
+
+
+LIMIT_S = {Phase.IDLE: 75.0, Phase.HEAD: 10.0, Phase.BODY: 30.0, Phase.LEAVING: 10.0, Phase.UNREAD: 60.0}
+"""Seconds that it waits: for all of the headers together, and for any byte of a body or of an unread answer."""
+
+
+class ServerTurns(ServerState):
+    """What all connections of one event loop share: its `tasks`, and the requests that wait for a turn of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._waiting = deque[tuple[RequestResponseCycle, ASGI3Application]]()
+        self._started = 0
+
+    def start(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Begins the request in this turn of the loop, or in one of the next."""
+        if cycle.scope["path"] == ALIVE:
+            self._begin(cycle, app)
+            return
+        self._waiting.append((cycle, app))
+        if not self._started:
+            self._loop.call_soon(self._next_turn)
+        self._start_some()
+
+    def _next_turn(self) -> None:
+        self._started = 0
+        self._start_some()
+        if self._started:
+            self._loop.call_soon(self._next_turn)
+
+    def _start_some(self) -> None:
+        while self._waiting and self._started < STARTED_A_TURN:
+            self._started += 1
+            self._begin(*self._waiting.popleft())
+
+    def _begin(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        task = self._loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+
+class ClientConnection(HttpToolsProtocol):
+    """Named by `uvicorn.Config(http=…)`. `cycle` is the newest request, `_answering` the one whose turn it is."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerTurns,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._turns = server_state
+        self.headers = []
+        self._phase = Phase.IDLE
+        self._begun = self._fed = self._body = 0
+        self._segment = self._uncounted = 0
+        """Bytes of the last piece, and of that in which the last request ended: `_fed` counts from the next one."""
+        self._answering: RequestResponseCycle | None = None
+        self._refusal = b""
+        self._waits: tuple[Phase, int, int] | None = None
+        self._since = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase is Phase.REFUSED or self._phase is Phase.LEAVING:
+            return
+        self._segment = len(data)
+        self._fed += self._segment
+        try:
+            self._feed(data)
+        except httptools.HttpParserError as error:
+            reason = error.__context__
+            self._refuse(reason if isinstance(reason, ClientError) else _unsound("This is not HTTP/1.1."))
+            return
+        if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body or len(self.headers) > MOST_HEADERS:
+            self._refuse(_too_large())
+
+    def _feed(self, data: bytes) -> None:
+        """A request that asks for another protocol is answered in HTTP/1.1 (RFC 9110 §7.8), but the parser ends it with
+        its headers. So its body is read by a new parser, which is told how the body is framed."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as pause:
+                data = data[pause.args[0] :]
+            if framing := self._framing():
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
+
+    def _framing(self) -> bytes:
+        lines = (b"%b: %b\r\n" % line for line in self.scope["headers"] if line[0] in _FRAMING)
+        return b"".join(lines)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+    # Called by the parser; what these raise comes out of `feed_data` as the context of its own error.
+
+    def on_message_begin(self) -> None:
+        if self._phase is Phase.BODY:
+            return
+        super().on_message_begin()
+        self._phase = Phase.HEAD
+        self._begun += 1
+
+    def on_headers_complete(self) -> None:
+        if self._phase is Phase.BODY:
+            return
+        self._check_head()
+        if len(self.pipeline) == MOST_AHEAD:
+            raise _unsound(f"More than {MOST_AHEAD} requests wait for the answer to one before them.")
+        super().on_headers_complete()
+        self.headers = []  # of trailers, which are no headers
+        self._phase = Phase.BODY
+        if self.expect_100_continue:
+            # Answered before its body, the client may send the body or the next request: both look the same.
+            self.cycle.keep_alive = False
+        if self.pipeline:
+            # uvicorn reads no more then, and the end of the connection would not be seen.
+            self.flow.resume_reading()
+        else:
+            self._answering = self.cycle
+
+    def _check_head(self) -> None:
+        """Refuses what the parser lets pass."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        version = self.parser.get_http_version()
+        if version != "1.1" and version != "1.0":
+            raise _unsound(f"lowpass speaks HTTP/1.1, not HTTP/{version}.")
+        if self.parser.get_method() == b"CONNECT":
+            raise ClientError(405, "method_not_allowed", "lowpass is no proxy for other protocols.")
+        if len(hosts) > 1 or not (hosts or version == "1.0"):
+            raise _unsound("Send one header `host`.", "host")
+        if hosts and not _HOST.fullmatch(hosts[0]):
+            raise _unsound("The header `host` is no name of a host.", "host")
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and (len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
+            raise _unsound("lowpass reads no other transfer coding than `chunked`.", "transfer-encoding")
+        if len(self.headers) > MOST_HEADERS:
+            raise _too_large()
+        if self._fed + self._uncounted > LARGEST_HEAD:
+            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if size > LARGEST_HEAD:
+                raise _too_large()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._turns.start(cycle, app)
+
+    def on_body(self, body: bytes) -> None:
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade() and self._framing():
+            return
+        super().on_message_complete()
+        self._phase = Phase.IDLE
+        self._fed, self._body, self._uncounted = 0, 0, self._segment
+
+    # Its end
+
+    def on_response_complete(self) -> None:
+        """Without uvicorn's timer for a connection that is kept."""
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._answering, app = self.pipeline.pop()
+            self._start_asgi_task(self._answering, app)
+        elif self._phase is Phase.REFUSED:
+            self._leave()
+
+    def review(self, now_s: float) -> None:
+        """Ends the connection where the client has kept it waiting for too long."""
+        waits = self._waits_for()
+        if waits is None or waits != self._waits:
+            self._waits, self._since = waits, now_s
+        elif now_s - self._since > (limit_s := LIMIT_S[waits[0]]):
+            late = {Phase.HEAD: "The headers were not complete within", Phase.BODY: "Nothing more of the body came for"}
+            if waits[0] in late:
+                self._refuse(ClientError(408, "request_timeout", f"{late[waits[0]]} {limit_s:.0f} s."))
+            else:
+                self.transport.abort()
+
+    def _waits_for(self) -> tuple[Phase, int, int] | None:
+        """What the connection waits for, of which request, and its progress in bytes; None: not for the client."""
+        if self.flow.write_paused or self.transport.is_closing():
+            return Phase.UNREAD, self._begun, self.transport.get_write_buffer_size()
+        answered = self._answering is None or self._answering.response_complete
+        if self.flow.read_paused or (self._phase is Phase.IDLE and not answered) or self._phase is Phase.REFUSED:
+            return None
+        if self._phase is Phase.BODY and self.cycle.response_complete:
+            return Phase.LEAVING, self._begun, 0
+        return self._phase, self._begun, self._fed if self._phase is Phase.BODY else 0
+
+    def _refuse(self, error: ClientError) -> None:
+        """Nothing more is read. Requests before this one are answered first."""
+        self._refusal = _answer(error)
+        cycle = self._answering
+        if self._phase is Phase.BODY and self.pipeline:
+            self.pipeline.popleft()
+        elif self._phase is Phase.BODY and cycle is not None:
+            if cycle.response_started:
+                self._refusal = b""
+            cycle.disconnected = cycle.response_complete = True
+            cycle.message_event.set()
+        self._phase = Phase.REFUSED
+        if cycle is None or cycle.response_complete:
+            self._leave()
+
+    def _leave(self) -> None:
+        """The client reads the answer, then the end; the connection is closed when it closes its own side."""
+        self._phase = Phase.LEAVING
+        if not self.transport.is_closing():
+            self.transport.write(self._refusal)
+            self.transport.write_eof()
+            self.flow.resume_reading()
+
+
+def _unsound(message: str, param: str | None = None) -> ClientError:
+    return ClientError(400, "invalid_request_error", message, param=param)
+
+
+def _too_large() -> ClientError:
+    limits = f"{LARGEST_HEAD // 1024} KiB, or more than {MOST_HEADERS} lines"
+    return ClientError(431, "headers_too_large", f"The request line and headers are larger than {limits}.")
+
+
+def _answer(error: ClientError) -> bytes:
+    body = encode(error.envelope())
+    head = b"content-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\nconnection: close\r\n\r\n"
+    return STATUS_LINE[error.status] + head % (len(body), new_id().encode()) + body
+
+
+# The HTTP server: uvicorn, and what it is told.
 
 DRAIN_S = 10
 """How long requests in progress may take to finish after Ctrl-C."""

@@ -1,14 +1,17 @@
-"""The routes that models are called by, as one ASGI function: steps 1, 2 and 8 around the pipeline."""
+"""Step 8: what the client reads: the answer with its usage, and the headers that explain it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from typing import Any
+
+from msgspec import Raw
 
 from router.api.asgi import (
     ALIVE,
     CRASHED,
     READY,
     App,
+    Headers,
     Receive,
     Scope,
     Send,
@@ -19,18 +22,60 @@ from router.api.asgi import (
     send_json,
 )
 from router.api.auth import Keyring
-from router.api.disconnect import Visit, Visits
+from router.api.edge import Visit, Visits
 from router.api.parse import parse
-from router.api.render import answer_headers, whole
-from router.api.responses import ResponsesStream
-from router.dispatch.how import CLIENT_GONE
+from router.api.responses.reply import from_chat
+from router.api.responses.stream import ResponsesStream
+from router.decide.explain import explain, with_reason
+from router.dispatch.purse import CLIENT_GONE
 from router.errors import ClientError
-from router.observe import Observed, Observer
+from router.observe.observer import Observed, Observer
 from router.pipeline import Pipeline
+from router.refusals import rate_headers
 from router.screen import LARGE
 from router.settlement import CLIENT_CLOSED
-from router.types.ids import new_id
-from router.types.request import Endpoint
+from router.types.clock import new_id, now_ms
+from router.types.decision import Served
+from router.types.price import usd_json
+from router.types.request import Endpoint, Request
+
+
+def whole(request: Request, served: Served) -> bytes:
+    usage, body = Raw(served.usage), served.body or {}
+    if served.translated:
+        body = from_chat(body, request.body, f"resp_{request.id}", usage)
+    else:
+        body["usage"] = usage
+    if request.limits.explain:
+        body["lowpass"] = Raw(with_reason(encode(explain(served.decision))))
+    return encode(body)
+
+
+def answer_headers(request: Request, served: Served) -> Headers:
+    seen, request_id = served.decision.classification, request.id.encode()
+    headers = [
+        (b"x-request-id", request_id),
+        (b"x-lowpass-decision", request_id),
+        (b"x-lowpass-model", served.step.target.id.encode()),
+        (b"x-lowpass-class", seen.data_class.encode()),
+        (b"x-lowpass-difficulty", b"%.3f" % seen.difficulty),
+        (b"x-lowpass-thinking", served.thinking.encode()),
+    ]
+    if served.lowered:
+        headers.append((b"x-lowpass-lowered", ", ".join(served.lowered).encode()))
+    if served.decision.plan.queued:
+        told = ", ".join(queue.told() for queue in served.decision.plan.queued if queue.spilled)
+        headers += [(b"x-lowpass-spilled", told.encode())] if told else []
+    if served.loop:
+        headers.append((b"x-lowpass-loop", served.loop.encode()))
+    if served.rates:
+        headers += [(name.encode(), value.encode()) for name, value in rate_headers(served.rates, now_ms())]
+    if served.cost is not None:
+        headers.append((b"x-lowpass-cost-usd", usd_json(served.cost)))
+    return headers
+
+
+# The routes that models are called by, as one ASGI function: steps 1, 2 and 8 around the pipeline.
 
 PATHS = {
     "/v1/chat/completions": Endpoint.CHAT,
@@ -46,14 +91,14 @@ _EVENTS = [
 
 
 class Later:
-    """An ASGI app that `load` makes, in a thread, at its first request."""
+    """An ASGI app that `load` makes, in a thread, at its first request; after a failure at the next one again."""
 
     def __init__(self, load: Callable[[], App]) -> None:
         self._load = load
         self._app: asyncio.Future[App] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._app is None:
+        if self._app is None or (self._app.done() and self._app.exception() is not None):
             self._app = asyncio.ensure_future(asyncio.to_thread(self._load))
         await (await asyncio.shield(self._app))(scope, receive, send)
 

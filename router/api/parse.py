@@ -1,18 +1,34 @@
 """Step 1: bytes → Request. Nothing is copied that need not change; whatever is wrong is named with its `param`."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
-from router.api.limits import limits
-from router.api.readable import Readable
-from router.api.responses import to_chat
-from router.api.shape import Chat, Completion, Embedding, Fields, Responses
-from router.api.text import NO_MEDIA, Content, Media, dense, items, messages, others, wide
+from router.api.responses.request import to_chat
+from router.api.text import (
+    NO_MEDIA,
+    Chat,
+    Completion,
+    Content,
+    Embedding,
+    Fields,
+    Media,
+    Readable,
+    Responses,
+    dense,
+    items,
+    limits,
+    messages,
+    others,
+    wide,
+)
 from router.errors import ClientError
-from router.types.request import Endpoint, Modality, Passage, Request
+from router.outcomes.judge import Ask
+from router.types.clock import new_id
+from router.types.decision import Served
+from router.types.request import Caller, Endpoint, Limits, Modality, Passage, Request
 from router.types.target import Capability
 
 MOST_CHOICES = 128
@@ -293,3 +309,20 @@ _READERS: dict[Endpoint, Any] = {
     Endpoint.COMPLETIONS: _completion,
     Endpoint.EMBEDDINGS: _embedding,
 }
+
+
+# Requests that the gateway asks of itself: read, judged and served as any client's are.
+
+
+def asking(serve: Callable[[Request, Caller], Awaitable[Served]]) -> Ask:
+    """`serve` raises for a request that is refused or fails."""
+
+    async def ask(body: bytes, caller: Caller, limits: Limits) -> bytes:
+        request = parse(Endpoint.CHAT, new_id(), body, ())
+        # A key that is bound to routes may name no target, so no judge; one that is bound to targets only those.
+        allowance = caller.allowance and structs.replace(caller.allowance, rpm=None, tpm=None, parallel=None)
+        asks = structs.replace(caller, routes=frozenset(), allowance=allowance)
+        served = await serve(structs.replace(request, limits=limits), asks)
+        return msgspec.json.encode(served.body)
+
+    return ask

@@ -1,18 +1,41 @@
 """Everything but the hot routes, as one FastAPI app that speaks the same error envelope."""
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from msgspec import Raw
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.exceptions import HTTPException
 
-from router.api.asgi import encode
+from router.api.asgi import encode, read_body
 from router.api.auth import Keyring
+from router.api.parse import parse
+from router.budget.budget import Budget
+from router.choose import Rules, may_name
+from router.decide.explain import encode as explain_encode
+from router.decide.explain import explain, with_reason
 from router.errors import ClientError
-from router.refusals import ledger_down, store_down
-from router.types.journal import LedgerUnavailable
-from router.types.store import StoreUnavailable
+from router.ledger.ledger import Ledger
+from router.ledger.outcomes import Answered, answered, say
+from router.ledger.query import decision
+from router.pipeline import Pipeline
+from router.refusals import ledger_down, store_down, unknown_model
+from router.report.budgets import every, measured
+from router.report.catalog import contents, definition, read
+from router.report.query import Question
+from router.report.render import as_csv, as_json
+from router.report.report import Report
+from router.telemetry import Values, of_budgets, of_engines, page
+from router.types.account import BudgetStore, Journal, LedgerUnavailable, StoreUnavailable
+from router.types.attempt import PASSED
+from router.types.clock import new_id, now_ms
+from router.types.logged import Said
+from router.types.request import Caller, Endpoint
+from router.types.target import EngineState, Target
 
 
 def rest(
@@ -85,3 +108,271 @@ def _invalid(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     param = ".".join(str(part) for part in first["loc"][1:]) or None
     return _refused(request, ClientError(400, "invalid_request_error", f"{first['msg']} ({param}).", param=param))
+
+
+# `GET /v1/models`: what a client may send as `model`: routes first, then targets.
+
+
+def models_routes(rules: Callable[[], Rules], started: int) -> APIRouter:
+    """`started` is the Unix time in s that every card shows as `created`."""
+    router = APIRouter()
+
+    def cards(caller: Caller) -> dict[str, dict[str, Any]]:
+        current = rules()
+        ids = [name for name in current.routes if may_name(current, caller, name)]
+        return {name: _card(name, current, started) for name in ids}
+
+    @router.get("/v1/models")
+    def every(request: Request) -> Response:
+        return answer({"object": "list", "data": list(cards(request.state.caller).values())})
+
+    @router.get("/v1/models/{model:path}")
+    def one(request: Request, model: str) -> Response:
+        known = cards(request.state.caller)
+        if model not in known:
+            raise unknown_model(model, known)
+        return answer(known[model])
+
+    return router
+
+
+def _card(name: str, rules: Rules, started: int) -> dict[str, Any]:
+    target = rules.config.targets.get(name)
+    owner = target.provider.id if target is not None else "lowpass"
+    return {"id": name, "object": "model", "created": started, "owned_by": owner}
+
+
+# `/v1/route` decides without calling anyone, `/v1/decisions/{id}` explains.
+
+
+def decisions_routes(pipeline: Pipeline, ledger: Ledger) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/route")
+    async def route(request: Request) -> Response:
+        headers = request.scope["headers"]
+        body = await read_body(dict(headers), request.receive)
+        parsed = parse(Endpoint.CHAT, new_id(), body, headers)
+        return answer(Raw(with_reason(explain_encode(explain(await pipeline.route(parsed, request.state.caller))))))
+
+    @router.get("/v1/decisions/{identifier}")
+    def explained(identifier: str) -> Response:
+        document = decision(ledger, identifier)
+        if document is None:
+            raise _unknown(identifier)
+        return answer(Raw(with_reason(document)))
+
+    return router
+
+
+def _unknown(identifier: str) -> ClientError:
+    message = f"There is no decision '{identifier}', or it has expired; answers carry theirs in x-lowpass-decision."
+    return ClientError(404, "not_found", message, param="id")
+
+
+# `GET /metrics`.
+
+ENDLESS = ("request", "session", "tag")
+"""Scopes whose pots clients make, as many as they like: no metric adds them up."""
+
+
+def metrics_routes(
+    values: Callable[[], Awaitable[Values]],
+    engines: Callable[[], Sequence[EngineState]],
+    store: BudgetStore,
+    declared: Callable[[], Sequence[Budget]],
+) -> APIRouter:
+    """`declared`: the budgets in force. Where their store does not answer, everything else is there."""
+    router = APIRouter()
+
+    @router.get("/metrics")
+    async def counted() -> Response:
+        found = {**await values(), **of_engines(engines())}
+        with suppress(StoreUnavailable):
+            bounded = [budget for budget in declared() if budget.scope not in ENDLESS]
+            found |= of_budgets(await measured(store, await every(store, bounded, now_ms())))
+        return Response(page(found), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return router
+
+
+# `/v1/reports/{name}`: every report, as JSON or CSV. The ledger is read in threads, off the event loop.
+
+
+class Asked(BaseModel):
+    """The query of a report: a `Question`, and how to write the answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    by: str = ""
+    where: tuple[str, ...] = ()
+    since: str = ""
+    until: str = ""
+    zone: str = ""
+    baseline: str = ""
+    subject: str = ""
+    format: Literal["json", "csv"] = "json"
+    table: str = ""
+    """Which of its tables, in CSV."""
+
+    def question(self) -> Question:
+        return Question(**self.model_dump(exclude={"format", "table"}))
+
+
+def reports_routes(
+    ledger: Ledger,
+    budgets: Callable[[], Awaitable[Report]],
+    targets: Callable[[], Mapping[str, Target]] = dict,
+) -> APIRouter:
+    """`budgets` makes the report of that name from the budgets' store; `targets` of the policy in force."""
+    router = APIRouter()
+
+    @router.get("/v1/reports")
+    def every() -> Response:
+        return _json(contents())
+
+    @router.get("/v1/reports/{name}")
+    async def report(name: str, asked: Annotated[Asked, Query()]) -> Response:
+        pots = await budgets() if definition(name).needs_pots else None
+        found = await asyncio.to_thread(read, ledger, name, asked.question(), targets(), pots)
+        return _csv(found, asked.table) if asked.format == "csv" or asked.table else _json(found)
+
+    return router
+
+
+def _json(report: Report) -> Response:
+    return Response(as_json(report), media_type="application/json")
+
+
+def _csv(report: Report, table: str) -> Response:
+    """To be saved, not looked at."""
+    headers = {
+        "content-disposition": f'attachment; filename="{report.name}.csv"',
+        "x-content-type-options": "nosniff",
+    }
+    return Response(as_csv(report, table), headers=headers, media_type="text/csv; charset=utf-8; header=present")
+
+
+# `/v1/feedback`: clients say how good answers were. What they say is kept in the shared log; never a text.
+
+FEEDBACK = "feedback"
+"""Scope of a key that may judge answers given to any key."""
+MOST = 1_000
+"""Requests of one task."""
+_OWN = "client"
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=64)]
+
+
+class Feedback(BaseModel):
+    """How good an answer was, by the id of its request or decision; or how well a task of several requests went."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    id: Identifier | None = None
+    ids: list[Identifier] | None = Field(None, min_length=1, max_length=MOST)
+    score: float | None = Field(None, ge=0, le=1, allow_inf_nan=False)
+    passed: bool | None = Field(None, strict=True)
+    source: Name | None = Field(None, description="Who says so, where several do.")
+    key: Identifier | None = Field(None, description="The same key twice counts once.")
+
+
+def feedback_routes(ledger: Ledger, journal: Journal, count: Callable[[bool, int], object]) -> APIRouter:
+    """`count` hears of each answer that was judged: whether it passed, and how many other sources say the contrary."""
+    router = APIRouter()
+
+    @router.post("/v1/feedback")
+    async def feedback(request: Request) -> Response:
+        given = _read(await read_body(dict(request.scope["headers"]), request.receive))
+        wanted, score = _wanted(given), _score(given)
+        found = await asyncio.to_thread(answered, ledger, wanted)
+        _check_known(wanted, [name for name, one in found.items() if may_judge(request.state.caller, one)])
+        source = _source(given)
+        _check_key(given.key, source, score, found)
+        for one in found.values():
+            count(score >= PASSED, contrary(one, source, score))
+            weight = 0.5 ** _others(one, source) / len(found)
+            told = _said(one, source, score, weight, given.key or "")
+            say(journal, told, one.about, now_ms())
+        await journal.committed()
+        return answer({"object": "feedback", **_named(given), "score": score, "source": source})
+
+    return router
+
+
+def _read(body: bytes) -> Feedback:
+    """Whatever type the body is said to have. Raises `RequestValidationError`."""
+    try:
+        return Feedback.model_validate_json(body)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in details]) from None
+
+
+def may_judge(caller: Caller, one: Answered) -> bool:
+    """The key that asked, one of its organisation, or one with the scope."""
+    same = bool(caller.organisation) and caller.organisation == one.organisation
+    return caller.id == one.key_id or same or FEEDBACK in caller.scopes
+
+
+def contrary(one: Answered, source: str, score: float) -> int:
+    """Sources that settled the same answer the other way."""
+    others = [told for name, told in one.told.items() if name != source and told.decides and told.weight > 0]
+    return sum(told.score is not None and (told.score >= PASSED) != (score >= PASSED) for told in others)
+
+
+def _others(one: Answered, source: str) -> int:
+    """Other names under which clients judged the answer before: each counts half of the one before, so that all of
+    them together never count more than two."""
+    return sum(name != source and name.split(".")[0] == _OWN for name in one.told)
+
+
+def _wanted(given: Feedback) -> list[str]:
+    if (given.id is None) == (given.ids is None):
+        raise _wrong("id", "Send either id, or ids for a task of several requests.")
+    return list(dict.fromkeys(given.ids or [str(given.id)]))
+
+
+def _score(given: Feedback) -> float:
+    if (given.score is None) == (given.passed is None):
+        raise _wrong("score", "Send either score, from 0 (wrong) to 1 (right), or passed: true or false.")
+    return given.score if given.score is not None else float(bool(given.passed))
+
+
+def _source(given: Feedback) -> str:
+    return f"{_OWN}.{given.source}" if given.source else _OWN
+
+
+def _said(one: Answered, source: str, score: float, weight: float, key: str) -> Said:
+    return Said(
+        request_id=one.request_id,
+        attempt=one.attempt,
+        target=one.target,
+        source=source,
+        score=score,
+        weight=weight,
+        key=key,
+    )
+
+
+def _named(given: Feedback) -> Mapping[str, object]:
+    return {"ids": given.ids} if given.id is None else {"id": given.id}
+
+
+def _check_known(wanted: Sequence[str], known: Collection[str]) -> None:
+    """All or nothing. A stranger's request is not told from one that there never was."""
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        listed = ", ".join(f"'{name}'" for name in unknown[:12]) + (", …" if len(unknown) > 12 else "")
+        what = f"No answer was given to this key under {listed}, or its rows have expired"
+        message = f"{what}; answers carry their id in x-lowpass-decision."
+        raise ClientError(404, "not_found", message, param="id" if len(wanted) == 1 else "ids")
+
+
+def _check_key(key: str | None, source: str, score: float, found: Mapping[str, Answered]) -> None:
+    for one in found.values():
+        told = one.told.get(source)
+        if key and told is not None and told.keys.get(key, score) != score:
+            raise _wrong("key", "This key came with another score before: send a new one to say something else.")
+
+
+def _wrong(param: str, message: str) -> ClientError:
+    return ClientError(400, "invalid_request_error", message, param=param)

@@ -1,14 +1,382 @@
-"""Everything in a body that would leave as text: what the classifiers look at."""
+"""The fields of a request's body, checked, and its text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
-from router.api.readable import Readable, of_fields, of_messages
-from router.api.shape import LooseMessage, LoosePart, Message, Part, Source
-from router.classify.views import strings
-from router.types.request import Modality, Passage, Path
+from router.classify.views import LEAST_BARE, MOST_DECODED, document, inline, strings
+from router.errors import ClientError
+from router.types.price import nano_from_usd
+from router.types.request import NO_LIMITS, Limits, Modality, Passage, Path
+from router.types.target import Task
+
+# The few fields of a body that decisions need, as msgspec types: wrong types are refused with their path.
+
+
+class Source(Struct, frozen=True, forbid_unknown_fields=True):
+    """An image, a file or a sound, by URL, stored at the provider, or inline."""
+
+    url: str = ""
+    file_id: str = ""
+    detail: str | None = None
+    file_data: str = ""
+    filename: str = ""
+    data: str = ""
+    format: str = ""
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+    image_url: Source | str | None = None
+    input_audio: Source | None = None
+    file: Source | None = None
+
+
+class Function(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str = ""
+    arguments: str = ""
+
+
+class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
+    function: Function
+    id: str = ""
+    type: str = ""
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True):
+    """A message with nothing in it that OpenAI does not document: all of its text is known."""
+
+    role: str
+    content: str | list[Part] | None = None
+    refusal: str | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class LoosePart(Struct, frozen=True):
+    type: str = ""
+    text: str | None = None
+
+
+class LooseMessage(Struct, frozen=True):
+    """What every message must be, whatever else a client adds."""
+
+    role: str
+    content: str | list[LoosePart] | None = None
+    name: str | None = None
+
+
+class StreamOptions(Struct, frozen=True):
+    include_usage: bool | None = None
+
+
+class Format(Struct, frozen=True):
+    type: str = "text"
+
+
+class Metadata(Struct, frozen=True):
+    session_id: str | None = None
+    tags: str | list[str] | None = None
+    lowpass_task: str | None = None
+
+
+class Fields(Struct, frozen=True):
+    """Common to all endpoints."""
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    user: str | None = None
+    service_tier: str | None = None
+    metadata: Metadata | None = None
+
+
+class Chat(Fields, frozen=True):
+    messages: Raw = Raw(b"[]")
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    tools: list[Raw] | None = None
+    functions: list[Raw] | None = None
+    response_format: Format | None = None
+    logprobs: bool | None = None
+    reasoning_effort: str | None = None
+
+
+class Reasoning(Struct, frozen=True):
+    effort: str | None = None
+
+
+class Responses(Fields, frozen=True):
+    input: str | list[Raw] | None = None
+    max_output_tokens: int | None = None
+    reasoning: Reasoning | None = None
+
+
+class Completion(Fields, frozen=True):
+    prompt: str | list[str | int | list[int]] | None = None
+    max_tokens: int | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+    logprobs: int | None = None
+
+
+class Embedding(Fields, frozen=True):
+    input: str | list[str | int | list[int]] | None = None
+    dimensions: int | None = None
+
+
+# `x-lowpass-*` headers and their `metadata` twins → Limits. Unknown names and wrong values are refused.
+
+PREFIX = b"x-lowpass-"
+_LONGEST = 256
+
+
+def limits(headers: Iterable[tuple[bytes, bytes]], metadata: Metadata | None) -> Limits:
+    """Headers win over metadata."""
+    given = [(name, value) for name, value in headers if name.startswith(PREFIX)]
+    if not given and metadata is None:
+        return NO_LIMITS
+    values = _twins(metadata)
+    said = set[bytes]()
+    for name, value in given:
+        if name in said:
+            # Whichever counted, the other would be lost: a class that a proxy in front has set, say.
+            raise _wrong(name.decode("latin-1"), "send it once.")
+        said.add(name)
+        field, read = _HEADERS.get(name[len(PREFIX) :], _UNKNOWN)
+        values[field] = read(name.decode("latin-1"), value.decode("latin-1").strip())
+    return Limits(**values)
+
+
+def _twins(metadata: Metadata | None) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if metadata is not None and metadata.session_id:
+        values["session"] = _text("metadata.session_id", metadata.session_id)
+    if metadata is not None and metadata.lowpass_task:
+        values["task"] = _task("metadata.lowpass_task", metadata.lowpass_task)
+    if metadata is not None and metadata.tags:
+        tags = metadata.tags
+        values["tags"] = _tags("metadata.tags", tags if isinstance(tags, str) else ",".join(tags))
+    return values
+
+
+def _wrong(name: str, remedy: str) -> ClientError:
+    return ClientError(400, "invalid_request_error", f"{name}: {remedy}", param=name)
+
+
+def _text(name: str, value: str) -> str:
+    if not value or len(value) > _LONGEST or not value.isprintable():
+        raise _wrong(name, f"send 1 to {_LONGEST} printable characters.")
+    return value
+
+
+def _task(name: str, value: str) -> Task:
+    try:
+        return Task(value)
+    except ValueError:
+        raise _wrong(name, f"lowpass knows no such task. Known: {', '.join(Task)}.") from None
+
+
+def _tags(name: str, value: str) -> tuple[str, ...]:
+    return tuple(_text(name, tag.strip()) for tag in value.split(","))
+
+
+def _count(name: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or len(value) > 9:
+        raise _wrong(name, "send a whole number from 0 to 999999999.")
+    return int(value)
+
+
+def _positive(name: str, value: str) -> int:
+    number = _count(name, value)
+    if number == 0:
+        raise _wrong(name, "send a whole number from 1 to 999999999.")
+    return number
+
+
+def _usd(name: str, value: str) -> int:
+    try:
+        amount = Decimal(value)
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or not 0 < amount < 1_000_000:
+        raise _wrong(name, "send an amount in USD above 0 and below 1000000, such as 0.05.")
+    return nano_from_usd(amount)
+
+
+def _share(name: str, value: str) -> float:
+    try:
+        share = float(value)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise _wrong(name, "send a share above 0 and below 1, such as 0.9.")
+    return share
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in ("0", "1"):
+        raise _wrong(name, "send 1 or 0.")
+    return value == "1"
+
+
+def _unknown(name: str, value: str) -> str:
+    known = ", ".join(sorted((PREFIX + header).decode() for header in _HEADERS))
+    raise _wrong(name, f"lowpass knows no such header. Known: {known}.")
+
+
+_UNKNOWN: tuple[str, Callable[[str, str], Any]] = ("", _unknown)
+_HEADERS: dict[bytes, tuple[str, Callable[[str, str], Any]]] = {
+    b"session": ("session", _text),
+    b"app": ("app", _text),
+    b"task": ("task", _task),
+    b"data-class": ("data_class", _text),
+    b"region": ("region", _text),
+    b"budget": ("budget", _text),
+    b"budget-usd": ("budget_nano", _usd),
+    b"thinking-budget": ("thinking_budget", _count),
+    b"deadline-ms": ("deadline_ms", _positive),
+    b"failure-cost-usd": ("failure_cost_nano", _usd),
+    b"min-pass-rate": ("min_pass_rate", _share),
+    b"tags": ("tags", _tags),
+    b"explain": ("explain", _flag),
+}
+
+
+# What of a request is text, and what nobody here can read: pictures, sounds, documents, and whatever is elsewhere.
+
+_LINKS = {
+    "image_url": Modality.IMAGE,
+    "file_id": Modality.FILE,
+    "file_url": Modality.FILE,
+    "file_uri": Modality.FILE,
+    "fileUri": Modality.FILE,
+    "video_url": Modality.FILE,
+}
+"""Names whose string is an address of something that is not in the request, or that is all of it."""
+_ADDRESSES = ("url", "uri")
+_LINKED = {"image_url": Modality.IMAGE, "audio": Modality.AUDIO, "input_audio": Modality.AUDIO} | dict.fromkeys(
+    ("source", "file", "document", "video", "video_url"), Modality.FILE
+)
+"""Objects with an address in them."""
+_PAYLOADS = {"data": Modality.FILE, "file_data": Modality.FILE, "b64_json": Modality.IMAGE, "result": Modality.FILE}
+_TEXTUAL = frozenset(
+    {"text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal", "thinking", "redacted_thinking"}
+    | {"tool_use", "tool_result", "tool_reference", "compaction"}
+)
+"""Parts of a message whose strings are all there is to them; what is encrypted there comes from the provider itself."""
+_DOCUMENTS = frozenset({"file", "input_file", "document", "search_result"})
+"""Parts that hold a text, a payload or an address."""
+_KNOWN = _TEXTUAL | _DOCUMENTS | {"type"}
+_LISTS = ("content", "parts", "output")
+
+
+class Readable:
+    """`passages`; `documents`, whose text is base64; what is `unscannable`.
+
+    `bare` is base64 that nothing tells from text: a provider may make tokens of it, as it is.
+    """
+
+    def __init__(self) -> None:
+        self.passages: list[Passage] = []
+        self.documents: list[Passage] = []
+        self.bare: list[str] = []
+        self.unscannable: set[Modality] = set()
+        self._left = MOST_DECODED
+
+    @property
+    def all(self) -> list[Passage]:
+        return self.passages + self.documents if self.documents else self.passages
+
+    def payload(self, path: Path, text: str, role: str, modality: Modality, least: int = 1) -> None:
+        """What may be base64 of at least so many characters: a document where that is a text."""
+        media = inline(text, least)
+        if media is None:
+            self.passages.append(Passage(path, text, role))
+            return
+        if len(media.payload) == len(text) and least == LEAST_BARE:
+            self.bare.append(text)
+        read = document(media.payload) if len(media.payload) <= self._left else None
+        if read is None:
+            self.unscannable.add(_KINDS.get(media.media_type.partition("/")[0], modality))
+            return
+        self._left -= len(media.payload)
+        self.documents.append(Passage(path, text, role))
+        if "base64," in read:
+            self.unscannable.add(Modality.FILE)
+
+
+def of_fields(found: Iterable[Passage], readable: Readable) -> None:
+    """Strings of fields that say nothing of media: inline payloads alone are told apart."""
+    for passage in found:
+        if len(passage.text) < _SHORTEST:
+            readable.passages.append(passage)
+        else:
+            readable.payload(passage.path, passage.text, passage.role, Modality.FILE, LEAST_BARE)
+
+
+def of_messages(found: Sequence[Passage], readable: Readable) -> None:
+    """Strings of messages or items whose form is not known in full."""
+    for passage in found:
+        path, text, role = passage.path, passage.text, passage.role
+        name, holder = path[-1], path[-2] if len(path) > 1 else ""
+        modality = _LINKED.get(str(holder), Modality.FILE)
+        if text == name:
+            readable.passages.append(passage)
+            continue
+        if text.startswith("data:") or len(text) >= LEAST_BARE or name in _PAYLOADS:
+            least = 1 if name in _PAYLOADS else LEAST_BARE
+            readable.payload(path, text, role, _PAYLOADS.get(str(name), modality), least)
+            continue
+        readable.passages.append(passage)
+        if name in _LINKS:
+            readable.unscannable.add(_LINKS[str(name)])
+        elif holder in _LINKED and (name in _ADDRESSES or (holder == "audio" and name == "id")):
+            readable.unscannable.add(modality)
+    readable.unscannable |= _of_kinds(found)
+
+
+def _of_kinds(found: Sequence[Passage]) -> set[Modality]:
+    """By what the parts call themselves. One of an unknown kind is text only where it has nothing else."""
+    unscannable: set[Modality] = set()
+    unknown: set[Path] = set()
+    for passage in found:
+        if passage.text == "item_reference":
+            unscannable.add(Modality.FILE)
+        if passage.path[-1] != "type" or passage.text in _KNOWN or not _is_part(passage.path):
+            continue
+        modality = next((one for word, one in _WORDS.items() if word in passage.text), None)
+        if modality is None:
+            unknown.add(passage.path[:-1])
+        else:
+            unscannable.add(modality)
+    if unknown and any(_inside(passage.path, unknown) for passage in found):
+        unscannable.add(Modality.FILE)
+    return unscannable
+
+
+def _is_part(path: Path) -> bool:
+    return len(path) > 2 and isinstance(path[-2], int) and path[-3] in _LISTS
+
+
+def _inside(path: Path, parts: set[Path]) -> bool:
+    """Something beside a part's type and text."""
+    return any(path[:depth] in parts and path[depth] not in ("type", "text") for depth in range(len(path)))
+
+
+_SHORTEST = len("data:;base64,")
+_KINDS = {"image": Modality.IMAGE, "audio": Modality.AUDIO}
+_WORDS = {"image": Modality.IMAGE, "screenshot": Modality.IMAGE, "audio": Modality.AUDIO, "video": Modality.FILE}
+
+
+# Everything in a body that would leave as text: what the classifiers look at.
 
 AUDIO_BYTES_PER_SECOND = {"wav": 8_000}
 """The fewest that a recording has: telephone quality in WAV …"""
@@ -17,12 +385,12 @@ AUDIO_BYTES_PER_SECOND_ELSE = 1_000
 BASE64 = (3, 4)
 """Bytes for so many characters."""
 _SMALL = bytes(range(97, 123))
-_WORDS = 12
+_TEXT_WORDS = 12
 """Words are so long at most, on average: a text with fewer blanks is something else."""
 _ASCII = bytes(range(128))
-_KNOWN = msgspec.json.Decoder(list[Message])
+_TEXT_KNOWN = msgspec.json.Decoder(list[Message])
 _LOOSE = msgspec.json.Decoder(list[LooseMessage])
-_TEXTUAL = b'"[{'
+_TEXT_TEXTUAL = b'"[{'
 
 
 class Media(Struct, frozen=True):
@@ -49,7 +417,7 @@ def dense(data: bytes) -> int:
     """Bytes that are not of words in small letters: all of them where there are hardly any words, as in base64."""
     others = data.translate(None, _SMALL)
     blanks = others.count(b" ")
-    if blanks * _WORDS < len(data):
+    if blanks * _TEXT_WORDS < len(data):
         return len(data)
     # A blank is part of the word behind it; before digits it is a token of its own.
     return len(others) - min(blanks, len(data) - len(others))
@@ -63,7 +431,7 @@ def wide(data: bytes) -> int:
 def messages(raw: Raw) -> Content:
     """Raises `msgspec.ValidationError` for messages that are not OpenAI's."""
     try:
-        return _read(_KNOWN.decode(raw))
+        return _read(_TEXT_KNOWN.decode(raw))
     except msgspec.ValidationError:
         # Fields beyond OpenAI's own (reasoning, thinking blocks, signatures …) leave too: every string counts.
         loose = _LOOSE.decode(raw)
@@ -78,7 +446,7 @@ def messages(raw: Raw) -> Content:
 def others(body: Mapping[str, Raw], skipped: str, read: Readable) -> None:
     """The strings of all fields but `skipped` and the model: tools, schemas, metadata, whatever the client added."""
     for name, raw in body.items():
-        if name not in ("model", skipped) and memoryview(raw)[0] in _TEXTUAL:
+        if name not in ("model", skipped) and memoryview(raw)[0] in _TEXT_TEXTUAL:
             of_fields(strings(msgspec.json.decode(raw), (name,)), read)
     for name in body.keys() & _STORED.keys():
         if bytes(body[name]) not in _ABSENT:
@@ -168,7 +536,7 @@ def _loose_media(found: list[Passage], parts: list[LoosePart]) -> Media:
     texts = [passage.text for passage in found]
     inline = [text for text in texts if text.startswith("data:") and not text.startswith("data:image")]
     images = sum("image" in kind for kind in kinds)
-    linked = not inline and any(kind.rpartition("_")[0] in _LINKED or kind in _LINKED for kind in kinds)
+    linked = not inline and any(kind.rpartition("_")[0] in _TEXT_LINKED or kind in _TEXT_LINKED for kind in kinds)
     size = None if linked else sum(map(_decoded, inline))
     return Media(images, 0, size) if images or size != 0 else NO_MEDIA
 
@@ -180,7 +548,7 @@ _STORED = {
 }
 """Fields of a body: what the provider keeps is part of the prompt; so are a tokenizer's numbers."""
 _ABSENT = (b"null", b'""')
-_LINKED = ("file", "input_file", "document", "video", "input_video")
+_TEXT_LINKED = ("file", "input_file", "document", "video", "input_video")
 
 
 def _seconds(sound: Source) -> int:

@@ -9,10 +9,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from router.budget.budget import Budget, Rolling
-from router.types.account import Account, Unit
-from router.types.length import seconds
-from router.types.money import usd_text
-from router.types.store import BudgetStore, StoreUnavailable
+from router.types.account import Account, BudgetStore, StoreUnavailable, Unit
+from router.types.price import usd_text
+from router.types.request import seconds
 
 MOST_REMEMBERED = 100_000
 """Windows of which this process knows what was told; the ledger knows it for all."""

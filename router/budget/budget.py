@@ -1,6 +1,7 @@
-"""A budget as the policy declares it: a limit, a window, whom it binds, and what happens when it is used up."""
+"""Windows of time: which bookings count now. Nothing is ever reset; a window is a condition on timestamps."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import cached_property
@@ -13,11 +14,96 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, StringConstraints, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
-from router.budget.window import LIFETIME, Span, calendar, rolling
 from router.types.account import Account, Unit
-from router.types.length import seconds
-from router.types.money import nano_from_usd
-from router.types.request import Caller
+from router.types.price import nano_from_usd, usd_from_nano
+from router.types.request import Allowance, Caller, seconds
+
+Calendar = Literal["hour", "day", "week", "month", "year"]
+
+PARTS = 100
+"""A rolling window moves in steps of a hundredth of its length: it may be one step longer than it says."""
+_HOUR_S = 3_600
+
+
+class Span(Struct, frozen=True):
+    """Unix ms: bookings at `since` or later count, new ones are booked at `start`; `resets_at` is None for never."""
+
+    start: int
+    since: int
+    resets_at: int | None
+
+
+LIFETIME = Span(0, 0, None)
+
+
+def calendar(window: Calendar, zone: ZoneInfo, now_ms: int) -> Span:
+    """The calendar window around now, as clocks in `zone` show it. Weeks begin on Monday (ISO 8601)."""
+    if window == "hour":
+        return _hour(zone, now_ms // 1000)
+    start = datetime.fromtimestamp(now_ms / 1000, zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    if window == "week":
+        start -= timedelta(days=start.weekday())
+    elif window in ("month", "year"):
+        start = start.replace(day=1, month=start.month if window == "month" else 1)
+    opened = _ms(start)
+    return Span(opened, opened, _ms(_following(window, start)))
+
+
+def rolling(length_s: int, now_ms: int) -> Span:
+    """The last `length_s` seconds; `resets_at`: when nothing counts any more of what was booked until now."""
+    step = step_ms(length_s)
+    start = now_ms // step * step
+    return Span(start, (now_ms - length_s * 1000) // step * step, start + step + length_s * 1000)
+
+
+def step_ms(length_s: int) -> int:
+    return max(1_000, length_s * 1000 // PARTS)
+
+
+def _hour(zone: ZoneInfo, now_s: int) -> Span:
+    """In UTC: where clocks go back an hour comes twice, and both are windows of their own. Where they are set by half
+    an hour (Lord Howe) a window is cut at that moment."""
+    begun = _ahead(zone, now_s)
+    start = now_s - (now_s + begun) % _HOUR_S
+    end = start + _HOUR_S
+    if _ahead(zone, start) != begun:
+        start = _change(zone, start, now_s)
+    if _ahead(zone, end - 1) != begun:
+        end = _change(zone, now_s, end - 1)
+    return Span(start * 1000, start * 1000, end * 1000)
+
+
+def _ahead(zone: ZoneInfo, moment_s: int) -> int:
+    """By how many seconds the zone's hours begin earlier than those of UTC."""
+    offset = datetime.fromtimestamp(moment_s, zone).utcoffset() or timedelta()
+    return int(offset.total_seconds()) % _HOUR_S
+
+
+def _change(zone: ZoneInfo, before_s: int, after_s: int) -> int:
+    """The second at which clocks are set, between two moments that differ in `_ahead`."""
+    old = _ahead(zone, before_s)
+    while after_s - before_s > 1:
+        middle = (before_s + after_s) // 2
+        before_s, after_s = (middle, after_s) if _ahead(zone, middle) == old else (before_s, middle)
+    return after_s
+
+
+def _following(window: Literal["day", "week", "month", "year"], start: datetime) -> datetime:
+    """The next window's start, by the wall clock: a day in March may have 23 hours."""
+    if window == "day":
+        return start + timedelta(days=1)
+    if window == "week":
+        return start + timedelta(days=7)
+    if window == "month":
+        return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+    return start.replace(year=start.year + 1)
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1000
+
+
+# A budget as the policy declares it: a limit, a window, whom it binds, and what happens when it is used up.
 
 Scope = Literal["all", "organisation", "team", "key", "session", "request", "route", "tag", "target"]
 Usd = Annotated[Decimal, Field(gt=0, le=9_000_000, decimal_places=9)]
@@ -269,3 +355,97 @@ def _value(scope: Scope, charged: Charged) -> str:
 
 def _among(wanted: tuple[str, ...], value: str) -> bool:
     return not wanted or value in wanted
+
+
+# Which accounts a request is charged to, with the windows computed once and not for every request.
+
+MINUTE_MS = 60_000
+
+
+class Pots:
+    """The budgets of one policy. Not thread-safe: one event loop."""
+
+    def __init__(self, budgets: Iterable[Budget]) -> None:
+        self.budgets = tuple(budgets)
+        self._spans: dict[tuple[str, object], tuple[int, int, Span]] = {}
+        self._of_keys: dict[tuple[str, Allowance], KeyLimit] = {}
+
+    def binding(self, charged: Charged, named: frozenset[str]) -> list[Budget]:
+        """The budgets that bind a request: those whose filters match it, those that it names, and its key's limit."""
+        binds = [budget for budget in self.budgets if budget.binds(charged) or budget.id in named]
+        limit = self.of_key(charged.caller)
+        return binds if limit is None else [*binds, limit]
+
+    def of_key(self, caller: Caller) -> KeyLimit | None:
+        """What the key may spend, as a budget; None: as much as the policy's budgets leave it."""
+        allowance = caller.allowance
+        if allowance is None or allowance.nano is None:
+            return None
+        budget = self._of_keys.get((caller.name, allowance))
+        if budget is None:
+            usd = usd_from_nano(allowance.nano)
+            budget = KeyLimit(limit_usd=usd, window=allowance.window, keys=(caller.name,))
+            self._of_keys[caller.name, allowance] = budget
+        return budget
+
+    def of_keys(self, callers: Iterable[Caller]) -> list[Budget]:
+        """The limits of all keys that have one, by name."""
+        limits = {caller.name: limit for caller in callers if (limit := self.of_key(caller)) is not None}
+        return [limits[name] for name in sorted(limits)]
+
+    def accounts(self, charged: Charged, budgets: Iterable[Budget], now_ms: int) -> list[Account]:
+        return [account for budget in budgets for account in budget.accounts(charged, self.span(budget, now_ms))]
+
+    def span(self, budget: Budget, now_ms: int) -> Span:
+        """`budget.span`, remembered while it stays the same."""
+        key = (budget.id, budget.window)
+        known = self._spans.get(key)
+        if known is not None and known[0] <= now_ms < known[1]:
+            return known[2]
+        span = budget.span(now_ms)
+        self._spans[key] = (span.start, _until(budget, span), span)
+        return span
+
+
+def rates(caller: Caller, tokens: int, now_ms: int) -> list[Account]:
+    """Accounts of what a key may do in this minute of the clock, and at once.
+
+    `tokens`: what a request may use; one that may use more than the limit has to wait for a minute of its own. What it
+    did use is charged when it is settled.
+    """
+    allowance = caller.allowance
+    if allowance is None:
+        return []
+    start = now_ms // MINUTE_MS * MINUTE_MS
+    ends = start + MINUTE_MS
+    limits = (
+        ("key.parallel", Unit.PARALLEL, allowance.parallel, 1, 0, None),
+        ("key.rpm", Unit.REQUESTS, allowance.rpm, 1, start, ends),
+        ("key.tpm", Unit.TOKENS, allowance.tpm, min(max(1, tokens), allowance.tpm or 1), start, ends),
+    )
+    return [
+        Account(
+            id=f"{name}|{caller.name}",
+            budget=name,
+            scope="key",
+            value=caller.name,
+            unit=unit,
+            limit=limit,
+            window_start_ms=begins,
+            since_ms=begins,
+            resets_at_ms=resets,
+            size=size,
+        )
+        for name, unit, limit, size, begins, resets in limits
+        if limit is not None
+    ]
+
+
+_FOREVER = 2**62
+
+
+def _until(budget: Budget, span: Span) -> int:
+    """When the span is another one, in Unix ms."""
+    if isinstance(budget.window, Rolling):
+        return span.start + step_ms(seconds(budget.window.rolling))
+    return _FOREVER if span == LIFETIME or span.resets_at is None else span.resets_at

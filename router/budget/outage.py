@@ -13,10 +13,23 @@ from contextlib import suppress
 
 from msgspec import Struct, structs
 
-from router.types.account import AMPLE, GRANTED, Account, Amount, Ask, Balance, Child, Hold, Refused, Reservation, Unit
+from router.types.account import (
+    AMPLE,
+    GRANTED,
+    Account,
+    Amount,
+    Ask,
+    Balance,
+    BudgetStore,
+    Child,
+    Hold,
+    Refused,
+    Reservation,
+    StoreUnavailable,
+    Unit,
+)
+from router.types.clock import new_id
 from router.types.clock import now_ms as clock
-from router.types.ids import new_id
-from router.types.store import BudgetStore, StoreUnavailable
 
 TICK_S = 1.0
 """How often leases are looked after; a new account's at once."""

@@ -23,12 +23,12 @@ from router.types.account import (
     Balance,
     Child,
     Hold,
+    LocalJournal,
     Refused,
     Reservation,
+    StoreUnavailable,
     Unit,
 )
-from router.types.journal import LocalJournal
-from router.types.store import StoreUnavailable
 
 _BOOKINGS = "INSERT INTO bookings (request_id, account, window_start_ms, held, charged, state)"
 _SETTLE = (

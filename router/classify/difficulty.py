@@ -23,10 +23,8 @@ from router.classify import embedding
 from router.classify.asked import NUMBERS, Asked, asked, cues
 from router.classify.embedding import DIMENSIONS, Single
 from router.errors import LowpassError
-from router.types.classification import SCALES, SHARE, STEPS, TASKS, UNFAMILIARITY, Reading
-from router.types.request import Endpoint, Passage, Request
-from router.types.target import Capability
-from router.types.task import Task
+from router.types.request import SCALES, SHARE, STEPS, TASKS, UNFAMILIARITY, Endpoint, Passage, Reading, Request
+from router.types.target import Capability, Task
 
 FOLDER = Path(__file__).parent / "data"
 ARRAYS, MANIFEST = "reader.npz", "reader.json"

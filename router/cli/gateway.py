@@ -83,8 +83,7 @@ def explain(
     """Show what would happen to a request: classification, targets, estimates, choice. Nobody is called."""
     from msgspec import Raw
 
-    from router.decide.explain import encode
-    from router.decide.reason import with_reason
+    from router.decide.explain import encode, with_reason
     from router.errors import ClientError, ConfigError
     from router.offline import explain_request
     from router.report.explained import table

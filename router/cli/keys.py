@@ -11,9 +11,9 @@ from router.cli.app import JsonOption, PolicyOption, keys
 from router.terminal import echo_json, fail, settings_of, show, tell_problems, writing
 
 if TYPE_CHECKING:
-    from router.ledger.connection import Connection
     from router.ledger.keys import Key
-    from router.types.key import KeyTerms
+    from router.ledger.rows import Connection
+    from router.types.request import KeyTerms
 
 ManyOption = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
 NameArgument = Annotated[str, typer.Argument(help="Name or id.")]
@@ -42,7 +42,7 @@ def keys_create(
 ) -> None:
     """Make a key. Without --route and --target it may use everything."""
     from router.ledger import keys as store
-    from router.ledger.audit import COMMAND_LINE
+    from router.ledger.keys import COMMAND_LINE
 
     terms = _terms(
         name=name,
@@ -80,7 +80,7 @@ def keys_list(as_json: JsonOption = False) -> None:
         every = store.every(connection)
         spent = [_spent(connection, key) for key in every]
     if as_json:
-        from router.api.keys import as_json as row
+        from router.api.admin import as_json as row
 
         echo_json([row(key, nano) for key, nano in zip(every, spent, strict=True)])
     else:
@@ -97,8 +97,8 @@ def keys_rotate(
 ) -> None:
     """Give a key a new secret; what it may do and what it has spent stay."""
     from router.ledger import keys as store
-    from router.ledger.audit import COMMAND_LINE
-    from router.types.length import seconds
+    from router.ledger.keys import COMMAND_LINE
+    from router.types.request import seconds
 
     try:
         grace_ms = 0 if grace in ("0", "0s") else seconds(grace) * 1000
@@ -116,7 +116,7 @@ def keys_rotate(
 def keys_revoke(name: NameArgument) -> None:
     """End a key; a running gateway notices within a second."""
     from router.ledger import keys as store
-    from router.ledger.audit import COMMAND_LINE
+    from router.ledger.keys import COMMAND_LINE
 
     with writing() as connection:
         try:
@@ -129,7 +129,7 @@ def keys_revoke(name: NameArgument) -> None:
 def _terms(**fields: Any) -> "KeyTerms":
     import msgspec
 
-    from router.types.key import KeyTerms
+    from router.types.request import KeyTerms
 
     try:
         return msgspec.convert(fields, KeyTerms)
@@ -160,7 +160,7 @@ def _check(terms: "KeyTerms", policy: Any, new_tags: Sequence[str]) -> None:
 
 def _spent(connection: "Connection", key: "Key") -> list[int]:
     """nano-USD in the window of its limit, by the ledger's rows; empty: it has none."""
-    from router.budget.pots import Pots
+    from router.budget.budget import Pots
     from router.ledger.facts.query import Query, Where
     from router.ledger.rollups import sums
     from router.types.clock import now_ms
@@ -180,7 +180,7 @@ def _table(every: Sequence["Key"], spent: Sequence[Sequence[int]]) -> object:
     from rich.table import Table
 
     from router.types.clock import now_ms
-    from router.types.money import nano_from_usd, usd_text
+    from router.types.price import nano_from_usd, usd_text
 
     table = Table("name", "state", "team", "scopes", "may use", "limits", "spent", "last used", "expires")
     for key, nano in zip(every, spent, strict=True):

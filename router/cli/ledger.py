@@ -44,7 +44,7 @@ def verify(as_json: JsonOption = False) -> None:
 @ledger.command()
 def info(as_json: JsonOption = False) -> None:
     """Version, rows, size, and from when on it has them."""
-    from router.ledger.info import info as read
+    from router.ledger.backup import info as read
 
     with ledger_of(settings_of(None)) as found:
         _exists(found)
@@ -120,8 +120,8 @@ def adjust(
     from router.correcting import adjust_request
     from router.errors import ConfigError
     from router.ledger.adjust import NotAdjustable
-    from router.types.money import usd_text
-    from router.types.store import StoreUnavailable
+    from router.types.account import StoreUnavailable
+    from router.types.price import usd_text
 
     settings = settings_of(policy)
     with ledger_of(settings) as found:
@@ -153,8 +153,8 @@ def reconcile(
     """Compare what a provider billed with the ledger, by day and model. Fails where a difference is not booked."""
     from router.correcting import reconcile as compare
     from router.errors import ConfigError
-    from router.ledger.statement import StatementError
-    from router.types.store import StoreUnavailable
+    from router.ledger.reconcile import StatementError
+    from router.types.account import StoreUnavailable
 
     settings = settings_of(policy)
     with ledger_of(settings) as found:
@@ -192,7 +192,7 @@ def upkeep() -> None:
 def _show_differences(reconciled: "Reconciled") -> None:
     from rich.table import Table
 
-    from router.types.money import usd_text
+    from router.types.price import usd_text
 
     comparison = reconciled.comparison
     table = Table("day (UTC)", "model", "billed", "ledger", "difference", "booked", "cause", "explanation")
@@ -211,7 +211,7 @@ def _show_differences(reconciled: "Reconciled") -> None:
 
 def _usd(option: str, text: str) -> int:
     """nano-USD."""
-    from router.types.money import nano_from_usd
+    from router.types.price import nano_from_usd
 
     try:
         amount = Decimal(text)

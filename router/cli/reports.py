@@ -1,7 +1,8 @@
 """Commands that read the ledger and the budgets."""
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -9,8 +10,10 @@ from router.cli.app import JsonOption, PolicyOption, SinceOption, UntilOption, a
 from router.terminal import fail, ledger_of, settings_of, show, tell_problems
 
 if TYPE_CHECKING:
-    from router.cli.delivery.deliver import Wanted
-    from router.report.asked import Question
+    from router.cli.delivery import Wanted
+    from router.config.policy import Config
+    from router.ledger.ledger import Ledger
+    from router.report.query import Question
     from router.report.report import Report
     from router.settings import Settings
 
@@ -35,9 +38,8 @@ def report(
     email: Annotated[list[str] | None, typer.Option(help="Send it there, through LOWPASS_SMTP_URL.")] = None,
 ) -> None:
     """What was spent, on what; where it went; what it was worth. Fails where something broke the policy."""
-    from router.cli.delivery.deliver import Wanted
-    from router.cli.delivery.formats import chosen
-    from router.report.asked import Question
+    from router.cli.delivery import Wanted, chosen
+    from router.report.query import Question
 
     settings = settings_of(policy)
     form = chosen({"json": as_json, "csv": as_csv, "html": as_html}, table, out)
@@ -60,9 +62,8 @@ def budgets(policy: PolicyOption = None, as_json: JsonOption = False) -> None:
 def _read(settings: "Settings", name: str, question: "Question") -> "Report":
     from router.errors import ClientError, ConfigError
     from router.offline import budget_report, policy_targets
-    from router.report.contents import NAME, contents
-    from router.report.read import definition, read
-    from router.types.store import StoreUnavailable
+    from router.report.catalog import NAME, contents, definition, read
+    from router.types.account import StoreUnavailable
 
     if name == NAME:
         return contents()
@@ -84,11 +85,9 @@ def _tell(found: "Report", wanted: "Wanted", settings: "Settings") -> None:
     """On standard output, unless it goes elsewhere."""
     import os
 
-    from router.cli.delivery.deliver import deliver
-    from router.cli.delivery.formats import Format, written_as
-    from router.cli.delivery.tries import Undelivered
+    from router.cli.delivery import Format, Undelivered, deliver, written_as
     from router.errors import ClientError
-    from router.report.table import table
+    from router.report.render import table
 
     try:
         if wanted.anywhere:
@@ -101,3 +100,145 @@ def _tell(found: "Report", wanted: "Wanted", settings: "Settings") -> None:
         fail(f"the report was not delivered: {failure}")
     except ClientError as error:
         fail(error.message)
+
+
+# `lowpass replay`: another policy over recorded traffic.
+
+MOST_PROCESSES = 8
+
+
+@app.command()
+def replay(
+    policy: Annotated[Path, typer.Option("--policy", help="The policy to try.")],
+    against: Annotated[
+        Path | None, typer.Option(help="The policy that the traffic was decided under; else LOWPASS_POLICY.")
+    ] = None,
+    since: SinceOption = "",
+    until: UntilOption = "",
+    where: Annotated[list[str] | None, typer.Option(help="route=a,b or class!=c; all of them hold.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, max=64, help="Else one a core.")] = None,
+    as_json: JsonOption = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="The rows, for a spreadsheet.")] = False,
+    table: Annotated[str, typer.Option(help="With --csv: which of its tables.")] = "",
+) -> None:
+    """What another policy would have made of recorded traffic: cost, right answers, refusals, where data goes."""
+    from router.cli.delivery import Format, chosen, written_as
+    from router.errors import ClientError
+    from router.report.query import Question
+    from router.report.render import table as drawn
+
+    form = chosen({"json": as_json, "csv": as_csv}, table, None)
+    if form is None:
+        fail("a replay has one form: --json or --csv; --table is one of CSV's")
+    question = Question(since=since, until=until, where=tuple(where or ()))
+    others = _others(policy, against)
+    found = _replayed(policy, others, question, processes or min(os.cpu_count() or 1, MOST_PROCESSES))
+    try:
+        show(drawn(found)) if form is Format.TEXT else typer.echo(written_as(found, form, table), nl=False)
+    except ClientError as error:
+        fail(error.message)
+
+
+def _replayed(policy: Path, others: "list[Config]", question: "Question", processes: int) -> "Report":
+    from router.errors import ClientError
+    from router.replay.replay import replay as again
+    from router.replay.replay import stretch
+    from router.replay.report import as_report
+
+    config, settings = _config(policy), settings_of(policy)
+    try:
+        with ledger_of(settings) as ledger:
+            if not ledger.exists():
+                fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
+            about = stretch(ledger, question)
+            window = (about.since_ms, about.until_ms, about.where)
+            return as_report(again(ledger, config, *window, others=others, processes=processes))
+    except ClientError as error:
+        fail(error.message)
+
+
+def _config(path: Path) -> "Config":
+    from router.errors import ConfigError
+    from router.policies import load_policy, unlaunched
+
+    try:
+        return load_policy(path, unlaunched(path))
+    except ConfigError as error:
+        tell_problems(error)
+
+
+def _others(policy: Path, against: Path | None) -> "list[Config]":
+    """What is named must be sound; the policy in force helps where it can be read."""
+    from router.errors import ConfigError
+    from router.policies import load_policy, unlaunched
+
+    if against is not None:
+        return [_config(against)]
+    current = settings_of(None).policy
+    if not os.environ.get("LOWPASS_POLICY") or current == policy:
+        return []
+    try:
+        return [load_policy(current, unlaunched(current))]
+    except ConfigError:
+        return []
+
+
+# `lowpass export`: the ledger in forms that other systems read.
+
+export = typer.Typer(no_args_is_help=True, help="The ledger in forms that other systems read.")
+app.add_typer(export, name="export")
+
+
+@export.callback()
+def _group() -> None:
+    """Keeps `focus` a word of its own while it is the only one."""
+
+
+@export.command()
+def focus(
+    out: Annotated[Path, typer.Option(help="The file to write; replaced when the new one is complete.")],
+    format: Annotated[Literal["parquet", "csv"], typer.Option(help="Parquet needs `lowpass[export]`.")] = "parquet",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    policy: PolicyOption = None,
+) -> None:
+    """Cost and usage by hour, as FOCUS 1.4 defines it: whole hours, in UTC."""
+    from router.errors import ClientError, ConfigError
+    from router.export.focus import ParquetMissing
+    from router.ledger.facts.query import Expired
+    from router.report.report import iso
+
+    settings = settings_of(policy)
+    try:
+        with ledger_of(settings) as ledger:
+            if not ledger.exists():
+                fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
+            count = _written(ledger, settings.policy, out, format, since, until)
+    except ClientError as error:
+        fail(error.message)
+    except ConfigError as error:
+        tell_problems(error)
+    except ParquetMissing as error:
+        fail(str(error))
+    except Expired as error:
+        fail(f"requests before {iso(error.before_ms)} have expired: say --since {iso(error.before_ms)}")
+    except OSError as error:
+        fail(f"{out} can't be written ({error.strerror}): name a file in a folder that has room")
+    typer.echo(f"{out}: {count} records")
+
+
+def _written(ledger: "Ledger", policy: Path, out: Path, form: str, since: str, until: str) -> int:
+    from router.export.focus import dataset, write_csv, write_parquet
+    from router.policies import directory
+    from router.report.report import moment
+    from router.types.clock import now_ms
+
+    now = now_ms()
+    since_ms, until_ms = moment("since", since, now), moment("until", until, now)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        fail(f"--since {since} is not before --until {until}")
+    known = directory(policy, ledger)
+    with ledger.reading() as connection:
+        connection.execute("BEGIN")
+        records = dataset(connection, known, since_ms, until_ms)
+        return write_csv(out, records) if form == "csv" else write_parquet(out, records)

@@ -1,23 +1,326 @@
-"""Policy file → Config, or every problem at once."""
+"""What a policy must fulfil beyond its shape; every error at once."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from router.budget.budget import SessionLimit
-from router.config.config import Catalog, Config, Route
-from router.config.meaning import Names, check_meaning
-from router.config.opinion import check_asked
-from router.config.policy import Policy
-from router.config.sensitivity import check_served
-from router.config.shape import read_policy
-from router.config.source import Source
-from router.config.syntax import parse, read_bytes
+from router.budget.budget import Budget, Downgrade, FailOpenWithin, Rolling, SessionLimit
+from router.classify.deep.second import SecondOpinion
+from router.classify.sensitivity.patterns import Keywords, Patterns
+from router.config.policy import Catalog, Config, Policy, Route, RouteRow, Sensitivity
+from router.config.sensitivity import check_sensitivity, check_served
+from router.config.shape import check_twice, read_policy, report_unknown
+from router.config.source import Loc, Source, construct, pairs, parse, read_bytes
 from router.config.targets import TargetBuilder
-from router.config.values import construct
+from router.decide.plan import weighs
+from router.decide.strategies import Cascade, Plan
 from router.errors import ConfigError, Problem
-from router.types.engine import Served
-from router.types.target import Target
+from router.outcomes.checks import mistakes
+from router.types.account import Unit
+from router.types.target import Served, Target
+
+# Second opinions: one detector asks at most, somebody of this machine, and only where there is something to ask.
+
+_AT: Loc = ("sensitivity", "detectors")
+
+
+def check_opinion(source: Source, sensitivity: Sensitivity, names: Sequence[str]) -> None:
+    """`names` are those of all targets that the file declares, those with mistakes included."""
+    asking = tuple(_asking(sensitivity))
+    for index, second in asking:
+        if names and second.target not in names:
+            report_unknown(source, (*_AT, index, "target"), "target", second.target, names)
+    for index, _ in asking[1:]:
+        source.report(source.node((*_AT, index)), "a second local_llm: there is no third opinion", "keep one of them")
+    if not (asking or any(loc[:2] == _AT for loc in source.dropped)):
+        _report_unasked(source, sensitivity)
+
+
+def check_asked(source: Source, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
+    """`targets`: all that could be built."""
+    for index, second in _asking(sensitivity):
+        target = targets.get(second.target)
+        if target is not None and not target.local:
+            what = f"target {target.id} is not local: a second opinion never leaves this machine"
+            local = ", ".join(name for name, one in targets.items() if one.local)
+            remedy = f"name a local one: {local}" if local else "add a local target and name it"
+            source.report(source.node((*_AT, index, "target")), what, remedy)
+
+
+def _asking(sensitivity: Sensitivity) -> Iterator[tuple[int, SecondOpinion]]:
+    for index, detector in enumerate(sensitivity.detectors):
+        if isinstance(detector, SecondOpinion):
+            yield index, detector
+
+
+def _report_unasked(source: Source, sensitivity: Sensitivity) -> None:
+    for index, detector in enumerate(sensitivity.detectors):
+        if isinstance(detector, Keywords | Patterns) and detector.ask is not None:
+            what = "nobody is there to be asked: what it finds would never count"
+            remedy = "add {kind: local_llm, target: a local one} to the detectors, or remove ask"
+            source.report(source.key((*_AT, index, "ask")), what, remedy)
+
+
+# What a route says beside its strategy: nothing that it needs and lacks, nothing that can never take effect.
+
+_FORECAST_ONLY = ("failure_cost_usd", "min_pass_rate", "exploration")
+"""Keys that only strategies heed which go by forecasts."""
+
+
+def check_outcomes(source: Source, policy: Policy, targets: Iterable[str]) -> None:
+    """Verifiers and judges. `targets`: all that the file declares."""
+    for name, row in policy.routes.items():
+        loc, known = ("routes", name), tuple(targets)
+        if row.judge is not None and row.judge.target not in known:
+            report_unknown(source, (*loc, "judge", "target"), "target", row.judge.target, known)
+        for mistake in mistakes(row.verifiers, row.judge, row.strategy.names()):
+            source.report(source.node((*loc, *mistake.at)), mistake.what, mistake.remedy)
+        if isinstance(row.strategy, Cascade) and not row.verifiers and (*loc, "verifiers") not in source.dropped:
+            what = "a cascade without verifiers would never know when to ask its second target"
+            source.report(source.node((*loc, "strategy", "kind")), what, "add verifiers to the route")
+
+
+def check_stakes(source: Source, policy: Policy) -> None:
+    for name, row in policy.routes.items():
+        if weighs(row.strategy):
+            _check_weighing(source, name, row)
+        else:
+            _check_idle(source, name, row)
+
+
+def _check_weighing(source: Source, name: str, row: RouteRow) -> None:
+    strategy, loc = row.strategy, ("routes", name, "strategy", "kind")
+    if isinstance(strategy, Plan):
+        if _absent(source, name, row, ("max_cost_usd", "deadline_ms")) and strategy.session is None:
+            what = "a plan needs something to keep within"
+            source.report(source.node(loc), what, "add max_cost_usd, deadline_ms or session to the route")
+    elif _absent(source, name, row, ("failure_cost_usd", "min_pass_rate")):
+        what = f"{strategy.kind} alone would reward cheap wrong answers"
+        remedy = "add failure_cost_usd (USD that a wrong answer costs) or min_pass_rate to the route"
+        source.report(source.node(loc), what, remedy)
+
+
+def _absent(source: Source, name: str, row: RouteRow, keys: tuple[str, ...]) -> bool:
+    """None of them is there, not even as a mistake."""
+    return all(getattr(row, key) is None and ("routes", name, key) not in source.dropped for key in keys)
+
+
+def _check_idle(source: Source, name: str, row: RouteRow) -> None:
+    for key in _FORECAST_ONLY:
+        if key in row.model_fields_set:
+            what = f"{row.strategy.kind} does not go by forecasts: {key} would never take effect"
+            remedy = "remove it, or use cost_of_pass, cascade, self_consistency or plan"
+            source.report(source.key(("routes", name, key)), what, remedy)
+
+
+# What the keys of a budget mean together: one limit, a window that can be, nothing that can never take effect.
+
+_OURS = ("key.limit", "key.rpm", "key.tpm", "key.parallel", "loops.session_usd")
+_FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
+
+
+def check_budgets(source: Source, policy: Policy, routes: Sequence[str], targets: Sequence[str]) -> None:
+    """`routes` and `targets` are all that the file declares, those with mistakes included."""
+    ids = [budget.id for budget in policy.budgets]
+    serves = {name: row.strategy.names() for name, row in policy.routes.items()}
+    for index, budget in enumerate(policy.budgets):
+        at: Loc = ("budgets", index)
+        if budget.id in _OURS:
+            what = f"'{budget.id}' is what lowpass calls limits of keys and sessions"
+            source.report(source.node((*at, "id")), what, "give the budget another id")
+        if budget.id in ids[:index]:
+            what = f"two budgets have the id '{source.text((*at, 'id'))}'"
+            source.report(source.node((*at, "id")), what, "rename one of the two")
+        _check_limit(source, at, budget)
+        _check_lists(source, at, budget)
+        _check_names(source, at, budget, routes, targets)
+        for key, what, remedy in _without_effect(budget, serves):
+            source.report(source.key((*at, key)), what, remedy)
+    if not any(loc[0] in ("budgets", "routes") for loc in source.dropped):
+        _check_circles(source, policy.budgets, routes)
+
+
+def _check_limit(source: Source, at: Loc, budget: Budget) -> None:
+    limits = [key for key in ("limit_usd", "limit_thinking_tokens") if getattr(budget, key) is not None]
+    if len(limits) == 2:
+        what = "a budget counts USD or thinking tokens, not both"
+        source.report(source.key((*at, "limit_thinking_tokens")), what, "make two budgets of it")
+    elif not limits and not any(loc[:2] == at and str(loc[2]).startswith("limit") for loc in source.dropped if loc[2:]):
+        what = f"the budget '{source.text((*at, 'id'))}' has no limit"
+        source.report(source.node(at), what, "add limit_usd: … or limit_thinking_tokens: …")
+
+
+def _check_lists(source: Source, at: Loc, budget: Budget) -> None:
+    for key in _FILTERS:
+        if source.walk((*at, key))[0] == (*at, key) and not getattr(budget, key):
+            what = f"an empty list of {key} binds nothing"
+            source.report(source.node((*at, key)), what, f"remove {key} to bind all, or name some")
+        check_twice(source, (*at, key), key.removesuffix("s"), getattr(budget, key))
+    if len(set(budget.alerts)) < len(budget.alerts):
+        source.report(source.node((*at, "alerts")), "a share is listed twice", "list it once")
+
+
+def _check_names(source: Source, at: Loc, budget: Budget, routes: Sequence[str], targets: Sequence[str]) -> None:
+    for name in budget.routes:
+        if name not in routes:
+            report_unknown(source, (*at, "routes"), "route", name, routes)
+    for name in budget.targets:
+        if name not in targets:
+            report_unknown(source, (*at, "targets"), "target", name, targets)
+    if isinstance(budget.exhausted, Downgrade) and budget.exhausted.downgrade not in routes:
+        report_unknown(source, (*at, "exhausted", "downgrade"), "route", budget.exhausted.downgrade, routes)
+
+
+Found = tuple[str, str, str]
+"""The key at fault, what is wrong, the remedy."""
+
+
+def _without_effect(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iterator[Found]:
+    """Keys that the other keys of the budget leave nothing to do."""
+    yield from _idle_window(budget)
+    if budget.scope == "request":
+        yield from _idle_in_each_request(budget)
+    if budget.soft:
+        yield from _idle_when_soft(budget)
+    if isinstance(budget.outage, FailOpenWithin):
+        yield from _wrong_lease(budget, budget.outage)
+    if budget.webhook is not None and not budget.alerts:
+        yield "webhook", "a webhook without alerts is never called", "add alerts: [0.8, 1], or remove webhook"
+    yield from _unreachable(budget, serves)
+
+
+def _idle_window(budget: Budget) -> Iterator[Found]:
+    rolls = isinstance(budget.window, Rolling)
+    if "timezone" in budget.model_fields_set and (rolls or budget.window_name in ("lifetime", "request")):
+        yield (
+            "timezone",
+            f"a {budget.window_name} window has no time zone",
+            "remove timezone, or choose a calendar window",
+        )
+
+
+def _idle_in_each_request(budget: Budget) -> Iterator[Found]:
+    if budget.window is not None:
+        yield "window", "a budget of each request has no window", "remove window, or choose another scope"
+    if budget.alerts:
+        yield "alerts", "a budget of each request never fills up", "remove alerts, or choose another scope"
+    if budget.soft:
+        yield "soft", "a soft limit of each request limits nothing", "remove soft"
+    if budget.outage != "fail_closed":
+        yield "outage", "a budget of each request is kept in no store", "remove outage"
+
+
+def _idle_when_soft(budget: Budget) -> Iterator[Found]:
+    if budget.exhausted != "refuse":
+        yield "exhausted", "a soft budget sends no request elsewhere", "remove exhausted, or remove soft"
+    if budget.outage != "fail_closed":
+        yield "outage", "a soft budget refuses nothing during an outage either", "remove outage, or remove soft"
+
+
+def _wrong_lease(budget: Budget, lease: FailOpenWithin) -> Iterator[Found]:
+    if budget.unit is not Unit.USD:
+        yield "outage", "fail_open_within_usd in a budget of thinking tokens", "write fail_closed, or limit_usd"
+    elif budget.limit_usd is not None and lease.fail_open_within_usd > budget.limit_usd:
+        yield "outage", "fail_open_within_usd is more than the whole budget", "lower it, or raise limit_usd"
+
+
+def _unreachable(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iterator[Found]:
+    """A client may pin any target, but then names no route."""
+    reached = [target for route in budget.routes for target in serves.get(route, budget.targets)]
+    if budget.routes and budget.targets and not set(budget.targets) & set(reached):
+        routes = " or ".join(budget.routes)
+        yield (
+            "targets",
+            f"route {routes} has none of these targets: it binds nothing",
+            "name some of the route's targets",
+        )
+
+
+def _check_circles(source: Source, budgets: Sequence[Budget], routes: Iterable[str]) -> None:
+    """A request that fits nowhere must not be sent around for ever."""
+    ways = [(index, *way) for index, budget in enumerate(budgets) for way in _ways(budget, routes)]
+    for index, origin, goal in ways:
+        if origin in _reachable(goal, [(start, end) for _, start, end in ways]):
+            what = f"requests that it sends from route '{origin}' to '{goal}' would be sent back"
+            remedy = f"let no budget that binds '{goal}' downgrade to where it leads back"
+            source.report(source.node(("budgets", index, "exhausted", "downgrade")), what, remedy)
+
+
+def _ways(budget: Budget, routes: Iterable[str]) -> list[tuple[str, str]]:
+    """From each route that it binds to the one that it downgrades to."""
+    if not isinstance(budget.exhausted, Downgrade):
+        return []
+    goal, bound = budget.exhausted.downgrade, budget.routes or routes
+    return [(origin, goal) for origin in bound if origin != goal or budget.routes == (goal,)]
+
+
+def _reachable(origin: str, ways: Sequence[tuple[str, str]]) -> set[str]:
+    found, ahead = {origin}, [origin]
+    while ahead:
+        here = ahead.pop()
+        onward = {end for start, end in ways if start == here} - found
+        found |= onward
+        ahead.extend(onward)
+    return found
+
+
+# What the names in a policy refer to: nothing unknown, nothing that can never take effect.
+
+
+class Names:
+    """What the file declares, its broken parts included: a mistake in a target must not make its routes wrong."""
+
+    def __init__(self, source: Source) -> None:
+        self.targets = _keys(source, ("targets",))
+        self.routes = _keys(source, ("routes",))
+        self.classes = _keys(source, ("sensitivity", "classes")) or ("internal",)
+        self.sections = _keys(source, ())
+
+
+def _keys(source: Source, loc: Loc) -> tuple[str, ...]:
+    found, node = source.walk(loc)
+    return tuple(key.value for key, _ in pairs(node)) if found == loc else ()
+
+
+def check_meaning(source: Source, policy: Policy, catalog: Catalog, names: Names) -> None:
+    _check_sections(source, names)
+    _check_clashes(source, names)
+    _check_routes(source, policy, names)
+    check_stakes(source, policy)
+    check_outcomes(source, policy, names.targets)
+    check_sensitivity(source, policy, catalog, names.classes)
+    check_opinion(source, policy.sensitivity, names.targets)
+    check_budgets(source, policy, names.routes, names.targets)
+
+
+def _check_sections(source: Source, names: Names) -> None:
+    if "version" not in names.sections:
+        source.report(source.root, "the key 'version' is missing", "add version: 1 as the first line")
+    for section, example in (
+        ("targets", "local: {model: local/smollm2-135m-instruct, engine: smollm2}"),
+        ("routes", "auto: {strategy: {kind: cheapest, targets: [local]}}"),
+    ):
+        if not getattr(names, section) and (section,) not in source.dropped:
+            source.report(source.key((section,)), f"the policy has no {section}", f"add {section}: {{{example}}}")
+
+
+def _check_clashes(source: Source, names: Names) -> None:
+    for name in sorted(set(names.targets) & set(names.routes)):
+        what = f"'{name}' is both a route and a target: a request could mean either"
+        source.report(source.key(("routes", name)), what, "rename one of the two")
+
+
+def _check_routes(source: Source, policy: Policy, names: Names) -> None:
+    for route, row in policy.routes.items():
+        loc = ("routes", route, "strategy")
+        wanted = row.strategy.names()
+        for name in dict.fromkeys(wanted):
+            if names.targets and name not in names.targets:
+                report_unknown(source, loc, "target", name, names.targets)
+        check_twice(source, loc, "target", wanted)
+
+
+# Policy file → Config, or every problem at once.
 
 
 def load(path: Path, catalog: Catalog, environ: Mapping[str, str], engines: Mapping[str, Served]) -> Config:

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 
-from router.config.config import Config
-from router.types.key import KeyTerms
+from router.config.policy import Config
+from router.types.request import KeyTerms
 
 
 def check_terms(terms: KeyTerms, config: Config, new_tags: Collection[str] = ()) -> None:

@@ -1,8 +1,13 @@
-"""The shape of a policy file. What its names mean is checked in meaning.py and sensitivity.py."""
+"""The policy file as Pydantic models, and the configuration that is made of it."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Literal, Protocol
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from msgspec import Struct
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -13,21 +18,108 @@ from pydantic import (
     StringConstraints,
     Tag,
     field_validator,
+    model_validator,
 )
 
 from router.budget.budget import Budget
-from router.budget.loops.loops import Loops
+from router.budget.loops import Loops
 from router.classify.sensitivity import Detector
-from router.config.price_row import Date, PriceRow
-from router.decide.experiment import Exploration
-from router.decide.requirements import Requirements, Usd
+from router.decide.eligibility import Requirements, Usd
 from router.decide.strategies import Strategy
-from router.outcomes.judge.policy import Judge
-from router.outcomes.verifiers import Verifier
+from router.decide.weigh import Exploration
+from router.outcomes.checks import Verifier
+from router.outcomes.judge import Judge
+from router.types.decision import NO_STAKES, Stakes, stakes
+from router.types.price import DATE, HOURS, RATES, Price, priced
 from router.types.request import Modality
-from router.types.stakes import Stakes, stakes
-from router.types.target import Abandoned, Benchmark, Capability, Contract
-from router.types.task import Task
+from router.types.target import Abandoned, Benchmark, Capability, Contract, Licence, Model, Provider, Target, Task
+
+# The shape of a price in a policy file.
+
+Rate = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=9)]
+"""USD per million tokens, or for one of a unit."""
+Hours = Annotated[str, StringConstraints(pattern=HOURS)]
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+
+def _in_the_calendar(text: str) -> str:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"the calendar has no {text}: write a day like 2027-01-01") from None
+    return text
+
+
+Date = Annotated[str, StringConstraints(pattern=DATE), AfterValidator(_in_the_calendar)]
+_EFFECTS = frozenset({*RATES, "each", "times"})
+
+
+class _Rates(BaseModel):
+    """Those that may be left out: such tokens are charged as their nearest dearer kin."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    cache_read: Rate | None = None
+    cache_read_explicit: Rate | None = None
+    cache_read_audio: Rate | None = None
+    cache_write: Rate | None = None
+    cache_write_1h: Rate | None = None
+    cache_write_12h: Rate | None = None
+    reasoning: Rate | None = None
+    input_audio: Rate | None = None
+    input_image: Rate | None = None
+    input_video: Rate | None = None
+    output_audio: Rate | None = None
+    output_image: Rate | None = None
+    output_video: Rate | None = None
+    each: dict[str, Rate] | None = Field(None, description="USD for one of what is not counted in tokens.")
+
+
+class PriceRule(_Rates):
+    """What changes for some calls: all selectors must match; later rules win."""
+
+    above: int | None = Field(None, gt=0, description="More input tokens than this; reprices the whole request.")
+    service_tier: str | None = Field(None, min_length=1)
+    region: str | None = Field(None, min_length=1, description="Where it was served.")
+    since: Date | None = Field(None, description="From this day on (UTC).")
+    until: Date | None = Field(None, description="Before this day (UTC).")
+    hours: tuple[Hours, ...] | None = Field(None, min_length=1, description='"22:30-06:00"; equal ends: the whole day.')
+    days: tuple[Day, ...] | None = Field(None, min_length=1, description="On which the hours begin.")
+    zone: str | None = Field(None, description="Of hours and days; UTC.")
+    input: Rate | None = None
+    output: Rate | None = None
+    times: Annotated[Decimal, Field(gt=0, le=1000)] | None = Field(None, description="Scales every token rate.")
+
+    @field_validator("zone")
+    @classmethod
+    def _known_zone(cls, name: str | None) -> str | None:
+        try:
+            ZoneInfo(name or "UTC")
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"there is no time zone '{name}': write one such as Europe/Berlin") from None
+        return name
+
+    @model_validator(mode="after")
+    def _does_something(self) -> "PriceRule":
+        given = self.model_fields_set
+        if not given & _EFFECTS:
+            raise ValueError("the rule changes no price: state a rate, each or times")
+        if not given - _EFFECTS - {"zone"}:
+            raise ValueError("the rule has no condition: add above, service_tier, region, since, until, hours or days")
+        return self
+
+
+class PriceRow(_Rates):
+    """USD per million tokens."""
+
+    input: Rate
+    output: Rate
+    rules: tuple[PriceRule, ...] = ()
+
+    def price(self, version: str, *, assumed: bool = False) -> Price:
+        return priced(self.model_dump(exclude_none=True), version, assumed=assumed)
+
+
+# The shape of a policy file. What its names mean is checked in meaning.py and sensitivity.py.
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
 URL = r"^https?://[^\s/?#]+[^\s?#]*$"
@@ -218,4 +310,42 @@ class Policy(Part):
         Annotated[Literal["refuse"], Tag("word")] | Annotated[PriceRow, Tag("rates")], Discriminator(_word)
     ] = Field("refuse", description="What a model without a price is charged at; USD per million tokens.")
     budget_status: Literal[402, 429] = 402
+    loops: Loops = Loops()
+
+
+# The one frozen value that a policy file becomes.
+
+
+class Catalog(Protocol):
+    """What the config needs to know of models and providers. A model's id starts with its provider's, or `local`."""
+
+    @property
+    def providers(self) -> Mapping[str, Provider]: ...
+    @property
+    def licences(self) -> Mapping[str, Licence]: ...
+    @property
+    def models(self) -> Mapping[str, tuple[Model, str]]:
+        """Model id → the card, and the id of the provider that serves it."""
+        ...
+
+
+class Route(Struct, frozen=True):
+    name: str
+    strategy: Strategy
+    stakes: Stakes = NO_STAKES
+    exploration: Exploration = Exploration()
+    verifiers: tuple[Verifier, ...] = ()
+    judge: Judge | None = None
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """`hash`: the first 16 hex digits of the file's SHA-256. Targets and routes keep the file's order."""
+
+    path: str
+    hash: str
+    targets: Mapping[str, Target]
+    routes: Mapping[str, Route]
+    sensitivity: Sensitivity
+    budgets: tuple[Budget, ...]
+    budget_status: Literal[402, 429]
     loops: Loops = Loops()

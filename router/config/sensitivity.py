@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from router.classify.deep.second import SecondOpinion
-from router.config.config import Catalog
-from router.config.policy import Policy, Sensitivity
-from router.config.references import report_unknown
+from router.config.policy import Catalog, Policy, Sensitivity
+from router.config.shape import report_unknown
 from router.config.source import Loc, Source, word
-from router.decide.guard import ClassGuard
-from router.decide.requirements import Redact, Requirements
+from router.decide.eligibility import ClassGuard, Redact, Requirements
 from router.types.target import Target
 
 _AT: Loc = ("sensitivity",)

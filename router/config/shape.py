@@ -1,6 +1,7 @@
 """Tree → Policy: every departure from the shape becomes a problem, and the sound parts are kept."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
@@ -11,9 +12,8 @@ from pydantic_core import ErrorDetails
 
 from router.budget.budget import WEBHOOK
 from router.config.policy import HEADER_NAME, HEADER_VALUE, LANGUAGE, NAME, URL, VERIFY, Policy
-from router.config.source import Loc, Source
-from router.config.values import construct
-from router.types.pricelist import DATE, HOURS
+from router.config.source import Loc, Source, construct, word
+from router.types.price import DATE, HOURS
 
 _NAMED_PARTS = {"sensitivity": 3}
 """Depth of the part that is dropped for a mistake inside it; 2 (a target, a route, a budget) elsewhere."""
@@ -223,3 +223,19 @@ def _entries(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of a mapping's values; of anything else, itself."""
     values = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
     return next((value for value in values if value), schema)
+
+
+# Names in a policy that refer to something: told where nothing bears them, or where they stand twice.
+
+
+def check_twice(source: Source, loc: Loc, noun: str, wanted: Sequence[str]) -> None:
+    for name, times in Counter(wanted).items():
+        if times > 1:
+            node = source.find(loc, name, last=True)
+            source.report(node, f"the {noun} '{word(node)}' is listed {times} times", "list it once")
+
+
+def report_unknown(source: Source, loc: Loc, noun: str, name: str, known: Iterable[str]) -> None:
+    node = source.find(loc, name)
+    text = word(node) or "${…}"
+    source.report(node, f"unknown {noun} '{text}'", did_you_mean(text, known))

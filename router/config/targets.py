@@ -1,23 +1,260 @@
-"""One row of `targets` and the catalog → a Target."""
+"""The targets of a policy."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import urlsplit
 
+import yaml
+from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import structs
+from msgspec.structs import replace
 from pydantic import SecretStr
 
-from router.config.config import Catalog
-from router.config.policy import ModelRow, TargetRow, TimeoutsRow
+from router.classify.language import KNOWN, NAMES
+from router.config.policy import Catalog, ModelRow, PromptRow, TargetRow, TermsRow, TimeoutsRow
 from router.config.shape import did_you_mean
 from router.config.source import Loc, Source
-from router.config.specialists import check_special, prompted
-from router.config.terms import terms
-from router.config.thinking import as_served
-from router.types.engine import Served
-from router.types.money import nano_from_usd
-from router.types.price import Price
-from router.types.secret import Secret
-from router.types.target import Capability, Contract, Licence, Model, Provider, Target, Thinking, Timeouts
+from router.estimate.tokens import SCALE
+from router.types.clock import now_ms
+from router.types.price import Price, nano_from_usd
+from router.types.target import (
+    PROMPT_VARIABLES,
+    Capability,
+    Contract,
+    Licence,
+    Model,
+    Prompt,
+    Provider,
+    Secret,
+    Served,
+    Target,
+    Task,
+    Terms,
+    Thinking,
+    Timeouts,
+    Wire,
+)
+
+# What a model's thinking contract becomes at an engine that lowpass launches or watches.
+
+_COUNTLESS = (Contract.SWITCH, Contract.ALWAYS_ON)
+_WORDS = ("none", "low", "medium", "high")
+
+
+def as_served(thinking: Thinking, engine: Served) -> Thinking:
+    """A reasoning parser counts thoughts and keeps to a budget; without one there is only the template's switch."""
+    if thinking.contract in (Contract.NONE, Contract.LEVEL):
+        return thinking
+    if engine.thinking_exact:
+        numbered = _with_words(thinking) if thinking.contract in _COUNTLESS else thinking
+        least = max(thinking.minimum, engine.thinking_forced + 1)
+        return structs.replace(numbered, contract=Contract.EXACT, minimum=least, streamed=True)
+    switch = Contract.SWITCH if thinking.can_stop else Contract.ALWAYS_ON
+    return structs.replace(thinking, contract=switch, minimum=0, streamed=False)
+
+
+def _with_words(thinking: Thinking) -> Thinking:
+    """What could only be switched can now be asked for less: the usual words below its own."""
+    word, most = (thinking.levels or _WORDS)[-1], (thinking.tokens or (SCALE["high"],))[-1]
+    words = _WORDS if thinking.can_stop else _WORDS[1:]
+    below = {level: SCALE[level] for level in words if SCALE[level] < most and level != word}
+    return structs.replace(thinking, levels=(*below, word), tokens=(*below.values(), most))
+
+
+# What a provider promises one target: the catalog's terms, and what a contract of the operator's adds.
+
+
+def terms(source: Source, loc: Loc, row: TermsRow, provider: Provider) -> Terms:
+    """`loc` is that of the row. Reports claims without evidence, evidence that has expired, and terms of nobody."""
+    given = row.model_dump(exclude_none=True)
+    until = _start(given.pop("expires")) if row.expires else provider.terms.expires_ms
+    found = replace(provider.terms, **_lower(given), expires_ms=until)
+    if provider.local and row.model_fields_set:
+        what = f"{provider.id} is local: there is no provider that could promise anything"
+        source.report(source.key(loc), what, "remove terms")
+        return found
+    for key in _stronger(found, provider.terms) if row.evidence is None else ():
+        what = f"{key} is more than {provider.id} promises everybody, and nothing vouches for it"
+        source.report(source.key((*loc, key)), what, f'remove {key}, or add evidence: "the contract that says so"')
+    if row.expires and until is not None and until <= now_ms():
+        what = f"the evidence expired on {row.expires}: nobody would be served there"
+        source.report_passed(source.node((*loc, "expires")), what, "renew it, or remove what it vouches for")
+    return found
+
+
+def _lower(given: dict[str, Any]) -> dict[str, Any]:
+    """Headers of answers are looked up by their names in small letters."""
+    verify = given.get("verify", "")
+    return given | {"verify": verify.lower()} if verify.startswith("header:") else given
+
+
+def _stronger(ours: Terms, theirs: Terms) -> list[str]:
+    """What ours promise beyond theirs."""
+    days, least = ours.retention_days, theirs.retention_days
+    beyond = {
+        "training": ours.training is False and theirs.training is not False,
+        "retention_days": days is not None and (least is None or days < least),
+        "baa": ours.baa and not theirs.baa,
+    }
+    return [key for key, more in beyond.items() if more]
+
+
+def _start(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+# What makes a target a specialist: what it is for, and the template that a model without chat is asked by.
+
+_JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+"""As in adapters/completing.py, which renders what is sent."""
+_SAMPLE = 100
+"""Characters of a text with which a template is tried."""
+_NOBODY = ("", "")
+_KEPT = frozenset({Capability.COMPLETIONS, Capability.EMBEDDINGS})
+
+
+def check_special(source: Source, loc: Loc, row: TargetRow, model: Model) -> None:
+    for place, code in enumerate(row.languages):
+        if code not in KNOWN:
+            remedy = f"use some of {', '.join(sorted(KNOWN))}"
+            source.report(source.node((*loc, "languages", place)), f"no text can be told to be in '{code}'", remedy)
+    if set(row.tasks) == {Task.EMBEDDING} and Capability.EMBEDDINGS not in model.capabilities:
+        source.report(source.node((*loc, "tasks")), f"{model.id} has no embeddings", "name another task or model")
+    if row.pass_rate is not None and not row.tasks:
+        what = "a pass rate is stated of what a specialist is for"
+        source.report(source.key((*loc, "pass_rate")), what, "add tasks, or remove it: outcomes tell")
+
+
+def prompted(
+    source: Source, loc: Loc, row: PromptRow, languages: Sequence[str], model: Model, provider: Provider
+) -> tuple[Model, Provider, Prompt]:
+    """What the target is, asked by a template: it chats, and can do nothing else of what only chats can."""
+    place = source.key((*loc, "prompt"))
+    if Capability.COMPLETIONS not in model.capabilities:
+        what = f"{model.id} is not known to complete texts, which a prompt is for"
+        source.report(place, what, "remove prompt, or write the model out with the capability completions")
+    if provider.wire is not Wire.OPENAI_COMPATIBLE:
+        source.report(place, f"{provider.id} has no completions to ask by a prompt", "remove prompt")
+    chats = structs.replace(model, capabilities=model.capabilities & _KEPT | {Capability.CHAT}, thinking=Thinking())
+    plain = structs.replace(provider, quirks=structs.replace(provider.quirks, responses=False))
+    return chats, plain, _prompt(source, (*loc, "prompt", "template"), row, languages)
+
+
+def _prompt(source: Source, loc: Loc, row: PromptRow, languages: Sequence[str]) -> Prompt:
+    """With its sizes, where it is sound."""
+    bare = Prompt(template=row.template, stop=row.stop)
+    node = source.node(loc)
+    try:
+        tree = _JINJA.parse(row.template)
+        template = _JINJA.from_string(row.template)
+    except TemplateSyntaxError as error:
+        _report(
+            source,
+            node,
+            error.lineno,
+            f"the template is wrong: {str(error.message).rstrip('.')}",
+            "see Jinja's documentation",
+        )
+        return bare
+    unknown = _unknown(tree)
+    for name, line in unknown:
+        _report(source, node, line, f"a template knows no '{name}'", did_you_mean(name, PROMPT_VARIABLES))
+    if unknown:
+        return bare
+    try:
+        return _sized(bare, template, _pairs(row.template, languages))
+    except _Fails as error:
+        _report(source, node, error.line, str(error), error.remedy)
+        return bare
+
+
+class _Fails(Exception):
+    """A template can't be rendered. `line` counts from 1 within it."""
+
+    def __init__(self, pair: tuple[str, str], error: Exception) -> None:
+        source, target = map(_name, pair)
+        where = f" from {source or 'an unknown language'} to {target or 'none'}" if pair != _NOBODY else ""
+        super().__init__(f"the template fails{where or ' where no language is known'}: {error}")
+        self.line = _line(error)
+        self.remedy = "give a default, as in {{ target or 'French' }}" + (", or list languages" if where else "")
+
+
+def _unknown(tree: nodes.Template) -> list[tuple[str, int]]:
+    """Variables that nobody gives, each with its first line."""
+    names = meta.find_undeclared_variables(tree) - set(PROMPT_VARIABLES) - set(_JINJA.globals)
+    lines: dict[str, int] = {}
+    for node in tree.find_all(nodes.Name):
+        if node.name in names:
+            lines.setdefault(node.name, node.lineno)
+    return sorted(lines.items(), key=lambda item: item[1])
+
+
+def _pairs(template: str, languages: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Sources and targets to try it with: each once on either side, and none known."""
+    yield _NOBODY
+    if "source" not in template and "target" not in template:
+        return
+    codes = [code for code in languages or sorted(NAMES) if code in NAMES]
+    base = "en" if "en" in codes or not codes else codes[0]
+    for code in codes:
+        yield from ((code, base), (base, code), ("", code), (code, ""))
+
+
+def _sized(prompt: Prompt, template: Any, pairs: Iterator[tuple[str, str]]) -> Prompt:
+    """Raises `_Fails`."""
+    size = dense = 0
+    times = 0.0
+    for pair in pairs:
+        own, filled = _rendered(template, pair, "").encode(), _rendered(template, pair, "a" * _SAMPLE).encode()
+        size, times = max(size, len(own)), max(times, (len(filled) - len(own)) / _SAMPLE)
+        dense = max(dense, sum(not 97 <= byte <= 122 and byte != 32 for byte in own))
+    return structs.replace(prompt, bytes=size, dense=dense, times=times)
+
+
+def _rendered(template: Any, pair: tuple[str, str], text: str) -> str:
+    source, target = pair
+    told = {
+        "messages": [{"role": "user", "content": text}],
+        "system": "",
+        "input": text,
+        "text": text,
+        "source": _name(source),
+        "target": _name(target),
+        "source_code": source,
+        "target_code": target,
+    }
+    try:
+        return str(template.render(told))
+    except Exception as error:
+        # Whatever a template may raise, it has to be told.
+        raise _Fails(pair, error) from error
+
+
+def _name(code: str) -> str:
+    return NAMES[code].partition(" ")[0] if code else ""
+
+
+def _line(error: Exception) -> int:
+    """Of the template, whose frames Jinja names `<template>`."""
+    frames, line = error.__traceback__, 1
+    while frames is not None:
+        if frames.tb_frame.f_code.co_filename == "<template>":
+            line = frames.tb_lineno
+        frames = frames.tb_next
+    return line
+
+
+def _report(source: Source, node: yaml.Node | None, line: int, what: str, remedy: str) -> None:
+    """`line` counts from 1 within the template; the text of a block begins in the line after its mark."""
+    if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
+        source.report_at(node.start_mark.line + line, 0, what, remedy)
+    else:
+        source.report(node, what, remedy)
+
+
+# One row of `targets` and the catalog → a Target.
 
 _SERVED = frozenset({Capability.CHAT, Capability.COMPLETIONS, Capability.EMBEDDINGS})
 

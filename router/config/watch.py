@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from router.config.config import Config
+from router.config.policy import Config
 from router.errors import ConfigError
 
 

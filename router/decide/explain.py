@@ -1,17 +1,181 @@
-"""A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secret."""
+"""Why a request went where it did, in one sentence, from its decision document alone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from router.types.classification import Cause, Classification, Finding
-from router.types.money import usd_json
-from router.types.plan import Candidate, Decision, Dropped, Queued, Tactic, Weighed
-from router.types.request import Path
-from router.types.shape import Shape
-from router.types.stakes import NO_STAKES, Stakes
-from router.types.task import Task
+from router.types.decision import (
+    NO_STAKES,
+    Candidate,
+    Cascade,
+    Decision,
+    Dropped,
+    Hedge,
+    Queued,
+    Shape,
+    Stakes,
+    Tactic,
+    Vote,
+    Weighed,
+)
+from router.types.price import usd_about, usd_json
+from router.types.request import Cause, Classification, Finding, Path, Reading
+from router.types.target import Task
+
+DEGREES = ((0.02, "trivial"), (0.1, "easy"), (0.35, "middling"), (0.7, "hard"), (1.0, "very hard"))
+"""Words for difficulty, each up to that share of usual targets that fail such a request."""
+_OUT = frozenset({"queued", "below_floor", "over_cost", "too_slow", "unknown"})
+_STRATEGIES = {
+    "pinned": "the only target of what was asked for",
+    "ordered": "the first in the route's order that may serve it",
+    "cheapest": "the least expected cost among those that may serve it",
+    "weighted": "drawn by the route's weights",
+}
+MOST_DROPPED = 3
+"""Targets named that may not serve a request."""
+
+
+class Classified(Struct, frozen=True):
+    """Of a document's `classification`, as far as the sentence needs it."""
+
+    task: str
+    difficulty: float
+    traits: bytes = b""
+
+
+class Document(Struct, frozen=True):
+    """A decision document, as far as the sentence needs it; of any version of lowpass."""
+
+    strategy: str
+    classification: Classified
+    chosen: str | None = None
+    dropped: tuple[Dropped, ...] = ()
+    weighed: tuple[Weighed, ...] = ()
+    stakes: Stakes = NO_STAKES
+    tactic: Tactic | None = None
+    explored: str = ""
+
+
+def with_reason(document: bytes) -> bytes:
+    """The JSON document of a decision with its sentence as `reason`; other values stay as they were, to the byte."""
+    fields = msgspec.json.decode(document, type=dict[str, Raw])
+    fields["reason"] = Raw(msgspec.json.encode(reason(document)))
+    return msgspec.json.encode(fields)
+
+
+def reason(document: bytes) -> str:
+    """Such as: easy chat, about 30 tokens to write: small is expected to pass .97 for $0.0001; mid would cost twice …
+
+    Empty for a document that lacks what it takes, which another version of lowpass may have written.
+    """
+    try:
+        decision = msgspec.json.decode(document, type=Document)
+    except msgspec.ValidationError:
+        return ""
+    if decision.chosen is None:
+        return f"no target may serve it: {_dropped(decision.dropped)}"
+    chosen = next((row for row in decision.weighed if row.target == decision.chosen), None)
+    if chosen is None:
+        dropped = f"; not asked: {_dropped(decision.dropped)}" if decision.dropped else ""
+        return f"{decision.chosen}: {_STRATEGIES.get(decision.strategy, decision.strategy)}{dropped}"
+    clauses = [
+        f"{chosen.target} is expected to pass {_rate(chosen.p)} for ${usd_about(chosen.cost_nano, 2)}",
+        *_limits(decision, chosen),
+        *_alternatives(decision, chosen),
+        *_special(decision, chosen),
+    ]
+    return f"{_request(decision.classification)}: {'; '.join(clauses)}"
+
+
+def _request(seen: Classified) -> str:
+    """ "easy chat, about 30 tokens to write"."""
+    degree = next(word for most, word in DEGREES if seen.difficulty <= most)
+    try:
+        tokens = Reading.unpack(seen.traits).output
+    except ValueError:
+        return f"{degree} {seen.task}"
+    unit = 10 ** max(0, len(str(int(tokens))) - 2)
+    return f"{degree} {seen.task}, about {max(1, round(tokens / unit) * unit)} tokens to write"
+
+
+def _alternatives(decision: Document, chosen: Weighed) -> list[str]:
+    """Of those that pass more often the best and the likeliest, and the best of those that cost less."""
+    others = [row for row in decision.weighed if row.target != chosen.target and row.why not in _OUT]
+    better = [row for row in others if row.p >= chosen.p + 0.005]
+    cheaper = [row for row in others if row.cost_nano < chosen.cost_nano and row not in better]
+    clauses = []
+    if better:
+        best, likeliest = min(better, key=lambda row: row.value_nano), max(better, key=lambda row: row.p)
+        clauses.append(f"{best.target} would {_dearer(best, chosen)}{_unsure(best)}")
+        if likeliest.p >= best.p + 0.1:
+            clauses.append(f"{likeliest.target} would {_dearer(likeliest, chosen)}{_unsure(likeliest)}")
+    if cheaper:
+        best = min(cheaper, key=lambda row: row.value_nano)
+        saved = usd_about(chosen.cost_nano - best.cost_nano, 2)
+        clauses.append(
+            f"{best.target} would save ${saved} and pass {_rate(chosen.p - best.p)} less often{_unsure(best)}"
+        )
+    return clauses
+
+
+def _dearer(other: Weighed, chosen: Weighed) -> str:
+    """ "cost 4 times as much for +.03"."""
+    ratio, gain = other.cost_nano / max(chosen.cost_nano, 1), f"for +{_rate(other.p - chosen.p)}"
+    if ratio < 1:
+        return f"cost ${usd_about(chosen.cost_nano - other.cost_nano, 2)} less {gain}"
+    return f"cost {ratio:.0f} times as much {gain}" if ratio >= 2 else f"cost {ratio - 1:.0%} more {gain}"
+
+
+def _unsure(other: Weighed) -> str:
+    return ", which is not sure enough to leave the route's usual target" if other.why == "not_evident" else ""
+
+
+def _limits(decision: Document, chosen: Weighed) -> list[str]:
+    """What the choice was bound by."""
+    stakes, out = decision.stakes, {row.why for row in decision.weighed}
+    clauses = [f"a wrong answer costs ${usd_about(stakes.failure_nano, 2)}"] if stakes.failure_nano is not None else []
+    if "below_floor" in out and stakes.min_pass_rate is not None:
+        clauses.append(f"others are not surely above the floor of {_rate(stakes.min_pass_rate)}")
+    clauses += [
+        f"{', '.join(row.target for row in decision.weighed if row.why == why)} {words}"
+        for why, words in (("over_cost", "may cost too much"), ("too_slow", "may take too long"), ("queued", "queue"))
+        if why in out and chosen.why != why
+    ]
+    return clauses
+
+
+def _special(decision: Document, chosen: Weighed) -> list[str]:
+    """What else than the forecast had a part in it."""
+    clauses = ["kept for its session"] if chosen.why == "kept" else []
+    if isinstance(decision.tactic, Cascade):
+        clauses.append("another is asked where verifiers turn its answer down")
+    elif isinstance(decision.tactic, Vote):
+        clauses.append(f"asked up to {decision.tactic.samples} times, and another where two of its answers differ")
+    elif isinstance(decision.tactic, Hedge):
+        clauses.append(f"another is asked as well after {decision.tactic.after_ms / 1000:.1f} s")
+    if decision.explored:
+        clauses.append(f"tried in place of {_choice(decision)}, to keep the estimates honest")
+    return clauses
+
+
+def _choice(decision: Document) -> str:
+    """The target that would have been asked but for chance."""
+    return next((row.target for row in decision.weighed if row.why in ("chosen", "kept", "first")), "the choice")
+
+
+def _dropped(dropped: Sequence[Dropped]) -> str:
+    names = [f"{row.target} ({row.detail or row.reason})" for row in dropped[:MOST_DROPPED]]
+    more = len(dropped) - MOST_DROPPED
+    return ", ".join(names + ([f"and {more} more"] if more > 0 else [])) or "the route has none"
+
+
+def _rate(share: float) -> str:
+    """.97; what rounds to all or none is told from it."""
+    return f"{share:.2f}".removeprefix("0") if 0.005 <= share < 0.995 else f"{share:.3f}".removeprefix("0")
+
+
+# A decision as a JSON document: what was seen, allowed, estimated and chosen. No text of the request, no secret.
 
 encode = msgspec.json.encode
 

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from router.decide.guard import ClassGuard
-from router.decide.requirements import Requirements
+from router.decide.eligibility import ClassGuard, Requirements
 from router.types.target import Licence, Model, Provider, Target, Terms, Wire
 
 DIGITS = 16

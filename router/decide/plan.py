@@ -5,11 +5,9 @@ from typing import Protocol
 
 from typing_extensions import TypeIs
 
-from router.decide.eligible import Gate, must_redact, refusal
-from router.decide.experiment import Exploration, explore
-from router.decide.situation import Ranks, Situation
-from router.decide.spill import Takes, hopeless, noted, overtaken, spilled
-from router.types.plan import Candidate, Dropped, Estimate, Plan, Weighed
+from router.decide.eligibility import Gate, must_redact, refusal
+from router.decide.weigh import Exploration, Ranks, Situation, Takes, explore, hopeless, noted, overtaken, spilled
+from router.types.decision import Candidate, Dropped, Estimate, Plan, Weighed
 from router.types.request import Request
 from router.types.target import Target
 

@@ -1,23 +1,190 @@
-"""Forecasts → what each target is worth, which are out of the question, and why a target was not chosen."""
+"""What the strategies decide by, and the value of each target."""
 
-from math import isfinite, pi, sqrt
+from collections.abc import Callable, Sequence, Set
+from math import erf, hypot, isfinite, pi, sqrt
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
-from router.decide.situation import Situation
-from router.decide.spill import queued, timely, waits_ms
-from router.types.forecast import NODE_WEIGHTS, Forecast, Vector
-from router.types.plan import Weighed, Why
-from router.types.stakes import Stakes
+from router.types.decision import (
+    NODE_WEIGHTS,
+    Candidate,
+    Dropped,
+    Forecast,
+    Queued,
+    Stakes,
+    Tactic,
+    Vector,
+    Weighed,
+    Why,
+)
+from router.types.request import Classification
+from router.types.target import Queue, Queues, Target
+
+# What a strategy that goes by forecasts is told, and what it answers.
+
+
+class Situation(Struct, frozen=True, kw_only=True, eq=False):
+    """One request, its eligible targets, and what is expected of each: `forecast` has one number for each of them."""
+
+    targets: tuple[Target, ...]
+    forecast: Forecast
+    classification: Classification
+    stakes: Stakes
+    draw: float
+    """Uniform in [0, 1): the only chance there is."""
+    queues: Queues = {}
+    """The forecast's times have them in it."""
+    last: str = ""
+    """The target that answered before in this session."""
+    verified: bool = False
+    """The route has verifiers: a wrong answer can be told from a right one before the client gets it."""
+    samples_differ: bool = True
+    """Asked twice, a target need not say the same, and there is one answer that two can agree on."""
+    stream: bool = False
+    spent: int = 0
+    """By this session so far, in nano-USD …"""
+    calls: int = 0
+    """… in so many requests …"""
+    elapsed_ms: float = 0.0
+    """… since its first one."""
+
+
+class Ranked(NamedTuple):
+    """`order`: indexes of targets, the first to be tried first. `weighed`: in the order of the targets."""
+
+    order: Sequence[int]
+    weighed: tuple[Weighed, ...]
+    tactic: Tactic | None = None
+
+
+class Ranks(Protocol):
+    """What a strategy offers that goes by forecasts."""
+
+    @property
+    def kind(self) -> str: ...
+
+    def rank(self, situation: Situation) -> Ranked: ...
+
+
+# Queues of engines, and degraded targets → whom else to ask first. Only the order of targets changes.
+
+Takes = Callable[[Candidate], tuple[float, float]]
+"""ms that a request takes there, once begun: its mean and its 90 % quantile."""
+Z90 = 1.2816
+"""Quantile of the normal distribution."""
+_NONE = Queue()
+_TINY = 1e-9
+
+
+def hopeless(targets: Sequence[Target], queues: Queues, deadline_ms: int | None) -> tuple[Dropped, ...]:
+    """All of them, where none would begin before the deadline: an answer that comes too late helps nobody."""
+    if deadline_ms is None or not all(queues.get(one.id, _NONE).wait_ms >= deadline_ms for one in targets):
+        return ()
+    return tuple(Dropped(one.id, "saturated", f"its queue takes {queues[one.id].wait_ms} ms") for one in targets)
+
+
+def spilled(steps: Sequence[Candidate], queues: Queues, deadline_ms: int | None, takes: Takes) -> tuple[Candidate, ...]:
+    """Who has too long a queue comes behind all others, the shortest queue first."""
+    late = [_late(step, queues, deadline_ms, takes) for step in steps]
+    here = [step for step, is_late in zip(steps, late, strict=True) if not is_late]
+    behind = [step for step, is_late in zip(steps, late, strict=True) if is_late]
+    behind.sort(key=lambda step: (queues[step.target.id].full, step.wait_ms))
+    return (*(_sooner(here, takes) if deadline_ms is None else here), *behind)
+
+
+def overtaken(before: Sequence[Candidate], after: Sequence[Candidate]) -> frozenset[str]:
+    """Ids of those that others were put before."""
+    rank = {step.target.id: place for place, step in enumerate(before)}
+    order = [step.target.id for step in after]
+    return frozenset(
+        name for place, name in enumerate(order) if any(rank[other] > rank[name] for other in order[:place])
+    )
+
+
+def noted(queues: Queues, spilled: Set[str]) -> tuple[Queued, ...]:
+    """What is kept of queues; an engine that is down is told of as the reason for which its target was dropped."""
+    return tuple(
+        Queued(
+            target=name,
+            wait_ms=queue.wait_ms,
+            waiting=queue.waiting,
+            full=queue.full,
+            degraded=queue.degraded,
+            spilled=name in spilled,
+        )
+        for name, queue in queues.items()
+        if not queue.down
+    )
+
+
+def queued(situation: Situation) -> NDArray[np.bool_]:
+    """Whose queue is too long, whatever the deadline."""
+    found = (_too_long(one, situation.queues.get(one.id, _NONE)) for one in situation.targets)
+    return np.fromiter(found, dtype=np.bool_, count=len(situation.targets))
+
+
+def waits_ms(situation: Situation) -> Vector:
+    return np.array([situation.queues.get(one.id, _NONE).wait_ms for one in situation.targets], dtype=np.float64)
+
+
+def timely(situation: Situation) -> Vector:
+    """Chance that an answer of each target makes the deadline; 1 where nobody waits: who is slow anyway is out."""
+    chance, forecast, deadline = np.ones(len(situation.targets)), situation.forecast, situation.stakes.deadline_ms
+    if deadline is None:
+        return chance
+    for at, one in enumerate(situation.targets):
+        if one.id in situation.queues:
+            spread = (forecast.total_p90_ms[at] - forecast.total_ms[at]) / Z90
+            chance[at] = _normal((deadline - forecast.total_ms[at]) / max(spread, _TINY))
+    return chance
+
+
+def _normal(z: float) -> float:
+    return (1 + erf(z / sqrt(2))) / 2
+
+
+def _late(step: Candidate, queues: Queues, deadline_ms: int | None, takes: Takes) -> bool:
+    queue = queues.get(step.target.id)
+    if queue is None:
+        return False
+    return _too_long(step.target, queue) or (deadline_ms is not None and _slow_ms(queue, *takes(step)) > deadline_ms)
+
+
+def _slow_ms(queue: Queue, mean: float, p90: float) -> float:
+    """Only one time in ten wait and answer take longer: each of n that end before it scatters by itself."""
+    return queue.wait_ms + mean + hypot(p90 - mean, Z90 * queue.wait_ms / sqrt(queue.waiting + 1))
+
+
+def _too_long(target: Target, queue: Queue) -> bool:
+    """Beyond the timeout of the first byte nobody waits anyway."""
+    most = target.timeouts.first if target.max_wait_ms is None else min(target.max_wait_ms, target.timeouts.first)
+    return queue.full or queue.degraded or queue.wait_ms > most
+
+
+def _sooner(steps: list[Candidate], takes: Takes) -> list[Candidate]:
+    """The first gives way to one that is no dearer and would have answered before it begins; unless the policy says how
+    long to wait for it."""
+    if not steps or not steps[0].wait_ms or steps[0].target.max_wait_ms is not None:
+        return steps
+    first = steps[0]
+    for at, other in enumerate(steps):
+        if at and other.estimate.cost <= first.estimate.cost and other.wait_ms + takes(other)[0] < first.wait_ms:
+            return [other, *steps[:at], *steps[at + 1 :]]
+    return steps
+
+
+# Forecasts → what each target is worth, which are out of the question, and why a target was not chosen.
 
 Flags = NDArray[np.bool_]
 
 IN, QUEUED, BELOW_FLOOR, OVER_COST, TOO_SLOW, UNKNOWN = range(6)
 REASONS: tuple[Why | None, ...] = (None, "queued", "below_floor", "over_cost", "too_slow", "unknown")
 """Why a target is out, in the order of how bad that is."""
-_TINY = 1e-9
+
 _MOST = 1e30
 """In the place of what has no end."""
 _MOST_Z = 30.0
@@ -162,3 +329,123 @@ def _numbers(rows: tuple[Vector, ...]) -> Vector:
     """What is none, or has no end, can't be kept."""
     numbers = np.array(rows)
     return numbers if isfinite(numbers.sum()) else np.nan_to_num(numbers, posinf=0.0, neginf=0.0)
+
+
+# Two targets one after the other, against the best single one: the pair wins only if it pays.
+
+
+class Pairs(Struct, frozen=True, eq=False):
+    """[T, T] each: first and second target. Costs in nano-USD; `low_`: where pass rates are worse than expected."""
+
+    cost: Vector
+    p: Vector
+    low_cost: Vector
+    low_p: Vector
+    most: Vector
+    """Expected cost where all of it is asked …"""
+    slow_ms: Vector
+    """… and a time that hardly any such answer takes."""
+
+
+class Alone(Struct, frozen=True, eq=False):
+    """The best single target, `low`: its value where its pass rate is worse than expected."""
+
+    worth: Worth
+    low: float
+
+
+def singles(situation: Situation, caution: float) -> Alone:
+    forecast = situation.forecast
+    found = worth(situation, excluded(situation, caution), caution)
+    return Alone(found, float(price(forecast.cost, lower(situation, caution), situation.stakes)[found.best]))
+
+
+def lower(situation: Situation, caution: float) -> Vector:
+    """Pass rates that are worse than expected."""
+    forecast = situation.forecast
+    return np.minimum(np.maximum(forecast.p - caution * forecast.p_sd, 0.0), 1.0)
+
+
+def values(situation: Situation, alone: Alone, pairs: Pairs) -> Vector:
+    """nano-USD; infinite for pairs that break floor, cap or deadline, also if all of it comes to be asked."""
+    stakes = situation.stakes
+    value = price(pairs.cost, pairs.p, stakes)
+    fine = np.isfinite(value)
+    if stakes.min_pass_rate is not None:
+        fine &= pairs.low_p >= stakes.min_pass_rate
+    if stakes.max_nano is not None:
+        fine &= pairs.most <= stakes.max_nano
+    if stakes.deadline_ms is not None:
+        fine &= pairs.slow_ms <= stakes.deadline_ms
+    known = (alone.worth.out != UNKNOWN) & (alone.worth.out != QUEUED)
+    return np.where(fine & known[:, None] & known[None, :], value, np.inf)
+
+
+def ranked(situation: Situation, alone: Alone, pair: tuple[int, int] | None, tactic: Tactic | None = None) -> Ranked:
+    """The pair's two first and how they are asked, or the single targets by their value."""
+    found = alone.worth
+    order = by_value(found, found.best)
+    if pair is None:
+        return Ranked(order, weighed(situation, found, reasons(found, found.best)))
+    first, second = pair
+    why = reasons(found, first, "first")
+    why[second] = "second"
+    return Ranked([first, second, *(at for at in order if at not in pair)], weighed(situation, found, why), tactic)
+
+
+def winner(situation: Situation, alone: Alone, pairs: Pairs) -> tuple[int, int] | None:
+    """Better than the best single target, as expected and where pass rates are worse; or the only one within limits."""
+    value, found = values(situation, alone, pairs), alone.worth
+    first, second = divmod(int(value.argmin()), len(value))
+    if value[first, second] == np.inf:
+        return None
+    if found.out[found.best]:
+        return first, second
+    low = price(pairs.low_cost[first, second], pairs.low_p[first, second], situation.stakes)
+    return (first, second) if value[first, second] < found.value[found.best] and low < alone.low else None
+
+
+# A small share of the traffic for targets that may turn out to be better: it keeps the estimates honest.
+#
+# Source: probability matching (Thompson 1933): a target is tried as often as it is likely to be the better choice.
+
+ENOUGH = 20
+"""Outcomes of a route's targets from which on they are tried: without feedback nothing would be learned from it."""
+
+
+class Exploration(BaseModel):
+    """At most `share` of the requests, and of what they cost, goes to targets that may be better than the choice."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    share: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] = 0.02
+
+
+def explore(ranked: Ranked, situation: Situation, share: float, draw: float) -> tuple[Ranked, str, float]:
+    """What is tried; "cheaper" or "dearer" than the choice where chance tries another, else ""; the propensity of what
+    is now first.
+
+    A target has the chance share · P(better than the choice) · min(1, cost of the choice ÷ its cost), so that neither
+    requests nor spend exceed `share`. `draw`: uniform in [0, 1). Floors, caps, deadlines and queues hold for it too.
+    """
+    if share <= 0 or len(situation.targets) < 2 or situation.forecast.outcomes.sum() < ENOUGH:
+        return ranked, "", 1.0
+    choice, cost = ranked.order[0], situation.forecast.cost
+    allowed = excluded(situation, 0.0) == IN
+    allowed[choice] = False
+    if not allowed.any() or not np.isfinite(cost[choice]):
+        return ranked, "", 1.0
+    better = np.where(allowed, chance_of_better(situation, choice), 0.0)
+    cheap = np.where(allowed, np.minimum(1.0, cost[choice] / np.maximum(cost, 1e-9)), 0.0)
+    chances = share * better / max(1.0, better.sum()) * cheap
+    ends = np.cumsum(chances)
+    if draw >= ends[-1]:
+        return ranked, "", 1.0 - float(ends[-1])
+    tried = int(np.searchsorted(ends, draw, side="right"))
+    arm = "cheaper" if cost[tried] < cost[choice] else "dearer"
+    return _alone(ranked, tried), arm, float(chances[tried])
+
+
+def _alone(ranked: Ranked, tried: int) -> Ranked:
+    """Without checks and samples; the others follow as they were."""
+    rows = tuple(structs.replace(row, why="explored") if at == tried else row for at, row in enumerate(ranked.weighed))
+    return Ranked([tried, *(at for at in ranked.order if at != tried)], rows)

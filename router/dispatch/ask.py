@@ -1,31 +1,235 @@
-"""One target is asked, with its retries: the only code that talks to an upstream for a request."""
+"""What the dispatcher is sent to do: a plan, the request in both of its forms, and a purse that pays for it."""
 
 import asyncio
 import logging
 import traceback
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from random import random
+from typing import Protocol
 
-from msgspec import Raw, structs
+from msgspec import Raw, Struct, structs
 
+from router.classify.language import languages
+from router.decide.eligibility import Gate
 from router.decide.health import Health
-from router.dispatch.attempt import Trial
-from router.dispatch.door import Door
-from router.dispatch.errand import Errand
-from router.dispatch.fold import Fold
-from router.dispatch.how import CLIENT_GONE, OUTRUN, How
-from router.dispatch.meter import Meter
-from router.dispatch.opened import Answered, Opened, metered
-from router.dispatch.seat import Seat
-from router.engines.replicas import Replicas
+from router.dispatch.attempt import Seat, Trial
+from router.dispatch.door import Door, Parcel
+from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, Fold, Meter, closing
+from router.dispatch.purse import CLIENT_GONE, OUTRUN, How, Purse
+from router.engines import Replicas
 from router.errors import TABLE, LowpassError, UpstreamFailure
-from router.types.call import Adapter, Reply, StreamDecoder, UpstreamResponse
+from router.estimate.estimate import Fit
+from router.redact.restore import Restorer
+from router.types.account import StoreUnavailable
+from router.types.attempt import (
+    Adapter,
+    Attempt,
+    Call,
+    ErrorKind,
+    Failure,
+    Reply,
+    StreamDecoder,
+    UpstreamRequest,
+    UpstreamResponse,
+    Verify,
+)
 from router.types.clock import clock_ms, now_ms
-from router.types.failure import ErrorKind, Failure
-from router.types.plan import Candidate
-from router.types.store import StoreUnavailable
+from router.types.decision import Candidate, Plan
+from router.types.request import UNKNOWN, Endpoint, Redacted, Request
 from router.types.target import Target, Timeouts, Wire
+
+LEAST_TIME_MS = 10
+"""Nobody is asked for an answer within less."""
+
+
+class Errand(Struct, frozen=True):
+    """`gate` is asked again at the door for every single attempt. `request` is the client's own."""
+
+    request: Request
+    plan: Plan
+    gate: Gate
+    purse: Purse
+    deadline: float | None
+    """On the dispatcher's clock, in ms."""
+    verify: Verify | None = None
+    """None: nobody looks at answers."""
+    check: Callable[[dict[str, Raw]], None] | None = None
+    """Raises `UpstreamFailure` for a whole answer that can't be translated for the client."""
+
+    def call(self, step: Candidate, fit: Fit) -> Call:
+        request, translated = self.sent(step), self.translated(step)
+        return Call(
+            target=step.target,
+            endpoint=Endpoint.CHAT if translated else request.endpoint,
+            body=request.chat if translated and request.chat is not None else request.body,
+            model=request.model,
+            request_id=request.id,
+            stream=request.stream or fit.metered,
+            stream_usage=request.stream_usage or translated,
+            n=request.n,
+            max_output=fit.max_output,
+            effort=fit.effort,
+            thinking_budget=fit.thinking_budget,
+            languages=UNKNOWN if step.target.prompt is None else languages(request),
+            private=self.gate.guard.private(self.classes(step)),
+        )
+
+    def parcel(self, step: Candidate, request: UpstreamRequest, url: str = "") -> Parcel:
+        """`request` with everything that the door judges it by; `url`: of the replica that it goes to."""
+        return Parcel(
+            guard=self.gate.guard,
+            target=step.target,
+            request=request,
+            classes=self.classes(step),
+            redacted=self.redacted(step) is not None,
+            region=self.request.limits.region,
+            url=url,
+        )
+
+    def redacted(self, step: Candidate) -> Redacted | None:
+        """What this target sees in place of the request; None: the request itself."""
+        return self.gate.redacted if step.redacted else None
+
+    def restorer(self, step: Candidate) -> Restorer | None:
+        """Puts the values back into the answer of a target that saw placeholders."""
+        redacted = self.redacted(step)
+        return None if redacted is None else Restorer(redacted.values)
+
+    def sent(self, step: Candidate) -> Request:
+        """What this target may see."""
+        redacted = self.redacted(step)
+        return self.request if redacted is None else redacted.request
+
+    def classes(self, step: Candidate) -> frozenset[str]:
+        """Of what this target may see."""
+        redacted = self.redacted(step)
+        return self.gate.classification.classes if redacted is None else redacted.classes
+
+    def late(self, now: float) -> bool:
+        """No time is left in which another answer could arrive."""
+        return self.deadline is not None and now + LEAST_TIME_MS > self.deadline
+
+    def time_for(self, step: Candidate, now: float) -> bool:
+        """An answer of `step` would usually arrive before the deadline."""
+        if self.deadline is None:
+            return True
+        usual = next((one.total_ms for one in self.plan.weighed if one.target == step.target.id), 0.0)
+        return now + max(usual, LEAST_TIME_MS) <= self.deadline
+
+    def translated(self, step: Candidate) -> bool:
+        """A Responses request goes out as chat where the upstream has no Responses endpoint of its own."""
+        return self.request.endpoint is Endpoint.RESPONSES and not step.target.provider.quirks.responses
+
+
+# What a target gives: a whole answer, or a stream that has begun.
+
+
+class Opened(Struct, frozen=True):
+    """A stream whose first events are here; from now on no other target can take over."""
+
+    trial: Trial
+    response: UpstreamResponse
+    decoder: StreamDecoder
+    first: bytes
+    step: Candidate
+
+    @property
+    def stopped(self) -> str:
+        """Why the gateway ended it, as an error code; empty: it did not."""
+        return self.trial.stopped
+
+    @property
+    def lowered(self) -> tuple[str, ...]:
+        return self.trial.fit.lowered
+
+    def events(self) -> AsyncIterator[bytes]:
+        """As they come, with values in the place of placeholders."""
+        return metered(self)
+
+    def restored(self, events: bytes) -> bytes:
+        """With values in the place of placeholders, where the request had some."""
+        restorer = self.trial.restorer
+        return events if restorer is None else restorer.feed(events)
+
+    def rest(self) -> bytes:
+        """What was held back as the possible beginning of a placeholder: sent before the end, whatever that is."""
+        return b"" if self.trial.restorer is None else self.trial.restorer.end()
+
+    def closing(self, usage: bytes) -> bytes:
+        """The last events; `usage` is the JSON usage object of the call's endpoint."""
+        end = closing(self.first, self.trial.call, usage, self.stopped) if self.stopped else self.decoder.final(usage)
+        return self.restored(end)
+
+    def ended(self, error: str) -> Attempt:
+        """The attempt, now that its stream is over. `error`: empty, or what broke it or stopped it."""
+        return self.trial.streamed(self.decoder, "" if error in MESSAGES else error)
+
+
+class Kept(Opened, frozen=True):
+    """A stream that was looked at as a whole before its client got any of it."""
+
+    parts: tuple[bytes, ...]
+    attempt: Attempt
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        for part in self.parts:
+            yield part
+
+    def ended(self, error: str) -> Attempt:
+        """However its client left: the target has answered."""
+        return self.attempt
+
+
+class Answered(Struct, frozen=True):
+    """A whole answer. `lowered`: what was changed to fit its budget; `stopped`: why the gateway ended it."""
+
+    attempt: Attempt
+    reply: Reply
+    step: Candidate
+    lowered: tuple[str, ...]
+    stopped: str = ""
+    stream: tuple[Opened, tuple[bytes, ...]] | None = None
+    """What it was gathered from, where the client wants a stream."""
+
+    def given(self, purse: Purse) -> "Answered | Opened":
+        """After it was set aside: whole, or as a stream, as its client wants it."""
+        attempt = purse.take_back(self.attempt)
+        if self.stream is None:
+            return structs.replace(self, attempt=attempt)
+        of, parts = self.stream
+        return Kept(of.trial, of.response, of.decoder, of.first, of.step, parts, attempt)
+
+
+async def metered(opened: Opened) -> AsyncGenerator[bytes]:
+    """The events of a stream as they come, up to its cap, and as long as what is held for it pays for them."""
+    decoder, trial = opened.decoder, opened.trial
+    meter = trial.meter
+    if opened.first:
+        yield opened.restored(opened.first)
+    if decoder.complete:
+        return
+    async for data in opened.response.chunks():
+        before = decoder.output_chars
+        try:
+            events = decoder.feed(data)
+        except UpstreamFailure as failure:
+            yield opened.restored(failure.before)
+            raise
+        finally:
+            trial.fed(data, before)
+        yield opened.restored(events)
+        if decoder.complete:
+            return
+        if decoder.output_chars > trial.most_bytes or trial.received_bytes > trial.most_received:
+            trial.stopped = PAST_CAP
+            return
+        if meter is not None and meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
+            trial.stopped = STOPPED
+            return
+
+
+# One target is asked, with its retries: the only code that talks to an upstream for a request.
 
 LARGEST_ERROR = 65_536
 """Bytes of a refusal that are read: what is larger explains nothing."""
@@ -233,3 +437,57 @@ def _too_long(pause_s: float, errand: Errand, how: How) -> bool:
     if how.race is not None and how.race.on:
         return True
     return pause_s > (PAUSE_WITH_FALLBACK_S if how.fallback else LONGEST_PAUSE_S)
+
+
+# A stream from its first events to its end: never a clean end that neither the upstream nor its budget made.
+
+_CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer.")
+
+
+class Ending(Protocol):
+    """What remains to be done when a stream is over."""
+
+    def settle(self, attempt: Attempt, error: str | None) -> bytes:
+        """Called exactly once, whatever happens; returns the usage JSON for the closing events."""
+        ...
+
+    def render(self, events: bytes) -> bytes:
+        """The decoder's events as the client's endpoint speaks them."""
+        ...
+
+    def closing(self, opened: Opened, usage: bytes) -> bytes: ...
+
+    def durable(self) -> Awaitable[None]:
+        """Done when the settlement can't be lost any more."""
+        ...
+
+    def broken(self, failure: Failure) -> bytes:
+        """The error event that stands where the closing events would have been."""
+        ...
+
+
+async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenerator[bytes]:
+    """Yields client-ready events."""
+    decoder, failure, error = opened.decoder, _CUT, CLIENT_GONE
+    try:
+        async for events in opened.events():
+            if events:
+                yield ending.render(events)
+        error = opened.stopped or ("" if decoder.finished else _CUT.kind)
+    except UpstreamFailure as upstream:
+        failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
+    except Exception as fault:
+        failure = unreadable(fault)
+        error = failure.kind
+    finally:
+        opened.response.close(complete=decoder.complete)
+        usage = ending.settle(opened.ended(error), error or None)
+    await ending.durable()
+    if rest := opened.rest():
+        yield ending.render(rest)
+    broken, target = error not in ("", opened.stopped), opened.step.target.id
+    if broken:
+        health.failed(target, trips=TABLE[failure.kind].trips and opened.trial.seat.broke())
+    else:
+        health.succeeded(target)
+    yield ending.broken(failure) if broken else ending.closing(opened, usage)

@@ -1,4 +1,4 @@
-"""One attempt at one target: what is sent, what is learned, what it costs."""
+"""Where a provider says that it processed a request, beside where its target says."""
 
 from collections.abc import Callable
 from math import ceil
@@ -7,26 +7,85 @@ from typing import Any
 from msgspec import Raw, structs
 
 from router.decide.health import Health
-from router.dispatch.cut import PAST_CAP
-from router.dispatch.fold import said
-from router.dispatch.how import ALONE, CLIENT_GONE, OUTRUN, How
-from router.dispatch.meter import Meter
-from router.dispatch.purse import Purse
-from router.dispatch.region import in_headers, misplaced, placed
-from router.dispatch.seat import Seat
-from router.estimate.afford import Fit
+from router.dispatch.meter import PAST_CAP, Meter, said
+from router.dispatch.purse import ALONE, CLIENT_GONE, OUTRUN, How, Purse
+from router.engines import Replicas
+from router.estimate.estimate import Fit
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
 from router.estimate.learn import IN_FLIGHT_MS, Seen
 from router.estimate.price import charge
 from router.redact.restore import Restorer
-from router.types.attempt import Attempt
-from router.types.call import Call, Reply, StreamDecoder, UpstreamResponse
-from router.types.failure import ErrorKind, Failure
-from router.types.plan import Candidate
+from router.types.attempt import (
+    Attempt,
+    Call,
+    ErrorKind,
+    Failure,
+    Reply,
+    Source,
+    StreamDecoder,
+    UpstreamResponse,
+    Usage,
+)
+from router.types.decision import Candidate
 from router.types.price import Cost, CostSource
-from router.types.request import Endpoint
+from router.types.request import Endpoint, Request
 from router.types.target import Contract, Target
-from router.types.usage import Source, Usage
+
+LONGEST = 64
+"""Characters of a stated region that are kept: whatever else stands there is the provider's to answer for."""
+
+
+def in_headers(target: Target, response: UpstreamResponse) -> str:
+    """The region that the answer's headers state, where the target's terms say that one does ("header:NAME")."""
+    kind, _, name = target.terms.verify.partition(":")
+    return response.headers.get(name.lower(), "").strip() if kind == "header" else ""
+
+
+def placed(target: Target, stated: str) -> tuple[str, bool]:
+    """The region that counts, and whether the provider itself says so. Case is no difference."""
+    if not stated or not target.region:
+        return stated[:LONGEST] or target.region, False
+    same = stated.casefold() == target.region.casefold()
+    return (target.region if same else stated[:LONGEST]), True
+
+
+def misplaced(target: Target, stated: str) -> bool:
+    """The provider says that it was elsewhere."""
+    region, verified = placed(target, stated)
+    return verified and region != target.region
+
+
+# An attempt's place among what its replica is at work on.
+
+
+class Seat:
+    """Taken when it is made; `url` is that of the replica. It has to be left, and leaving it again changes nothing."""
+
+    __slots__ = ("_replicas", "_taken", "_target", "url")
+
+    def __init__(self, replicas: Replicas, target: Target, request: Request | None, tried: list[str]) -> None:
+        """`request`: None where no client sent it. `tried`: replicas that failed before; this one joins them."""
+        self._replicas, self._target, self._taken = replicas, target, True
+        self.url = replicas.pick(target, request, tried)
+        tried.append(self.url)
+
+    def leave(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._replicas.done(self.url)
+
+    def worked(self) -> None:
+        self._replicas.succeeded(self.url)
+
+    def full(self) -> None:
+        self._replicas.full(self._target, self.url)
+
+    def broke(self) -> bool:
+        """Whether the whole target did, and not this replica alone."""
+        return self._replicas.failed(self._target, self.url)
+
+
+# One attempt at one target: what is sent, what is learned, what it costs.
 
 BYTES_PER_TOKEN = 32
 """More than any tokenizer packs into a token over a whole answer, with escaped letters: English has 4."""

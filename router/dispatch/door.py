@@ -11,12 +11,11 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from router.decide.eligible import narrowed
+from router.decide.eligibility import narrowed
 from router.errors import ClientError
-from router.types.call import Transport, UpstreamRequest, UpstreamResponse
+from router.types.attempt import Transport, UpstreamRequest, UpstreamResponse
 from router.types.clock import now_ms
-from router.types.guard import Guard
-from router.types.target import Model, Provider, Target, Timeouts, Wire
+from router.types.target import Guard, Model, Provider, Target, Timeouts, Wire
 
 LARGE = 262_144
 """Bytes of a body from which on it is scanned in a thread: 15 ms of work at the 6 ms that 100 kB may take."""

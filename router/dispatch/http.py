@@ -1,19 +1,294 @@
-"""The transport of all HTTP wires: kept connections by origin, one sweeping timer for all timeouts."""
+"""One kept connection to an upstream, and one request with its response on it (HTTP/1.1 by httptools)."""
 
 import asyncio
+import select
 import ssl
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import lru_cache
+from typing import Self
 from urllib.parse import urlsplit
 
+import httptools
 from msgspec import Struct, structs
 
-from router.dispatch.connection import Connection, Exchange
 from router.errors import UpstreamFailure
-from router.types.call import UpstreamRequest
-from router.types.failure import ErrorKind, Failure
+from router.types.attempt import ErrorKind, Failure, UpstreamRequest
 from router.types.target import Timeouts
+
+HIGH_WATER = 262_144
+"""Bytes of an unread stream at which the upstream is no longer read from."""
+LARGEST_BODY = 64 * 1024 * 1024
+LAST_S = 1.0
+LARGEST_HEAD = 65_536
+"""Bytes of a response that are not its body: status line, headers, interim responses, chunk sizes, trailers."""
+FRAMING_PER_BYTE = 16
+"""Such bytes that each byte of the body may bring along: a chunk of one byte needs five."""
+
+_CLOSED = Failure(ErrorKind.CUT, "The upstream closed the connection before its answer was complete.")
+_NOT_HTTP = Failure(ErrorKind.BAD_RESPONSE, "The upstream's answer is not HTTP.")
+_HEAD_TOO_LARGE = Failure(ErrorKind.BAD_RESPONSE, f"The answer's headers are larger than {LARGEST_HEAD} bytes.")
+_BODY_TOO_LARGE = Failure(ErrorKind.BAD_RESPONSE, f"The answer is larger than {LARGEST_BODY} bytes.")
+_SWITCHED = Failure(ErrorKind.BAD_RESPONSE, "The upstream switched to a protocol that the request did not ask for.")
+
+
+class Exchange:
+    """One request and its response (the `UpstreamResponse` port), with a parser of its own.
+
+    The connection feeds it, the dispatcher reads it. What comes after the end of the response belongs to no request.
+    """
+
+    def __init__(self, connection: "Connection", timeouts: Timeouts, now: float) -> None:
+        self._connection: Connection | None = connection
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._loop = connection.loop
+        self._between = timeouts.between / 1000
+        self._last = now + timeouts.total / 1000
+        self._deadline = min(now + timeouts.first / 1000, self._last)
+        self._progress = self._paused = False
+        self.status = 0
+        self.received = False
+        self._raw_headers: list[tuple[bytes, bytes]] = []
+        self._chunks: deque[bytes] = deque()
+        self._buffered = 0
+        self._fed = self._body = 0
+        """Bytes of the whole response, and of its body."""
+        self._whole = False
+        self._headers_done = False
+        self._ended = self._surplus = self._keep_alive = False
+        self._complete = False
+        self._failure: Failure | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._raw_headers}
+
+    async def opened(self) -> Self:
+        """Returns once status and headers are here."""
+        while not self._headers_done:
+            await self._wait()
+        return self
+
+    async def read(self) -> bytes:
+        self._whole = True
+        if self._paused:
+            self._resume()
+        while not self._complete:
+            await self._wait()
+        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._chunks:
+            if self._complete:
+                raise StopAsyncIteration
+            await self._wait()
+        data = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        if self._paused:
+            self._resume()
+        self._buffered = 0
+        return data
+
+    def overdue(self, now: float) -> bool:
+        """Asked by the transport's timer. Time in which the client reads too slowly is not the upstream's."""
+        if self._progress or self._paused:
+            self._progress = False
+            self._deadline = self._last if self._paused else min(now + self._between, self._last)
+        return now > self._deadline
+
+    def close(self, *, complete: bool = False) -> None:
+        """Gives the response up, if it is not complete yet; its connection can't be used again. `complete`: its body
+        has said that it is over, and the end of the response may follow for `LAST_S`."""
+        if complete and self._connection is not None and not self._paused:
+            self._last = self._deadline = self._loop.time() + LAST_S
+            return
+        self._parser = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+
+    def fail(self, failure: Failure) -> None:
+        if not self._complete and self._failure is None:
+            self._failure = failure
+            self._wake()
+            self.close()
+
+    def feed(self, data: bytes) -> None:
+        """Bytes of the response, cut anywhere. Completes it only once all of them are read."""
+        if self._parser is None:
+            return
+        self.received = True
+        self._fed += len(data)
+        sound = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            sound = False
+        if self._fed - self._body > LARGEST_HEAD + FRAMING_PER_BYTE * self._body:
+            self.fail(_HEAD_TOO_LARGE)
+        elif self._ended:
+            self._end(reusable=sound and self._keep_alive and not self._surplus)
+        elif not sound:
+            self.fail(_NOT_HTTP)
+
+    def lost(self) -> None:
+        """The upstream closed the connection: the regular end of a body that states no length, else a cut."""
+        framed = any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._raw_headers)
+        if self._headers_done and not framed:
+            self._end(reusable=False)
+        else:
+            self.fail(_CLOSED)
+
+    # Called by the parser.
+
+    def on_message_begin(self) -> None:
+        self._surplus = self._ended
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._headers_done:
+            self._raw_headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._ended or self._parser is None:
+            return
+        status = self._parser.get_status_code()
+        # Framed by rules that the request did not allow (RFC 9112 §6.1, §7.4), the answer may end elsewhere.
+        codings = [value.lower() for name, value in self._raw_headers if name.lower() == b"transfer-encoding"]
+        if status == 101:
+            self.fail(_SWITCHED)
+        elif status < 100 or codings not in ([], [b"chunked"]):
+            self.fail(_NOT_HTTP)
+        elif status < 200:
+            self._raw_headers.clear()
+        else:
+            self.status, self._headers_done = status, True
+            self._wake()
+
+    def on_body(self, data: bytes) -> None:
+        if self._ended:
+            return
+        self._chunks.append(data)
+        self._buffered += len(data)
+        self._body += len(data)
+        self._progress = True
+        if self._buffered > HIGH_WATER:
+            self._crowded()
+        self._wake()
+
+    def on_message_complete(self) -> None:
+        if self._headers_done and not self._ended and self._parser is not None:
+            self._ended = True
+            self._keep_alive = self._parser.should_keep_alive() and self._parser.get_http_version() == "1.1"
+
+    def _end(self, *, reusable: bool) -> None:
+        self._complete, self._parser = True, None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.free(reusable)
+        self._wake()
+
+    def _crowded(self) -> None:
+        if self._whole and self._buffered > LARGEST_BODY:
+            self.fail(_BODY_TOO_LARGE)
+        elif not self._whole and self._connection is not None:
+            self._paused = True
+            self._connection.pause()
+
+    def _resume(self) -> None:
+        """Reads on, where what arrived before anybody asked for it had filled the buffer."""
+        self._paused, self._progress = False, True
+        if self._connection is not None:
+            self._connection.resume()
+
+    async def _wait(self) -> None:
+        if self._failure is not None:
+            raise UpstreamFailure(self._failure)
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Connection(asyncio.Protocol):
+    """One connection to an upstream; carries one exchange at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, release: Callable[["Connection"], None]) -> None:
+        self.loop = loop
+        self._release = release
+        self._transport: asyncio.Transport | None = None
+        self._poll: select.poll | None = None
+        self.exchange: Exchange | None = None
+        self.idle_since = 0.0
+        self.fresh = True
+
+    @property
+    def usable(self) -> bool:
+        """Connected; an idle one also: nothing has come that was not asked for."""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        return self.exchange is not None or self._poll is None or not self._poll.poll(0)
+
+    def start(self, head: bytes, body: bytes, timeouts: Timeouts) -> Exchange:
+        assert self._transport is not None  # noqa: S101 - the pool hands out connected ones only
+        self.exchange = Exchange(self, timeouts, self.loop.time())
+        self._transport.write(head + body)
+        return self.exchange
+
+    def free(self, reusable: bool) -> None:
+        """Its exchange is over. `reusable`: the response ended where its last bytes did."""
+        self.exchange = None
+        if self._transport is None:
+            return
+        if reusable and not self._transport.is_closing() and not self._transport.get_write_buffer_size():
+            self.resume()  # the last bytes may have filled the buffer; the next answer must be read
+            self._release(self)
+        else:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Closes the connection; the exchange on it fails."""
+        exchange, self.exchange = self.exchange, None
+        if self._transport is not None:
+            self._transport.abort()
+        if exchange is not None:
+            exchange.fail(_CLOSED)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self._poll = select.poll()
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = self._poll = None
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.lost()
+
+    def data_received(self, data: bytes) -> None:
+        if self.exchange is None:
+            self.abort()
+        else:
+            self.exchange.feed(data)
+
+
+# The transport of all HTTP wires: kept connections by origin, one sweeping timer for all timeouts.
 
 SWEEP_S = 0.05
 """How often deadlines are looked at: a timeout may come this much late."""

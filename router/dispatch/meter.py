@@ -1,17 +1,185 @@
-"""A stream against what is held for it: the hold grows with the answer, and ends it where it can't."""
+"""What is counted and collected of a stream as it comes."""
 
+from collections.abc import Mapping
 from math import ceil, inf
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
 
 from router.dispatch.purse import ENDLESS, Purse
-from router.estimate.afford import Fit
-from router.estimate.estimate import bill_of, worst_cost
+from router.estimate.estimate import Fit, bill_of, worst_cost
 from router.estimate.learn import EXTEND
 from router.types.account import Amount
-from router.types.call import StreamDecoder
-from router.types.plan import Candidate
-from router.types.request import Request
+from router.types.attempt import Call, StreamDecoder, Usage
+from router.types.decision import Candidate
+from router.types.request import Endpoint, Request
 from router.types.target import Contract
-from router.types.usage import Usage
+
+# How the gateway ends a stream: in its wire's own words, with what it cost and why.
+
+STOPPED = "budget_exceeded"
+"""Error code in the row of a request whose stream was ended at the limit of its budget."""
+PAST_CAP = "cap_exceeded"
+"""Error code in the row of a request whose target wrote on past its cap on output tokens."""
+MESSAGES = {
+    STOPPED: "The budget of this request is used up: the answer ends here.",
+    PAST_CAP: "The upstream wrote on past the cap on output tokens: the answer ends here.",
+}
+
+
+def finish(first: bytes, call: Call, stopped: str) -> bytes:
+    """The event that ends every choice with `length`. `first`: the events that the stream began with."""
+    rest: dict[str, Any] = {"text": ""} if call.endpoint is Endpoint.COMPLETIONS else {"delta": {}}
+    choices = [{"index": index, **rest, "logprobs": None, "finish_reason": "length"} for index in range(call.n)]
+    return _frame({**_head(first, call), "choices": choices, "lowpass": _why(stopped)})
+
+
+def closing(first: bytes, call: Call, usage: bytes, stopped: str) -> bytes:
+    """The last events: why it ends (a key of `MESSAGES`), and what was used, asked for or not."""
+    if call.endpoint is Endpoint.RESPONSES:
+        response = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+        response["lowpass"] = _why(stopped)
+        data = {"type": "response.incomplete", "response": _head(first, call) | response | {"usage": Raw(usage)}}
+        return b"event: response.incomplete\n" + _frame(data)
+    chunk = {**_head(first, call), "choices": [], "usage": Raw(usage)}
+    return finish(first, call, stopped) + _frame(chunk) + b"data: [DONE]\n\n"
+
+
+def _why(stopped: str) -> dict[str, str]:
+    return {"stopped": stopped, "message": MESSAGES[stopped]}
+
+
+def _head(first: bytes, call: Call) -> dict[str, Any]:
+    """What identifies the answer in each of its events."""
+    start = first.find(b"data: {")
+    if start < 0:
+        return {"model": call.model}
+    event = msgspec.json.decode(first[start + 6 : first.index(b"\n\n", start)])
+    if call.endpoint is Endpoint.RESPONSES:
+        found: dict[str, Any] = event.get("response", {})
+        return found
+    return {name: event[name] for name in ("id", "object", "created", "model") if name in event}
+
+
+def _frame(data: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"
+
+
+# The events of a stream → the one answer that a client which did not ask for a stream gets.
+
+_DATA = b"data: "
+_ONCE = frozenset({"id", "type", "role", "index"})
+"""Members that are repeated, not continued."""
+
+
+class Fold:
+    """Feed it what a `StreamDecoder` returns: whole events of the call's endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._fields: dict[str, Raw] = {}
+        self._choices: dict[int, dict[str, Any]] = {}
+        self._response: dict[str, Raw] = {}
+
+    def feed(self, events: bytes) -> None:
+        for event in events.split(b"\n\n"):
+            data = event[event.find(_DATA) + len(_DATA) :] if _DATA in event else b""
+            if data.startswith(b"{"):
+                self._take(msgspec.json.decode(data, type=dict[str, Raw]))
+
+    def body(self) -> dict[str, Raw]:
+        """The answer without its usage; {} when there was none."""
+        if self._endpoint is Endpoint.RESPONSES or not self._fields:
+            return self._response
+        whole = "chat.completion" if self._endpoint is Endpoint.CHAT else "text_completion"
+        choices = [_whole(self._choices[index]) for index in sorted(self._choices)]
+        return {**self._fields, "object": _raw(whole), "choices": _raw(choices)}
+
+    def _take(self, event: dict[str, Raw]) -> None:
+        if self._endpoint is Endpoint.RESPONSES:
+            # Every event that carries the response carries more of it than the one before.
+            if "response" in event:
+                self._response = msgspec.json.decode(event["response"], type=dict[str, Raw])
+            return
+        for choice in _ANY_CHOICES.decode(event.pop("choices", b"null")) or ():
+            merge(self._choices.setdefault(choice.get("index") or 0, {}), choice)
+        event.pop("usage", None)
+        self._fields |= event
+
+
+class _Message(Struct, frozen=True):
+    content: Any = None
+
+
+class _Choice(Struct, frozen=True):
+    message: _Message | None = None
+
+
+_CHOICES = msgspec.json.Decoder(list[_Choice])
+_ANY_CHOICES = msgspec.json.Decoder(list[dict[str, Any]] | None)
+
+
+def said(body: Mapping[str, Raw]) -> str | None:
+    """The text of a whole chat answer; None where it has none."""
+    try:
+        choices = _CHOICES.decode(body["choices"]) if "choices" in body else []
+    except msgspec.DecodeError:
+        return None  # of another endpoint, which may have any member of that name
+    content = choices[0].message.content if choices and choices[0].message else None
+    return content if isinstance(content, str) else None
+
+
+def merge(whole: dict[str, Any], part: dict[str, Any]) -> None:
+    """Continues `whole`: texts and lists grow, the members of lists find each other by `index`."""
+    for name, value in part.items():
+        known = whole.get(name)
+        if known is None or value is None or name in _ONCE:
+            whole[name] = known if value is None else _started(value)
+        elif isinstance(known, str) and isinstance(value, str):
+            whole[name] = known + value
+        elif isinstance(known, dict) and isinstance(value, dict):
+            merge(known, value)
+        elif isinstance(known, list) and isinstance(value, list):
+            _extend(known, value)
+        else:
+            whole[name] = value
+
+
+def _started(value: Any) -> Any:
+    """A list whose members have an index may name one of them twice already."""
+    if not isinstance(value, list):
+        return value
+    started: list[Any] = []
+    _extend(started, value)
+    return started
+
+
+def _extend(whole: list[Any], part: list[Any]) -> None:
+    for item in part:
+        index = item.get("index") if isinstance(item, dict) else None
+        same = next((one for one in whole if index is not None and one.get("index") == index), None)
+        if same is None:
+            whole.append(item)
+        else:
+            merge(same, item)
+
+
+def _whole(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice of a whole answer says `message` where a chunk says `delta`; its tool calls have no index."""
+    if "delta" not in choice:
+        return choice
+    message = {"role": "assistant", "content": None, **choice.pop("delta")}
+    for call in message.get("tool_calls") or ():
+        call.pop("index", None)
+    return {**choice, "message": message, "finish_reason": choice.get("finish_reason")}
+
+
+def _raw(value: object) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
+# A stream against what is held for it: the hold grows with the answer, and ends it where it can't.
 
 STEP = 8
 """Tokens by which a hold grows at least."""

@@ -1,24 +1,152 @@
-"""What one request holds, and what it may still spend of that."""
+"""How one target is asked, where that is not as plainly as can be."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from router.dispatch.how import Presence
-from router.dispatch.room import Room
-from router.dispatch.waits import Waits
-from router.estimate.afford import Fit, fit
-from router.estimate.estimate import affordable_output, held_anew
+from router.estimate.estimate import Fit, affordable_output, fit, held_anew
 from router.estimate.learn import Learned
-from router.types.account import AMPLE, GRANTED, Account, Amount, Ask, Bound, Hold, Refused, Reservation, Unit
-from router.types.attempt import Attempt
-from router.types.clock import now_ms
-from router.types.outcome import Verdict
-from router.types.plan import Candidate
+from router.types.account import (
+    AMPLE,
+    GRANTED,
+    Account,
+    Amount,
+    Ask,
+    Bound,
+    BudgetStore,
+    Hold,
+    Refused,
+    Reservation,
+    StoreUnavailable,
+    Unit,
+    unpaid,
+)
+from router.types.attempt import Attempt, Verdict
+from router.types.clock import clock_ms, now_ms
+from router.types.decision import Candidate
 from router.types.request import Request
-from router.types.store import BudgetStore, StoreUnavailable, unpaid
 from router.types.target import Contract
+
+CLIENT_GONE = "client_gone"
+"""Outcome of an attempt whose client left."""
+OUTRUN = "outrun"
+"""Outcome of an attempt that was given up because another target was quicker."""
+
+
+class Presence:
+    """Who is still there: the client of a request, that it may be read on though it leaves, and the process' lease."""
+
+    __slots__ = ("gone", "lost_since", "reads_on")
+
+    def __init__(self) -> None:
+        self.gone = self.reads_on = False
+        self.lost_since: Callable[[int], bool] = lambda start_ms: False
+        """`Lease.lost_since`."""
+
+
+class Race:
+    """Two targets asked at once: then neither is asked again, so that what is held pays for both."""
+
+    __slots__ = ("begun", "on")
+
+    def __init__(self) -> None:
+        self.begun = self.on = False
+        """`begun`: the first byte of an answer is here."""
+
+
+class How(Struct, frozen=True):
+    role: str = ""
+    """`Attempt.role`."""
+    fallback: bool = False
+    """Something else stands ready: long pauses are not worth it."""
+    whole: bool = False
+    """Gathered, though the client wants a stream."""
+    race: Race | None = None
+
+
+ALONE = How()
+WITH_FALLBACK = How(fallback=True)
+
+
+# Where requests wait for room in a budget: what others hold comes back when they are settled.
+
+LOOK_S = 0.1
+"""How often a waiting request looks again by itself: other processes settle without a word."""
+PATIENCE_MS = 10_000
+"""How long a request waits for room that others hold; its own deadline may be sooner."""
+
+
+class Room:
+    """Use inside one running event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def wake(self) -> None:
+        """Something was settled here."""
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def until_there_is(
+        self, reserve: Callable[[], Awaitable[Reservation | Refused]], patience_ms: float
+    ) -> Reservation | Refused:
+        """Tries again and again while only requests in progress stand in the way."""
+        until = clock_ms() + patience_ms
+        while True:
+            outcome = await reserve()
+            if isinstance(outcome, Reservation) or not outcome.passing or clock_ms() >= until:
+                return outcome
+            await self._turn()
+
+    async def _turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.add(future)
+        timer = loop.call_later(LOOK_S, _done, future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            self._waiting.discard(future)
+
+
+def _done(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+# For how long of a request somebody else was at work: what is left of its time is ours.
+
+
+class Waits:
+    """Moments in ms of one clock. Rivals that are waited for at the same time count once."""
+
+    __slots__ = ("_open", "_since", "_total")
+
+    def __init__(self) -> None:
+        self._open, self._since, self._total = 0, 0.0, 0.0
+
+    def begin(self, at: float) -> None:
+        """One more is waited for."""
+        if not self._open:
+            self._since = at
+        self._open += 1
+
+    def end(self, at: float) -> None:
+        """Of one that had begun."""
+        self._open -= 1
+        if not self._open:
+            self._total += at - self._since
+
+    def total(self, at: float) -> float:
+        """Until then, in ms."""
+        return self._total + (at - self._since if self._open else 0.0)
+
+
+# What one request holds, and what it may still spend of that.
 
 ENDLESS = 2**62
 """Stands for no limit, in nano-USD and in tokens."""

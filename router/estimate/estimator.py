@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from router.classify import embedding
 from router.classify.difficulty import GROUPS, load, numbers, of_text
 from router.classify.embedding import DIMENSIONS
-from router.estimate.outcome_choice import Rules, Trial
 from router.estimate.outcome_model import (
     EMBEDDED,
     FOLDS,
@@ -28,7 +27,7 @@ from router.estimate.outcome_model import (
     group_folds,
     random_folds,
 )
-from router.estimate.outcome_table import Asked, Floats, Table, asked, observed
+from router.estimate.outcome_table import Asked, Floats, Rules, Table, Trial, asked, observed
 from router.estimate.posterior import Posterior, Prior, noise
 
 LENGTH = 16.0

@@ -9,23 +9,15 @@ import numpy as np
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, LEAST, cache_rates
-from router.estimate.latency import Z90
+from router.estimate.latency import Z90, is_measured
 from router.estimate.learn import MILLE, Kind, Learned, leaning
-from router.estimate.measured import is_measured
 from router.estimate.pass_rate import Expected, Index
-from router.estimate.price import rate_of
-from router.estimate.size import usual
-from router.estimate.terms import terms
-from router.estimate.thinking import Rung, rungs
-from router.estimate.tokens import INPUT_SHARE, MEDIA, prompt, roughly, script, template
-from router.types.classification import USUAL_OUTPUT, USUAL_THINKING, Classification, tokens_read
-from router.types.forecast import Forecast, Vector
-from router.types.money import UNITS_PER_RATE
-from router.types.price import WORST_CASE
-from router.types.queue import Queue, Queues
-from router.types.request import Endpoint, Request
-from router.types.target import Target
-from router.types.task import Task
+from router.estimate.price import rate_of, terms
+from router.estimate.tokens import INPUT_SHARE, MEDIA, Rung, prompt, roughly, rungs, script, template, usual
+from router.types.decision import Forecast, Vector
+from router.types.price import UNITS_PER_RATE, WORST_CASE
+from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Classification, Endpoint, Request, tokens_read
+from router.types.target import Queue, Queues, Target, Task
 
 PRIOR_SPREAD = 0.87
 """Standard deviation of the logarithm of output tokens, given the text: a text predicts cost within a factor of 1.8 at

@@ -1,17 +1,16 @@
 """What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from math import ceil
+from math import ceil, exp
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from router.estimate.caches import Caches
-from router.estimate.latency import Pace
-from router.estimate.measured import Measured
-from router.estimate.window import Window
-from router.types.classification import USUAL_OUTPUT, USUAL_THINKING
-from router.types.task import Task
+from router.estimate.caches import Caches, Window
+from router.estimate.latency import Z90, Measured, Pace
+from router.types.decision import Candidate
+from router.types.request import USUAL_OUTPUT, USUAL_THINKING
+from router.types.target import Target, Task
 
 EXTEND = 0.15
 """A stream that has used up its hold has it raised to so much more than what it has used."""
@@ -353,3 +352,20 @@ def _leaning_ratio(over: Window, under: Window, prior: float) -> float:
     """Sum ÷ sum, so that means are kept; with `PRIOR_WEIGHT` observations of the prior."""
     count = len(over)
     return (over.sum / max(under.sum, 1) * count + prior * PRIOR_WEIGHT) / (count + PRIOR_WEIGHT)
+
+
+# For how long a target is busy with a request, once it has begun.
+
+
+def usual_ms(target: Target, learned: Learned) -> float:
+    """Over all that it is asked."""
+    pace, kind = learned.pace(target.id), learned.kind(target.id, target.effort or "", None)
+    thought = kind.thought(0.0) * USUAL_THINKING
+    return pace.first_ms + (kind.wordiness() * USUAL_OUTPUT + thought) * pace.ms_per_token
+
+
+def takes_ms(step: Candidate, learned: Learned, choices: int) -> tuple[float, float]:
+    """With this request, whose choices are written side by side: mean and 90 % quantile, for a length as expected."""
+    pace = learned.pace(step.target.id)
+    first_ms, written_ms, sd = pace.first_ms, step.estimate.output_tokens / choices * pace.ms_per_token, pace.sd
+    return first_ms + written_ms, first_ms + written_ms * exp(Z90 * sd - sd * sd / 2)

@@ -1,16 +1,25 @@
-"""How likely each target is right: a prior by request and card, and on top of it what own outcomes say."""
+"""Card → ability: what a target that was never seen can do, from the facts that are known of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from io import BytesIO
+from math import log, log2
+from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from router.estimate.cards import ABILITIES, KNOWN, ability, card, load
-from router.estimate.posterior import Posterior, Prior, noise
-from router.estimate.templates import Templates
-from router.types.classification import (
+from router.errors import LowpassError
+from router.estimate.posterior import Posterior, Prior, Templates, noise
+from router.types.attempt import Outcome
+from router.types.decision import NODE_WEIGHTS, NODES, Vector
+from router.types.price import NANO_PER_USD, WORST_CASE
+from router.types.request import (
     DIFFICULTY,
     DIFFICULTY_SD,
     SCALES,
@@ -21,9 +30,126 @@ from router.types.classification import (
     UNFAMILIARITY,
     Classification,
 )
-from router.types.forecast import NODE_WEIGHTS, NODES, Vector
-from router.types.outcome import Outcome
-from router.types.target import Target
+from router.types.target import Benchmark, Contract, Target, Task
+
+KNOWN = (Task.MATHS, Task.CODE, Task.FACTUAL, Task.REASONING)
+"""Tasks of which there are public outcomes: abilities are known for each of them."""
+BENCHMARKS = tuple(Benchmark)
+FACTS = (*BENCHMARKS, "active", "total", "price", "context", "thinking")
+ABILITIES = len(KNOWN)
+FOLDER = Path(__file__).parent / "data"
+ARRAYS, MANIFEST = "cards.npz", "cards.json"
+FORMAT = 1
+_LEAST_SCORE = 0.02
+_USUAL_EFFORT = "medium"
+"""What a model that thinks does where nobody says how much."""
+
+
+class CardsError(LowpassError):
+    """The data that tells abilities from cards is missing or damaged."""
+
+
+class Ability(NamedTuple):
+    """In each of `KNOWN`, in logits against the usual target, which has 0: what is expected, and how sure that is."""
+
+    mean: Vector
+    """[4]."""
+    covariance: Vector
+    """[4, 4]."""
+
+
+class Cards(NamedTuple):
+    """A joint normal distribution of abilities and facts [4 + F], over models."""
+
+    mean: Vector
+    covariance: Vector
+    version: str = ""
+
+
+class Card(NamedTuple):
+    """None: not known."""
+
+    scores: Mapping[Benchmark, float]
+    active_b: float | None = None
+    parameters_b: float | None = None
+    rate: int | None = None
+    """List price of a million output tokens, in nano-USD."""
+    context: int | None = None
+    thinking: int | None = None
+    """Typical tokens of thinking at its effort."""
+
+
+def card(target: Target) -> Card:
+    model, price = target.model, target.model.price
+    rate = price.output if price is not None and price != WORST_CASE and not target.local else None
+    return Card(
+        scores=model.scores,
+        active_b=model.active_b,
+        parameters_b=model.parameters_b,
+        rate=rate,
+        context=model.context,
+        thinking=thinking(target),
+    )
+
+
+def thinking(target: Target) -> int:
+    """Tokens that the card has for the target's effort; 0 for what does not think."""
+    known = target.model.thinking
+    if known.contract is Contract.NONE or not known.levels:
+        return 0
+    level = target.effort or (_USUAL_EFFORT if _USUAL_EFFORT in known.levels else known.levels[-1])
+    return dict(zip(known.levels, known.tokens, strict=False)).get(level, 0)
+
+
+def facts(card: Card) -> Vector:
+    """[F], NaN where nothing is known."""
+    row = [_logit(card.scores.get(name)) for name in BENCHMARKS]
+    row += [
+        _log(card.active_b or card.parameters_b),
+        _log(card.parameters_b),
+        _log(card.rate and card.rate / NANO_PER_USD),
+    ]
+    row += [_log(card.context), np.nan if card.thinking is None else log2(1 + card.thinking / 1_000)]
+    return np.array(row, dtype=np.float64)
+
+
+def condition(mean: Vector, covariance: Vector, known: Vector) -> Ability:
+    """The first `ABILITIES` of a joint Gaussian, given those of the others that are not NaN."""
+    at = ABILITIES + np.flatnonzero(~np.isnan(known))
+    gain = np.linalg.solve(covariance[np.ix_(at, at)], covariance[at, :ABILITIES]).T
+    expected = mean[:ABILITIES] + gain @ (known[at - ABILITIES] - mean[at])
+    return Ability(expected, covariance[:ABILITIES, :ABILITIES] - gain @ covariance[at, :ABILITIES])
+
+
+def _log(value: float | None) -> float:
+    return log(value) if value else np.nan
+
+
+def _logit(score: float | None) -> float:
+    if score is None:
+        return np.nan
+    kept = min(max(score, _LEAST_SCORE), 1 - _LEAST_SCORE)
+    return log(kept / (1 - kept))
+
+
+def ability(cards: Cards, known: Card) -> Ability:
+    """What is expected of a model with such a card."""
+    return condition(cards.mean, cards.covariance, facts(known))
+
+
+@cache
+def load() -> Cards:
+    """What ships with lowpass. Raises `CardsError`."""
+    path = FOLDER / ARRAYS
+    try:
+        data = path.read_bytes()
+        with np.load(BytesIO(data), allow_pickle=False) as arrays:
+            return Cards(arrays["mean"], arrays["covariance"], sha256(data).hexdigest()[:16])
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as problem:
+        raise CardsError(f"{path} can't be read ({type(problem).__name__}): install lowpass again") from problem
+
+
+# How likely each target is right: a prior by request and card, and on top of it what own outcomes say.
 
 Index = NDArray[np.intp]
 WIDER = 4.0
@@ -193,3 +319,122 @@ def _variances_apart(covariances: Vector) -> Vector:
     """[T, 4]: variances of what each ability is above their mean."""
     centring = np.eye(ABILITIES) - _MEAN
     return np.asarray(np.einsum("ij,tjk,ik->ti", centring, covariances, centring))
+
+
+# Whether a target is still what it was: a change in how often it passes, or in the name of what answers.
+#
+# Two one-sided CUSUM sums (Page 1954) of residuals in units of their own running mean and deviation, so that an
+# estimate that is off is no alarm, nor is one that slowly learns. Small changes (under `SLACK`) are left to the
+# posterior.
+
+SLACK = 0.25
+"""Standard deviations of one score by which a target may move; a change of twice that is found fastest."""
+THRESHOLD = 20.0
+"""Sum of what exceeds the slack, in standard deviations. Simulated with pass rates of 2 to 98 % that do not change: at
+most 0.5 false alarms in 10,000 observations of a target; a fall from 90 to 60 % is found after 24."""
+MEMORY = 400
+"""Observations over which the running mean and variance are taken."""
+LEAST_VARIANCE = 0.25
+"""Of residuals over what a score's noise is: a target that never fails would raise an alarm at its first failures."""
+SETTLED = 100
+"""Observations of a target before any alarm about its pass rate."""
+MOST_SURPRISE = 3.0
+"""One score counts at most so many standard deviations: rare failures of a good target come alone."""
+SAME_NAME = 50
+"""Answers without a new name before a new one means anything: a target may have several machines."""
+MOST_NAMES = 64
+"""Remembered of each target; the one unseen for longest is forgotten."""
+
+
+class Alarm(Struct, frozen=True):
+    """A target is not what it was: widen what is known of it."""
+
+    target: str
+    kind: str
+    """"pass_rate", "fingerprint" or "model"."""
+    before: float | str
+    """The pass rate, or the name seen last."""
+    after: float | str
+    at_ms: int
+
+
+class _Side:
+    """Sum of one direction, and what had been seen when it last was 0."""
+
+    __slots__ = ("seen", "sum", "total")
+
+    def __init__(self) -> None:
+        self.sum, self.seen, self.total = 0.0, 0, 0.0
+
+
+class _Scores:
+    __slots__ = ("mean", "seen", "sides", "total", "variance")
+
+    def __init__(self) -> None:
+        self.seen, self.total, self.mean, self.variance = 0, 0.0, 0.0, 1.0
+        self.sides = {-1: _Side(), 1: _Side()}
+
+    def add(self, surprise: float, score: float) -> _Side | None:
+        """The side that has gone too far."""
+        gone, away = None, surprise - self.mean
+        for sign, side in self.sides.items():
+            side.sum = side.sum + sign * away / self.variance**0.5 - SLACK if self.seen >= SETTLED else 0.0
+            if side.sum <= 0:
+                side.sum, side.seen, side.total = 0.0, self.seen, self.total
+            elif side.sum > THRESHOLD:
+                gone = side
+        self.seen += 1
+        self.total += score
+        self.mean += away / min(self.seen, MEMORY)
+        self.variance = max(
+            LEAST_VARIANCE, self.variance + (away**2 - self.variance) / min(self.seen + SETTLED, MEMORY)
+        )
+        return gone
+
+
+class Drift:
+    """Watches targets by index. One thread."""
+
+    def __init__(self, targets: Sequence[str]) -> None:
+        self.targets = tuple(targets)
+        self._scores = [_Scores() for _ in self.targets]
+        self._names: dict[tuple[int, str], dict[str, int]] = {}
+        self._same: dict[tuple[int, str], int] = {}
+
+    def of(self, targets: Sequence[str]) -> "Drift":
+        """What was seen of them goes on; targets go by name."""
+        found, at = Drift(targets), {name: place for place, name in enumerate(self.targets)}
+        for place, name in enumerate(found.targets):
+            if (before := at.get(name)) is not None:
+                found._scores[place] = self._scores[before]
+                found._names |= {(place, kind): names for (was, kind), names in self._names.items() if was == before}
+                found._same |= {(place, kind): same for (was, kind), same in self._same.items() if was == before}
+        return found
+
+    def scored(self, target: int, expected: float, score: float, at_ms: int) -> Alarm | None:
+        """`expected`: the pass rate that was estimated before. ValueError: a number that is not within 0 … 1."""
+        if not (0 <= expected <= 1 and 0 <= score <= 1):
+            raise ValueError("an expected or seen score is not within 0 to 1")
+        surprise = (score - expected) / noise(expected) ** 0.5
+        scores = self._scores[target]
+        side = scores.add(max(-MOST_SURPRISE, min(MOST_SURPRISE, surprise)), score)
+        if side is None:
+            return None
+        self._scores[target] = _Scores()
+        before = side.total / max(1, side.seen)
+        after = (scores.total - side.total) / (scores.seen - side.seen)
+        return Alarm(self.targets[target], "pass_rate", before, after, at_ms)
+
+    def served(self, target: int, kind: str, name: str, at_ms: int) -> Alarm | None:
+        """`name` of what answered: its fingerprint, or the model that it says it is. Empty: it does not say."""
+        if not name:
+            return None
+        key = target, kind
+        known, same = self._names.setdefault(key, {}), self._same.get(key, 0)
+        last, new = next(reversed(known), ""), name not in known
+        known.pop(name, None)
+        known[name] = at_ms
+        if len(known) > MOST_NAMES:
+            del known[next(iter(known))]
+        self._same[key] = 0 if new else same + 1
+        return Alarm(self.targets[target], kind, last, name, at_ms) if new and same >= SAME_NAME else None

@@ -1,18 +1,133 @@
-"""What is left to learn on top of any prior mean: a Bayesian linear model of residuals, with a part that targets share.
-
-residual(target, phi) = phi · (common + own[target]) + noise, common ~ N(0, diag), own[target] ~ N(0, diag).
-Exact: the own parts are integrated out, so a query costs O(T K²) and an observation O(K²), solved when next asked.
-"""
+"""What was observed, as sums: evidence of several workers adds up, and fades as time passes."""
 
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
-from router.estimate.evidence import Evidence, pack, unpack
-from router.types.forecast import Vector
+from router.types.decision import NODE_WEIGHTS, Vector
+
+VERSION = 1
+"""Of the bytes; evidence of another version is not understood."""
+
+
+class Evidence:
+    """Sums over the observations of each of T targets, in K features.
+
+    `precision` [T, K, K]: of phi phi' / noise. `pull` [T, K]: of phi residual / noise. `count` [T]: of observations.
+    """
+
+    __slots__ = ("count", "precision", "pull")
+
+    def __init__(self, targets: int, features: int) -> None:
+        self.count: Vector = np.zeros(targets)
+        self.precision: Vector = np.zeros((targets, features, features))
+        self.pull: Vector = np.zeros((targets, features))
+
+    def observe(self, target: int, phi: Vector, residual: float, noise: float, count: float = 1.0) -> None:
+        """With `noise` and `count` below 0 the same observation is taken back."""
+        self.count[target] += count
+        self.precision[target] += np.outer(phi / noise, phi)
+        self.pull[target] += phi * (residual / noise)
+
+    def add(self, other: "Evidence", at: Sequence[int], share: float = 1.0) -> None:
+        """Row i of `other` belongs to our target `at[i]`; it counts by `share`. No target twice."""
+        self.count[at] += other.count * share
+        self.precision[at] += other.precision * share
+        self.pull[at] += other.pull * share
+
+    def scale(self, share: float, target: int | slice = slice(None)) -> None:
+        """Only `share` of what was observed counts from now on, of one target or of all."""
+        self.count[target] *= share
+        self.precision[target] *= share
+        self.pull[target] *= share
+
+    def of(self, targets: Sequence[int]) -> "Evidence":
+        part = Evidence(0, self.pull.shape[1])
+        rows = np.asarray(targets, dtype=np.intp)
+        part.count, part.precision, part.pull = self.count[rows], self.precision[rows], self.pull[rows]
+        return part
+
+    def seen(self) -> NDArray[np.intp]:
+        """Targets of which something was observed, or taken back."""
+        return np.flatnonzero(self.precision.any(axis=(1, 2)) | self.pull.any(axis=1))
+
+
+class _Packed(Struct, frozen=True, array_like=True):
+    version: int
+    basis: str
+    at_ms: int
+    features: int
+    targets: tuple[str, ...]
+    count: bytes
+    precision: bytes
+    """Lower triangles."""
+    pull: bytes
+
+
+class Unpacked(Struct, frozen=True):
+    at_ms: int
+    targets: tuple[str, ...]
+    evidence: Evidence
+
+
+_decoder = msgspec.msgpack.Decoder(_Packed)
+
+
+def pack(evidence: Evidence, targets: Sequence[str], basis: str, at_ms: int) -> bytes:
+    """Only targets that were seen: `8 + 4 K (K + 3)` bytes each, and its name."""
+    seen, features = evidence.seen(), evidence.pull.shape[1]
+    rows, columns = np.tril_indices(features)
+    packed = _Packed(
+        version=VERSION,
+        basis=basis,
+        at_ms=at_ms,
+        features=features,
+        targets=tuple(targets[index] for index in seen),
+        count=evidence.count[seen].astype("<f8").tobytes(),
+        precision=evidence.precision[seen][:, rows, columns].astype("<f8").tobytes(),
+        pull=evidence.pull[seen].astype("<f8").tobytes(),
+    )
+    return msgspec.msgpack.encode(packed)
+
+
+def unpack(data: bytes, basis: str, features: int) -> Unpacked | None:
+    """None: of another version, basis or number of features, cut off, or not finite."""
+    try:
+        packed = _decoder.decode(data)
+    except msgspec.DecodeError:
+        return None
+    if (packed.version, packed.basis, packed.features) != (VERSION, basis, features):
+        return None
+    targets, triangle = len(packed.targets), features * (features + 1) // 2
+    sizes = (len(packed.count), len(packed.precision), len(packed.pull))
+    if sizes != (8 * targets, 8 * targets * triangle, 8 * targets * features) or len(set(packed.targets)) != targets:
+        return None
+    evidence = _evidence(packed, targets)
+    sums = (evidence.count, evidence.precision, evidence.pull)
+    return Unpacked(packed.at_ms, packed.targets, evidence) if all(np.isfinite(each).all() for each in sums) else None
+
+
+def _evidence(packed: _Packed, targets: int) -> Evidence:
+    evidence = Evidence(targets, packed.features)
+    rows, columns = np.tril_indices(packed.features)
+    triangles = np.frombuffer(packed.precision, "<f8").reshape(targets, len(rows))
+    evidence.count[:] = np.frombuffer(packed.count, "<f8")
+    evidence.pull[:] = np.frombuffer(packed.pull, "<f8").reshape(targets, packed.features)
+    evidence.precision[:, rows, columns] = triangles
+    evidence.precision[:, columns, rows] = triangles
+    return evidence
+
+
+# What is left to learn on top of any prior mean: a Bayesian linear model of residuals, with a part that targets
+# share.
+#
+# residual(target, phi) = phi · (common + own[target]) + noise, common ~ N(0, diag), own[target] ~ N(0, diag). Exact:
+# the own parts are integrated out, so a query costs O(T K²) and an observation O(K²), solved when next asked.
 
 HALF_LIFE_MS = 30 * 86_400_000
 STEPS = 256
@@ -230,3 +345,131 @@ class Posterior:
         self._all.add(told, at, self._left(unpacked.at_ms))
         self._stale[at] = True
         return True
+
+
+# What is left to learn of templates, on top of what is expected of their requests one by one.
+#
+# A template is what an application sends again and again (`router.classify.template`). Its requests are harder or
+# easier than they look, for all targets alike, and some target is better at them than elsewhere: both are normal, the
+# first in units of how uncertain the difficulty of a request is. What is remembered are sums of outcomes, so that
+# their order does not matter.
+
+MOST_TEMPLATES = 4_096
+"""Remembered; of a newer one, the one without an outcome for longest is forgotten."""
+SHARED = 0.6
+"""Part of the variance of a request's difficulty that is the same in all requests of its template."""
+OWN = 0.1**2
+"""Variance of what a target's pass rate in a template is above what it is expected to be."""
+
+
+class _Sums(Struct):
+    """Of the outcomes of one template."""
+
+    rows: Vector
+    """[T, 2 + K]: 1 ÷ variance of an outcome; times what it is above what traits foretell; times its traits."""
+    at_ms: int = 0
+
+
+class _Kept(Struct, frozen=True, array_like=True):
+    """Of one template, the rows [n, 2 + K] of those targets that have outcomes."""
+
+    template: str
+    at_ms: int
+    targets: tuple[str, ...]
+    rows: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_templates_decoder = msgspec.msgpack.Decoder(tuple[_Kept, ...])
+
+
+class Templates:
+    """Of T targets by name, in K traits. One thread."""
+
+    def __init__(self, targets: Sequence[str], traits: int) -> None:
+        self._targets, self._traits = tuple(targets), traits
+        self._known: dict[str, _Sums] = {}
+
+    def observe(
+        self, template: str, target: int, phi: Vector, residual: float, variance: float, at_ms: int | None
+    ) -> None:
+        """One outcome: `residual` is its score less what its traits foretold, before anything was learned. A negative
+        variance takes the same outcome back."""
+        sums = self._known.pop(template, None) or self._empty()
+        self._known[template] = sums  # the last one is the one used last
+        if len(self._known) > MOST_TEMPLATES:
+            del self._known[next(iter(self._known))]
+        share = self._fade(sums, at_ms)
+        sums.rows[target] += np.array([1.0, residual, *phi]) * (share / variance)
+
+    def __contains__(self, template: str) -> bool:
+        """Some outcome of it is remembered."""
+        return template in self._known
+
+    def apply(
+        self, template: str, nodes: Vector, own_sd: Vector, learned: Vector, at: NDArray[np.intp]
+    ) -> tuple[Vector, Vector]:
+        """Pass rates [3, n] and own deviations [n] of the targets `at` [n], corrected by outcomes of a known template.
+
+        `learned` [n, K]: weights of traits that are already in `nodes`."""
+        rows = self._known[template].rows[at]
+        weight = np.maximum(rows[:, 0], 0.0)
+        observed = weight > 0
+        weight = np.where(observed, weight, 1.0)
+        above = np.where(observed, (rows[:, 1] - (rows[:, 2:] * learned).sum(1)) / weight, 0.0)
+        p = NODE_WEIGHTS @ nodes
+        steep = np.sqrt(NODE_WEIGHTS @ (nodes - p) ** 2)
+        own = own_sd**2 + OWN
+        variance = own + 1 / weight
+        precision = 1 / SHARED + (observed * steep**2 / variance).sum()
+        easier = float((observed * steep * above / variance).sum() / precision)
+        shift = steep * easier
+        left = np.sqrt(1 - SHARED + 1 / precision)
+        apart = np.where(observed, own / variance * (above - shift), 0.0)
+        own_sd = np.where(observed, np.minimum(own_sd, np.sqrt(own / weight / variance)), own_sd)
+        return p + shift + apart + (nodes - p) * left, own_sd
+
+    def widen(self, target: int, factor: float) -> None:
+        """What was observed of this target counts 1/`factor`."""
+        for sums in self._known.values():
+            sums.rows[target] /= factor
+
+    def state(self) -> bytes:
+        """Everything observed, for `restore`."""
+        kept = []
+        for template, sums in self._known.items():
+            at = np.flatnonzero(sums.rows[:, 0])
+            names = tuple(self._targets[row] for row in at)
+            kept.append(_Kept(template, sums.at_ms, names, sums.rows[at].astype("<f4").tobytes()))
+        return _encoder.encode(kept)
+
+    def restore(self, state: bytes) -> bool:
+        """In the place of what was observed here; targets go by name. False, and nothing is known: not understood."""
+        self._known = {}
+        try:
+            for kept in _templates_decoder.decode(state)[-MOST_TEMPLATES:]:
+                rows = np.frombuffer(kept.rows, "<f4").reshape(len(kept.targets), 2 + self._traits)
+                sums = self._known[kept.template] = self._empty()
+                sums.at_ms = kept.at_ms
+                for name, row in zip(kept.targets, rows, strict=True):
+                    if name in self._targets and np.isfinite(row).all():
+                        sums.rows[self._targets.index(name)] = row
+        except (msgspec.DecodeError, ValueError):
+            self._known = {}
+            return False
+        return True
+
+    def _empty(self) -> _Sums:
+        return _Sums(np.zeros((len(self._targets), 2 + self._traits)))
+
+    def _fade(self, sums: _Sums, at_ms: int | None) -> float:
+        """Older outcomes count less; the share that one of `at_ms` counts."""
+        if not at_ms:
+            return 1.0
+        passed = (at_ms - sums.at_ms) / HALF_LIFE_MS
+        if passed < 0:
+            return float(0.5**-passed) if sums.at_ms else 1.0
+        if sums.at_ms:
+            sums.rows *= 0.5**passed
+        sums.at_ms = at_ms
+        return 1.0

@@ -1,15 +1,311 @@
-"""How many tokens a prompt may take, before anyone has counted them: first by rule, then by learned ratios."""
+"""Tokens of a prompt, of an answer and of thinking."""
 
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
-from router.estimate.learn import MILLE, Learned, leaning
-from router.types.request import Request
-from router.types.target import Capability, Target, Wire
+from msgspec import Struct
+
+from router.estimate.learn import MILLE, Kind, Learned, leaning
+from router.types.price import Scope, Writes
+from router.types.request import Endpoint, Request
+from router.types.target import EFFORTS, Capability, Contract, Target, Task, Thinking, Wire
+
+# What a target can be held to in thinking: the levels of its contract, from the one asked for down to none.
+
+P90 = 0.9
+WORDS = ("low", "medium", "high")
+"""Levels of a model whose card names none."""
+SCALE = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576}
+"""Tokens for words that a card gives no figure for: Google's own translation for Gemini 2.5."""
+MOST = 32_768
+"""For words beyond."""
+LEAST_THOUGHT = 256
+"""To fit a budget, no smaller number is asked for; unless the client did."""
+USUAL = "medium"
+"""Where a model's own default stands among its levels, as far as anyone knows."""
+NUMBERED = (Contract.EXACT, Contract.TARGET)
+
+
+class Rung(Struct, frozen=True):
+    """One thing to ask for. `effort` is empty for the model's own default; `p90` and `number` are tokens per choice."""
+
+    effort: str
+    p90: int
+    number: int | None = None
+    """The budget to send, where the contract takes one."""
+
+    @property
+    def thinks(self) -> bool:
+        return self.p90 > 0
+
+
+OFF = Rung("none", 0)
+
+
+def rungs(target: Target, asked: str, cap: int | None, learned: Learned, task: Task) -> Iterator[Rung]:
+    """What may be asked for instead of `asked`, from there down; all of it within `cap` thinking tokens per choice.
+
+    Under a cap the model's own default is no answer: something has to be said, so the highest that fits is.
+    """
+    thinking = target.model.thinking
+    word = level(thinking, asked)
+    if not word and cap is not None and thinking.contract is not Contract.ALWAYS_ON:
+        word = level(thinking, EFFORTS[-1])
+    if thinking.contract is Contract.NONE or word == "none":
+        yield Rung(word, 0)
+        return
+    numbered = thinking.contract in NUMBERED
+    for rung in _number(target, word, cap, learned, task) if numbered else _words(target, word, learned, task):
+        if cap is None or rung.p90 <= cap:
+            yield rung
+    if thinking.can_stop:
+        yield OFF
+
+
+def lowest(target: Target, learned: Learned, task: Task | None = None) -> int:
+    """The least thinking, in tokens per choice, that the target can be held to: 0 where it can be switched off."""
+    thinking = target.model.thinking
+    if thinking.can_stop:
+        return 0
+    if thinking.contract in NUMBERED:
+        return thinking.minimum
+    return p90(target, level(thinking, "minimal"), learned, task)
+
+
+def fits_thinking(target: Target, tokens: int, learned: Learned) -> bool:
+    """The target can be held to `tokens` of thinking per choice."""
+    return lowest(target, learned) <= tokens
+
+
+def p90(target: Target, effort: str, learned: Learned, task: Task | None) -> int:
+    if target.model.thinking.contract is Contract.NONE or effort == "none":
+        return 0
+    prior = card(target.model.thinking, effort)
+    return learned.recall(
+        target.id, (effort, task, prior), lambda: learned.kind(target.id, effort, task).thinking(P90, prior)
+    )
+
+
+@lru_cache
+def level(thinking: Thinking, asked: str) -> str:
+    """The model's own word for what is asked for; empty where nothing is, or nothing can be."""
+    if not asked or thinking.contract in (Contract.NONE, Contract.ALWAYS_ON):
+        return ""
+    if asked == "none" and thinking.can_stop:
+        return "none"
+    if thinking.contract is Contract.SWITCH:
+        return default(thinking)
+    levels = thinking.levels or WORDS
+    at = position(levels, asked)
+    return levels[at] if levels[at] != "none" else levels[min(at + 1, len(levels) - 1)]
+
+
+@lru_cache
+def card(thinking: Thinking, effort: str) -> int:
+    """The catalog's p90 for a level, else the scale's."""
+    word = effort or default(thinking)
+    known = dict(zip(thinking.levels, thinking.tokens, strict=False))
+    return known[word] if word in known else SCALE.get(word, MOST)
+
+
+def default(thinking: Thinking) -> str:
+    """The level that stands for the model's own default: that it thinks."""
+    if thinking.contract in (Contract.SWITCH, Contract.ALWAYS_ON):
+        return thinking.levels[-1] if thinking.levels else WORDS[-1]
+    levels = tuple(level for level in thinking.levels or WORDS if level != "none")
+    return levels[position(levels, USUAL)] if levels else "none"
+
+
+def position(levels: tuple[str, ...], word: str) -> int:
+    """Of the highest level at or below the word; 0 if there is none, or if the word is unknown."""
+    if word in levels:
+        return levels.index(word)
+    rank = _rank(word)
+    return max((at for at, level in enumerate(levels) if _rank(level) <= rank), default=0)
+
+
+def _rank(word: str) -> int:
+    return EFFORTS.index(word) if word in EFFORTS else 0
+
+
+def _words(target: Target, asked: str, learned: Learned, task: Task) -> Iterator[Rung]:
+    """Less effort never counts as more thought, even where it has not been seen yet."""
+    thinking = target.model.thinking
+    most = p90(target, asked, learned, task)
+    yield Rung(asked, most)
+    if thinking.contract is Contract.LEVEL:
+        levels = thinking.levels or WORDS
+        above = position(levels, asked) if asked else position(levels, USUAL) + 1
+        for word in reversed(levels[:above]):
+            if word != "none":
+                most = min(most, p90(target, word, learned, task))
+                yield Rung(word, most)
+
+
+def _number(target: Target, asked: str, cap: int | None, learned: Learned, task: Task) -> Iterator[Rung]:
+    """As many tokens as the word stands for, or the cap; less than the provider's minimum can't be said."""
+    thinking = target.model.thinking
+    usual = p90(target, asked, learned, task)
+    if not asked:
+        yield Rung(asked, usual)
+        return
+    wish = max(card(thinking, asked), thinking.minimum)
+    number = wish if cap is None else min(wish, cap)
+    if number >= max(thinking.minimum, 1):
+        yield Rung(asked, min(usual, number), number)
+
+
+# How many tokens a choice may have on one rung of thinking, and what that costs at most.
+
+MEAN_OF_P90 = 2
+"""The 90 % quantile of thinking is so many times its mean: 1.6 to 2.3 for four of five models measured."""
+LEAST_ANSWER = 256
+"""Output tokens below which a cap leaves no room for an answer; unless the client asked for fewer."""
+START = 0.4
+"""Share of answers that the start hold of a metered stream pays for to the end."""
+LONG = 0.95
+"""Share of answers for which there must be room, where they are known to be short."""
+SAFE = 0.995
+"""Share of answers that a cap must not cut, where nothing can be metered …"""
+SAFE_MARGIN = 1.25
+"""… and what it has beyond that: a share so high is hardly learned from so few."""
+START_ANSWER = 1_024
+"""Output tokens that a metered stream starts with, thinking apart, before anything was learned …"""
+START_THOUGHT = 8
+"""… and the part of the card's thinking: it can be extended."""
+SAFE_ANSWER = 4_096
+SAFE_THOUGHT = 2
+"""Likewise for a cap, which can't: so many times the card's thinking."""
+
+
+Read = tuple[float, float]
+"""`Estimate.read_output` and `Estimate.read_thinking`."""
+
+
+class Size(Struct, frozen=True):
+    """Output tokens of one choice."""
+
+    most: int
+    """The client's cap, else the model's."""
+    least: int
+    """The usual thinking and a short answer."""
+    tight: int
+    """What the hold is made for: the start of a metered stream, or the cap that is sent."""
+    tight_thinking: int
+    whole_thinking: int
+    metered: bool
+    """As a stream it shows all of its tokens …"""
+    blind: bool
+    """… but not yet that they come piece by piece, or none of them: `tight` has to cover the cap that is sent."""
+    output: int
+    """Expected, thinking included."""
+    thinking: int
+    """The expected part of it."""
+
+
+class Usual(Struct, frozen=True):
+    """What is known of an answer, whatever its caps and its target's margin: output tokens of one choice."""
+
+    wordiness: float
+    """Visible tokens ÷ those that are read from a request's text."""
+    thought: float
+    """Thinking tokens of a request that needs all of the usual thinking …"""
+    most_thought: float
+    """… and at most, by what is asked for."""
+    tight: int
+    """What is held at first."""
+    tight_thinking: int
+    blind: bool
+    """See `Size`."""
+    long: int
+    """What hardly any answer exceeds."""
+
+
+def expected(known: Usual, read_output: float, read_thinking: float) -> tuple[float, float]:
+    """Visible tokens of a choice, and those of thinking, of a request that reads so (see `Estimate`)."""
+    return known.wordiness * read_output, min(known.thought * read_thinking, known.most_thought)
+
+
+def size(target: Target, request: Request, rung: Rung, known: Usual, margin: float, read: Read) -> Size:
+    most = output_bound(target, request)
+    whole_thinking = _worst_thinking(target, rung, most)
+    metered = target.model.thinking.streamed or not rung.thinks
+    least, tight = min(most, rung.p90 + min(LEAST_ANSWER, known.long)), min(most, int(known.tight * margin))
+    tight = max(least, tight) if known.blind else tight
+    start = tight if known.blind else int(known.tight_thinking * margin)
+    visible, thoughts = expected(known, *read)
+    output, thinking = min(most, int(visible + thoughts)), int(min(most, thoughts))
+    start = min(start, whole_thinking)
+    return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
+
+
+def usual(target: Target, rung: Rung, learned: Learned, task: Task, template: str) -> Usual:
+    template = learned.known(template)
+    key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, template)
+    return learned.recall(
+        target.id,
+        key,
+        lambda: _usual(target, rung, learned.kind(target.id, rung.effort, task, template), learned.ahead(target.id)),
+    )
+
+
+def _usual(target: Target, rung: Rung, kind: Kind, ahead: int | None) -> Usual:
+    """`ahead`: see `Learned.ahead`."""
+    thought = card(target.model.thinking, rung.effort) if rung.thinks else 0
+    long = kind.output(LONG, START_ANSWER + thought)
+    words, safe = kind.wordiness(), _safe(kind, rung, thought)
+    mean = kind.thought(thought / MEAN_OF_P90) if rung.thinks else 0.0
+    most = 0.0 if not rung.thinks else inf if rung.number is None else float(rung.number)
+    start = 0 if ahead is None else _start(kind.output, rung, thought) + ahead
+    if ahead is None or start >= safe or (rung.thinks and not target.model.thinking.streamed):
+        return Usual(words, mean, most, safe, safe if rung.thinks else 0, True, long)
+    thoughts = _start(kind.thinking, rung, thought) + ahead if rung.thinks else 0
+    return Usual(words, mean, most, start, thoughts, False, long)
+
+
+def output_bound(target: Target, request: Request) -> int:
+    """The most that one choice can produce: the client's limit, else the model's."""
+    if request.endpoint is Endpoint.EMBEDDINGS:
+        return 0
+    return min(request.max_output or target.model.max_output, target.model.max_output)
+
+
+def scope(target: Target, request: Request) -> Scope:
+    """What decides over the rates that a call may turn out to have. Anthropic's caches are written only on request."""
+    asked = request.caches or target.provider.wire is not Wire.ANTHROPIC
+    writes = Writes.ANY if request.caches_long else Writes.DEFAULT if asked else Writes.NONE
+    media = bool(request.images or request.audio_seconds) or "audio" in request.body
+    return Scope(service_tier=request.service_tier, region=target.region, writes=writes, media=media)
+
+
+def _start(quantile: Callable[[float, int], int], rung: Rung, thought: int) -> int:
+    """Of a metered stream."""
+    found = quantile(START, START_ANSWER + thought // START_THOUGHT)
+    return found if rung.number is None else min(found, rung.number + START_ANSWER)
+
+
+def _safe(kind: Kind, rung: Rung, thought: int) -> int:
+    """A cap that hardly any answer reaches."""
+    found = int(kind.output(SAFE, SAFE_ANSWER + SAFE_THOUGHT * thought) * SAFE_MARGIN)
+    return found if rung.number is None else min(found, rung.number + SAFE_ANSWER)
+
+
+def _worst_thinking(target: Target, rung: Rung, most: int) -> int:
+    """Only an exact contract keeps thinking below the cap on all output."""
+    if not rung.thinks:
+        return 0
+    exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
+    return min(most, rung.number or most) if exact else most
+
+
+# How many tokens a prompt may take, before anyone has counted them: first by rule, then by learned ratios.
 
 TYPICAL = (17, 73)
 """Tokens in a hundred bytes of words, and of all else: fitted on 4,500 prompts in prose, code, maths and Chinese with
 OpenAI's o200k. The rest that is left to learn has a standard deviation of 11 %; by bytes alone it is 33 %."""
-MOST = (60, 100)
+TOKENS_MOST = (60, 100)
 """Likewise, at most: random letters make 0.54 tokens each, and no token is shorter than a byte."""
 TEMPLATE_TOKENS = 64
 """In every bound: chat templates add role markers, and some a system prompt of their own (SmolLM2: 24 tokens)."""
@@ -51,7 +347,7 @@ def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
     context, kind = target.model.context, script(request)
     media = media_tokens(target, request) if kind.endswith(MEDIA) else 0
     rough = roughly(request) + template(target) + media
-    likely = ceiling = (words * MOST[0] + dense * MOST[1]) // 100 + TEMPLATE_TOKENS + media
+    likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media
     ratio = learned.input(target.id, kind, INPUT_SHARE)
     if not media:  # small images say nothing of the next one
         likely = leaning(ratio.upper * int(rough * INPUT_MARGIN) // MILLE, ratio.seen, ceiling) + TEMPLATE_TOKENS

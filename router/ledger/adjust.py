@@ -9,16 +9,13 @@ import msgspec
 from msgspec import Struct
 
 from router.ledger import rows
-from router.ledger.attempt_row import BUCKETS
-from router.ledger.audit import note
-from router.ledger.connection import Connection, insert, transaction
+from router.ledger.keys import note
 from router.ledger.past import CAME_BACK_MS
-from router.ledger.rows import Kept, Line
+from router.ledger.rows import Connection, Kept, Line, insert, transaction
+from router.ledger.write import BUCKETS
 from router.types.account import RATE_ACCOUNTS, Unit
-from router.types.clock import now_ms
-from router.types.ids import new_id
-from router.types.money import usd_text
-from router.types.price import CostSource
+from router.types.clock import new_id, now_ms
+from router.types.price import CostSource, usd_text
 
 ADJUSTMENT = "adjustment"
 """The endpoint of rows that correct others."""

@@ -1,8 +1,4 @@
-"""A copy of a ledger in one file, as of one moment, which either database takes: so it also moves one to the other.
-
-The file is gzip over frames: four bytes of length, then MessagePack. The first frame is a `Head`, the last a `Tail`,
-and each of the others a table's name and some of its rows.
-"""
+"""How large the ledger is, and from when on it has rows."""
 
 import gzip
 import os
@@ -16,12 +12,70 @@ from typing import Any, BinaryIO
 import msgspec
 from msgspec import Struct
 
-from router.ledger.connection import Connection, insert
 from router.ledger.ledger import Ledger
-from router.ledger.migrate import LedgerTooNew, current, newest
-from router.ledger.schema import Table, tables
+from router.ledger.migrate import LedgerTooNew, Table, current, newest, tables
+from router.ledger.past import EXPIRED, progress
+from router.ledger.rollups import expired
+from router.ledger.rows import Connection, insert
+from router.types.account import LedgerUnavailable
 from router.types.clock import now_ms
-from router.types.journal import LedgerUnavailable
+
+_COUNT = "SELECT COUNT(*) FROM {}_requests"
+_OLDEST = """
+    SELECT MIN(at_ms) FROM (
+        SELECT MIN(started_ms) AS at_ms FROM past_requests UNION ALL SELECT MIN(started_ms) FROM live_requests
+    ) AS firsts
+"""
+
+
+class Info(Struct, frozen=True, kw_only=True):
+    """Times are Unix ms; None: there is none."""
+
+    ledger: str
+    version: int
+    rows: dict[str, int]
+    """By table."""
+    requests: int
+    """All that it has sums of; those whose rows expired are among them."""
+    past: int
+    """Of these, whose rows are narrow."""
+    expired: int
+    """Of these, whose rows are gone."""
+    bytes: int
+    oldest_ms: int | None
+    """When the first request began whose rows are there."""
+    expired_until_ms: int | None
+    """Requests that began later have their rows; of those before some may have."""
+
+    @property
+    def bytes_per_request(self) -> float | None:
+        return self.bytes / self.requests if self.requests else None
+
+
+def info(ledger: Ledger) -> Info:
+    """Raises `LedgerUnavailable`."""
+    with ledger.reading() as connection:
+        connection.execute("BEGIN")
+        version = current(connection, ledger.dialect)
+        past, live = (int(connection.execute(_COUNT.format(name)).fetchone()[0]) for name in ("past", "live"))
+        gone = expired(connection)
+        return Info(
+            ledger=ledger.name,
+            version=version,
+            rows={table.name: table.count(connection) for table in tables(min(version, newest(ledger.dialect)))},
+            requests=past + live + gone,
+            past=past,
+            expired=gone,
+            bytes=ledger.size(connection),
+            oldest_ms=connection.execute(_OLDEST).fetchone()[0],
+            expired_until_ms=progress(connection, EXPIRED) or None,
+        )
+
+
+# A copy of a ledger in one file, as of one moment, which either database takes: so it also moves one to the other.
+#
+# The file is gzip over frames: four bytes of length, then MessagePack. The first frame is a `Head`, the last a
+# `Tail`, and each of the others a table's name and some of its rows.
 
 FORMAT = "lowpass ledger 1"
 MADE_BY_A_START = frozenset({"compatible", "engine_hours", "instance", "policies", "posteriors", "progress"})

@@ -6,10 +6,9 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from router.ledger.connection import Connection, transaction
 from router.ledger.ledger import Ledger
-from router.types.metered import ADDITIVE, EngineHour, EnginePrice
-from router.types.price import Price
+from router.ledger.rows import Connection, transaction
+from router.types.price import ADDITIVE, EngineHour, EnginePrice, Price
 
 GATEWAY = os.uname().nodename
 """Whose measurements are a gateway's own: engines of the same name elsewhere may run on other machines."""

@@ -4,12 +4,10 @@ can't be true, a budget that refused."""
 from collections.abc import Iterable
 
 from router.ledger.facts.attempts import HOUR_MS
-from router.types.account import Refused, Unit
+from router.types.account import Journal, Refused, Unit
 from router.types.attempt import Attempt
-from router.types.ids import new_id
-from router.types.journal import Journal
-from router.types.money import usd_text
-from router.types.price import SERVED
+from router.types.clock import new_id
+from router.types.price import SERVED, usd_text
 
 REGION_MISMATCH = "region_mismatch"
 DRIFT = "drift"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from router.ledger.migrate import migrate
-from router.types.ids import new_id
-from router.types.journal import LedgerUnavailable, Row
+from router.types.account import Journal, LedgerUnavailable, LocalJournal, Row
+from router.types.clock import new_id
 
 T = TypeVar("T")
 RETRY_S = 0.5
@@ -212,3 +212,39 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
                 raise
         time.sleep(0.01)
+
+
+# The ledger elsewhere, the budgets here: a request's row is in both, since the local budgets go by its lease.
+
+
+class Doubled:
+    """The `Journal` port: everything goes to `ledger`, what becomes of requests goes to `local` too."""
+
+    def __init__(self, ledger: Journal, local: LocalJournal) -> None:
+        self._ledger, self._local = ledger, local
+
+    @property
+    def owner(self) -> str:
+        return self._local.owner
+
+    @property
+    def available(self) -> bool:
+        return self._ledger.available and self._local.available
+
+    def add(self, statement: str, row: Row) -> None:
+        self._ledger.add(statement, row)
+        if statement.startswith("INSERT INTO live_requests"):
+            self._local.add(statement, row)
+
+    def change(self, statement: str, row: Row) -> None:
+        self._ledger.change(statement, row)
+        if statement.startswith("UPDATE live_requests"):
+            self._local.change(statement, row)
+
+    async def committed(self) -> None:
+        await self._local.committed()
+        await self._ledger.committed()
+
+    async def end(self) -> None:
+        await self._ledger.end()
+        await self._local.end()

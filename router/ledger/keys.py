@@ -1,4 +1,4 @@
-"""API keys: stored as a hash, shown once, found by hash; with what each may do, and how much of it."""
+"""Who changed what, when: keys, limits of budgets and corrections of charges, one row a change."""
 
 import hashlib
 import secrets
@@ -9,14 +9,62 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from router.ledger.audit import note
-from router.ledger.connection import Connection, transaction
-from router.types.clock import now_ms
-from router.types.ids import new_id
-from router.types.journal import Journal
-from router.types.key import KeyTerms
-from router.types.money import nano_from_usd, usd_from_nano
-from router.types.request import Allowance, Caller
+from router.ledger.rows import Connection, transaction
+from router.types.account import Journal
+from router.types.clock import new_id, now_ms
+from router.types.price import nano_from_usd, usd_from_nano
+from router.types.request import Allowance, Caller, KeyTerms
+
+COMMAND_LINE = "command line"
+"""The actor of changes by `lowpass` commands."""
+_INSERT = "INSERT INTO audit (id, at_ms, actor, action, subject, document) VALUES (?, ?, ?, ?, ?, ?)"
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def note(connection: Connection, actor: str, action: str, subject: str, changes: Mapping[str, object]) -> None:
+    """Belongs into the transaction of the change. `changes` never holds a secret."""
+    connection.execute(_INSERT, (new_id(), now_ms(), actor, action, subject, _encode(changes).decode()))
+
+
+# Limits of budgets that were set while gateways run: they stand in place of the policy's until they are taken back.
+
+_EVERY = "SELECT id, size, set_ms, set_by, expires_ms FROM budget_limits ORDER BY id"
+_SET = (
+    "INSERT INTO budget_limits (id, size, set_ms, set_by, expires_ms) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id)"
+    " DO UPDATE SET size = excluded.size, set_ms = excluded.set_ms, set_by = excluded.set_by,"
+    " expires_ms = excluded.expires_ms"
+)
+_TAKE_BACK = "DELETE FROM budget_limits WHERE id = ?"
+
+
+class BudgetLimit(Struct, frozen=True):
+    """`id`: of a budget of the policy, or of one of its accounts. `size`: nano-USD or thinking tokens."""
+
+    id: str
+    size: int
+    set_ms: int
+    set_by: str
+    expires_ms: int | None
+
+
+def limits(connection: Connection) -> list[BudgetLimit]:
+    """Those that have not expired."""
+    now = now_ms()
+    every = [BudgetLimit(*row) for row in connection.execute(_EVERY).fetchall()]
+    return [limit for limit in every if limit.expires_ms is None or limit.expires_ms > now]
+
+
+def set_limit(connection: Connection, identifier: str, size: int | None, expires_ms: int | None, actor: str) -> None:
+    """`size` None: the policy's limit counts again."""
+    with transaction(connection):
+        note(connection, actor, "budget limit set", identifier, {"limit": size, "expires_ms": expires_ms})
+        if size is None:
+            connection.execute(_TAKE_BACK, (identifier,))
+        else:
+            connection.execute(_SET, (identifier, size, now_ms(), actor, expires_ms))
+
+
+# API keys: stored as a hash, shown once, found by hash; with what each may do, and how much of it.
 
 PREFIX = "lp-"
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZabcdefghjkmnpqrstvwxyz"
@@ -28,8 +76,8 @@ _COLUMNS = (
     *("limit_nano", "limit_window", "rpm", "tpm", "parallel", "expires_ms"),
     *("used_ms", "previous_hash", "previous_until_ms"),
 )
-_INSERT = f"INSERT INTO keys ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
-_EVERY = f"SELECT {', '.join(_COLUMNS)} FROM keys ORDER BY id"  # noqa: S608 - names of ours
+_KEYS_INSERT = f"INSERT INTO keys ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+_KEYS_EVERY = f"SELECT {', '.join(_COLUMNS)} FROM keys ORDER BY id"  # noqa: S608 - names of ours
 _REVOKE = "UPDATE keys SET revoked_ms = ? WHERE id = ?"
 _ROTATE = "UPDATE keys SET hash = ?, previous_hash = hash, previous_until_ms = ? WHERE id = ?"
 _USED = "UPDATE keys SET used_ms = ? WHERE id = ?"
@@ -84,7 +132,7 @@ def create(connection: Connection, terms: KeyTerms, actor: str) -> tuple[Key, st
         _refuse_twice(connection, terms.name)
         row = {"id": key.id, "hash": _hashed(secret), "created_ms": key.created_ms, "expires_ms": key.expires_ms}
         row |= _columns(terms)
-        connection.execute(_INSERT, [row.get(column) for column in _COLUMNS])
+        connection.execute(_KEYS_INSERT, [row.get(column) for column in _COLUMNS])
     return key, secret
 
 
@@ -183,7 +231,7 @@ def _columns(terms: KeyTerms) -> dict[str, Any]:
 
 
 def _rows(connection: Connection) -> list[tuple[dict[str, Any], Key]]:
-    rows = (dict(zip(_COLUMNS, columns, strict=True)) for columns in connection.execute(_EVERY))
+    rows = (dict(zip(_COLUMNS, columns, strict=True)) for columns in connection.execute(_KEYS_EVERY))
     return [(row, _key(row)) for row in rows]
 
 

@@ -1,16 +1,17 @@
 """Where the ledger is: a file, or a database that several gateways share. Readers and writers all ask here."""
 
+import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from router.ledger.connection import Connection
 from router.ledger.journal import BUSY_MS, SqliteJournal, connect
 from router.ledger.migrate import SQLITE, Dialect, current, migrate, readable
-from router.types.journal import Journal, LedgerUnavailable
-from router.types.secret import Secret
+from router.ledger.rows import Connection
+from router.types.account import Journal, LedgerUnavailable
+from router.types.target import Secret
 
 
 class Ledger(Protocol):
@@ -64,7 +65,7 @@ def ledger_at(path: Path, url: Secret | None) -> Ledger:
     """PostgreSQL where there is a URL, else the SQLite file. Raises `SettingError` for a URL that is none."""
     if url is None:
         return SqliteLedger(path)
-    from router.ledger.postgres.ledger import PostgresLedger
+    from router.ledger.postgres.journal import PostgresLedger
 
     return PostgresLedger(url)
 
@@ -160,3 +161,37 @@ def _remedy(error: sqlite3.DatabaseError) -> str | None:
         return _DAMAGED if isinstance(error, sqlite3.OperationalError) else None
     # The low byte is the kind: https://www.sqlite.org/rescode.html#primary_result_codes
     return _REMEDIES.get(code & 0xFF)
+
+
+# The secret of a ledger: made with it, shared by all of its gateways, known to nobody else.
+
+_OFFER = "INSERT INTO instance (id, secret) VALUES (1, ?) ON CONFLICT DO NOTHING"
+_READ = "SELECT secret FROM instance WHERE id = 1"
+
+
+def instance_secret(ledger: Ledger) -> Secret:
+    """Made at the first call. Raises `LedgerUnavailable`."""
+    with ledger.writing() as connection:
+        connection.execute(_OFFER, (secrets.token_hex(32),))
+        return Secret(connection.execute(_READ).fetchone()[0])
+
+
+# Which alerts were told: an alert belongs to whoever inserts its row first, of all gateways and restarts.
+
+_CLAIM = "INSERT INTO alerts (account, window_start_ms, share) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+
+
+def claim(ledger: Ledger, account: str, window_start_ms: int, shares: Sequence[int]) -> list[int]:
+    """The shares (in ten-thousandths) that nobody claimed before. Waits for locks: call it in a thread.
+
+    All of them in one transaction. Raises `LedgerUnavailable`: then none is claimed.
+    """
+    try:
+        with ledger.writing() as connection:
+            connection.execute("BEGIN")
+            rows = [(account, window_start_ms, share) for share in shares]
+            claimed = [row[2] for row in rows if connection.execute(_CLAIM, row).rowcount == 1]
+            connection.execute("COMMIT")
+            return claimed
+    except sqlite3.Error as error:
+        raise LedgerUnavailable(str(error)) from None

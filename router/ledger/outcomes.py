@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Struct
 
 from router.ledger import rows
-from router.ledger.connection import Connection
 from router.ledger.ledger import Ledger
-from router.types.classification import Classification
-from router.types.journal import Journal
+from router.ledger.rows import Connection
+from router.types.account import Journal
 from router.types.logged import Logged, Said
+from router.types.request import Classification
 
 _NEW = (
     "request_id, attempt, target, source, score, weight, decides,"

@@ -1,27 +1,132 @@
-"""Moves requests that nothing changes any more from the live tables into narrow rows; drops these when they are old.
-
-Killed at any moment, the next run goes on where this one ended. All writers of these tables take the row 'moved' of
-`progress` first, so they wait for each other.
+"""Batches of rows of the past, each with a digest over its rows and the digest before: what is changed, taken out or
+put in afterwards shows (`lowpass ledger verify`).
 """
 
+import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from router.ledger import chain
+import msgspec
+from msgspec import Struct
+
 from router.ledger import rows as whole
-from router.ledger.chain import NAMED_OF_ATTEMPTS, NAMED_OF_REQUESTS
-from router.ledger.connection import PARAMETERS, Connection, insert, places, transaction
-from router.ledger.documents import Compressed, Documents
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.ledger import Ledger
 from router.ledger.query import LONGEST_WINDOW_MS
-from router.ledger.rows import Kept, Line, every
-from router.types.account import RATE_ACCOUNTS
-from router.types.ids import least_id
-from router.types.journal import Value
-from router.types.length import DAY_MS
+from router.ledger.rows import (
+    PARAMETERS,
+    Compressed,
+    Connection,
+    Documents,
+    Kept,
+    Line,
+    Rows,
+    every,
+    insert,
+    places,
+    transaction,
+)
+from router.types.account import RATE_ACCOUNTS, Value
+from router.types.clock import least_id
+from router.types.request import DAY_MS
+
+_SIZE = 16
+_LAST = "SELECT last, digest FROM chain ORDER BY last DESC LIMIT 1"
+_ADD = "INSERT INTO chain (last, first, digest, complete) VALUES (?, ?, ?, 1)"
+_BATCHES = "SELECT first, last, digest, complete FROM chain WHERE last > ? ORDER BY last LIMIT ?"
+_REQUESTS = "SELECT * FROM past_requests WHERE position >= ? AND position <= ? ORDER BY position"
+_ATTEMPTS = "SELECT * FROM past_attempts WHERE request_id IN ({}) ORDER BY request_id, number"
+_BOOKINGS = "SELECT * FROM past_bookings WHERE request_id IN ({}) ORDER BY request_id, account"
+_NAMES = "SELECT id, name FROM names WHERE id IN ({}) ORDER BY id"
+_DROPPED = "UPDATE chain SET complete = 0 WHERE last >= ? AND first <= ?"
+_ALONE = "SELECT position FROM past_requests WHERE position > ? AND position < ? LIMIT 1"
+_PAGE = 1_000
+NAMED_OF_REQUESTS = frozenset(
+    {
+        *("state", "owner", "endpoint", "requested", "route", "key_id", "tags", "data_class", "classes", "policy"),
+        *("task", "target", "model", "error", "lowered", "app", "template"),
+    }
+)
+NAMED_OF_ATTEMPTS = frozenset(
+    {
+        *("target", "model", "provider", "model_served", "outcome", "finish_reason", "thinking", "usage_source"),
+        *("reasoning_source", "service_tier", "region", "region_source", "cost_source", "price_version", "classes"),
+        "role",
+    }
+)
+"""Columns whose texts are numbers of `names` in narrow rows."""
+
+
+class Broken(Struct, frozen=True):
+    """Rows that are not those that were written: positions in `past_requests`."""
+
+    first: int
+    last: int
+    says: str
+
+
+def chain_add(connection: Connection, first: int, last: int) -> None:
+    """A batch that was written just now, in the transaction that wrote it."""
+    before = connection.execute(_LAST).fetchone()
+    digest = _digest(connection, first, last, "" if before is None else str(before[1]))
+    connection.execute(_ADD, (last, first, digest))
+
+
+def dropped(connection: Connection, positions: Sequence[int]) -> None:
+    """Rows have expired: the rest of their batches can't be told from what was written any more."""
+    connection.execute(_DROPPED, (min(positions), max(positions)))
+
+
+def head(connection: Connection) -> str:
+    """The newest digest, which all rows of the past are in; empty: there is none. Who notes it elsewhere can tell later
+    whether the chain itself was written anew."""
+    row = connection.execute(_LAST).fetchone()
+    return "" if row is None else str(row[1])
+
+
+def broken(connection: Connection) -> Iterator[Broken]:
+    """Inside one transaction."""
+    before, end = "", 0
+    last = 0
+    while batches := connection.execute(_BATCHES, (last, _PAGE)).fetchall():
+        for first, last, digest, complete in batches:
+            if end and first != end + 1:
+                yield Broken(end + 1, first - 1, "the chain has no batch of them")
+            if complete and _digest(connection, first, last, before) != digest:
+                yield Broken(first, last, "a row, attempt, booking or name is not what was written, or is gone")
+            before, end = digest, last
+    if end and (row := connection.execute(_ALONE, (end, 2**62)).fetchone()):
+        yield Broken(row[0], row[0], "it stands beyond the end of the chain")
+
+
+def _digest(connection: Connection, first: int, last: int, before: str) -> str:
+    rows = _lines(connection.execute(_REQUESTS, (first, last)))
+    identifiers = [str(row["id"]) for row in rows]
+    attempts, bookings = (
+        _lines(connection.execute(statement.format(places(identifiers)), identifiers))
+        for statement in (_ATTEMPTS, _BOOKINGS)
+    )
+    named = ((rows, NAMED_OF_REQUESTS), (attempts, NAMED_OF_ATTEMPTS), (bookings, ("account",)))
+    used = sorted({line[name] for lines, names in named for line in lines for name in names if name in line})
+    content: list[Any] = [before, first, last, rows, attempts, bookings]
+    for at in range(0, len(used), PARAMETERS):
+        some = used[at : at + PARAMETERS]
+        content.append(connection.execute(_NAMES.format(places(some)), some).fetchall())
+    return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=_SIZE).hexdigest()
+
+
+def _lines(rows: Rows) -> list[dict[str, Any]]:
+    """By column, without what is NULL: so a column that is added later changes no digest."""
+    names = [column for column, *_ in rows.description]
+    return [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows]
+
+
+# Moves requests that nothing changes any more from the live tables into narrow rows; drops these when they are old.
+#
+# Killed at any moment, the next run goes on where this one ended. All writers of these tables take the row 'moved' of
+# `progress` first, so they wait for each other.
 
 CHUNK = 24
 """Requests in a transaction: about 3 ms in which no other process can commit, in SQLite."""
@@ -43,7 +148,7 @@ _DUE = (
     "SELECT id, started_ms FROM live_requests WHERE state IN ('settled', 'released')"
     " OR (state = 'recovered' AND lease_until_ms <= ?) ORDER BY id LIMIT ?"
 )
-_NAMES = "SELECT name, id FROM names WHERE name IN ({})"
+_PAST_NAMES = "SELECT name, id FROM names WHERE name IN ({})"
 _LAST_NAME = "SELECT COALESCE(MAX(id), 0) FROM names"
 _SWEPT = (
     "INSERT INTO progress (name, position) VALUES ('swept', ?)"
@@ -82,7 +187,7 @@ _OLD = (
     ("past_attempts", "request_id"),
     ("past_requests", "id"),
 )
-_LAST = "SELECT MAX(started_ms), MAX(position) FROM past_requests WHERE started_ms < ?"
+_PAST_LAST = "SELECT MAX(started_ms), MAX(position) FROM past_requests WHERE started_ms < ?"
 _OLDEST = "SELECT MIN(started_ms) FROM past_requests"
 _EXPIRING = "SELECT id, position FROM past_requests WHERE started_ms < ? AND position <= ? ORDER BY started_ms LIMIT ?"
 _OUTCOMES = "SELECT position, given_ms FROM outcomes WHERE position > ? ORDER BY position LIMIT ?"
@@ -124,7 +229,7 @@ class Names:
         wanted = sorted(set(texts) - self._ids.keys())
         for at in range(0, len(wanted), PARAMETERS):
             some = wanted[at : at + PARAMETERS]
-            self._ids.update(self._connection.execute(_NAMES.format(places(some)), some).fetchall())
+            self._ids.update(self._connection.execute(_PAST_NAMES.format(places(some)), some).fetchall())
         new = [text for text in wanted if text not in self._ids]
         last = self._connection.execute(_LAST_NAME).fetchone()[0] if new else 0
         numbered = [(text, number) for number, text in enumerate(new, last + 1)]
@@ -195,7 +300,7 @@ def _move(connection: Connection, ids: Sequence[str], rows: Sequence[Kept], deci
     book_sums(connection, [*lines, *(line for line in moved if line[1].startswith(RATE_ACCOUNTS))])
     if new:
         last = progress(connection, MOVED)
-        chain.add(connection, last - len(new) + 1, last)
+        chain_add(connection, last - len(new) + 1, last)
     for table, column in _LIVE:
         connection.execute(f"DELETE FROM {table} WHERE {column} IN ({places(ids)})", ids)  # noqa: S608 - names of ours
 
@@ -272,9 +377,9 @@ def _expire_some(connection: Connection, before_ms: int, groupings: Sequence[str
         expiring = connection.execute(_EXPIRING, (before_ms, summed, CHUNK)).fetchall()
         ids = [identifier for identifier, _ in expiring]
         if ids:
-            chain.dropped(connection, [position for _, position in expiring])
+            dropped(connection, [position for _, position in expiring])
             # With the first row: reports refuse what they can't answer any more, and never answer with less.
-            hours = connection.execute(_LAST, (before_ms,)).fetchone()[0] // HOUR_MS + 1
+            hours = connection.execute(_PAST_LAST, (before_ms,)).fetchone()[0] // HOUR_MS + 1
             connection.execute(_SET, (max(hours * HOUR_MS, progress(connection, EXPIRED)), EXPIRED))
             # What was recovered before it moved.
             book_sums(connection, connection.execute(_UNBOOKED_LATE.format(places(ids)), ids).fetchall())
@@ -312,7 +417,7 @@ def expiring(connection: Connection, now_ms: int, keep_ms: int) -> int:
     oldest = connection.execute(_OLDEST).fetchone()[0]
     if oldest is None or oldest >= before:
         return 0
-    return int(connection.execute(_LAST, (before,)).fetchone()[1])
+    return int(connection.execute(_PAST_LAST, (before,)).fetchone()[1])
 
 
 def unmove(connection: Connection) -> None:

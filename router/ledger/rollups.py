@@ -11,16 +11,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from router.ledger.connection import PARAMETERS, Connection, insert, places, transaction
-from router.ledger.documents import Documents
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.facts.offers import Decided
 from router.ledger.facts.query import Expired, Label, Query, Sums, Where, add
 from router.ledger.ledger import Ledger
 from router.ledger.past import EXPIRED, MOVED, Names, lock, progress
-from router.ledger.rows import NOT_MOVED
-from router.types.journal import Value
+from router.ledger.rows import NOT_MOVED, PARAMETERS, Connection, Documents, insert, places, transaction
+from router.types.account import Value
 
 TOGETHER = 1_024
 """Requests that are summed up together: others wait some ten ms for a grouping's transaction, in SQLite."""

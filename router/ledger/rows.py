@@ -1,12 +1,137 @@
-"""Whole requests out of the ledger: the request's own row, its attempts, what it booked, and its decision."""
+"""What reports, keys and look-ups need of a database: SQLite's own connection has it, PostgreSQL's is made to."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Any, Protocol
 
 from msgspec import Struct
 
-from router.ledger.connection import Connection
-from router.ledger.documents import Documents
-from router.types.journal import Value
+from router.types.account import Journal, Value
+
+Parameters = Sequence[Value] | Mapping[str, Value]
+"""For `?` or for `:name`."""
+PARAMETERS = 900
+"""Of one statement at most; SQLite's own limit was 999 once."""
+
+
+class Rows(Protocol):
+    """Integers, floats, text, bytes and None: never a Decimal, a bool or a date, whatever the database."""
+
+    @property
+    def description(self) -> Any:
+        """One sequence a column; the first of it is the column's name."""
+        ...
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """Each statement is its own transaction, unless it stands between BEGIN and COMMIT."""
+
+    def execute(self, statement: str, parameters: Any = ..., /) -> Rows: ...
+
+
+@contextmanager
+def transaction(connection: Connection) -> Iterator[None]:
+    """All of it or nothing."""
+    connection.execute("BEGIN")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(Exception):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def insert(
+    connection: Connection,
+    table: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Value | bytes]],
+    given: str = "",
+    then: str = "",
+) -> None:
+    """Adds rows, many to a statement. `given` stands before VALUES, `then` after them (ON CONFLICT …)."""
+    rest, line = iter(rows), f"({', '.join('?' * len(columns))})"
+    into = f"INSERT INTO {table} ({', '.join(columns)}){given} VALUES "  # noqa: S608 - names of ours
+    while some := list(islice(rest, max(1, PARAMETERS // len(columns)))):
+        statement = f"{into}{', '.join([line] * len(some))} {then}"
+        connection.execute(statement, tuple(value for row in some for value in row))
+
+
+def places(values: Sequence[object]) -> str:
+    """`?, ?, …`, for IN."""
+    return ", ".join("?" * len(values))
+
+
+# Documents of decisions in few bytes: raw deflate, with documents of the same policy as its dictionary.
+
+NONE = 0
+"""The dictionary of documents that are compressed by themselves."""
+SAMPLE = 16
+"""Documents that a dictionary is made of, if there are as many."""
+_LARGEST = 32_768
+"""Bytes of a dictionary; deflate looks no further back."""
+_LEVEL = 6
+_RAW = -zlib.MAX_WBITS
+_KNOWN = "SELECT id, policy, data FROM dictionaries WHERE id > ? ORDER BY id"
+_ADD = "INSERT INTO dictionaries (id, policy, data) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+Compressed = tuple[str, int, str, int, bytes]
+"""A decision: id, when it was made (Unix ms), policy, number of the dictionary, document."""
+
+
+class Documents:
+    """Those of one ledger, with the dictionaries that it has by now."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._data: dict[int, bytes] = {NONE: b""}
+        self._of_policy: dict[str, int] = {}
+        self._read()
+
+    def compressed(self, decisions: Sequence[Mapping[str, Value]]) -> list[Compressed]:
+        """Makes a dictionary for each policy that has none yet and enough documents here; others use the newest one."""
+        by_policy: dict[str, list[str]] = {}
+        for line in decisions:
+            by_policy.setdefault(str(line["policy"]), []).append(str(line["document"]))
+        for policy, texts in by_policy.items():
+            if policy not in self._of_policy and len(texts) >= SAMPLE:
+                data = "".join(texts[:SAMPLE]).encode()[-_LARGEST:]
+                self._connection.execute(_ADD, (max(self._data) + 1, policy, data))
+                self._read()
+        return [self._compressed(line) for line in decisions]
+
+    def _read(self) -> None:
+        for number, policy, data in self._connection.execute(_KNOWN, (max(self._data),)):
+            self._data[number], self._of_policy[policy] = bytes(data), number
+
+    def _compressed(self, line: Mapping[str, Value]) -> Compressed:
+        policy = str(line["policy"])
+        number = self._of_policy.get(policy, max(self._data))
+        packer = zlib.compressobj(_LEVEL, wbits=_RAW, zdict=self._data[number])
+        data = packer.compress(str(line["document"]).encode()) + packer.flush()
+        return str(line["id"]), int(str(line["decided_ms"])), policy, number, data
+
+    def restored(self, dictionary: int, data: bytes) -> str:
+        """An empty text, which no document is, for what is damaged: the rest of the request can still be read, and
+        `lowpass ledger verify` names it."""
+        try:
+            return zlib.decompressobj(_RAW, zdict=self._data[dictionary]).decompress(data).decode()
+        except (KeyError, UnicodeDecodeError, zlib.error):
+            return ""
+
+
+# Whole requests out of the ledger: the request's own row, its attempts, what it booked, and its decision.
 
 CHUNK = 1_000
 """Requests read at a time."""
@@ -145,3 +270,17 @@ def _by(lines: list[Line], column: str) -> dict[Value, list[Line]]:
     for line in lines:
         found.setdefault(line[column], []).append(line)
     return found
+
+
+# Every policy that was in force, by the hash that rows of requests hold.
+
+_ADOPTED = "INSERT INTO policies (hash, adopted_ms, document) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+
+
+def adopted(journal: Journal, policy: str, now_ms: int, document: bytes) -> None:
+    """Before the first decision under it. Keeps the first time; several processes may say it."""
+    journal.add(_ADOPTED, (policy, now_ms, document.decode()))
+
+
+def documents(connection: Connection) -> dict[str, bytes]:
+    return {policy: document.encode() for policy, document in connection.execute("SELECT hash, document FROM policies")}

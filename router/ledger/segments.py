@@ -15,14 +15,12 @@ from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
 from router.ledger import past
-from router.ledger.connection import Connection, places
-from router.ledger.documents import Documents
 from router.ledger.facts.attempts import HOUR_MS
 from router.ledger.facts.query import Label, Sums, add
 from router.ledger.past import EXPIRED, Names
 from router.ledger.rollups import GROUPINGS, Grouping, begin, write
-from router.ledger.rows import Kept, Line
-from router.types.journal import Value
+from router.ledger.rows import Connection, Documents, Kept, Line, places
+from router.types.account import Value
 
 _SEGMENTS = "SELECT number, last_ms, expired_ms FROM segments ORDER BY number"
 _PARTS = "SELECT part, data FROM segment_parts WHERE segment = ? AND part LIKE ? ORDER BY part"

@@ -9,8 +9,8 @@ from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
 from router.ledger.past import due, expire, expiring, move
 from router.ledger.rollups import GROUPINGS, behind, fold
 from router.settings import SettingError, read
+from router.types.account import LedgerUnavailable
 from router.types.clock import now_ms as clock
-from router.types.journal import LedgerUnavailable
 
 EVERY_S = 5.0
 """How often it is looked whether there is something to do."""

@@ -1,6 +1,5 @@
 """What others may watch of requests: a line each, spans and metrics. Off unless asked for, and never any text."""
 
-from router.observe.observed import Observed
-from router.observe.observer import Observer, observer
+from router.observe.observer import Observed, Observer, observer
 
 __all__ = ["Observed", "Observer", "observer"]

@@ -1,16 +1,206 @@
-"""Who is told of requests that are over: in batches, by a thread of its own, so that no request waits for it."""
+"""One client's request as whoever watches sees it, noted on the way and looked at when it is over."""
 
 import logging
+import os
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from time import time_ns
 from typing import Protocol
 
-from router.observe.lines import line, written
-from router.observe.observed import Observed
+import msgspec
+from msgspec import Raw, Struct
+
+from router.types.attempt import Attempt
+from router.types.decision import Decision
+from router.types.price import usd_json
 from router.types.request import Endpoint
+
+PARENT = frozenset({b"traceparent", b"tracestate"})
+"""Headers that name the client's own trace; no other is kept."""
+LONGEST_NAME = 128
+_NAMED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-")
+
+
+class Observed:
+    """Times in ns since 1970. It holds decision and attempts, which have no text, and nothing of the request."""
+
+    __slots__ = (
+        *("attempts", "began_ns", "cost", "decision", "endpoint", "ended_ns", "error", "id", "parent", "status"),
+        *("steps", "stream"),
+    )
+
+    def __init__(self, identifier: str, endpoint: Endpoint, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self.id, self.endpoint = identifier, endpoint
+        self.parent = {name: value for name, value in headers if name in PARENT}
+        self.began_ns = self.ended_ns = time.time_ns()
+        self.steps: list[tuple[str, int]] = [("parse", self.began_ns)]
+        """Each until the next begins."""
+        self.decision: Decision | None = None
+        self.attempts: Sequence[Attempt] = ()
+        self.status, self.cost, self.stream = 0, 0, False
+        self.error: str | None = None
+
+    def step(self, name: str) -> None:
+        self.steps.append((name, time.time_ns()))
+
+    def settled(self, status: int, error: str | None, attempts: Sequence[Attempt], cost: int) -> None:
+        """`cost` in nano-USD."""
+        self.status, self.error, self.attempts, self.cost = status, error, attempts, cost
+
+    def refused(self, status: int, error: str) -> None:
+        """What was settled stays as it is."""
+        if not self.status:
+            self.status, self.error = status, error
+
+    @property
+    def served(self) -> Attempt | None:
+        """The attempt whose answer the client got; else the last one."""
+        given = (one for one in reversed(self.attempts) if one.outcome == "ok" and not one.passed_over)
+        return next(given, self.attempts[-1] if self.attempts else None)
+
+
+def plain(said: str) -> str:
+    """What a provider calls something. A sentence is no name: it may repeat what it was asked."""
+    return said if len(said) <= LONGEST_NAME and _NAMED.issuperset(said) else "?"
+
+
+# One line of JSON a request, and everything else that is logged in the same form.
+
+ATOMIC_BYTES = 4096
+"""What several processes write to one pipe at once stays whole up to this (PIPE_BUF on Linux)."""
+_NS_PER_MS = 1_000_000
+
+
+class Decided(Struct, frozen=True):
+    """Why it went where it went."""
+
+    route: str
+    strategy: str
+    explored: str
+    data_class: str = msgspec.field(name="class")
+    task: str
+    policy: str
+
+
+class Answered(Struct, frozen=True):
+    """By whom; of an attempt that gave no answer, how it ended."""
+
+    target: str
+    model: str
+    outcome: str
+    finish: str
+    effort: str
+    first_ms: int | None
+
+
+class Tokens(Struct, frozen=True):
+    input: int
+    output: int
+    thinking: int | None
+    """Part of `output`; null: not told apart."""
+
+
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Names of the policy, closed sets and numbers, and nothing else. `tokens` and `cost_usd` are of all attempts."""
+
+    time: str
+    event: str
+    id: str
+    endpoint: str
+    status: int
+    error: str | None = None
+    ms: int
+    decision: Decided | None = None
+    answer: Answered | None = None
+    attempts: int
+    tokens: Tokens | None = None
+    cost_usd: Raw
+
+
+def line(observed: Observed) -> bytes:
+    decision, served = observed.decision, observed.served
+    return msgspec.json.encode(
+        Line(
+            time=_iso(observed.began_ns / 1e9),
+            event="request",
+            id=observed.id,
+            endpoint=observed.endpoint.value,
+            status=observed.status,
+            error=observed.error,
+            ms=(observed.ended_ns - observed.began_ns) // _NS_PER_MS,
+            decision=None if decision is None else _decided(decision),
+            answer=None if served is None else _answered(served),
+            attempts=len(observed.attempts),
+            tokens=_tokens(observed.attempts),
+            cost_usd=Raw(usd_json(observed.cost)),
+        )
+    )
+
+
+def _decided(decision: Decision) -> Decided:
+    plan, seen = decision.plan, decision.classification
+    return Decided(plan.route, plan.strategy, plan.explored, seen.data_class, seen.task.value, decision.policy)
+
+
+def _answered(one: Attempt) -> Answered:
+    target, finish = one.target, plain(one.finish_reason)
+    return Answered(target.id, target.model.id, str(one.outcome), finish, one.thinking, one.first_ms)
+
+
+def _tokens(attempts: Iterable[Attempt]) -> Tokens | None:
+    known = [one.usage for one in attempts if one.usage is not None]
+    if not known:
+        return None
+    thoughts = [usage.output_reasoning for usage in known if usage.output_reasoning is not None]
+    return Tokens(
+        sum(usage.input_total for usage in known),
+        sum(usage.output_total for usage in known),
+        sum(thoughts) if thoughts else None,
+    )
+
+
+def written(lines: Iterable[bytes], descriptor: int) -> None:
+    """In pieces that stay whole beside what other processes write. Raises OSError where nobody reads any more."""
+    for piece in _pieces(lines):
+        while piece:
+            piece = piece[os.write(descriptor, piece) :]
+
+
+def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
+    piece = b""
+    for one in lines:
+        if piece and len(piece) + len(one) >= ATOMIC_BYTES:
+            yield piece
+            piece = b""
+        piece += one + b"\n"
+    yield piece
+
+
+class JsonFormatter(logging.Formatter):
+    """Everything else that a process logs, one line each. `name` says who it is, as a format string of `logging`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = {"time": _iso(record.created), "event": "log", "level": record.levelname.lower()}
+        record.message = record.getMessage()
+        said |= {"name": self.formatMessage(record), "message": record.message}
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(said).decode()
+
+
+def _iso(seconds: float) -> str:
+    """UTC, to the ms."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# Who is told of requests that are over: in batches, by a thread of its own, so that no request waits for it.
 
 EVERY_S = 0.1
 """How often those that are over are told of: what waits is kept alive, and the collector of garbage looks at it."""

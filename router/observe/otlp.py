@@ -1,21 +1,262 @@
-"""Spans and metrics for an OpenTelemetry collector: OTLP over HTTP, as the standard variables say."""
+"""OpenTelemetry's names for what a gateway knows: GenAI semantic conventions, as of 1.42 (status: development).
+
+https://github.com/open-telemetry/semantic-conventions-genai
+"""
 
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import Histogram, Meter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExportResult, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from router.observe.measures import Measures
-from router.observe.observed import Observed
-from router.observe.spans import Spans
+from router.observe.observer import Observed, plain
+from router.types.attempt import Attempt
+from router.types.price import NANO_PER_USD
+from router.types.request import Endpoint
+
+Attribute = str | bool | int | float | list[str]
+OPERATIONS = {
+    Endpoint.CHAT: "chat",
+    Endpoint.RESPONSES: "chat",
+    Endpoint.COMPLETIONS: "text_completion",
+    Endpoint.EMBEDDINGS: "embeddings",
+}
+PATHS = {
+    Endpoint.CHAT: "/v1/chat/completions",
+    Endpoint.RESPONSES: "/v1/responses",
+    Endpoint.COMPLETIONS: "/v1/completions",
+    Endpoint.EMBEDDINGS: "/v1/embeddings",
+}
+_PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "moonshot": "moonshot_ai",
+    "vertex": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
+"""Our ids of providers that have another well-known name there."""
+BENIGN = ("ok", "client_gone", "outrun")
+"""Outcomes that are no error of the target."""
+
+
+def provider(identifier: str) -> str:
+    return _PROVIDERS.get(identifier, identifier)
+
+
+def common(observed: Observed, one: Attempt) -> dict[str, Attribute]:
+    """What metrics tell apart: names of the policy and of the catalog."""
+    found: dict[str, Attribute] = {
+        "gen_ai.operation.name": OPERATIONS[observed.endpoint],
+        "gen_ai.provider.name": provider(one.target.provider.id),
+        "gen_ai.request.model": one.target.model.name,
+        "lowpass.target": one.target.id,
+    }
+    if one.outcome not in BENIGN:
+        found["error.type"] = str(one.outcome)
+    return found
+
+
+def attempt(observed: Observed, one: Attempt) -> dict[str, Attribute]:
+    """Of a call of a target."""
+    optional: Mapping[str, Attribute | None] = {
+        "gen_ai.response.model": plain(one.model_served) or None,
+        "gen_ai.response.finish_reasons": [plain(one.finish_reason)] if one.finish_reason else None,
+        "gen_ai.response.time_to_first_chunk": _first(observed, one),
+        "http.response.status_code": one.status,
+        "lowpass.attempt.role": one.role or None,
+        "lowpass.region": one.region or None,
+        "lowpass.thinking_cost_nano_usd": one.cost.thinking,
+        **_server(one.target.base_url),
+        **_usage(one),
+    }
+    return {
+        **common(observed, one),
+        "gen_ai.request.stream": observed.stream,
+        "lowpass.outcome": str(one.outcome),
+        "lowpass.effort": one.thinking,
+        "lowpass.redacted": one.redacted,
+        "lowpass.cost_usd": one.cost.nano / NANO_PER_USD,
+        "lowpass.cost_nano_usd": one.cost.nano,
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def request(observed: Observed) -> dict[str, Attribute]:
+    """Of all that a client asked for."""
+    found: dict[str, Attribute] = {
+        "http.request.method": "POST",
+        "http.route": PATHS[observed.endpoint],
+        "http.response.status_code": observed.status,
+        "gen_ai.operation.name": OPERATIONS[observed.endpoint],
+        "lowpass.request.id": observed.id,
+        "lowpass.attempts": len(observed.attempts),
+        "lowpass.cost_usd": observed.cost / NANO_PER_USD,
+        "lowpass.cost_nano_usd": observed.cost,
+    }
+    if observed.error is not None:
+        found["error.type"] = str(observed.error)
+    return found | _decided(observed)
+
+
+def _decided(observed: Observed) -> dict[str, Attribute]:
+    decision, served = observed.decision, observed.served
+    if decision is None:
+        return {}
+    found: dict[str, Attribute] = {
+        "lowpass.route": decision.plan.route,
+        "lowpass.strategy": decision.plan.strategy,
+        "lowpass.class": decision.classification.data_class,
+        "lowpass.task": decision.classification.task.value,
+        "lowpass.policy": decision.policy,
+    }
+    return found if served is None else found | {"lowpass.target": served.target.id}
+
+
+def _usage(one: Attempt) -> dict[str, int | None]:
+    usage = one.usage
+    if usage is None:
+        return {}
+    return {
+        "gen_ai.usage.input_tokens": usage.input_total,
+        "gen_ai.usage.output_tokens": usage.output_total,
+        "gen_ai.usage.reasoning.output_tokens": usage.output_reasoning,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached or None,
+        "gen_ai.usage.cache_creation.input_tokens": usage.written or None,
+    }
+
+
+def _first(observed: Observed, one: Attempt) -> float | None:
+    return one.first_ms / 1000 if observed.stream and one.first_ms is not None else None
+
+
+def _server(url: str) -> dict[str, Attribute | None]:
+    """Without path, user or password."""
+    parts = urlsplit(url)
+    return {"server.address": parts.hostname, "server.port": parts.port or (443 if parts.scheme == "https" else 80)}
+
+
+# A request that is over → OpenTelemetry's metrics of it, in the buckets that its conventions advise.
+
+TOKENS = tuple(4**power for power in range(14))
+SECONDS = tuple(round(0.01 * 2**power, 2) for power in range(14))
+FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+_NS_PER_S = 1e9
+
+
+class Measures:
+    """Labels are bounded by the policy. `client` metrics are of attempts, `server` metrics of requests."""
+
+    def __init__(self, meter: Meter) -> None:
+        def histogram(name: str, unit: str, about: str, buckets: Sequence[float]) -> Histogram:
+            return meter.create_histogram(name, unit, about, explicit_bucket_boundaries_advisory=buckets)
+
+        self._tokens = histogram("gen_ai.client.token.usage", "{token}", "Tokens of a call.", TOKENS)
+        self._calls = histogram("gen_ai.client.operation.duration", "s", "Time of a call.", SECONDS)
+        self._requests = histogram("gen_ai.server.request.duration", "s", "Time of a request.", SECONDS)
+        self._first = histogram("gen_ai.server.time_to_first_token", "s", "Until a stream began.", FIRST_TOKEN)
+        self._cost = meter.create_counter("lowpass.cost", "{USD}", "Charged.")
+        self._thinking = meter.create_counter("lowpass.thinking.tokens", "{token}", "Reasoning tokens.")
+
+    def tell(self, observed: Observed) -> None:
+        for one in observed.attempts:
+            self._attempt(common(observed, one), one)
+        about: dict[str, Attribute] = {"gen_ai.operation.name": OPERATIONS[observed.endpoint]}
+        if observed.decision is not None:
+            about["lowpass.route"] = observed.decision.plan.route
+        first = _first_s(observed)
+        if first is not None:
+            self._first.record(first, about)
+        if observed.error is not None:
+            about["error.type"] = str(observed.error)
+        self._requests.record((observed.ended_ns - observed.began_ns) / _NS_PER_S, about)
+
+    def _attempt(self, about: dict[str, Attribute], one: Attempt) -> None:
+        self._calls.record(one.total_ms / 1000, about)
+        self._cost.add(one.cost.nano / _NS_PER_S, about)
+        if one.usage is not None:
+            self._tokens.record(one.usage.input_total, {**about, "gen_ai.token.type": "input"})
+            self._tokens.record(one.usage.output_total, {**about, "gen_ai.token.type": "output"})
+            self._thinking.add(one.usage.output_reasoning or 0, about)
+
+
+def _first_s(observed: Observed) -> float | None:
+    """From the client's first byte to the first that a target streamed of the answer."""
+    served = observed.served
+    if not observed.stream or served is None or served.first_ms is None:
+        return None
+    return max(0.0, (served.started_ms + served.first_ms) / 1000 - observed.began_ns / _NS_PER_S)
+
+
+# A request that is over → its spans: one for all of it, one a step, one an attempt.
+
+_NS_PER_MS = 1_000_000
+_propagator = TraceContextTextMapPropagator()
+
+
+class Spans:
+    """Who sends a `traceparent` finds the request in their own trace; whether it is sampled is theirs to say."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    def tell(self, observed: Observed) -> None:
+        sent = {name.decode(): value.decode("latin-1") for name, value in observed.parent.items()}
+        outer = _propagator.extract(sent, Context())
+        name = f"POST {PATHS[observed.endpoint]}"
+        root = self._tracer.start_span(
+            name, outer, SpanKind.SERVER, request(observed), start_time=observed.began_ns, record_exception=False
+        )
+        if root.is_recording():
+            if observed.status >= 500:
+                root.set_status(Status(StatusCode.ERROR))
+            self._within(observed, set_span_in_context(root, Context()))
+        root.end(observed.ended_ns)
+
+    def _within(self, observed: Observed, inside: Context) -> None:
+        """Attempts belong to the last step that asked targets."""
+        calling = inside
+        for (name, began), (_, ended) in pairwise((*observed.steps, ("", observed.ended_ns))):
+            step = self._tracer.start_span(name, inside, start_time=began)
+            if name == "dispatch":
+                calling = set_span_in_context(step, Context())
+            step.end(ended)
+        for number in range(len(observed.attempts)):
+            self._attempt(observed, number, calling).end(self._end(observed, number))
+
+    def _attempt(self, observed: Observed, number: int, calling: Context) -> Span:
+        one = observed.attempts[number]
+        span = self._tracer.start_span(
+            f"{OPERATIONS[observed.endpoint]} {one.target.model.name}",
+            calling,
+            SpanKind.CLIENT,
+            {**attempt(observed, one), "lowpass.attempt.number": number + 1},
+            start_time=one.started_ms * _NS_PER_MS,
+        )
+        if one.outcome not in BENIGN:
+            span.set_status(Status(StatusCode.ERROR))
+        return span
+
+    def _end(self, observed: Observed, number: int) -> int:
+        one = observed.attempts[number]
+        return (one.started_ms + one.total_ms) * _NS_PER_MS
+
+
+# Spans and metrics for an OpenTelemetry collector: OTLP over HTTP, as the standard variables say.
 
 _SCOPE = "lowpass"
 _log = logging.getLogger("lowpass")

@@ -10,11 +10,11 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from router.outcomes.judge.trust import Kept, Trust
+from router.outcomes.judge import Kept, Trust
+from router.types.attempt import PASSED, Outcome
 from router.types.clock import clock_ms
 from router.types.logged import Logged
-from router.types.outcome import PASSED, Outcome
-from router.types.task import Task
+from router.types.target import Task
 
 NAME = "pass_rates"
 BATCH = 2_000
@@ -45,7 +45,7 @@ class Rates(Protocol):
 
 
 class Alarm(Protocol):
-    """See `router.estimate.drift`."""
+    """See `router.estimate.pass_rate`."""
 
     @property
     def target(self) -> str: ...

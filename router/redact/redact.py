@@ -1,15 +1,378 @@
-"""A request with placeholders in the place of what was found in it."""
+"""JSON inside a string: arguments of tools, structured answers, tool results. A value stands there in its escapes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import hmac
+from base64 import b32encode, urlsafe_b64decode, urlsafe_b64encode
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from json import dumps
+from typing import Any, NamedTuple
 
 import msgspec
+import re2
 from msgspec import Raw, structs
 
-from router.redact.found import Mark, Text, elsewhere, marks, merged, spellings
-from router.redact.placeholder import name
-from router.redact.slots import Slot, encoded, put, slots, tree
-from router.types.classification import Finding
-from router.types.request import Passage, Path, Request
+from router.types.request import Finding, Passage, Path, Request
+
+_STRING = re2.compile(r'(?s)"(?:[^"\\]|\\.)*"')
+_ESCAPE = re2.compile(r"(?s)\\(?:u[dD][89aAbB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|.)")
+_NUMBER = frozenset("0123456789+-.eE")
+_LONGEST_ESCAPE = 12
+_MOST_BACKSLASHES = 1_000
+"""In a row; who writes more gets a text that is not JSON any more."""
+_LISTS = ("[{", "[[", '["')
+
+
+class Part(NamedTuple):
+    """Characters to replace. `quoted`: they are a number, and a string comes in its place."""
+
+    start: int
+    end: int
+    quoted: bool = False
+
+
+def head(before: str, text: str) -> str:
+    """The first two characters of a text, blanks apart, by which `is_json` judges; `before`: those known so far."""
+    return before if len(before) > 1 else before + "".join(text.split(None, 2)[:2])[: 2 - len(before)]
+
+
+def is_json(field: object, head: str) -> bool:
+    """A whole text and one that still grows must be judged alike, so by their beginnings."""
+    return field == "arguments" or head[:1] == "{" or head in _LISTS
+
+
+def escaped(value: str) -> str:
+    return msgspec.json.encode(value).decode()[1:-1]
+
+
+def unescaped(text: str) -> str:
+    """As it is where it isn't the inside of a JSON string."""
+    try:
+        return msgspec.json.decode(f'"{text}"', type=str) if "\\" in text else text
+    except msgspec.DecodeError:
+        return text
+
+
+class Strings:
+    """The strings of one JSON text: what lies outside of them can't be replaced by just anything."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._spans = [match.span() for match in _STRING.finditer(text)]
+        self._ends = [last for _, last in self._spans]
+
+    def parts(self, start: int, end: int) -> list[Part]:
+        """What to replace for `text[start:end]` so that JSON stays JSON: insides of strings, or a whole number."""
+        found = []
+        for first, last in self._spans[bisect_right(self._ends, start) :]:
+            if first >= end:
+                break
+            found.append(self._whole(max(start, first + 1), min(end, last - 1)))
+        return [part for part in found if part.start < part.end] if found else [self._number(start, end)]
+
+    def _whole(self, start: int, end: int) -> Part:
+        r"""The n of \n belongs to no value, but the letter of \u00fc may: an escape is in or out as a whole."""
+        first, last = self._escape(start)
+        start = first if unescaped(self._text[first:last]).isalnum() else last
+        return Part(start, self._escape(end)[1])
+
+    def _escape(self, place: int) -> tuple[int, int]:
+        """Of the escape that `place` would cut; else (place, place)."""
+        for first in range(max(0, place - _LONGEST_ESCAPE + 1), place):
+            if self._text[first] == "\\" and not _odd(self._text[max(0, first - _MOST_BACKSLASHES) : first]):
+                match = _ESCAPE.match(self._text[first : first + _LONGEST_ESCAPE])
+                if match and place < first + match.end():
+                    return first, first + match.end()
+        return place, place
+
+    def _number(self, start: int, end: int) -> Part:
+        text = self._text
+        while start > 0 and text[start - 1] in _NUMBER:
+            start -= 1
+        while end < len(text) and text[end] in _NUMBER:
+            end += 1
+        return Part(start, end, quoted=_NUMBER.issuperset(text[start:end]))
+
+
+def _odd(text: str) -> bool:
+    """It ends in an odd number of backslashes."""
+    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
+
+
+# What stands for a value: `<EMAIL_K4Q7ZB2M>`, the same for the same value in every turn of a session.
+
+OPEN, CLOSE = "<", ">"
+SHORTEST_TAG, LONGEST_TAG, STEP = 8, 52, 4
+"""Base32 characters of a tag: 40 bits, which nobody writes by chance, up to all of an HMAC-SHA256."""
+_FAMILIES = {"secrets": "SECRET", "keywords": "TERM"}
+"""Detectors whose forms say too much, or nothing."""
+_LONGEST_KIND = 24
+_TAGS = re2.compile(rf"_([A-Za-z2-7]{{{SHORTEST_TAG},}})")
+_LABEL = b"placeholder\0"
+
+
+def kind(detector: str) -> str:
+    """The word that tells the model what stood here: "identifiers.email" → EMAIL."""
+    family, _, form = detector.partition(".")
+    letters = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in form.upper())
+    return _FAMILIES.get(family) or letters.strip("_")[:_LONGEST_KIND].strip("_") or "VALUE"
+
+
+def name(kinds: Mapping[str, str], key: bytes, said: bytes) -> dict[str, str]:
+    """A placeholder for each value. `kinds`: value → kind; `said`: the request, whose own words are not taken."""
+    codes = {value: _code(key, value) for value in kinds}
+    looks = [tag.decode().upper() for tag in _TAGS.findall(said)]
+    return {value: f"{OPEN}{kinds[value]}_{tag}{CLOSE}" for value, tag in tags(codes, looks).items()}
+
+
+def tags(codes: Mapping[str, str], taken: Sequence[str]) -> dict[str, str]:
+    """The beginnings of the codes, each as short as it can be and still differ from all others and those `taken`."""
+    found: dict[str, str] = {}
+    for length in range(SHORTEST_TAG, LONGEST_TAG + 1, STEP):
+        if len(found) == len(codes):
+            break
+        heads = Counter(code[:length] for code in (*codes.values(), *taken))
+        for value, code in codes.items():
+            if value not in found and (heads[code[:length]] == 1 or length == LONGEST_TAG):
+                found[value] = code[:length]
+    return found
+
+
+def core(placeholder: str) -> str:
+    """Without its marks, for where they are not allowed: names, ids, keys, links."""
+    return placeholder[len(OPEN) : -len(CLOSE)]
+
+
+def _code(key: bytes, value: str) -> str:
+    return b32encode(hmac.digest(key, _LABEL + value.encode(), "sha256")).decode().rstrip("=")
+
+
+# The strings of a JSON value, each with the place to put another.
+
+_TEXTUAL = b'"[{'
+
+
+class Slot(NamedTuple):
+    """`path` as in `Passage`: that of a key ends with the key itself, so it is that of its value too."""
+
+    path: Path
+    text: str
+    container: Any
+    is_key: bool = False
+
+    def __repr__(self) -> str:
+        return f"Slot({len(self.path)} deep)"
+
+    @property
+    def field(self) -> object:
+        """The name that the text stands under, also as a member of a list."""
+        return next((part for part in reversed(self.path) if isinstance(part, str)), "")
+
+
+def tree(body: Mapping[str, Raw], leave: Iterable[str] = ()) -> dict[str, Any]:
+    """The fields that may hold text, decoded, but for those to `leave`."""
+    return {
+        field: msgspec.json.decode(raw)
+        for field, raw in body.items()
+        if field not in leave and memoryview(raw)[0] in _TEXTUAL
+    }
+
+
+def slots(root: dict[str, Any]) -> Iterator[Slot]:
+    """In no particular order. The keys of `root` itself are the API's own."""
+    waiting: list[tuple[Path, Any]] = [((), root)]
+    while waiting:
+        path, container = waiting.pop()
+        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+            place = (*path, key)
+            if isinstance(key, str) and path:
+                yield Slot(place, key, container, is_key=True)
+            if isinstance(value, str):
+                yield Slot(place, value, container)
+            elif isinstance(value, dict | list):
+                waiting.append((place, value))
+
+
+def put(changes: Iterable[tuple[Slot, str]]) -> frozenset[str]:
+    """Writes the new texts in place; returns the fields of the root in which something changed."""
+    renamed: dict[int, tuple[Any, dict[str, str]]] = {}
+    touched = set()
+    for slot, text in changes:
+        touched.add(str(slot.path[0]))
+        if slot.is_key:
+            renamed.setdefault(id(slot.container), (slot.container, {}))[1][slot.text] = text
+        else:
+            slot.container[slot.path[-1]] = text
+    for container, names in renamed.values():
+        items = [(names.get(key, key), value) for key, value in container.items()]
+        container.clear()
+        container.update(items)
+    return frozenset(touched)
+
+
+def encoded(body: Mapping[str, Raw], root: Mapping[str, Any], touched: Iterable[str]) -> dict[str, Raw]:
+    """`body` with its touched fields as they are in `root`; all other bytes stay."""
+    return {**body, **{field: Raw(msgspec.json.encode(root[field])) for field in touched}}
+
+
+# The gateway's own envelope for thoughts, in which clients of the Responses API send them back: values in it count.
+
+PREFIX = "lowpass1."
+"""As in `router.api.responses.items`, which makes it of JSON."""
+
+
+def opened(text: str) -> str | None:
+    """The JSON in it; None for everything else."""
+    if not text.startswith(PREFIX):
+        return None
+    try:
+        return urlsafe_b64decode(text.removeprefix(PREFIX)).decode()
+    except ValueError:
+        return None
+
+
+def closed(json: str) -> str:
+    return PREFIX + urlsafe_b64encode(json.encode()).decode()
+
+
+# Where in the texts of a request the values stand: at the places of the findings, and wherever else they occur.
+
+LONG = 8
+"""Characters from which on a value is found inside of words too; a shorter one may be part of a word by chance."""
+MOST_READ = 2**30
+"""Characters that are read to find values elsewhere: a tenth of a second. The shortest are left to the next look."""
+_TEXTS = frozenset({"text", "content", "input", "output", "instructions", "prompt", "arguments", "refusal"})
+"""Fields whose whole text may be any word; elsewhere a word in small letters may be one of the API's own."""
+_NARROW = frozenset({"name", "id", "call_id", "tool_call_id", "url", "image_url", "file_url"})
+"""Fields in which providers refuse `<` and `>`."""
+_SMALL = frozenset("abcdefghijklmnopqrstuvwxyz_")
+
+
+class Mark(NamedTuple):
+    """Characters of a passage that are to be replaced, and what they are."""
+
+    start: int
+    end: int
+    kind: str
+
+
+def marks(findings: Iterable[Finding]) -> dict[Path, list[Mark]]:
+    """By the paths of the exact ones, in the order of their starts."""
+    by_path: dict[Path, list[Mark]] = {}
+    for finding in sorted(findings, key=lambda one: (one.start, -one.end, one.detector)):
+        if finding.exact and finding.end > finding.start:
+            known = by_path.setdefault(finding.path, [])
+            known.append(Mark(finding.start, finding.end, kind(finding.detector)))
+    return by_path
+
+
+def merged(found: Sequence[Mark]) -> Iterator[Mark]:
+    """What overlaps or touches is one, of the kind of its widest. `found` is in the order of its starts."""
+    if not found:
+        return
+    (start, end, name), widest = found[0], 0
+    for mark in found:
+        if mark.start > end:
+            yield Mark(start, end, name)
+            (start, end, name), widest = mark, 0
+        if mark.end - mark.start > widest:
+            name, widest = mark.kind, mark.end - mark.start
+        end = max(end, mark.end)
+    yield Mark(start, end, name)
+
+
+class Text:
+    """One string of the request, and what of it is to be replaced by placeholders."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
+        inside = opened(slot.text)
+        self.text, self._enveloped = (slot.text, False) if inside is None else (inside, True)
+        self._json = not slot.is_key and is_json(slot.field, head("", self.text))
+        self._found: dict[Part, str] = {}
+        self._covered = bytearray()
+        self._strings: Strings | None = None
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._found)
+
+    def cover(self, start: int, end: int) -> Iterator[tuple[str, str]]:
+        """(characters, value) of what stands there and is to be replaced from now on. A number is so as a whole."""
+        text = self.text
+        self._covered = self._covered or bytearray(len(text))
+        for part in self._parts(start, end):
+            spelt = text[part.start : part.end]
+            value = unescaped(spelt) if self._json else spelt
+            if value.strip() and self._covered.find(1, part.start, part.end) < 0:
+                self._covered[part.start : part.end] = b"\1" * (part.end - part.start)
+                self._found[part] = value
+                yield spelt, value
+
+    def _parts(self, start: int, end: int) -> list[Part]:
+        if not self._json:
+            return [Part(start, end)]
+        self._strings = self._strings or Strings(self.text)
+        return self._strings.parts(start, end)
+
+    def replaced(self, names: Mapping[str, str]) -> str:
+        """`names`: value → placeholder."""
+        if not self._found:
+            return self.slot.text
+        text, pieces, at = self.text, [], 0
+        narrow = self.slot.is_key or self.slot.field in _NARROW
+        for part, value in sorted(self._found.items()):
+            name = core(names[value]) if narrow else names[value]
+            pieces += [text[at : part.start], f'"{name}"' if part.quoted else name]
+            at = part.end
+        replaced = "".join([*pieces, text[at:]])
+        return closed(replaced) if self._enveloped else replaced
+
+
+def elsewhere(texts: Sequence[Text], kinds: dict[str, str], spelt: Mapping[str, str]) -> None:
+    """Covers what literally stands anywhere else. `spelt`: characters → kind; values so found are added to `kinds`."""
+    starts, length = [], 0
+    for text in texts:
+        starts.append(length)
+        length += len(text.text) + 1
+    joined = "\0".join([text.text for text in texts])
+    for form in sorted(spelt, key=len, reverse=True)[: MOST_READ // max(1, length)]:
+        for place in _places(joined, form):
+            number = bisect_right(starts, place) - 1
+            start = place - starts[number]
+            if _meant(form, texts[number], start):
+                for _, value in texts[number].cover(start, start + len(form)):
+                    kinds.setdefault(value, spelt[form])
+
+
+def spellings(value: str) -> set[str]:
+    """As it is, and inside of JSON, of encoders that keep to ASCII too."""
+    return {value, escaped(value), dumps(value)[1:-1]}
+
+
+def _places(text: str, form: str) -> Iterator[int]:
+    place = text.find(form)
+    while place >= 0:
+        yield place
+        place = text.find(form, place + len(form))
+
+
+def _meant(form: str, within: Text, start: int) -> bool:
+    """These characters are the value, and not a part of a word, nor a word of the API."""
+    text, slot, end = within.text, within.slot, start + len(form)
+    if _SMALL.issuperset(form) and len(text) == len(form):
+        return not slot.is_key and slot.field in _TEXTS
+    if len(form) >= LONG:
+        return True
+    return not (_joined(text[start - 1 : start], form[0]) or _joined(form[-1], text[end : end + 1]))
+
+
+def _joined(left: str, right: str) -> bool:
+    """Both are of one word."""
+    return (left.isalnum() or left == "_") and (right.isalnum() or right == "_")
+
+
+# A request with placeholders in the place of what was found in it.
 
 
 def redact(request: Request, findings: Sequence[Finding], key: bytes) -> tuple[Request, Mapping[str, str]]:

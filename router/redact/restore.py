@@ -1,15 +1,437 @@
-"""The values come back in the answer: in a whole one, and in a stream whose chunks cut placeholders anywhere."""
+"""Placeholders as models write them: in HTML's and JSON's escapes, in small letters, without their marks."""
 
-from collections.abc import Mapping
+import string
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Raw
+import re2
+from msgspec import Raw, Struct
 
-from router.redact.chat_stream import ChatStream
-from router.redact.json_text import head, is_json
-from router.redact.responses_stream import ResponsesStream
-from router.redact.slots import Slot, encoded, put, slots, tree
-from router.redact.spell import Speller
+from router.redact.redact import SHORTEST_TAG, Slot, core, encoded, escaped, head, is_json, put, slots, tree
+
+_MARKS = {
+    "\\\\u003c": "\\\\u003e",
+    "\\u003c": "\\u003e",
+    "&#60;": "&#62;",
+    "&lt;": "&gt;",
+    "%3c": "%3e",
+    "\\\\<": "\\\\>",
+    "\\<": "\\>",
+    "<": ">",
+}
+"""As they are, and as Markdown, HTML, JSON and links have them; longer ones first."""
+_SLASHES = 2
+"""Backslashes that Markdown puts before an underscore, itself maybe in JSON."""
+_MOST_MARKS = 20
+"""Characters of both marks, at most."""
+_RUN = string.ascii_letters + string.digits + "_\\<>&;#%"
+_FIRST = "<&\\%"
+_TAG = re2.compile(rf"_([A-Za-z2-7]{{{SHORTEST_TAG}}})")
+_CLOSING = re2.compile(r"(?i)(?:\\{1,2}(?:u(?:0(?:0(?:3e?)?)?)?)?|&(?:gt?|#(?:6(?:2)?)?)?|%3?)?")
+_UNFINISHED = re2.compile(
+    r"(?i)(\\{0,2}<|&lt;|&#60;|\\{1,2}u003c|%3c)?"
+    rf"((?:[A-Z0-9]|\\{{0,{_SLASHES}}}_)*)"
+    r"(\\{1,2}(?:u(?:0(?:0(?:3[ce]?)?)?)?)?|&(?:[lg]t?|#(?:6[02]?)?)?|%3?)?"
+)
+
+
+class Restored(NamedTuple):
+    """`held` may be the beginning of a placeholder; `last`: up to two characters that stand before what follows."""
+
+    text: str
+    held: str = ""
+    last: str = ""
+
+    def __repr__(self) -> str:
+        return f"Restored({len(self.text)} characters)"
+
+
+class _Found(NamedTuple):
+    """A placeholder in a text, without its marks."""
+
+    start: int
+    end: int
+    name: str
+
+
+class Speller:
+    """Of the placeholders of one request. No pattern is made of them: thousands would be too many for one."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = {core(placeholder): value for placeholder, value in values.items()}
+        self._names = sorted(self._values)
+        self._by_tag: dict[str, list[str]] = {}
+        for name in self._names:
+            self._by_tag.setdefault(name.rpartition("_")[2][:SHORTEST_TAG], []).append(name)
+        self._longest = _MOST_MARKS + max((len(name) + _SLASHES * name.count("_") for name in self._names), default=0)
+
+    def in_bytes(self, data: bytes) -> bool:
+        """A placeholder may be there."""
+        return any(tag.decode().upper() in self._by_tag for tag in _TAG.findall(data))
+
+    def restore(self, text: str, *, json: bool, last: str = "", more: bool = False) -> Restored:
+        """`text` with values in the place of placeholders, escaped where it is `json`; `more` of it may come.
+
+        `last`: what stands before it.
+        """
+        pieces, at, end = [], 0, len(text)
+        for found in self._find(text) if "_" in text else ():
+            opening = _opening(text[at : found.start])
+            if not (opening or _begins(text, found.start, at, last)):
+                continue
+            closing = _closing(text[found.end : found.end + _MOST_MARKS])
+            if more and opening and not closing and _CLOSING.fullmatch(text[found.end :]):
+                end = found.start - len(opening)
+                break
+            before, behind = _extent(opening, closing)
+            value = self._values[found.name]
+            pieces += [text[at : found.start - before], escaped(value) if json else value]
+            at = found.end + behind
+        if more and end == len(text):
+            end = self._unfinished_from(text, at, last)
+        said = text[at:end]
+        return Restored("".join([*pieces, said]), text[end:], (said if at else last + said)[-2:])
+
+    def _find(self, text: str) -> Iterator[_Found]:
+        """In their order; they don't overlap, for a tag has no underscore."""
+        for match in _TAG.finditer(text):
+            for name in self._by_tag.get(match.group(1).upper(), ()):
+                kind, _, tag = name.rpartition("_")
+                end = match.start() + 1 + len(tag)
+                start = _kind_from(text, match.start(), kind)
+                if start >= 0 and text[match.start() + 1 : end].upper() == tag:
+                    yield _Found(start, end, name)
+
+    def _unfinished_from(self, text: str, at: int, last: str) -> int:
+        """Where what may become a placeholder begins; `text` up to `at` is done."""
+        tail = text[max(at, len(text) - self._longest) :]
+        run = tail[len(tail.rstrip(_RUN)) :]
+        start = len(text) - len(run)
+        if run.isalnum():
+            return start if self._starts_name(run.upper()) and _begins(text, start, at, last) else len(text)
+        for place in range(start, len(text)):
+            first = text[place] in _FIRST or _begins(text, place, at, last)
+            if first and self._unfinished(text[place:]):
+                return place
+        return len(text)
+
+    def _unfinished(self, text: str) -> bool:
+        match = _UNFINISHED.fullmatch(text)
+        if match is None:
+            return False
+        opening, name, rest = match.groups()
+        name = name.replace("\\", "").upper()
+        return self._starts_name(name) and bool(opening or (name not in self._values and (name or rest)))
+
+    def _starts_name(self, text: str) -> bool:
+        number = bisect_left(self._names, text)
+        return number < len(self._names) and self._names[number].startswith(text)
+
+
+def _kind_from(text: str, end: int, kind: str) -> int:
+    """Where `kind` begins that ends at the underscore before its tag; -1 where something else stands there."""
+    for word in reversed(kind.split("_")):
+        bare = text[max(0, end - _SLASHES) : end].rstrip("\\")
+        end -= min(end, _SLASHES) - len(bare)
+        if text[max(0, end - len(word)) : end].upper() != word:
+            return -1
+        end -= len(word) + 1
+    return end + 1
+
+
+def _begins(text: str, place: int, at: int, last: str) -> bool:
+    r"""No word goes on here, as none does behind a placeholder, which ends `at`; the n of a \n is none."""
+    before = text[place - 2 : place] if place > 1 else (last + text[:place])[-2:]
+    return place == at > 0 or not (before[-1:].isascii() and before[-1:].isalnum()) or before[:-1] == "\\"
+
+
+def _opening(text: str) -> str:
+    tail = text[-_MOST_MARKS:].lower()
+    return next((mark for mark in _MARKS if tail.endswith(mark)), "")
+
+
+def _closing(text: str) -> str:
+    head = text.lower()
+    return next((mark for mark in _MARKS.values() if head.startswith(mark)), "")
+
+
+def _extent(opening: str, closing: str) -> tuple[int, int]:
+    """How much of both marks goes with the placeholder; one mark alone is the text's own."""
+    if opening and _MARKS[opening] == closing:
+        return len(opening), len(closing)
+    return (1, 1) if opening.endswith("<") and closing == ">" else (0, 0)
+
+
+# A text that comes in pieces.
+
+
+class Growing:
+    """One text of a stream; `held` is its end so far that may be the beginning of a placeholder."""
+
+    __slots__ = ("_field", "_head", "_last", "_speller", "held")
+
+    def __init__(self, speller: Speller, field: object) -> None:
+        self._speller, self._field = speller, field
+        self._head = self._last = self.held = ""
+
+    def feed(self, piece: str) -> str:
+        return self._restore(piece, more=True)
+
+    def end(self, piece: str = "") -> str:
+        return self._restore(piece, more=False)
+
+    def _restore(self, piece: str, *, more: bool) -> str:
+        self._head = head(self._head, piece)
+        json = is_json(self._field, self._head)
+        text, self.held, self._last = self._speller.restore(self.held + piece, json=json, last=self._last, more=more)
+        return text
+
+
+# Most events of a stream differ from the one before in their text only: that one is restored without parsing.
+
+
+class Usual(Struct):
+    """What stands around the text. In a JSON string every quote is escaped, so text without backslashes ends at one."""
+
+    before: bytes
+    after: bytes
+    text: Growing
+
+    def __repr__(self) -> str:
+        return "Usual()"
+
+    def event(self, event: bytes) -> bytes | None:
+        """None: it is not of this form."""
+        if not event.startswith(self.before):
+            return None
+        start = len(self.before)
+        end = event.find(b'"', start)
+        said = event[start:end]
+        if event[end:] != self.after or b"\\" in said:
+            return None
+        text = said.decode("utf-8", "replace")
+        restored = self.text.feed(text)
+        return event if restored == text else self.before + escaped(restored).encode() + self.after
+
+
+def learn(event: bytes, field: str, text: str, growing: Growing) -> Usual | None:
+    """From an event that is one of this kind; None where its text is escaped, or stands there twice."""
+    for colon in (b'":"', b'": "'):
+        opening = b'"' + field.encode() + colon
+        parts = event.split(opening + text.encode() + b'"')
+        if len(parts) == 2 and b"\\" not in text.encode():
+            return Usual(parts[0] + opening, b'"' + parts[1], growing)
+    return None
+
+
+# The chunks of chat and of completions.
+
+_WHOLE = frozenset({"id", "type", "role", "name", "format", "signature"})
+"""Fields that are not continued by the next chunk."""
+_HEAD = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
+_TEXTS = ("delta", "text")
+_Place = tuple[str | int, ...]
+
+
+class ChatStream:
+    """Each text of each choice grows for itself: `delta.content`, `text`, the arguments of each call …"""
+
+    def __init__(self, speller: Speller) -> None:
+        self._speller = speller
+        self._growing: dict[int, dict[_Place, Growing]] = {}
+        self._fields: dict[str, Raw] = {}
+        self._usual: Usual | None = None
+
+    def again(self, events: bytes) -> bytes | None:
+        """The hot path: one event that differs from the one before in its text only. None: it is something else."""
+        return self._usual.event(events) if self._usual is not None else None
+
+    def event(self, event: bytes, fields: dict[str, Raw]) -> bytes:
+        """`event` as it is where nothing in it changes; what must come before it stands before it."""
+        choices = msgspec.json.decode(fields["choices"])
+        if not choices:
+            return self.end() + event
+        if self._usual is not None and not event.startswith(self._usual.before):
+            self._usual = None
+        self._fields, waiting, changed = fields, b"", False
+        for choice in choices:
+            before, differs = self._choice(choice, event)
+            waiting, changed = waiting + before, changed or differs
+        return waiting + (_frame({**fields, "choices": choices}) if changed else event)
+
+    def end(self) -> bytes:
+        """What still waits."""
+        return b"".join([self._rest(index, frozenset()) for index in self._growing])
+
+    def _choice(self, choice: dict[str, Any], event: bytes) -> tuple[bytes, bool]:
+        """Restores it in place; returns the event that must come before, and whether anything changed."""
+        index, last, changed = choice.get("index", 0), bool(choice.get("finish_reason")), False
+        known = self._growing.setdefault(index, {})
+        leaves = list(_leaves(choice, ()))
+        said = [(place, text) for _, place, text in leaves if text and place[-1] not in _WHOLE]
+        # Where a thought ends and speech begins, or speech and a call, nothing of the former is to come.
+        before = self._rest(index, frozenset(place[:2] for place, _ in said)) if said else b""
+        for container, place, text in leaves:
+            restored = self._restored(known, place, text, last)
+            if restored != text:
+                container[str(place[-1])], changed = restored, True
+        if self._usual is None and len(said) == 1 and not last:
+            ((place, text),) = said
+            self._usual = learn(event, str(place[-1]), text, known[place])
+        elif len(said) > 1:
+            self._usual = None
+        return before + (self._rest(index, frozenset()) if last else b""), changed
+
+    def _restored(self, known: dict[_Place, Growing], place: _Place, text: str, last: bool) -> str:
+        if place[-1] in _WHOLE:
+            return self._speller.restore(text, json=False).text
+        growing = known.get(place)
+        if growing is None:
+            growing = known[place] = Growing(self._speller, place[-1])
+        return growing.end(text) if last else growing.feed(text)
+
+    def _rest(self, index: int, going_on: frozenset[_Place]) -> bytes:
+        """What waits in a choice, but for the fields that go on, as an event of its own."""
+        choice: dict[str, Any] = {}
+        for place, growing in self._growing[index].items():
+            if growing.held and place[:2] not in going_on:
+                _add(choice, place, growing.end())
+        if not choice:
+            return b""
+        head = {name: self._fields[name] for name in _HEAD if name in self._fields}
+        return _frame({**head, "choices": [{"index": index, **choice, "logprobs": None, "finish_reason": None}]})
+
+
+def _leaves(choice: dict[str, Any], path: _Place) -> Iterator[tuple[dict[str, Any], _Place, str]]:
+    """The strings of a choice; members of lists are known by their `index`."""
+    for name, value in choice.items() if path else ((name, choice.get(name)) for name in _TEXTS):
+        if isinstance(value, str):
+            yield choice, (*path, name), value
+        elif isinstance(value, dict):
+            yield from _leaves(value, (*path, name))
+        elif isinstance(value, list):
+            for number, member in enumerate(value):
+                if isinstance(member, dict):
+                    yield from _leaves(member, (*path, name, member.get("index", number)))
+
+
+def _add(choice: dict[str, Any], place: _Place, text: str) -> None:
+    """Puts `text` where `_leaves` would find it at `place`."""
+    into: Any = choice
+    for part, following in pairwise(place):
+        if isinstance(part, int):
+            continue
+        if isinstance(following, int):
+            members = into.setdefault(part, [])
+            known = next((member for member in members if member["index"] == following), None)
+            into = known or {"index": following}
+            if known is None:
+                members.append(into)
+        else:
+            into = into.setdefault(part, {})
+    into[place[-1]] = text
+
+
+def _frame(event: Mapping[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(event) + b"\n\n"
+
+
+# The events of a provider's own Responses stream: deltas that grow, and events that repeat what has grown.
+
+_PLACE = ("item_id", "output_index", "content_index", "summary_index")
+_OVER = ("response.completed", "response.incomplete", "response.failed", "error")
+_DELTA, _DONE = ".delta", ".done"
+_ABSENT = Raw(b"null")
+
+
+class _Event(Struct):
+    type: str = ""
+    delta: object = None
+    sequence_number: int | None = None
+
+
+_EVENT = msgspec.json.Decoder(_Event)
+
+
+class _Open(Struct):
+    """A text that grows, and the latest event that it grew by."""
+
+    text: Growing
+    prefix: bytes
+    fields: dict[str, Raw]
+
+
+class ResponsesStream:
+    """What waits is sent as one delta more, so the events behind it get higher numbers."""
+
+    def __init__(self, speller: Speller, whole: Callable[[dict[str, Raw]], dict[str, Raw]]) -> None:
+        """`whole` restores an event that does not grow."""
+        self._speller, self._whole = speller, whole
+        self._open: dict[tuple[object, ...], _Open] = {}
+        self._added = self._number = 0
+
+    def event(self, event: bytes, prefix: bytes, fields: dict[str, Raw]) -> bytes:
+        """`prefix`: what stands before its data. As it is where nothing in it changes."""
+        known = _EVENT.decode(msgspec.json.encode(fields))
+        if known.sequence_number is not None:
+            self._number = known.sequence_number
+        if known.type.endswith(_DELTA) and isinstance(known.delta, str):
+            return self._delta(event, prefix, fields, known.type, known.delta)
+        waiting = b""
+        if known.type.endswith(_DONE):
+            waiting = self._rest(_place(known.type.removesuffix(_DONE), fields))
+        elif known.type in _OVER:
+            waiting = self.end()
+        return waiting + self._sent(event, prefix, fields, self._whole(fields))
+
+    def end(self) -> bytes:
+        """What still waits."""
+        return b"".join([self._rest(place) for place in self._open])
+
+    def _delta(self, event: bytes, prefix: bytes, fields: dict[str, Raw], kind: str, delta: str) -> bytes:
+        stem = kind.removesuffix(_DELTA)
+        place = _place(stem, fields)
+        growing = self._open.get(place)
+        if growing is None:
+            field = "arguments" if stem.endswith("arguments") else stem
+            growing = self._open[place] = _Open(Growing(self._speller, field), prefix, fields)
+        growing.prefix, growing.fields = prefix, fields
+        text = growing.text.feed(delta)
+        restored = fields if text == delta else {**fields, "delta": _raw(text)}
+        return self._sent(event, prefix, fields, restored)
+
+    def _rest(self, place: tuple[object, ...]) -> bytes:
+        growing = self._open.get(place)
+        if growing is None or not growing.text.held:
+            return b""
+        fields = {**growing.fields, "delta": _raw(growing.text.end())}
+        if "sequence_number" in fields:
+            fields["sequence_number"] = _raw(self._number + self._added)
+        self._added += 1
+        return _responses_stream_frame(growing.prefix, fields)
+
+    def _sent(self, event: bytes, prefix: bytes, fields: dict[str, Raw], restored: dict[str, Raw]) -> bytes:
+        if self._added and "sequence_number" in fields:
+            return _responses_stream_frame(prefix, {**restored, "sequence_number": _raw(self._number + self._added)})
+        return event if restored is fields else _responses_stream_frame(prefix, restored)
+
+
+def _place(stem: str, fields: dict[str, Raw]) -> tuple[object, ...]:
+    return (stem, *(bytes(fields.get(name, _ABSENT)) for name in _PLACE))
+
+
+def _responses_stream_frame(prefix: bytes, fields: dict[str, Raw]) -> bytes:
+    return prefix + b"data: " + msgspec.json.encode(fields) + b"\n\n"
+
+
+def _raw(value: object) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
+# The values come back in the answer: in a whole one, and in a stream whose chunks cut placeholders anywhere.
 
 _DATA = b"data: "
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])

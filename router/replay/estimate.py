@@ -7,16 +7,22 @@ doubly robust estimator of Dudík, Langford and Li, ICML 2011; its weights norma
 observed.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
-from router.replay.part import REFUSED, Lines, Part, Seen
+from router.budget.budget import Downgrade
+from router.decide import in_force
+from router.replay.part import MOVE, REFUSED, SERVED, Flow, Labels, Lines, Move, Part, Seen, stopped
 from router.replay.read import BUCKETS
-from router.replay.replayed import Change, Effect
-from router.types.forecast import Vector
+from router.replay.report import Change, Changed, Effect, Egress, Shift, Unknown
+from router.replay.sides import Compared
+from router.types.decision import Vector
+from router.types.target import Target
 
 RESAMPLES = 500
 LEAST_SEEN = 30
@@ -191,3 +197,234 @@ def _resampled(buckets: NDArray[np.int32]) -> Vector:
 def _change(value: float, draws: Vector) -> Change:
     low, high = np.percentile(draws, BETWEEN)
     return Change(float(value), float(low), float(high))
+
+
+# The changes themselves: alike ones together, and the most consequential one by one.
+
+
+def shifted(part: Part, found: Differences, most: int) -> tuple[tuple[Shift, ...], tuple[Changed, ...]]:
+    """Who begins or ceases to be served comes first; then by what is at stake: money, and what failures cost."""
+    changed = part.changed
+    if not len(changed):
+        return (), ()
+    at = changed["row"]
+    cost, passes, turned = found.cost[at], found.passes[at], found.refusals[at] != 0
+    weight = np.abs(cost) + changed["failure"] * np.abs(passes)
+    order = np.lexsort((changed["id"], -weight, ~turned))
+    decisions = tuple(
+        Changed(
+            bytes(changed["id"][one]).decode(),
+            int(changed["at_ms"][one]),
+            part.moves[changed["move"][one]],
+            float(cost[one]),
+            float(passes[one]),
+        )
+        for one in order[:most]
+    )
+    return _shifts(part, changed["move"], cost, passes, weight, turned), decisions
+
+
+def _shifts(
+    part: Part,
+    moves: NDArray[np.int32],
+    cost: NDArray[np.float64],
+    passes: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    turned: NDArray[np.bool_],
+) -> tuple[Shift, ...]:
+    size = len(part.moves)
+    counts = np.bincount(moves, minlength=size)
+    sums = [np.bincount(moves, each, size) for each in (cost, passes, weight, turned.astype(np.float64))]
+    order = np.lexsort((np.arange(size), -sums[2], sums[3] == 0))
+    return tuple(
+        Shift(part.moves[one], int(counts[one]), float(sums[0][one]), float(sums[1][one]))
+        for one in order
+        if counts[one]
+    )
+
+
+# What a replay can't know, in plain words, each with the number of requests that it is about.
+
+_TEXTS = {
+    "expired": "have no rows any more, only sums: they are left out.",
+    "unshaped": "were decided before lowpass kept what it takes to decide them again: they are left out.",
+    "undecided": "have no decision: they are left out.",
+    "unreadable": "have a decision in another form: they are left out.",
+    "unsettled": "are in progress, or were ended by a crash, and nobody knows what they cost: they are left out.",
+    "judges": "are questions of judges, which follow the answers that they judge: they are left out.",
+    "other_policy": (
+        "were decided under policies that are not at hand: what was learned since then counts as if the new policy had"
+        " done it. Where it is the policy in force, name it with --against."
+    ),
+    "learned": "would be decided otherwise today under their own policy as well, by what was learned: no change.",
+    "unanswered": (
+        "would go elsewhere, and nobody answered them (failures of providers, used-up budgets, loops, clients that"
+        " left), which is not played again: no change in cost and passes."
+    ),
+    "class": "have a class that the policy lacks: they are given every class, the strictest.",
+    "redaction": "would be redacted, and nobody knows what would be left: taken as if nothing could be replaced.",
+    "downgraded": "would meet a used-up budget that sends them to another route: no change is counted.",
+    "unseen": "were refused and would be served: what their answers are worth nobody has seen.",
+    "cost": "would go to a target whose cost is not known: no change in cost is counted.",
+    "passes": "have no known pass rate, before or after: no change in passes is counted.",
+    "detectors": (
+        "have the classes of the detectors of their time: what others would find can't be known, as prompts are not"
+        " kept."
+    ),
+    "behaviour": (
+        "are taken to come as they came, in sessions that go on as they did: clients that ask more, less or again"
+        " because of other answers or prices can't be known."
+    ),
+}
+
+_UNASKED = ("never_asked", "hardly_asked")
+CODES = (*_TEXTS, *_UNASKED)
+
+
+def told(part: Part, found: Differences, sides: Compared, expired: int) -> tuple[Unknown, ...]:
+    counts = {**part.unknown, **_derived(part, found, sides), "expired": expired}
+    plain = [Unknown(code, counts[code], text) for code, text in _TEXTS.items() if counts.get(code)]
+    return (*plain, *_unasked(part))
+
+
+def _derived(part: Part, found: Differences, sides: Compared) -> dict[str, int]:
+    rows = part.rows
+    now = sides.new.config.sensitivity.detectors
+    differ = any(side.config.sensitivity.detectors != now for side in sides.old.values())
+    return {
+        "unseen": int(((rows["before"] == REFUSED) & (rows["after"] == SERVED)).sum()),
+        "cost": int(found.no_cost.sum()),
+        "passes": int(found.no_passes.sum()),
+        "detectors": len(rows) if differ else 0,
+        "behaviour": len(part.changed),
+    }
+
+
+def _unasked(part: Part) -> Iterator[Unknown]:
+    """New choices of which little or nothing was seen."""
+    to = part.changed["to"]
+    counts = np.bincount(to[to >= 0], minlength=len(part.targets))
+    for target, count in zip(part.targets, counts.tolist(), strict=True):
+        answers = part.seen.get(target, Seen()).answers
+        if count and not answers:
+            text = f"would go to {target}, which has answered nobody here: its cost and pass rate are prior knowledge."
+            yield Unknown("never_asked", count, text)
+        elif count and answers < LEAST_SEEN:
+            text = (
+                f"would go to {target}, of which only {answers} answers were seen: its expected cost is not corrected."
+            )
+            yield Unknown("hardly_asked", count, text)
+
+
+# A replay as the new policy's budgets would have it.
+
+ANYBODY = "(any)"
+"""Stands for whoever was asked, where a budget stops a request."""
+
+
+def limited(part: Part, found: Differences, sides: Compared) -> tuple[Part, Differences]:
+    """Who finds a budget used up is refused. Where nothing changes and the budgets are those of that time, who was
+    admitted then is admitted again."""
+    if not len(part.charges) or (not len(part.changed) and _same(part, sides)):
+        return part, found
+    by = stopped(part.charges, part.accounts, found.paid)
+    lowers = {one.id for one in sides.new.config.budgets if isinstance(one.exhausted, Downgrade)}
+    lowered = np.array([account.budget in lowers for account in part.accounts], np.bool_)
+    at = np.flatnonzero(by >= 0)
+    down = lowered[by[at]]
+    part = structs.replace(part, unknown=part.unknown + _counted(int(down.sum())))
+    at = at[~down]
+    return (_refused(part, at, by), differences(_refused(part, at, by))) if len(at) else (part, found)
+
+
+def _same(part: Part, sides: Compared) -> bool:
+    known = not part.unknown["other_policy"]
+    return known and all(side.config.budgets == sides.new.config.budgets for side in sides.old.values())
+
+
+def _counted(number: int) -> Counter[str]:
+    return Counter({"downgraded": number}) if number else Counter()
+
+
+def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
+    """`at`: rows; `by`: of each row the account that stops it."""
+    moves, rows, changed = Labels(part.moves), part.rows.copy(), part.changed.copy()
+    routes = rows["route"][at].tolist()
+    numbers = np.full(len(rows), -1, np.int32)
+    numbers[at] = [
+        moves.at(_move(part.routes[route], part.accounts[account].budget))
+        for route, account in zip(routes, by[at].tolist(), strict=True)
+    ]
+    rows["after"][at] = REFUSED
+    hit = numbers[changed["row"]] >= 0
+    for name, value in (("first", 0.0), ("second", 0.0), ("p", 0.0), ("to", -1), ("then", -1), ("supported", False)):
+        changed[name][hit] = value
+    changed["move"][hit] = numbers[changed["row"][hit]]
+    others = np.setdiff1d(at, changed["row"])
+    return structs.replace(
+        part,
+        rows=rows,
+        changed=np.concatenate([changed, _lines(part.charges, others, numbers)]),
+        moves=moves.labels,
+    )
+
+
+def _move(route: str, budget: str) -> Move:
+    return Move(route, ANYBODY, "", f"budget {budget} is used up")
+
+
+def _lines(charges: Lines, rows: NDArray[np.intp], numbers: NDArray[np.int32]) -> Lines:
+    """Of requests that go nowhere else: what they were likely to be worth is not at hand."""
+    lines = np.zeros(len(rows), MOVE)
+    first = charges[np.searchsorted(charges["row"], rows)]
+    lines["row"], lines["move"], lines["p_before"] = rows, numbers[rows], np.nan
+    lines["to"] = lines["then"] = -1
+    lines["id"], lines["at_ms"] = first["id"], first["at_ms"]
+    return lines
+
+
+# Where each class went, and where it would go.
+
+
+class _Place(NamedTuple):
+    data_class: str
+    target: str
+    entity: str
+    jurisdiction: str
+    region: str
+    local: bool
+    redacted: bool
+
+
+def egress(part: Part, sides: Compared, past: Mapping[str, bytes]) -> tuple[Egress, ...]:
+    """One a place; `past`: documents of policies by their hashes. The largest changes first."""
+    known: dict[str, Mapping[str, Target]] = {}
+    for policy in {flow.policy for flow in (*part.before, *part.after)}:
+        known[policy] = _targets(policy, sides, past)
+    before, after = _placed(part.before, known), _placed(part.after, known)
+    rows = [Egress(**place._asdict(), before=before[place], after=after[place]) for place in {**before, **after}]
+    return tuple(sorted(rows, key=lambda row: (-abs(row.after - row.before), row.data_class, row.target, row.region)))
+
+
+def _targets(policy: str, sides: Compared, past: Mapping[str, bytes]) -> Mapping[str, Target]:
+    """As that policy has them; where nobody knows it any more, as far as is known of these names."""
+    if policy == sides.new.hash:
+        return sides.new.config.targets
+    document = past.get(policy)
+    return in_force.read(document).targets if document is not None else sides.new.targets
+
+
+def _placed(flows: Counter[Flow], known: Mapping[str, Mapping[str, Target]]) -> Counter[_Place]:
+    found = Counter[_Place]()
+    for flow, count in flows.items():
+        found[_place(flow, known[flow.policy].get(flow.target))] += count
+    return found
+
+
+def _place(flow: Flow, target: Target | None) -> _Place:
+    if target is None:
+        return _Place(flow.data_class, flow.target, "", "", "", False, flow.redacted)
+    provider = target.provider
+    entity = provider.entity or provider.id
+    law, local = provider.jurisdiction, provider.local
+    return _Place(flow.data_class, flow.target, entity, law, target.region, local, flow.redacted)

@@ -1,25 +1,131 @@
-"""One stretch of the ledger, request by request: what was done, and what the new policy would do."""
+"""What a choice is expected to cost, target by target, and how likely it ends in a right answer."""
 
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import isnan, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from router.budget.budget import Charged
 from router.choose import named
-from router.ledger.decided import Row
-from router.replay.expected import Asked, Expected, alone, expected
-from router.replay.part import CHARGE, MOVE, REFUSED, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
-from router.replay.sides import Compared, Decided, Side, alike, same
-from router.replay.stored import Choice, Stored, stored
-from router.replay.trial import trial
-from router.replay.why import why
+from router.decide.plan import weighs
+from router.decide.strategies import Cascade, Strategy
+from router.estimate.estimate import per_choice
+from router.estimate.forecast import Forecaster
+from router.ledger.query import Row
+from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
+from router.replay.part import REFUSED as PART_REFUSED
+from router.replay.sides import REFUSED, Choice, Compared, Decided, Side, Stored, alike, same, stored, trial
 from router.types.account import Account, Unit
-from router.types.plan import Weighed
-from router.types.request import Caller
+from router.types.decision import Cascade as PlanCascade
+from router.types.decision import Dropped, Hedge, Plan, Tactic, Vector, Vote, Weighed
+from router.types.request import Caller, Classification
+from router.types.target import Target
+from router.worth import PERFECT, RHO, Check, Value, cascade_value, sample_value
+
+_FREE = np.array([1.0, 0.0])
+
+
+class Expected(NamedTuple):
+    """Expected nano-USD of the first target and of the second, and the pass rate of what is given in the end."""
+
+    first: float
+    second: float
+    p: float
+
+
+class Asked(NamedTuple):
+    """A request, and what is known of the targets it may go to. `cap`: thinking tokens over all choices; `weighed`:
+    what the decision has worked out already."""
+
+    one: Stored
+    seen: Classification
+    forecaster: Forecaster
+    cap: int | None
+    weighed: Sequence[Weighed] = ()
+
+
+def alone(asked: Asked, target: Target) -> Expected:
+    """Expected nano-USD and pass rate of a target that is asked alone."""
+    for each in asked.weighed:
+        if each.target == target.id:
+            return Expected(each.cost_nano, 0.0, each.p)
+    one = asked.one
+    cap = per_choice(one.request, asked.cap)
+    forecast = asked.forecaster.forecast((target,), one.request, asked.seen, one.at_ms, cap)
+    return Expected(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
+
+
+def expected(asked: Asked, choice: Choice, strategy: Strategy, first: Target, second: Target | None) -> Expected:
+    """As the strategy itself values it: a pair by the chance that its second is asked. A hedge's second is taken to be
+    asked by nobody, as it mostly is."""
+    if second is None or isinstance(choice.tactic, Hedge):
+        return alone(asked, first)
+    each = (alone(asked, first), alone(asked, second))
+    cost, p = np.array([one.first for one in each]), np.array([one.p for one in each])
+    both, without = (_pair(choice, strategy, some, p) for some in (cost, cost * _FREE))
+    return Expected(*map(float, (without.cost[0, 1], both.cost[0, 1] - without.cost[0, 1], both.p[0, 1])))
+
+
+def _pair(choice: Choice, strategy: Strategy, cost: Vector, p: Vector) -> Value:
+    if isinstance(choice.tactic, Vote):
+        return sample_value(cost, p, 0.0, choice.tactic.samples)
+    check = Check(strategy.accepts_right, strategy.accepts_wrong) if isinstance(strategy, Cascade) else PERFECT
+    return cascade_value(cost, p, 0.0, check, RHO)
+
+
+# Why a decision changes, in the words that decisions have anyway.
+
+_TOLD = frozenset({"not_allowed", "evidence_expired", "data_class", "region", "capability", "unpriced"})
+"""Reasons whose detail is of the policy alone: others have numbers of the request in it."""
+
+
+def why(one: Stored, decided: Decided, new: Side) -> str:
+    """`decided` is another choice than the stored one."""
+    before, after, decision = one.choice, decided.choice, decided.decision
+    if decision is None:
+        return "the policy has no such route, or the key may not name it"
+    plan = decision.plan
+    if after == REFUSED:
+        return _told(next((each for each in plan.dropped if each.target == before.target), None) or plan.dropped[0])
+    if before == REFUSED:
+        return "a target may serve it"
+    if before.target != after.target:
+        return _left(before.target, plan, new)
+    if before.tactic != after.tactic or before.second != after.second:
+        return f"{plan.strategy}: {how(after.tactic)}"
+    return "sees placeholders" if after.redacted else "sees all of it"
+
+
+def how(tactic: Tactic | None) -> str:
+    """One word for it."""
+    if tactic is None:
+        return "alone"
+    return {PlanCascade: "cascade", Vote: "vote", Hedge: "hedge"}[type(tactic)]
+
+
+def _left(target: str, plan: Plan, new: Side) -> str:
+    """Why `target` is not first any more."""
+    dropped = next((each for each in plan.dropped if each.target == target), None)
+    if dropped is not None:
+        return _told(dropped)
+    found = new.rules.routes.get(plan.route)
+    if found is None or target not in (each.id for each in found[1]):
+        return f"{target} is no target of the route"
+    weighed = next((each.why for each in plan.weighed if each.target == target), "")
+    if plan.explored:
+        return f"an experiment ({plan.explored})"
+    return f"{plan.strategy}: {target} is {weighed}" if weighs(found[0].strategy) and weighed else plan.strategy
+
+
+def _told(dropped: Dropped) -> str:
+    detail = f": {dropped.detail}" if dropped.reason in _TOLD else ""
+    return f"{dropped.target} {dropped.reason}{detail}"
+
+
+# One stretch of the ledger, request by request: what was done, and what the new policy would do.
 
 BUCKETS = 4_096
 """Clusters that intervals are made of: sessions, and hours of requests without one, thrown together at random."""
@@ -122,15 +228,15 @@ class Reader:
 
     def _line(self, one: Stored, decided: Decided | None) -> None:
         """`decided`: where it changes."""
-        before = REFUSED if not one.choice.target else SERVED if one.answered else UNANSWERED
+        before = PART_REFUSED if not one.choice.target else SERVED if one.answered else UNANSWERED
         after = before
         choice = one.choice if decided is None else decided.choice
         if decided is not None:
-            after = REFUSED if not choice.target else before if before == UNANSWERED else SERVED
+            after = PART_REFUSED if not choice.target else before if before == UNANSWERED else SERVED
         self._rows.append((self._routes.at(one.route), _bucket(one), one.spent, before, after))
         if one.sent:
             _flow(self._before, one, one.document.policy, one.choice)
-        if one.sent or before == REFUSED:
+        if one.sent or before == PART_REFUSED:
             _flow(self._after, one, self._new.hash, choice)
 
     def _change(self, one: Stored, old: Side | None, decided: Decided) -> None:

@@ -1,22 +1,155 @@
-"""The ledger's decisions again, under another policy: `replay` is all there is to call."""
+"""Which requests are replayed, by what decisions and rows say of them."""
 
-from collections.abc import Collection, Sequence
+import gc
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
+from multiprocessing import get_context
 
-from router.config.config import Config
-from router.ledger.facts.query import Where
+from msgspec import Struct, structs
+
+from router.config.policy import Config
+from router.ledger import keys
+from router.ledger.facts.query import Label, Where
 from router.ledger.ledger import Ledger
-from router.ledger.policies import documents
+from router.ledger.query import Stretch as DecidedStretch
+from router.ledger.query import decided, stretches
 from router.ledger.rollups import expired
-from router.replay.egress import egress
-from router.replay.estimate import differences, effects, factor
-from router.replay.limited import limited
-from router.replay.part import Seen, joined
-from router.replay.replayed import Calibrated, Replayed
-from router.replay.shifts import shifted
-from router.replay.sides import compared
-from router.replay.unknown import told
-from router.replay.wanted import wanted
-from router.replay.work import Work, parts
+from router.ledger.rows import Connection, documents
+from router.replay.estimate import differences, effects, egress, factor, limited, shifted, told
+from router.replay.part import Part, Seen, joined
+from router.replay.read import Reader, Wanted
+from router.replay.report import Calibrated, Replayed
+from router.replay.sides import Compared, Stored, compared
+from router.report.catalog import filters
+from router.report.query import Definition, Question, Source, asked
+from router.report.report import Report
+from router.types.clock import now_ms
+from router.types.request import Caller
+
+DIMENSIONS: Mapping[str, Callable[[Stored], Label]] = {
+    "route": lambda one: one.route,
+    "class": lambda one: one.data_class,
+    "task": lambda one: one.task.value,
+    "target": lambda one: one.choice.target,
+    "key": lambda one: one.caller.name or one.caller.id,
+    "team": lambda one: one.caller.team,
+    "organisation": lambda one: one.caller.organisation,
+    "session": lambda one: one.session,
+}
+
+
+def wanted(where: Collection[Where]) -> Callable[[Stored], bool]:
+    """All of `where` must hold. Raises ValueError for another dimension."""
+    unknown = sorted({one.dimension for one in where} - set(DIMENSIONS))
+    if unknown:
+        raise ValueError(f"replay can't be filtered by {unknown[0]}: it knows {', '.join(DIMENSIONS)}")
+    return lambda one: all(each.holds(DIMENSIONS[each.dimension](one) or None) for each in where)
+
+
+# Which stretch of which traffic, as people say it: since, until, and filters.
+
+
+class Stretch(Struct, frozen=True):
+    """As `replay` wants it."""
+
+    since_ms: int | None
+    until_ms: int | None
+    where: Collection[Where]
+
+
+def stretch(ledger: Ledger, question: Question) -> Stretch:
+    """Raises a 400 `ClientError` for what makes no sense, or the ledger does not know."""
+    about = asked(_ASKABLE, question, now_ms())
+    with ledger.reading() as connection:
+        connection.execute("BEGIN")
+        source = Source(connection=connection, asked=about, targets={})
+        return Stretch(about.since_ms, about.until_ms, filters(_ASKABLE, source, question.where))
+
+
+def _nothing(source: Source) -> Report:
+    """A replay takes a policy: it is no report of the catalog's."""
+    raise NotImplementedError
+
+
+_ASKABLE = Definition(
+    name="replay", summary="Another policy over recorded traffic.", make=_nothing, where=tuple(DIMENSIONS)
+)
+
+
+# The stretches of a ledger, read by one process or several.
+
+_SCORES = (
+    "SELECT score, weight FROM outcomes AS o WHERE request_id = ? AND weight > 0 AND score IS NOT NULL"
+    " AND NOT EXISTS (SELECT 1 FROM outcomes AS n WHERE n.request_id = o.request_id AND n.attempt = o.attempt"
+    " AND n.source = o.source AND n.revision > o.revision)"
+)
+
+TOGETHER = 1_024
+"""Requests that are looked at together."""
+
+
+class Work(Struct, frozen=True):
+    """What every process is told."""
+
+    ledger: Ledger
+    compared: Compared
+    wanted: Wanted
+    since_ms: int | None
+    until_ms: int | None
+
+    def read(self, stretch: DecidedStretch) -> Part:
+        """As of one moment. Raises `LedgerUnavailable`."""
+        with self.ledger.reading() as connection:
+            connection.execute("BEGIN")
+            reader = Reader(self.compared, callers(connection), self.wanted, scores(connection))
+            rows = decided(connection, stretch, self.since_ms, self.until_ms)
+            while some := list(islice(rows, TOGETHER)):
+                reader.take(some)
+            return reader.part()
+
+
+_here: list[Work] = []
+"""Of this process, for those that are forked from it."""
+
+
+def parts(work: Work, processes: int) -> list[Part]:
+    """In the order of time. More than one process: forked, so this one must have no threads and no event loop."""
+    with work.ledger.reading() as connection:
+        found = stretches(connection, work.since_ms, work.until_ms)
+    if processes < 2 or len(found) < 2:
+        return [work.read(stretch) for stretch in found]
+    _here[:] = [work]
+    with get_context("fork").Pool(min(processes, len(found)), _begin) as pool:
+        return pool.map(_read, found, chunksize=1)
+
+
+def callers(connection: Connection) -> dict[str, Caller]:
+    """By the ids of keys, as keys are today; without tags, which rows have."""
+    return {key.id: structs.replace(key.caller(), tags=()) for key in keys.every(connection)}
+
+
+def _begin() -> None:
+    """Nothing that is made here refers to itself, and looking for it would take half the time."""
+    gc.freeze()
+    gc.disable()
+
+
+def _read(stretch: DecidedStretch) -> Part:
+    return _here[0].read(stretch)
+
+
+def scores(connection: Connection) -> Callable[[str], float | None]:
+    """What was said of an answer last, by everyone who counts."""
+
+    def score(identifier: str) -> float | None:
+        said = connection.execute(_SCORES, (identifier,)).fetchall()
+        whole = sum(weight for _, weight in said)
+        return sum(value * weight for value, weight in said) / whole if whole else None
+
+    return score
+
+
+# The ledger's decisions again, under another policy: `replay` is all there is to call.
 
 MOST = 50
 """Decisions that are listed one by one."""

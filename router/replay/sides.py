@@ -1,29 +1,303 @@
-"""A policy as it decides with what is known today: the same knowledge for every policy that is compared."""
+"""Rows of the ledger → requests as they can be decided again."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import starmap, zip_longest
 from typing import NamedTuple
 
-from msgspec import structs
+import msgspec
+import numpy as np
+from msgspec import Struct, structs
 
+from router.aftermath import recollect
 from router.choose import Rules, chance, choose, index
-from router.config.config import Config
-from router.decide.requirements import Redact
+from router.config.policy import Config
+from router.decide.eligibility import Redact
+from router.decide.profile import Progress, progress_of, request_of
 from router.errors import ClientError
 from router.estimate.forecast import Forecaster
-from router.estimate.terms import timed
+from router.estimate.learn import Learned
+from router.estimate.pass_rate import Expected, Index, PassRateModel
+from router.estimate.price import timed
 from router.ledger.ledger import Ledger
-from router.replay.ahead import Ahead
-from router.replay.knowledge import Knowledge, known
-from router.replay.stored import REFUSED, Choice, Stored, classification, progress
+from router.ledger.query import Row
 from router.screen import Screened
-from router.types.classification import Classification
-from router.types.ids import new_id
-from router.types.plan import Decision, Plan
-from router.types.queue import Queue, Queues
-from router.types.redacted import Redacted
-from router.types.secret import Secret
-from router.types.target import Target
+from router.stores import learned_from
+from router.types.account import LedgerUnavailable
+from router.types.clock import new_id
+from router.types.decision import Decision, Plan, Shape, Tactic, Vector
+from router.types.decision import Weighed as Planned
+from router.types.request import TRAITS, Caller, Cause, Classification, Reading, Redacted, Request
+from router.types.target import Queue, Queues, Secret, Target, Task
+
+_ENDED = ("settled", "released")
+LOWERED = "route"
+"""In a row's `lowered`: a budget sent it to another route than the one it named."""
+
+
+class _Seen(Struct, gc=False):
+    data_class: str
+    causes: tuple[Cause, ...] = ()
+    difficulty: float = 0.0
+    unfamiliarity: float = 1.0
+    traits: bytes = b""
+    app: str = ""
+    template: str = ""
+
+
+class Considered(Struct, gc=False):
+    target: str
+    redacted: bool = False
+
+
+class Dropped(Struct, gc=False):
+    target: str
+    reason: str
+
+
+class Queued(Struct, gc=False):
+    target: str
+    wait_ms: int = 0
+    waiting: int = 0
+    full: bool = False
+    degraded: bool = False
+
+
+class Weighed(Struct, gc=False):
+    """As much of `router.types.decision.Weighed` as is asked for."""
+
+    target: str
+    p: float
+    cost_nano: int
+    why: str
+
+
+class Document(Struct, gc=False):
+    """A decision, as far as it takes to make it again. Without `shape` it is of an older lowpass."""
+
+    policy: str
+    classification: _Seen
+    chosen: str | None = None
+    considered: tuple[Considered, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    weighed: tuple[Weighed, ...] = ()
+    queued: tuple[Queued, ...] = ()
+    tactic: Tactic | None = None
+    explored: str = ""
+    propensity: float = 1.0
+    shape: Shape | None = None
+
+
+class Choice(Struct, frozen=True):
+    """Whom a request goes to, how, and whether they see placeholders only. No target: it is refused."""
+
+    target: str = ""
+    tactic: Tactic | None = None
+    second: str = ""
+    """Where the tactic may ask another one."""
+    redacted: bool = False
+
+
+REFUSED = Choice()
+
+
+class Stored(Struct, frozen=True, gc=False):
+    """One request that was decided, and what came of it."""
+
+    id: str
+    at_ms: int
+    route: str
+    data_class: str
+    session: str
+    lowered: bool
+    spent: int
+    """nano-USD."""
+    reading: Reading | None
+    """None: nobody looked at it, as with embeddings."""
+    answered: bool
+    sent: int
+    """Attempts."""
+    document: Document
+    shape: Shape
+    request: Request
+    caller: Caller
+    choice: Choice
+    task: Task
+
+
+_decoder = msgspec.json.Decoder(Document)
+
+
+def stored(row: Row, callers: Mapping[str, Caller]) -> Stored | str:
+    """Else why it can't be decided again: "undecided", "unsettled", "unreadable" or "unshaped"."""
+    if row.state not in _ENDED:
+        return "unsettled"
+    if row.document is None:
+        return "undecided"
+    try:
+        document = _decoder.decode(row.document)
+        return "unshaped" if document.shape is None else _stored(row, document, document.shape, callers)
+    except (ValueError, msgspec.DecodeError):
+        return "unreadable"
+
+
+def _stored(row: Row, document: Document, shape: Shape, callers: Mapping[str, Caller]) -> Stored:
+    """Raises ValueError for what this lowpass does not know."""
+    caller, traits = callers.get(row.key_id), document.classification.traits
+    return Stored(
+        id=row.id,
+        at_ms=row.started_ms,
+        route=row.route,
+        data_class=row.data_class,
+        session=row.session,
+        lowered=LOWERED in row.lowered.split(", "),
+        spent=row.cost or 0,
+        reading=Reading.unpack(traits) if traits else None,
+        answered=row.status == 200,
+        sent=row.attempts,
+        document=document,
+        shape=shape,
+        request=request_of(
+            shape,
+            id=row.id,
+            endpoint=row.endpoint,
+            model=row.requested,
+            stream=bool(row.stream),
+            session=row.session,
+            tags=tuple(row.tags.split(",")) if row.tags else (),
+        ),
+        caller=Caller(id=row.key_id) if caller is None else caller,
+        choice=_choice(document),
+        task=Task(row.task),
+    )
+
+
+def classification(one: Stored, classes: frozenset[str], data_class: str) -> Classification:
+    """As it was seen, with the classes that the policy at hand makes of it."""
+    seen = one.document.classification
+    return Classification(
+        data_class=data_class,
+        classes=classes,
+        difficulty=seen.difficulty,
+        task=one.task,
+        unfamiliarity=seen.unfamiliarity,
+        reading=one.reading,
+        app=seen.app,
+        template=seen.template,
+    )
+
+
+def progress(one: Stored) -> Progress:
+    return progress_of(one.shape, one.at_ms)
+
+
+def _choice(document: Document) -> Choice:
+    if document.chosen is None:
+        return REFUSED
+    tactic, steps = document.tactic, document.considered
+    second = steps[1].target if tactic is not None and len(steps) > 1 else ""
+    return Choice(document.chosen, tactic, second, bool(steps and steps[0].redacted))
+
+
+# Experiments of the past as trials of another policy.
+
+_CHOSEN, _PAIRED = ("chosen", "kept"), "first"
+_OUT = ("below_floor", "over_cost", "too_slow", "unknown", "queued")
+
+
+class Trial(NamedTuple):
+    """`target`: whom the new policy would choose, and an experiment asked; empty where none did."""
+
+    target: str = ""
+    supported: bool = False
+    """The new choice is another one, and chance might have asked it."""
+
+
+def trial(one: Stored, plan: Plan) -> Trial:
+    """`plan`: the new policy's. Only of single targets: experiments ask one alone."""
+    document = one.document
+    if document.propensity >= 1 or not plan.steps:
+        return Trial()
+    new = _chosen(plan.weighed) if plan.weighed else plan.steps[0].target.id
+    if not new or new == _chosen(document.weighed):
+        return Trial()
+    asked = new if document.explored and one.choice.target == new else ""
+    return Trial(asked, not plan.explored and new in _could_be_tried(document.weighed))
+
+
+def _chosen(weighed: tuple[Weighed, ...] | tuple[Planned, ...]) -> str:
+    """The choice without chance; empty where it is a pair."""
+    return next((one.target for one in weighed if one.why in _CHOSEN), "")
+
+
+def _could_be_tried(weighed: tuple[Weighed, ...]) -> set[str]:
+    """Targets within all limits: each has some chance."""
+    return {row.target for row in weighed if row.why not in _OUT}
+
+
+# What the ledger has taught so far of some targets, for whoever decides without a gateway.
+
+
+class Knowledge(Struct, frozen=True):
+    """As of one moment."""
+
+    learned: Learned
+    rates: bytes
+    """`PassRateModel.state`."""
+
+    def beliefs(self, targets: Sequence[Target]) -> PassRateModel:
+        """`targets`: of those that it is about."""
+        found = PassRateModel()
+        found.adopt(targets)
+        found.restore(self.rates)
+        return found
+
+
+def known(ledger: Ledger, targets: Sequence[Target]) -> Knowledge:
+    """Nothing, where there is no ledger, or one that can't be read. Not inside an event loop."""
+    beliefs, learned = PassRateModel(), Learned()
+    beliefs.adopt(targets)
+    with suppress(LedgerUnavailable):
+        if ledger.exists():
+            asyncio.run(recollect(ledger, beliefs))
+            learned = learned_from(ledger)
+    return Knowledge(learned, beliefs.state())
+
+
+# Pass rates of many requests, worked out together before each is decided: nothing is learned meanwhile.
+
+
+class Ahead:
+    """Implements `Rates` (`router.estimate.forecast`), of `beliefs` as they are."""
+
+    def __init__(self, beliefs: PassRateModel, targets: int) -> None:
+        self._beliefs = beliefs
+        self._usual = beliefs.usual(np.arange(targets))
+        self._at: dict[int, int] = {}
+        self._next: list[Reading] = []
+        self._expected = beliefs.expect_each(np.zeros((0, TRAITS)))
+
+    def look(self, readings: Iterable[Reading]) -> None:
+        """At the next ones, which are there until then: once somebody asks about one of them."""
+        self._next = list(readings)
+        self._at = {id(one): at for at, one in enumerate(self._next)}
+
+    def expect(self, seen: Classification, at: Index) -> Expected:
+        row = self._at.get(id(seen.reading)) if seen.reading is not None else None
+        if row is None or seen.template in self._beliefs.templates:
+            return self._beliefs.expect(seen, at)
+        if self._next:
+            self._expected = self._beliefs.expect_each(np.array([one.traits for one in self._next], np.float64))
+            self._next = []
+        p, sd, nodes, own_sd = self._expected
+        return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], self._beliefs.outcomes[at])
+
+    def usual(self, at: Index) -> Vector:
+        return self._usual[at]
+
+
+# A policy as it decides with what is known today: the same knowledge for every policy that is compared.
 
 QUARTER_MS = 900_000
 """Prices that depend on the time are looked up so often."""
@@ -105,7 +379,7 @@ class Side:
             )
         except ClientError:
             return Decided(REFUSED, None)
-        return Decided(_choice(decision.plan), decision)
+        return Decided(_sides_choice(decision.plan), decision)
 
     def named(self, one: Stored) -> str:
         """The route that it is decided by: a budget may have sent it to another one than it named."""
@@ -225,7 +499,7 @@ def _asks(one: Stored) -> _Queued | None:
     return _Queued(busy | dict.fromkeys(down, Queue(down="down")))
 
 
-def _choice(plan: Plan) -> Choice:
+def _sides_choice(plan: Plan) -> Choice:
     if not plan.steps:
         return REFUSED
     first, *rest = plan.steps

@@ -1,9 +1,16 @@
-"""All reports by their names. A new one is one file and one line here: the rest (table, files, pages) is generic."""
+"""All reports by name, and how the question for one is read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from msgspec import structs
+
+from router.errors import ClientError
+from router.ledger.facts import attempts, offers
+from router.ledger.facts.attempts import GROUPINGS
+from router.ledger.facts.query import Expired, Label, Where
+from router.ledger.ledger import Ledger
+from router.ledger.rows import Connection
 from router.report import (
-    audit,
     budgets,
     cost_of_pass,
     egress,
@@ -14,12 +21,19 @@ from router.report import (
     reliability,
     request,
     savings,
-    session,
     spend,
     thinking,
     vendors,
 )
-from router.report.source import Definition
+from router.report import incidents as audit
+from router.report import request as session
+from router.report.query import Asked, Definition, Question, Source, asked, named, wrong
+from router.report.render import NO_LABEL
+from router.report.report import Column, Report, iso
+from router.types.clock import now_ms
+from router.types.target import Target
+
+# All reports by their names. A new one is one file and one line here: the rest (table, files, pages) is generic.
 
 REPORTS: Mapping[str, Definition] = {
     one.name: one
@@ -36,8 +50,181 @@ REPORTS: Mapping[str, Definition] = {
         local_vs_api.REPORT,
         engines.REPORT,
         request.REPORT,
-        session.REPORT,
+        session.SESSION_REPORT,
         incidents.REPORT,
-        audit.REPORT,
+        audit.AUDIT_REPORT,
     )
 }
+
+
+# The list of all reports, itself a report.
+
+NAME = "list"
+_COLUMNS = (Column("name"), Column("summary"), Column("by"), Column("where"), Column("takes", rare=True))
+_NOTE = "Every report takes since, until and zone as well."
+
+
+def contents() -> Report:
+    rows = tuple((one.name, one.summary, _all(one.by), _all(one.where), _takes(one)) for one in REPORTS.values())
+    return Report(name=NAME, title="Reports", columns=_COLUMNS, rows=rows, note=_NOTE)
+
+
+def _all(names: tuple[str, ...]) -> str | None:
+    return ", ".join(names) or None
+
+
+def _takes(definition: Definition) -> str | None:
+    """What only some reports take."""
+    subject = ("subject",) if definition.needs_subject else ()
+    return _all((*subject, *(("baseline",) if definition.takes_baseline else ())))
+
+
+# `where` as people write it, with the labels that the ledger has.
+
+_TABLES = (attempts, offers)
+_COUNTED = {dimension for table in _TABLES for grouping in table.GROUPINGS for dimension in grouping}
+"""Dimensions of few labels, which are kept for good: others are not looked up."""
+_LISTED = 20
+
+
+def filters(definition: Definition, source: Source, texts: Iterable[str]) -> tuple[Where, ...]:
+    """`source` has none yet. Raises a 400 `ClientError` for what the report or the ledger does not know."""
+    return tuple(_where(definition, source, text) for text in texts)
+
+
+def _where(definition: Definition, source: Source, text: str) -> Where:
+    dimension, equals, labels = text.partition("=")
+    inverted = dimension.endswith("!")
+    dimension = dimension.removesuffix("!").strip()
+    if not equals or not dimension:
+        raise wrong("where", f"where: '{text[:40]}' is no filter. Write target=a,b or target!=a; (none) for none.")
+    if dimension not in definition.where:
+        can = named(definition.where) if definition.where else "It has no filters: leave where out."
+        raise wrong("where", f"{definition.name} can't be filtered by '{dimension[:40]}'. {can}")
+    if "\0" in labels:
+        raise wrong("where", "where: a NUL is in no label.")
+    wanted = _labels(labels)
+    if dimension == "tag":
+        return Where("tags", _having(source, wanted), inverted)
+    return Where(dimension, _known(source, dimension, wanted), inverted)
+
+
+def _labels(text: str) -> frozenset[str | None]:
+    return frozenset(None if label.strip() == NO_LABEL else label.strip() for label in text.split(","))
+
+
+def _having(source: Source, tags: frozenset[str | None]) -> frozenset[Label]:
+    """All that stands for some of these tags: requests keep theirs as one text."""
+    present = _present(source, "tags")
+    parts = {label: _tags(label) for label in present}
+    _check("tag", tags, sorted({tag for tag_set in parts.values() for tag in tag_set if tag is not None}))
+    return frozenset(label for label, some in parts.items() if tags & some)
+
+
+def _tags(label: Label) -> frozenset[str | None]:
+    return frozenset({None}) if label is None else frozenset(str(label).split(","))
+
+
+def _known(source: Source, dimension: str, wanted: frozenset[str | None]) -> frozenset[Label]:
+    """With the ledger's own type: some labels are numbers."""
+    if dimension not in _COUNTED:
+        return frozenset(wanted)
+    present = {str(label): label for label in _present(source, dimension) if label is not None}
+    present |= {name: name for name in _declared(source, dimension)}
+    _check(dimension, wanted, sorted(present))
+    return frozenset(None if label is None else present.get(label, label) for label in wanted)
+
+
+def _present(source: Source, dimension: str) -> list[Label]:
+    """In the whole ledger: a window in which nothing happened is no mistake."""
+    table = attempts if dimension in attempts.DIMENSIONS else offers
+    everywhere = source.always()
+    return [label for (label,) in everywhere.sums(table.TABLE, (dimension,), ("requests",))]
+
+
+def _declared(source: Source, dimension: str) -> Iterable[str]:
+    if dimension in ("target", "candidate", "chosen"):
+        return source.targets
+    return {target.model.id for target in source.targets.values()} if dimension == "model" else ()
+
+
+def _check(dimension: str, wanted: frozenset[str | None], known: list[str]) -> None:
+    """A ledger that has none at all can't tell what is misspelt."""
+    unknown = sorted(label for label in wanted if label is not None and label not in known)
+    if unknown and known:
+        rest = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+        listed = ", ".join(known[:_LISTED]) + rest
+        raise wrong("where", f"where: there is no {dimension} '{unknown[0][:40]}'. Known: {listed}.")
+
+
+# A report by its name, read from the ledger. The connection can't write, so a report never locks the gateway.
+
+_ANYTHING = Question()
+_NOTHING: Mapping[str, Target] = {}
+
+
+def definition(name: str) -> Definition:
+    """Raises a 404 `ClientError`."""
+    found = REPORTS.get(name)
+    if found is None:
+        message = f"There is no report '{name[:40]}'. {named(REPORTS)}"
+        raise ClientError(404, "not_found", message, param="name")
+    return found
+
+
+def read(
+    ledger: Ledger,
+    name: str,
+    question: Question = _ANYTHING,
+    targets: Mapping[str, Target] = _NOTHING,
+    pots: Report | None = None,
+) -> Report:
+    """As of one moment. `targets` of the policy in force; `pots`: the standing of its budgets, where a definition
+    `needs_pots`.
+
+    Raises `ClientError`: 404 for an unknown name, 400 for a value that makes no sense, each with its `param`; and
+    `LedgerUnavailable`.
+    """
+    with ledger.reading() as connection:
+        connection.execute("BEGIN")
+        return answer(connection, name, question, targets, pots)
+
+
+def answer(
+    connection: Connection,
+    name: str,
+    question: Question = _ANYTHING,
+    targets: Mapping[str, Target] = _NOTHING,
+    pots: Report | None = None,
+    at_ms: int | None = None,
+) -> Report:
+    """`read`, inside a transaction that the caller has begun, so that several reports agree; `at_ms` is now."""
+    report = definition(name)
+    about = asked(report, question, now_ms() if at_ms is None else at_ms)
+    source = Source(connection=connection, asked=about, targets=targets, pots=pots)
+    try:
+        about = structs.replace(about, where=filters(report, source, question.where))
+        return _said(report.make(structs.replace(source, asked=about)), about)
+    except Expired as gone:
+        raise wrong("since", _gone(report, gone)) from None
+
+
+def _said(report: Report, asked: Asked) -> Report:
+    """A report without rows says that it has none to show."""
+    if report.rows or report.below:
+        return report
+    window = " in this window" if asked.since_ms is not None or asked.until_ms is not None else ""
+    filtered = " with these filters" if asked.where else ""
+    return structs.replace(report, note=f"Nothing to show{window}{filtered}. {report.note}".strip())
+
+
+def _gone(report: Definition, gone: Expired) -> str:
+    # To the second, and not before: what is told here can be asked.
+    date = iso(gone.before_ms + 999)
+    kept = {dimension for grouping in GROUPINGS for dimension in grouping} | {"tag", "day", "hour"}
+    alone = ", ".join(name for name in report.by if name in kept)
+    less = f", or by less (of {alone} each alone is kept) and from one full hour to another" if alone else ""
+    return (
+        f"Rows before {date} have expired; the sums by hour that are left of them can't be told apart by"
+        f" {', '.join(gone.dimensions)}. Ask since {date}{less}."
+    )

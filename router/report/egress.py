@@ -1,17 +1,262 @@
-"""Where requests went, per class, and whether any of it broke the policy that was in force then."""
+"""Rows of attempts judged again: by the policy that was in force for each, with the rule that stood at the door."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from router.decide.eligibility import Redact
+from router.decide.in_force import Past, read
+from router.ledger import rows
 from router.ledger.facts import attempts
-from router.ledger.facts.query import Where
-from router.ledger.policies import documents
-from router.report.proof import Judge, Sent
+from router.ledger.facts.query import Label, Where
+from router.ledger.rows import documents
+from router.report.query import Definition, Source
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
-from router.report.source import Definition, Source
-from router.report.violations import MOST, NOTHING, RESTING, SENT, Found, Search, sent
+from router.types.target import Target
+
+NO_POLICY = "its policy is not in the ledger"
+NO_CLASSES = "it was written before classes were"
+UNREADABLE = "its policy can't be read by this version"
+
+
+class Sent(NamedTuple):
+    """What attempts have in common as far as the rule goes. Classes are joined by commas, as in their columns."""
+
+    policy: str
+    data_class: str
+    held: str
+    """All classes of the request."""
+    classes: str
+    """Those of what was sent."""
+    target: str
+    redacted: int
+    region: str
+    region_source: str
+
+
+class Judge:
+    """Reads each policy once."""
+
+    def __init__(self, documents: Mapping[str, bytes]) -> None:
+        self._documents = documents
+        self._read: dict[str, Past | None] = {}
+
+    def past(self, policy: str) -> Past | None:
+        """None where there is no document that can be read."""
+        if policy not in self._read:
+            self._read[policy] = self._known(policy)
+        return self._read[policy]
+
+    def unknown(self, sent: Sent) -> str:
+        """Why this can't be judged; empty where it can."""
+        if not (sent.held and sent.classes):
+            return NO_CLASSES
+        if self.past(sent.policy) is None:
+            return UNREADABLE if sent.policy in self._documents else NO_POLICY
+        return ""
+
+    def violation(self, sent: Sent, at_ms: int) -> str:
+        """The rule that this broke at that time (Unix ms), in one sentence; empty where it broke none.
+
+        What breaks none broke none at any earlier time either: of all that counts only evidence ages.
+        """
+        past = self.past(sent.policy)
+        if past is None:
+            return ""
+        held, classes = frozenset(sent.held.split(",")), frozenset(sent.classes.split(","))
+        target = past.targets.get(sent.target)
+        if target is None:
+            return f"the policy has no target {sent.target}"
+        if strange := (held | classes | {sent.data_class}) - past.classes.keys():
+            return f"the policy has no class {_names(strange)}"
+        redacted = bool(sent.redacted)
+        return (
+            _inconsistent(sent, held)
+            or _without(past, classes)
+            or _lost(past, held - classes, redacted=redacted)
+            or past.guard.refusal(_where(sent, target), classes, at_ms, redacted=redacted)
+            or _elsewhere(sent, target)
+        )
+
+    def _known(self, policy: str) -> Past | None:
+        try:
+            return read(self._documents[policy])
+        except (KeyError, ValueError):
+            return None
+
+
+def _inconsistent(sent: Sent, held: frozenset[str]) -> str:
+    return "" if sent.data_class in held else f"its class is {sent.data_class}, which is not among those it held"
+
+
+def _lost(past: Past, gone: frozenset[str], *, redacted: bool) -> str:
+    """Only redaction takes a class away, and only where the policy lets it."""
+    if not gone:
+        return ""
+    if not redacted:
+        return f"it held class {_names(gone)}, was not redacted, and was sent without that class"
+    kept = {name for name in gone if past.classes[name].redact is Redact.NEVER}
+    return f"class {_names(kept)} may not be redacted away" if kept else ""
+
+
+def _without(past: Past, classes: frozenset[str]) -> str:
+    """The default binds always."""
+    return "" if past.default in classes else f"it was sent without class {past.default}, which binds always"
+
+
+def _elsewhere(sent: Sent, target: Target) -> str:
+    if sent.region_source != "asserted" or sent.region == target.region:
+        return ""
+    return f"its region is said to be {sent.region or 'none'}, and the policy says {target.region or 'none'}"
+
+
+def _where(sent: Sent, target: Target) -> Target:
+    """The place that it really went to, as far as the provider told."""
+    told = sent.region_source in ("verified", "mismatch")
+    return structs.replace(target, region=sent.region) if told else target
+
+
+def _names(classes: frozenset[str] | set[str]) -> str:
+    return " and ".join(sorted(classes))
+
+
+# Who stood behind a target: a name for the one that is paid and sees the data, and the law that it is under.
+
+
+class Place(NamedTuple):
+    """None: not known. What is local has no jurisdiction of its own: nobody else sees it."""
+
+    entity: str | None
+    jurisdiction: str | None
+    local: bool
+
+
+NOWHERE = Place(None, None, local=False)
+
+
+class Places:
+    """By the policy documents of the ledger, and the `targets` of the policy in force."""
+
+    def __init__(self, documents: Mapping[str, bytes], targets: Mapping[str, Target]) -> None:
+        self._judge, self._policies, self._targets = Judge(documents), sorted(documents), targets
+
+    def then(self, target: str, policy: str) -> Place:
+        """As the policy of that time had it; today's word where its document is not there."""
+        past = self._judge.past(policy)
+        found = None if past is None else past.targets.get(target)
+        return self.now(target) if found is None else _place(found)
+
+    def now(self, target: str) -> Place:
+        """As the policy in force has it, else any that ever was."""
+        if target in self._targets:
+            return _place(self._targets[target])
+        pasts = (self._judge.past(policy) for policy in self._policies)
+        found = next((past.targets[target] for past in pasts if past is not None and target in past.targets), None)
+        return NOWHERE if found is None else _place(found)
+
+    def offered(self, target: str) -> bool:
+        """The policy in force has it; where none was given, every target counts."""
+        return not self._targets or target in self._targets
+
+
+def _place(target: Target) -> Place:
+    provider = target.provider
+    law = None if target.local else provider.jurisdiction or None
+    return Place(provider.entity or provider.id, law, target.local)
+
+
+# Which attempts broke a rule of their time: found in sums of those that are alike, and read row by row only there.
+
+SENT = ("policy", "class", "classes", "sent_classes", "target", "redacted", "region", "region_source")
+"""Dimensions, in the order of `Sent`."""
+MOST = 1_000
+"""Violations that are listed; all are counted."""
+LONGEST_MS = 86_400_000
+"""No attempt begins later than so long after its request."""
+RESTING = "circuit_open"
+"""Outcome of an attempt of which nothing was sent."""
+
+
+class Found(Struct, frozen=True):
+    violations: int
+    lost: int
+    """Attempts that would have to be read one by one, and whose rows have expired."""
+    listed: tuple[Row, ...] = ()
+
+
+NOTHING = Found(0, 0)
+
+
+def sent(labels: Sequence[object]) -> Sent:
+    """Values of `SENT`, as the columns have them: empty where there is nothing."""
+    texts = ["" if label is None else str(label) for label in labels]
+    policy, data_class, held, classes, target, redacted, region, source = texts
+    return Sent(policy, data_class, held, classes, target, int(redacted == "1"), region, source)
+
+
+class Search:
+    """In the window of `source`; `room`: how many more are listed."""
+
+    def __init__(self, source: Source, judge: Judge) -> None:
+        self._source, self._judge = source, judge
+        self._latest_ms = _latest_ms(source)
+        self.room = MOST
+
+    def among(self, alike: Sent) -> Found:
+        """Of all that was sent alike. What breaks no rule late breaks none at any earlier time."""
+        if not self._judge.violation(alike, self._latest_ms):
+            return NOTHING
+        found = [self._in_hour(alike, hour, count) for hour, count in sorted(self._by_hour(alike).items())]
+        listed = tuple(row for one in found for row in one.listed)
+        return Found(sum(one.violations for one in found), sum(one.lost for one in found), listed)
+
+    def _by_hour(self, alike: Sent) -> dict[int, int]:
+        labels: list[Label] = [value if isinstance(value, int) else value or None for value in alike]
+        like = (Where(name, frozenset({label})) for name, label in zip(SENT, labels, strict=True))
+        found = self._source.sums(attempts.TABLE, ("hour",), ("attempts",), *like)
+        return {int(hour or 0): count for (hour,), (count,) in found.items()}
+
+    def _in_hour(self, alike: Sent, hour: int, count: int) -> Found:
+        begin, end = hour * attempts.HOUR_MS, (hour + 1) * attempts.HOUR_MS
+        if not self._judge.violation(alike, end + LONGEST_MS):
+            return NOTHING
+        always = bool(self._judge.violation(alike, begin))
+        if always and not self.room:
+            return Found(count, 0)
+        read = list(self._read(alike, begin, end))
+        broken = [row for row, rule in read if rule]
+        listed = tuple(broken[: self.room])
+        self.room -= len(listed)
+        return Found(count, 0, listed) if always else Found(len(broken), max(0, count - len(read)), listed)
+
+    def _read(self, alike: Sent, begin: int, end: int) -> Iterator[tuple[Row, str]]:
+        """Each attempt with the rule that it broke; empty where it broke none."""
+        asked = self._source.asked
+        since = begin if asked.since_ms is None else max(begin, asked.since_ms)
+        until = end if asked.until_ms is None else min(end, asked.until_ms)
+        for kept in rows.every(self._source.connection, since, until):
+            for attempt in kept.attempts:
+                if _of(kept.request, attempt) == alike:
+                    at_ms = int(attempt["started_ms"] or 0)
+                    rule = self._judge.violation(alike, at_ms)
+                    about = (alike.data_class, alike.classes, alike.target)
+                    yield (kept.id, attempt["number"], at_ms, *about, rule), rule
+
+
+def _of(request: rows.Line, attempt: rows.Line) -> Sent:
+    held = (request[name] for name in ("policy", "data_class", "classes"))
+    went = (attempt[name] for name in ("classes", "target", "redacted", "region", "region_source"))
+    return sent((*held, *went))
+
+
+def _latest_ms(source: Source) -> int:
+    hours = [int(hour or 0) for (hour,) in source.sums(attempts.TABLE, ("hour",), ("attempts",))]
+    return (max(hours, default=0) + 1) * attempts.HOUR_MS + LONGEST_MS
+
+
+# Where requests went, per class, and whether any of it broke the policy that was in force then.
 
 _MEASURES = ("sent_there", "attempts", "counted", "input_tokens", "output_tokens")
 _OF_REQUESTS = frozenset({"class", "policy"})

@@ -8,13 +8,9 @@ from msgspec import Struct, structs
 
 from router.ledger import engines
 from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.report.days import day
-from router.report.moment import iso
-from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value
-from router.report.source import Definition, Source
-from router.types.metered import EngineHour, EnginePrice, added
-from router.types.money import usd_from_nano
-from router.types.price import MEASURED, Price
+from router.report.query import Definition, Source
+from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value, day, iso
+from router.types.price import MEASURED, EngineHour, EnginePrice, Price, added, usd_from_nano
 
 MOST_PRICES = 1_000
 _MJ_PER_WH = 3_600_000

@@ -4,9 +4,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from router.decide.explain import Examined, encode
-from router.decide.reason import reason
-from router.types.money import usd_about, usd_text
+from router.decide.explain import Examined, encode, reason
+from router.types.price import usd_about, usd_text
 from router.types.request import Path
 
 MOST_FINDINGS = 100

@@ -10,8 +10,8 @@ from msgspec import structs
 
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.query import Label, Where
-from router.report.intervals import Estimate, quotient, rate, skewed, weighted
-from router.report.source import Source
+from router.report.query import Source
+from router.report.statistics import Estimate, quotient, rate, skewed, weighted
 
 CELL = ("target", "task", "difficulty")
 FINER = (*CELL, "app", "template")

@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from router.ledger.facts.attempts import HOUR_MS, TABLE
 from router.ledger.facts.query import Where
-from router.ledger.policies import documents
+from router.ledger.rows import documents
+from router.report.egress import Places
 from router.report.engines import totals
-from router.report.instead import Cell, Instead, cells, instead
-from router.report.places import Places
+from router.report.query import Definition, Source
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value
-from router.report.source import Definition, Source
-from router.types.money import usd_from_nano
+from router.report.vendors import Cell, Instead, cells, instead
+from router.types.price import usd_from_nano
 
 _MEASURES = ("requests", "input_tokens", "output_tokens")
 _COLUMNS = (

@@ -9,12 +9,12 @@ from itertools import permutations
 from typing import NamedTuple
 
 from router.ledger.facts import attempts
-from router.report.intervals import Estimate, quotient, weighted
 from router.report.judged import CLIENTS, Facts, Labels
+from router.report.query import Definition, Source
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
-from router.report.source import Definition, Source
+from router.report.statistics import Estimate, quotient, weighted
 from router.report.thinking import silent
-from router.types.money import usd_from_nano
+from router.types.price import usd_from_nano
 from router.types.target import Target
 
 LEAST = 5

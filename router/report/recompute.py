@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from router.estimate.price import charge
 from router.ledger import rows
-from router.ledger.attempt_row import usage_of
 from router.ledger.ledger import Ledger
 from router.ledger.rows import Kept, Line
 from router.ledger.verify import Check, Finding
+from router.ledger.write import usage_of
 from router.types.price import Price, Prices, price_then
 
 _OURS = ("priced", "estimated")

@@ -7,11 +7,10 @@ from msgspec import Struct
 
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
 from router.ledger.facts.query import Label, Where
-from router.report.histogram import percentile
+from router.report.query import Definition, Source
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value
-from router.report.source import Definition, Source
-from router.report.wilson import wilson
-from router.types.failure import ErrorKind
+from router.report.statistics import percentile, wilson
+from router.types.attempt import ErrorKind
 
 OK = "ok"
 RESTING: str = ErrorKind.CIRCUIT_OPEN

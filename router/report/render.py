@@ -1,13 +1,22 @@
-"""A report in words, and as JSON. Nothing here knows which report it is."""
+"""A report as text, HTML and CSV."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from functools import cache
+from io import StringIO
+from pathlib import Path
 
 import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
 
-from router.report.moment import iso
-from router.report.report import Column, Kind, Report, Row, Value
-from router.report.tell import shown
+from router.report.query import named, wrong
+from router.report.report import Column, Kind, Report, Row, Value, iso, shown
+
+# A report in words, and as JSON. Nothing here knows which report it is.
 
 UNKNOWN = "–"
 NO_LABEL = "(none)"
@@ -131,3 +140,156 @@ def _number(kind: Kind, value: float) -> str:
 def _places(amount: Decimal) -> int:
     _, _, decimals = plain(amount).partition(".")
     return len(decimals)
+
+
+# Which columns of a report stand beside each other where there is so much room; the others follow below.
+
+_WRAPPED = 24
+"""Text may be folded to so many letters before a number has to make room."""
+_FRAME = 3
+"""Letters that each column needs beside its text."""
+
+
+def parts(text: Written, width: int) -> Iterator[list[int]]:
+    """Places of columns, part by part; the labels in front of the first number are in each. `width` is in letters."""
+    numeric = [column.kind in NUMBERS for column in text.columns]
+    first = numeric.index(True) if True in numeric else len(numeric)
+    labels, rest = list(range(first)), list(range(first, len(numeric)))
+    room = width - 1 - sum(_width(text, place) for place in labels)
+    part: list[int] = []
+    for place in rest:
+        if part and sum(_width(text, one) for one in (*part, place)) > room:
+            yield labels + part
+            part = []
+        part.append(place)
+    yield labels + part
+
+
+def _width(text: Written, place: int) -> int:
+    column = text.columns[place]
+    cells = [words(column), *(row[place] for row in text.rows), *text.totals[place : place + 1]]
+    widest = max(map(cell_len, cells))
+    return _FRAME + (widest if column.kind in NUMBERS else min(widest, _WRAPPED))
+
+
+# A report as one HTML page that needs nothing else: for a mail, a file, a printer.
+
+_WIDTH = 130
+"""Letters of a line: a sheet of paper has no more."""
+
+
+def page(report: Report) -> str:
+    """Everything that came from outside is escaped; there is no script, and nothing is loaded from anywhere."""
+    return _template().render(report=report)
+
+
+@cache
+def _template() -> Template:
+    pages = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.globals |= {"written": written, "words": words, "heading": heading, "shown": shown}
+    pages.globals |= {"parts": parts, "width": _WIDTH, "numbers": NUMBERS}
+    return pages.get_template("page.html")
+
+
+# A report as tables for the terminal, as wide as it is: columns that do not fit beside each other stand below.
+
+
+def table(report: Report) -> RenderableType:
+    note = (Text(shown(report.note), style="dim"),) if report.note else ()
+    return Group(_Sheet(report), *note, *map(table, report.below))
+
+
+def as_text(report: Report, width: int = 160) -> str:
+    """The same without colours, for a mail or a file."""
+    console = Console(file=StringIO(), width=width, color_system=None)
+    console.print(table(report))
+    assert isinstance(console.file, StringIO)  # noqa: S101 - it was made here
+    return console.file.getvalue()
+
+
+class _Sheet:
+    """One table of a report; the labels of its rows stand again in each part."""
+
+    def __init__(self, report: Report) -> None:
+        self._title, self._text = heading(report), written(report)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for number, places in enumerate(parts(self._text, options.max_width)):
+            yield _drawn(self._text, places, "" if number else self._title)
+
+
+def _drawn(text: Written, places: Sequence[int], title: str) -> Table:
+    drawn = Table(title=Text(title) if title else None, title_justify="left", show_footer=bool(text.totals))
+    for place in places:
+        numeric = text.columns[place].kind in NUMBERS
+        drawn.add_column(
+            Text(words(text.columns[place])),
+            Text(text.totals[place]) if text.totals else "",
+            justify="right" if numeric else "left",
+            no_wrap=numeric,
+            overflow="fold",
+        )
+    for row in text.rows:
+        drawn.add_row(*(Text(row[place]) for place in places))
+    return drawn
+
+
+# One table of a report as CSV (RFC 4180): a header, then its rows; safe to open in a spreadsheet.
+#
+# Amounts are plain decimals, exact; times are UTC; what is not known is empty. Totals are left out, so that a column
+# adds up to them and not to twice as much.
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""Spreadsheets run what begins so; an apostrophe in front makes it text.
+https://owasp.org/www-community/attacks/CSV_Injection"""
+
+
+def as_csv(report: Report, table: str = "") -> bytes:
+    """The report's first table, or the one of that name. Raises a 400 `ClientError` for a name that it lacks."""
+    chosen = _table(report, table)
+    lines = [[column.name for column in chosen.columns]]
+    lines += [
+        [cell(column.kind, value) for column, value in zip(chosen.columns, row, strict=True)] for row in chosen.rows
+    ]
+    # A line of nothing would be no row.
+    return "".join((",".join(line) or '""') + "\r\n" for line in lines).encode()
+
+
+def tables(report: Report) -> Iterator[Report]:
+    """The report itself, and all that stands below it."""
+    yield report
+    for one in report.below:
+        yield from tables(one)
+
+
+def cell(kind: Kind, value: Value) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if value is None:
+        return ""
+    if isinstance(value, Decimal):
+        return plain(value)
+    if kind is Kind.TIME and isinstance(value, int):
+        return iso(value)
+    return str(rounded(value))
+
+
+def _text(value: str) -> str:
+    """Always between quotes: a spreadsheet may take a semicolon for the end of a cell."""
+    safe = shown(f"'{value}" if value.startswith(_FORMULA) else value)
+    return '"' + safe.replace('"', '""') + '"'
+
+
+def _table(report: Report, name: str) -> Report:
+    if not name:
+        return report
+    found = {one.name: one for one in reversed(list(tables(report)))}
+    if name not in found:
+        raise wrong("table", f"{report.name} has no table '{name[:40]}'. {named(sorted(found))}")
+    return found[name]

@@ -1,9 +1,76 @@
-"""What every report is: columns, rows, totals, and a note on how to read them."""
+"""A report, its tables and values, and how times, days and unsafe text are written."""
 
+import re
+import unicodedata
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 
+import numpy as np
 from msgspec import Struct, structs
+from numpy.typing import NDArray
+
+from router.errors import ClientError
+from router.ledger.facts.attempts import HOUR_MS, QUARTER_MS
+
+# `since` and `until` as people write them.
+
+_AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+_HOUR_MS = 3_600_000
+_LONG = ("d", "w")
+"""These ages begin with their hour: old rows are sums by hour."""
+_UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def moment(param: str, text: str, now_ms: int, zone: tzinfo = UTC) -> int | None:
+    """Unix ms; None for "". A time without an offset is the zone's. Raises a 400 `ClientError` that names `param`."""
+    if not text:
+        return None
+    age = _AGE.fullmatch(text)
+    if age:
+        past = now_ms - int(age[1]) * _UNIT_MS[age[2]]
+        return past - past % _HOUR_MS if age[2] in _LONG else past
+    try:
+        when = datetime.fromisoformat(text)
+        return round((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        remedy = "Send a date (2026-01-31), a time (2026-01-31T12:00Z) or an age (24h, 7d)."
+        message = f"{param}: '{text[:40]}' is no time. {remedy}"
+        raise ClientError(400, "invalid_request_error", message, param=param) from None
+
+
+def iso(when_ms: int) -> str:
+    """UTC, to the second: 2026-01-31T12:00:00Z. Years beyond 1 … 9999 are cut to them."""
+    seconds = min(max(when_ms // 1000, _FIRST_S), _LAST_S)
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+_FIRST_S = int(datetime.min.replace(tzinfo=UTC).timestamp())
+_LAST_S = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp())
+
+
+# What others named (tags, models, sessions, tools) as text that is safe to look at, wherever it is shown.
+
+_KEPT = frozenset("\u200c\u200d")
+"""Joiners: scripts and emoji need them, and they hide nothing."""
+_HIDDEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs", "Co"))
+"""General categories of characters that act on a terminal or a page instead of being seen: controls, formats
+(directions, invisible tags), breaks, surrogates, private use. https://www.unicode.org/reports/tr44/#General_Category"""
+
+
+def shown(text: str) -> str:
+    """Every character that would not be seen is written as an escape: a line break as \\n, U+202E as \\u202e."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_shown, text))
+
+
+def _shown(one: str) -> str:
+    hidden = unicodedata.category(one) in _HIDDEN and one not in _KEPT
+    return one.encode("unicode_escape").decode() if hidden else one
+
+
+# What every report is: columns, rows, totals, and a note on how to read them.
 
 Value = str | int | float | Decimal | None
 """None is unknown, or not applicable; never 0. Money is a Decimal in USD, exact to the nano-dollar; never a float."""
@@ -114,3 +181,70 @@ class Report(Struct, frozen=True, kw_only=True):
         """Raises KeyError for a name that this report lacks, and for every name where it has no totals."""
         names = (column.name for column in self.columns)
         return dict(zip(names, self.totals or (), strict=False))[name]
+
+
+# How far sums over hours may be off: a moving-block bootstrap (Künsch 1989, Annals of Statistics 17, 1217), which
+# keeps hours that follow each other together, as traffic is alike from one to the next.
+
+Vector = NDArray[np.float64]
+DRAWS = 1_000
+LEAST = 8
+"""Hours; of fewer nothing can be said."""
+_SEED = 20_261_121
+"""The same ledger gives the same interval."""
+
+
+def drawn(hours: Vector) -> Vector | None:
+    """[hours, V] → [DRAWS, V]: sums of V amounts as they might have been. Blocks are as long as the cube root of the
+    number of hours, and pass from the last hour to the first, so that all hours are drawn alike."""
+    number = len(hours)
+    if number < LEAST:
+        return None
+    length = max(1, round(number ** (1 / 3)))
+    running = np.cumsum(np.concatenate([np.zeros((1, hours.shape[1])), hours, hours[:length]]), axis=0)
+    blocks = running[length : length + number] - running[:number]
+    starts = np.random.default_rng(_SEED).integers(number, size=(DRAWS, -(-number // length)))
+    sums = np.stack([column[starts].sum(axis=1) for column in blocks.T], axis=1)
+    return np.asarray(sums * (number / (starts.shape[1] * length)))
+
+
+def bounds(draws: Vector) -> tuple[float, float]:
+    """Between which 95 % of the draws lie."""
+    low, high = np.percentile(draws, (2.5, 97.5))
+    return float(low), float(high)
+
+
+# Days and hours as a time zone has them, out of the ledger's hours and quarters of an hour.
+
+STEPS_MS = {"hour": HOUR_MS, "quarter": QUARTER_MS}
+"""Dimensions of time → how long each of their labels is."""
+_OLDEST_MS = 1_577_836_800_000
+"""2020-01-01: no ledger is older."""
+_MONTH_MS = 28 * 86_400_000
+
+
+def step(zone: tzinfo, since_ms: int | None, until_ms: int | None, now_ms: int) -> str:
+    """The dimension that tells days apart: a quarter where the zone is off the full hour, at any time of the window."""
+    first = max(since_ms or _OLDEST_MS, _OLDEST_MS)
+    last = max(first, min(until_ms or now_ms, now_ms))
+    seen = {_local(at, zone).utcoffset() for at in (*range(first, last, _MONTH_MS), last)}
+    whole = timedelta(hours=1)
+    return "hour" if all(offset is None or not offset % whole for offset in seen) else "quarter"
+
+
+def day(at_ms: int, zone: tzinfo) -> str:
+    return f"{_local(at_ms, zone):%Y-%m-%d}"
+
+
+def hour(at_ms: int, zone: tzinfo) -> str:
+    """With its offset, so that the hour that a clock shows twice is two."""
+    local = _local(at_ms, zone).replace(minute=0)
+    return local.isoformat(timespec="minutes").replace("+00:00", "Z")
+
+
+def next_day(text: str) -> str:
+    return f"{datetime.fromisoformat(text).replace(tzinfo=UTC) + timedelta(days=1):%Y-%m-%d}"
+
+
+def _local(at_ms: int, zone: tzinfo) -> datetime:
+    return datetime.fromtimestamp(at_ms // 1000, zone)

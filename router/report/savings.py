@@ -1,42 +1,315 @@
-"""What routing saved against single targets, net of what it costs itself, and what became of correctness."""
+"""What the same requests would have cost, and how often they would have been right, at one target: as the decisions
+expected it, corrected by what was expected of that target and came out.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
+from operator import add
+from typing import NamedTuple
 
+import numpy as np
 from msgspec import Struct, structs
 
-from router.ledger.facts import offers
-from router.ledger.facts.attempts import HOUR_MS
-from router.report.asked import named, wrong
-from router.report.counterfactual import (
-    ENOUGH,
-    Alternative,
-    Baseline,
-    Hour,
-    Offer,
-    alternative,
-    correction,
-    hourly,
-    merged,
-    offered,
-    spread,
+from router.ledger.facts import attempts, offers
+from router.ledger.facts.attempts import HOUR_MS, JUDGE
+from router.ledger.facts.query import Label, Where
+from router.report.judged import Facts, Labels, cells, pooled
+from router.report.query import Definition, Source, named, wrong
+from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, bounds, day, drawn
+from router.report.statistics import Estimate, weighted
+from router.types.price import usd_from_nano
+
+ENOUGH = 30
+"""Requests that a target has to have served as the first choice, for its forecasts to be corrected by them."""
+_NO_JUDGES = Where("route", frozenset({JUDGE}), inverted=True)
+_SEVERAL = frozenset({"cascade", "self_consistency", "plan"})
+"""Strategies under which a request may pay for more than its first choice."""
+_WHOM = ("chosen", "candidate", "strategy")
+_MEASURES = ("answered", "answered_expected", "answered_rated", "answered_pass_e4", "answered_actual")
+
+
+class Sum(NamedTuple):
+    """Of requests that were answered: what was expected of one candidate, and what was paid in fact; nano-USD."""
+
+    answered: int = 0
+    expected: int = 0
+    rated: int = 0
+    pass_e4: int = 0
+    actual: int = 0
+
+    def plus(self, other: "Sum") -> "Sum":
+        return Sum(*map(add, self, other))
+
+
+class Offer(NamedTuple):
+    group: Labels
+    chosen: Label
+    candidate: Label
+    strategy: Label
+    sum: Sum
+
+    @property
+    def first(self) -> bool:
+        return self.chosen == self.candidate
+
+    @property
+    def alone(self) -> bool:
+        """Nobody but the candidate was paid, as far as it answered."""
+        return self.first and self.strategy not in _SEVERAL
+
+
+class Hour(NamedTuple):
+    """`alone`: as of an `Offer`; nano-USD."""
+
+    group: Labels
+    hour: int
+    candidate: Label
+    alone: bool
+    expected: int
+    actual: int
+
+
+class Ratio(NamedTuple):
+    """What came out ÷ what was expected, over so many requests; nano-USD."""
+
+    actual: int = 1
+    expected: int = 1
+    served: int = 0
+
+    def of(self, expected: int) -> int:
+        """Half up."""
+        return (2 * expected * self.actual + self.expected) // (2 * self.expected)
+
+    @property
+    def factor(self) -> float:
+        return self.actual / self.expected
+
+
+class Baseline(NamedTuple):
+    """`name`: why it is compared with."""
+
+    name: str
+    target: str
+    correction: Ratio
+
+
+class Alternative(NamedTuple):
+    """Of the requests that a target could have served: what they cost, and what it was expected to. The rates are of
+    right answers that were expected, of what was chosen and of this target."""
+
+    requests: int
+    actual: int
+    expected: int
+    chosen_rate: float | None
+    rate: float | None
+
+
+def offered(source: Source, by: Sequence[str], read: Callable[[Labels], Labels]) -> list[Offer]:
+    """`read`: labels of these dimensions → the group that they belong to."""
+    found = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES)
+    return _added(
+        Offer(read(labels[: len(by)]), labels[-3], labels[-2], labels[-1], Sum(*sums)) for labels, sums in found.items()
+    )
+
+
+def merged(found: Iterable[Offer]) -> list[Offer]:
+    """All groups as one, which has no labels."""
+    return _added(one._replace(group=()) for one in found)
+
+
+def _added(found: Iterable[Offer]) -> list[Offer]:
+    """One for each group, choice, candidate and strategy."""
+    added: dict[tuple[object, ...], Offer] = {}
+    for one in found:
+        before = added.get(one[:-1])
+        added[one[:-1]] = one if before is None else one._replace(sum=before.sum.plus(one.sum))
+    return list(added.values())
+
+
+def hourly(source: Source, by: Sequence[str], targets: Iterable[Label]) -> list[Hour]:
+    """Of these candidates."""
+    them = Where("candidate", frozenset(targets))
+    measures = ("answered_expected", "answered_actual")
+    found = source.sums(offers.TABLE, (*by, "hour", *_WHOM), measures, _NO_JUDGES, them)
+    return [
+        Hour(tuple(labels), int(hour or 0), candidate, chosen == candidate and strategy not in _SEVERAL, *sums)
+        for (*labels, hour, chosen, candidate, strategy), sums in found.items()
+    ]
+
+
+def correction(found: Iterable[Offer], target: Label) -> Ratio:
+    total = reduce(Sum.plus, (one.sum for one in found if one.candidate == target and one.alone), Sum())
+    enough = total.answered >= ENOUGH and total.expected > 0
+    return Ratio(total.actual, total.expected, total.answered) if enough else Ratio(served=total.answered)
+
+
+def alternative(found: Sequence[Offer], target: Label) -> Alternative:
+    chosen = {_decision(one): one.sum for one in found if one.first}
+    total, right = Sum(), 0.0
+    for one in found:
+        if one.candidate == target:
+            total = total.plus(one.sum)
+            of_chosen = chosen.get(_decision(one), Sum())
+            # Alike decisions need not all have had this candidate: it gets its part of what was expected of the chosen.
+            right += of_chosen.pass_e4 * one.sum.rated / of_chosen.rated if of_chosen.rated else 0.0
+    rates = (right / total.rated / 1e4, total.pass_e4 / total.rated / 1e4) if total.rated else (None, None)
+    return Alternative(total.answered, total.actual, total.expected, *rates)
+
+
+def spread(found: Iterable[Hour], everything: Sequence[Hour], known: Baseline) -> tuple[float, float] | None:
+    """Bounds of what the baseline would have cost more than what was paid, in nano-USD; `everything`: of all groups,
+    which its correction is drawn from anew each time. None: of too few hours."""
+    if not everything:
+        return None
+    first, last = min(one.hour for one in everything), max(one.hour for one in everything)
+    table = np.zeros((last - first + 1, 4))
+    for one in found:
+        if one.candidate == known.target:
+            table[one.hour - first, :2] += one.expected, one.actual
+    for one in everything:
+        if one.candidate == known.target and one.alone:
+            table[one.hour - first, 2:] += one.expected, one.actual
+    draws = drawn(table)
+    if draws is None:
+        return None
+    expected, paid, foreseen, came = draws.T
+    ratio = known.correction
+    again = (ratio.served >= ENOUGH) & (foreseen > 0)
+    return bounds(expected * np.where(again, came / np.where(again, foreseen, 1), ratio.factor) - paid)
+
+
+def _decision(one: Offer) -> tuple[object, ...]:
+    return one.group, one.chosen, one.strategy
+
+
+# What was spent on answers, and what routing itself costs: answers that were passed over, judges, exploration.
+
+_OUTLAY_MEASURES = ("cost", "recovered", "requests", "passed_over", "passed_over_cost")
+_COLUMNS = (Column("what"), Column("number", Kind.COUNT), Column("spent_usd", Kind.USD), Column("share", Kind.SHARE))
+_NOTE = (
+    "Passed over: answers of cascades, votes and hedges that nobody was given. Explored requests were sent where chance"
+    " said, to keep the estimates honest; they were answered all the same."
 )
-from router.report.days import day
-from router.report.judged import Labels
-from router.report.outlay import Outlay, lines, outlays
-from router.report.quality import quality
-from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
-from router.report.source import Definition, Source
-from router.types.money import usd_from_nano
+
+
+class Outlay(NamedTuple):
+    """nano-USD of clients' requests, of which some for `passed_over` answers, and of judges'."""
+
+    cost: int = 0
+    requests: int = 0
+    passed_over: int = 0
+    passed_over_cost: int = 0
+    judges: int = 0
+    judgements: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.cost + self.judges
+
+    def plus(self, other: "Outlay") -> "Outlay":
+        return Outlay(*map(add, self, other))
+
+
+def outlays(source: Source, dimensions: Sequence[str], read: Callable[[Labels], Labels]) -> dict[Labels, Outlay]:
+    """By group; `read`: labels of these dimensions → the group that they belong to."""
+    # A route tells judges from clients as well; what is kept when rows expire has one or the other.
+    routed = "route" in dimensions or any(one.dimension == "route" for one in source.asked.where)
+    flag, judge = ("route", JUDGE) if routed else ("judging", 1)
+    by = tuple(dict.fromkeys((*dimensions, flag)))
+    found: dict[Labels, Outlay] = {}
+    for labels, (cost, recovered, requests, *rest) in source.sums(attempts.TABLE, by, _OUTLAY_MEASURES).items():
+        judging = labels[by.index(flag)] == judge
+        one = Outlay(cost + recovered, requests, *rest)
+        group = read(labels[: len(dimensions)])
+        before = found.get(group, Outlay())
+        found[group] = before.plus(Outlay(judges=one.cost, judgements=one.requests) if judging else one)
+    return found
+
+
+def lines(source: Source, spent: Outlay) -> Report:
+    """What all of it was spent on."""
+    explored, paid = _explored(source)
+    answers = spent.cost - spent.passed_over_cost
+    rows = (
+        _line("answers given", spent.requests, answers, spent.all),
+        _line("answers passed over", spent.passed_over, spent.passed_over_cost, spent.all),
+        _line("judges", spent.judgements, spent.judges, spent.all),
+        _line("explored requests, part of the above", explored, paid, spent.all),
+    )
+    return Report(
+        name="outlay",
+        title="What it was spent on",
+        columns=_COLUMNS,
+        rows=rows,
+        totals=("all but the last line", None, usd_from_nano(spent.all), 1.0 if spent.all else None),
+        note=_NOTE,
+    )
+
+
+def _explored(source: Source) -> tuple[int, int]:
+    found = source.sums(offers.TABLE, ("explored", "chosen", "candidate"), ("requests", "actual"))
+    some = [sums for (explored, chosen, candidate), sums in found.items() if explored and chosen == candidate]
+    return sum(requests for requests, _ in some), sum(actual for _, actual in some)
+
+
+def _line(what: str, number: int, nano: int, whole: int) -> Row:
+    return what, number, usd_from_nano(nano), nano / whole if whole else None
+
+
+# How often answers were right in fact, beside how often one target's are, on work of the same kinds.
+
+_RATES = ("pass_rate", "pass_rate_low", "pass_rate_high")
+_QUALITY_COLUMNS = (
+    Column("against"),
+    Column("target", Kind.LABEL),
+    Column("answers", Kind.COUNT),
+    *(Column(name, Kind.RATE) for name in _RATES),
+    *(Column(f"baseline_{name}", Kind.RATE) for name in _RATES),
+)
+_QUALITY_NOTE = (
+    "As judged, of whoever answered and of the baseline, over the tasks and difficulties where the baseline was judged"
+    " often enough, by the answers that were wanted there."
+)
+
+
+def quality(source: Source, known: Sequence[Baseline]) -> tuple[Report, ...]:
+    """Nothing under a filter by route: judgements know the task and the target of an answer, and not its route."""
+    if any(one.dimension == "route" for one in source.asked.where):
+        return ()
+    found: defaultdict[Labels, dict[Label, Facts]] = defaultdict(dict)
+    for (target, *about), facts in cells(source, expected=False).items():
+        found[tuple(about)][target] = facts
+    rows = tuple(_row(one, found) for one in known)
+    return (Report(name="quality", title="Quality as judged", columns=_QUALITY_COLUMNS, rows=rows, note=_QUALITY_NOTE),)
+
+
+def _row(one: Baseline, found: Mapping[Labels, Mapping[Label, Facts]]) -> Row:
+    parts = [part for some in found.values() if (part := _cell(some, one.target)) is not None]
+    ours = [(float(answers), chosen) for answers, chosen, _ in parts]
+    theirs = [(float(answers), other) for answers, _, other in parts]
+    rates = (*weighted(ours), *weighted(theirs)) if parts else (None,) * (2 * len(_RATES))
+    return one.name, one.target, sum(answers for answers, *_ in parts), *rates
+
+
+def _cell(some: Mapping[Label, Facts], target: str) -> tuple[int, Estimate, Estimate] | None:
+    """How many answers were wanted there; how often any was right, and how often the target's."""
+    judged = {name: facts for name, facts in some.items() if facts.basis == "judged" and facts.answers}
+    chosen, other = pooled(list(judged.values())).passes, judged.get(target, Facts()).passes
+    if chosen is None or other is None:
+        return None
+    return sum(facts.answers for facts in some.values()), chosen, other
+
+
+# What routing saved against single targets, net of what it costs itself, and what became of correctness.
 
 BY = ("route", "task", "day")
 _USUAL = ("route",)
 _MOST = 0.5
 """Share of the answered requests that a target could have served, to be the best or the cheapest of all."""
-_COLUMNS = (
+_SAVINGS_COLUMNS = (
     Column("against"),
     Column("target", Kind.LABEL),
     Column("requests", Kind.COUNT),
@@ -53,7 +326,7 @@ _COLUMNS = (
     Column("correction", Kind.FACTOR),
 )
 _BOUNDS = ("saved_low_usd", "saved_high_usd")
-_NOTE = (
+_SAVINGS_NOTE = (
     "Baseline: what the answered requests that this one target could have served were expected to cost there, and what"
     " all others did cost. Saved is net: answers that were passed over, judges and exploration are in what was spent."
     " Pass rates are expected, of what was chosen and of the baseline on the same requests; per pass: what each right"
@@ -114,9 +387,9 @@ def savings(source: Source) -> Report:
     return Report(
         name="savings",
         title="Savings" + (f" by {' and '.join(by)}" if source.asked.by else ""),
-        columns=(*(Column(name, Kind.LABEL) for name in source.asked.by), *_COLUMNS),
-        rows=tuple(map(_row, main)),
-        note=" ".join(filter(None, (*(one.warning for one in total), _NOTE))),
+        columns=(*(Column(name, Kind.LABEL) for name in source.asked.by), *_SAVINGS_COLUMNS),
+        rows=tuple(map(_savings_row, main)),
+        note=" ".join(filter(None, (*(one.warning for one in total), _SAVINGS_NOTE))),
         since_ms=source.asked.since_ms,
         until_ms=source.asked.until_ms,
         below=(*_parts(source, groups), *quality(source, known), lines(source, whole)),
@@ -127,8 +400,10 @@ def savings(source: Source) -> Report:
 def _parts(source: Source, groups: Sequence[Compared]) -> tuple[Report, ...]:
     if source.asked.by:
         return ()
-    columns = (*(Column(name, Kind.LABEL) for name in _USUAL), *_COLUMNS)
-    whole = Report(name="savings-by-route", title="Savings by route", columns=columns, rows=tuple(map(_row, groups)))
+    columns = (*(Column(name, Kind.LABEL) for name in _USUAL), *_SAVINGS_COLUMNS)
+    whole = Report(
+        name="savings-by-route", title="Savings by route", columns=columns, rows=tuple(map(_savings_row, groups))
+    )
     return (whole.narrowed(*(column.name for column in columns if column.name not in _BOUNDS)),)
 
 
@@ -210,7 +485,7 @@ def _bounded(source: Source, dimensions: Sequence[str], compared: Sequence[Compa
     return [structs.replace(one, bounds=spread(groups[one.group], hours, one.baseline)) for one in compared]
 
 
-def _row(one: Compared) -> Row:
+def _savings_row(one: Compared) -> Row:
     low, high = (None, None) if one.bounds is None else (bound - one.outlay.judges for bound in one.bounds)
     return (
         *one.group,

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from router.ledger.facts import attempts
 from router.ledger.facts.query import Label
 from router.report.judged import Labels
+from router.report.query import Definition, Source
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
-from router.report.source import Definition, Source
-from router.types.money import usd_from_nano
+from router.types.price import usd_from_nano
 from router.types.target import Contract, Target
 
 BY = ("target", "model", "effort", "task")

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from router.sessions.rows import TAINT, Mark, joined, marks
-from router.types.journal import Journal
-from router.types.session import CLEAN, Taint
-from router.types.store import StoreUnavailable
+from router.types.account import Journal, StoreUnavailable
+from router.types.request import CLEAN, Taint
 
 
 class Server(Protocol):

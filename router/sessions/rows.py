@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from router.types.session import Taint
+from router.types.request import Taint
 
 TAINT = "INSERT INTO taints (session, data_class, firm) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 Mark = tuple[str, int]

@@ -4,8 +4,8 @@ import sqlite3
 from functools import partial
 
 from router.sessions.rows import TAINT, Mark, joined, marks
-from router.types.journal import LocalJournal
-from router.types.session import CLEAN, Taint
+from router.types.account import LocalJournal
+from router.types.request import CLEAN, Taint
 
 _SEEN = "SELECT data_class, firm FROM taints WHERE session = ?"
 

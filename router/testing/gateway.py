@@ -24,7 +24,7 @@ from urllib.parse import unquote
 import uvloop
 
 from router import app, server
-from router.observe.lines import JsonFormatter
+from router.observe.observer import JsonFormatter
 from router.settings import Settings
 from router.settings import read as settings_of
 from router.testing.client import LIMIT_S, Client, Reply, encoded

@@ -1,11 +1,16 @@
-"""Budgets as the stores see them: accounts with a limit, and what a request wants held, holds and is refused."""
+"""Budget accounts, holds on them, and the ports of the budget store and the journal."""
 
-from collections.abc import Container
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Container, Sequence
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
 from msgspec import Struct, structs
 
 from router.types.request import Caller
+
+# Budgets as the stores see them: accounts with a limit, and what a request wants held, holds and is refused.
 
 SPLIT = "split"
 """Scope of accounts that were split off others (`Child.account`)."""
@@ -219,3 +224,174 @@ class Child(Struct, frozen=True, kw_only=True):
             resets_at_ms=self.expires_at_ms,
             expires_at_ms=self.expires_at_ms,
         )
+
+
+# The lease of this process on what its requests hold.
+
+LEASE_MS = 30_000
+"""What a process holds that did not renew its lease for so long belongs to the dead: others charge its holds."""
+
+
+class Lease:
+    """Whether it may have ended while a request ran. A process that was paused renews too late."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        """`clock` gives Unix ms."""
+        self._clock, self._renewed_ms, self._lost_ms = clock, clock(), 0
+
+    def renew(self) -> None:
+        now = self._clock()
+        if now - self._renewed_ms > LEASE_MS:
+            self._lost_ms = now
+        self._renewed_ms = now
+
+    def lost_since(self, start_ms: int) -> bool:
+        """Others may have charged what was held from then on: only what a provider reports is known better."""
+        now = self._clock()
+        return self._lost_ms > start_ms or now - max(self._renewed_ms, start_ms) > LEASE_MS
+
+
+# The port of the budget stores: SQLite for one machine, Redis for several.
+
+
+class StoreUnavailable(Exception):
+    """The store can't be reached or does not answer in time; nothing was held."""
+
+
+class BudgetStore(Protocol):
+    """Every method that is awaited raises `StoreUnavailable`, soon, where the store is slow or gone.
+
+    At every moment, in every account: spent + held = the sum of its rows. Amounts are in the account's unit.
+    """
+
+    @property
+    def available(self) -> bool:
+        """The last answer came in time; else a try is under way by itself."""
+        ...
+
+    async def reserve(
+        self, request_id: str, accounts: Sequence[Account], ask: Ask, now_ms: int
+    ) -> Reservation | Refused:
+        """One atomic step over all accounts: all of the holds, or none and the account that has not enough left.
+
+        Per unit the same amount is held in every hard account without `targets`: see `Ask`. An account with
+        `targets` holds at most that; with less than `least` left it is left out, and the reservation has no hold of
+        it (`unpaid` tells). A soft account holds the granted amount whatever it has left.
+        """
+        ...
+
+    async def extend(
+        self, reservation: Reservation, accounts: Sequence[Account], more: Amount, now_ms: int
+    ) -> Reservation:
+        """Holds up to `more` in addition, as much as all of the accounts have left; the same reservation if nothing."""
+        ...
+
+    def settle(self, reservation: Reservation, charges: Sequence[int]) -> None:
+        """Queues the end of the holds: `charges[i]` is booked in full for `reservation.holds[i]`, whatever it held. A
+        correction of another charge may be below 0.
+
+        Idempotent. A hold that was recovered in the meantime is corrected to the charge; one that the store has lost
+        is booked all the same, and logged.
+        """
+        ...
+
+    async def settled(self) -> None:
+        """Done when everything queued so far can't be lost any more, or at once where the store is not available."""
+        ...
+
+    async def recover(self, now_ms: int) -> int:
+        """Renews this process' leases; charges each hold whose process died at its amount. Then as `expire`.
+        Returns how many requests were charged."""
+        ...
+
+    async def expire(self, now_ms: int) -> None:
+        """Folds children whose time is over, and that have no open holds, into their parents."""
+        ...
+
+    async def balances(self, accounts: Sequence[Account]) -> list[Balance]: ...
+
+    async def values(self, budget: str, since_ms: int) -> list[str]:
+        """The values of the budget's scope that have an account with a hold or a booking since then."""
+        ...
+
+    async def split(self, parent: Account, child: Child, now_ms: int) -> Child | Refused:
+        """Opens the child and holds its limit in the parent, in one step; refused when the parent has less left, is
+        closed or expires before it."""
+        ...
+
+    async def child(self, identifier: str) -> Child | None: ...
+
+    async def children(self) -> list[Child]:
+        """Those that are open."""
+        ...
+
+    async def close(self, identifier: str, now_ms: int) -> Child | None:
+        """Ends a child and all below it: they take no new request; what is not spent returns to the parent now, what
+        requests in progress hold when they are settled. None: there is no such child. Closing twice changes nothing."""
+        ...
+
+
+def unpaid(accounts: Sequence[Account], reservation: Reservation) -> frozenset[str]:
+    """The targets that an account for them alone refuses."""
+    held = {hold.account for hold in reservation.holds}
+    return frozenset().union(*(account.targets for account in accounts if account.hard and account.id not in held))
+
+
+# The port through which rows reach the ledger, many requests to a transaction.
+
+T = TypeVar("T")
+Value = str | int | float | None
+Row = tuple[Value, ...]
+
+
+class Journal(Protocol):
+    """Many requests to a transaction: all of their rows and changes, or none.
+
+    Where the answer to a commit is lost with the connection, the commit is repeated: every row needs a key, and every
+    change must be one that may be made twice.
+    """
+
+    @property
+    def owner(self) -> str:
+        """Names this process in the rows that it holds."""
+        ...
+
+    @property
+    def available(self) -> bool:
+        """The last commit succeeded."""
+        ...
+
+    def add(self, statement: str, row: Row) -> None:
+        """Queue a new row; new rows come first in a commit, in the order in which their statements were first used."""
+        ...
+
+    def change(self, statement: str, row: Row) -> None:
+        """Queue a change; changes follow the new rows, in the order given."""
+        ...
+
+    def committed(self) -> Awaitable[None]:
+        """Done when everything queued so far is on disk for every other process; raises when it can't be."""
+        ...
+
+    async def end(self) -> None:
+        """Writes what is queued, as far as that is possible within seconds, and closes."""
+        ...
+
+
+class LocalJournal(Journal, Protocol):
+    """A journal over a file of this machine, whose transactions can hold decisions."""
+
+    def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """A step that writes nothing, at once; it sees what is committed, by whichever process.
+
+        Raises `LedgerUnavailable`.
+        """
+        ...
+
+    def call(self, operation: Callable[[sqlite3.Connection], T]) -> "asyncio.Future[T]":
+        """Queue a read-and-write step; it sees all rows and changes of its commit and is atomic with the commit."""
+        ...
+
+
+class LedgerUnavailable(StoreUnavailable):
+    """The ledger can't be read or written: full or broken disk, a lock of another process, a server out of reach."""

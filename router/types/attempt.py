@@ -1,11 +1,195 @@
-"""What happened at one target."""
+"""One attempt at a target, its call, usage, failure and outcome."""
 
-from msgspec import Struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
 
-from router.types.outcome import Verdict
+from msgspec import Raw, Struct
+
 from router.types.price import Cost
-from router.types.target import Target
-from router.types.usage import Usage
+from router.types.request import UNKNOWN, Endpoint, Languages, Request
+from router.types.target import Target, Task, Timeouts
+
+# The canonical usage record: disjoint token buckets of one attempt, and where each count comes from.
+
+
+class Source(StrEnum):
+    """Where a count comes from; `unknown` counts are None, never 0."""
+
+    REPORTED = "reported"
+    DERIVED = "derived"
+    ESTIMATED = "estimated"
+    UNKNOWN = "unknown"
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """Tokens of one attempt in disjoint buckets; their sum is what the provider bills.
+
+    `output_reasoning` is None when the provider does not split its output: then all output is in `output_visible`.
+    """
+
+    input_uncached: int = 0
+    cache_read: int = 0
+    cache_read_explicit: int = 0
+    """From a cache that the request asked for, where the provider tells it apart."""
+    cache_read_audio: int = 0
+    cache_write: int = 0
+    """Kept for the provider's default time."""
+    cache_write_1h: int = 0
+    cache_write_12h: int = 0
+    input_audio: int = 0
+    input_image: int = 0
+    input_video: int = 0
+    output_visible: int = 0
+    output_reasoning: int | None = None
+    output_audio: int = 0
+    output_image: int = 0
+    output_video: int = 0
+    units: Mapping[str, int] = {}
+    """What is not counted in tokens, e.g. {"web_search": 2}: calls of the provider's tools, images, seconds."""
+    source: Source = Source.REPORTED
+    reasoning_source: Source = Source.UNKNOWN
+    provider_cost: int | None = None
+    """nano-USD, when the provider states what it charges (OpenRouter, xAI)."""
+    service_tier: str = ""
+    """As served, where the provider says so; empty is standard or unknown."""
+    region_served: str = ""
+    violations: tuple[str, ...] = ()
+    """Invariants that the provider's report broke; the buckets then hold the larger reading."""
+
+    @property
+    def cached(self) -> int:
+        """Input tokens read from a cache."""
+        return self.cache_read + self.cache_read_explicit + self.cache_read_audio
+
+    @property
+    def written(self) -> int:
+        """Input tokens written to a cache."""
+        return self.cache_write + self.cache_write_1h + self.cache_write_12h
+
+    @property
+    def input_total(self) -> int:
+        read = self.cache_read + self.cache_read_explicit + self.cache_read_audio
+        written = self.cache_write + self.cache_write_1h + self.cache_write_12h
+        return self.input_uncached + read + written + self.input_audio + self.input_image + self.input_video
+
+    @property
+    def output_total(self) -> int:
+        shown = self.output_audio + self.output_image + self.output_video
+        return self.output_visible + (self.output_reasoning or 0) + shown
+
+
+# How an attempt at an upstream can fail, as a value.
+
+
+class ErrorKind(StrEnum):
+    """How an attempt at an upstream can fail. Closed: every kind has its row in `router.errors.TABLE`."""
+
+    CONNECT = "connect"
+    TIMEOUT = "timeout"
+    RATE_LIMITED = "rate_limited"
+    OVERLOADED = "overloaded"
+    SATURATED = "saturated"
+    """A local engine's queue is full: no fault, and another one is asked at once."""
+    SERVER_ERROR = "server_error"
+    BAD_RESPONSE = "bad_response"
+    CUT = "cut"
+    AUTH = "auth"
+    QUOTA = "quota"
+    MODEL_MISSING = "model_missing"
+    MISDIRECTED = "misdirected"
+    """A redirect, or a status that says that this address does not answer such requests."""
+    CONTEXT_LENGTH = "context_length"
+    CONTENT_FILTER = "content_filter"
+    BAD_REQUEST = "bad_request"
+    CIRCUIT_OPEN = "circuit_open"
+    BUDGET = "budget"
+
+
+class Failure(Struct, frozen=True):
+    """`message` may quote the provider; `status` is the upstream's, `param` names the field that it refused."""
+
+    kind: ErrorKind
+    message: str
+    status: int | None = None
+    retry_after_s: float | None = None
+    param: str | None = None
+
+
+# How good an answer was: what verifiers, judges and clients say, and what estimates learn from.
+
+PASSED = 0.5
+"""A score of at least so much is a pass."""
+
+
+class ToolCall(Struct, frozen=True):
+    name: str
+    arguments: str
+    """JSON, as the model wrote it."""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """One choice of what a target answered, as far as it can be judged. Its text goes nowhere but to verifiers."""
+
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    refusal: str = ""
+    finish_reason: str = ""
+
+
+class Verdict(Struct, frozen=True):
+    """`score`: 0 (wrong) … 1 (right); None: nothing can be said (it does not apply, it crashed, it hung)."""
+
+    verifier: str
+    score: float | None
+
+    @property
+    def passed(self) -> bool:
+        return self.score is not None and self.score >= PASSED
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a verifier is told. `classes`: of the request, which bind whoever looks at it."""
+
+    request: Request
+    target: Target
+    """Whose answer it is."""
+    answers: tuple[Answer, ...]
+    """One for each choice; all must be right."""
+    classes: frozenset[str]
+
+
+Verify = Callable[[Asked], Awaitable[Sequence[Verdict]]]
+"""All verifiers of a route. Never raises, never hangs: what breaks says nothing, and is counted."""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """One score of one answer with all that learning needs, so that any process can learn from it later."""
+
+    request_id: str
+    target: str
+    source: str
+    """"verifier.NAME", "judge", "client" …"""
+    score: float
+    task: Task
+    traits: bytes
+    """`Reading.traits`, one signed byte each."""
+    expected: float | None
+    """The pass rate that was expected of the target; None: its route went by none."""
+    given_ms: int
+    template: str = ""
+    """`Classification.template`."""
+    weight: float = 1.0
+    """How much it counts; below 0: what was observed so before is taken back, as a later score stands in its place."""
+
+
+def accepted(verdicts: Sequence[Verdict]) -> bool | None:
+    """Whether an answer passes: nobody says no, and somebody says yes. None: nobody says anything."""
+    said = [verdict for verdict in verdicts if verdict.score is not None]
+    return all(verdict.passed for verdict in said) if said else None
+
+
+# What happened at one target.
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -38,3 +222,129 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """It was answered, but the client was not given this answer."""
     verdicts: tuple[Verdict, ...] = ()
     """Of its answer, where that was looked at before it was given."""
+
+
+# What goes to an upstream and what comes back; the two ports that adapters implement.
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One attempt, in OpenAI's vocabulary. `body` is the client's, field by field, untouched."""
+
+    target: Target
+    endpoint: Endpoint
+    body: dict[str, Raw]
+    model: str
+    """What the client asked for; every answer is stamped with it."""
+    request_id: str = ""
+    stream: bool = False
+    stream_usage: bool = False
+    """The client asked for a usage chunk."""
+    n: int = 1
+    max_output: int | None = None
+    """Upper bound on output tokens to send, or None to leave the client's own."""
+    effort: str | None = None
+    thinking_budget: int | None = None
+    languages: Languages = UNKNOWN
+    """For templates of targets that only complete texts."""
+    private: bool = False
+    """What it holds must neither be kept nor trained on: said to the provider wherever its wire has a word for it."""
+
+
+class UpstreamRequest(Struct, frozen=True):
+    """An HTTP request; `headers` hold everything but Host and Content-Length. `path` is below the target's base URL."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    thinking: str = "none"
+    """The thinking control that the body really carries, e.g. "effort=low" or "budget=1024"."""
+    request_id: str = ""
+    """Sent as x-request-id, apart from `headers`, which are the same for every request to a target."""
+
+
+class UpstreamResponse(Protocol):
+    """Status and headers have arrived; the body may still be on its way."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in lower case."""
+        ...
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives; never an empty chunk."""
+        ...
+
+    def close(self, *, complete: bool = False) -> None:
+        """Give the connection back, or cut it if the body is unread: that cancels the upstream's work. `complete`: the
+        body has said that it is over, so its end may still come."""
+        ...
+
+
+class Transport(Protocol):
+    """Carries bytes to an upstream. Raises `UpstreamFailure` for everything that goes wrong on the way."""
+
+    async def send(self, base_url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse: ...
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """A whole answer in OpenAI's form of the call's endpoint, stamped with the client's model, without `usage`."""
+
+    body: dict[str, Raw]
+    usage: Usage | None
+    finish_reason: str = ""
+    has_answer: bool = True
+    """Visible text, a refusal, a tool call or an embedding is there."""
+    model_served: str = ""
+    region_served: str = ""
+    """Where the provider says that it was processed; empty where it says nothing."""
+
+
+class StreamDecoder(Protocol):
+    """Turns an upstream's stream into the SSE events that OpenAI would send at the call's endpoint.
+
+    `feed` returns whole, client-ready events stamped with the client's model, with every usage object taken out and
+    without `[DONE]`; it raises `UpstreamFailure` on an error event and on malformed data. `final` returns what is left
+    to send once the answer is priced. What was learned on the way is in the attributes,
+    whose values here are what a subclass begins with.
+    """
+
+    usage: Usage | None = None
+    finish_reason: str = ""
+    has_answer: bool = False
+    finished: bool = False
+    """The upstream ended its stream in its own regular way; False at the end of the bytes means that it was cut."""
+    complete: bool = False
+    """It had the protocol's last event (`[DONE]`, `message_stop`): nothing more is waited for."""
+    model_served: str = ""
+    region_served: str = ""
+    output_chars: int = 0
+    """Characters of output seen (visible and thinking), for an estimate where usage is missing."""
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def final(self, usage: bytes) -> bytes:
+        """The closing events; `usage` is the JSON usage object of the call's endpoint, with its cost."""
+        ...
+
+
+class Adapter(Protocol):
+    """One wire format. Pure: no I/O, no state between calls."""
+
+    def encode(self, call: Call) -> UpstreamRequest: ...
+
+    def decode(self, call: Call, body: bytes) -> Reply:
+        """A 2xx body; raises `UpstreamFailure` when it is not what the wire promises."""
+        ...
+
+    def stream(self, call: Call) -> StreamDecoder: ...
+
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        """What a non-2xx answer means."""
+        ...

@@ -1,6 +1,7 @@
 """The two clocks: one for when, one for how long. A test may let time pass for both."""
 
 import time
+from random import getrandbits
 
 _passed_s = 0.0
 
@@ -24,3 +25,25 @@ def let_pass(seconds: float) -> None:
     """Sets both clocks of this process forward, for tests; a negative number takes it back."""
     global _passed_s
     _passed_s += seconds
+
+
+# UUIDv7 ids (RFC 9562 §5.7): sortable by time, so that the ledger's primary key is also its order.
+
+_VERSION_7 = 0x7 << 76
+_VARIANT_RFC = 0x2 << 62
+
+
+def new_id() -> str:
+    """A UUIDv7 as 32 hex digits; unique, not secret."""
+    random_a, random_b = getrandbits(12) << 64, getrandbits(62)
+    return f"{now_ms() << 80 | _VERSION_7 | random_a | _VARIANT_RFC | random_b:032x}"
+
+
+def least_id(at_ms: int) -> str:
+    """What ids of that moment (Unix ms) and of later ones are not less than."""
+    return f"{max(0, at_ms):012x}"
+
+
+def created_ms(identifier: str) -> int:
+    """Unix time in ms at which `new_id` made this id."""
+    return int(identifier[:12], 16)

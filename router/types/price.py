@@ -1,10 +1,49 @@
-"""List prices of a model, as rates and rules, and the charge of an attempt."""
+"""Money in integer nano-USD, and prices of models and engines."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Decimal
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
+
+# Exact money: integer nano-USD, rates in nano-USD per million units, `Decimal` at the edges, never float.
+
+NANO_PER_USD = 1_000_000_000
+UNITS_PER_RATE = 1_000_000
+
+
+def nano_from_usd(amount: Decimal) -> int:
+    """USD → nano-USD, half up."""
+    return int((amount * NANO_PER_USD).to_integral_value(ROUND_HALF_UP))
+
+
+def usd_from_nano(nano: int) -> Decimal:
+    """nano-USD → USD, exact."""
+    return Decimal(nano).scaleb(-9)
+
+
+def usd_json(nano: int) -> bytes:
+    """A JSON number in USD, exact, without an exponent: 1 → b"0.000000001"."""
+    whole, fraction = divmod(abs(nano), NANO_PER_USD)
+    digits = b"%d.%09d" % (whole, fraction)
+    return (b"-" if nano < 0 else b"") + digits.rstrip(b"0").rstrip(b".")
+
+
+def usd_text(nano: int) -> str:
+    """For people: "0.0042"."""
+    return usd_json(nano).decode()
+
+
+def usd_about(nano: int, digits: int = 3) -> str:
+    """For people, to so many digits that count."""
+    unit: int = 10 ** max(0, len(str(abs(nano))) - digits)
+    return usd_text(round(nano / unit) * unit)
+
+
+# List prices of a model, as rates and rules, and the charge of an attempt.
 
 
 class Rates(Struct, frozen=True, kw_only=True):
@@ -174,3 +213,144 @@ class Cost(Struct, frozen=True):
     writes cost extra, so below 0 where a cache was written and hardly read. None: not known.
 
     Where the provider states the amount, both have the share in it that they have in our own."""
+
+
+# A price as people write it, in catalog and policy → `Price`: USD per million tokens, dates, hours, factors.
+
+RATES = Rates.__struct_fields__
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+HOURS = r"^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9]$"
+DATE = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$"
+
+
+def priced(row: Mapping[str, Any], version: str, *, assumed: bool = False) -> Price:
+    """`row` has been checked: rates by name, `each`, and `rules` with selectors, rates, `each` and `times`."""
+    return Price(
+        **_rates(row),
+        each=_each(row),
+        rules=tuple(_rule(rule) for rule in row.get("rules") or ()),
+        version=version,
+        assumed=assumed,
+    )
+
+
+def _rule(row: Mapping[str, Any]) -> Rule:
+    return Rule(
+        above=row.get("above") or 0,
+        service_tier=row.get("service_tier") or "",
+        region=row.get("region") or "",
+        since_ms=_midnight(row.get("since")),
+        until_ms=_midnight(row.get("until")),
+        windows=_windows(row),
+        rates=_rates(row),
+        each=_each(row),
+        times=Decimal(row.get("times") or 1).as_integer_ratio(),
+    )
+
+
+def _rates(row: Mapping[str, Any]) -> dict[str, int]:
+    return {name: nano_from_usd(Decimal(row[name])) for name in RATES if row.get(name) is not None}
+
+
+def _each(row: Mapping[str, Any]) -> dict[str, int]:
+    """USD for one of the unit → nano-USD per million of them."""
+    return {unit: nano_from_usd(Decimal(usd) * UNITS_PER_RATE) for unit, usd in (row.get("each") or {}).items()}
+
+
+def _windows(row: Mapping[str, Any]) -> tuple[Window, ...]:
+    """`days` without `hours` are whole days."""
+    hours, days = row.get("hours") or (), row.get("days") or ()
+    on, zone = frozenset(DAYS.index(day) + 1 for day in days), row.get("zone") or "UTC"
+    spans = [span.split("-") for span in hours] or ([("00:00", "00:00")] if days else [])
+    return tuple(Window(start=_minute(start), end=_minute(end), days=on, zone=zone) for start, end in spans)
+
+
+def _minute(text: str) -> int:
+    hour, minute = text.split(":")
+    return int(hour) * 60 + int(minute)
+
+
+def _midnight(day: object) -> int | None:
+    """A date → Unix ms of its begin in UTC."""
+    return int(datetime.fromisoformat(str(day)).replace(tzinfo=UTC).timestamp()) * 1000 if day else None
+
+
+# What local engines were seen to do, and what a token of them costs by that: rows of the ledger.
+
+
+class EngineHour(Struct, frozen=True, kw_only=True):
+    """Of all replicas of an engine, as one gateway saw them in one clock hour, or in a part of it; these add up.
+
+    Times in ms, `cost` in nano-USD for `wall_ms`.
+    """
+
+    engine: str
+    hour: int
+    gateway: str
+    """The machine that the gateway is on."""
+    external: int = 0
+    """1: somebody else runs it, so that every gateway that watches it sees all of it."""
+    wall_ms: int = 0
+    """It was up; …"""
+    busy_ms: int = 0
+    """… at least one request was running; …"""
+    request_ms: int = 0
+    """… requests running, each by itself."""
+    uncached_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    prefill_ms: int = 0
+    decode_ms: int = 0
+    finished: int = 0
+    rejected: int = 0
+    preempted: int = 0
+    restarts: int = 0
+    cost: int = 0
+    energy_mj: int | None = None
+    """Millijoule that the site drew for it, by the meters of its GPUs; None: they have none."""
+    declared_mj: int | None = None
+    """By the watts that its spec declares."""
+
+
+class EnginePrice(Struct, frozen=True, kw_only=True):
+    """In force from `since_ms` on. Rates in nano-USD per million tokens; `hourly` in nano-USD."""
+
+    version: str
+    engine: str
+    gateway: str
+    since_ms: int
+    input: int
+    cached: int
+    output: int
+    counted: str
+    hourly: int
+    wall_ms: int
+    """All hours that are remembered, and those in which it worked: what is older counts for less."""
+    busy_ms: int
+    uncached_tokens: int
+    """The tokens of the last minutes of work."""
+    cached_tokens: int
+    output_tokens: int
+
+    @property
+    def price(self) -> Price:
+        return Price(input=self.input, cache_read=self.cached, output=self.output, version=self.version)
+
+
+def version_of(engine: str, since_ms: int) -> str:
+    """What charges at this price say: "measured smollm2 2026-11-21T20:31:07Z"."""
+    return f"{MEASURED}{engine} {datetime.fromtimestamp(since_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def added(one: EngineHour, other: EngineHour) -> EngineHour:
+    """Of the same engine; who, when and where are the first's."""
+    sums = {name: _sum(getattr(one, name), getattr(other, name)) for name in ADDITIVE}
+    return structs.replace(one, **sums)
+
+
+ADDITIVE = tuple(name for name in EngineHour.__struct_fields__ if name not in ("engine", "hour", "gateway", "external"))
+"""Fields that are sums."""
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other

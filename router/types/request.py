@@ -1,13 +1,62 @@
-"""A request as the steps see it: the caller's own bytes, and the few fields that decisions need."""
+"""A request as it was parsed, who sent it, and its classification."""
 
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
-from typing import Literal
+from functools import cached_property
+from math import exp
+from typing import Annotated, Literal, Protocol, TypeAlias
 
-from msgspec import Raw, Struct
+import numpy as np
+from msgspec import Meta, Raw, Struct
+from numpy.typing import NDArray
 
-from router.types.languages import Languages
-from router.types.target import Capability
-from router.types.task import Task
+from router.types.clock import now_ms
+from router.types.target import Capability, Task
+
+# Which languages a request is about.
+
+
+class Languages(Struct, frozen=True):
+    """ISO 639-1 codes, and English names; "" where it is not clear."""
+
+    source: str = ""
+    """What its text is in …"""
+    target: str = ""
+    """… and what it is to be translated into, where it says so."""
+    source_name: str = ""
+    target_name: str = ""
+    text: str = ""
+    """What its user said last, without the instruction before it ("Translate into French: …")."""
+
+    def __repr__(self) -> str:
+        return f"Languages({self.source!r}, {self.target!r})"
+
+
+UNKNOWN = Languages()
+
+
+# Lengths of time as people write them: 30m, 36h, 7d.
+
+DAY_MS = 86_400_000
+LONGEST_S = 3_660 * 86_400
+"""Ten years: longer is a lifetime."""
+_LENGTH = re.compile(r"([1-9]\d{0,5})([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def seconds(text: str) -> int:
+    """ "36h" → 129600. Raises ValueError, with the remedy."""
+    found = _LENGTH.fullmatch(text)
+    length = int(found[1]) * _SECONDS[found[2]] if found else 0
+    if not 0 < length <= LONGEST_S:
+        raise ValueError("write a length such as 30m, 36h or 7d, at most 3660d")
+    return length
+
+
+# A request as the steps see it: the caller's own bytes, and the few fields that decisions need.
 
 
 class Endpoint(StrEnum):
@@ -147,3 +196,233 @@ class Caller(Struct, frozen=True, kw_only=True):
     """The least class of everything that it sends."""
     scopes: frozenset[str] = frozenset()
     allowance: Allowance | None = None
+
+
+# What a key may do, as a command or a request of an administrator says it.
+
+SCOPES = ("reports", "feedback", "admin")
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+Rate = Annotated[int, Meta(ge=1, le=10**9)]
+
+
+class KeyTerms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a key may do. Without `routes` and `targets` it may use everything."""
+
+    name: Name
+    routes: tuple[Name, ...] = ()
+    targets: tuple[Name, ...] = ()
+    tags: tuple[Name, ...] = ()
+    scopes: tuple[str, ...] = ()
+    budget: str = ""
+    """A budget of the policy, or one that was split off, that binds it."""
+    team: str = ""
+    organisation: str = ""
+    min_class: str = ""
+    """The least class of what it sends; empty: the policy's default."""
+    limit_usd: Decimal | None = None
+    """What it may spend in `window`."""
+    window: Literal["hour", "day", "week", "month", "year", "lifetime"] = "month"
+    rpm: Rate | None = None
+    """Requests a minute."""
+    tpm: Rate | None = None
+    """Tokens a minute, input and output."""
+    parallel: Rate | None = None
+    """Requests in progress."""
+    expires: str | None = None
+    """A length of time from now, such as 90d, or a date; in a stored key the date. None: never."""
+
+    def check(self) -> None:
+        """Raises ValueError for what no key can be given."""
+        if not all(text.isprintable() for text in (self.name, *self.tags, self.team, self.organisation)):
+            raise ValueError("a name has characters that can't be printed")
+        if unknown := [scope for scope in self.scopes if scope not in SCOPES]:
+            raise ValueError(f"there is no scope '{unknown[0]}'. Known: {', '.join(SCOPES)}")
+        if self.limit_usd is not None and not (self.limit_usd.is_finite() and 0 < self.limit_usd <= 9_000_000):
+            raise ValueError("a limit is above 0 and at most 9000000 USD")
+
+    @property
+    def expires_ms(self) -> int | None:
+        """Raises ValueError for what is no date and no length of time."""
+        if self.expires is None:
+            return None
+        if self.expires[:-1].isdigit():
+            return now_ms() + seconds(self.expires) * 1000
+        try:
+            moment = datetime.fromisoformat(self.expires)
+        except ValueError:
+            raise ValueError("expires: write a length such as 90d, or a date such as 2027-01-31") from None
+        expires_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        if expires_ms <= now_ms():
+            raise ValueError(f"expires: {self.expires} has passed")
+        return expires_ms
+
+
+# A request with placeholders in the place of what was found in it.
+
+
+class Redacted(Struct, frozen=True):
+    """`classes` are those of `request` as it is now; `values` what each placeholder stands for. Never logged."""
+
+    request: Request
+    classes: frozenset[str]
+    values: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"Redacted({len(self.values)} values)"
+
+
+# What a session has seen: its classes stick until a new session begins. The port that stores implement.
+
+
+class Taint(Struct, frozen=True):
+    """Classes that a session has had. `found` ones are known from findings alone, which redaction can take away;
+    `firm` ones were declared (header), or stood for what can't be read."""
+
+    firm: frozenset[str] = frozenset()
+    found: frozenset[str] = frozenset()
+
+
+CLEAN = Taint()
+
+
+class SessionStore(Protocol):
+    """`session` is `session_key` of caller and name. Shared by all processes of a gateway. Never hangs.
+
+    Raises `StoreUnavailable`: then nobody knows what the session has seen.
+    """
+
+    async def taint(self, session: str) -> Taint: ...
+
+    async def add(self, session: str, taint: Taint) -> None:
+        """Returns once it can't be lost, and every process sees it. Adds to what is there; never takes away."""
+        ...
+
+
+def session_key(caller_id: str, session: str) -> str:
+    """Another key's session of the same name is another session."""
+    return f"{caller_id}/{session}"
+
+
+# What was seen in a request.
+
+Traits: TypeAlias = NDArray[np.float32]
+TASKS = tuple(task for task in Task if task not in (Task.EMBEDDING, Task.GUARD))
+"""Those that a text can look like."""
+DIFFICULTY, DIFFICULTY_SD, UNFAMILIARITY, OUTPUT, OUTPUT_SD, THINKING, SHARE = range(1, 8)
+TRAITS = SHARE + len(TASKS)
+"""Components of `Reading.traits`: 1; then as named, each divided by its scale; then a share for each of `TASKS`."""
+SCALES = {DIFFICULTY: 8.0, DIFFICULTY_SD: 4.0, UNFAMILIARITY: 1.0, OUTPUT: 10.4, OUTPUT_SD: 3.0, THINKING: 2.0}
+STEPS = 127
+"""Traits are whole multiples of one over this, so that a signed byte holds each of them exactly."""
+MOST_OUTPUT_SD = 1.2
+USUAL_OUTPUT = 500.0
+"""Mean of `Reading.mean_output` over everyday requests (the anchors of tools/anchors) …"""
+USUAL_THINKING = 0.46
+"""… and of `Reading.thinking`."""
+
+
+class Finding(Struct, frozen=True):
+    """A detector's hit: where, never what. Offsets are characters of the passage at `path`."""
+
+    detector: str
+    """Kind and form: "identifiers.iban"."""
+    data_class: str
+    path: Path = ()
+    start: int = 0
+    end: int = 0
+    exact: bool = True
+    """These characters are the value itself, and can be replaced; else it hides here (encoded, split, escaped)."""
+
+
+class Cause(Struct, frozen=True):
+    """Why a request has a class: `by` is a detector, or "default", "key", "header", "session", "unscannable.image" …"""
+
+    data_class: str
+    by: str
+    count: int = 1
+
+
+class Reading(Struct, frozen=True, eq=False, dict=True):
+    """What estimates go by: numbers of a request's text and form, from which no text can be read."""
+
+    traits: Traits
+    """[TRAITS], about -1 … 1."""
+
+    @cached_property
+    def difficulty(self) -> float:
+        """Logit of the share of usual targets that fail such a request."""
+        return self._trait(DIFFICULTY)
+
+    @cached_property
+    def difficulty_sd(self) -> float:
+        """Standard deviation of that logit, given what was read."""
+        return self._trait(DIFFICULTY_SD)
+
+    @cached_property
+    def output(self) -> float:
+        """Visible tokens of a usual target's answer: the median."""
+        return exp(self._trait(OUTPUT))
+
+    @cached_property
+    def mean_output(self) -> float:
+        """Visible tokens of a usual target's answer: the mean of a lognormal, of which the tail is cut."""
+        sd = min(self.output_sd, MOST_OUTPUT_SD)
+        return self.output * exp(sd * sd / 2)
+
+    @cached_property
+    def output_sd(self) -> float:
+        """Standard deviation of the logarithm of visible tokens."""
+        return self._trait(OUTPUT_SD)
+
+    @cached_property
+    def thinking(self) -> float:
+        """How much of its usual thinking a target needs for it: about 0 for a greeting, 1 for a hard problem."""
+        return self._trait(THINKING)
+
+    def share(self, task: Task) -> float:
+        """How likely the request is of that task."""
+        return float(self.traits[SHARE + TASKS.index(task)])
+
+    def _trait(self, index: int) -> float:
+        return float(self.traits[index]) * SCALES[index]
+
+    def packed(self) -> bytes:
+        """A signed byte for each trait."""
+        return np.rint(self.traits * STEPS).astype(np.int8).tobytes()
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> "Reading":
+        """ValueError: these are traits of another version."""
+        if len(packed) != TRAITS:
+            raise ValueError(f"{len(packed)} traits")
+        return cls(np.frombuffer(packed, np.int8).astype(np.float32) / np.float32(STEPS))
+
+
+def tokens_read(reading: Reading | None) -> tuple[float, float]:
+    """Visible tokens and the need to think that a request's text foretells; the usual ones where it was not read."""
+    return (USUAL_OUTPUT, USUAL_THINKING) if reading is None else (reading.mean_output, reading.thinking)
+
+
+class Classification(Struct, frozen=True, kw_only=True):
+    """`data_class` is the highest of `classes`, and only its name in rows and replies: every class that was seen binds.
+
+    `difficulty` is the share of usual targets that fail such a request, 0 … 1; `unfamiliarity` how far it is from
+    anything that estimates were built on, 0 … 1. `findings` are for explaining and redacting; rows keep the causes,
+    which count them.
+    """
+
+    data_class: str
+    classes: frozenset[str] = frozenset()
+    causes: tuple[Cause, ...] = ()
+    difficulty: float
+    task: Task
+    unfamiliarity: float = 1.0
+    reading: Reading | None = None
+    """None: nothing was read, as for embeddings."""
+    app: str = ""
+    """The application that it comes from …"""
+    template: str = ""
+    """… and a digest of what the application sends again and again (`router.classify.template`)."""
+    findings: tuple[Finding, ...] = ()
+    possible: tuple[Finding, ...] = ()
+    """Hits that are only possible, of classes that nothing else gives: they count, for want of a no."""

@@ -1,16 +1,157 @@
-"""What can serve a request: a model of a provider at an effort, with everything needed to judge and reach it."""
+"""A target, a model at a provider or an engine under one thinking level, and what it is made of."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
-from router.types.engine import Served
 from router.types.price import Price
-from router.types.secret import Secret
-from router.types.task import Task
+
+# What a request asks for.
+
+
+class Task(StrEnum):
+    CHAT = "chat"
+    CODE = "code"
+    MATHS = "maths"
+    FACTUAL = "factual"
+    REASONING = "reasoning"
+    EXTRACTION = "extraction"
+    SUMMARY = "summary"
+    TRANSLATION = "translation"
+    CLASSIFICATION = "classification"
+    CREATIVE = "creative"
+    TOOL_USE = "tool_use"
+    EMBEDDING = "embedding"
+    GUARD = "guard"
+    """Whether a text may pass. Only ever stated, by callers and routes: no text says it of itself."""
+
+
+# A value that must never be printed.
+
+
+class Secret:
+    """Holds a key; `repr`, `str`, pickling and JSON encoders never see it. Call `reveal()` at the last moment."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value: Final = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("a Secret is not pickled")
+
+
+# What serves models here: engines that lowpass launches or watches, and how busy they are.
+
+
+class Status(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    """It finishes what it has and is given nothing more."""
+    SLEEPING = "sleeping"
+    """Its weights are not on the GPU; the next request for it wakes it."""
+    RESTARTING = "restarting"
+    FAILED = "failed"
+    """The first start failed, which trying again does not mend."""
+    STOPPED = "stopped"
+
+
+SERVING = (Status.READY, Status.SLEEPING)
+"""It can be asked."""
+
+
+class Counted(StrEnum):
+    """Which hours of a machine its tokens pay for."""
+
+    MARGINAL = "marginal"
+    """Those in which it worked; idle time is reported apart."""
+    FULL = "full"
+    """All, idle ones too."""
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """What a replica's `/metrics` said. Gauges are of that moment, all else counts since its start; times in s."""
+
+    at_ms: int
+    running: int = 0
+    waiting: int = 0
+    kv_cache: float | None = None
+    """Share of the KV cache in use, 0 … 1; None: the engine does not say."""
+    rejected: int = 0
+    """Turned away since they would have had to queue."""
+    preempted: int = 0
+    prompt: int = 0
+    """Tokens read, cached ones included …"""
+    cached: int = 0
+    """… and those of them that the prefix cache had."""
+    output: int = 0
+    prefill_s: float = 0.0
+    """Summed over requests: two at a time for a second are two …"""
+    decode_s: float = 0.0
+    queue_s: float = 0.0
+    finished: int = 0
+
+
+class EngineState(Struct, frozen=True, kw_only=True):
+    """A snapshot of one replica. `last_error` says why it last ended, in one line that never holds a prompt's text."""
+
+    name: str
+    model: str
+    status: Status
+    replica: int = 0
+    url: str = ""
+    """Base URL, with its `/v1`."""
+    restarts: int = 0
+    pid: int | None = None
+    last_error: str = ""
+    load: Load | None = None
+    """None: not known, or no longer."""
+
+
+class Served(Struct, frozen=True, kw_only=True):
+    """What a target is told of the engine that its policy names."""
+
+    name: str
+    urls: tuple[str, ...]
+    """A base URL for each replica."""
+    model: str = ""
+    """What the engine calls the model; empty: what the card calls it."""
+    adapters: frozenset[str] = frozenset()
+    """LoRA adapters that it serves beside the model, by the names that requests call them by."""
+    slots: int = 1
+    """Requests that a replica works on at a time; more wait in its queue."""
+    hourly: int = 0
+    """nano-USD for an hour of all replicas; 0: nobody said, and the card's price holds."""
+    planned: Price | None = None
+    """What its tokens may cost by that, before any was served: an estimate. None: it can't be told."""
+    counted: Counted = Counted.MARGINAL
+    thinking_exact: bool = False
+    """It has a reasoning parser, so that `thinking_token_budget` is kept to the token."""
+    thinking_written: int = 0
+    """Tokens that its template writes after the mark that opens thinking: the engine counts them as thought."""
+    thinking_forced: int = 0
+    """Thinking tokens by which it may go beyond a budget: what it writes to end a thought that it cuts off."""
+    mistakes: tuple[tuple[str, str], ...] = ()
+    """What is wrong with its spec, each with the remedy: no target can name it then."""
+
+
+# What can serve a request: a model of a provider at an effort, with everything needed to judge and reach it.
 
 
 class Capability(StrEnum):
@@ -275,3 +416,56 @@ class Target(Struct, frozen=True, kw_only=True):
         if served not in others:
             served = _SNAPSHOT.sub("", served)
         return own.price if served == _SNAPSHOT.sub("", own.name) else others.get(served, own.price)
+
+
+# The port of the rule that stands at the door: may these bytes go to that place?
+
+
+class Guard(Protocol):
+    """One policy's rule over its classes. Pure, and never wrong in favour of sending."""
+
+    def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
+        """Why what has these classes may not go to `target`, in one sentence; empty where it may.
+
+        Every class binds, so that one more never opens a place. `redacted`: what would be sent has placeholders in
+        the place of its findings.
+        """
+        ...
+
+    def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
+        """Classes of what these very bytes hold that are not among `classes`; all there are where the look fails."""
+        ...
+
+    def private(self, classes: frozenset[str]) -> bool:
+        """The provider must neither keep nor train on what has these classes."""
+        ...
+
+
+# What a request would find at the engine of a target: a queue, or nobody.
+
+
+class Queue(Struct, frozen=True, kw_only=True):
+    """At the replica that would begin it first."""
+
+    wait_ms: int = 0
+    """Expected, until it is begun."""
+    waiting: int = 0
+    """Requests that are there already and not yet begun."""
+    full: bool = False
+    """It has just turned a request away rather than let it wait."""
+    degraded: bool = False
+    """The target fails too often or is much slower than usual, and this request is not in its share."""
+    down: str = ""
+    """Why no replica can begin it at all: the engine's status."""
+
+
+Queues: TypeAlias = Mapping[str, Queue]
+"""By target's id; who would begin a request at once is left out."""
+
+
+class Asks(Protocol):
+    """Who knows the queues."""
+
+    def queue(self, target: Target, usual_ms: Callable[[Target], float]) -> Queue | None:
+        """None: it would be begun at once, or nobody knows. `usual_ms`: what a request takes there, once begun."""
+        ...

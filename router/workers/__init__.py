@@ -5,12 +5,7 @@ ways. When a channel ends, the process at its other end is gone; a worker then e
 process, however that ended.
 """
 
-from router.workers.crew import Crew
-from router.workers.first import WorkerError, Workers
-from router.workers.messages import Post
-from router.workers.metering import Metering
-from router.workers.tariff import Tariff
-from router.workers.upkeep import Upkeep
-from router.workers.worker import Worker
+from router.workers.background import Metering, Tariff, Upkeep
+from router.workers.pool import Crew, Post, Worker, WorkerError, Workers
 
 __all__ = ["Crew", "Metering", "Post", "Tariff", "Upkeep", "Worker", "WorkerError", "Workers"]

@@ -9,21 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import settings
 from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.anthropic import AnthropicAdapter
 from adapters.gemini import GeminiAdapter
 from adapters.openai_compatible import OpenAICompatible
 from router.errors import UpstreamFailure
-from router.types.call import Adapter, Call, StreamDecoder
-from router.types.failure import ErrorKind
+from router.types.attempt import Adapter, Call, ErrorKind, StreamDecoder
 from router.types.request import Endpoint
-from router.types.secret import Secret
-from router.types.target import Contract, Model, Provider, Quirks, Target, Thinking, Wire
+from router.types.target import Contract, Model, Provider, Quirks, Secret, Target, Terms, Thinking, Wire
 
-settings.register_profile("patient", deadline=None)  # a busy machine fails no property
-settings.load_profile("patient")
 ADAPTER = OpenAICompatible()
 ADAPTERS: dict[Wire, Adapter] = {
     Wire.ANTHROPIC: AnthropicAdapter(),
@@ -64,6 +60,13 @@ def call(
     }
     asked = {"request_id": request_id, "effort": fields.pop("asked_effort", None), **fields}
     return Call(target=target, endpoint=endpoint, body=raw, model="auto", **asked)
+
+
+def claude(region: str, body: dict[str, Any] | None = None, terms: Terms | None = None) -> Call:
+    """A target in a region, whose answers state it unless the terms say nothing of that."""
+    asked = call(body, wire=Wire.ANTHROPIC)
+    verified = Terms(verify="usage.inference_geo") if terms is None else terms
+    return replace(asked, target=replace(asked.target, region=region, terms=verified))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ WEATHER = {"type": "function", "function": {"name": "weather", "description": "W
 CLOCK = {"type": "function", "function": {"name": "clock"}}
 TOOLS = {**HI, "tools": [WEATHER, CLOCK]}
 CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
+ARRAY = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array"}}}
 ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [CLOCK]}}
 
 
@@ -29,17 +30,13 @@ def schema(**body: Any) -> Any:
     return form["json_schema"]["schema"]
 
 
-def replies(form: Any) -> list[str]:
-    """What the schema admits, in short."""
-    return [_short(option["properties"]) for option in form["anyOf"]]
-
-
-def _short(properties: Any) -> str:
+def short(properties: Any) -> str:
+    """What a schema admits."""
     if "answer" in properties:
         return f"answer:{properties['answer']['type']}"
     if "calls" in properties:
         items = properties["calls"]["items"]["anyOf"]
-        return f"1..{properties['calls']['maxItems']} of " + ",".join(_short(item["properties"]) for item in items)
+        return f"1..{properties['calls']['maxItems']} of " + ",".join(short(item["properties"]) for item in items)
     return str(properties["name"]["const"])
 
 
@@ -54,14 +51,11 @@ def _short(properties: Any) -> str:
         ({"parallel_tool_calls": True}, ["1..4 of weather,clock", "answer:string"]),
         ({"parallel_tool_calls": False, "tool_choice": "required"}, ["weather", "clock"]),
         ({"response_format": {"type": "json_object"}}, ["weather", "clock", "answer:object"]),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array"}}}},
-            ["weather", "clock", "answer:array"],
-        ),
+        ({"response_format": ARRAY}, ["weather", "clock", "answer:array"]),
     ],
 )
 def test_what_the_schema_admits(body: dict[str, Any], admitted: list[str]) -> None:
-    assert replies(schema(**body)) == admitted
+    assert [short(option["properties"]) for option in schema(**body)["anyOf"]] == admitted
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(asked(**body))
 
 
@@ -94,10 +88,8 @@ def test_without_tools_to_call_nothing_is_asked_for(body: dict[str, Any]) -> Non
 
 @each_row("tools", [{}, {"tools": [WEATHER]}])
 def test_earlier_calls_and_results_become_plain_turns(tools: dict[str, Any]) -> None:
-    made = [
-        {"id": f"call_{at}", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
-        for at in range(2)
-    ]
+    rome = {"type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
+    made = [{"id": f"call_{at}", **rome} for at in range(2)]
     history = [
         *HI["messages"],
         {"role": "assistant", "content": None, "tool_calls": made},
@@ -105,31 +97,14 @@ def test_earlier_calls_and_results_become_plain_turns(tools: dict[str, Any]) -> 
         {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "warm"}]},
         {"role": "assistant", "content": "Let me see.", "tool_calls": made[:1]},
     ]
-    one = '{"name":"weather","arguments":{"city":"Rome"}}'
+    plain = '{"name":"weather","arguments":{"city":"Rome"}}'
     turns = sent(call({**tools, "messages": history}, quirks=GRAMMAR))["messages"]
     assert turns[-4:] == [
         HI["messages"][0],
-        {"role": "assistant", "content": f'{{"calls":[{one},{one}]}}'},
+        {"role": "assistant", "content": f'{{"calls":[{plain},{plain}]}}'},
         {"role": "user", "content": "Result of weather: sunny\nResult of weather: warm"},
-        {"role": "assistant", "content": f"Let me see.\n{one}"},
+        {"role": "assistant", "content": f"Let me see.\n{plain}"},
     ]
-
-
-WRITTEN = [
-    # what the engine wrote, how it stopped → content, calls, finish, answers
-    (CALL, "stop", None, [("weather", '{"city":"Paris"}')], "tool_calls", True),
-    ('{"name": "clock", "arguments": {}}', "stop", None, [("clock", "{}")], "tool_calls", True),
-    (f'{{"calls": [{CALL}, {CALL}]}}', "stop", None, [("weather", '{"city":"Paris"}')] * 2, "tool_calls", True),
-    ('{"answer": "Hi \\"you\\" é"}', "stop", 'Hi "you" é', [], "stop", True),
-    ('{"answer": {"a": [1.50]}}', "stop", '{"a": [1.50]}', [], "stop", True),
-    ('{"answer": ""}', "stop", "", [], "stop", False),
-    ('{"answer": "It is su', "length", "It is su", [], "length", True),
-    ('{"answer": "It is \\ud83d\\u', "length", "It is ", [], "length", True),
-    ('{ "answer": "a: \\', "length", "a: ", [], "length", True),
-    ('{"name": "weather", "arguments": {"ci', "length", None, [], "length", False),
-    ('{"name": "weather", "arguments": {"ci', "stop", None, [], "length", False),
-    ("I can't do that.", "stop", "I can't do that.", [], "stop", True),
-]
 
 
 def calls_of(turn: dict[str, Any]) -> list[tuple[str, str]]:
@@ -140,7 +115,23 @@ def calls_of(turn: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @each_row("role_first", [True, False])
-@each_row("written, stopped, content, calls, finish, answers", WRITTEN)
+@each_row(
+    "written, stopped, content, calls, finish, answers",
+    [
+        (CALL, "stop", None, [("weather", '{"city":"Paris"}')], "tool_calls", True),
+        ('{"name": "clock", "arguments": {}}', "stop", None, [("clock", "{}")], "tool_calls", True),
+        (f'{{"calls": [{CALL}, {CALL}]}}', "stop", None, [("weather", '{"city":"Paris"}')] * 2, "tool_calls", True),
+        ('{"answer": "Hi \\"you\\" é"}', "stop", 'Hi "you" é', [], "stop", True),
+        ('{"answer": {"a": [1.50]}}', "stop", '{"a": [1.50]}', [], "stop", True),
+        ('{"answer": ""}', "stop", "", [], "stop", False),
+        ('{"answer": "It is su', "length", "It is su", [], "length", True),
+        ('{"answer": "It is \\ud83d\\u', "length", "It is ", [], "length", True),
+        ('{ "answer": "a: \\', "length", "a: ", [], "length", True),
+        ('{"name": "weather", "arguments": {"ci', "length", None, [], "length", False),
+        ('{"name": "weather", "arguments": {"ci', "stop", None, [], "length", False),
+        ("I can't do that.", "stop", "I can't do that.", [], "stop", True),
+    ],
+)
 def test_what_was_written_becomes_a_turn_whole_and_streamed(
     written: str, stopped: str, content: str | None, calls: list[Any], finish: str, answers: bool, role_first: bool
 ) -> None:
@@ -164,7 +155,7 @@ def test_what_was_written_becomes_a_turn_whole_and_streamed(
     assert decoder.usage is not None
 
 
-def test_each_choice_has_its_own_turn() -> None:
+def test_each_choice_has_its_own_turn_and_a_cut_stream_gives_no_half_call() -> None:
     pieces = [
         chunk(choices=[{"index": at, "delta": {"content": written}, "finish_reason": finish}])
         for written, finish in (("{", None), ('"answer":"ab"}', None), ("", "stop"))
@@ -173,12 +164,8 @@ def test_each_choice_has_its_own_turn() -> None:
     decoder = ADAPTER.stream(call(TOOLS, quirks=GRAMMAR, stream=True, n=2))
     got = events(decoder.feed(sse(*pieces, "[DONE]")))
     assert [message(got, at)["content"] for at in (0, 1)] == ["ab", "ab"]
-
-
-def test_a_cut_stream_gives_no_half_call() -> None:
     decoder = ADAPTER.stream(call(TOOLS, quirks=GRAMMAR, stream=True))
-    assert decoder.feed(sse(chunk({"content": CALL[:20]}))) == b""
-    assert not decoder.finished
+    assert (decoder.feed(sse(chunk({"content": CALL[:20]}))), decoder.finished) == (b"", False)
 
 
 @each_row(

@@ -16,12 +16,20 @@ from msgspec import Raw
 from adapters.litellm import REMEDY, LitellmAdapter, LitellmTransport
 from router.errors import ClientError, UpstreamFailure
 from router.testing.upstream import HUGE, REASONING, REFUSAL, TEXT, Recorded, Upstream, reported
-from router.types.call import Call, Reply, StreamDecoder, UpstreamResponse
-from router.types.failure import ErrorKind, Failure
+from router.types.attempt import Call, ErrorKind, Failure, Reply, StreamDecoder, UpstreamResponse, Usage
 from router.types.request import Endpoint
-from router.types.secret import Secret
-from router.types.target import Contract, Model, Provider, Quirks, Target, Thinking, ThinkingField, Timeouts, Wire
-from router.types.usage import Usage
+from router.types.target import (
+    Contract,
+    Model,
+    Provider,
+    Quirks,
+    Secret,
+    Target,
+    Thinking,
+    ThinkingField,
+    Timeouts,
+    Wire,
+)
 from tests.tables import each_row
 
 pytestmark = [  # of LiteLLM's own making
@@ -102,7 +110,7 @@ def failure(asked: Call) -> Failure:
 
 
 def message(reply: Reply) -> dict[str, Any]:
-    (choice,) = msgspec.json.decode(reply.body["choices"], type=list[dict[str, dict[str, Any] | int | str | None]])
+    (choice,) = msgspec.json.decode(reply.body["choices"], type=list[dict[str, Any]])
     return msgspec.convert(choice["message"], dict[str, Any])
 
 
@@ -112,18 +120,16 @@ def deltas(events: bytes, field: str) -> str:
     return "".join(choice["delta"].get(field) or "" for chunk in chunks for choice in chunk["choices"])
 
 
-def counts(usage: Usage | None) -> tuple[int, int, int, int] | None:
+def counts(usage: Usage | None) -> tuple[int, int, int, int]:
     """Input uncached, cache read, cache written, all output."""
-    if usage is None:
-        return None
+    assert usage is not None
     return usage.input_uncached, usage.cache_read, usage.cache_write + usage.cache_write_1h, usage.output_total
 
 
-def expected(model: str) -> tuple[int, int, int, int] | None:
+def expected(model: str) -> tuple[int, int, int, int]:
     wire, _, behaviour = model.partition("/")
     tokens = reported(wire, behaviour)
-    if tokens is None:
-        return None
+    assert tokens is not None
     return tokens.uncached, tokens.cache_read, tokens.cache_write + tokens.cache_write_1h, tokens.output
 
 
@@ -153,44 +159,37 @@ def test_the_request_is_openais_with_litellms_model_string(upstream: Upstream) -
     assert dict(request.headers) == headers
 
 
-@each_row(
-    "name",
-    ["api_base", "base_url", "api_key", "callbacks", "fallbacks", "mock_response", "extra_headers", "extra_body"],
-)
-def test_a_client_cannot_send_its_request_elsewhere(upstream: Upstream, name: str) -> None:
-    body: dict[str, Any] = {"messages": MESSAGES, name: "https://attacker.example"}
-    asked = call(target(upstream, "openai/normal"), **body)
-    with pytest.raises(ClientError) as caught:
-        ADAPTER.encode(asked)
-    assert (caught.value.status, caught.value.param) == (400, name)
+ELSEWHERE = ["api_base", "base_url", "api_key", "callbacks", "fallbacks", "mock_response"]
+ELSEWHERE += ["extra_headers", "extra_body"]
+ADDRESSES: list[dict[str, object]] = [
+    {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest/meta-data"}},
+    {"type": "image_url", "image_url": "/etc/passwd"},
+    {"type": "file", "file": {"file_id": "https://intranet.example/salaries.pdf"}},
+]
 
 
 @each_row(
-    "part",
+    "param, value, words",
     [
-        {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest/meta-data"}},
-        {"type": "image_url", "image_url": "/etc/passwd"},
-        {"type": "file", "file": {"file_id": "https://intranet.example/salaries.pdf"}},
+        *((name, "https://attacker.example", None) for name in ELSEWHERE),
+        *(("messages", [{"role": "user", "content": [part]}], "data:") for part in ADDRESSES),
+        ("tools", [{"type": "mcp", "server_url": "litellm_proxy"}], None),
     ],
 )
-def test_a_client_cannot_make_the_gateway_fetch_an_address(upstream: Upstream, part: dict[str, object]) -> None:
-    asked = call(target(upstream, "anthropic/normal"), messages=[{"role": "user", "content": [part]}])
-    with pytest.raises(ClientError, match="data:") as caught:
+def test_a_client_cannot_send_its_request_elsewhere_nor_make_the_gateway_fetch_an_address(
+    upstream: Upstream, param: str, value: object, words: str | None
+) -> None:
+    body: dict[str, Any] = {"messages": MESSAGES, param: value}
+    asked = call(target(upstream, "anthropic/normal"), **body)
+    with pytest.raises(ClientError, match=words) as caught:
         ADAPTER.encode(asked)
-    assert caught.value.param == "messages"
+    assert (caught.value.status, caught.value.param) == (400, param)
 
 
 def test_content_as_data_and_text_about_addresses_pass(upstream: Upstream) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     turn = {"role": "user", "content": [{"type": "text", "text": "http://example.org"}, image]}
     assert ADAPTER.encode(call(target(upstream, "openai/normal"), messages=[turn]))
-
-
-def test_only_functions_are_tools(upstream: Upstream) -> None:
-    tool = {"type": "mcp", "server_url": "litellm_proxy"}
-    with pytest.raises(ClientError) as caught:
-        ADAPTER.encode(call(target(upstream, "openai/normal"), messages=MESSAGES, tools=[tool]))
-    assert caught.value.param == "tools"
 
 
 @pytest.mark.skipif(INSTALLED, reason="LiteLLM is here")
@@ -240,13 +239,9 @@ def test_tool_calls_arrive_whole_and_streamed(provider: Upstream, wire: str) -> 
     assert events.count(b'"name":"weather"') == 2
 
 
-def test_a_refusal_stands_where_openai_puts_it(provider: Upstream) -> None:
-    reply = whole(call(target(provider, "openai/refusal")))
-    assert message(reply)["refusal"] == "".join(REFUSAL)
-    assert reply.has_answer
-
-
-def test_completions_and_embeddings(provider: Upstream) -> None:
+def test_refusals_completions_and_embeddings(provider: Upstream) -> None:
+    refused = whole(call(target(provider, "openai/refusal")))
+    assert (message(refused)["refusal"], refused.has_answer) == ("".join(REFUSAL), True)
     to = target(provider, "openai/normal")
     reply = whole(call(to, endpoint=Endpoint.COMPLETIONS, prompt="Hello"))
     assert msgspec.json.decode(reply.body["choices"])[0]["text"] == "".join(TEXT)
@@ -287,10 +282,8 @@ def test_key_effort_and_headers_reach_the_provider_and_nothing_else(provider: Up
     ],
 )
 def test_failures_mean_what_the_provider_said(provider: Upstream, model: str, kind: ErrorKind) -> None:
-    provider.clear()
     failed = failure(call(target(provider, model)))
-    assert failed.kind is kind
-    assert "Traceback" not in failed.message
+    assert (failed.kind, "Traceback" in failed.message) == (kind, False)
     assert len(provider.requests) == 1, "LiteLLM retried by itself"
     if model in ("openai/rate-limited", "anthropic/rate-limited"):
         assert failed.retry_after_s == 1
@@ -298,10 +291,8 @@ def test_failures_mean_what_the_provider_said(provider: Upstream, model: str, ki
 
 @each_row("wire", ["openai", "anthropic", "gemini"])
 def test_a_stream_that_fails_before_its_first_event_has_a_status(provider: Upstream, wire: str) -> None:
-    provider.clear()
     failed = failure(call(target(provider, f"{wire}/rate-limited"), stream=True))
-    assert (failed.kind, failed.status) == (ErrorKind.RATE_LIMITED, 429)
-    assert len(provider.requests) == 1
+    assert (failed.kind, failed.status, len(provider.requests)) == (ErrorKind.RATE_LIMITED, 429, 1)
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from adapters.anthropic.usage import usage as anthropic_usage
-from adapters.anthropic.wire import Tokens as AnthropicTokens
-from adapters.anthropic.wire import tokens as anthropic_tokens
-from adapters.gemini.usage import usage as gemini_usage
-from adapters.gemini.wire import Modality
-from adapters.gemini.wire import Tokens as GeminiTokens
-from adapters.gemini.wire import tokens as gemini_tokens
-from adapters.usage import canonical, every_choice, merge, read
-from router.types.usage import Source, Usage
+from adapters.anthropic.decode import Tokens as AnthropicTokens
+from adapters.anthropic.decode import tokens as anthropic_tokens
+from adapters.anthropic.decode import usage as anthropic_usage
+from adapters.gemini.decode import Modality
+from adapters.gemini.decode import Tokens as GeminiTokens
+from adapters.gemini.decode import tokens as gemini_tokens
+from adapters.gemini.decode import usage as gemini_usage
+from adapters.usage import canonical, merge, read
+from router.types.attempt import Usage
 from tests.adapters.calls import table
 from tests.tables import each_row
 
@@ -34,11 +34,17 @@ def test_buckets(row: dict[str, Any]) -> None:
         assert counted.input_total + counted.output_total == report["total_tokens"]
 
 
-def test_a_report_with_a_negative_count_is_no_report() -> None:
-    """Neither a whole one nor what is left of it: the answer is charged as one without a report."""
-    assert read(b'{"prompt_tokens": 10, "completion_tokens": -5, "total_tokens": 5}') is None
-    assert read(b'{"prompt_tokens": 9, "completion_tokens": 9000000000000000}') is None, "no sum of those is a number"
-    assert read(b'{"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": -1}}') is None
+NONE = [b"null", b"{}", b"[]", b"7", b'{"prompt_tokens":"many"}', b"{", b'{"total_tokens":1e999}']
+"""No reports; nor is one with a negative count, or with counts whose sum is no number."""
+NONE += [b'{"prompt_tokens": 10, "completion_tokens": -5, "total_tokens": 5}']
+NONE += [b'{"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": -1}}']
+NONE += [b'{"prompt_tokens": 9, "completion_tokens": 9000000000000000}']
+
+
+@each_row("raw", NONE)
+def test_what_is_no_report_is_unknown(raw: bytes) -> None:
+    """And so is what is left of it: the answer is charged as one without a report."""
+    assert read(raw) is None
     assert anthropic_tokens(Raw(b'{"input_tokens": 10, "output_tokens": -5}')) is None
     assert gemini_tokens(Raw(b'{"promptTokenCount": -1, "candidatesTokenCount": 5}')) is None
 
@@ -64,11 +70,6 @@ def test_no_bucket_is_negative_and_nothing_stated_is_lost(**given: int | None) -
     assert (made.output_reasoning is None) == (reasoning is None)
 
 
-@each_row("raw", [b"null", b"{}", b"[]", b"7", b'{"prompt_tokens":"many"}', b"{", b'{"total_tokens":1e999}'])
-def test_what_is_no_report_is_unknown(raw: bytes) -> None:
-    assert read(raw) is None
-
-
 @each_row(
     "stated, nano",
     [
@@ -89,28 +90,13 @@ def test_a_stated_cost_is_exact(stated: bytes, nano: int | None) -> None:
     assert canonical(counts).provider_cost == nano
 
 
-def test_in_a_stream_the_largest_of_each_counter_counts() -> None:
-    first = read(b'{"prompt_tokens":100,"completion_tokens":1,"total_tokens":101}')
+def test_in_a_stream_the_largest_of_each_counter_counts_and_the_tier_beside_it() -> None:
+    first = read(b'{"prompt_tokens":100,"completion_tokens":1,"total_tokens":101}', "priority")
     split = read(b'{"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":80}}')
     last = read(b'{"prompt_tokens":100,"completion_tokens":5,"total_tokens":107}')
     whole = merge(merge(merge(None, first), split), last)
     assert whole is not None
-    assert canonical(whole) == Usage(input_uncached=20, cache_read=80, output_visible=7)
-
-
-def test_a_report_of_one_choice_is_multiplied_and_marked() -> None:
-    one = usage(prompt_tokens=10, completion_tokens=5, completion_tokens_details={"reasoning_tokens": 2})
-    assert every_choice(one, 1) == one
-    three = every_choice(one, 3)
-    assert (three.input_total, three.output_total, three.output_reasoning) == (10, 15, 6)
-    assert three.source is Source.ESTIMATED
-
-
-def test_the_tier_beside_the_report_counts_in_a_stream_too() -> None:
-    early, late = read(b'{"prompt_tokens":1,"completion_tokens":0}', "priority"), read(b'{"completion_tokens":2}')
-    merged = merge(early, late)
-    assert merged is not None
-    assert canonical(merged).service_tier == "priority"
+    assert canonical(whole) == Usage(input_uncached=20, cache_read=80, output_visible=7, service_tier="priority")
 
 
 @given(st.fixed_dictionaries({name: COUNTS for name in ("input_tokens", "output_tokens", "cache_read_input_tokens")}))
@@ -134,11 +120,9 @@ def test_gemini_s_buckets_lose_nothing(**given: int | None) -> None:
 
 
 def test_anthropic_states_tools_tier_and_place() -> None:
-    raw = Raw(
-        b'{"input_tokens":10,"output_tokens":5,"service_tier":"standard","speed":"fast","inference_geo":"us",'
-        b'"server_tool_use":{"web_search_requests":3,"web_fetch_requests":0}}'
-    )
-    report = anthropic_tokens(raw)
-    assert report is not None
-    counted = anthropic_usage(report)
+    tools = {"web_search_requests": 3, "web_fetch_requests": 0}
+    report = {"input_tokens": 10, "output_tokens": 5, "service_tier": "standard", "speed": "fast"}
+    tokens = anthropic_tokens(Raw(msgspec.json.encode({**report, "inference_geo": "us", "server_tool_use": tools})))
+    assert tokens is not None
+    counted = anthropic_usage(tokens)
     assert (counted.units, counted.service_tier, counted.region_served) == ({"web_search": 3}, "fast", "us")

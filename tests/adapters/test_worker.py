@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from adapters.worker import DEPTH, Answer, Head, Stopped
+from adapters.litellm import DEPTH, Answer, Head, Stopped
 from router.errors import UpstreamFailure
-from router.types.failure import ErrorKind, Failure
+from router.types.attempt import ErrorKind, Failure
 from router.types.target import Timeouts
 from tests.tables import each_row
 
@@ -25,9 +25,11 @@ def played(write: Callable[[Answer], None], read: Callable[[Answer], Coroutine[A
         answer = Answer(Timeouts(**{**LIMITS, **limits}))
         thread = threading.Thread(target=write, args=(answer,))
         thread.start()
-        await read(answer)
-        await asyncio.to_thread(thread.join, 60)
-        assert not thread.is_alive()
+        try:
+            await read(answer)
+        finally:
+            await asyncio.to_thread(thread.join, 60)
+            assert not thread.is_alive()
 
     asyncio.run(scene())
 
@@ -49,14 +51,22 @@ def test_head_and_body_arrive_in_order() -> None:
     played(written(OK, b"one ", b"two", None), read)
 
 
+async def failing(answer: Answer) -> None:
+    await (await answer.opened()).read()
+
+
 @each_row("before", [(), (OK,), (OK, b"x")])
 def test_a_failure_reaches_the_reader_wherever_it_happens(before: tuple[Head | bytes, ...]) -> None:
-    async def read(answer: Answer) -> None:
-        with pytest.raises(UpstreamFailure) as caught:
-            await (await answer.opened()).read()
-        assert caught.value is CUT
+    with pytest.raises(UpstreamFailure) as caught:
+        played(written(*before, CUT), failing)
+    assert caught.value is CUT
 
-    played(written(*before, CUT), read)
+
+@each_row("limit", LIMITS)
+def test_silence_is_a_timeout(limit: str) -> None:
+    with pytest.raises(UpstreamFailure) as caught:
+        played(written() if limit == "first" else written(OK), failing, **{limit: 20})
+    assert caught.value.failure.kind is ErrorKind.TIMEOUT
 
 
 def test_the_writer_waits_for_a_slow_reader() -> None:
@@ -97,13 +107,3 @@ def test_a_writer_whose_reader_left_is_stopped() -> None:
 
     played(write, read)
     assert ended == [True]
-
-
-@each_row("limit", LIMITS)
-def test_silence_is_a_timeout(limit: str) -> None:
-    async def read(answer: Answer) -> None:
-        with pytest.raises(UpstreamFailure) as caught:
-            await (await answer.opened()).read()
-        assert caught.value.failure.kind is ErrorKind.TIMEOUT
-
-    played(written() if limit == "first" else written(OK), read, **{limit: 20})

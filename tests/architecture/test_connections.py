@@ -24,50 +24,29 @@ OPENERS = frozenset(
 )
 """Functions that do, on whatever object."""
 
+ENGINES_OF_OTHERS = "health, names, load of engines: on loopback, and where the operator's specs say that others run"
+PAIR = "a worker and its first process, over a socket pair"
+POSTGRES = "statements to the operator's PostgreSQL; opens nothing"
+
 # File → why, and exactly what of the above it uses.
 OPEN: dict[str, tuple[str, set[str]]] = {
-    "router/dispatch/http.py": ("the door's transport", {"create_connection", "ssl"}),
-    "router/dispatch/connection.py": ("the door's transport: reads what came back", {"httptools"}),
+    "router/dispatch/http.py": ("the door's transport", {"create_connection", "httptools", "ssl"}),
     "adapters/litellm.py": ("the door's transport for wires that LiteLLM speaks", {"litellm"}),
-    "router/budget/redis/connection.py": (
-        "the operator's Redis: counters, leases and names of sessions",
-        {"hiredis", "redis", "ssl"},
-    ),
+    "router/budget/redis/connection.py": ("the operator's Redis: counters, leases, names", {"hiredis", "redis", "ssl"}),
     "router/budget/redis/server.py": ("reads Redis' answers; opens nothing", {"redis"}),
-    "router/ledger/postgres/place.py": ("the operator's PostgreSQL: the ledger, which holds no text", {"psycopg"}),
-    "router/ledger/postgres/connection.py": ("statements to that PostgreSQL; opens nothing", {"psycopg"}),
-    "router/ledger/postgres/pipe.py": ("statements to that PostgreSQL; opens nothing", {"psycopg"}),
-    "router/ledger/postgres/wire.py": ("values for that PostgreSQL; opens nothing", {"psycopg"}),
-    "router/observe/otlp.py": (
-        "the operator's OpenTelemetry collector: names of the policy and numbers, no text",
-        {"opentelemetry.exporter"},
-    ),
-    "router/cli/delivery/mail.py": ("`lowpass report --email`: the operator's mail server", {"smtplib", "ssl"}),
-    "router/cli/delivery/webhook.py": ("`lowpass report --webhook`: an address of the operator's", {"http", "ssl"}),
-    "router/api/connection.py": ("reads what clients send; opens nothing", {"httptools"}),
-    "router/api/edge.py": ("listens on the socket that it is handed", {"socket"}),
+    "router/ledger/postgres/connection.py": ("the operator's PostgreSQL: the ledger, which holds no text", {"psycopg"}),
+    "router/ledger/postgres/journal.py": (POSTGRES, {"psycopg"}),
+    "router/observe/otlp.py": ("the operator's collector: names and numbers, no text", {"opentelemetry.exporter"}),
+    "router/cli/delivery.py": ("`lowpass report --email`: the operator's mail server", {"http", "smtplib", "ssl"}),
+    "router/api/edge.py": ("reads what clients send; opens nothing", {"httptools", "socket"}),
     "router/server.py": ("listens, and hands its socket to workers", {"socket"}),
-    "router/testing/client.py": (
-        "tests: calls their own gateway on loopback",
-        {"create_connection", "openai", "socket"},
-    ),
+    "router/testing/client.py": ("tests: asks its own gateway on loopback", {"create_connection", "openai", "socket"}),
     "router/testing/upstream/server.py": ("tests: an upstream that listens on loopback", {"http", "httptools"}),
-    "router/workers/messages.py": ("a worker and its first process, over a socket pair", {"socket"}),
-    "router/workers/worker.py": ("a worker and its first process, over a socket pair", {"socket"}),
-    "router/workers/seat.py": (
-        "a worker and its first process, over a socket pair",
-        {"open_unix_connection", "socket"},
-    ),
+    "router/workers/pool.py": (PAIR, {"open_unix_connection", "socket"}),
     "local_serving/launch/llamacpp.py": ("looks for a free port of loopback", {"socket"}),
-    "local_serving/watch/watch.py": (
-        "asks the operator's engines how busy they are; sends no text",
-        {"open_connection"},
-    ),
-    "local_serving/launch/engine.py": ("looks for free ports of loopback", {"socket"}),
-    "local_serving/launch/probe.py": (
-        "health, names and load of engines: on loopback, and where the operator's specs say that others run; no text",
-        {"open_connection", "ssl"},
-    ),
+    "local_serving/watch.py": ("asks the operator's engines how busy they are; no text", {"open_connection"}),
+    "local_serving/launch/supervisor.py": ("looks for free ports of loopback", {"socket"}),
+    "local_serving/launch/replica.py": (ENGINES_OF_OTHERS, {"open_connection", "ssl"}),
 }
 TRANSPORTS = frozenset({"HttpTransport", "LitellmTransport"})
 APP = "router/app.py"
@@ -99,21 +78,16 @@ def test_only_the_named_files_open_connections_and_only_so() -> None:
     assert connecting(modules(*PRODUCT)) == {place: names for place, (_, names) in OPEN.items()}
 
 
-@each_row(
-    "line",
-    [
-        "import socket",
-        "import urllib.request",
-        "from urllib import request",
-        "from http import client",
-        "import http.client as web",
-        "from asyncio import open_connection",
-        "async def f():\n    await asyncio.open_connection('h', 1)",
-        "def f(loop):\n    return loop.create_connection(P, 'h', 1)",
-        "def f():\n    import httpx",
-        "from psycopg import AsyncConnection",
-    ],
-)
+WAYS_OUT = [
+    *("import socket", "import urllib.request", "from urllib import request", "from http import client"),
+    *("import http.client as web", "from asyncio import open_connection", "from psycopg import AsyncConnection"),
+    "async def f():\n    await asyncio.open_connection('h', 1)",
+    "def f(loop):\n    return loop.create_connection(P, 'h', 1)",
+    "def f():\n    import httpx",
+]
+
+
+@each_row("line", WAYS_OUT)
 def test_a_new_way_out_is_noticed(line: str) -> None:
     assert connecting([("router/new.py", ast.parse(line))])
 
@@ -125,16 +99,13 @@ def test_the_door_alone_is_given_transports() -> None:
     assert handed(tree) == {"Door", "close", "end"}
 
 
-@each_row(
-    "line",
-    [
-        "Webhooks(self._http)",
-        "self.other = self._http",
-        "self._http.send('http://h', request, timeouts)",
-        "Dispatcher(self._transports())",
-        "made = HttpTransport()",
-    ],
-)
+GIVEN_AWAY = [
+    *("Webhooks(self._http)", "self.other = self._http", "self._http.send('http://h', request, timeouts)"),
+    *("Dispatcher(self._transports())", "made = HttpTransport()"),
+]
+
+
+@each_row("line", GIVEN_AWAY)
 def test_a_transport_for_anybody_else_is_noticed(line: str) -> None:
     tree = ast.parse((ROOT / APP).read_text("utf-8"))
     (gateway,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Gateway")
@@ -143,17 +114,14 @@ def test_a_transport_for_anybody_else_is_noticed(line: str) -> None:
 
 
 def test_nobody_else_names_the_port_that_transports_implement() -> None:
-    named = {place for place, tree in modules("router") for name in imports(tree) if name.endswith("call.Transport")}
+    named = {place for place, tree in modules("router") for name in imports(tree) if name.endswith("attempt.Transport")}
     assert named == {APP, "router/dispatch/door.py"}
 
 
 def handlers(parsed: Modules) -> set[str]:
     """Files that make or import a transport."""
-    return {
-        place
-        for place, tree in parsed
-        if any(name.rpartition(".")[2] in TRANSPORTS for name in imports(tree)) or _makes(tree)
-    }
+    named = {place for place, tree in parsed if {name.rpartition(".")[2] for name in imports(tree)} & TRANSPORTS}
+    return named | {place for place, tree in parsed if _makes(tree)}
 
 
 def handed(tree: ast.Module) -> set[str]:

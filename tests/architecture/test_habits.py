@@ -2,26 +2,23 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from bench.mutations import mutations
 from tests.architecture import PRODUCT, ROOT, files, modules, text
 
 LONGEST_FUNCTION, LONGEST_FILE = 60, 600
-LINES_OF_TESTS = 51_180
-"""Of Python; it may only shrink."""
-LONGER_FUNCTIONS: dict[str, int] = {}
-"""`path:name@line` → lines that it has."""
-LONGER_FILES: dict[str, int] = {}
-"""`path` → lines that it has."""
+LINES_OF_TESTS, LINES_OF_PRODUCT, FILES_OF_PRODUCT, NAMES_OF_TWO_CLASSES = 45_282, 66_440, 282, 142
+"""Of Python. They may only shrink: lower the number with every step."""
 
 SPEAKS = ("router/cli/", "router/terminal.py")
 """Files that may print."""
-SILENT: set[str] = {"router/config/values.py"}
+SILENT: set[str] = {"router/config/source.py"}
 """Files with a `pass` for an error and no reason; the list may only shrink."""
 EXPECTED = (
-    *("router/decide/rehearse.py", "router/replay/", "router/worth.py"),
-    *("router/estimate/estimator.py", "router/estimate/outcome_model.py", "router/estimate/outcome_choice.py"),
+    *("router/decide/simulate.py", "router/replay/", "router/worth.py"),
+    *("router/estimate/estimator.py", "router/estimate/outcome_model.py", "router/estimate/outcome_table.py"),
 )
 """Where costs are expected or simulated, and nobody pays them."""
 MONEY = re.compile(r"usd|nano|cost|price|amount|spent|held|hold|budget|charge", re.IGNORECASE)
@@ -44,24 +41,31 @@ SUFFIXES = (
 )
 
 
-def test_functions_are_short() -> None:
-    lengths = {
+def test_functions_and_files_are_short() -> None:
+    functions = {
         f"{place}:{node.name}@{node.lineno}": (node.end_lineno or node.lineno) - node.lineno + 1
         for place, tree in modules(*PRODUCT)
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FUNCTION} == LONGER_FUNCTIONS
-    assert len(lengths) > 500
+    assert len(functions) > 500
+    assert not {name: lines for name, lines in functions.items() if lines > LONGEST_FUNCTION}
+    longer = {path: len(text(path).splitlines()) for path in files(*PRODUCT, suffix=".py")}
+    assert not {path: lines for path, lines in longer.items() if lines > LONGEST_FILE}
 
 
-def test_files_are_short() -> None:
-    lines = {str(path.relative_to(ROOT)): len(text(path).splitlines()) for path in files(*PRODUCT, suffix=".py")}
-    assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == LONGER_FILES
+def test_neither_suite_nor_product_grows() -> None:
+    assert _lines("tests") <= LINES_OF_TESTS
+    assert _lines(*PRODUCT) <= LINES_OF_PRODUCT
+    assert len(files(*PRODUCT, suffix=".py")) <= FILES_OF_PRODUCT
+    classes = Counter(
+        node.name for _, tree in modules(*PRODUCT) for node in tree.body if isinstance(node, ast.ClassDef)
+    )
+    assert sum(count > 1 for name, count in classes.items() if not name.startswith("_")) <= NAMES_OF_TWO_CLASSES
 
 
-def test_the_suite_does_not_grow() -> None:
-    assert sum(len(text(path).splitlines()) for path in files("tests", suffix=".py")) <= LINES_OF_TESTS
+def _lines(*folders: str) -> int:
+    return sum(len(text(path).splitlines()) for path in files(*folders, suffix=".py"))
 
 
 def test_every_seeded_defect_has_its_place() -> None:
@@ -75,8 +79,9 @@ def test_every_module_says_what_it_is() -> None:
 
 
 def test_only_the_command_line_prints() -> None:
-    printing = {place for place, tree in modules(*PRODUCT) for call in _calls(tree) if call == "print"}
-    assert printing <= set(SPEAKS)
+    nodes = ((place, node) for place, tree in modules(*PRODUCT) for node in ast.walk(tree))
+    calls = [(place, node.func) for place, node in nodes if isinstance(node, ast.Call)]
+    assert {place for place, called in calls if getattr(called, "id", "") == "print"} <= set(SPEAKS)
 
 
 def test_no_error_is_swallowed_without_a_word() -> None:
@@ -118,11 +123,6 @@ def _passes(tree: ast.AST) -> list[int]:
     """Lines of handlers that do nothing."""
     handlers = (node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
     return [handler.body[0].lineno for handler in handlers if all(isinstance(line, ast.Pass) for line in handler.body)]
-
-
-def _calls(tree: ast.AST) -> list[str]:
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return [function.id for function in calls if isinstance(function, ast.Name)]
 
 
 def _annotations(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:

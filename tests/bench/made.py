@@ -1,6 +1,7 @@
 """A made-up set: easy prompts that both models solve, hard ones that only the dear one does; and estimators for it."""
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,12 @@ def columns(
         "prompt": [f"{'hard' if one else 'easy'} question {i}" for i, one in enumerate(hard)],
     }
     solved = {"cheap": np.where(hard, 0.1, 0.98), "dear": np.full(n, 0.85), "worst": np.full(n, 0.1)}
-    rows = [
-        (ids[i], model, float(rng.random() < solved[model][i]), MODELS[model] * rng.lognormal(0, 0.2))
-        for i in range(n)
-        for model in MODELS
-    ]
-    return prompts, dict(
-        zip(("prompt_id", "model", "score", "cost_usd"), map(list, zip(*rows, strict=True)), strict=True)
-    )
+    rows: dict[str, Any] = {"prompt_id": [], "model": [], "score": [], "cost_usd": []}
+    for i, model in product(range(n), MODELS):
+        cells = (ids[i], model, float(rng.random() < solved[model][i]), MODELS[model] * rng.lognormal(0, 0.2))
+        for column, cell in zip(rows.values(), cells, strict=True):
+            column.append(cell)
+    return prompts, rows
 
 
 def written(folder: Path, prompts: dict[str, Any], rows: dict[str, Any], name: str = "made") -> Path:

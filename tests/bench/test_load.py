@@ -1,12 +1,13 @@
 """The load generator and the scripted upstream, over real sockets; every wrong answer; the CPU account of a tree."""
 
 import asyncio
-import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 import httptools
 import msgspec
@@ -14,7 +15,10 @@ import pytest
 
 from bench.children import Generator, cores, free_port, generator, upstream
 from bench.cpu import descendants, tree_seconds
-from bench.load import Job, LoadError, Result, load
+from bench.holds import COLD, MODELS, figures, folder, replay, report, target
+from bench.holds import Row as Answer
+from bench.load import Job, LoadError, Quantiles, Result, load
+from bench.table import Machine, Report, Row, Sample, Scenario, Section, render
 from bench.upstream import ANSWER, PIECES, completion, events
 from tests.tables import each_row
 
@@ -50,16 +54,13 @@ def test_chats_are_all_answered_and_counted(site: tuple[int, Generator], connect
     assert 0 < result.latency_ms.p50 <= result.latency_ms.p95 <= result.latency_ms.p99 <= result.seconds * 1e3
 
 
-def test_streams_are_paced_and_end_with_usage(site: tuple[int, Generator]) -> None:
+def test_streams_are_paced_and_end_with_usage_and_a_failed_job_is_reported_before_the_next(
+    site: tuple[int, Generator],
+) -> None:
     port, load = site
     result = load.run(Job(port, connections=2, requests=4, stream=True))
-    assert result.requests == 4
-    assert result.body_bytes == 4 * len(Body(SSE + b"".join(STREAM) + END).bytes)
+    assert (result.requests, result.body_bytes) == (4, 4 * len(Body(SSE + b"".join(STREAM) + END).bytes))
     assert result.first_byte_ms.p50 < result.latency_ms.p50
-
-
-def test_the_generator_reports_a_failed_job_and_takes_the_next(site: tuple[int, Generator]) -> None:
-    port, load = site
     with pytest.raises(LoadError, match="cannot connect"):
         load.run(Job(free_port(), connections=1, requests=1))
     assert load.run(Job(port, connections=1, requests=2)).requests == 2
@@ -107,13 +108,7 @@ def test_a_wrong_answer_fails_the_run(answer: bytes, streams: bool, problem: str
 
 
 async def load_against(answer: bytes, stream: bool) -> Result:
-    async with scripted(answer) as port:
-        return await load(Job(port, connections=1, requests=3, stream=stream))
-
-
-@contextlib.asynccontextmanager
-async def scripted(answer: bytes) -> AsyncIterator[int]:
-    """A server that reads one request, sends these bytes and hangs up."""
+    """Of a server that reads one request, sends these bytes and hangs up."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -123,17 +118,15 @@ async def scripted(answer: bytes) -> AsyncIterator[int]:
         await writer.wait_closed()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1]
+        port = server.sockets[0].getsockname()[1]
+        return await load(Job(port, connections=1, requests=3, stream=stream))
 
 
-def test_a_hang_fails_the_run_with_the_count() -> None:
+def test_a_hang_fails_the_run_with_the_count_and_a_refused_connection_with_the_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         job = Job(silent.getsockname()[1], connections=1, requests=2, limit_s=0.2)
         with pytest.raises(LoadError, match=r"0 of 2 answers within 0\.2 s"):
             asyncio.run(load(job))
-
-
-def test_a_refused_connection_is_told_with_the_address() -> None:
     port = free_port()
     with pytest.raises(LoadError, match=f"cannot connect to 127.0.0.1:{port}"):
         asyncio.run(load(Job(port, connections=1, requests=1)))
@@ -168,14 +161,97 @@ def test_a_busy_child_is_accounted_for(script: str, unreported: float, descended
     assert (reported + unreported) * 0.8 < seconds < (reported + unreported) * (1.5 if not descended else 100)
 
 
-def test_an_idle_tree_does_not_carry_the_time_of_its_parent() -> None:
+def test_an_idle_tree_does_not_carry_the_time_of_its_parent_and_a_process_that_is_gone_is_an_error() -> None:
     burnt = os.times().user + os.times().system
     reported, seconds, _ = counted(REPORT)
     assert seconds < reported + burnt
-
-
-def test_a_process_that_is_gone_is_an_error() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     with pytest.raises(ProcessLookupError, match=f"no process {child.pid}"):
         tree_seconds(child.pid)
+
+
+# The table that `bench.gateway` prints, and the replay of holds on answers as heavy-tailed as real ones.
+
+
+CHAT = Scenario("Chat, 32 connections", connections=32, stream=False, warm_up=1)
+STREAMED = Scenario("Stream, 2 connections", connections=2, stream=True, warm_up=1)
+
+
+def sample(cpu_ms: float | None, p50: float = 1.0) -> Sample:
+    latency = Quantiles(p50, 2 * p50, 4 * p50)
+    return Sample(cpu_ms, Result(3000, 2.0, 1, latency, first_byte_ms=Quantiles(p50 / 2, p50, p50)))
+
+
+ROWS = (
+    Row("direct", samples=(sample(None),)),
+    Row("nginx", "1.2", (sample(0.020), sample(0.018), sample(0.031))),
+    Row("litellm", absent="not installed (do this)"),
+    Row("lowpass", "0.1.0", (sample(0.1, 3.0), sample(0.05, 1.5), sample(0.2, 2.0))),
+)
+MACHINE = Machine("EPYC", cores=2, apart=True, python="3.11.7")
+TABLE = """\
+2030-01-02, 2 cores of an EPYC (gateway on one, load and upstream on the other), Python 3.11.7, medians of 3 rounds.
+
+**Chat, 32 connections**
+
+| gateway       | CPU ms/request |     min–max | × nginx | requests/s | p50 ms | p95 ms | p99 ms |
+| ---           |            --: |         --: |     --: |        --: |    --: |    --: |    --: |
+| direct        |              – |           – |       – |      1,500 |   1.00 |   2.00 |   4.00 |
+| nginx 1.2     |          0.020 | 0.018–0.031 |     1.0 |      1,500 |   1.00 |   2.00 |   4.00 |
+| litellm       | not installed (do this) |             |         |            |        |        |        |
+| lowpass 0.1.0 |          0.100 | 0.050–0.200 |     5.0 |      1,500 |   2.00 |   4.00 |   8.00 |
+"""
+
+
+def of(scenario: Scenario, rows: tuple[Row, ...] = ROWS) -> Report:
+    return Report("2030-01-02", MACHINE, 3, (Section(scenario, rows),))
+
+
+def test_medians_spread_and_ratio_to_nginx() -> None:
+    """A stream also shows its first event; the JSON keeps every sample."""
+    assert render(of(CHAT)) == TABLE
+    assert render(of(CHAT, ROWS[2:])).splitlines()[-1].split("|")[4].strip() == "–", "without nginx there is no ratio"
+    shared = Machine("EPYC", cores=1, apart=False, python="3.11.7")
+    assert "1 core of an EPYC (shared by gateway, load and upstream)" in render(Report("2030-01-02", shared, 1, ()))
+    column = [line.split("|")[-2].strip() for line in render(of(STREAMED)).splitlines()[4:]]
+    assert column == ["first event p50 ms", "--:", "0.50", "0.50", "", "1.00"]
+    assert msgspec.json.decode(msgspec.json.encode(of(CHAT)), type=Report) == of(CHAT)
+
+
+_CHANCE, _ORDER = random.Random(3), random.Random(1)  # noqa: S311 - the same answers each time
+
+
+def answer() -> Answer:
+    """One in twenty is thirty times as long."""
+    thinking = int(_CHANCE.lognormvariate(6.5, 0.6)) * (30 if _CHANCE.random() < 0.05 else 1)
+    return Answer(prompt="Who was it, and when? " * 3, input=25, output=thinking + 60, thinking=thinking)
+
+
+ANSWERS = [answer() for _ in range(400)]
+
+
+@each_row("name", MODELS)
+def test_metered_holds_are_tight_and_never_too_small(name: str) -> None:
+    holds = figures([replay(target(name, streamed=True), ANSWERS, _ORDER)])
+    assert (holds.overshoots, holds.cut_share) == (0, 0)
+    assert 1 < holds.warm < 1.7
+    assert 1 < holds.cold < 3
+
+
+def test_an_answer_that_cannot_be_metered_is_capped_where_few_end() -> None:
+    run = replay(target("gpt-5-mini", streamed=False), ANSWERS, _ORDER)
+    holds = figures([run])
+    assert all(turn.spent <= turn.held for turn in run)
+    assert len(run) > COLD
+    assert (0 < holds.cut_share < 0.03, holds.extensions) == (True, 0)
+
+
+def test_a_report_of_holds_is_of_both_ways_and_no_data_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = report({"gpt-5-mini": ANSWERS[: COLD + 10]}, shuffles=1)
+    assert both.metered.keys() == both.hidden.keys() == {"gpt-5-mini"}
+    assert both.metered_warm_mean == both.metered["gpt-5-mini"].warm < both.hidden["gpt-5-mini"].warm
+    monkeypatch.setenv("LOWPASS_DATA", str(tmp_path))
+    assert folder() is None

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -30,9 +30,7 @@ def one(report: Report, name: str, of: str = "router", at: float | None = None) 
 
 
 def value(report: Report, name: str, of: str = "router", at: float | None = None) -> float:
-    found = one(report, name, of, at).value
-    assert found is not None
-    return found
+    return cast(float, one(report, name, of, at).value)
 
 
 @pytest.fixture
@@ -58,8 +56,10 @@ def test_a_reader_of_texts_beats_labels_that_say_nothing(made: Path) -> None:
     assert "question" not in msgspec.json.encode(report).decode()
 
 
-def test_who_says_the_same_of_everything_is_random_mixing_and_does_no_harm(made: Path) -> None:
-    report = run(made, Fits(Blind))
+def test_who_says_the_same_of_everything_is_random_mixing_does_no_harm_and_is_drawn(made: Path, tmp_path: Path) -> None:
+    path = tmp_path / "made.png"
+    report = run(made, Fits(Blind), plot=path)
+    assert (path.read_bytes()[:8], path.stat().st_size > 10_000) == (b"\x89PNG\r\n\x1a\n", True)
     assert abs(value(report, "aiq_norm")) < 0.05
     assert value(report, "harm", at=4) == pytest.approx(0, abs=1e-9)
     assert value(report, "harm_to_pick", at=4) == pytest.approx(0, abs=1e-9)
@@ -77,20 +77,15 @@ def test_every_prompt_is_predicted_once_by_who_never_saw_it_or_its_label(made: P
     assert (list(few.sizes()), limited.scored, limited.labels) == ([50], 190, 50), "labels bound what is learned from"
 
 
-def test_a_benchmark_is_left_out(tmp_path: Path) -> None:
-    prompts, rows = columns(labels=("sums", "tales", "plans"))
-    fits = Fits()
-    report = run(written(tmp_path, prompts, rows), fits, protocol="leave-one-benchmark-out")
+def test_a_benchmark_is_left_out_or_a_category_of_the_only_one(tmp_path: Path) -> None:
+    fits, protocol = Fits(), "leave-one-benchmark-out"
+    report = run(written(tmp_path, *columns(labels=("sums", "tales", "plans"))), fits, protocol=protocol)
     assert [(fold.name, fold.prompts) for fold in report.folds] == [("plans", 80), ("sums", 80), ("tales", 80)]
-    assert report.left_out == "one benchmark"
-    assert list(fits.sizes()) == [160] * 3
+    assert (report.left_out, list(fits.sizes())) == ("one benchmark", [160] * 3)
     assert value(report, "aiq_norm") > 0.5
-
-
-def test_where_there_is_one_benchmark_a_category_is_left_out(tmp_path: Path) -> None:
     prompts, rows = columns(labels=("sums",))
     prompts["category"] = [("even", "odd")[i % 2] for i in range(240)]
-    report = run(written(tmp_path, prompts, rows), protocol="leave-one-benchmark-out", labels=30)
+    report = run(written(tmp_path, prompts, rows), protocol=protocol, labels=30)
     assert (report.left_out, [fold.name for fold in report.folds]) == ("one category", ["even", "odd"])
     assert "one category" in render(report)
 
@@ -140,17 +135,7 @@ class ByWordAlone(ByWord):
         return super()._mean(text, target)[0], float("nan")
 
 
-def test_what_was_not_observed_is_not_compared(tmp_path: Path) -> None:
-    prompts, rows = columns()
-    unpriced = [cost if model != "worst" else None for cost, model in zip(rows["cost_usd"], rows["model"], strict=True)]
-    rows["cost_usd"], rows["score"][0] = unpriced, float("nan")
-    report = run(written(tmp_path, prompts, rows))
-    assert report.targets == ("cheap", "dear")
-    assert (report.prompts, report.scored) == (240, 239)
-    assert any("worst" in note for note in report.notes)
-
-
-def test_a_sparse_set_chooses_among_what_was_observed(tmp_path: Path) -> None:
+def test_what_was_not_observed_is_not_compared_and_a_sparse_set_chooses_among_what_was(tmp_path: Path) -> None:
     prompts, rows = columns()
     keep = [i for i in range(720) if (i // 3 + i) % 3]
     report = run(written(tmp_path, prompts, {name: [column[i] for i in keep] for name, column in rows.items()}))
@@ -158,6 +143,11 @@ def test_a_sparse_set_chooses_among_what_was_observed(tmp_path: Path) -> None:
     assert value(report, "aiq_norm") > 0.5
     assert all(each.goal is None for each in report.figures)
     assert "no goal is judged" in render(report)
+    unpriced = [cost if model != "worst" else None for cost, model in zip(rows["cost_usd"], rows["model"], strict=True)]
+    rows["cost_usd"], rows["score"][0] = unpriced, float("nan")
+    report = run(written(tmp_path, prompts, rows))
+    assert (report.targets, report.prompts, report.scored) == (("cheap", "dear"), 240, 239)
+    assert any("worst" in note for note in report.notes)
 
 
 def test_repeated_rows_are_averaged_and_strangers_left_out(tmp_path: Path) -> None:
@@ -187,13 +177,6 @@ def test_other_and_several_files_say_the_same(tmp_path: Path, made: Path) -> Non
         assert measure(Options(paths, [asked], resamples=50), Fits()).figures == run(made).figures, kind
 
 
-def test_a_picture_is_drawn(made: Path, tmp_path: Path) -> None:
-    path = tmp_path / "made.png"
-    run(made, plot=path, resamples=0)
-    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert path.stat().st_size > 10_000
-
-
 @each_row(
     "goal, interval, passed",
     [
@@ -216,10 +199,6 @@ def test_goals(goal: Goal | None, interval: tuple[float, ...], passed: bool | No
 Change = Callable[[dict[str, Any], dict[str, Any]], object]
 
 
-def unchanged(prompts: dict[str, Any], rows: dict[str, Any]) -> None:
-    """The options are wrong."""
-
-
 @each_row(
     "change, options, message",
     [
@@ -232,19 +211,15 @@ def unchanged(prompts: dict[str, Any], rows: dict[str, Any]) -> None:
         (lambda p, r: r.update(cost_usd=[-1.0] * 720), {}, "negative or infinite"),
         (lambda p, r: r.update(cost_usd=[float("inf")] * 720), {}, "negative or infinite"),
         (lambda p, r: p.update(prompt_id=["p1"] * 240), {}, "same prompt_id"),
-        (unchanged, {"targets": ["nobody"]}, "--targets: nobody is not in"),
-        (unchanged, {"targets": ["cheap"]}, "fewer than two models"),
-        (unchanged, {"protocol": "guess"}, "--protocol: does not know guess; choose of kfold"),
-        (unchanged, {"protocol": "online", "labels": 9}, "--labels: means nothing online"),
-        (unchanged, {"labels": 240}, "--labels: 240 leaves nothing to predict"),
+        (lambda p, r: None, {"targets": ["nobody"]}, "--targets: nobody is not in"),
+        (lambda p, r: None, {"targets": ["cheap"]}, "fewer than two models"),
+        (lambda p, r: None, {"protocol": "guess"}, "--protocol: does not know guess; choose of kfold"),
+        (lambda p, r: None, {"protocol": "online", "labels": 9}, "--labels: means nothing online"),
+        (lambda p, r: None, {"labels": 240}, "--labels: 240 leaves nothing to predict"),
         (lambda p, r: p.pop("benchmark"), {"protocol": "leave-one-benchmark-out"}, "no categories"),
         (lambda p, r: r.pop("cost_usd"), {"plot": Path("x.png")}, "--plot: made has no costs"),
-        (unchanged, {"plot": Path("missing/x.png")}, "missing/x.png: can't be written"),
-        (
-            lambda p, r: [column.__delitem__(slice(12, None)) for column in r.values()],
-            {},
-            "4 prompts, fewer than the 5",
-        ),
+        (lambda p, r: None, {"plot": Path("missing/x.png")}, "missing/x.png: can't be written"),
+        (lambda p, r: [cells.__delitem__(slice(12, None)) for cells in r.values()], {}, "4 prompts, fewer than the 5"),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -261,21 +236,18 @@ def test_what_is_wrong_is_named(
 
 
 @each_row("name", ["p", "cost_usd"])
-def test_an_estimate_that_is_no_number_is_a_mistake(made: Path, name: str) -> None:
+def test_an_estimate_that_is_no_number_is_a_mistake_and_a_refusal_is_named(made: Path, name: str) -> None:
     class Broken(ByWord):
         def predict(self, prompts: pa.Table) -> Any:
             predicted = super().predict(prompts)
             getattr(predicted, name)[:, list(MODELS).index("dear")] = np.nan
             return predicted
 
-    with pytest.raises(BadData, match=f"{name} is not finite in 33.3%"):
-        run(made, Fits(Broken))
-
-
-def test_a_refusal_of_the_estimator_is_named(made: Path) -> None:
     def refuse(*_: object, **__: object) -> ByWord:
         raise ValueError("rows: column 'score' holds no score")
 
+    with pytest.raises(BadData, match=f"{name} is not finite in 33.3%"):
+        run(made, Fits(Broken))
     with pytest.raises(BadData, match="made, 192 prompts to learn from: rows: column 'score'"):
         measure(Options([made], [], "made"), refuse)
 
@@ -298,47 +270,28 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     return load([folder], [folder], "made")
 
 
-@pytest.fixture(scope="module")
-def learned(data: Data) -> list[Learned]:
-    return online.run(data, values=(0.01, 1.0), orders=3, checkpoints=MARKS)
-
-
-def test_each_price_has_its_best_model_and_its_room(learned: list[Learned]) -> None:
+def test_it_ends_near_the_best_model_of_each_price_and_what_learning_cost_is_seen_in_what_was_paid(data: Data) -> None:
+    """Without having been advanced."""
+    learned = online.run(data, values=(0.01, 1.0), orders=3, checkpoints=MARKS)
     assert [one.best for one in learned] == ["cheap", "dear"]
-    assert all(0 < one.room < 1 for one in learned)
-
-
-def test_it_ends_near_the_best_model_without_having_been_advanced(learned: list[Learned]) -> None:
     for one in learned:
+        assert 0 < one.room < 1
         assert list(one.frozen) == list(one.paid) == list(one.regret_usd) == list(MARKS)
         assert one.frozen[300].value < 0.15
-
-
-def test_what_learning_cost_is_seen_in_what_was_paid(learned: list[Learned]) -> None:
-    dear = learned[1]
+    dear, pairs = learned[1], cascades.run(data, price=1.0, orders=3, checkpoints=MARKS)
     assert dear.paid[60].value > dear.paid[300].value
     assert dear.regret_usd[60].value > 0
+    assert pairs.best == "dear"
+    assert pairs.paid[300].value < min(0.0, dear.paid[300].value), "a cascade learns too and pays less"
 
 
-def test_the_same_seed_gives_the_same_run(data: Data) -> None:
+def test_progress_is_advanced_for_each_order_and_the_same_seed_gives_the_same_run(data: Data) -> None:
+    for run, count in ((online.run, 8), (cascades.run, 2)):
+        advanced: list[None] = []
+        run(data, orders=2, checkpoints=(3,), advance=lambda: advanced.append(None))  # noqa: B023
+        assert len(advanced) == count
     runs = [online.run(data, values=(1.0,), orders=2, checkpoints=(30,), seed=seed) for seed in (5, 5, 6)]
     assert runs[0] == runs[1] != runs[2]
-
-
-def test_a_cascade_learns_too_and_pays_less(data: Data, learned: list[Learned]) -> None:
-    pairs = cascades.run(data, price=1.0, orders=3, checkpoints=MARKS)
-    assert pairs.best == "dear"
-    assert pairs.paid[300].value < min(0.0, learned[1].paid[300].value)
-
-
-@each_row("run", [online.run, cascades.run])
-def test_progress_is_advanced_for_each_order(data: Data, run: Callable[..., object]) -> None:
-    advanced: list[None] = []
-    run(data, orders=2, checkpoints=(3,), advance=lambda: advanced.append(None))
-    assert len(advanced) in (2, 8)
-
-
-def test_an_interval_is_of_the_mean_over_orders() -> None:
     found = online.estimated([1.0, 3.0])
-    assert (found.value, found.low, found.high) == pytest.approx((2, 2 - 12.71, 2 + 12.71))
+    assert (found.value, found.low, found.high) == pytest.approx((2, 2 - 12.71, 2 + 12.71)), "of the mean over orders"
     assert online.estimated([1.0]).high == float("inf")

@@ -12,7 +12,6 @@ from bench.routing import calibration, metrics, pairs
 from bench.routing.bootstrap import draw, interval
 from bench.routing.cascades import ALONE, Pairs, cascaded, choose, paid
 from bench.routing.metrics import Floats, Truth
-from tests.tables import each_row
 
 NAN = float("nan")
 
@@ -36,21 +35,15 @@ def cases(draw_: st.DrawFn) -> tuple[Floats, Floats, Truth]:
     return p, price.astype(float), Truth(score, cost.astype(float))
 
 
-@each_row(
-    "points, corners",
-    [
-        ([(1, 0.5)], [(1, 0.5)]),
-        ([(1, 0.5), (2, 0.4)], [(1, 0.5)]),
-        ([(1, 0.2), (2, 0.3), (3, 0.8)], [(1, 0.2), (3, 0.8)]),
-        ([(3, 0.8), (1, 0.2), (2, 0.7)], [(1, 0.2), (2, 0.7), (3, 0.8)]),
+def test_the_hull_rises_and_bends_down() -> None:
+    rows: list[tuple[list[tuple[float, float]], list[tuple[float, float]]]] = [
+        ([(3, 0.8), (1, 0.2), (2, 0.7), (4, 0.4)], [(1, 0.2), (2, 0.7), (3, 0.8)]),
         ([(1, 0.2), (1, 0.6), (2, 0.6)], [(1, 0.6)]),
         ([(1, 0.25), (2, 0.5), (3, 0.75)], [(1, 0.25), (3, 0.75)]),
         ([(1, NAN), (NAN, 1), (2, 0.4)], [(2, 0.4)]),
-    ],
-)
-def test_the_hull_rises_and_bends_down(points: list[tuple[float, float]], corners: list[tuple[float, float]]) -> None:
-    x, y = metrics.hull(*zip(*points, strict=True))
-    assert list(zip(x, y, strict=True)) == corners
+    ]
+    for points, corners in rows:
+        assert list(zip(*metrics.hull(*zip(*points, strict=True)), strict=True)) == corners
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30))
@@ -88,7 +81,12 @@ def test_a_router_that_never_reaches_low_costs_claims_none_and_without_head_room
 @given(cases())
 @settings(max_examples=60, deadline=None)
 def test_the_sweep_is_every_choice_that_any_rate_leads_to(case: tuple[Floats, Floats, Truth]) -> None:
+    """Nobody beats the oracle, and mixing is zero."""
     p, cost, true = case
+    full = Truth(np.nan_to_num(true.score), true.cost)
+    oracle = metrics.aiq_oracle(full).item() + 1e-9
+    assert metrics.aiq(metrics.sweep(p, cost, full), full).item() <= oracle
+    assert metrics.aiq_zero(full).item() <= oracle
     swept = metrics.sweep(p, cost, true)
     curve = metrics.points(swept)
     x, y = metrics.hull(curve.cost[0], curve.accuracy[0])
@@ -101,16 +99,6 @@ def test_the_sweep_is_every_choice_that_any_rate_leads_to(case: tuple[Floats, Fl
         at = metrics.at(true.cost, choice).mean(), metrics.at(true.score, choice).mean()
         assert min(np.hypot(curve.cost[0] - at[0], curve.accuracy[0] - at[1])) < 1e-9
         assert at[1] <= np.interp(at[0] + 1e-9, x, y) + 1e-6 or at[0] < x[0]
-
-
-@given(cases())
-@settings(max_examples=40, deadline=None)
-def test_nobody_beats_the_oracle_and_mixing_is_zero(case: tuple[Floats, Floats, Truth]) -> None:
-    p, cost, true = case
-    full = Truth(np.nan_to_num(true.score), true.cost)
-    oracle, zero = metrics.aiq_oracle(full).item(), metrics.aiq_zero(full).item()
-    assert metrics.aiq(metrics.sweep(p, cost, full), full).item() <= oracle + 1e-9
-    assert zero <= oracle + 1e-9
 
 
 @given(cases(), st.sampled_from([0.05, 0.25, 1, 4]))
@@ -169,9 +157,6 @@ def test_calibration_by_hand() -> None:
     assert calibration.ece(p, score).item() == pytest.approx((2 * abs(0.1 - 0.5) + 2 * abs(0.9 - 1)) / 4)
     assert calibration.ece_equal_mass(p, score).item() == pytest.approx((2 * 0.4 + 2 * 0.1) / 4)
     assert calibration.brier(p, score).item() == pytest.approx((0.01 + 0.01 + 0.81 + 0.01) / 4)
-
-
-def test_calibration_of_costs_by_hand() -> None:
     claimed, true = np.array([[1.0, 2.0], [4.0, 1.0]]), np.array([[2.0, 2.0], [1.0, NAN]])
     assert calibration.total_bias(claimed, true).item() == pytest.approx(7 / 5 - 1)
     assert calibration.median_ratio(claimed, true).item() == 2
@@ -213,19 +198,11 @@ WEAK, STRONG = np.array([1.0, 0, 0, 1]), np.array([1.0, 1, 1, 0])
 """The strong one wins two prompts and loses one: a gap of one."""
 
 
-@each_row(
-    "merit, apgr, half, most",
-    [
-        ([0, 3, 2, -1], (0 + 1) / 2 / 4 + 1.5 / 4 + 2 / 4 + 1.5 / 4, 0.125, 0.2),
-        ([0, 0, 0, 0], 0.5, 0.5, 0.8),
-        ([0, 2, 2, -1], 1 / 2 + 2 / 4 + 1.5 / 4, 0.125, 0.2),
-    ],
-)
-def test_shares_of_strong_calls_by_hand(merit: list[float], apgr: float, half: float, most: float) -> None:
-    curve = pairs.gain(np.array(merit, float), WEAK, STRONG)
-    assert pairs.apgr(curve).item() == pytest.approx(apgr)
-    assert pairs.cpt(curve, 0.5).item() == pytest.approx(half)
-    assert pairs.cpt(curve, 0.8).item() == pytest.approx(most)
+def test_shares_of_strong_calls_by_hand() -> None:
+    for merit, apgr, half, most in (([0, 3, 2, -1], 1.375, 0.125, 0.2), ([0, 0, 0, 0], 0.5, 0.5, 0.8)):
+        curve = pairs.gain(np.array(merit, float), WEAK, STRONG)
+        shares = [pairs.apgr(curve).item(), pairs.cpt(curve, 0.5).item(), pairs.cpt(curve, 0.8).item()]
+        assert shares == pytest.approx([apgr, half, most])
 
 
 @given(st.integers(0, 2**32))
@@ -246,14 +223,11 @@ def test_one_share_after_the_other(seed: int) -> None:
     assert pairs.cpt(curve, 0.5).item() == pytest.approx(np.argmax(fine >= 0.5 - 1e-9) / 9_000, abs=2e-4)
 
 
-def test_ranks_within_folds_ignore_the_level_of_a_fold() -> None:
-    fold = np.array([0, 0, 0, 1, 1, 1])
+def test_ranks_within_folds_ignore_the_level_of_a_fold_and_a_prompt_without_a_grade_does_not_count() -> None:
     merit = np.array([0.1, 0.3, 0.3, 5.1, 5.0, 5.2])
-    assert pairs.within(merit, fold) == pytest.approx([1 / 6, 4 / 6, 4 / 6, 3 / 6, 1 / 6, 5 / 6])
+    within = pairs.within(merit, np.array([0, 0, 0, 1, 1, 1]))
+    assert within == pytest.approx([1 / 6, 4 / 6, 4 / 6, 3 / 6, 1 / 6, 5 / 6])
     assert (pairs.within(np.array([1.0, 1, 2, 2]), np.array([0, 0, 1, 1])) == 0.5).all()
-
-
-def test_a_prompt_without_a_grade_does_not_count() -> None:
     curve = pairs.gain(np.array([9.0, 0, 3, 2, -1]), np.append(np.nan, WEAK), np.append(1, STRONG))
     assert pairs.apgr(curve).item() == pytest.approx(1.375)
 
@@ -271,18 +245,11 @@ def test_the_second_is_paid_only_where_the_first_failed() -> None:
     assert [*spent, *score] == pytest.approx([0.1, 1.1, 0.1, 1.1, 1, 0, 1, 0])
 
 
-@each_row(
-    "p, price, first, second",
-    [
-        ([0.6, 0.9], 1.0, CHEAP, DEAR),
-        ([0.6, 0.9], 0.01, CHEAP, ALONE),
-        ([0.01, 0.9], 0.3, CHEAP, DEAR),
-        ([0.9, 0.01], 0.05, CHEAP, ALONE),
-    ],
-)
-def test_a_pair_is_asked_where_it_pays(p: list[float], price: float, first: int, second: int) -> None:
-    chosen = choose(np.array([p]), COST[:1], price)
-    assert (chosen.first[0], chosen.second[0]) == (first, second)
+def test_a_pair_is_asked_where_it_pays() -> None:
+    rows = [([0.6, 0.9], 1.0, DEAR), ([0.6, 0.9], 0.01, ALONE), ([0.01, 0.9], 0.3, DEAR), ([0.9, 0.01], 0.05, ALONE)]
+    for p, price, second in rows:
+        chosen = choose(np.array([p]), COST[:1], price)
+        assert (chosen.first[0], chosen.second[0]) == (CHEAP, second), (p, price)
 
 
 def test_a_verifier_saves_what_the_dear_model_would_have_cost() -> None:

@@ -13,7 +13,7 @@ from bench.sensitivity.run import measure
 from bench.sensitivity.sight import fast, sight
 from bench.sensitivity.split import Split, chance
 from router.testing.cli import lowpass
-from router.types.classification import Finding
+from router.types.request import Finding
 from tests.tables import each_row
 
 
@@ -27,7 +27,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return report
 
 
-def test_the_document_has_every_kind_with_its_goal(report: Report) -> None:
+def test_the_document_has_every_kind_with_its_goal_and_the_tables_what_was_measured_alone(report: Report) -> None:
     recalls = {
         figure.name: figure for figure in report.figures if (figure.part, figure.what) == ("identifiers", "recall")
     }
@@ -37,35 +37,22 @@ def test_the_document_has_every_kind_with_its_goal(report: Report) -> None:
     secrets = [figure for figure in report.figures if (figure.part, figure.what) == ("secrets", "recall")]
     assert len(secrets) > 25
     assert (report.split, report.missed) == ("test", {})
+    shown = [text in render(report) for text in ("| us_ssn |", "Seen as", "Hidden", "Speed")]
+    assert shown == [True, True, False, False]
 
 
-def test_the_tables_show_what_was_measured_and_nothing_else(report: Report) -> None:
-    text = render(report)
-    assert "| us_ssn |" in text
-    assert "Seen as" in text
-    assert "Hidden" not in text
-    assert "Speed" not in text
-
-
-@pytest.fixture(scope="module")
-def blind() -> Report:
-    return measure(("identifiers", "secrets", "evasions"), quick=True, split=Split.DEV, seeing=sight(()))
-
-
-def test_a_judge_that_sees_nothing_misses_everything(blind: Report) -> None:
+def test_a_judge_that_sees_nothing_misses_everything() -> None:
+    blind = measure(("identifiers", "secrets", "evasions"), quick=True, split=Split.DEV, seeing=sight(()))
     recalls = [figure for figure in blind.figures if figure.what == "recall" and figure.goal is not None]
     assert recalls
     assert all((figure.hits, figure.passed) == (0, False) for figure in recalls)
     assert sum(times for kind, times in blind.missed.items() if kind.startswith("card: ")) > 10
     assert "✗ ≥ 0.97" in render(blind)
     assert set(recalls) <= set(blind.failed)
-
-
-def test_categories_of_misses_hold_no_values(blind: Report) -> None:
     values = [text.text[one.start : one.end] for text in identifiers.texts(Split.DEV, 5) for one in text.planted]
     missed = "\n".join(blind.missed)
     assert values
-    assert not [value for value in values if value in missed and len(value) > 6]
+    assert not [value for value in values if value in missed and len(value) > 6], "categories hold no values"
 
 
 def test_a_card_found_in_something_else_costs_precision() -> None:

@@ -14,11 +14,10 @@ import uvloop
 
 from router.budget.redis import RedisBudgets
 from router.ledger.journal import SqliteJournal
-from router.types.account import Account, Balance, Refused, Reservation
-from router.types.secret import Secret
-from router.types.store import StoreUnavailable
+from router.types.account import LEASE_MS, Account, Balance, Refused, Reservation, StoreUnavailable
+from router.types.target import Secret
 from tests.budget.conformance.desk import NOW, account, exactly, without
-from tests.budget.conformance.stores import in_redis
+from tests.budget.conformance.stores import books, in_redis
 from tests.budget.redis_process import LONG_S, RedisProcess, shared_server
 from tests.ledger.books import rows
 
@@ -34,13 +33,26 @@ class Gateways:
         self.server, self.ledger = server, folder / "lowpass.db"
 
     @asynccontextmanager
-    async def opened(self, url: Secret | None = None, tag: str = "lowpass") -> AsyncIterator[RedisBudgets]:
+    async def opened(self, url: Secret | None = None, tag: str = "lowpass", **more: Any) -> AsyncIterator[RedisBudgets]:
         journal = SqliteJournal(self.ledger)
         try:
-            async with in_redis(url or self.server.url, journal, tag) as store:
+            async with in_redis(url or self.server.url, journal, tag, **more) as store:
                 yield store
         finally:
             await journal.end()
+
+    @asynccontextmanager
+    async def dying(self) -> AsyncIterator[tuple[RedisBudgets, str]]:
+        """One whose rows go to a ledger that is lost, and its name; then it is silent, and its lease is over."""
+        await SqliteJournal(self.ledger).end()
+        journal = SqliteJournal(self.ledger.with_name("lost.db"))
+        store = RedisBudgets(self.server.url, journal, lambda: books(self.ledger), LEASE_MS)
+        await store.start()
+        yield store, journal.owner
+        with self.server.client() as client:
+            client.zadd("{lowpass}:owners", {journal.owner: 0})
+        await store.server.stop()
+        await journal.end()
 
     def rows(self, name: str = POT.id) -> Balance:
         """What the ledger says about an account."""
@@ -55,7 +67,7 @@ class Gateways:
 def at_redis(test: Test) -> Callable[..., None]:
     """The test runs in the event loop that gateways run in, at an empty server that it does not harm.
 
-    It is given what it names of: the `server`, `gateways` there, and the `store` that one of them has open.
+    It is given what it names of: the `server`, a `client` of it, `gateways` there, and the `store` that one has open.
     """
     return _at(_emptied, None, test)
 
@@ -93,6 +105,8 @@ def _at(
         gateways = Gateways(process, Path(folder))
         given |= {"server": process, "gateways": gateways}
         async with AsyncExitStack() as stack:
+            if "client" in wanted:
+                given["client"] = stack.enter_context(process.client())
             if "store" in wanted or at is not None:
                 given["store"] = await stack.enter_async_context(gateways.opened())
             if at is not None:
@@ -105,7 +119,7 @@ def _at(
             uvloop.run(work(process, folder, others))
 
     made = ("at",) if at is not None else ()
-    run.__signature__ = without(test, "server", "gateways", "store", *made)  # type: ignore[attr-defined]
+    run.__signature__ = without(test, "server", "client", "gateways", "store", *made)  # type: ignore[attr-defined]
     return run
 
 
@@ -137,21 +151,28 @@ async def eventually(done: Callable[[], bool | Awaitable[bool]]) -> None:
             await asyncio.sleep(0.005)
 
 
+async def answers(store: RedisBudgets) -> bool:
+    try:
+        await store.balances([POT])
+    except StoreUnavailable:
+        return False
+    return True
+
+
 async def back(*stores: RedisBudgets) -> None:
     """They answer again, and everything is settled that was queued."""
     for store in stores:
-
-        async def answers(store: RedisBudgets = store) -> bool:
-            try:
-                await store.balances([POT])
-            except StoreUnavailable:
-                return False
-            return True
-
-        await eventually(answers)
+        await eventually(partial(answers, store))
         await store.settled()
 
 
 async def balance(store: RedisBudgets, at: Account = POT) -> Balance:
     (found,) = await store.balances([at])
     return found
+
+
+async def comes_to(store: RedisBudgets, expected: Balance) -> None:
+    async def is_there() -> bool:
+        return await balance(store) == expected
+
+    await eventually(is_there)

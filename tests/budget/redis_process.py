@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from router.budget.redis import connection
-from router.types.ids import new_id
-from router.types.secret import Secret
+from router.types.clock import new_id
+from router.types.target import Secret
 
 if TYPE_CHECKING:
     from redis import Redis

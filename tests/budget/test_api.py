@@ -1,19 +1,35 @@
 """`/v1/budgets` over HTTP: who sees which pot, what splits do, and every way to ask for the wrong thing."""
 
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from msgspec import Struct
+from starlette.testclient import TestClient
 
+from router.api import admin
+from router.api.auth import Keyring
+from router.api.rest import rest
 from router.budget.budget import Budget, Rolling
-from router.types.account import Amount
+from router.budget.sqlite import SqliteBudgets
+from router.choose import index
+from router.config.policy import Config, Route, Sensitivity
+from router.decide.strategies import Ordered
+from router.ledger.journal import SqliteJournal
+from router.ledger.keys import digest
+from router.types.account import LEASE_MS, Account, Amount, Child, Reservation
 from router.types.request import Caller
-from tests.budget.serving import DAY_MS, START_MS, Served, config, serving
+from router.types.target import Secret
+from tests.budget.conformance.desk import HOUR, NOW, exactly
+from tests.report.filled import target
 from tests.tables import each_row
 
 EVERYONE = Budget(id="everyone", limit_usd=Decimal(100), window="day")
@@ -31,10 +47,102 @@ READER = Caller(id="4", name="reader", scopes=frozenset({"reports"}))
 USD = 1_000_000_000
 
 
+AMOUNTS = ("limit", "spent", "held", "remaining")
+TIMES = {"resets_at": None, "expires_at": None, "closed_at": None}
+ROW = {"object": "budget", "parent": None, "value": None, "unit": "usd", "soft": False, **TIMES}
+"""What a pot says that has nothing special."""
+
+
+class Reply(Struct, frozen=True):
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+
+    @property
+    def wrong(self) -> tuple[int, str | None]:
+        """The status, and the field."""
+        return self.status, self.body["error"]["param"]
+
+
+class Served:
+    """Ask it as a key by its name; `hold` and `spend` are what requests would do. Its clock is `now`."""
+
+    def __init__(self, portal: BlockingPortal, journal: SqliteJournal, callers: Sequence[Caller]) -> None:
+        self.run, self.now, self.store = portal.call, NOW, SqliteBudgets(journal, LEASE_MS)
+        routes = {name: Route(name, Ordered(kind="ordered", targets=("local",))) for name in ("auto", "free")}
+        policy = Config(
+            path="policy.yaml",
+            hash="0123456789abcdef",
+            targets={"local": target("local")},
+            routes=routes,
+            sensitivity=Sensitivity(),
+            budgets=BUDGETS,
+            budget_status=402,
+        )
+        rules = index(policy, Secret("test"))
+        ring = Keyring({digest(caller.name.encode()): caller for caller in callers}, open_to_all=not callers)
+        calls = [admin.budgets_routes(lambda: rules, self.store, lambda: rules.pots.budgets, lambda: self.now)]
+        self.client = TestClient(rest(ring, public=[], calls=calls, reports=[], admin=[]))
+        self.client.portal = portal
+
+    def ask(self, method: str, identifier: str, key: str, body: object = None, after: str = "", **named: str) -> Reply:
+        headers = {name.replace("_", "-"): value for name, value in named.items()}
+        headers |= {"authorization": f"Bearer {key}"} if key else {}
+        data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        path = f"/v1/budgets{identifier and '/'}{quote(identifier, safe='')}{after}"
+        reply = self.client.request(method, path, content=data, headers=headers)
+        return Reply(reply.status_code, json.loads(reply.content, parse_float=Decimal), reply.headers)
+
+    def get(self, identifier: str = "", key: str = "", **headers: str) -> Reply:
+        return self.ask("GET", identifier, key, **headers)
+
+    def split(self, identifier: str, key: str = "", body: object = None, **headers: str) -> Reply:
+        return self.ask("POST", identifier, key, body, "/split", **headers)
+
+    def close(self, identifier: str, key: str = "") -> Reply:
+        return self.ask("DELETE", identifier, key)
+
+    def listed(self, key: str = "", **headers: str) -> list[dict[str, Any]]:
+        reply = self.get(key=key, **headers)
+        assert (reply.status, reply.body["object"]) == (200, "list")
+        rows: list[dict[str, Any]] = reply.body["data"]
+        return rows
+
+    def child(self, identifier: str) -> Child:
+        child = self.run(self.store.child, identifier)
+        assert isinstance(child, Child)
+        return child
+
+    def hold(self, request_id: str, accounts: list[Account], usd: int, thinking: int = 0) -> Reservation:
+        granted = self.run(self.store.reserve, request_id, accounts, exactly(usd, thinking), self.now)
+        assert isinstance(granted, Reservation)
+        return granted
+
+    def spend(self, request_id: str, accounts: list[Account], usd: int, thinking: int = 0) -> None:
+        held = self.hold(request_id, accounts, usd, thinking)
+
+        async def settle() -> None:
+            self.store.settle(held, [Amount(usd, thinking).of(hold.unit) for hold in held.holds])
+            await self.store.settled()
+
+        self.run(settle)
+
+
+@contextmanager
+def serving(folder: Path, *callers: Caller) -> Iterator[Served]:
+    async def journal() -> SqliteJournal:
+        return SqliteJournal(folder / "lowpass.db")
+
+    with start_blocking_portal() as portal:
+        opened = portal.call(journal)
+        yield Served(portal, opened, callers)
+        portal.call(opened.end)
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path / "lowpass.db", config(*BUDGETS), [ALICE, ANN, BOB, READER]) as running:
-        yield running
+    with serving(tmp_path, ALICE, ANN, BOB, READER) as served:
+        yield served
 
 
 def ids(rows: list[dict[str, Any]]) -> list[str]:
@@ -49,39 +157,23 @@ def test_a_key_sees_the_pots_that_bind_it_each_day_full_again(served: Served) ->
     for identifier in ("per-key", "per-key|alice"):
         assert served.get(identifier, "alice").body == served.listed("alice")[1]
     assert served.get("per-session", "alice", x_lowpass_session="s").body["value"] == "s"
-    misspelt = served.get(key="alice", x_lowpass_sesion="s")
-    assert (misspelt.status, misspelt.param) == (400, "x-lowpass-sesion")
-    served.spend("r", [EVERYONE.pot("", START_MS)], Amount(99 * USD))
+    assert served.get(key="alice", x_lowpass_sesion="s").wrong == (400, "x-lowpass-sesion")
+    served.spend("r", [EVERYONE.pot("", NOW)], 99 * USD)
     assert served.get("everyone", "alice").body["remaining"] == 1
-    served.now += DAY_MS
+    served.now += 24 * HOUR
     assert served.get("everyone", "alice").body["remaining"] == 100
 
 
 def test_what_a_pot_says(served: Served) -> None:
-    charged = [PER_KEY.pot("alice", START_MS), THOUGHTS.pot("red", START_MS)]
-    served.spend("r1", charged, Amount(USD // 3, 1_200))
-    served.hold("r2", charged, Amount(1, 300))
-    assert served.get("per-key", "alice").body == {
-        "id": "per-key|alice",
-        "object": "budget",
-        "budget": "per-key",
-        "parent": None,
-        "scope": "key",
-        "value": "alice",
-        "unit": "usd",
-        "limit": 10,
-        "spent": Decimal("0.333333333"),
-        "held": Decimal("0.000000001"),
-        "remaining": Decimal("9.666666666"),
-        "policy_limit": 10,
-        "window": "month",
-        "soft": False,
-        "resets_at": "2026-12-01T00:00:00Z",
-        "expires_at": None,
-        "closed_at": None,
-    }
+    charged = [PER_KEY.pot("alice", NOW), THOUGHTS.pot("red", NOW)]
+    served.spend("r1", charged, USD // 3, 1_200)
+    served.hold("r2", charged, 1, 300)
+    named = {"id": "per-key|alice", "budget": "per-key", "scope": "key", "value": "alice", "window": "month"}
+    usd = (10, Decimal("0.333333333"), Decimal("0.000000001"), Decimal("9.666666666"))
+    more = {"policy_limit": 10, "resets_at": "2026-10-01T00:00:00Z"}
+    assert served.get("per-key", "alice").body == ROW | named | more | dict(zip(AMOUNTS, usd, strict=True))
     thoughts = served.get("team/thoughts", "ann").body
-    amounts = [thoughts[name] for name in ("limit", "spent", "held", "remaining")]
+    amounts = [thoughts[name] for name in AMOUNTS]
     assert amounts == [5_000, 1_200, 300, 3_500]
     assert (thoughts["unit"], thoughts["window"]) == ("thinking_tokens", "rolling 36h")
     assert all(isinstance(amount, int) for amount in amounts)
@@ -89,35 +181,29 @@ def test_what_a_pot_says(served: Served) -> None:
 
 
 @each_row(
-    "key, identifier, status, param",
+    "key, status, param, identifiers",
     [
-        ("alice", "per-key|bob", 404, "id"),
-        ("alice", "bobs", 404, "id"),
-        ("alice", "team/thoughts|blue", 404, "id"),
-        ("alice", "per-session|other", 404, "id"),
-        ("alice", "tagged", 404, "id"),
-        ("alice", "nothing", 404, "id"),
-        ("alice", "everyone|alice", 404, "id"),
-        ("alice", "per-session", 400, "x-lowpass-session"),
-        ("alice", "each", 400, "id"),
-        ("reader", "nothing", 404, "id"),
-        ("reader", "everyone|x", 404, "id"),
-        ("nobody", "everyone", 401, None),
-        ("", "everyone", 401, None),
+        ("alice", 404, "id", ("per-key|bob", "bobs", "team/thoughts|blue", "per-session|other", "tagged", "nothing")),
+        ("alice", 404, "id", ("everyone|alice",)),
+        ("alice", 400, "x-lowpass-session", ("per-session",)),
+        ("alice", 400, "id", ("each",)),
+        ("reader", 404, "id", ("nothing", "everyone|x")),
+        ("nobody", 401, None, ("everyone",)),
+        ("", 401, None, ("everyone",)),
     ],
 )
 def test_what_is_not_there_or_another_s(
-    served: Served, key: str, identifier: str, status: int, param: str | None
+    served: Served, key: str, status: int, param: str | None, identifiers: tuple[str, ...]
 ) -> None:
     if not served.get("per-key|bob", "bob").body["spent"]:
-        served.spend("r", [PER_KEY.pot("bob", START_MS)], Amount(5))
-    reply = served.get(identifier, key)
-    assert (reply.status, reply.param) == (status, param)
+        served.spend("r", [PER_KEY.pot("bob", NOW)], 5)
+    for identifier in identifiers:
+        assert served.get(identifier, key).wrong == (status, param), identifier
 
 
 def test_reports_see_every_pot_that_exists_and_budgets_without_one(served: Served) -> None:
-    served.spend("r1", [PER_KEY.pot("bob", START_MS), PER_SESSION.pot("s", START_MS)], Amount(5))
-    served.hold("r2", [PER_KEY.pot("alice", START_MS)], Amount(7))
+    served.spend("r1", [PER_KEY.pot("bob", NOW), PER_SESSION.pot("s", NOW)], 5)
+    served.hold("r2", [PER_KEY.pot("alice", NOW)], 7)
     child = served.split("per-key", "bob", {"limit_usd": 1}).body["id"]
     rows = served.listed("reader")
     pots = ["everyone", "per-key|alice", "per-key|bob", "per-session|s", "team/thoughts", "bobs", "tagged", "each"]
@@ -127,9 +213,9 @@ def test_reports_see_every_pot_that_exists_and_budgets_without_one(served: Serve
     assert served.get("per-key|bob", "reader").body == rows[2]
     assert served.get("per-key|carol", "reader").body["remaining"] == 10
     assert served.get(child, "reader").body == rows[-1]
-    served.spend("r3", [PER_SESSION.pot("t", START_MS)], Amount(5))
+    served.spend("r3", [PER_SESSION.pot("t", NOW)], 5)
     several = served.get("per-session", "reader")
-    assert (several.status, several.param) == (400, "id")
+    assert several.wrong == (400, "id")
     assert "per-session|s, per-session|t" in several.body["error"]["message"]
 
 
@@ -138,87 +224,59 @@ def test_a_split_is_held_in_its_parent_and_comes_back_when_it_is_closed(served: 
     assert opened.status == 201
     child = opened.body
     identifier = child.pop("id")
-    assert child == {
-        "object": "budget",
-        "budget": identifier,
-        "parent": "per-key|alice",
-        "scope": "split",
-        "value": None,
-        "unit": "usd",
-        "limit": 4,
-        "spent": 0,
-        "held": 0,
-        "remaining": 4,
-        "policy_limit": None,
-        "window": "lifetime",
-        "soft": False,
-        "resets_at": None,
-        "expires_at": "2026-11-21T12:01:00Z",
-        "closed_at": None,
-    }
+    named = {"budget": identifier, "parent": "per-key|alice", "scope": "split", "window": "lifetime"}
+    amounts = {"limit": 4, "spent": 0, "held": 0, "remaining": 4, "policy_limit": None}
+    assert child == ROW | named | amounts | {"expires_at": "2026-09-21T14:14:20Z"}
     assert served.get("per-key", "alice").body["held"] == 4
     assert ids(served.listed("alice"))[-1] == identifier
-    made = served.run(served.store.child(identifier))
-    assert made is not None
-    served.spend("r", [made.account()], Amount(USD))
+    served.spend("r", [served.child(identifier).account()], USD)
     assert served.get(identifier, "alice").body["remaining"] == 3
     closed = served.close(identifier, "alice")
     states = ("limit", "spent", "remaining", "closed_at")
-    assert (closed.status, [closed.body[name] for name in states]) == (200, [4, 1, 0, "2026-11-21T12:00:00Z"])
+    assert (closed.status, [closed.body[name] for name in states]) == (200, [4, 1, 0, "2026-09-21T14:13:20Z"])
     parent = served.get("per-key", "alice").body
     assert (parent["spent"], parent["held"], parent["remaining"]) == (1, 0, 9)
     assert served.close(identifier, "alice").body == closed.body
     assert identifier not in ids(served.listed("alice"))
-    again = served.split(identifier, "alice", {"limit_usd": 1})
-    assert (again.status, again.param) == (400, "id")
+    assert served.split(identifier, "alice", {"limit_usd": 1}).wrong == (400, "id")
 
 
 def test_children_have_children_within_their_own_limit_and_life(served: Served) -> None:
     child = served.split("everyone", "alice", {"limit_usd": 4, "expires_in_s": 60}).body["id"]
     grandchild = served.split(child, "ann", {"limit_usd": 3}).body
-    assert (grandchild["parent"], grandchild["expires_at"]) == (child, "2026-11-21T12:01:00Z")
-    assert served.run(served.store.child(grandchild["id"])).replaces == ("everyone", child)  # type: ignore[union-attr]
+    assert (grandchild["parent"], grandchild["expires_at"]) == (child, "2026-09-21T14:14:20Z")
+    assert served.child(grandchild["id"]).replaces == ("everyone", child)
     refused = served.split(child, "ann", {"limit_usd": 2})
-    assert refused.status == 402
     budget = refused.body["error"]["budget"]
-    assert (budget["id"], budget["limit"], budget["held"], budget["needed"]) == (child, 4, 3, 2)
+    assert (refused.status, [budget[name] for name in ("id", "limit", "held", "needed")]) == (402, [child, 4, 3, 2])
 
 
 @each_row(
-    "identifier, key, body, expires",
+    "identifier, key, expires_in_s, expires",
     [
-        ("everyone", "alice", {"limit_usd": 1, "expires_in_s": 10**7}, "2026-11-22T00:00:00Z"),
-        ("per-key", "alice", {"limit_usd": 1, "expires_in_s": 10**7}, "2026-12-01T00:00:00Z"),
-        ("bobs", "bob", {"limit_usd": 1}, "2026-12-22T12:00:00Z"),
+        ("everyone", "alice", {"expires_in_s": 10**7}, "2026-09-22T00:00:00Z"),
+        ("per-key", "alice", {"expires_in_s": 10**7}, "2026-10-01T00:00:00Z"),
+        ("bobs", "bob", {}, "2026-10-22T14:13:20Z"),
     ],
 )
 def test_no_child_outlives_the_window_of_its_parent(
-    served: Served, identifier: str, key: str, body: object, expires: str
+    served: Served, identifier: str, key: str, expires_in_s: dict[str, int], expires: str
 ) -> None:
-    assert served.split(identifier, key, body).body["expires_at"] == expires
+    assert served.split(identifier, key, {"limit_usd": 1} | expires_in_s).body["expires_at"] == expires
 
 
 def test_more_than_is_left_is_refused_as_a_request_would_be(served: Served) -> None:
-    served.spend("r", [PER_KEY.pot("alice", START_MS)], Amount(7 * USD))
+    served.spend("r", [PER_KEY.pot("alice", NOW)], 7 * USD)
     reply = served.split("per-key", "alice", {"limit_usd": 3.5})
     error = reply.body["error"]
     assert (reply.status, error["code"], reply.headers["x-should-retry"]) == (402, "budget_exceeded", "false")
-    assert error["budget"] == {
-        "id": "per-key",
-        "scope": "key",
-        "value": "alice",
-        "unit": "usd",
-        "limit": 10,
-        "spent": 7,
-        "held": 0,
-        "needed": Decimal("3.5"),
-        "resets_at": "2026-12-01T00:00:00Z",
-    }
+    named = {"id": "per-key", "scope": "key", "value": "alice", "unit": "usd", "resets_at": "2026-10-01T00:00:00Z"}
+    assert error["budget"] == named | {"limit": 10, "spent": 7, "held": 0, "needed": Decimal("3.5")}
     much = served.split("per-key", "alice", {"limit_usd": 1_000_000_000})
     assert (much.status, much.body["error"]["budget"]["needed"]) == (402, 1_000_000_000)
     assert much.headers["x-should-retry"] == "false"
     assert served.split("per-key", "alice", {"limit_usd": 3}).status == 201
-    served.hold("r2", [PER_KEY.pot("ann", START_MS)], Amount(7 * USD))
+    served.hold("r2", [PER_KEY.pot("ann", NOW)], 7 * USD)
     passing = served.split("per-key", "ann", {"limit_usd": 3.5})  # requests in progress stand in the way
     assert (passing.status, passing.headers["x-should-retry"], passing.headers["retry-after"]) == (402, "true", "1")
 
@@ -233,45 +291,28 @@ def test_many_splits_at_once_share_what_is_there(served: Served) -> None:
 TOKENS = "limit_thinking_tokens"
 
 
-@each_row(
-    "body, param",
-    [
-        ({}, "limit_usd"),
-        ({"limit_usd": -1}, "limit_usd"),
-        ({"limit_usd": 0}, "limit_usd"),
-        (b'{"limit_usd": 0.0000000001}', "limit_usd"),
-        (b'{"limit_usd": 1e-400}', "limit_usd"),
-        (b'{"limit_usd": 1e400}', "limit_usd"),
-        ({"limit_usd": 1_000_000_001}, "limit_usd"),
-        ({"limit_usd": "NaN"}, "limit_usd"),
-        ({"limit_usd": "Infinity"}, "limit_usd"),
-        ({"limit_usd": "much"}, "limit_usd"),
-        ({"limit_usd": True}, "limit_usd"),
-        ({TOKENS: 5}, TOKENS),
-        ({"limit_usd": 1, TOKENS: 5}, TOKENS),
-        ({"limit_usd": 1, "expires_in_s": 0}, "expires_in_s"),
-        ({"limit_usd": 1, "expires_in_s": -60}, "expires_in_s"),
-        ({"limit_usd": 1, "expires_in_s": 10**30}, "expires_in_s"),
-        ({"limit_usd": 1, "expires_in_s": 0.5}, "expires_in_s"),
-        ({"limit_usd": 1, "expires": 60}, "expires"),
-        ({"limit_usd": 1, "session": "s" * 257}, "session"),
-        ([1], None),
-        (None, None),
-        (b"limit_usd=1", None),
-        (b'{"session": "\xff"}', None),
-        (b"[" * 100_000, None),
+WRONG: dict[str | None, list[object]] = {
+    "limit_usd": [
+        *({"limit_usd": limit} for limit in (-1, 0, 1_000_000_001, "NaN", "Infinity", "much", True)),
+        *({}, b'{"limit_usd": 0.0000000001}', b'{"limit_usd": 1e-400}', b'{"limit_usd": 1e400}'),
     ],
-)
+    TOKENS: [{TOKENS: 5}, {"limit_usd": 1, TOKENS: 5}],
+    "expires_in_s": [{"limit_usd": 1, "expires_in_s": seconds} for seconds in (0, -60, 10**30, 0.5)],
+    "expires": [{"limit_usd": 1, "expires": 60}],
+    "session": [{"limit_usd": 1, "session": "s" * 257}],
+    None: [[1], None, b"limit_usd=1", b'{"session": "\xff"}', b"[" * 100_000],
+}
+
+
+@each_row("param, body", [(param, body) for param, bodies in WRONG.items() for body in bodies])
 def test_a_wrong_body_is_refused_and_changes_nothing(served: Served, body: object, param: str | None) -> None:
-    reply = served.split("everyone", "alice", body)
-    assert (reply.status, reply.param) == (400, param)
+    assert served.split("everyone", "alice", body).wrong == (400, param)
     assert served.get("everyone", "alice").body["held"] == 0
 
 
 def test_tokens_are_split_in_whole_numbers(served: Served) -> None:
     for tokens in (0, -1, 10**16, 1.5):
-        reply = served.split("team/thoughts", "alice", {TOKENS: tokens})
-        assert (reply.status, reply.param) == (400, TOKENS)
+        assert served.split("team/thoughts", "alice", {TOKENS: tokens}).wrong == (400, TOKENS)
     assert served.split("team/thoughts", "alice", {TOKENS: 1}).body["unit"] == "thinking_tokens"
 
 
@@ -296,14 +337,13 @@ def test_a_session_s_pot_is_split_by_body_or_header(served: Served) -> None:
 
 def test_a_budget_of_the_policy_can_t_be_closed(served: Served) -> None:
     for identifier in ("everyone", "per-key|alice", "per-key"):
-        reply = served.close(identifier, "alice")
-        assert (reply.status, reply.param) == (400, "id")
+        assert served.close(identifier, "alice").wrong == (400, "id")
     assert served.close("nothing", "alice").status == 404
 
 
 def test_an_open_gateway_shows_everything_and_one_pot_for_all_who_have_no_key(tmp_path: Path) -> None:
-    with serving(tmp_path / "lowpass.db", config(*BUDGETS), []) as served:
-        served.spend("r", [PER_KEY.pot("", START_MS)], Amount(5 * USD))
+    with serving(tmp_path) as served:
+        served.spend("r", [PER_KEY.pot("", NOW)], 5 * USD)
         pot = served.get("per-key").body
         assert (pot["id"], pot["value"], pot["remaining"]) == ("per-key|", None, 5)
         assert ids(served.listed())[:2] == ["everyone", "per-key|"]

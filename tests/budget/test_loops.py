@@ -9,21 +9,19 @@ from typing import Any
 
 import pytest
 
-from router.budget.loops.breaker import ROWS, Breaker
-from router.budget.loops.loops import Kind, Loops, Scope, Spike, Tripped
+from router.budget.loop_breaker import ROWS, Breaker
+from router.budget.loops import Kind, Loops, Scope, Spike, Tripped
 from router.ledger.journal import SqliteJournal
 from router.refusals import loop_detected
 from router.report.incidents import incidents
 from tests.budget.conformance.desk import without
-from tests.budget.loops import batches, endless, talks
-from tests.budget.loops.batches import BATCHES
 from tests.budget.loops.endless import ENDLESS
-from tests.budget.loops.talks import TALKS
-from tests.budget.loops.world import DAY, MINUTE, Message, Stopped, World, assistant, user
+from tests.budget.loops.messages import DAY, MINUTE, Message, exchange, user
+from tests.budget.loops.sound import SOUND
+from tests.budget.loops.world import Case, Stopped, World
 from tests.ledger.books import rows, with_journal
 from tests.tables import each_row
 
-Case = Callable[[World], None]
 STRICT = Loops(cool_down="1h")
 """A loop of which each turn takes half an hour is stopped by its first trip."""
 
@@ -38,13 +36,13 @@ def in_world(test: Callable[..., None]) -> Callable[..., None]:
 
         with_journal(tmp_path / "lowpass.db", work)
 
-    run.__signature__ = without(test, "world", also="tmp_path")  # type: ignore[attr-defined]
+    run.__signature__ = without(test, "world", also=["tmp_path"])  # type: ignore[attr-defined]
     return run
 
 
-def stop(world: World, case: Case) -> Tripped:
+def stop(world: World, case: str | Case) -> Tripped:
     with pytest.raises(Stopped) as stopped:
-        case(world)
+        (ENDLESS[case][0] if isinstance(case, str) else case)(world)
     return stopped.value.tripped
 
 
@@ -54,40 +52,34 @@ def report(world: World, query: str) -> list[dict[str, Any]]:
     return rows(world.journal.path, query)  # type: ignore[attr-defined]
 
 
-@each_row("case", BATCHES)
+@each_row("case", SOUND)
 @in_world
-def test_sound_batches_pass(world: World, case: Case) -> None:
-    case(world)
+def test_sound_traffic_passes(world: World, case: str) -> None:
+    SOUND[case](world)
 
 
-@each_row("case", TALKS)
+@each_row("seed, case", [(seed, case) for seed in (1, 2) for case in ENDLESS])
 @in_world
-def test_sound_talks_pass(world: World, case: Case) -> None:
-    case(world)
-
-
-@each_row("seed, case, most", [(seed, *row) for seed in (1, 2) for row in ENDLESS])
-@in_world
-def test_what_goes_in_a_circle_trips_soon(world: World, case: Case, most: int) -> None:
+def test_what_goes_in_a_circle_trips_soon(world: World, case: str) -> None:
     stop(world, case)
-    assert world.requests <= most
+    assert world.requests <= ENDLESS[case][1]
 
 
 @each_row(
     "case, kind, scope, subject",
     [
-        (endless.with_answers, Kind.PING_PONG, Scope.PAIR, "alice, bob"),
-        (endless.unknown_answers, Kind.PING_PONG, Scope.PAIR, "alice, bob"),
-        (endless.of_three, Kind.PING_PONG, Scope.PAIR, "alice, bob, carol"),
-        (endless.stuck_tool, Kind.NO_PROGRESS, Scope.CONVERSATION, "agent"),
-        (endless.three_calls_in_a_circle, Kind.NO_PROGRESS, Scope.SESSION, "task"),
-        (endless.same_request_in_a_session, Kind.REPEATS, Scope.SESSION, "task"),
-        (endless.same_transcript_again, Kind.REPEATS, Scope.CONVERSATION, "agent"),
-        (endless.sudden_spending, Kind.SPEND_SPIKE, Scope.KEY, "team"),
+        ("known_answers", Kind.PING_PONG, Scope.PAIR, "alice, bob"),
+        ("unknown_answers", Kind.PING_PONG, Scope.PAIR, "alice, bob"),
+        ("of_three", Kind.PING_PONG, Scope.PAIR, "alice, bob, carol"),
+        ("stuck_tool", Kind.NO_PROGRESS, Scope.CONVERSATION, "agent"),
+        ("three_calls_in_a_circle", Kind.NO_PROGRESS, Scope.SESSION, "task"),
+        ("same_request_in_a_session", Kind.REPEATS, Scope.SESSION, "task"),
+        ("same_transcript_again", Kind.REPEATS, Scope.CONVERSATION, "agent"),
+        ("sudden_spending", Kind.SPEND_SPIKE, Scope.KEY, "team"),
     ],
 )
 @in_world
-def test_what_it_is_called(world: World, case: Case, kind: Kind, scope: Scope, subject: str) -> None:
+def test_what_it_is_called(world: World, case: str, kind: Kind, scope: Scope, subject: str) -> None:
     tripped = stop(world, case)
     assert (tripped.kind, tripped.scope, tripped.subject) == (kind, scope, subject)
     assert tripped.seen >= tripped.limit
@@ -96,23 +88,23 @@ def test_what_it_is_called(world: World, case: Case, kind: Kind, scope: Scope, s
 @each_row(
     "case, loops",
     [
-        (endless.stuck_tool, Loops(enabled=False)),
-        (endless.stuck_tool, Loops(exempt=("agent",))),
-        (endless.with_answers, Loops(no_progress=10_000)),
-        (endless.same_request_in_a_session, Loops(repeats=10_000)),
-        (endless.same_transcript_again, Loops(resent=10_000)),
-        (endless.sudden_spending, Loops(spike=None)),
-        (endless.sudden_spending, Loops(spike=Spike(factor=1_000_000))),
+        ("stuck_tool", Loops(enabled=False)),
+        ("stuck_tool", Loops(exempt=("agent",))),
+        ("known_answers", Loops(no_progress=10_000)),
+        ("same_request_in_a_session", Loops(repeats=10_000)),
+        ("same_transcript_again", Loops(resent=10_000)),
+        ("sudden_spending", Loops(spike=None)),
+        ("sudden_spending", Loops(spike=Spike(factor=1_000_000))),
     ],
 )
 @in_world
-def test_each_kind_of_watch_can_be_off_and_each_limit_raised(world: World, case: Case) -> None:
-    case(world)
+def test_each_kind_of_watch_can_be_off_and_each_limit_raised(world: World, case: str) -> None:
+    ENDLESS[case][0](world)
 
 
 @in_world
 def test_a_session_is_refused_as_a_whole_and_no_other(world: World) -> None:
-    stop(world, endless.same_request_in_a_session)
+    stop(world, "same_request_in_a_session")
     new = world.prose(30)
     assert not world.passes("agent", new, "task")
     assert world.passes("agent", new, "another task")
@@ -125,7 +117,7 @@ def turns_of(world: World, messages: list[Message]) -> int:
     for turn in range(100):
         if not world.passes("agent", messages):
             return turn
-        messages += [assistant("I could not open the file."), user("Try again.")]
+        messages += exchange("I could not open the file.", "Try again.")
     return 100
 
 
@@ -133,7 +125,7 @@ def turns_of(world: World, messages: list[Message]) -> int:
 def test_a_conversation_is_refused_however_it_goes_on_until_the_cool_down_ends(world: World) -> None:
     messages = [user("Open the file.")]
     assert turns_of(world, messages) < 40
-    explained = [*messages, assistant("429"), user("What happened? Tell me in French.")]
+    explained = messages + exchange("429", "What happened? Tell me in French.")
     assert not world.passes("agent", messages)
     assert not world.passes("agent", explained)
     assert world.passes("agent", "Another matter entirely.")
@@ -155,9 +147,9 @@ def test_a_loop_that_goes_on_rests_twice_as_long(world: World) -> None:
     assert world.passes("agent", messages)
 
 
-@each_row("case", [endless.stuck_tool, endless.same_request_in_a_session, endless.in_chinese])
+@each_row("case", ["stuck_tool", "same_request_in_a_session", "in_chinese"])
 @in_world
-def test_the_first_trip_refuses_minutes_and_a_loop_that_goes_on_is_stopped_for_longer(world: World, case: Case) -> None:
+def test_the_first_trip_refuses_minutes_and_a_loop_that_goes_on_is_stopped_for_longer(world: World, case: str) -> None:
     world.breaker.loops = Loops()
     tripped = stop(world, case)
     assert tripped.until_ms is not None
@@ -165,12 +157,9 @@ def test_the_first_trip_refuses_minutes_and_a_loop_that_goes_on_is_stopped_for_l
     assert rests == [5 * MINUTE << number for number in range(len(rests))]
 
 
-@each_row(
-    "case, warning",
-    [(endless.stuck_tool, "no_progress 12/24"), (endless.same_request_in_a_session, "repeats 40/80")],
-)
+@each_row("case, warning", [("stuck_tool", "no_progress 12/24"), ("same_request_in_a_session", "repeats 40/80")])
 @in_world
-def test_a_client_is_warned_at_half_of_a_limit(world: World, case: Case, warning: str) -> None:
+def test_a_client_is_warned_at_half_of_a_limit(world: World, case: str, warning: str) -> None:
     stop(world, case)
     assert world.warnings[0] == warning
 
@@ -178,7 +167,7 @@ def test_a_client_is_warned_at_half_of_a_limit(world: World, case: Case, warning
 @in_world
 def test_two_keys_may_still_do_their_work(world: World) -> None:
     """After a ping-pong that only its words gave away, what is new passes."""
-    stop(world, endless.unknown_answers)
+    stop(world, "unknown_answers")
     assert not all(world.passes("alice", world.small_talk(0)) for _ in range(10))
     assert all(world.passes("alice", world.prose(30)) for _ in range(10))
 
@@ -215,7 +204,7 @@ def test_a_session_has_an_end(world: World) -> None:
 
 @in_world
 def test_trips_are_rows_of_a_report_and_counted(world: World) -> None:
-    tripped = stop(world, endless.with_answers)
+    tripped = stop(world, "known_answers")
     assert len(report(world, "SELECT * FROM incidents")) == 1
     until = tripped.at_ms + 60 * MINUTE
     row = (tripped.at_ms, "ping_pong", "pair", "alice, bob", tripped.reason, until)
@@ -227,7 +216,7 @@ def test_trips_are_rows_of_a_report_and_counted(world: World) -> None:
 
 @in_world
 def test_the_client_hears_of_the_loop_when_and_for_how_long(world: World) -> None:
-    error = loop_detected(stop(world, endless.sudden_spending))
+    error = loop_detected(stop(world, "sudden_spending"))
     loop = error.envelope()["error"]["loop"]  # type: ignore[index]
     assert (error.status, error.code, ("x-should-retry", "false") in error.headers) == (429, "loop_detected", True)
     assert (loop["kind"], loop["scope"], loop["subject"], loop["unit"]) == ("spend_spike", "key", "team", "usd")
@@ -262,29 +251,24 @@ def restarting(world: World, every: int) -> None:
 
 @each_row(
     "case, every",
-    [
-        (endless.stuck_tool, 15),
-        (endless.same_request_in_a_session, 40),
-        (endless.unknown_answers, 70),
-        (endless.sudden_spending, 500),
-    ],
+    [("stuck_tool", 15), ("same_request_in_a_session", 40), ("unknown_answers", 70), ("sudden_spending", 500)],
 )
 @in_world
-def test_a_loop_trips_through_restarts(world: World, case: Case, every: int) -> None:
+def test_a_loop_trips_through_restarts(world: World, case: str, every: int) -> None:
     restarting(world, every)
     stop(world, case)
 
 
-@each_row("case", [batches.two_monitors, batches.two_keys_in_turn, talks.patient_poll])
+@each_row("case", ["two_monitors", "two_keys_in_turn", "patient_poll"])
 @in_world
-def test_what_is_sound_passes_through_restarts(world: World, case: Case) -> None:
+def test_what_is_sound_passes_through_restarts(world: World, case: str) -> None:
     restarting(world, 60)
-    case(world)
+    SOUND[case](world)
 
 
 @in_world
 def test_nothing_of_a_text_is_kept_and_old_rows_are_forgotten(world: World) -> None:
-    stop(world, endless.apologies)
+    stop(world, "apologies")
     world.breaker.save()
     written = str(report(world, "SELECT * FROM loops") + report(world, "SELECT * FROM incidents"))
     assert "chain|" in written
@@ -306,7 +290,7 @@ def test_what_one_process_stops_and_counts_another_knows(world: World) -> None:
             for other in (first, second):
                 other.merge((row["id"], row["document"]) for row in changed)
 
-    stop(world, endless.same_request_in_a_session)
+    stop(world, "same_request_in_a_session")
     share()
     world.breaker = second
     assert not world.passes("agent", world.prose(30), "task")

@@ -3,22 +3,22 @@
 from collections.abc import Callable
 from itertools import count
 from random import Random
+from typing import Any
 
 import pytest
 
 from router.budget.outage import Leased, Local
 from router.budget.redis import RedisBudgets
-from router.types.account import Account, Amount, Ask, Balance, Refused, Reservation
+from router.types.account import LEASE_MS, Account, Amount, Ask, Balance, Refused, Reservation, StoreUnavailable
 from router.types.clock import now_ms
-from router.types.lease import LEASE_MS
-from router.types.store import StoreUnavailable
 from tests.budget.conformance.desk import HOUR, NOW, ONLY_A, account, ask, exactly, hourly, last_hour
-from tests.budget.redis_gateways import POT, Gateways, at_own_redis, back, balance, eventually, pause
+from tests.budget.redis_gateways import POT, Gateways, at_own_redis, back, balance, comes_to, eventually, pause
 from tests.tables import each_row
 
 WITHIN = 1_000
 CLOSED = account("closed", 10_000)
 KEY = account("keys|alice", 10_000, budget="keys", scope="key", value="alice")
+OF_KEY = account("small", 1_000, scope="key")
 TARGET, SMALL = account("target", 10_000, **ONLY_A), account("small", 1_200)
 OPEN = {"pot", "keys", "target", "small"}
 _numbers = count(1)
@@ -103,7 +103,7 @@ async def test_a_lease_is_taken_beforehand_spent_without_the_store_and_settled_w
     [
         ((CLOSED,), (CLOSED,)),
         ((POT, CLOSED), (POT, CLOSED)),
-        ((account("small", 1_000, scope="key"), CLOSED), (account("small", 1_000, scope="key"), CLOSED)),
+        ((OF_KEY, CLOSED), (OF_KEY, CLOSED)),
         ((POT,), (POT, KEY)),
     ],
 )
@@ -171,13 +171,12 @@ async def test_a_lease_is_topped_up_when_there_is_room_again(at: Outage) -> None
 
 
 @at_own_redis()
-async def test_the_lease_of_a_process_that_died_is_charged_in_full(gateways: Gateways) -> None:
+async def test_the_lease_of_a_process_that_died_is_charged_in_full(gateways: Gateways, client: Any) -> None:
     async with gateways.opened() as dying:
         await Outage(gateways, dying).use(POT)
     async with gateways.opened() as other:
-        with gateways.server.client() as client:
-            for owner in client.zrange("{lowpass}:owners", 0, -1):
-                client.zincrby("{lowpass}:owners", -2 * LEASE_MS, owner)
+        for owner in client.zrange("{lowpass}:owners", 0, -1):
+            client.zincrby("{lowpass}:owners", -2 * LEASE_MS, owner)
         assert await other.recover(NOW) == 1
         await other.settled()
         assert await balance(other) == gateways.rows() == Balance(WITHIN, 0)
@@ -187,11 +186,7 @@ async def test_the_lease_of_a_process_that_died_is_charged_in_full(gateways: Gat
 async def test_leases_are_taken_without_being_asked_for_and_given_back_at_the_end(at: Outage) -> None:
     await at.leased.start()
     await at.grant(POT, usd=1, now=now_ms())
-
-    async def taken() -> bool:
-        return await balance(at.store) == Balance(0, WITHIN + 1)
-
-    await eventually(taken)
+    await comes_to(at.store, Balance(0, WITHIN + 1))
     await at.leased.stop()
     assert await balance(at.store) == Balance(0, 1)
 

@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 
 from router.budget.redis import RedisBudgets
-from router.budget.redis.connection import RedisRefused, servers
-from router.budget.redis.store import LARGEST
-from router.ledger.journal import SqliteJournal
-from router.types.account import Amount, Balance, Refused, Reservation
-from router.types.lease import LEASE_MS
-from router.types.secret import Secret
-from router.types.store import StoreUnavailable
-from tests.budget.conformance.desk import NOW, account, exactly
-from tests.budget.conformance.stores import books
+from router.types.account import Amount, Balance, Refused, Reservation, StoreUnavailable
+from router.types.target import Secret
+from tests.budget.conformance.desk import NOW
 from tests.budget.redis_gateways import (
     POT,
     Gateways,
@@ -26,6 +20,7 @@ from tests.budget.redis_gateways import (
     at_redis,
     back,
     balance,
+    comes_to,
     eventually,
     hold,
     pause,
@@ -43,13 +38,6 @@ def refused_without_waiting(store: RedisBudgets) -> bool:
     except StoreUnavailable:
         return True
     return False
-
-
-async def comes_to(store: RedisBudgets, expected: Balance) -> None:
-    async def is_there() -> bool:
-        return await balance(store) == expected
-
-    await eventually(is_there)
 
 
 @at_own_redis()
@@ -118,52 +106,44 @@ async def test_what_is_asked_of_a_server_that_is_gone_is_refused_and_what_is_set
         store.settle(reservation, [number])
         store.settle(reservation, [99])
     await store.settled()
-    with pytest.raises(StoreUnavailable):
-        await store.extend(held[0], [POT], Amount(1), NOW)
-    with pytest.raises(StoreUnavailable):
-        await store.recover(NOW)
+    for call in (store.extend(held[0], [POT], Amount(1), NOW), store.recover(NOW)):
+        with pytest.raises(StoreUnavailable):
+            await call
     assert gateways.rows() == Balance(0, 1_000)
     gateways.server.start()
     await back(store)
     assert await balance(store) == gateways.rows() == Balance(45, 0)
 
 
+async def spend(store: RedisBudgets, random: Random, charged: list[int], stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        try:
+            granted = await reserve(store, random.randint(20, 60))
+        except StoreUnavailable:
+            granted = None
+        if not isinstance(granted, Reservation):
+            await asyncio.sleep(0.005)
+            continue
+        for _ in range(random.randint(0, 20)):
+            await asyncio.sleep(0)
+        charged.append(random.randint(0, granted.granted.usd // 4))
+        store.settle(granted, [charged[-1]])
+        await store.settled()
+
+
 @pytest.mark.parametrize("seeds", [1, pytest.param(8, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
 def test_kill_9_under_load_loses_nothing_and_overspends_nothing(seeds: int) -> None:
     """Two gateways, an append-only file that is synced always; the server is killed three times at random moments."""
-    for seed in range(seeds):
-        killed_under_load(Random(seed))  # noqa: S311
-
-
-def killed_under_load(random: Random) -> None:
-    async def spend(store: RedisBudgets, charged: list[int], stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            try:
-                granted = await reserve(store, random.randint(20, 60))
-            except StoreUnavailable:
-                granted = None
-            if not isinstance(granted, Reservation):
-                await asyncio.sleep(0.005)
-                continue
-            for _ in range(random.randint(0, 20)):
-                await asyncio.sleep(0)
-            charged.append(random.randint(0, granted.granted.usd // 4))
-            store.settle(granted, [charged[-1]])
-            await store.settled()
 
     @at_own_redis()
-    async def work(gateways: Gateways) -> None:
+    async def work(gateways: Gateways, random: Random) -> None:
         charged: list[int] = []
         stop = asyncio.Event()
-
-        def reached(settled: int) -> bool:
-            return len(charged) >= settled
-
         async with gateways.opened() as left, gateways.opened() as right:
-            workers = [asyncio.create_task(spend(store, charged, stop)) for store in (left, right) * 16]
+            workers = [asyncio.create_task(spend(store, random, charged, stop)) for store in (left, right) * 16]
             for _ in range(3):
                 moment = len(charged) + random.randint(1, 150)
-                await eventually(partial(reached, moment))
+                await eventually(partial(lambda moment: len(charged) >= moment, moment))
                 gateways.server.kill()
                 gateways.server.start()
                 await back(left, right)
@@ -173,17 +153,19 @@ def killed_under_load(random: Random) -> None:
             assert await balance(left) == gateways.rows() == Balance(sum(charged), 0)
             assert 0 < sum(charged) <= POT.limit
 
-    work()
+    for seed in range(seeds):
+        work(random=Random(seed))  # noqa: S311
 
 
 @at_redis
-async def test_a_connection_that_breaks_under_load_is_made_anew(gateways: Gateways, store: RedisBudgets) -> None:
+async def test_a_connection_that_breaks_under_load_is_made_anew(
+    gateways: Gateways, client: Any, store: RedisBudgets
+) -> None:
     spent = 0
     for _ in range(5):
         asked = [asyncio.ensure_future(reserve(store, 10)) for _ in range(20)]
         await asyncio.sleep(0)
-        with gateways.server.client() as client:
-            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         granted = [outcome for outcome in outcomes if isinstance(outcome, Reservation)]
         assert len(granted) + sum(isinstance(outcome, StoreUnavailable) for outcome in outcomes) == 20
@@ -196,10 +178,9 @@ async def test_a_connection_that_breaks_under_load_is_made_anew(gateways: Gatewa
 
 
 @at_redis
-async def test_scripts_that_the_server_forgot_are_sent_again(gateways: Gateways, store: RedisBudgets) -> None:
+async def test_scripts_that_the_server_forgot_are_sent_again(client: Any, store: RedisBudgets) -> None:
     kept = await hold(store, 100)
-    with gateways.server.client() as client:
-        client.script_flush()
+    client.script_flush()
     more = await asyncio.gather(*(hold(store, 10) for _ in range(5)))
     for reservation in (kept, *more):
         store.settle(reservation, [3])
@@ -231,11 +212,10 @@ async def test_a_server_that_lost_its_data_gets_it_from_the_ledger_before_anythi
 
 @at_redis
 async def test_counters_that_are_emptied_while_the_server_runs_are_noticed(
-    gateways: Gateways, store: RedisBudgets
+    gateways: Gateways, client: Any, store: RedisBudgets
 ) -> None:
     kept = await hold(store, 9_000)
-    with gateways.server.client() as client:
-        client.flushall()
+    client.flushall()
     with pytest.raises(StoreUnavailable):
         await reserve(store, 9_000)
     store.settle(kept, [8_000])
@@ -255,145 +235,46 @@ async def test_a_server_that_is_not_there_at_the_start_is_waited_for_in_the_back
     assert await balance(store) == Balance(0, 5)
 
 
-@at_own_redis("--requirepass", "letme/in")
-async def test_the_right_password_is_let_in_and_a_wrong_one_is_a_clear_error_that_does_not_show_it(
-    gateways: Gateways, caplog: pytest.LogCaptureFixture
-) -> None:
-    def url(login: str) -> Secret:
-        return Secret(gateways.server.url.reveal().replace("unix://", f"unix://{login}"))
-
-    async with gateways.opened(url(":letme%2Fin@")) as store:
-        assert store.available
-    for login in ("", ":letmein-wrong@", "unknown:letmein-wrong@"):
-        with pytest.raises(RedisRefused, match="LOWPASS_REDIS_URL") as refused:
-            async with gateways.opened(url(login)):
-                pass
-        assert "letme" not in str(refused.value) + caplog.text
-
-
 @at_own_redis()
 async def test_a_password_that_changes_under_a_running_gateway_ends_in_waiting_not_in_a_crash(
-    gateways: Gateways, store: RedisBudgets, caplog: pytest.LogCaptureFixture
+    client: Any, store: RedisBudgets, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with gateways.server.client() as client:
-        client.config_set("requirepass", "letmein-new")
-        client.execute_command("AUTH", "letmein-new")
-        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        await eventually(lambda: "LOWPASS_REDIS_URL" in caplog.text)
-        assert refused_without_waiting(store)
-        client.config_set("requirepass", "")
+    client.config_set("requirepass", "letmein-new")
+    client.execute_command("AUTH", "letmein-new")
+    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    await eventually(lambda: "LOWPASS_REDIS_URL" in caplog.text)
+    assert refused_without_waiting(store)
+    client.config_set("requirepass", "")
     await back(store)
     await hold(store, 5)
     assert "letmein" not in caplog.text
 
 
-@each_row(
-    "rest",
-    [
-        "redis://:p4ssword@host:notaport",
-        "http://:p4ssword@host",
-        "redis://:p4ssword@host/x",
-        "redis://:p4ssword@h?nope=1",
-    ],
-)
-def test_an_address_that_can_not_be_read_is_an_error_without_its_password(rest: str) -> None:
-    with pytest.raises(RedisRefused) as refused:
-        servers(Secret(rest))
-    assert "redis://" in str(refused.value)
-    assert "p4ssword" not in str(refused.value)
-
-
-def test_an_address_is_read() -> None:
-    where = servers(Secret("rediss://me:a%40b@budgets.example:7000/3?ssl_ca_certs=/ca.pem"))
-    assert where.seeds == [("budgets.example", 7000)]
-    wanted = {"username": "me", "password": "a@b", "db": 3, "ssl_ca_certs": "/ca.pem"}
-    assert wanted.items() <= where.options.items()
-    assert str(where) == "budgets.example:7000"
-    many = servers(Secret("redis+sentinel://u:pw@one:1,two,[::1]:3/mine/2"))
-    assert many.seeds == [("one", 1), ("two", 26379), ("::1", 3)]
-    assert (many.service, many.options["db"], many.options["password"]) == ("mine", 2, "pw")
-    assert servers(Secret("redis://one,two:7")).seeds == [("one", 6379), ("two", 7)]
-
-
-@at_redis
-async def test_amounts_that_lua_can_not_count_are_refused_before_anything_is_asked(store: RedisBudgets) -> None:
-    largest = account("pot", LARGEST)
-    for limit, whole in ((LARGEST + 1, 5), (LARGEST, LARGEST + 1)):
-        with pytest.raises(ValueError, match=str(LARGEST)):
-            await store.reserve("r", [account("pot", limit)], exactly(whole), NOW)
-    kept = await hold(store, LARGEST, largest)
-    with pytest.raises(ValueError, match=str(LARGEST)):
-        store.settle(kept, [LARGEST + 1])
-    store.settle(kept, [LARGEST - 1])
-    await store.settled()
-    assert await balance(store, largest) == Balance(LARGEST - 1, 0)
-
-
 @at_own_redis()
 async def test_a_full_server_admits_nothing_and_loses_nothing(
-    gateways: Gateways, store: RedisBudgets, caplog: pytest.LogCaptureFixture
+    client: Any, store: RedisBudgets, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = await hold(store, 100)
-    with gateways.server.client() as client:
-        client.config_set("maxmemory", "1")
-        with pytest.raises(StoreUnavailable):
-            await reserve(store, 1)
-        store.settle(kept, [60])
-        await eventually(lambda: "OOM" in caplog.text)
-        client.config_set("maxmemory", "0")
+    client.config_set("maxmemory", "1")
+    with pytest.raises(StoreUnavailable):
+        await reserve(store, 1)
+    store.settle(kept, [60])
+    await eventually(lambda: "OOM" in caplog.text)
+    client.config_set("maxmemory", "0")
     await back(store)
     assert await balance(store) == Balance(60, 0)
-
-
-@at_own_redis("--appendonly", "no", "--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru")
-async def test_a_server_that_may_forget_is_warned_about(store: RedisBudgets, caplog: pytest.LogCaptureFixture) -> None:
-    assert "appendonly" in caplog.text
-    assert "noeviction" in caplog.text
-
-
-@at_redis
-async def test_the_probe_speaks_to_redis_and_to_nothing_else(gateways: Gateways) -> None:
-    """Something else listens there: no hang, no crash."""
-    path = gateways.ledger.parent / "other"
-
-    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
-
-    server = await asyncio.start_unix_server(answer, path)
-    async with server, gateways.opened(Secret(f"unix://{path}")) as store:
-        assert not store.available
-
-
-async def doomed(gateways: Gateways) -> tuple[RedisBudgets, SqliteJournal]:
-    """A gateway whose rows go to a ledger that is lost."""
-    await SqliteJournal(gateways.ledger).end()
-    journal = SqliteJournal(gateways.ledger.with_name("lost.db"))
-    store = RedisBudgets(gateways.server.url, journal, lambda: books(gateways.ledger), LEASE_MS)
-    await store.start()
-    return store, journal
-
-
-async def dies(store: RedisBudgets, journal: SqliteJournal) -> None:
-    """It says nothing more."""
-    await store._server.stop()
-    await journal.end()
 
 
 @at_redis
 async def test_rows_of_a_gateway_that_died_after_redis_had_its_settlements_are_written_by_the_next(
     gateways: Gateways,
 ) -> None:
-    """Its rows go to a ledger that is lost, and its lease runs out."""
-    dying, journal = await doomed(gateways)
-    for charge in (None, 1, 2):
-        granted = await hold(dying, 5)
-        if charge:
-            dying.settle(granted, [charge])
-    await dying.settled()
-    with gateways.server.client() as client:
-        client.zadd("{lowpass}:owners", {journal.owner: 0})
-    await dies(dying, journal)
+    async with gateways.dying() as (dying, _):
+        for charge in (None, 1, 2):
+            granted = await hold(dying, 5)
+            if charge:
+                dying.settle(granted, [charge])
+        await dying.settled()
     async with gateways.opened() as store:
         assert await store.recover(NOW) == 1
         for _ in range(2):
@@ -405,21 +286,17 @@ async def test_rows_of_a_gateway_that_died_after_redis_had_its_settlements_are_w
 @at_redis
 async def test_a_recovered_row_costs_what_redis_held_and_what_was_moved_is_not_booked_again(gateways: Gateways) -> None:
     """A gateway dies before it wrote what it was granted; another request of it was settled, and moved to the past."""
-    dying, journal = await doomed(gateways)
-    crashed, moved = await hold(dying, 5), await hold(dying, 5)
-    await dying.extend(crashed, [POT], Amount(2), NOW)
-    dying.settle(moved, [3])
-    await dying.settled()
+    async with gateways.dying() as (dying, _):
+        crashed, moved = await hold(dying, 5), await hold(dying, 5)
+        await dying.extend(crashed, [POT], Amount(2), NOW)
+        dying.settle(moved, [3])
+        await dying.settled()
     with closing(sqlite3.connect(gateways.ledger)) as ledger, ledger:
         row = plain.request(crashed.request_id, state="held", held=999, held_thinking=0, cost=None)
-        names = ", ".join(row)
         marks = ", ".join("?" * len(row))
-        ledger.execute(f"INSERT INTO live_requests ({names}) VALUES ({marks})", tuple(row.values()))  # noqa: S608
+        ledger.execute(f"INSERT INTO live_requests ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))  # noqa: S608
         ledger.execute("INSERT INTO names VALUES (7, 'pot')")
         ledger.execute("INSERT INTO past_bookings VALUES (?, 7, 0, 5, 3)", (moved.request_id,))
-    with gateways.server.client() as client:
-        client.zadd("{lowpass}:owners", {journal.owner: 0})
-    await dies(dying, journal)
     async with gateways.opened() as store:
         assert await store.recover(NOW) == 1
         await store.settled()
@@ -430,30 +307,22 @@ async def test_a_recovered_row_costs_what_redis_held_and_what_was_moved_is_not_b
 
 
 @at_redis
-async def test_bookings_that_stayed_held_are_ended_as_redis_says(gateways: Gateways) -> None:
+async def test_bookings_that_stayed_held_are_ended_as_redis_says(gateways: Gateways, client: Any) -> None:
     """The gateway that settled or recovered them died before it wrote that; of one Redis knows nothing."""
-    dying, journal = await doomed(gateways)
-    settled, recovered, unknown = [await hold(dying, 5) for _ in range(3)]
-    dying.settle(settled, [3])
-    await dying.settled()
-    with gateways.server.client() as client:
+    async with gateways.dying() as (dying, name):
+        settled, recovered, unknown = [await hold(dying, 5) for _ in range(3)]
+        dying.settle(settled, [3])
+        await dying.settled()
         client.hdel(f"{{lowpass}}:r:{recovered.request_id}", "o")
         client.hset(f"{{lowpass}}:r:{recovered.request_id}", "r", "1")
-        client.delete(f"{{lowpass}}:r:{unknown.request_id}")
-        client.delete(f"{{lowpass}}:o:{journal.owner}")
-    await dies(dying, journal)
+        client.delete(f"{{lowpass}}:r:{unknown.request_id}", f"{{lowpass}}:o:{name}")
     held = [(granted.request_id, "pot", 0, 5) for granted in (settled, recovered, unknown)]
     with closing(sqlite3.connect(gateways.ledger)) as ledger, ledger:
         ledger.executemany("INSERT INTO bookings VALUES (?, ?, ?, ?, NULL, 'held')", held)
-    writing = SqliteJournal(gateways.ledger)
-    store = RedisBudgets(gateways.server.url, writing, lambda: books(gateways.ledger), LEASE_MS, held_long=lambda: held)
-    await store.start()
-    await store.recover(NOW)
-    await store.settled()
-    await store.stop()
-    await writing.end()
-    query = "SELECT request_id, charged, state FROM bookings"
-    charged = {row["request_id"]: (row["charged"], row["state"]) for row in rows(gateways.ledger, query)}
+    async with gateways.opened(held_long=lambda: held) as store:
+        await store.recover(NOW)
+    bookings = rows(gateways.ledger, "SELECT request_id, charged, state FROM bookings")
+    charged = {row["request_id"]: (row["charged"], row["state"]) for row in bookings}
     assert charged[settled.request_id] == (3, "settled")
     assert charged[recovered.request_id] == charged[unknown.request_id] == (5, "recovered")
     incidents = rows(gateways.ledger, "SELECT kind, subject FROM incidents")

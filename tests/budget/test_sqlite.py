@@ -6,15 +6,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import structs
 
-from router.ledger import journal as ledger_journal
-from router.types.account import Amount, Reservation
-from router.types.lease import LEASE_MS
-from router.types.store import StoreUnavailable
+from router.ledger import journal
+from router.types.account import LEASE_MS, Amount, Reservation, StoreUnavailable
 from tests.budget.conformance.desk import NOW, Desk, account, ask, exactly, thinking
 from tests.budget.conformance.stores import Place
 from tests.ledger.books import rows, windows
@@ -22,12 +19,12 @@ from tests.ledger.books import rows, windows
 POT, THOUGHT = account("p", 1_000), thinking("t", 1_000)
 
 
-def at_file(path: Path, work: Callable[[Desk], Awaitable[Any]]) -> Any:
-    async def run() -> Any:
+def at_file(path: Path, work: Callable[[Desk], Awaitable[None]]) -> None:
+    async def run() -> None:
         async with Desk(Place(path)) as desk:
-            return await work(desk)
+            await work(desk)
 
-    return asyncio.run(run())
+    asyncio.run(run())
 
 
 def test_the_request_s_row_says_what_was_granted_and_is_charged_that_when_its_process_dies(tmp_path: Path) -> None:
@@ -90,8 +87,8 @@ def test_a_file_that_another_process_keeps_locked_refuses_soon_and_loses_nothing
 ) -> None:
     """A settlement that comes meanwhile is booked when the lock is gone, without a restart."""
     ledger = tmp_path / "lowpass.db"
-    monkeypatch.setattr(ledger_journal, "BUSY_MS", 50)
-    monkeypatch.setattr(ledger_journal, "RETRY_S", 0.05)
+    monkeypatch.setattr(journal, "BUSY_MS", 50)
+    monkeypatch.setattr(journal, "RETRY_S", 0.05)
 
     async def work(desk: Desk) -> None:
         held = await desk.hold([POT], 400)

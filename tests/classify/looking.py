@@ -1,15 +1,17 @@
 """Requests as clients send them, classified by what ships, and the texts of `samples/`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from router.api.parse import parse
 from router.classify.classify import Classifier
-from router.classify.scanner import Scanner
-from router.classify.sensitivity import Health, Identifiers, Secrets
-from router.types.classification import Cause, Classification, Finding
-from router.types.request import Endpoint, Passage, Request
+from router.classify.detector import Form, Scanner
+from router.classify.sensitivity import Secrets
+from router.classify.sensitivity.health import Health
+from router.classify.sensitivity.identifiers import Identifiers
+from router.types.request import Cause, Classification, Endpoint, Finding, Passage, Request
 from tests.decide.values import request
 
 RANKS = {"internal": 0, "pii": 1, "secret": 2}
@@ -22,6 +24,18 @@ KEY = "AKIA" + "QYLPMN5HHHFPZAM2"
 MAIL = "ada.lovelace@mail.example.co.uk"
 CARD = "4111" + " 1111" * 3
 VALUES = {"secret": KEY, "pii": MAIL}
+
+
+class Detector:
+    """Of the forms that a test wants."""
+
+    kind, data_class = "test", "secret"
+
+    def __init__(self, *forms: Form) -> None:
+        self.forms = forms
+
+    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+        return own
 
 
 def sent(endpoint: Endpoint, body: dict[str, Any] | bytes) -> Request:

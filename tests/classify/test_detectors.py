@@ -1,5 +1,7 @@
-"""Markings, health, keywords and source code: what is found, whole and under its name, and what only looks like it."""
+"""Secrets, markings, health, keywords, patterns, source code: what is found, whole, and what only looks like it."""
 
+import random
+import string
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.classify.classify import Classifier
-from router.classify.scanner import Scanner
-from router.classify.sensitivity import Keywords, Markings
+from router.classify.detector import Scanner
+from router.classify.sensitivity import Markings
+from router.classify.sensitivity.patterns import Keywords, Patterns
 from router.classify.sensitivity.source_code import SourceCode
-from router.types.classification import Cause, Finding
+from router.types.request import Cause, Finding
 from tests.classify.looking import HEALTH, IDENTIFIERS, SECRETS, samples, unmarked, values
+from tests.config import loaded, told
 from tests.decide.values import request
 from tests.tables import each_row
 
@@ -21,44 +25,169 @@ def markings(**fields: object) -> Scanner:
     return Scanner([Markings.model_validate({"kind": "markings", "class": "export", **fields})])
 
 
-MARKINGS, COMPANY = markings(), markings(only=["company"])
-MARKED = samples("markings.txt")
-UNMARKED = MARKED.pop("harmless")
+def keywords(*words: str) -> Scanner:
+    return Scanner([Keywords.model_validate({"kind": "keywords", "class": "internal", "words": words})])
 
 
-@each_row("name, text", [(name, text) for name, texts in MARKED.items() for text in texts])
-@each_row("around", ["{}", "Dear all,\n{}\nBest, Jörg"])
-def test_markings_are_found_whole(name: str, text: str, around: str) -> None:
+def source_code(**fields: object) -> Scanner:
+    return Scanner([SourceCode.model_validate({"kind": "source_code", "class": "source_code", **fields})])
+
+
+def named(detector: str, texts: dict[str, list[str]]) -> list[tuple[str, str]]:
+    return [(f"{detector}.{form}", text) for form in texts for text in texts[form]]
+
+
+STAFF = {"employee_id": r"\bE-\d{6}\b", "host": r"(?i)[a-z]+\d+\.corp\.example", "case": r"Fall Nr\. \d+/\d+"}
+PATTERNS = Scanner([Patterns.model_validate({"kind": "patterns", "class": "internal", "patterns": STAFF})])
+KEYWORDS = keywords("Project Atlas", "C++", "Übung", "(draft)", "a.b", "Atlas", "Project Atlas Nine")
+SECRET, MEDICINE, SOURCE_CODE, MARKINGS = Scanner([SECRETS]), Scanner([HEALTH]), source_code(), markings()
+SAMPLES, MARKED, MEDICAL = (samples(f"{file}.txt") for file in ("secrets", "markings", "health"))
+UNMARKED, PROTECTED, UNPROTECTED = MARKED.pop("harmless"), MEDICAL.pop("protected"), MEDICAL.pop("harmless")
+FOLDER = Path(__file__).parent / "samples"
+CODE, NO_CODE = ((FOLDER / name).read_text("utf-8").split("\n~~~~\n") for name in ("code.txt", "no_code.txt"))
+PASSWORDS = ["Lme_TXtAKfY4", "ZaKvzgRTvqIq", "Xk2pQ9vL"]
+CONNECTED = ["{}", "I set PG_DSN to {} today", "| PG_DSN | `{}` |", 'dsn = "{}"']
+OF_WORDS = ["⟦Copper-Lantern175⟧", "⟦Umogesur811!⟧", "⟦Meadow_Bridge58⟧"]
+NAMED = ["| DB_PASSWORD | {} |", 'SMTP_PASS = "{}"', '{{"admin_pwd": "{}"}}']
+LETTER = ["{}", "Dear all,\n{}\nBest, Jörg"]
+CONNECTIONS = [text.replace("value", value) for text in SAMPLES["connections"] for value in PASSWORDS]
+FOUND = [
+    *((SECRET, text, "") for text in SAMPLES["passwords"]),
+    *((SECRET, around.format(text), "") for text in CONNECTIONS for around in CONNECTED),
+    *((SECRET, around.format(text), "") for text in OF_WORDS for around in NAMED),
+    *((MARKINGS, around.format(text), form) for form, text in named("markings", MARKED) for around in LETTER),
+    *((MEDICINE, text, form) for form, text in named("health", MEDICAL)),
+]
+
+
+@each_row("scanner, text, form", FOUND)
+def test_what_is_looked_for_is_found_whole(scanner: Scanner, text: str, form: str) -> None:
+    """Passwords also in strings of connections and under names that promise one."""
     text, value = unmarked(text)
-    assert (f"markings.{name}", value) in values(MARKINGS, around.format(text))
+    assert value in [hit for name, hit in values(scanner, text) if form in ("", name)]
 
 
-@each_row("text", ["", *UNMARKED])
-def test_talk_about_secrets_is_unmarked(text: str) -> None:
-    assert MARKINGS.scan(text) == []
+HARMLESS = [
+    *((SECRET, text) for text in ["", string.printable, *SAMPLES["harmless"]]),
+    *((MARKINGS, text) for text in ["", *UNMARKED]),
+    *((KEYWORDS, text) for text in ["Project Atlases", "myProjectAtlas", "a-b", "axb", "draft", "C+", ""]),
+    *((PATTERNS, text) for text in ["E-12345 e-123456 E-1234567 corp.example Fall 12", ""]),
+    *((SOURCE_CODE, text) for text in NO_CODE),
+    (MEDICINE, "goutte metforminoid anginal copdx"),
+]
+
+
+@each_row("scanner, text", HARMLESS)
+def test_what_only_looks_like_it_is_not_found(scanner: Scanner, text: str) -> None:
+    assert scanner.scan(text) == []
+
+
+WORDS = [
+    *("about ⟦Project Atlas⟧.", "⟦PROJECT ATLAS⟧", "⟦project\n  atlas⟧", "the ⟦atlas⟧"),
+    *("⟦Project Atlas Nine⟧ is longer", "written in ⟦C++⟧ today", "die ⟦Übung⟧ beginnt", "⟦Übung⟧"),
+    *("see ⟦(draft)⟧ here", "⟦a.b⟧"),
+]
+HITS: list[tuple[Scanner, str, list[tuple[str, str]]]] = [
+    *((KEYWORDS, unmarked(text)[0], [("keywords.word", unmarked(text)[1])]) for text in WORDS),
+    (PATTERNS, "E-123456 not E-654321", [("patterns.employee_id", f"E-{number}") for number in (123456, 654321)]),
+    (PATTERNS, "on DB07.corp.example now", [("patterns.host", "DB07.corp.example")]),
+    (PATTERNS, "Übrigens: Fall Nr. 12/2026", [("patterns.case", "Fall Nr. 12/2026")]),
+    (markings(only=["tlp"]), "TLP:RED\nSECRET//NOFORN", [("markings.tlp", "TLP:RED")]),
+]
+
+
+@each_row("scanner, text, hits", HITS)
+def test_what_the_policy_names_is_all_that_is_found(scanner: Scanner, text: str, hits: list[tuple[str, str]]) -> None:
+    assert values(scanner, text) == hits
+
+
+# Secrets
+
+ALNUM, HEX = string.ascii_letters + string.digits, "0123456789abcdef"
+LETTERS = {
+    **{"alnum": ALNUM, "hex": HEX, "web": ALNUM + "_-", "base64": ALNUM + "+/", "letter": string.ascii_letters},
+    **{"capital": string.ascii_uppercase + string.digits, "digit": string.digits, "nonzero": "123456789"},
+}
+KEYS = [line.split(" | ", 1) for line in SAMPLES["keys"]]
+AROUND = ["{}", "the key is {}.", "x={}\n", '{{"k": "{}"}}', "see ({}) and `x`", "Schlüssel → {} 😀"]
+
+
+class Drawn:
+    """`f"{Drawn(letters, dice):32}"` is 32 of the letters."""
+
+    def __init__(self, letters: str, dice: random.Random) -> None:
+        self.letters, self.dice = letters, dice
+
+    def __format__(self, size: str) -> str:
+        return "".join(self.dice.choices(self.letters, k=int(size)))
+
+
+def made(template: str, seed: object) -> str:
+    dice = random.Random(f"{template} {seed}")  # noqa: S311 - no secrets
+    return template.format(**{name: Drawn(letters, dice) for name, letters in LETTERS.items()})
+
+
+@each_row("name, template", KEYS)
+def test_keys_of_each_issuer_are_found_whole(name: str, template: str) -> None:
+    for seed in range(8):
+        value = made(template, seed)
+        for around in AROUND:
+            assert (f"secrets.{name}", value) in values(SECRET, around.format(value))
+
+
+def test_there_are_many_kinds() -> None:
+    names = {form.name for form in SECRETS.forms}
+    assert len(names) >= 50
+    assert {name for name, _ in KEYS} <= names
+
+
+@each_row("name, template", [line.split(" | ", 1) for line in SAMPLES["after their names"]])
+def test_what_looks_like_nothing_is_known_by_the_name_before_it(name: str, template: str) -> None:
+    for seed in range(20):
+        text, value = unmarked(made(template, seed))
+        assert (f"secrets.{name}", value) in values(SECRET, text)
+        assert f"secrets.{name}" not in [form for form, _ in values(SECRET, value)]
+
+
+SETTINGS = {
+    **{"DB_PASSWORD": "a1{alnum:13}b2c", "AWS_SECRET_ACCESS_KEY": "a1{base64:35}b2c", "DD_API_KEY": "a1{hex:27}b2c"},
+    **{"DATADOG_APP_KEY": "a1{hex:35}b2c", "internal_auth_token": "a1{alnum:27}b2c"},
+}
+
+
+@each_row("around", SAMPLES["settings"])
+@each_row("name, template", SETTINGS.items())
+def test_the_name_of_a_setting_tells_what_its_value_is(name: str, template: str, around: str) -> None:
+    for seed in range(5):
+        value = made(template, (around, seed))
+        text = around.replace("⟦name⟧", name).replace("⟦value⟧", value)
+        assert value in [hit for _, hit in values(SECRET, text)]
+
+
+def test_a_key_under_a_name_counts_once_and_no_finding_shows_it() -> None:
+    value = made("sk-{alnum:48}", 1)
+    seen = Classifier([SECRETS], {"internal": 0, "secret": 1}).classify(request(text=f"api_key = {value}"), [])
+    assert [finding.detector for finding in seen.findings] == ["secrets.openai"]
+    assert seen.data_class == "secret"
+    assert value not in repr(seen)
+
+
+# Markings, health, keywords
 
 
 @each_row("line", ["CONFIDENTIAL", "Strictly confidential", "*** Proprietary & Confidential ***", "Vertraulich"])
 def test_a_company_s_own_line_is_found_where_the_policy_asks(line: str) -> None:
-    (hit,) = COMPANY.scan(f"Quarterly plan\n{line}\nRevenue is up.")
+    company = markings(only=["company"])
+    (hit,) = company.scan(f"Quarterly plan\n{line}\nRevenue is up.")
     assert hit.form == "markings.company"
-    assert COMPANY.scan(f"This is {line} information, and more of it") == []
+    assert company.scan(f"This is {line} information, and more of it") == []
     assert MARKINGS.scan(f"Quarterly plan\n{line}\nRevenue is up.") == []
-
-
-def test_the_policy_may_look_for_some_markings_only() -> None:
-    assert values(markings(only=["tlp"]), "TLP:RED\nSECRET//NOFORN") == [("markings.tlp", "TLP:RED")]
-
-
-MEDICAL = samples("health.txt")
-PROTECTED, UNPROTECTED = MEDICAL.pop("protected"), MEDICAL.pop("harmless")
-BOTH = Classifier([IDENTIFIERS, HEALTH], {"internal": 0, "pii": 1, "phi": 2})
 
 
 @each_row("text, protected", [*((text, True) for text in PROTECTED), *((text, False) for text in ["", *UNPROTECTED])])
 def test_health_is_a_person_beside_words_of_medicine(text: str, protected: bool) -> None:
-    seen = BOTH.classify(request(text=text), [Cause("internal", "default")])
-    assert ("phi" in seen.classes) is protected
+    both = Classifier([IDENTIFIERS, HEALTH], {"internal": 0, "pii": 1, "phi": 2})
+    assert ("phi" in both.classify(request(text=text), [Cause("internal", "default")]).classes) is protected
 
 
 @each_row("by", ["names.person", "identifiers.phone"])
@@ -69,101 +198,111 @@ def test_the_person_may_be_found_by_another_detector(by: str) -> None:
     assert not HEALTH.conclude([term], [term])
 
 
-@each_row("name, text", [(name, text) for name, texts in MEDICAL.items() for text in texts])
-def test_words_of_medicine_are_found_whole(name: str, text: str) -> None:
-    text, value = unmarked(text)
-    assert (f"health.{name}", value) in values(Scanner([HEALTH]), text)
-
-
-def test_a_word_within_a_word_is_none() -> None:
-    assert Scanner([HEALTH]).scan("goutte metforminoid anginal copdx") == []
-
-
-def keywords(*words: str) -> Scanner:
-    return Scanner([Keywords.model_validate({"kind": "keywords", "class": "internal", "words": words})])
-
-
-KEYWORDS = keywords("Project Atlas", "C++", "Übung", "(draft)", "a.b", "Atlas", "Project Atlas Nine")
-WORDS = [
-    *("about ⟦Project Atlas⟧.", "⟦PROJECT ATLAS⟧", "⟦project\n  atlas⟧", "the ⟦atlas⟧"),
-    *("⟦Project Atlas Nine⟧ is longer", "written in ⟦C++⟧ today", "die ⟦Übung⟧ beginnt", "⟦Übung⟧"),
-    *("see ⟦(draft)⟧ here", "⟦a.b⟧"),
-]
-
-
-@each_row("text", WORDS)
-def test_keywords_are_found_whatever_they_are_made_of(text: str) -> None:
-    text, word = unmarked(text)
-    assert values(KEYWORDS, text) == [("keywords.word", word)]
-
-
-@each_row("text", ["Project Atlases", "myProjectAtlas", "a-b", "axb", "draft", "C+", ""])
-def test_parts_of_keywords_are_not_found(text: str) -> None:
-    assert values(KEYWORDS, text) == []
-
-
 def test_thousands_of_keywords(capfd: pytest.CaptureFixture[str]) -> None:
     words = [f"Customer {number:04d} GmbH" for number in range(5_000)]
     assert sorted(word for _, word in values(keywords(*words), " and ".join(words[::50]))) == words[::50]
     assert capfd.readouterr() == ("", "")
 
 
-def source_code(**fields: object) -> Scanner:
-    return Scanner([SourceCode.model_validate({"kind": "source_code", "class": "source_code", **fields})])
+# Patterns
+
+POLICY = """version: 1
+targets:
+  local: {{model: local/smollm2-135m-instruct, engine: smollm2}}
+routes:
+  auto: {{strategy: {{kind: ordered, targets: [local]}}}}
+sensitivity:
+  classes: {{internal: {{}}, secret: {{}}}}
+  detectors:
+    - kind: patterns
+      class: secret
+      patterns:
+        staff: 'E-\\d{{6}}'
+        {name}: '{expression}'
+"""
+REFUSED = {
+    "a regular expression in RE2's syntax, which stays quick on any text": {
+        **dict.fromkeys([r"(?=E)\w+", r"(?<!x)E-\d+"], "it has no look-around"),
+        **{r"(?>a+)b": "it has only (?:…)", r"(a+)-\1": "it has no such escape and no backreferences"},
+        **dict.fromkeys([r"E-\d{2000}", r"((E{100}){100}){100}"], "repeat at most 1000 times in all"),
+        **{r"E-\d++": "put one of * + ? {n,m} after a part", r"*E": "put something before the *"},
+        **{r"E-[0-9": "close the bracket", r"E-(\d": "close the parenthesis", r"E-\d)": "open the parenthesis"},
+        **{r"[9-0]": "give the range from low to high", "E-\\": "delete the \\ at its end"},
+    },
+    "an expression that matches at least one character": dict.fromkeys(
+        ["\\d*", "\\b", "", "^", "E?$"], "write + for *"
+    ),
+    "an expression that most texts don't match": dict.fromkeys([".", "(?s).+", "\\w+", "[a-z]", "\\s"], "add what is"),
+}
+MISTAKES = [
+    *(
+        ("bad", expression, f"13:14: sensitivity.detectors.1.patterns.bad must be {expected}: {remedy}")
+        for expected, rows in REFUSED.items()
+        for expression, remedy in rows.items()
+    ),
+    ("staff number", "E-", "13:9: 'staff number' can't be a name: "),
+]
 
 
-def forms(text: str, scanner: Scanner) -> set[str]:
-    return {hit.form for hit in scanner.scan(text)}
+def policy(folder: Path, expression: str, name: str = "bad") -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(POLICY.format(name=name, expression=expression))
+    return path
 
 
-SOURCE_CODE = source_code()
-FOLDER = Path(__file__).parent / "samples"
-CODE, NO_CODE = ((FOLDER / name).read_text("utf-8").split("\n~~~~\n") for name in ("code.txt", "no_code.txt"))
+@each_row("name, expression, mistake", MISTAKES)
+def test_what_cannot_be_used_is_refused_with_line_and_column(
+    name: str, expression: str, mistake: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (line,) = told(policy(tmp_path, expression, name))
+    assert line.startswith(mistake)
+    assert capfd.readouterr() == ("", ""), "no compiler writes to the terminal"
+
+
+@each_row("expression", [r"\d{3}-\d{2}", r"(?i)project[ -]x", "(?P<a>E-)(?:x|y)", r"\x{20AC}\d+", r"(?m)^X-\w+$"])
+def test_sound_expressions_are_taken(expression: str, tmp_path: Path) -> None:
+    assert loaded(policy(tmp_path, expression))
+
+
+# Source code
+
 HEADERS = [
-    "# SPDX-License-Identifier: Apache-2.0\n",
+    *("# SPDX-License-Identifier: Apache-2.0\n", "/* SPDX-License-Identifier: GPL-2.0-only */"),
     "/*\n * Copyright (c) 2024 Acme Corp. All rights reserved.\n * Proprietary and confidential.\n */\n",
-    "/* SPDX-License-Identifier: GPL-2.0-only */",
     "// Copyright 2025 Example GmbH\n// Unauthorized copying of this file is strictly prohibited.",
 ]
 BLOCK = "def f(x):\n    y = g(x)\n    return y"
 
 
+def forms(text: str, scanner: Scanner = SOURCE_CODE) -> set[str]:
+    return {hit.form for hit in scanner.scan(text)}
+
+
 @each_row("text", CODE)
 @each_row("around", ["{}", "Grüße! What does this do?\n\n```\n{}\n```\nThanks."])
 def test_code_is_found_fenced_or_not(text: str, around: str) -> None:
-    assert forms(around.replace("{}", text), SOURCE_CODE) == {"source_code.block"}
+    assert forms(around.replace("{}", text)) == {"source_code.block"}
 
 
 @each_row("text", HEADERS)
 def test_so_is_the_header_of_a_file_alone(text: str) -> None:
-    assert "source_code.licence" in forms(text, SOURCE_CODE)
+    assert "source_code.licence" in forms(text)
 
 
-@each_row("text", NO_CODE)
-def test_what_is_no_code_is_not_found(text: str) -> None:
-    assert forms(text, SOURCE_CODE) == set()
-
-
-def test_a_block_is_found_whole_and_by_itself() -> None:
+def test_a_block_is_found_whole_and_by_itself_and_lines_far_apart_are_mentions() -> None:
     prose = "Ein Satz über nichts.\n" * 20
     found = values(SOURCE_CODE, f"{prose}{BLOCK}\n{prose}{BLOCK}\n{prose}")
     assert found == [("source_code.block", BLOCK)] * 2
-
-
-def test_lines_far_apart_are_mentions() -> None:
-    prose = "A sentence, and one more.\n" * 20
-    assert forms(f"print(x)\n{prose}return x\n{prose}import os\n", SOURCE_CODE) == set()
+    assert forms(f"print(x)\n{prose}return x\n{prose}import os\n") == set()
 
 
 def test_the_policy_says_how_many_lines_are_code() -> None:
     strict, lax = source_code(min_lines=2), source_code(min_lines=10)
-    assert forms("import os\nprint(os)", strict) == {"source_code.block"}
-    assert forms("import os\nprint(os)", SOURCE_CODE) == set()
-    assert forms(BLOCK, lax) == set()
-    assert forms("\n".join([BLOCK] * 4), lax) == {"source_code.block"}
+    assert forms("import os\nprint(os)", strict) == forms("\n".join([BLOCK] * 4), lax) == {"source_code.block"}
+    assert forms("import os\nprint(os)") == forms(BLOCK, lax) == set()
 
 
-SCANNERS = [SOURCE_CODE, MARKINGS, Scanner([SECRETS]), Scanner([IDENTIFIERS]), Scanner([HEALTH])]
+SCANNERS = [SOURCE_CODE, MARKINGS, SECRET, Scanner([IDENTIFIERS]), MEDICINE]
 PIECES = [*CODE, *NO_CODE, *UNMARKED, *PROTECTED, "\n", "ü"]
 for file in ("markings", "secrets", "identifiers"):
     PIECES += [unmarked(text)[0] for texts in samples(f"{file}.txt").values() for text in texts]

@@ -5,14 +5,21 @@ import html
 import json
 import quopri
 import random
+import re
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from router.types.classification import Finding
-from router.types.request import Endpoint, Request
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.classify.rewritten import Place, TooMuch, View
+from router.classify.views import body_views, views
+from router.types.request import Endpoint, Finding, Passage, Request
 from tests.classify.looking import (
     CARD,
     KEY,
+    MAIL,
     VALUES,
     chat,
     classified,
@@ -25,7 +32,6 @@ from tests.classify.looking import (
 )
 from tests.tables import each_row
 
-MAIL = VALUES["pii"]
 Write = Callable[[str], str]
 _RUSSIAN = str.maketrans("AEKOopacexyTMHBC", "АЕКОорасехуТМНВС")
 _GREEK = str.maketrans("AEKIONTo", "ΑΕΚΙΟΝΤο")
@@ -128,7 +134,7 @@ def of_class(request: Request, data_class: str) -> list[Finding]:
     return [finding for finding in findings(request) if finding.data_class == data_class]
 
 
-def place(request: Request, finding: Finding) -> str:
+def shown(request: Request, finding: Finding) -> str:
     """What the request has where it was found."""
     return texts(request)[finding.path][finding.start : finding.end]
 
@@ -152,21 +158,17 @@ WORDS = {
 
 @each_row("around", ["{}", "DNI/NINO/NIE: {} please", '{{"NIE, NINO": "{}"}}'])
 @each_row("written, detector", WORDS.items())
-def test_words_of_lookalikes_alone_are_read_with_what_is_mixed_beside_them(
-    written: str, detector: str, around: str
-) -> None:
+def test_words_of_lookalikes_are_read_with_what_is_beside_them(written: str, detector: str, around: str) -> None:
     assert detector in {finding.detector for finding in findings(user(around.format(written)))}
 
 
 @each_row("name, write", (FOLDED | HIDDEN).items())
-def test_a_value_can_be_replaced_where_it_is_only_written_otherwise_and_not_where_it_hides(
-    name: str, write: Write
-) -> None:
+def test_a_value_can_be_replaced_where_it_is_written_otherwise_and_not_where_it_hides(name: str, write: Write) -> None:
     request, card = user(f"before {write(KEY)} after"), user(f"pay with {write(CARD)} please")
     (finding,) = of_class(request, "secret")
     assert finding.exact is (name in FOLDED)
-    assert place(request, finding) in write(KEY)
-    assert not finding.exact or place(request, finding) == write(KEY).strip("\u2066\u2069\u202c\u202e")
+    assert shown(request, finding) in write(KEY)
+    assert not finding.exact or shown(request, finding) == write(KEY).strip("\u2066\u2069\u202c\u202e")
     assert "identifiers.card" in {finding.detector for finding in findings(card)}
 
 
@@ -196,7 +198,7 @@ def test_values_that_were_taken_apart_are_seen(request: Request) -> None:
 def test_what_stands_whole_beside_a_seam_counts_once(request: Request) -> None:
     (finding,) = findings(request)
     assert finding.exact
-    assert place(request, finding) == MAIL
+    assert shown(request, finding) == MAIL
 
 
 def test_texts_of_a_list_are_not_joined() -> None:
@@ -219,8 +221,129 @@ def test_lookalikes_stay_clean(text: str) -> None:
     assert not findings(user(text))
 
 
-def test_ten_layers_are_too_many() -> None:
-    wrapped = KEY
+def test_ten_layers_of_base64_and_twenty_of_percents_are_too_many() -> None:
+    wrapped, percents = KEY, "%" + "25" * 20 + "41"
     for _ in range(10):
         wrapped = _base64(wrapped)
     assert classified(user(wrapped)).classes == {"internal", "pii", "secret"}
+    with pytest.raises(TooMuch) as error:
+        list(views([Passage(("user",), percents)], b""))
+    assert percents not in str(error.value)
+
+
+PATTERN = re.compile(r"AKIA[0-9A-Z]{16}")
+FIRST = ("messages", 0, "content")
+
+
+def passages(*texts: str) -> list[Passage]:
+    return [Passage(("messages", number, "content"), text, "user") for number, text in enumerate(texts)]
+
+
+def places(looks: Iterable[View]) -> list[Place]:
+    """Of all keys, as a scan would see them."""
+    found = (view.locate(*match.span()) for view in looks for match in PATTERN.finditer(view.text))
+    return list(dict.fromkeys(place for place in found if place is not None))
+
+
+def test_a_value_of_two_passages_is_at_its_first_part_and_what_no_passage_shows_has_no_path() -> None:
+    for before, after in (("a ", " b"), ("a " * 200, " b" * 200)):
+        parts = passages(f"{before}{KEY[:5]}", f"{KEY[5:]}{after}")
+        assert places(views(parts, b"")) == [Place(FIRST, len(before), len(before) + 5, False)]
+    raw = json.dumps({"messages": [{"role": "user", "content": "hello"}], "n": KEY}).encode()
+    (place,) = places(views(passages("hello"), raw))
+    assert (place.path, place.exact) == ((), False)
+
+
+@each_row("dump", [json.dumps, lambda body: json.dumps(body, ensure_ascii=False, indent=2)])
+@each_row("text", ["short", 'a "quoted"\n\\ line', "größer 你好 😀", "x" * 5_000])
+def test_what_the_passages_show_is_not_shown_again(dump: Callable[[object], str], text: str) -> None:
+    body = {"tools": [{"name": f"{text} tool"}], "messages": [{"content": f"{text} {KEY}"}], "user": text}
+    shown = [Passage(FIRST, f"{text} {KEY}"), Passage(("tools", 0, "name"), f"{text} tool"), Passage(("user",), text)]
+    view = next(views(shown, dump(body).encode()))
+    assert view.text.count(KEY) == 1
+    assert view.text.count(text) == 3
+
+
+def test_only_what_is_near_a_piece_is_looked_at_again() -> None:
+    plain, odd = views(passages(f"{KEY} " + "words " * 1_000 + "a%20b" + " words" * 1_000), b"")
+    assert len(odd.text) < len(plain.text) / 10
+    assert KEY not in odd.text
+
+
+def test_a_value_longer_than_the_look_around_a_piece_is_seen() -> None:
+    text = "tok_" + "abc" * 150 + "\u200b" + "abc" * 150
+    token = re.compile("abc[a-z]{300,}")
+    seen = [view.locate(*match.span()) for view in views(passages(text), b"") for match in token.finditer(view.text)]
+    assert seen[-1] is not None
+    assert not seen[-1].exact
+    assert seen[-1].start < text.index("\u200b") < seen[-1].end
+
+
+@each_row("body", [b"", b"null", b"[]", b"not JSON", b"\xff\xfe", b'{"a": 1', b'"text"', b"{}" * 9])
+def test_every_body_can_be_looked_at(body: bytes) -> None:
+    list(body_views(body))
+    assert places(body_views(body + KEY.encode()))
+
+
+def test_media_are_left_out_of_a_body_but_a_picture_is_no_place_to_hide() -> None:
+    picture = "data:image/png;base64," + base64.b64encode(b"\x89PNG" + bytes(range(256)) * 40).decode()
+    body = {"messages": [{"content": [{"image_url": {"url": picture}}, {"source": {"data": picture[22:]}}]}]}
+    (view,) = body_views(json.dumps(body).encode())
+    assert len(view.text) < 500
+    text = _base64(f"{'words ' * 400}{KEY}")
+    for hidden in ({"url": f"data:image/png;base64,{text}"}, {"data": text}, {"anything": text}):
+        assert places(body_views(json.dumps(hidden).encode()))
+        assert places(views([], json.dumps(hidden).encode()))
+
+
+PIECES = ["%", "a%41", "\\", 'a\\"', "&#65;", "&a", "\u200b", "a\u200b", "A", "QUtJQUlPU0ZPRE5O ", "41", "a ", "["]
+
+
+@each_row("piece", PIECES)
+def test_no_text_grows(piece: str) -> None:
+    """Nothing that is decoded is longer than it was written, so that a megabyte stays one."""
+    text = piece * (1_000_000 // len(piece))
+    looks = list(views(passages(text), b""))
+    assert len(looks) < 4
+    assert all(len(view.text) <= len(text) for view in looks)
+
+
+ODD = [
+    *("\u200b", "%20", "%25", "&#32;", "\\n", "\\\\", "\\u0020", "=\n", "é", "е", "４", "😀", " ", "\n", '"'),
+    "words " * 60,
+]
+WRITTEN = [
+    *(KEY, "\u200b".join(KEY), KEY[:7], KEY[7:], base64.b64encode(f"is {KEY}".encode()).decode()),
+    *("".join(form.format(ord(letter)) for letter in KEY) for form in ("%{:02x}", "\\u{:04x}", "&#{};")),
+    "".join(chr(ord(letter) + 0xFEE0) for letter in KEY),
+]
+TEXTS = st.lists(st.sampled_from(ODD + WRITTEN) | st.text(max_size=6), max_size=8).map("".join)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(TEXTS, min_size=1, max_size=4))
+def test_places_never_lie(texts: list[str]) -> None:
+    for place in places(views(passages(*texts), b"")):
+        text = texts[int(place.path[1])]
+        assert 0 <= place.start < place.end <= len(text)
+        if place.exact:
+            # What would be replaced is a key by itself, and nothing of it is left behind.
+            assert places(views(passages(text[place.start : place.end]), b""))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(TEXTS, max_size=4), st.text(max_size=20), st.booleans())
+def test_a_plain_value_is_found_whatever_is_around_it(texts: list[str], around: str, ascii_only: bool) -> None:
+    planted = [*texts, f"{around}. {KEY} .{around}"]
+    raw = json.dumps({"messages": [{"content": text} for text in planted]}, ensure_ascii=ascii_only).encode()
+    start = len(around) + 2
+    assert Place(("messages", len(texts), "content"), start, start + len(KEY)) in places(views(passages(*planted), raw))
+
+
+ORDINARY = ["What is the capital of France?", "Paris, I think; is it?\n\nYes: 100 km or so – naïve."]
+ENTITIES = ["Traversal &LBT;", "f(Foo &Foo; bar)", "&a;&b;&c;", "&Nothing; &amp;Nothing;"]
+
+
+@each_row("texts, most", [(ORDINARY, 1), *(([text], 2) for text in ENTITIES)])
+def test_ordinary_text_is_read_once_and_no_entity_for_ever(texts: list[str], most: int) -> None:
+    assert len(list(views(passages(*texts), json.dumps({"messages": texts}).encode()))) <= most

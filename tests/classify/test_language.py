@@ -1,8 +1,7 @@
 """Languages of texts, and what they are to be translated into: by tables of words, on short sentences."""
 
-from router.classify.language import language, languages
-from router.classify.tongues import KNOWN, NAMES, WORDS
-from router.types.request import Endpoint, Passage
+from router.classify.language import KNOWN, NAMES, WORDS, language, languages
+from router.types.request import Endpoint, Passage, Request
 from tests.classify.looking import conversation, samples
 from tests.decide.values import request
 from tests.tables import each_row
@@ -26,16 +25,12 @@ def test_hardly_a_sentence_is_taken_for_another_language() -> None:
 
 
 NEITHER = ["3.14159", "Anna Meyer", "OK", "x = y + 1", "ACME GmbH 2024", "https://example.com/a", "Lorem ipsum dolor"]
+PARAGRAPHS = [(" ".join(SENTENCES[code]) * 3, code) for code in ("de", "en", "es", "fr", "it", "nl", "pl", "pt", "sv")]
 
 
-@each_row("text", [*NEITHER, '{"id": 4711}'])
-def test_what_is_no_language_is_taken_for_none(text: str) -> None:
-    assert language(text) == ""
-
-
-@each_row("code", ["de", "en", "es", "fr", "it", "nl", "pl", "pt", "sv"])
-def test_whole_paragraphs_are_recognised(code: str) -> None:
-    assert language(" ".join(SENTENCES[code]) * 3) == code
+@each_row("text, code", [*PARAGRAPHS, *((text, "") for text in [*NEITHER, '{"id": 4711}'])])
+def test_whole_paragraphs_are_recognised_and_what_is_no_language_is_taken_for_none(text: str, code: str) -> None:
+    assert language(text) == code
 
 
 def test_what_is_named_is_known_and_what_has_words_has_a_name() -> None:
@@ -63,27 +58,23 @@ TRANSLATIONS = [
 ]
 
 
-@each_row("text, source, target, bare", TRANSLATIONS)
-def test_what_is_to_be_translated_into_what(text: str, source: str, target: str, bare: str) -> None:
-    found = languages(request(text=text))
+SYSTEM = ("system", "You translate all that the user says into German.")
+BEFORE = (("user", "Translate to French: Where is it?"), ("assistant", "Certainly."))
+PROMPT = (Passage(("prompt",), "Wo ist der Bahnhof?"), Passage(("user",), "the one who asks"))
+ASKED = [
+    *((request(text=text), *row) for text, *row in TRANSLATIONS),
+    (conversation(SYSTEM, ("user", "She has lost her keys.")), "en", "de", "She has lost her keys."),
+    (conversation(*BEFORE, ("user", "Wo ist der Bahnhof?")), "de", "", "Wo ist der Bahnhof?"),
+    (request(endpoint=Endpoint.COMPLETIONS, passages=PROMPT), "de", "", "Wo ist der Bahnhof?"),
+]
+
+
+@each_row("asked, source, target, bare", ASKED, ids=[str(row[-1]) for row in ASKED])
+def test_what_is_to_be_translated_into_what(asked: Request, source: str, target: str, bare: str) -> None:
+    """The system prompt may say it; of messages the last one counts."""
+    found = languages(asked)
     assert (found.source, found.target, found.text) == (source, target, bare)
-    assert (found.source_name == "English") == (source == "en")
-
-
-def test_the_system_prompt_may_say_it() -> None:
-    system = ("system", "You translate all that the user says into German.")
-    found = languages(conversation(system, ("user", "She has lost her keys.")))
-    assert (found.source, found.target_name, found.text) == ("en", "German", "She has lost her keys.")
-
-
-def test_the_last_message_counts() -> None:
-    before = ("user", "Translate to French: Where is it?"), ("assistant", "Certainly.")
-    assert languages(conversation(*before, ("user", "Wo ist der Bahnhof?"))).source == "de"
-
-
-def test_a_prompt_without_messages_is_read_too() -> None:
-    passages = (Passage(("prompt",), "Wo ist der Bahnhof?"), Passage(("user",), "the one who asks"))
-    assert languages(request(endpoint=Endpoint.COMPLETIONS, passages=passages)).source == "de"
+    assert (found.source_name == "English", found.target_name == "German") == (source == "en", target == "de")
 
 
 def test_nothing_of_the_text_is_printed() -> None:

@@ -4,32 +4,18 @@ import random
 import string
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.classify.detector import Form, Hit, Span
-from router.classify.scanner import MOST_CANDIDATES, Scanner
-from router.classify.sensitivity.identifiers import FORMS
-from router.types.classification import Finding
-from tests.classify.looking import IDENTIFIERS
+from router.classify.detector import MOST_CANDIDATES, Form, Hit, Scanner, Span
+from router.classify.sensitivity.identifiers import IDENTIFIERS_FORMS
+from tests.classify.looking import IDENTIFIERS, Detector
 from tests.classify.looking import values as hits
 from tests.tables import each_row
-
-
-class Detector:
-    """Of what a test wants."""
-
-    kind, data_class = "test", "secret"
-
-    def __init__(self, *forms: Form) -> None:
-        self.forms = forms
-
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
-        return own
 
 
 def only(value: str) -> Form:
@@ -50,23 +36,18 @@ def values(text: str, *forms: Form) -> list[tuple[str, str]]:
     return hits(Scanner([Detector(*forms)]), text)
 
 
-@each_row("text", ["1234567", "4567123", "1234 4567", "x4567", "00000004567", "12é4567"])
-def test_what_only_looks_like_it_hides_nothing_that_begins_in_it(text: str) -> None:
-    assert values(text, only("4567")) == [("test.digits", "4567")]
+def beginning_with_seven(text: str, start: int, end: int) -> Iterator[Span]:
+    if text[start] == "7":
+        yield Span(start, end)
 
 
-def test_a_long_candidate_that_is_nothing_hides_nothing_beside_it() -> None:
-    def confirm(text: str, start: int, end: int) -> Iterator[Span]:
-        if text[start] == "7":
-            yield Span(start, end)
-
-    assert values("1" * 500 + "z 72", Form("number", r"\d+", confirm)) == [("test.number", "72")]
+LONG = ("1" * 500 + "z 72", Form("test", r"\d+", beginning_with_seven), "72")
+HIDING = ["1234567", "4567123", "1234 4567", "x4567", "00000004567", "12é4567"]
 
 
-@each_row("before", ["", "é", "日本語 ", "😀" * 30, "\ud800", "a\x00b"])
-def test_places_are_characters_whatever_stands_before(before: str) -> None:
-    text = before + "key-1 é key-2"
-    assert values(text, Form("key", r"key-\d")) == [("test.key", "key-1"), ("test.key", "key-2")]
+@each_row("text, form, value", [*((text, only("4567"), "4567") for text in HIDING), LONG])
+def test_what_only_looks_like_it_hides_nothing_in_it_or_beside_it(text: str, form: Form, value: str) -> None:
+    assert [hit for _, hit in values(text, form)] == [value]
 
 
 @settings(deadline=None)
@@ -78,50 +59,24 @@ def test_a_word_is_found_in_any_text(before: str, after: str) -> None:
     assert all(text[hit.start : hit.end] == "needle" for hit in found if hit.form == "test.word")
 
 
-def test_a_lone_surrogate_is_a_question_mark_for_those_who_confirm() -> None:
-    looked = []
-
-    def confirm(text: str, start: int, end: int) -> Iterator[Span]:
-        looked.append(text)
-        yield Span(start, end)
-
-    assert scan("\ud800 key", Form("key", "key", confirm)) == [Hit("test.key", "secret", 2, 5)]
-    assert looked == ["? key"]
-
-
-def test_every_form_is_found_however_many_there_are() -> None:
-    forms = [Form(f"n{number}", f"key{number}x") for number in range(200)]
-    text = " ".join(f"key{number}x" for number in range(200))
-    assert {hit.form for hit in scan(text, *forms)} == {f"test.n{number}" for number in range(200)}
-
-
-def test_the_score_is_the_confirmers() -> None:
-    (hit,) = scan("ab", Form("letter", "a", lambda text, start, end: [Span(start, end, 0.4)]))
-    assert hit.score == 0.4
-
-
 def test_patterns_too_large_for_one_automaton_are_looked_for_one_by_one() -> None:
     found = values("a needle, and words7", Form("large", r"\pL{1,200}7"), Form("word", "needle"))
     assert found == [("test.large", "words7"), ("test.word", "needle")]
 
 
-def test_what_was_not_looked_at_counts_as_found() -> None:
+def test_as_many_as_are_looked_at_are_judged_one_by_one_and_what_was_not_looked_at_counts_as_found() -> None:
     looked = []
 
     def confirm(text: str, start: int, end: int) -> Iterator[Span]:
         looked.append(start)
         return iter(())
 
-    text = "1234 " * (2 * MOST_CANDIDATES) + "the end"
-    (hit,) = scan(text, Form("digits", r"\b\d{4}\b", confirm))
+    text = "1234 " * MOST_CANDIDATES
+    assert scan(text + "the end", only("4567")) == []
+    assert len(scan(text + "the end", only("1234"))) == MOST_CANDIDATES
+    (hit,) = scan(2 * text + "the end", Form("digits", r"\b\d{4}\b", confirm))
     assert len(looked) == MOST_CANDIDATES
-    assert hit == Hit("test.digits", "secret", 5 * MOST_CANDIDATES, len(text))
-
-
-def test_as_many_as_are_looked_at_are_judged_one_by_one() -> None:
-    text = "1234 " * MOST_CANDIDATES + "the end"
-    assert scan(text, only("4567")) == []
-    assert len(scan(text, only("1234"))) == MOST_CANDIDATES
+    assert hit == Hit("test.digits", "secret", 5 * MOST_CANDIDATES, len(2 * text + "the end"))
 
 
 LOGS = [
@@ -185,7 +140,7 @@ def counted(number: int, form: Form) -> Form:
 @each_row("name", HOSTILE)
 def test_few_candidates_are_judged_however_long_the_text_is(name: str, length: int) -> None:
     judged.clear()
-    scan(hostile(name, length), *(counted(number, form) for number, form in enumerate(FORMS)))
+    scan(hostile(name, length), *(counted(number, form) for number, form in enumerate(IDENTIFIERS_FORMS)))
     assert all(count <= MOST_CANDIDATES for count in judged.values())
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from router.testing.upstream import Upstream
-from tests.gateway.running import Gateway, local, ordered, serving, target, until
+from tests.gateway.running import Gateway, explained, local, ordered, serving, target, until, user
 from tests.tables import each_row
 
 KEY = "AKIA" + "Z7Q2M4K9XPLTRWVN"
@@ -44,16 +44,15 @@ def test_every_attempt_of_a_gateway_is_judged_again_and_none_broke_a_rule(tmp_pa
         until(lambda: not gateway.rows("SELECT * FROM requests WHERE state = 'held'"))
         attempts = gateway.rows("SELECT classes, region_source, target FROM attempts")
         served = gateway.get("/v1/reports/egress").json
-    status, found = egress(gateway)
-    assert (status, found["sound"], found["totals"]["unchecked"]) == (0, True, 0), found["note"]
-    assert found["totals"]["attempts"] == len(attempts)
-    assert served["rows"] == found["rows"]
+    status, report = egress(gateway)
+    assert (status, report["sound"], report["totals"]["unchecked"]) == (0, True, 0), report["note"]
+    assert (report["totals"]["attempts"], report["rows"]) == (len(attempts), served["rows"])
     assert gateway.rows("SELECT DISTINCT policy FROM requests WHERE policy NOT IN (SELECT hash FROM policies)") == []
-    went = {" ".join((row["class"], row["target"], row["redacted"])) for row in found["rows"] if row["attempts"]}
+    went = {" ".join((row["class"], row["target"], row["redacted"])) for row in report["rows"] if row["attempts"]}
     expected = "internal chinese no, pii broken no, pii american no, pii chinese yes, secret home no"
     assert went == set(expected.split(", "))
-    assert {(row["class"], row["refused"]) for row in found["rows"] if row["refused"]} == {("secret", 1)}
-    assert MAIL not in json.dumps(found)
+    assert {(row["class"], row["refused"]) for row in report["rows"] if row["refused"]} == {("secret", 1)}
+    assert MAIL not in json.dumps(report)
 
 
 @each_row("change", ["target = 'chinese'", "classes = 'internal'", "redacted = 1, target = 'chinese'"])
@@ -64,38 +63,28 @@ def test_a_changed_row_is_found_out(tmp_path: Path, upstream: Upstream, change: 
     assert egress(gateway)[0] == 0
     with sqlite3.connect(gateway.ledger) as connection:
         connection.execute(f"UPDATE live_attempts SET {change}")  # noqa: S608 - of this file
-    status, found = egress(gateway)
-    assert (status, found["sound"], found["totals"]["violations"]) == (1, False, 1)
-    assert [row["request"] for row in found["below"][0]["rows"]] == [identifier]
+    status, report = egress(gateway)
+    assert (status, report["sound"], report["totals"]["violations"]) == (1, False, 1)
+    assert [row["request"] for row in report["below"][0]["rows"]] == [identifier]
     status, table = gateway.lowpass("report", "egress")
-    assert status == 1
-    assert "1 violation." in table
+    assert (status, "1 violation." in table) == (1, True)
 
 
 def test_explain_tells_where_each_finding_is_and_never_what(tmp_path: Path, upstream: Upstream) -> None:
-    gateway, asked = Gateway(tmp_path, policy(upstream.url, redact="needed")), tmp_path / "request.json"
-    text = f"Write to {MAIL}, please."
-    content = [{"type": "text", "text": "Hi"}, {"type": "text", "text": text}]
-    body = {"model": "auto", "messages": [{"role": "user", "content": content}], "metadata": {KEY: "x", "team": KEY}}
-    asked.write_text(json.dumps(body))
-    status, output = gateway.lowpass("explain", str(asked), "--json", "--policy", str(gateway.policy))
-    assert status == 0, output
-    found = json.loads(output)
-    mail = next(finding for finding in found["findings"] if finding["data_class"] == "pii")
-    assert mail["path"] == ["messages", 0, "content", 1, "text"]
-    assert text[mail["start"] : mail["end"]] == MAIL
-    assert all(
-        set(finding["path"]) <= {"metadata", "*"} for finding in found["findings"] if finding["data_class"] == "secret"
-    )
-    causes = {(cause["data_class"], cause["by"]) for cause in found["classification"]["causes"]}
+    gateway, text = Gateway(tmp_path, policy(upstream.url, redact="needed")), f"Write to {MAIL}, please."
+    messages = user([{"type": "text", "text": "Hi"}, {"type": "text", "text": text}])
+    document, table = explained(gateway, {"model": "auto", "messages": messages, "metadata": {KEY: "x", "team": KEY}})
+    mail = next(finding for finding in document["findings"] if finding["data_class"] == "pii")
+    assert (mail["path"], text[mail["start"] : mail["end"]]) == (["messages", 0, "content", 1, "text"], MAIL)
+    secrets = [finding["path"] for finding in document["findings"] if finding["data_class"] == "secret"]
+    assert {part for path in secrets for part in path} <= {"metadata", "*"}
+    causes = {(cause["data_class"], cause["by"]) for cause in document["classification"]["causes"]}
     assert ("internal", "default") in causes
-    assert {name for name, _ in causes} == set(found["classification"]["classes"]) == {"internal", "pii", "secret"}
-    _, table = gateway.lowpass("explain", str(asked), "--policy", str(gateway.policy))
+    assert {name for name, _ in causes} == set(document["classification"]["classes"]) == {"internal", "pii", "secret"}
     (line,) = [line for line in table.splitlines() if "messages[0].content[1].text" in line]
     assert f"{mail['start']}–{mail['end']}" in line
-    for printed in (output, table):
-        assert MAIL not in printed
-        assert KEY not in printed
+    printed = json.dumps(document) + table
+    assert (MAIL in printed, KEY in printed) == (False, False)
     assert upstream.requests == []
 
 

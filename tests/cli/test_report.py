@@ -29,8 +29,7 @@ def home(tmp_path: Path) -> Path:
 def test_without_a_name_it_is_spend(home: Path) -> None:
     done = lowpass(home, "report")
     assert (done.status, done.error) == (0, "")
-    assert "Spend by target" in done.out
-    assert "1.500000001" in done.out
+    assert ("Spend by target" in done.out, "1.500000001" in done.out) == (True, True)
 
 
 def test_all_forms_agree(home: Path) -> None:
@@ -41,9 +40,7 @@ def test_all_forms_agree(home: Path) -> None:
     assert [Decimal(row["cost_usd"]) for row in rows] == [row["cost_usd"] for row in document["rows"]]
     assert {row["day"] for row in rows} == {"2026-11-02"}
     for text in (table, page):
-        assert text.count("1.500000001") == 4
-        assert "\x1b" not in text
-        assert "\u202e" not in text
+        assert (text.count("1.500000001"), "\x1b" in text, "\u202e" in text) == (4, False, False)
     assert "&lt;b&gt;bold" in page
     assert {row["tag"] for row in document["rows"]} == {"<b>bold</b>", "\x1b[31mred", "\u202egnihton"}
 
@@ -69,16 +66,8 @@ def test_the_list_names_every_report(home: Path) -> None:
 )
 def test_what_makes_no_sense_fails_in_one_line(home: Path, words: str, line: str) -> None:
     done = lowpass(home, "report", *words.split())
-    assert (done.status, done.out) == (1, "")
-    assert line in done.error
-    assert done.error.startswith("lowpass: ")
-    assert done.error.count("\n") == 1
-
-
-def test_a_window_without_rows_is_a_report_too(home: Path) -> None:
-    done = lowpass(home, "report", "--since", "2020-01-01", "--until", "2020-01-02")
-    assert done.status == 0
-    assert "Nothing to show in this window." in done.out
+    assert (done.status, done.out, done.error.count("\n")) == (1, "", 1)
+    assert (done.error.startswith("lowpass: "), line in done.error) == (True, True), done.error
 
 
 def test_cron_hears_of_a_failure_and_nothing_is_lost(home: Path) -> None:
@@ -86,10 +75,9 @@ def test_cron_hears_of_a_failure_and_nothing_is_lost(home: Path) -> None:
         done = lowpass(home, "report", "--webhook", sink.url, LOWPASS_REPORT_WEBHOOK_TOKEN="open-sesame")
         assert (done.status, done.out) == (1, "")
         assert sink.headers[0]["authorization"] == "Bearer open-sesame"
-    assert "the webhook at 127.0.0.1 answered 401" in done.error
-    assert "open-sesame" not in done.error
     (kept,) = (home / "reports").iterdir()
-    assert str(kept) in done.error
+    parts = ("the webhook at 127.0.0.1 answered 401", str(kept), "open-sesame")
+    assert [part in done.error for part in parts] == [True, True, False]
     assert json.loads(kept.read_bytes())["totals"]["requests"] == 1
 
 
@@ -104,6 +92,5 @@ def test_cron_hears_nothing_of_a_success(home: Path) -> None:
 def test_a_file_that_is_no_ledger(home: Path) -> None:
     (home / "lowpass.db").write_bytes(b"no database at all" * 100)
     done = lowpass(home, "report")
-    assert done.status == 1
+    assert (done.status, done.error.count("\n")) == (1, 1)
     assert "can't be used (file is not a database)" in done.error
-    assert done.error.count("\n") == 1

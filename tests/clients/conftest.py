@@ -34,7 +34,7 @@ def policy(url: str) -> dict[str, Any]:
     }
     targets["text-only"] = target(url, "normal", capabilities=["chat"])
     targets["parts"] = target(url, "reasoning", flavour="mistral", provider="mistral")
-    return {"version": 1, "targets": targets, "routes": {"auto": ordered("chat/normal", "native/normal")}}
+    return {"version": 1, "targets": targets, "routes": {"auto": ordered("chat/normal")}}
 
 
 @pytest.fixture(scope="session")
@@ -49,26 +49,18 @@ def gateway(clients_gateway: Gateway, upstream: Upstream) -> Iterator[Gateway]:
     clients_gateway.check_books()
 
 
-@pytest.fixture(scope="session")
-def session_client(clients_gateway: Gateway) -> Iterator[openai.OpenAI]:
-    with clients_gateway.client() as client:
-        yield client
-
-
 @pytest.fixture
-def client(session_client: openai.OpenAI, gateway: Gateway) -> openai.OpenAI:
-    return session_client
+def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
+    with gateway.client() as client:
+        yield client
 
 
 @pytest.fixture
 def run(gateway: Gateway) -> Callable[[Callable[[openai.AsyncOpenAI], Awaitable[T]]], T]:
     """Runs what is awaited with the asynchronous client."""
 
-    def runs(work: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
-        async def main() -> T:
-            async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="k", max_retries=0) as client:
-                return await work(client)
+    async def main(work: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
+        async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="k", max_retries=0) as client:
+            return await work(client)
 
-        return asyncio.run(main())
-
-    return runs
+    return lambda work: asyncio.run(main(work))

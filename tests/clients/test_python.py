@@ -1,6 +1,7 @@
-"""Chat with the official Python client: whatever it can send arrives, whatever it can read it gets."""
+"""The official Python client: what it can send arrives, it gets what it can read, and its exceptions are right."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,9 +10,9 @@ import pytest
 from msgspec import Raw
 from pydantic import BaseModel
 
-from router.testing.upstream import EMBEDDING, REFUSAL, VECTOR, Upstream
+from router.testing.upstream import EMBEDDING, REFUSAL, RETRY_AFTER_S, VECTOR, Upstream
 from tests.clients.conftest import HELLO, KINDS, NORMAL_NANO, Weather
-from tests.gateway.running import MESSAGES, Gateway, usd
+from tests.gateway.running import MESSAGES, Gateway, until, usd
 from tests.tables import each_row
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo/+A=="
@@ -33,21 +34,21 @@ def sent(data: bytes) -> dict[str, bytes]:
 
 def test_raw_responses_show_the_headers(client: openai.OpenAI, gateway: Gateway) -> None:
     raw = client.chat.completions.with_raw_response.create(model="auto", messages=MESSAGES)
-    answer, headers = raw.parse(), raw.headers
+    answer, shown = raw.parse(), ours(raw.headers)
     assert answer.choices[0].message.content == HELLO
-    row = gateway.row(headers["x-request-id"])
-    assert raw.request_id == answer._request_id == headers["x-lowpass-decision"] == row["id"]
-    shown = {name.removeprefix("x-lowpass-"): value for name, value in headers.items() if name.startswith("x-lowpass-")}
-    difficulty = f"{row['difficulty']:.3f}"
-    assert shown == {"decision": row["id"], "model": "chat/normal", "class": row["data_class"]} | {
-        "difficulty": difficulty, "thinking": "none", "cost-usd": "0.00004"
-    }  # fmt: skip
-    assert headers["content-type"] == "application/json"
+    row = gateway.row(raw.headers["x-request-id"])
+    assert raw.request_id == answer._request_id == shown["decision"] == row["id"]
+    known = {"decision": row["id"], "model": "chat/normal", "class": row["data_class"], "thinking": "none"}
+    assert shown == known | {"difficulty": f"{row['difficulty']:.3f}", "cost-usd": "0.00004"}
+    assert raw.headers["content-type"] == "application/json"
     with client.chat.completions.with_streaming_response.create(model="auto", messages=MESSAGES, stream=True) as stream:
-        streamed = {name.removeprefix("x-lowpass-") for name in stream.headers if name.startswith("x-lowpass-")}
+        assert ours(stream.headers).keys() == shown.keys() - {"cost-usd"}
         assert stream.headers["content-type"].startswith("text/event-stream")
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream.parse()) == HELLO
-    assert streamed == shown.keys() - {"cost-usd"}
+
+
+def ours(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix("x-lowpass-"): value for name, value in headers.items() if name.startswith("x-lowpass-")}
 
 
 def test_many_at_once(run: Any, gateway: Gateway) -> None:
@@ -64,35 +65,16 @@ def test_many_at_once(run: Any, gateway: Gateway) -> None:
     assert run(work) == [HELLO] * 32
 
 
-def test_the_streaming_helper(client: openai.OpenAI) -> None:
-    options: Any = {"stream_options": {"include_usage": True}}
-    with client.chat.completions.stream(model="chat/normal", messages=MESSAGES, **options) as stream:
-        deltas = [event.delta for event in stream if event.type == "content.delta"]
-        final = stream.get_final_completion()
-    assert "".join(deltas) == final.choices[0].message.content == HELLO
-    assert final.usage is not None
-    assert final.usage.to_dict()["cost"] == usd(NORMAL_NANO)
-    assert (final.model, final.choices[0].finish_reason) == ("chat/normal", "stop")
-
-
-def test_a_pydantic_model_comes_back(client: openai.OpenAI, upstream: Upstream, run: Any) -> None:
+def test_a_pydantic_model_comes_back(client: openai.OpenAI, upstream: Upstream) -> None:
+    """In the stream's helper as well; a refusal is none."""
     wanted = Weather(city="Köln", days=7)
     parsed = client.chat.completions.parse(model="chat/schema", messages=MESSAGES, response_format=Weather)
     assert parsed.choices[0].message.parsed == wanted
     assert upstream.last.json["response_format"]["json_schema"]["strict"] is True
     with client.chat.completions.stream(model="chat/schema", messages=MESSAGES, response_format=Weather) as stream:
         assert stream.get_final_completion().choices[0].message.parsed == wanted
-
-    async def work(client: openai.AsyncOpenAI) -> Weather | None:
-        answer = await client.chat.completions.parse(model="chat/schema", messages=MESSAGES, response_format=Weather)
-        return answer.choices[0].message.parsed
-
-    assert run(work) == wanted
-
-
-def test_a_refusal_is_no_answer(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.parse(model="chat/refusal", messages=MESSAGES, response_format=Weather)
-    message = answer.choices[0].message
+    refused = client.chat.completions.parse(model="chat/refusal", messages=MESSAGES, response_format=Weather)
+    message = refused.choices[0].message
     assert (message.parsed, message.content, message.refusal) == (None, None, "".join(REFUSAL))
 
 
@@ -119,24 +101,14 @@ def test_what_the_client_sends_arrives_byte_by_byte(client: openai.OpenAI, upstr
     vendor = {"vendor_option": {"deep": [1, 2.50, None]}, "top_k": 40, "guided": "é\u2028"}
     options: Any = {"stop": ["\n\n", "ENDE"], "seed": 2**40, "temperature": 0.1, "top_p": 0.95, "user": "u-1"}
     options |= {"logit_bias": {"50256": -100}, "prediction": {"type": "content", "content": "x"}}
-    options |= {"metadata": {"session_id": "s1"}, "extra_headers": {"x-lowpass-tags": "blue,green"}}
-    raw = client.chat.completions.with_raw_response.create(
-        model="chat/normal", messages=IMAGES, extra_body=vendor, **options
-    )
+    options |= {"metadata": {"session_id": "s1"}, "extra_headers": {"x-lowpass-tags": "blue"}, "extra_body": vendor}
+    raw = client.chat.completions.with_raw_response.create(model="chat/normal", messages=IMAGES, **options)
     mine, theirs = sent(raw.http_request.content), sent(upstream.last.body)
     assert theirs.pop("model") == b'"normal"'
     assert mine.pop("model") == b'"chat/normal"'
     assert theirs == mine
     assert upstream.last.headers["authorization"] == "Bearer sk-upstream"
     assert not [name for name in upstream.last.headers if name.startswith("x-lowpass-")]
-
-
-def test_headers_and_metadata_reach_the_row(client: openai.OpenAI, gateway: Gateway) -> None:
-    raw = client.chat.completions.with_raw_response.create(
-        model="auto", messages=MESSAGES, metadata={"session_id": "s1"}, extra_headers={"x-lowpass-tags": "blue,green"}
-    )
-    row = gateway.row(raw.headers["x-request-id"])
-    assert (row["session"], row["tags"], row["requested"], row["route"]) == ("s1", "blue,green", "auto", "auto")
 
 
 @each_row("kind", KINDS)
@@ -174,7 +146,7 @@ def test_embeddings_in_both_encodings(client: openai.OpenAI, gateway: Gateway, u
         assert found.usage.to_dict()["cost"] == usd(row["cost"])
 
 
-def test_models_are_listed_and_found(client: openai.OpenAI, run: Any) -> None:
+def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
     listed = [model.id for model in client.models.list()]
     assert listed[0] == "auto"
     assert {"chat/normal", "native/normal", "text-only"} <= set(listed)
@@ -183,14 +155,118 @@ def test_models_are_listed_and_found(client: openai.OpenAI, run: Any) -> None:
         client.models.retrieve("nobody")
     assert caught.value.code == "model_not_found"
 
-    async def work(client: openai.AsyncOpenAI) -> list[str]:
-        return [model.id async for model in client.models.list()]
 
-    assert run(work) == listed
+Raised = tuple[type[openai.APIStatusError], int, str]
+FAILED: Raised = (openai.InternalServerError, 502, "upstream_error")
+BUSY: Raised = (openai.InternalServerError, 503, "upstream_error")
+# What goes wrong → the exception, its status and its code.
+RAISES: dict[str, Raised] = {
+    "chat/context-length": (openai.BadRequestError, 400, "context_length_exceeded"),
+    "chat/content-filter": (openai.BadRequestError, 400, "content_filter"),
+    "text-only": (openai.PermissionDeniedError, 403, "no_eligible_target"),
+    "nobody": (openai.NotFoundError, 404, "model_not_found"),
+    **dict.fromkeys(("chat/overloaded", "chat/rate-limited"), BUSY),
+    **dict.fromkeys(("chat/error-500", "chat/bad-json", "chat/cut"), FAILED),
+    # The operator's key or account failed, not the client's: it must not ask its user for another key.
+    **dict.fromkeys(("chat/auth", "chat/quota"), FAILED),
+}
+TOOL: Any = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+FUNCTION: Any = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+CALLS: dict[str, Any] = {
+    "chat": lambda client, model: client.chat.completions.create(model=model, messages=MESSAGES, tools=[TOOL]),
+    "responses": lambda client, model: client.responses.create(model=model, input="Hi", tools=[FUNCTION]),
+}
 
 
-def test_what_no_target_can_read_goes_nowhere(client: openai.OpenAI, upstream: Upstream) -> None:
+@each_row("endpoint", CALLS)
+@each_row("model", RAISES)
+def test_the_right_exception(client: openai.OpenAI, gateway: Gateway, model: str, endpoint: str) -> None:
+    kind, status, code = RAISES[model]
+    with pytest.raises(kind) as caught:
+        CALLS[endpoint](client, model)
+    error = caught.value
+    assert (error.status_code, error.code) == (status, code)
+    assert error.request_id == error.response.headers["x-request-id"]
+    if model != "nobody":
+        row = gateway.row(error.request_id or "")
+        assert (row["status"], row["cost"]) == (status, 0)
+
+
+@each_row("model, failed, wait_s", [("chat/flaky", 502, 0), ("chat/rate-limited-once", 503, RETRY_AFTER_S)])
+def test_the_client_tries_again_when_told_to_and_as_late(
+    client: openai.OpenAI, gateway: Gateway, upstream: Upstream, model: str, failed: int, wait_s: float
+) -> None:
+    answer = client.with_options(max_retries=2).chat.completions.create(model=model, messages=MESSAGES)
+    assert answer.choices[0].message.content == HELLO
+    first, second = upstream.requests
+    assert second.received - first.received >= wait_s
+    rows = gateway.rows("SELECT status FROM requests WHERE requested = ? AND tags = '' ORDER BY id", model)
+    assert [row["status"] for row in rows] == [failed, 200]
+
+
+def test_the_client_does_not_try_again_in_vain(client: openai.OpenAI, gateway: Gateway) -> None:
+    before = len(gateway.rows("SELECT id FROM requests WHERE requested = 'text-only'"))
     with pytest.raises(openai.PermissionDeniedError) as caught:
-        client.chat.completions.create(model="text-only", messages=IMAGES)
-    assert caught.value.code == "no_eligible_target"
-    assert upstream.requests == []
+        client.with_options(max_retries=2).chat.completions.create(model="text-only", messages=MESSAGES, tools=[TOOL])
+    assert caught.value.response.headers["x-should-retry"] == "false"
+    assert len(gateway.rows("SELECT id FROM requests WHERE requested = 'text-only'")) == before + 1
+
+
+@each_row("kind", KINDS)
+@each_row("endpoint", CALLS)
+def test_a_client_that_runs_out_of_time_stops_the_upstream(
+    client: openai.OpenAI, gateway: Gateway, upstream: Upstream, endpoint: str, kind: str
+) -> None:
+    upstream.clear()
+    for seconds in (0.3, 3, 30):
+        known = ids(gateway)
+        with pytest.raises(openai.APITimeoutError):
+            CALLS[endpoint](client.with_options(timeout=seconds), f"{kind}/hang")
+        if upstream.requests:
+            break
+    assert upstream.last.wait().client_gone
+    check_abandoned(gateway, known)
+
+
+@each_row("kind", KINDS)
+@each_row("endpoint", CALLS)
+def test_a_cancelled_task_stops_the_upstream(
+    run: Any, gateway: Gateway, upstream: Upstream, endpoint: str, kind: str
+) -> None:
+    known, model = ids(gateway), f"{kind}/hang-after-first"
+
+    async def listen(client: openai.AsyncOpenAI, begun: asyncio.Event) -> None:
+        stream: Any = (
+            await client.chat.completions.create(model=model, messages=MESSAGES, stream=True)
+            if endpoint == "chat"
+            else await client.responses.create(model=model, input="Hi", stream=True)
+        )
+        async for _ in stream:
+            begun.set()
+
+    async def work(client: openai.AsyncOpenAI) -> None:
+        begun = asyncio.Event()
+        task = asyncio.create_task(listen(client, begun))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(work)
+    assert upstream.last.wait().client_gone
+    check_abandoned(gateway, known)
+
+
+def ids(gateway: Gateway) -> set[str]:
+    return {row["id"] for row in gateway.rows("SELECT id FROM requests")}
+
+
+def check_abandoned(gateway: Gateway, known: set[str]) -> None:
+    """The only request that was not known before is settled as abandoned, and charged as estimated."""
+    (new,) = until(lambda: ids(gateway) - known)
+    row = gateway.settled(new)
+    assert (row["state"], row["status"], row["error"]) == ("settled", 499, "client_gone")
+    (attempt,) = row["attempts"]
+    assert (attempt["outcome"], attempt["usage_source"]) == ("client_gone", "estimated")
+    assert attempt["cost_source"] == "estimated"
+    assert row["cost"] == attempt["cost"] > 0

@@ -66,17 +66,6 @@ def test_a_stream_of_events(client: openai.OpenAI, upstream: Upstream, kind: str
 
 
 @each_row("kind", KINDS)
-def test_the_asynchronous_client(run: Any, kind: str) -> None:
-    async def work(client: openai.AsyncOpenAI) -> list[str]:
-        whole = await client.responses.create(model=f"{kind}/normal", input="Hi")
-        stream = await client.responses.create(model=f"{kind}/normal", input="Hi", stream=True)
-        pieces = [event.delta async for event in stream if event.type == "response.output_text.delta"]
-        return [whole.output_text, "".join(pieces)]
-
-    assert run(work) == [HELLO, HELLO]
-
-
-@each_row("kind", KINDS)
 def test_a_pydantic_model_comes_back(client: openai.OpenAI, kind: str) -> None:
     parsed = client.responses.parse(model=f"{kind}/schema", input="Hi", text_format=Weather)
     assert parsed.output_parsed == Weather(city="Köln", days=7)
@@ -110,21 +99,6 @@ def test_tools_and_the_turn_after_them(client: openai.OpenAI, upstream: Upstream
 
 
 @each_row("kind", KINDS)
-def test_thoughts_are_items_of_their_own(client: openai.OpenAI, kind: str) -> None:
-    asked: Any = {"reasoning": {"summary": "auto"}}
-    whole: Any = client.responses.create(model=f"{kind}/reasoning", input="Hi", **asked)
-    events, final = grown(client, f"{kind}/reasoning", **asked)
-    for response in (whole, final):
-        thought, message = response.output
-        assert (thought.type, message.type) == ("reasoning", "message")
-        assert thought.summary[0].text == "".join(REASONING)
-        assert response.output_text == HELLO
-        assert response.usage.output_tokens_details.reasoning_tokens == 30
-    deltas = [event.delta for event in events if event.type == "response.reasoning_summary_text.delta"]
-    assert deltas == list(REASONING)
-
-
-@each_row("kind", KINDS)
 def test_an_answer_that_was_cut_short_says_so(client: openai.OpenAI, kind: str) -> None:
     whole = client.responses.create(model=f"{kind}/empty-length", input="Hi")
     with client.responses.create(model=f"{kind}/empty-length", input="Hi", stream=True) as stream:
@@ -139,8 +113,9 @@ def test_an_answer_that_was_cut_short_says_so(client: openai.OpenAI, kind: str) 
 @each_row("behaviour", ["cut-after-first", "cut"])
 def test_a_broken_stream_is_no_response(client: openai.OpenAI, gateway: Gateway, kind: str, behaviour: str) -> None:
     stream = client.responses.create(model=f"{kind}/{behaviour}", input="Hi", stream=True)
-    with stream, pytest.raises(openai.APIError):
+    with stream, pytest.raises(openai.APIError) as caught:
         assert not [event for event in stream if event.type == "response.completed"]
+    assert caught.value.code == "upstream_error"
     row = gateway.row(stream.response.headers["x-request-id"])
     assert (row["status"], row["error"], row["attempts"][0]["usage_source"]) == (200, "cut", "estimated")
 
@@ -156,19 +131,30 @@ def test_what_chat_can_not_say_needs_the_endpoint(client: openai.OpenAI, upstrea
     assert upstream.last.json["tools"] == search
 
 
-PLACES = [("parts", ["reasoning", "message"], [HELLO])]
+ANSWER, REFUSED = ("message", HELLO), ("message", "".join(REFUSAL))
+THOUGHT = ("reasoning", "".join(REASONING))
+ITEMS = {
+    f"{kind}/{name}": items
+    for kind in KINDS
+    for name, items in (("reasoning", [THOUGHT, ANSWER]), ("refusal", [REFUSED]))
+}
+ITEMS["parts"] = [THOUGHT, ANSWER]
 """Mistral's reasoning models answer with a list."""
-PLACES += [(f"{kind}/refusal", ["message"], ["".join(REFUSAL)]) for kind in KINDS]
 
 
-@each_row("model, kinds, texts", PLACES)
+@each_row("model, items", ITEMS.items())
 def test_thoughts_and_refusals_have_their_places(
-    client: openai.OpenAI, model: str, kinds: list[str], texts: list[str]
+    client: openai.OpenAI, model: str, items: list[tuple[str, str]]
 ) -> None:
-    _, final = grown(client, model)
-    for response in (client.responses.create(model=model, input="Hi"), final):
-        items: list[Any] = response.output
-        assert [item.type for item in items] == kinds
-        parts = [part for item in items if item.type == "message" for part in item.content]
-        assert [part.refusal if part.type == "refusal" else part.text for part in parts] == texts
-        assert [part.type for part in parts] == ["refusal" if "refusal" in model else "output_text"]
+    asked: Any = {"reasoning": {"summary": "auto"}}
+    events, final = grown(client, model, **asked)
+    for response in (client.responses.create(model=model, input="Hi", **asked), final):
+        output: Any = response.output
+        parts = [(item.type, (item.content or item.summary)[0]) for item in output]
+        assert [(kind, part.refusal if part.type == "refusal" else part.text) for kind, part in parts] == items
+        assert (parts[-1][1].type == "refusal") == model.endswith("refusal")
+        assert response.usage is not None
+        counted = {"parts": None, "chat/reasoning": 30, "native/reasoning": 30}.get(model, 0)
+        assert response.usage.output_tokens_details.reasoning_tokens == counted
+    deltas = [event.delta for event in events if event.type == "response.reasoning_summary_text.delta"]
+    assert deltas == list(REASONING if THOUGHT in items else ())

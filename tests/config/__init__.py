@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from adapters.catalog import shipped
-from router.config import Config, load, problems
-from router.types.engine import Served
+from router.config.check import load, problems
+from router.config.policy import Config
+from router.types.target import Served
 
 FOLDER = Path(__file__).parent
 CATALOG = shipped()

@@ -4,16 +4,15 @@ import hashlib
 import os
 from pathlib import Path
 
-import pytest
 import yaml
 from msgspec import convert, structs
 
-from router.config import Config, Watcher, engines_needed, load
-from router.errors import ConfigError
+from router.config import Watcher
+from router.config.check import engines_needed, load
+from router.config.policy import Config
 from router.types.price import Price
 from router.types.request import Modality
-from router.types.secret import Secret
-from router.types.target import Capability, Licence, Terms, Thinking, Timeouts
+from router.types.target import Capability, Licence, Secret, Terms, Thinking, Timeouts
 from tests.config import CATALOG, ENGINES, ENVIRON, FOLDER, loaded, told
 from tests.tables import each_row
 
@@ -29,13 +28,6 @@ def policy(folder: Path, text: str) -> Path:
     path = folder / "policy.yaml"
     path.write_text(text)
     return path
-
-
-def test_everything_is_sound() -> None:
-    assert told(EVERYTHING) == []
-    config = loaded(EVERYTHING)
-    assert config.path == str(EVERYTHING)
-    assert config.hash == hashlib.sha256(EVERYTHING.read_bytes()).hexdigest()[:16]
 
 
 def test_targets_of_the_catalog_at_an_engine_and_written_out() -> None:
@@ -55,9 +47,11 @@ def test_targets_of_the_catalog_at_an_engine_and_written_out() -> None:
     assert own.timeouts == Timeouts(connect=1, first=2, between=3, total=4)
 
 
-def test_prices_are_exact() -> None:
+def test_everything_is_sound_and_prices_are_exact() -> None:
     """0.00115 USD per million tokens has no exact binary fraction; as nano-USD it is a whole number."""
+    assert told(EVERYTHING) == []
     config = loaded(EVERYTHING)
+    assert (config.path, config.hash) == (str(EVERYTHING), hashlib.sha256(EVERYTHING.read_bytes()).hexdigest()[:16])
     expected = yaml.safe_load((EVERYTHING.parent / "price.yaml").read_text("utf-8"))
     assert config.targets["own"].model.price == convert(expected | {"version": f"policy {config.hash}"}, Price)
 
@@ -180,46 +174,26 @@ def test_evidence_that_has_expired_is_told_but_keeps_no_gateway_from_starting(tm
     assert loaded(path).targets["local"].terms.expires_ms is not None
 
 
-@pytest.fixture
-def edited(tmp_path: Path) -> tuple[Path, Watcher]:
-    """A policy that a gateway runs."""
+def test_each_edit_is_seen_once_whether_it_is_good_bad_or_the_end_of_the_file(tmp_path: Path) -> None:
     path = policy(tmp_path, SMALL)
-    return path, Watcher(path, loaded)
-
-
-def routes(found: Config | ConfigError | None) -> list[str]:
-    assert isinstance(found, Config)
-    return list(found.routes)
-
-
-def test_an_edit_is_seen_once(edited: tuple[Path, Watcher]) -> None:
-    path, watcher = edited
+    watcher = Watcher(path, loaded)
     assert watcher.poll() is None
-    path.write_text(SMALL.replace("auto", "other"))
-    assert routes(watcher.poll()) == ["other"]
-    assert watcher.poll() is None
-
-
-@each_row("text, message", [(SMALL.replace("version: 1", "version: 22"), "policy.yaml:1:"), ("", "no such file")])
-def test_a_bad_edit_or_a_missing_file_is_told_once_and_then_a_good_one_is_seen(
-    edited: tuple[Path, Watcher], text: str, message: str
-) -> None:
-    path, watcher = edited
-    path.write_text(text) if text else path.unlink()
-    error = watcher.poll()
-    assert isinstance(error, ConfigError)
-    assert message in str(error)
-    assert watcher.poll() is None
-    path.write_text(SMALL)
-    assert routes(watcher.poll()) == ["auto"]
-
-
-def test_a_replaced_file_of_the_same_time_and_size_is_seen(edited: tuple[Path, Watcher]) -> None:
-    """As editors and mounted volumes do it."""
-    path, watcher = edited
-    status = path.stat()
-    other = path.with_name("new.yaml")
+    for text, expected in (
+        (SMALL.replace("auto", "other"), "other"),
+        (SMALL.replace("version: 1", "version: 22"), "policy.yaml:1:"),
+        (SMALL, "auto"),
+        ("", "no such file"),
+        (SMALL, "auto"),
+    ):
+        path.write_text(text) if text else path.unlink()
+        seen = watcher.poll()
+        assert expected in (seen.routes if isinstance(seen, Config) else str(seen))
+        assert watcher.poll() is None
+    # A replaced file of the same time and size, as editors and mounted volumes do it.
+    status, other = path.stat(), path.with_name("new.yaml")
     other.write_text(SMALL.replace("auto", "oven"))
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.replace(path)
-    assert routes(watcher.poll()) == ["oven"]
+    seen = watcher.poll()
+    assert isinstance(seen, Config)
+    assert list(seen.routes) == ["oven"]

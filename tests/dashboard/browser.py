@@ -3,7 +3,6 @@
 https://chromedevtools.github.io/devtools-protocol/
 """
 
-import base64
 import json
 import os
 import shutil
@@ -11,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -93,11 +91,6 @@ class Browser:
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=narrow)
         colours = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[colours])
-
-    def picture(self, path: Path) -> None:
-        """Of the whole page, also what does not fit the window."""
-        found = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(found["data"]))
 
     def close(self) -> None:
         self._session = None

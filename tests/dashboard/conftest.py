@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from router.ledger.ledger import Ledger
-from router.report import read
-from router.types.task import Task
+from router.report import catalog
+from router.types.target import Task
 from tests.dashboard.serving import HOSTILE, NOW_MS, TURNING, serving
 from tests.report.conftest import ledger, new_ledger
 from tests.report.filled import DAY_MS, Happened, Tried, fill, thinking
@@ -33,7 +33,7 @@ HAPPENED = (
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports have the same now as the dashboard."""
-    monkeypatch.setattr(read, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(catalog, "now_ms", lambda: NOW_MS)
 
 
 @pytest.fixture(scope="session")

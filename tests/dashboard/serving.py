@@ -1,30 +1,34 @@
-"""The reports' routes behind the real HTTP app, on a port of the loopback."""
+"""The reports' routes behind the real HTTP app, on a port of the loopback, and what a browser gets of them."""
 
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import httpx
 import uvicorn
+from fastapi import FastAPI
 
 from adapters import catalog
-from router.api import budgets, dashboard, reports
+from router.api import admin, dashboard
+from router.api import rest as reports
 from router.api.auth import Keyring
 from router.api.rest import rest
 from router.budget.budget import Budget
 from router.budget.sqlite import SqliteBudgets
 from router.choose import index
-from router.config import Config, Sensitivity
+from router.config.policy import Config, Sensitivity
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
 from router.report.budgets import budgets as budgets_report
 from router.report.report import Report
-from router.types.lease import LEASE_MS
-from router.types.secret import Secret
+from router.types.account import LEASE_MS
+from router.types.target import Secret
 from tests.report.filled import target
 
 HOSTILE = '<script>alert("x")</script>'
@@ -52,8 +56,14 @@ def serving(ledger: Ledger, ring: Keyring | None = None, config: Config = CONFIG
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(lambda: None, log_config=None, lifespan="off", ws="none"))
         keyring = ring or Keyring({}, open_to_all=True)
-        work = _serve(server, listener, ledger, Path(folder) / "budgets.db", keyring, config)
-        thread = threading.Thread(target=asyncio.run, args=(work,))
+
+        async def work() -> None:
+            journal = SqliteJournal(Path(folder, "budgets.db"))
+            server.config.app = _app(ledger, SqliteBudgets(journal, LEASE_MS), keyring, config)
+            await server.serve(sockets=[listener])
+            await journal.end()
+
+        thread = threading.Thread(target=lambda: asyncio.run(work()))
         thread.start()
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -62,31 +72,32 @@ def serving(ledger: Ledger, ring: Keyring | None = None, config: Config = CONFIG
             thread.join()
 
 
-async def _serve(
-    server: uvicorn.Server, listener: socket.socket, ledger: Ledger, path: Path, ring: Keyring, config: Config
-) -> None:
-    journal = SqliteJournal(path)
-    store = SqliteBudgets(journal, LEASE_MS)
-
+def _app(ledger: Ledger, store: SqliteBudgets, ring: Keyring, config: Config) -> FastAPI:
     async def pots() -> Report:
         return await budgets_report(store, CONFIG.budgets, NOW_MS)
 
-    routers = [
-        reports.routes(ledger, pots),
-        budgets.routes(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS),
-    ]
-    site = dashboard.Site(
-        ledger=ledger,
-        keyring=ring,
-        secret=SECRET,
-        policy=lambda: config,
-        health=lambda: {"mini": "half-open"},
-        engines=lambda: ENGINES,
-        budgets=pots,
-        in_flight=lambda: 3,
-        catalog=catalog.shipped,
-        clock=lambda: NOW_MS,
-    )
-    server.config.app = rest(ring, public=[dashboard.routes(site)], calls=[], reports=routers, admin=[])
-    await server.serve(sockets=[listener])
-    await journal.end()
+    limits = admin.budgets_routes(lambda: index(CONFIG, Secret("test")), store, lambda: CONFIG.budgets, lambda: NOW_MS)
+    kept: dict[str, Any] = {"ledger": ledger, "keyring": ring, "secret": SECRET, "policy": lambda: config}
+    seen: dict[str, Any] = {"health": lambda: {"mini": "half-open"}, "engines": lambda: ENGINES, "in_flight": lambda: 3}
+    site = dashboard.Site(**kept, **seen, budgets=pots, catalog=catalog.shipped, clock=lambda: NOW_MS)
+    routes = [reports.reports_routes(ledger, pots), limits]
+    return rest(ring, public=[dashboard.routes(site)], calls=[], reports=routes, admin=[])
+
+
+_TRANSPORT = httpx.HTTPTransport()
+"""Keeps no cookies and follows no redirects: they are answers too."""
+OURS = {"sec-fetch-site": "same-origin"}
+"""What a browser sends along with a form of the page itself."""
+
+
+def get(url: str, headers: Mapping[str, str] = {}, fields: Mapping[str, str] | None = None) -> httpx.Response:
+    """With `fields` of a form it is posted."""
+    sent = {"accept": "text/html", **headers}
+    request = httpx.Request("GET" if fields is None else "POST", url, headers=sent, data=fields)
+    answer = _TRANSPORT.handle_request(request)
+    answer.read()
+    return answer
+
+
+def post(url: str, fields: Mapping[str, str], headers: Mapping[str, str] = OURS) -> httpx.Response:
+    return get(url, headers, fields)

@@ -4,15 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.api.auth import Keyring
-from router.ledger.keys import callers, create
 from router.ledger.ledger import Ledger
-from router.report.catalog import REPORTS
-from router.types.key import KeyTerms
 from tests.dashboard.browser import BINARY, Browser, browser
 from tests.dashboard.serving import HOSTILE, serving
-from tests.dashboard.test_dashboard import FIRST, PAGES
-from tests.dashboard.test_policy import SOUND
+from tests.dashboard.test_dashboard import FIRST, PAGES, SOUND
+from tests.dashboard.test_entry import House
 from tests.tables import each_row
 
 if BINARY is None:
@@ -53,13 +49,8 @@ def test_every_page_opens_fits_and_asks_no_other_address(tab: Browser, gateway: 
         assert tab.value(_CUT) == []
         luminous = tab.value("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
         assert (luminous < 100) is dark
-
-
-def test_names_that_are_markup_are_seen_and_do_nothing(tab: Browser, gateway: str) -> None:
-    tab.look(SCREEN)
-    tab.open(f"{gateway}/dashboard/requests/{FIRST}")
-    assert HOSTILE in tab.value("document.body.innerText")
-    assert tab.value("document.scripts.length") == 0
+        assert tab.value("document.scripts.length") == 0
+        assert HOSTILE in tab.value("document.body.innerText") or not path.endswith(FIRST)
 
 
 def test_the_form_leads_to_a_url_of_its_own(tab: Browser, gateway: str) -> None:
@@ -71,19 +62,11 @@ def test_the_form_leads_to_a_url_of_its_own(tab: Browser, gateway: str) -> None:
     tab.fill("input[name=labels]", "local")
     tab.click(".filters button")
     fine(tab, gateway)
-    assert tab.value("location.pathname + location.search") == (
-        "/dashboard/reports/spend?by=target&where=target%3Dlocal"
-    )
+    assert tab.value("location.href") == f"{gateway}/dashboard/reports/spend?by=target&where=target%3Dlocal"
     labels = "[...document.querySelectorAll('tbody td.label')].map(cell => cell.textContent.trim())"
     assert tab.value(labels) == ["local"]
     assert tab.value("document.querySelector('select[name=dimension]').value") == "target"
-
-
-def test_another_window_is_a_link(tab: Browser, gateway: str) -> None:
-    tab.look(SCREEN)
-    tab.open(f"{gateway}/dashboard/reports/spend?by=target")
     tab.click(".spans a[href*='since=all']")
-    assert tab.value("location.search") == "?by=target&since=all"
     assert tab.value("document.querySelector('.spans strong').textContent") == "all time"
 
 
@@ -95,13 +78,6 @@ def test_from_the_overview_to_a_request_and_back(tab: Browser, gateway: str) -> 
     assert tab.value("location.pathname").startswith("/dashboard/requests/")
     tab.click("a.brand")
     assert tab.value("location.pathname") == "/dashboard"
-
-
-def test_every_report_is_in_the_navigation(tab: Browser, gateway: str) -> None:
-    tab.open(f"{gateway}/dashboard")
-    links = tab.value("[...document.querySelectorAll('nav a')].map(link => link.getAttribute('href'))")
-    named = [f"/dashboard/reports/{name}" for name, one in REPORTS.items() if not one.needs_subject]
-    assert links == ["/dashboard", *named, "/dashboard/policy"]
 
 
 def test_a_pasted_policy_is_checked(tab: Browser, gateway: str) -> None:
@@ -116,20 +92,18 @@ def test_a_pasted_policy_is_checked(tab: Browser, gateway: str) -> None:
 
 
 def test_signing_in_and_out(tab: Browser, ledger: Ledger) -> None:
-    with ledger.writing() as connection:
-        _, key = create(connection, KeyTerms(name="finance", scopes=("reports",)), "test")
-        ring = Keyring(callers(connection), open_to_all=False)
+    house = House(ledger)
     tab.look(SCREEN)
-    with serving(ledger, ring) as house:
-        tab.open(f"{house}/dashboard/reports/spend?by=day")
+    with serving(ledger, house.ring) as url:
+        tab.open(f"{url}/dashboard/reports/spend?by=day")
         tab.fill("input[name=key]", "lp-wrong")
         tab.click(".door button")
         assert "not valid" in tab.value("document.body.innerText")
-        tab.fill("input[name=key]", key)
+        tab.fill("input[name=key]", house.key)
         tab.click(".door button")
         assert tab.value("location.pathname + location.search") == "/dashboard/reports/spend?by=day"
         assert "finance" in tab.value("document.body.innerText")
         assert tab.value("document.cookie") == ""
         tab.click(".who button")
-        tab.open(f"{house}/dashboard")
+        tab.open(f"{url}/dashboard")
         assert tab.value("document.querySelectorAll('.door').length") == 1

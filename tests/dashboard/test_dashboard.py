@@ -1,18 +1,25 @@
-"""The pages as a browser sees them."""
+"""The pages as a browser sees them, and another policy tried on one of them."""
 
+import asyncio
+import fcntl
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from router.api.dashboard.policy import Replays, Trial
+from router.errors import ClientError
 from router.ledger.facts.attempts import HOUR_MS
-from router.ledger.ledger import Ledger
-from router.ledger.postgres.ledger import PostgresLedger
+from router.ledger.ledger import Ledger, SqliteLedger
+from router.ledger.postgres.journal import PostgresLedger
 from router.report.catalog import REPORTS as CATALOG
-from router.types.secret import Secret
+from router.types.target import Secret
 from tests.dashboard.conftest import HAPPENED
-from tests.dashboard.fetch import Page, get
-from tests.dashboard.serving import HOSTILE, NOW_MS, serving
+from tests.dashboard.serving import CONFIG, HOSTILE, NOW_MS, get, post, serving
 from tests.ledger.plain import expire, move
+from tests.report.asking import Page
 from tests.report.filled import fill
 from tests.tables import each_row
 
@@ -28,9 +35,9 @@ HOSTILE_PAGES = {"/dashboard", "/dashboard/policy", f"/dashboard/requests/{FIRST
 
 def page(url: str, status: int = 200) -> Page:
     answer = get(url)
-    assert answer.status == status
+    assert answer.status_code == status
     assert answer.headers["content-type"].startswith("text/html")
-    return Page(answer.body)
+    return Page(answer.text)
 
 
 def facts(seen: Page) -> dict[str, list[str]]:
@@ -78,16 +85,17 @@ def test_a_report_is_exact_and_adds_up(gateway: str) -> None:
 def test_every_report_has_a_page_and_its_tables_as_csv(gateway: str, path: str) -> None:
     links = page(gateway + path).named("a")
     assert [link["href"] for link in links if link.get("aria-current") == "page"] == [path]
+    assert {"/dashboard", *REPORTS, "/dashboard/policy"} <= {link.get("href") for link in links}
     for link in [str(link["href"]) for link in links if ".csv" in str(link["href"])]:
         answer = get(gateway + link)
-        assert answer.status == 200
+        assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/csv")
         assert answer.headers["content-disposition"].startswith("attachment")
 
 
 def test_a_form_leads_to_a_url_that_says_the_same(gateway: str) -> None:
     answer = get(f"{gateway}/dashboard/reports/spend?by=day&by=&since=7d&until=&dimension=target&how=!%3D&labels=mini")
-    assert answer.status == 303
+    assert answer.status_code == 303
     assert answer.headers["location"] == "/dashboard/reports/spend?by=day&where=target%21%3Dmini&since=7d"
     assert "mini" not in facts(page(gateway + answer.headers["location"]))
 
@@ -97,10 +105,7 @@ def test_a_form_leads_to_a_url_that_says_the_same(gateway: str) -> None:
     [
         ("by=colour", "can't be grouped by 'colour'"),
         ("where=target%3Dnobody", "there is no target 'nobody'"),
-        ("where=colour%3Dred", "can't be filtered by 'colour'"),
-        ("since=soon", "'soon' is no time"),
         ("since=1d&until=2d", "is not before until"),
-        ("zone=Europe/Berlni", "Did you mean Europe/Berlin"),
         ("colour=red", "There is no filter 'colour'"),
         ("where=%3Cscript%3E", "'<script>' is no filter"),
     ],
@@ -137,29 +142,20 @@ def test_a_page_asks_for_itself_again_only_where_its_url_says_so(gateway: str, q
 
 def test_a_request_with_its_attempts_and_its_decision(gateway: str) -> None:
     seen = page(f"{gateway}/dashboard/requests/{FIRST}")
-    assert (
-        facts(seen).items()
-        >= {
-            "state": ["settled"],
-            "tags": [HOSTILE],
-            "cost usd": ["0.250000001"],
-            "outcome": ["server_error", "ok"],
-            "cost $": ["0.000000000", "0.250000001"],
-            "output reasoning": ["–", "30"],
-            "classification data class": ["pii"],
-            "classification classes": ["internal, pii"],
-            "sent as": ["internal,pii", "internal,pii"],
-        }.items()
-    )
+    expected = {
+        **{"state": ["settled"], "tags": [HOSTILE], "cost usd": ["0.250000001"], "outcome": ["server_error", "ok"]},
+        **{"cost $": ["0.000000000", "0.250000001"], "output reasoning": ["–", "30"]},
+        **{"classification data class": ["pii"], "classification classes": ["internal, pii"]},
+        **{"sent as": ["internal,pii", "internal,pii"]},
+    }
+    assert facts(seen).items() >= expected.items()
     assert ["far", "data_class", "class pii may not leave for CN"] in seen.rows
     assert any(row[:5] == ["mini", "house/model", "–", "no", "0.000001234"] for row in seen.rows)
     assert ["pii", "identifiers.email", "1"] in seen.rows
-
-
-def test_a_request_in_progress_has_no_attempt_yet(gateway: str) -> None:
-    seen = page(f"{gateway}/dashboard/requests/{HELD}")
-    assert facts(seen).items() >= {"held usd": ["0.00004"], "state": ["held"]}.items()
-    assert "Attempts None." in text_of(seen)
+    # While it is in progress it has no attempt.
+    held = page(f"{gateway}/dashboard/requests/{HELD}")
+    assert facts(held).items() >= {"held usd": ["0.00004"], "state": ["held"]}.items()
+    assert "Attempts None." in text_of(held)
 
 
 def test_before_the_first_request(ledger: Ledger) -> None:
@@ -173,29 +169,29 @@ def test_before_the_first_request(ledger: Ledger) -> None:
 @each_row("path", PAGES)
 def test_names_are_text_and_nothing_is_loaded_from_anywhere(gateway: str, path: str) -> None:
     answer = get(gateway + path)
-    seen = Page(answer.body)
+    seen = Page(answer.text)
     assert not seen.named("script")
-    assert "&lt;script&gt;" in answer.body or path not in HOSTILE_PAGES
+    assert "&lt;script&gt;" in answer.text or path not in HOSTILE_PAGES
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     links = ("src", "href", "action", "data", "srcset")
     addresses = [str(attributes[name]) for _, attributes in seen.tags for name in links if attributes.get(name)]
     assert addresses
     assert all(address.startswith(("/dashboard", "#")) or address == "data:," for address in addresses)
-    assert "url(" not in answer.body
-    assert "@import" not in answer.body
+    assert "url(" not in answer.text
+    assert "@import" not in answer.text
 
 
 def test_a_name_turns_neither_text_nor_terminals(gateway: str) -> None:
     """It is shown with its codes, so that it can't pose as another, and stands alone in its cell."""
     for path in ("/dashboard/reports/spend?by=key&since=all", "/dashboard/reports/spend.csv?by=key&since=all"):
-        body = get(gateway + path).body
+        body = get(gateway + path).text
         assert "\u202e" not in body
         assert "\x1b" not in body
         assert "a\\u202eb\\x1b[31m\\u2066c" in body
 
 
 def test_both_colour_schemes_and_a_phone_are_catered_for(gateway: str) -> None:
-    body = get(f"{gateway}/dashboard").body
+    body = get(f"{gateway}/dashboard").text
     for part in ("prefers-color-scheme: dark", "max-width: 720px", 'content="width=device-width'):
         assert part in body
 
@@ -208,3 +204,115 @@ def test_pages_are_the_same_on_postgres(gateway: str, request: pytest.FixtureReq
         for path in PAGES:
             shown, expected = ([row for row in page(base + path).rows if row[0] != "owner"] for base in (url, gateway))
             assert shown == expected, path
+
+
+SOUND = """\
+version: 1
+targets:
+  big: {model: openai/gpt-5.4-mini, api_key: "${SOME_KEY}"}
+routes:
+  auto: {strategy: {kind: cheapest, targets: [big]}}
+"""
+
+
+@pytest.fixture
+def policy_page(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "policy.yaml").write_text(SOUND)
+    ledger = SqliteLedger(tmp_path / "lowpass.db")
+    with serving(fill(ledger, HAPPENED[1:]), config=structs.replace(CONFIG, path=str(tmp_path / "policy.yaml"))) as url:
+        yield f"{url}/dashboard/policy"
+
+
+def tried(policy_page: str, text: str, status: int = 200) -> Page:
+    answer = post(policy_page, {"policy": text, "action": "check"})
+    assert answer.status_code == status
+    return Page(answer.text)
+
+
+def test_what_is_in_force_and_the_mistakes_of_its_file(policy_page: str, tmp_path: Path) -> None:
+    seen = page(policy_page)
+    assert ["local", "house/model", "–", "house", "local", "healthy"] in seen.rows
+    assert ["mini", HOSTILE, "–", "house", "local", "half-open"] in seen.rows
+    assert ["daily", "$0.25", "day", "all", "everything", "refuse"] in seen.rows
+    assert "–" not in text_of(seen).partition("Check")[2].partition("Try")[0]
+    (tmp_path / "policy.yaml").write_text(SOUND.replace("cheapest", "cheepest"))
+    assert "cheepest" in text_of(page(policy_page))
+
+
+def test_a_sound_policy_and_mistakes_at_their_places_beside_the_text(policy_page: str) -> None:
+    sound = tried(policy_page, SOUND)
+    assert "This policy is sound." in text_of(sound)
+    assert "openai/gpt-5.4-mini" in sound.text
+    wrong = tried(policy_page, SOUND.replace("[big]", "[bog]").replace("version: 1", "version: 1\ncolour: red"))
+    assert [part for part in ("2 mistakes", "2:1", "6:47") if part not in text_of(wrong)] == []
+    assert [span.get("class") for span in wrong.named("span")].count("wrong") == 2
+
+
+def test_whatever_is_pasted_is_text(policy_page: str) -> None:
+    for text in ("", " ", "\x00", "- a", "version: 2", "a: " * 50, HOSTILE, "</textarea><b>x</b>"):
+        seen = tried(policy_page, text)
+        assert (seen.named("script"), seen.named("b")) == ([], [])
+        assert "mistake" in text_of(seen)
+
+
+def test_variables_count_as_set_and_none_is_read(policy_page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A default is taken. Whether the gateway has the variable makes no difference."""
+    monkeypatch.setenv("LOWPASS_DATABASE_URL", "postgres://user:" + "geheim@db")
+    monkeypatch.setenv("SOME_MODEL", "nothing")
+    secret = SOUND.replace("openai/gpt-5.4-mini", '"openai/${LOWPASS_DATABASE_URL}"').replace("KEY}", "KEY:-x}")
+    answer = post(policy_page, {"policy": secret})
+    assert "geheim" not in answer.text
+    assert "1 mistake" in text_of(Page(answer.text))
+    text = SOUND.replace("openai/gpt-5.4-mini", '"openai/${SOME_MODEL:-gpt-5.4-mini}"')
+    assert "This policy is sound." in text_of(tried(policy_page, text))
+
+
+def test_no_file_of_the_gateway_is_looked_at(policy_page: str, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("{}")
+    known, unknown = (
+        text_of(tried(policy_page, SOUND.replace('api_key: "${SOME_KEY}"', f"engine: {path}")))
+        for path in (spec, tmp_path / "nothing.yaml")
+    )
+    assert known.replace("spec", "nothing") == unknown
+
+
+def test_a_policy_may_not_be_larger_than_any_is(policy_page: str) -> None:
+    assert "larger than 256 KiB" in text_of(tried(policy_page, "#" * 300_000, 413))
+    assert "larger than 1024 KiB" in text_of(tried(policy_page, "#" * 2_000_000, 413))
+
+
+def test_a_policy_is_replayed(policy_page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
+    answer = post(policy_page, {"policy": SOUND, "action": "replay", "days": "30"})
+    assert answer.status_code == 200
+    assert "Replay under policy" in text_of(Page(answer.text))
+
+
+def test_a_replay_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
+
+    async def impatient() -> None:
+        replays, trial = Replays(limit_s=0), Trial(SOUND.encode(), "policy.yaml", 0)
+        first = asyncio.ensure_future(replays.run(trial))
+        await asyncio.sleep(0)
+        with pytest.raises(ClientError, match="Another replay"):
+            await replays.run(trial)
+        with pytest.raises(ClientError, match="longer than"):
+            await first
+
+    asyncio.run(impatient())
+
+
+def test_processes_of_one_gateway_replay_one_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOWPASS_HOME", str(tmp_path))
+    with (tmp_path / "replay.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ClientError, match="Another replay") as refused:
+            asyncio.run(Replays().run(Trial(SOUND.encode(), "policy.yaml", 0)))
+    assert refused.value.status == 409
+
+
+def test_nothing_of_it_reaches_the_log(policy_page: str, caplog: pytest.LogCaptureFixture) -> None:
+    tried(policy_page, SOUND + "geheim: x")
+    assert "geheim" not in caplog.text

@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from router.decide.situation import Ranked, Situation
-from router.types.classification import Classification
-from router.types.forecast import Forecast, Vector
-from router.types.money import NANO_PER_USD
-from router.types.stakes import Stakes
-from router.types.task import Task
+from router.decide.weigh import Ranked, Situation
+from router.types.decision import Forecast, Stakes, Vector
+from router.types.price import NANO_PER_USD
+from router.types.request import Classification
+from router.types.target import Task
 from tests.decide.values import target
 
 NAMES = "abcdefghijklmnopqrstuvwxyz"
@@ -32,11 +31,7 @@ def situation(
 ) -> Situation:
     """Targets a, b, c …; costs in USD. Also `usual_p`, `usual_cost`, `first_ms`, `total_ms`, `p90_ms`."""
     count = len(p)
-    given = {
-        name: more.pop(name) for name in ("usual_p", "usual_cost", "first_ms", "total_ms", "p90_ms") if name in more
-    }
-    nano = _of(cost, count) * NANO_PER_USD
-    total = _of(given.get("total_ms", 1_000.0), count)
+    nano, total = _of(cost, count) * NANO_PER_USD, _of(more.pop("total_ms", 1_000.0), count)
     forecast = Forecast(
         p=_of(p, count),
         p_sd=_of(sd, count),
@@ -48,11 +43,11 @@ def situation(
         cost_p90=nano * more.pop("cost_spread", 2.0),
         output=_of(100.0, count),
         thinking=_of(0.0, count),
-        first_ms=_of(given.get("first_ms", 300.0), count),
+        first_ms=_of(more.pop("first_ms", 300.0), count),
         total_ms=total,
-        total_p90_ms=_of(given.get("p90_ms", total * 2), count),
-        usual_p=_of(given.get("usual_p", p), count),
-        usual_cost=_of(given.get("usual_cost", cost), count) * NANO_PER_USD,
+        total_p90_ms=_of(more.pop("p90_ms", total * 2), count),
+        usual_p=_of(more.pop("usual_p", p), count),
+        usual_cost=_of(more.pop("usual_cost", cost), count) * NANO_PER_USD,
     )
     plain = Classification(data_class="internal", difficulty=0.5, task=task)
     known: dict[str, Any] = {"stakes": stakes(1.0), "draw": 0.5, "classification": plain}

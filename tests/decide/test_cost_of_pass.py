@@ -1,17 +1,22 @@
-"""The target of the lowest expected cost of a right answer: when it is another than the baseline, and when never."""
+"""The target of the lowest expected cost of a right answer, and the course that is likeliest to end well."""
 
 import math
+from decimal import Decimal
+from math import log, sqrt
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.decide.situation import Ranked, Situation
-from router.decide.strategies import CostOfPass
-from router.decide.weigh import price, worth
+from router.decide.simulate import Course, Played, Rest, rehearse
+from router.decide.strategies import CostOfPass, Errands, Plan
+from router.decide.weigh import Ranked, Situation, price, worth
+from router.types.decision import Cascade, Hedge
+from router.worth import both_pass
 from tests.decide.situations import NAMES, names, situation, stakes, usd, why
 from tests.tables import each_row
 
@@ -48,36 +53,34 @@ def situations(draw: st.DrawFn) -> Situation:
     )
 
 
-def test_the_price_of_a_failure_decides() -> None:
-    for failure, order in ((0.001, "abc"), (0.05, "bac"), (1.0, "cba")):
-        assert names(rank(situation([0.5, 0.8, 0.95], [0.001, 0.008, 0.03], stakes=stakes(failure)))) == order
-
-
-def test_without_a_price_of_failure_a_right_answer_is_what_is_bought() -> None:
+def test_the_price_of_a_failure_decides_and_without_one_a_right_answer_is_what_is_bought() -> None:
     """0.002 / 0.5 > 0.003 / 0.9."""
     ranked = rank(situation([0.5, 0.9], [0.002, 0.003], stakes=stakes(min_pass_rate=0.2)))
     assert names(ranked) == "ba"
     assert [row.value_nano for row in ranked.weighed] == [usd(0.004), usd(0.003 / 0.9)]
+    for failure, order in ((0.001, "abc"), (0.05, "bac"), (1.0, "cba")):
+        assert names(rank(situation([0.5, 0.8, 0.95], [0.001, 0.008, 0.03], stakes=stakes(failure)))) == order
+    assert names(rank(situation([0.7] * 4, [0.01] * 4))) == "abcd"
+    assert sorted(names(rank(situation([NAN, NAN], [0.1, 0.2])))) == ["a", "b"], "one is asked"
 
 
 @each_row(
-    "sd, caution, leaves",
+    "sds, caution, leaves",
     [
-        *((sd, caution, True) for sd, caution in ((0.0, 10.0), (0.1, 2.0), (0.3, 1.0), (0.5, 0.0))),
-        *((sd, caution, False) for sd, caution in ((0.3, 1.5), (0.5, 1.0), (INF, 0.01), (NAN, 0.0))),
+        *(((0.02, sd), caution, True) for sd, caution in ((0.0, 10.0), (0.1, 2.0), (0.3, 1.0), (0.5, 0.0))),
+        *(((0.02, sd), caution, False) for sd, caution in ((0.3, 1.5), (0.5, 1.0), (INF, 0.01), (NAN, 0.0))),
+        *(((sd, 0.02), 1.0, sd < 0.5) for sd in (0.1, 0.5)),  # of the baseline it counts as well
     ],
 )
-def test_leaving_the_baseline_takes_evidence(sd: float, caution: float, leaves: bool) -> None:
+def test_leaving_the_baseline_takes_evidence(sds: tuple[float, float], caution: float, leaves: bool) -> None:
     """The baseline is a: best over all traffic. For this request b is expected to be better by 0.1 USD."""
-    ranked = rank(situation([0.8, 0.9], [0.01, 0.01], [0.02, sd], usual_p=[0.9, 0.5]), caution=caution)
+    ranked = rank(situation([0.8, 0.9], [0.01, 0.01], sds, usual_p=[0.9, 0.5]), caution=caution)
     assert names(ranked) == ("ba" if leaves else "ab")
     assert why(ranked) == ({"a": "baseline", "b": "chosen"} if leaves else {"a": "chosen", "b": "not_evident"})
 
 
 @given(st.floats(-0.5, 0.5), st.floats(0.01, 0.5), st.floats(0, 3))
-def test_the_baseline_is_left_for_a_gain_of_more_than_caution_times_the_expected_regret(
-    gain: float, sd: float, caution: float
-) -> None:
+def test_the_baseline_is_left_for_more_than_caution_times_the_regret(gain: float, sd: float, caution: float) -> None:
     """Which is what would be lost on average where a better pass rate was only believed in."""
     state = situation([0.5, 0.5 + gain], [0.01, 0.01], [0.0, sd], usual_p=[0.9, 0.5])
     worse = math.erfc(gain / sd / math.sqrt(2)) / 2
@@ -86,6 +89,7 @@ def test_the_baseline_is_left_for_a_gain_of_more_than_caution_times_the_expected
     found = worth(state, np.zeros(2, dtype=np.intp), caution)
     assert found.margin[1] == pytest.approx(margin, abs=usd((0.001 + 0.01 * abs(gain)) * (1 + caution)))
     assert names(rank(state, caution=caution)) == ("ba" if found.margin[1] > 0 else "ab")
+    assert worth(state, np.zeros(2, dtype=np.intp), caution + 1).margin[1] <= found.margin[1]
 
 
 def test_what_is_not_known_of_a_request_keeps_nobody_from_a_target_that_is_better_however_hard_it_is() -> None:
@@ -97,11 +101,6 @@ def test_what_is_not_known_of_a_request_keeps_nobody_from_a_target_that_is_bette
         assert names(rank(asked, caution=10.0))[0] == first
 
 
-def test_what_is_not_known_of_the_baseline_counts_as_well() -> None:
-    for sd, first in ((0.1, "b"), (0.5, "a")):
-        assert names(rank(situation([0.8, 0.9], [0.01, 0.01], [sd, 0.02], usual_p=[0.9, 0.5]), caution=1.0))[0] == first
-
-
 @each_row("broken", [NAN, INF])
 @each_row("column", ["p", "cost", "usual_p", "usual_cost"])
 def test_what_is_no_number_is_never_chosen(column: str, broken: float) -> None:
@@ -111,10 +110,6 @@ def test_what_is_no_number_is_never_chosen(column: str, broken: float) -> None:
         ranked = rank(situation(sd=0.1, **columns, stakes=stakes(failure)))
         assert (names(ranked)[0] != "a", names(ranked)[-1], why(ranked)["a"]) == (True, "a", "unknown")
         assert all(math.isfinite(row.p) and row.cost_nano >= 0 for row in ranked.weighed)
-
-
-def test_if_nothing_is_known_of_any_target_one_is_asked() -> None:
-    assert sorted(names(rank(situation([NAN, NAN], [0.1, 0.2])))) == ["a", "b"]
 
 
 @each_row(
@@ -141,13 +136,13 @@ def test_floor_cap_and_deadline(limits: dict[str, Any], order: str, reasons: str
     assert names(ranked) == order
 
 
-def test_the_floor_is_for_the_pass_rate_that_can_be_relied_on() -> None:
+def test_a_session_does_not_stay_where_evidence_was_never_enough_nor_where_a_limit_is_broken() -> None:
+    """An experiment or a fallback had sent the first to b. The floor is for the rate that can be relied on."""
+    unsure = situation([0.8, 0.9], [0.01, 0.01], 0.3, usual_p=[0.9, 0.5], last="b")
+    assert names(rank(unsure, caution=1.0)) == "ab"
+    assert names(rank(situation([0.7, 0.7], [0.02, 0.01], last="a", stakes=stakes(1.0, 0.015)))) == "ba"
     state = situation([0.9, 0.88], [0.001, 0.1], [0.2, 0.01], stakes=stakes(0.001, min_pass_rate=0.85))
     assert why(rank(state)) == {"a": "below_floor", "b": "chosen"}
-
-
-def test_of_equals_the_first_in_the_policy() -> None:
-    assert names(rank(situation([0.7] * 4, [0.01] * 4))) == "abcd"
 
 
 @each_row("last, sticky, first", [("", 0.05, "b"), ("a", 0.05, "a"), ("a", 0.01, "b"), ("b", 0.05, "b")])
@@ -155,13 +150,6 @@ def test_a_session_stays_where_it_is_for_a_near_tie(last: str, sticky: float, fi
     """b is better by 3 %."""
     ranked = rank(situation([0.69, 0.70], [0.0, 0.0], last=last), sticky=sticky)
     assert (names(ranked)[0], why(ranked)[first]) == (first, "kept" if first == "a" else "chosen")
-
-
-def test_a_session_does_not_stay_where_evidence_was_never_enough_nor_where_a_limit_is_broken() -> None:
-    """An experiment or a fallback had sent the first to b."""
-    unsure = situation([0.8, 0.9], [0.01, 0.01], 0.3, usual_p=[0.9, 0.5], last="b")
-    assert names(rank(unsure, caution=1.0)) == "ab"
-    assert names(rank(situation([0.7, 0.7], [0.02, 0.01], last="a", stakes=stakes(1.0, 0.015)))) == "ba"
 
 
 @given(situations(), st.floats(0, 3))
@@ -180,18 +168,8 @@ def test_whatever_is_forecast(state: Situation, caution: float) -> None:
         assert first <= value[baseline] + (0.06 * first if state.last else 0)
 
 
-@given(situations(), st.floats(0, 3), st.floats(0, 3))
-def test_more_caution_never_leaves_the_baseline_sooner(state: Situation, one: float, other: float) -> None:
-    out = np.zeros(len(state.targets), dtype=np.intp)
-    bold, shy = (worth(state, out, caution) for caution in sorted((one, other)))
-    assert bold.baseline == shy.baseline
-    assert shy.best == shy.baseline or bold.best != bold.baseline
-
-
 @given(situations(), st.floats(0.0001, 10), st.floats(1, 1_000), st.floats(0, 3))
-def test_a_higher_price_of_failure_never_leads_to_what_is_dearer_and_worse(
-    state: Situation, failure: float, factor: float, caution: float
-) -> None:
+def test_dearer_failures_lead_to_nothing_worse(state: Situation, failure: float, factor: float, caution: float) -> None:
     out, forecast = np.zeros(len(state.targets), dtype=np.intp), state.forecast
     low, high = (structs.replace(state, stakes=stakes(usd)) for usd in (failure, failure * factor))
     before, after = worth(low, out, caution).best, worth(high, out, caution).best
@@ -206,3 +184,139 @@ def test_what_makes_a_target_worse_never_makes_it_the_first(state: Situation, da
     p[at], cost[at] = p[at] / 2, cost[at] + usd(1)
     worse = structs.replace(state, forecast=structs.replace(forecast, p=p, cost=cost))
     assert worth(state, every, 0.0).best == at or worth(worse, every, 0.0).best != at
+
+
+# Budget and deadline: the course that is likeliest to end well, against what can be worked out by hand.
+
+
+ENDLESS = Rest(np.inf, np.inf)
+Z90 = NormalDist().inv_cdf(0.9)
+CHEAP_BETTER: dict[str, Any] = {"p": [0.6, 0.9], "cost": [0.01, 0.1]}
+
+
+def rank_plan(state: Situation, session: Errands | None = None, **fields: Any) -> Ranked:
+    targets = tuple(place.id for place in state.targets)
+    return Plan(kind="plan", targets=targets, session=session, **fields).rank(state)
+
+
+def success(state: Situation, *courses: Course, rest: Rest = ENDLESS) -> list[float]:
+    return [float(row.mean()) for row in rehearse(state, courses, 2_000, rest).right]
+
+
+def within(mean: float, p90: float, limit: float) -> float:
+    """Chance that a lognormal keeps within the limit."""
+    spread = Z90 - sqrt(Z90**2 - 2 * log(p90 / mean))
+    return NormalDist(log(mean) - spread**2 / 2, spread).cdf(log(limit))
+
+
+@each_row("limit", [700, 1_000, 1_500, 2_500])
+def test_the_chance_to_be_right_in_time_and_within_the_cap(limit: int) -> None:
+    state = situation([0.8], [0.01], p90_ms=1_800.0)
+    in_time = success(state, Course(0), rest=Rest(np.inf, limit))
+    assert in_time == pytest.approx([0.8 * within(1_000, 1_800, limit)], abs=0.002)
+    within_cap = success(state, Course(0), rest=Rest(usd(limit / 100_000), np.inf))
+    assert within_cap == pytest.approx([0.8 * within(0.01, 0.02, limit / 100_000)], abs=0.002)
+
+
+def test_the_chance_and_the_cost_of_a_checked_pair() -> None:
+    played = rehearse(situation(**CHEAP_BETTER, cost_spread=1.5), [Course(0, 1)], 2_000, ENDLESS)
+    assert played.right.mean() == pytest.approx(0.6 + 0.9 - float(both_pass(0.6, 0.9)))
+    assert played.cost.mean() == pytest.approx(usd(0.01 + 0.4 * 0.1), rel=0.02)
+    slow = situation(**CHEAP_BETTER, total_ms=[500.0, 5_000.0], p90_ms=[550.0, 5_500.0])
+    late = success(slow, Course(0, 1), rest=Rest(np.inf, 2_000))
+    assert late == pytest.approx([0.6]), "a second answer that comes too late rescues nothing"
+
+
+TAIL: dict[str, Any] = {"total_ms": [1_000.0, 300.0], "p90_ms": [2_000.0, 400.0]}
+"""One in three answers of the first takes longer than 1.2 s; its rival, started in time, hardly ever does."""
+
+
+def test_a_hedge_is_there_for_the_slow_tail_and_a_stream_has_a_rival_only_if_it_is_late_to_begin() -> None:
+    state = situation([0.9, 0.9], [0.01, 0.01], **TAIL, stakes=stakes(deadline_ms=1_200))
+    alone, hedged = success(state, Course(0), Course(0, 1, 700), rest=Rest(np.inf, 1_200))
+    assert alone == pytest.approx(0.9 * within(1_000, 2_000, 1_200), abs=0.01)
+    assert hedged > 0.88
+
+    def played(p: list[float], first_ms: Any) -> Played:
+        state = situation(p, [0.01, 0.01], **TAIL, first_ms=first_ms, stream=True)
+        return rehearse(state, [Course(0), Course(0, 1, 700)], 500, ENDLESS)
+
+    begun = played([0.9, 0.1], 10.0)
+    assert (begun.cost[0] == begun.cost[1]).all()
+    assert (begun.right[0] == begun.right[1]).all()
+    late = played([0.1, 0.9], [900.0, 10.0])
+    assert late.cost[1].mean() > 1.2 * late.cost[0].mean()
+    assert late.right[1].mean() > 0.3
+
+
+def test_pairs_that_differ_by_chance_only_are_as_good_as_the_cheapest_of_them() -> None:
+    """Twenty pairs of five equals: some is always ahead by its draws."""
+    columns: dict[str, Any] = {"p": [0.6] * 5, "cost": [0.01 * at for at in range(1, 6)]}
+    state = situation(**columns, verified=True, stakes=stakes(deadline_ms=2_500), stream=True)
+    for draw in range(10):
+        assert names(rank_plan(structs.replace(state, draw=draw / 10))).startswith("ab")
+    state = situation([np.nan, 0.5, 0.9], [0.01, np.nan, 0.02], stakes=stakes(most=1.0), verified=True)
+    ranked = rank_plan(state)
+    assert (names(ranked)[0], ranked.tactic) == ("c", None), "with what is no number is not planned"
+
+
+MINUTE = stakes(deadline_ms=60_000)
+HEDGED: dict[str, Any] = {"total_ms": [1_000.0, 400.0], "p90_ms": [2_000.0, 450.0], "p": [0.9, 0.5]}
+HEDGED |= {"cost": [0.01, 0.01], "stakes": stakes(deadline_ms=1_300)}
+
+
+@each_row(
+    "more, order, tactic, reasons",
+    [
+        ({"stakes": MINUTE}, "ba", None, "less_likely chosen"),
+        ({"stakes": MINUTE, "p": [0.9, 0.9]}, "ab", None, ""),
+        ({"stakes": stakes(most=0.05)}, "ab", None, "chosen over_cost"),
+        ({"stakes": MINUTE, "verified": True}, "ab", Cascade(2), "first second"),
+        ({"stakes": stakes(deadline_ms=5_000), "total_ms": [500.0, 90_000.0]}, "ab", None, "chosen too_slow"),
+        ({"stakes": stakes(deadline_ms=1)}, "ab", None, "chosen too_slow"),
+        (HEDGED, "ab", Hedge(850), "first second"),
+    ],
+)
+def test_the_course_that_is_taken(more: dict[str, Any], order: str, tactic: object, reasons: str) -> None:
+    ranked = rank_plan(situation(**(CHEAP_BETTER | more)))
+    assert (names(ranked), ranked.tactic) == (order, tactic)
+    assert not reasons or why(ranked) == dict(zip("ab", reasons.split(), strict=True))
+
+
+@each_row(
+    "calls, spent, first",
+    [(0, 0, "b"), (5, 0.5, "b"), (5, 0.95, "a"), (9, 0.8, "b"), (30, 0.8, "b"), (9, 2, "a")],
+)
+def test_a_session_is_planned_anew_from_what_is_left(calls: int, spent: float, first: str) -> None:
+    """Ten calls for one dollar; the better target takes ten cents."""
+    state = situation([0.6, 0.9], [0.001, 0.09], cost_spread=1.1, calls=calls, spent=usd(spent))
+    assert names(rank_plan(state, Errands(calls=10, budget_usd=Decimal(1))))[0] == first
+
+
+def test_time_of_a_session_runs_out_as_money_does_and_a_long_one_is_not_given_up() -> None:
+    """Ten calls in two minutes, of which the better target takes ten seconds each; 200 are unlikely to be all right."""
+    columns: dict[str, Any] = {"total_ms": [100.0, 10_000.0], "p90_ms": [120.0, 11_000.0]}
+    for elapsed, first in ((0.0, "b"), (112_000.0, "a")):
+        state = situation([0.6, 0.9], [0.01, 0.01], **columns, elapsed_ms=elapsed)
+        assert names(rank_plan(state, Errands(calls=10, deadline_s=120)))[0] == first
+    assert names(rank_plan(situation([0.3, 0.6], [0.001, 0.002]), Errands(calls=200, budget_usd=Decimal(10))))[0] == "b"
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(1, 20_000)), min_size=1, max_size=7),
+    st.none() | st.integers(1, 30_000),
+    st.none() | st.floats(0.001, 1),
+    st.fixed_dictionaries({"draw": st.floats(0, 0.999), "verified": st.booleans(), "stream": st.booleans()}),
+)
+def test_a_plan_is_sound_whatever_is_forecast(
+    rows: list[tuple[float, float, float]], deadline: int | None, most: float | None, more: dict[str, Any]
+) -> None:
+    """All once, the same again for the same draw, and a tactic that fits."""
+    p, cost, total = zip(*rows, strict=True)
+    state = situation(p, cost, total_ms=list(total), stakes=stakes(None, most, deadline_ms=deadline), **more)
+    ranked = rank_plan(state, draws=50)
+    assert sorted(ranked.order) == list(range(len(p)))
+    assert ranked == rank_plan(state, draws=50)
+    assert not isinstance(ranked.tactic, Cascade) or more["verified"]
+    assert not isinstance(ranked.tactic, Hedge) or (deadline is not None and 0 < ranked.tactic.after_ms < deadline)

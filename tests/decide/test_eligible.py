@@ -7,11 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from router.decide.eligible import Gate, must_redact, refusal
-from router.decide.guard import ClassGuard
-from router.decide.requirements import Redact, Requirements
-from router.types.redacted import Redacted
-from router.types.request import Caller, Limits
+from router.decide.eligibility import ClassGuard, Gate, Redact, Requirements, must_redact, refusal
+from router.types.request import Caller, Limits, Redacted
 from router.types.target import Capability, Contract, Licence, Provider, Quirks, Target, Terms, Thinking
 from tests.decide.values import LOCAL, PRICE, REMOTE, gate, request, target
 from tests.tables import each_row
@@ -37,6 +34,13 @@ def limits(**limits: Any) -> Gate:
     return gate(asked=request(limits=Limits(**limits)))
 
 
+def dropped(where: Target, rules: Gate) -> tuple[str, str]:
+    """The reason and its detail, if it is refused."""
+    row = refusal(where, rules)
+    assert row is None or (row.target == "t" and row.detail)
+    return (row.reason, row.detail) if row else ("", "")
+
+
 @each_row(
     "where, rules, reason",
     [
@@ -49,9 +53,11 @@ def limits(**limits: Any) -> Gate:
         (target(context=10), gate(asked=request(prompt_bytes=1_000)), "context"),
         (target(thinking=ALWAYS), limits(thinking_budget=499), "thinking"),
         (target(thinking=UNMEASURED), limits(thinking_budget=9_999), "thinking"),
+        (target(thinking=ALWAYS), gate(asked=request(n=2, limits=Limits(thinking_budget=999))), "thinking"),
         (target(price=None), gate(), "unpriced"),
         (target(), gate(resting=lambda name: 7.0), "circuit_open"),
         (target(), gate(), None),
+        (target(context=62), gate(asked=request(prompt_bytes=1_000)), None),
         (target(), caller("t"), None),
         (target(provider=LOCAL), gate(requirements=LOCAL_ONLY), None),
         (target(provider=LOCAL), limits(region="eu"), None),
@@ -63,9 +69,7 @@ def limits(**limits: Any) -> Gate:
     ],
 )
 def test_refused_with_its_reason_or_admitted(where: Target, rules: Gate, reason: str | None) -> None:
-    dropped = refusal(where, rules)
-    assert dropped is None or (dropped.target == "t" and dropped.detail)
-    assert (dropped and dropped.reason) == reason
+    assert dropped(where, rules)[0] == (reason or "")
 
 
 def test_the_first_of_several_reasons_is_told() -> None:
@@ -88,9 +92,7 @@ def test_the_first_of_several_reasons_is_told() -> None:
         "circuit_open": lambda g, t: (replace(g, resting=lambda name: 0.0), t),
     }
     for reason, mend in mended.items():
-        dropped = refusal(where, worst)
-        assert dropped is not None
-        assert dropped.reason == reason
+        assert dropped(where, worst)[0] == reason
         worst, where = mend(worst, where)
     assert refusal(where, worst) is None
 
@@ -108,7 +110,7 @@ def told(required: dict[str, Any], where: Target, *, now_ms: int = 0, redacted: 
     return guard.refusal(where, frozenset({"pii"}), now_ms, redacted=redacted)
 
 
-NEVER = {"training": "never"}
+NEVER, LONG = {"training": "never"}, {"retention_days_max": 9_999}
 BOTH_USES = ("commercial", "train_on_outputs")
 REFUSED: list[tuple[dict[str, Any], Target, str, str]] = [
     ({"providers": ("a", "b")}, place(), "provider is remote", "go to a or b only"),
@@ -120,12 +122,7 @@ REFUSED: list[tuple[dict[str, Any], Target, str, str]] = [
     (NEVER, place(), "provider does not state that it never trains on inputs", "not be trained on"),
     ({"retention_days_max": 1}, place(retention_days=30), "provider keeps inputs for 30 days", "be kept for 1 day"),
     ({"retention_days_max": 0}, place(retention_days=1), "provider keeps inputs for 1 day", "not be kept"),
-    (
-        {"retention_days_max": 9_999},
-        place(),
-        "provider does not state how long it keeps inputs",
-        "be kept for 9,999 days",
-    ),
+    (LONG, place(), "provider does not state how long it keeps inputs", "be kept for 9,999 days"),
 ]
 LICENCES: list[tuple[dict[str, Any], Target, str, str]] = [
     ({"uses": BOTH_USES}, place(licence=LLAMA), "(Llama) does not permit training on outputs", "is permitted"),
@@ -135,26 +132,17 @@ LICENCES: list[tuple[dict[str, Any], Target, str, str]] = [
 ]
 
 
-@each_row("required, where, problem, demand", REFUSED)
-def test_a_demand_is_refused_in_one_sentence(
-    required: dict[str, Any], where: Target, problem: str, demand: str
-) -> None:
-    assert told(required, where) == f"its {problem}, and class pii may {demand}"
-
-
-@each_row("licence, where, problem, demand", LICENCES)
-def test_a_licence_binds_at_home_too(licence: dict[str, Any], where: Target, problem: str, demand: str) -> None:
-    assert told({"licence": licence}, where) == f"its licence {problem}, and class pii may go only where it {demand}"
-
-
-def test_refused_for_any_remote_place() -> None:
+def test_a_demand_is_refused_in_one_sentence() -> None:
+    """A licence binds at home too; what is blocked may not even be sent home."""
+    for required, where, problem, demand in REFUSED:
+        assert told(required, where) == f"its {problem}, and class pii may {demand}"
+    for licence, where, problem, demand in LICENCES:
+        sentence = f"its licence {problem}, and class pii may go only where it {demand}"
+        assert told({"licence": licence}, where) == sentence
     assert told({"local_only": True}, place()) == "it is not local, and class pii may not leave"
     assert told({"redact": "remote"}, place()) == "it is not local, and class pii must be redacted first"
     uncovered = "no business associate agreement covers it, and class pii may not go without one"
     assert told({"baa": True}, place(training=False, retention_days=0)) == uncovered
-
-
-def test_what_is_blocked_may_not_even_be_sent_home() -> None:
     assert {told({"block": True}, where) for where in (place(), place(LOCAL))} == {"class pii may not be sent anywhere"}
 
 
@@ -184,25 +172,15 @@ def test_a_demand_that_is_met(required: dict[str, Any], where: Target) -> None:
     assert told(required, where) == ""
 
 
-def test_a_class_that_redaction_left_was_not_redacted_in_full() -> None:
-    """An encoding, an image, a detector that failed: it must not leave because everything else was replaced."""
-    sentence = "it is not local, and class pii could not be redacted in full"
-    assert told({"redact": "remote"}, place(), redacted=True) == sentence
-    assert told({"redact": "remote"}, place(LOCAL), redacted=True) == ""
-    assert told({"redact": "remote", "regions": ("eu",)}, place(), redacted=True).startswith("its region is not stated")
-
-
 @each_row("provider", [REMOTE, LOCAL])
 def test_expired_evidence_vouches_for_nothing_whatever_the_class(provider: Provider) -> None:
     where = place(provider, expires_ms=20 * DAY, evidence="contract X-12")
     assert told({}, where, now_ms=20 * DAY - 1) == ""
     assert told({}, where, now_ms=20 * DAY) == "the evidence for its terms (contract X-12) expired on 1970-01-21"
-    dropped = refusal(where, replace(gate(), now_ms=20 * DAY))
-    assert dropped is not None
-    assert dropped.reason == "evidence_expired"
+    assert dropped(where, replace(gate(), now_ms=20 * DAY))[0] == "evidence_expired"
 
 
-def test_the_most_sensitive_class_is_told_with_all_that_object_alike() -> None:
+def test_the_most_sensitive_class_is_told_with_all_that_object_alike_and_what_is_private() -> None:
     phi = Requirements(training="never", baa=True)
     guard = guarding(open=Requirements(jurisdictions_not=("CN",)), pii=Requirements(training="never"), phi=phi)
     every = frozenset({"open", "pii", "phi"})
@@ -210,38 +188,35 @@ def test_the_most_sensitive_class_is_told_with_all_that_object_alike() -> None:
     assert sentence.endswith("trains on inputs, and classes phi and pii may not be trained on")
     sentence = guard.refusal(place(CHINESE, training=False, baa=True), every, 0, redacted=False)
     assert sentence == "its provider is under the law of CN, and class open may not go to CN"
+    demands: tuple[dict[str, Any], ...] = ({}, {"local_only": True}, NEVER, LONG, {"baa": True})
+    guards = [guarding(pii=Requirements.model_validate(required), open=Requirements()) for required in demands]
+    assert [guard.private(frozenset({"pii", "open"})) for guard in guards] == [False, False, True, True, True]
 
 
-def test_no_class_at_all_is_every_class() -> None:
+def test_no_class_at_all_is_every_class_and_another_target_of_the_same_name_is_judged_anew() -> None:
+    """As after an edit of the policy, were a guard ever kept."""
     guard = guarding(open=Requirements(), secret=LOCAL_ONLY)
     assert guard.refusal(place(), frozenset(), 0, redacted=False)
     assert guard.demands(frozenset()).local_only
-
-
-def test_another_target_of_the_same_name_is_judged_anew() -> None:
-    """As after an edit of the policy, were a guard ever kept."""
     guard, pii = guarding(pii=Requirements(training="never")), frozenset({"pii"})
     assert not guard.refusal(place(training=False), pii, 0, redacted=False)
     assert guard.refusal(place(training=True), pii, 0, redacted=False)
 
 
-def test_what_may_not_be_kept_or_trained_on_is_private() -> None:
-    rows: list[tuple[dict[str, Any], bool]] = [({}, False), ({"local_only": True}, False)]
-    rows += [(NEVER, True), ({"retention_days_max": 30}, True), ({"baa": True}, True)]
-    for required, private in rows:
-        guard = guarding(pii=Requirements.model_validate(required), open=Requirements())
-        assert guard.private(frozenset({"pii", "open"})) is private, required
-
-
-def test_redacted_is_what_counts_where_the_whole_may_not_go() -> None:
+def test_redacted_is_what_counts_where_the_whole_may_not_go_unless_redaction_left_a_class() -> None:
+    """An encoding, an image, a detector that failed: it must not leave because everything else was replaced."""
     asked = request()
     form = Redacted(asked, frozenset({"open"}), {})
     assert refusal(place(), gate(requirements=LOCAL_ONLY, redacted=form)) is None
     assert must_redact(place(), gate(requirements=LOCAL_ONLY, redacted=form))
     assert not must_redact(place(LOCAL), gate(requirements=LOCAL_ONLY, redacted=form))
-    dropped = refusal(place(), gate(requirements=LOCAL_ONLY, redacted=Redacted(asked, frozenset({"internal"}), {})))
-    assert dropped is not None
-    assert dropped.detail == "even redacted: it is not local, and class internal may not leave"
+    form = Redacted(asked, frozenset({"internal"}), {})
+    detail = "even redacted: it is not local, and class internal may not leave"
+    assert dropped(place(), gate(requirements=LOCAL_ONLY, redacted=form))[1] == detail
+    sentence = "it is not local, and class pii could not be redacted in full"
+    assert told({"redact": "remote"}, place(), redacted=True) == sentence
+    assert told({"redact": "remote"}, place(LOCAL), redacted=True) == ""
+    assert told({"redact": "remote", "regions": ("eu",)}, place(), redacted=True).startswith("its region is not stated")
 
 
 def some(*words: str) -> st.SearchStrategy[tuple[str, ...]]:
@@ -292,9 +267,7 @@ def test_one_more_class_never_opens_a_place(
 
 
 @given(CLASSES, PLACES, st.booleans())
-def test_what_all_demand_together_is_what_each_demands(
-    classes: dict[str, Requirements], where: Target, redacted: bool
-) -> None:
+def test_what_all_demand_is_what_each_demands(classes: dict[str, Requirements], where: Target, redacted: bool) -> None:
     """`demands` and `refusal` are two ways to say the same."""
     guard = guarding(**classes)
     together = guarding(all=guard.demands(frozenset("abc"))).refusal(where, frozenset({"all"}), 0, redacted=redacted)

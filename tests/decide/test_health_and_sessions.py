@@ -15,7 +15,7 @@ from router.decide.health import (
     WARM,
     Health,
 )
-from router.decide.recall import MOST_SESSIONS, NEW, Progress, Recall
+from router.decide.profile import MOST_SESSIONS, NEW, Progress, Recall
 from tests.tables import each_row
 
 
@@ -41,16 +41,11 @@ def health() -> Circuits:
     return Circuits()
 
 
-@pytest.fixture
-def half_open(health: Circuits) -> Circuits:
-    health.trip()
-    health.now += FIRST_REST_S
-    assert health.snapshot() == {"t": "half-open"}
-    return health
-
-
-def test_the_circuit_opens_at_the_last_of_the_failures_in_a_row(health: Circuits) -> None:
+def test_the_circuit_opens_at_the_last_of_the_failures_in_a_row_that_trip(health: Circuits) -> None:
     assert (health.resting("t"), health.snapshot()) == (0, {})
+    for _ in range(3 * TRIP_AFTER):
+        health.failed("t", trips=False)
+    assert (health.admit("t"), health.snapshot()) == (True, {})
     health.trip(TRIP_AFTER - 1)
     assert (health.admit("t"), health.snapshot()) == (True, {"t": "failing"})
     for _ in range(50):
@@ -62,36 +57,36 @@ def test_the_circuit_opens_at_the_last_of_the_failures_in_a_row(health: Circuits
     assert health.admit("another")
 
 
-def test_failures_that_do_not_trip_are_not_counted(health: Circuits) -> None:
-    for _ in range(3 * TRIP_AFTER):
-        health.failed("t", trips=False)
-    assert (health.admit("t"), health.snapshot()) == (True, {})
-
-
-def test_half_open_lets_one_probe_through_and_its_success_closes(half_open: Circuits) -> None:
-    assert half_open.admits() == [True, False, False]
-    half_open.succeeded("t")
-    assert half_open.admits() == [True] * 3
-
-
-def test_a_failed_probe_opens_again_for_longer_up_to_a_bound(health: Circuits) -> None:
-    health.trip()
+def test_requests_that_fail_together_are_one_outage_and_a_failed_probe_opens_again_for_longer(health: Circuits) -> None:
+    """All were in flight when the upstream died: no failed probes, and the last does not prolong the rest."""
+    health.trip(40)
+    assert health.resting("t") == FIRST_REST_S
+    health.now += FIRST_REST_S / 4
+    health.failed("t", trips=True)
+    assert health.resting("t") == FIRST_REST_S * 3 / 4
+    health.now += FIRST_REST_S * 3 / 4
     rest = FIRST_REST_S
     for _ in range(8):
-        health.now += rest
         assert health.admit("t")
         health.failed("t", trips=True)
         rest = min(2 * rest, LONGEST_REST_S)
         assert health.resting("t") == rest
+        health.now += rest
     assert rest == LONGEST_REST_S
 
 
-def test_a_probe_that_is_abandoned_or_meets_a_rate_limit_is_given_to_the_next_caller(half_open: Circuits) -> None:
-    assert half_open.admits(2) == [True, False]
-    half_open.abandoned("t")
-    assert half_open.admits(2) == [True, False]
-    half_open.failed("t", trips=False)
-    assert half_open.admits(2) == [True, False]
+def test_half_open_lets_one_probe_through_until_one_succeeds(health: Circuits) -> None:
+    """One that is abandoned or meets a rate limit is given to the next caller."""
+    health.trip()
+    health.now += FIRST_REST_S
+    assert health.snapshot() == {"t": "half-open"}
+    assert health.admits() == [True, False, False]
+    health.abandoned("t")
+    assert health.admits() == [True, False, False]
+    health.failed("t", trips=False)
+    assert health.admits() == [True, False, False]
+    health.succeeded("t")
+    assert health.admits() == [True] * 3
 
 
 @each_row("wish, rest", [(3.0, 3.0), (10_000.0, LONGEST_WISH_S)])
@@ -101,21 +96,9 @@ def test_retry_after_is_kept_without_opening_the_circuit(wish: float, rest: floa
     assert (health.admit("t"), health.resting("t"), health.snapshot()) == (False, rest, {"t": "resting"})
     health.now += rest
     assert health.admits() == [True] * 3
-
-
-def test_the_longer_of_retry_after_and_the_own_rest_counts(health: Circuits) -> None:
     health.trip(TRIP_AFTER - 1)
     health.failed("t", trips=True, retry_after_s=4 * FIRST_REST_S)
-    assert health.resting("t") == 4 * FIRST_REST_S
-
-
-def test_requests_that_fail_together_are_one_outage(health: Circuits) -> None:
-    """All were in flight when the upstream died: no failed probes, and the last does not prolong the rest."""
-    health.trip(40)
-    assert health.resting("t") == FIRST_REST_S
-    health.now += FIRST_REST_S / 4
-    health.failed("t", trips=True)
-    assert health.resting("t") == FIRST_REST_S * 3 / 4
+    assert health.resting("t") == 4 * FIRST_REST_S, "the longer of it and the own rest"
 
 
 def test_only_an_outage_closes_a_target_off() -> None:
@@ -180,7 +163,7 @@ def test_a_suspension_outlives_answers_and_failures_and_ends_with_its_hour_or_th
     assert health.admit("t")
 
 
-def test_a_session_adds_up() -> None:
+def test_a_session_adds_up_and_the_one_that_is_unused_for_longest_is_forgotten() -> None:
     recall = Recall()
     recall.note("s", "a", 5, 1_000)
     recall.note("s", "b", 7, 2_000)
@@ -188,10 +171,6 @@ def test_a_session_adds_up() -> None:
     recall.note("s", "", 0, 3_000)
     assert recall.of("s") == Progress("b", 12, 3, 1_000), "without an answer, who answered before stays"
     assert recall.of("other") == NEW
-
-
-def test_the_session_that_is_unused_for_longest_is_forgotten() -> None:
-    recall = Recall()
     for number in [*range(MOST_SESSIONS), 0, MOST_SESSIONS]:
         recall.note(str(number), "a", 1, 0)
     assert (recall.of("1"), recall.of("0").calls) == (NEW, 2)

@@ -4,17 +4,18 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.decide.situation import Ranked, Situation
-from router.decide.strategies import Cascade, SelfConsistency
-from router.decide.strategies.self_consistency import COMPARABLE
-from router.types.money import NANO_PER_USD
-from router.types.plan import Cascade as Levels
-from router.types.plan import Vote
-from router.types.task import Task
-from router.worth import RHO
+from router import worth
+from router.decide.strategies import COMPARABLE, Cascade, SelfConsistency
+from router.decide.weigh import Ranked, Situation
+from router.types.decision import Cascade as Levels
+from router.types.decision import Vote
+from router.types.price import NANO_PER_USD
+from router.types.target import Task
+from router.worth import RHO, Check
 from tests.decide.situations import names, situation, stakes, why
 from tests.tables import each_row
 
@@ -31,18 +32,15 @@ def vote(cheap: float = 0.001, samples: int = 5, limits: dict[str, Any] | None =
     return SelfConsistency(kind="self_consistency", targets=("a", "b"), samples=samples).rank(state)
 
 
-def test_a_cheap_answer_that_can_be_checked_comes_first() -> None:
+def test_a_cheap_answer_that_can_be_checked_comes_first_unless_anything_is_accepted() -> None:
     ranked = cascade(situation(**PAYS))
-    assert (names(ranked), ranked.tactic) == ("ab", Levels(2))
-    assert why(ranked) == {"a": "first", "b": "second"}
+    assert (names(ranked), ranked.tactic, why(ranked)) == ("ab", Levels(2), {"a": "first", "b": "second"})
     alone = [(row.target, row.cost_nano) for row in ranked.weighed]
     assert alone == [("a", round(0.001 * NANO_PER_USD)), ("b", round(0.1 * NANO_PER_USD))]
-
-
-def test_the_best_alone_is_no_longer_said_to_be_chosen() -> None:
-    ranked = cascade(situation([0.6, 0.9, 0.91], [0.001, 0.1, 0.12], stakes=stakes(3.0), verified=True))
-    assert [row.why for row in ranked.weighed].count("chosen") == 0
-    assert sorted(why(ranked).values())[-2:] == ["first", "second"]
+    assert [cascade(situation(**PAYS), accepts_wrong=wrong).tactic for wrong in (0.05, 1)] == [Levels(2), None]
+    three = cascade(situation([0.6, 0.9, 0.91], [0.001, 0.1, 0.12], stakes=stakes(3.0), verified=True))
+    assert sorted(why(three).values())[-2:] == ["first", "second"]
+    assert "chosen" not in why(three).values(), "the best alone is no longer said to be chosen"
 
 
 @each_row(
@@ -64,24 +62,16 @@ def test_else_the_single_targets_by_their_value(reason: str, more: dict[str, Any
     assert "chosen" in why(ranked).values()
 
 
-def test_verifiers_that_accept_anything_make_no_cascade() -> None:
-    assert cascade(situation(**PAYS), accepts_wrong=1).tactic is None
-    assert cascade(situation(**PAYS), accepts_wrong=0.05).tactic is not None
-
-
 def test_one_target_is_no_pair() -> None:
     state = situation([0.5], [0.1], verified=True)
     for ranked in (cascade(state), SelfConsistency(kind="self_consistency", targets=("a", "b")).rank(state)):
         assert (names(ranked), ranked.tactic) == ("a", None)
 
 
-def test_a_pair_that_reaches_the_floor_wins_over_singles_that_do_not() -> None:
+def test_a_pair_that_reaches_the_floor_wins_and_a_target_of_which_nothing_is_known_keeps_no_others_from_it() -> None:
     """Though it costs more than the likeliest alone."""
     state = situation([0.6, 0.8], [0.09, 0.1], verified=True, stakes=stakes(0.01, min_pass_rate=0.82))
     assert cascade(state).tactic == Levels(2)
-
-
-def test_a_target_of_which_nothing_is_known_keeps_no_others_from_a_pair() -> None:
     ranked = cascade(situation([0.6, 0.9, np.nan], [0.001, 0.1, 0.0001], stakes=stakes(1.0), verified=True))
     assert (names(ranked), ranked.tactic) == ("abc", Levels(2))
 
@@ -92,9 +82,7 @@ def test_a_target_of_which_nothing_is_known_keeps_no_others_from_a_pair() -> Non
     st.floats(0.5, 1),
     st.floats(0, 0.5),
 )
-def test_no_single_target_and_no_other_pair_does_better(
-    rows: list[tuple[float, float]], right: float, wrong: float
-) -> None:
+def test_no_target_and_no_other_pair_does_better(rows: list[tuple[float, float]], right: float, wrong: float) -> None:
     """Played with the same luck: every pair and every target alone, against what is chosen."""
     p, cost = map(np.array, zip(*rows, strict=True))
     state = situation(p.tolist(), cost.tolist(), stakes=stakes(1.0), verified=True)
@@ -115,23 +103,121 @@ def test_no_single_target_and_no_other_pair_does_better(
     assert played(*chosen) <= min(played(*course) for course in courses) + 0.02
 
 
-def test_samples_that_agree_are_believed_where_that_pays_and_answers_can_be_compared() -> None:
+def test_samples_that_agree_are_believed_where_that_pays_and_a_further_one_is_drawn_only_where_it_does() -> None:
+    """The dearer a sample, the fewer; none where one answer of the better is cheaper."""
     assert names(vote()) == "ab"
     assert {task for task in Task if isinstance(vote(task=task).tactic, Vote)} == set(COMPARABLE)
     same = vote(samples_differ=False)
     assert (names(same), same.tactic) == ("ba", None), "no target is asked twice that would say the same"
-
-
-def test_a_further_sample_is_drawn_only_where_it_pays() -> None:
-    """The dearer a sample, the fewer; none where one answer of the better is cheaper."""
     tactics = [vote(cheap, samples=8).tactic for cheap in (0.0001, 0.01, 0.03, 0.3)]
     counts = [tactic.samples if isinstance(tactic, Vote) else 1 for tactic in tactics]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > counts[-1] == 1
+    rows: tuple[dict[str, Any], ...] = ({}, {"most": 0.201}, {"deadline_ms": 5_000})
+    assert [vote(samples=2, limits=limits).tactic is None for limits in rows] == [False, True, True]
 
 
-def test_votes_keep_within_limits_even_if_all_of_it_is_asked() -> None:
-    """Two samples and the other target: 0.202 USD, and six seconds."""
-    assert vote(samples=2).tactic is not None
-    for limits in ({"most": 0.201}, {"deadline_ms": 5_000}):
-        assert vote(samples=2, limits=limits).tactic is None
+# What a pair is worth: formulas against simulation, and against what must hold whatever the numbers are.
+
+
+CHANCE = st.floats(0, 1)
+CHEAP, DEAR = 0, 1
+COST, P = np.array([0.001, 0.1]), np.array([0.6, 0.9])
+DRAWN = 200_000
+
+
+def passes_of(rng: np.random.Generator, rho: float) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of two targets' passes: with `rho` one luck for both, else two."""
+    one, two = rng.random(DRAWN), rng.random(DRAWN)
+    two = np.where(rng.random(DRAWN) < rho, one, two)
+    return one < P[CHEAP], two < P[DEAR]
+
+
+@each_row("rho", [0.0, 0.4, 1.0])
+@each_row("check", [Check(), Check(0.9, 0.2, 0.002), Check(0.5, 0.5)])
+def test_a_cascade_is_worth_what_a_simulation_of_it_costs(rho: float, check: Check) -> None:
+    rng = np.random.default_rng(1)
+    first, second = passes_of(rng, rho)
+    accepted = rng.random(DRAWN) < np.where(first, check.right, check.wrong)
+    value = worth.cascade_value(COST, P, 1.0, check, rho)
+    assert value.p[CHEAP, DEAR] == pytest.approx(np.where(accepted, first, second).mean(), abs=0.004)
+    expected = COST[CHEAP] + check.cost_usd + (~accepted).mean() * COST[DEAR]
+    assert value.cost[CHEAP, DEAR] == pytest.approx(expected, rel=0.01)
+    assert value.priced[CHEAP, DEAR] == pytest.approx(expected + 1 - value.p[CHEAP, DEAR], abs=0.004)
+
+
+@given(CHANCE, CHANCE, CHANCE, CHANCE, CHANCE)
+def test_chances_stay_chances(one: float, two: float, right: float, wrong: float, rho: float) -> None:
+    p = np.array([one, two])
+    sampled = worth.sample_value(COST, p, 1.0, 3, wrong_answers=2, repeat_rho=right, rho=rho)
+    for value in (worth.cascade_value(COST, p, 1.0, Check(right, wrong), rho), sampled):
+        assert ((value.p >= -1e-12) & (value.p <= 1 + 1e-12)).all()
+        assert not np.isnan(value.priced).any()
+    assert max(0.0, one + two - 1) - 1e-12 <= worth.both_pass(one, two, rho) <= min(one, two) + 1e-12
+
+
+def test_many_requests_are_valued_as_each_alone_and_the_more_failures_go_together_the_less_a_second_helps() -> None:
+    assert np.isinf(worth.cascade_value(COST, P, 1.0).priced.diagonal()).all()
+    cost, p = np.array([COST, 2 * COST]), np.array([P, P[::-1]])
+    many = worth.cascade_value(cost, p, 0.5)
+    for row in range(2):
+        assert many.priced[row] == pytest.approx(worth.cascade_value(cost[row], p[row], 0.5).priced)
+    assert [list(each) for each in worth.best_pair(many.priced)] == [[0, 0], [1, 1]]
+    rescued = [worth.cascade_value(COST, P, 1.0, rho=rho).p[CHEAP, DEAR] for rho in (0.0, 0.5, 1.0)]
+    assert rescued == sorted(rescued, reverse=True)
+    assert (rescued[0], rescued[-1]) == (pytest.approx(0.6 + 0.4 * 0.9), pytest.approx(0.9))
+    dear, free = (worth.cascade_value(COST, P, 1.0, Check(cost_usd=usd)).priced.min() for usd in (0.2, 0))
+    assert dear > worth.failure_priced(COST, P, 1.0).min() > free
+
+
+@each_row("rho", [0.0, 0.3, 0.8])
+def test_rho_is_found_again_in_what_it_made(rho: float) -> None:
+    first, second = passes_of(np.random.default_rng(2), rho)
+    score, expected = np.column_stack([first, second]).astype(float), np.tile(P, (DRAWN, 1))
+    assert worth.measure_rho(score, expected) == pytest.approx(rho, abs=0.02)
+    score[::2, 0] = np.nan
+    assert worth.measure_rho(score, expected) == pytest.approx(rho, abs=0.03)
+    nothing = np.full((3, 2), np.nan), np.full((3, 2), 0.5)
+    assert worth.measure_rho(*nothing) == worth.measure_rho(np.ones((3, 1)), np.full((3, 1), 0.5)) == 0
+
+
+@each_row("samples, wrong_answers, rho", [(1, 4, 0.5), (2, 1, 0.0), (3, 3, 0.4), (5, 8, 0.2)])
+def test_agreement_is_what_a_simulation_draws(samples: int, wrong_answers: int, rho: float) -> None:
+    rng, p = np.random.default_rng(3), 0.7
+    drawn = rng.integers(1, wrong_answers + 1, (DRAWN, samples)) * (rng.random((DRAWN, samples)) >= p)
+    drawn = np.where((rng.random(DRAWN) < rho)[:, None], drawn[:, :1], drawn)
+    same = np.logical_and.accumulate(drawn == drawn[:, :1], axis=1)
+    agreed = worth.agreement(np.array([p]), samples, wrong_answers, rho)
+    assert agreed.right[0] == pytest.approx((same[:, -1] & (drawn[:, 0] == 0)).mean(), abs=0.004)
+    assert agreed.wrong[0] == pytest.approx((same[:, -1] & (drawn[:, 0] > 0)).mean(), abs=0.004)
+    assert agreed.draws[0] == pytest.approx(1 + same[:, :-1].sum(axis=1).mean(), rel=0.01)
+
+
+def test_samples_that_must_agree_make_a_cheap_target_safer_than_one_answer() -> None:
+    once, thrice = (worth.sample_value(COST, P, 1.0, n, repeat_rho=0.2) for n in (1, 3))
+    assert thrice.p[CHEAP, DEAR] > once.p[CHEAP, DEAR] == pytest.approx(P[CHEAP])
+    assert thrice.cost[CHEAP, DEAR] < COST[DEAR]
+    assert thrice.priced[CHEAP, DEAR] < once.priced[CHEAP, DEAR]
+
+
+def test_trying_pays_where_much_is_unknown_and_little_is_lost_never_without_a_future_and_always_ends() -> None:
+    gain = worth.worth_trying(np.array([0.30, 0.35, 0.35, 0.90]), np.array([0.01, 0.10, 0.01, 0.10]), 0.5, 300)
+    assert gain[0] == 0
+    assert gain.argmax() == 1
+    assert gain[1] > 0 > max(gain[2:])
+    value = np.array([0.30, 0.31])
+    assert (worth.worth_trying(value, np.array([0.2, 0.2]), 0.5, 0) <= 0).all()
+    assert (worth.worth_trying(value, np.array([0.0, 0.0]), 0.5, 1e6) <= 0).all()
+    tried = [worth.worth_trying(value, np.array([0.0, sd]), 0.5, 300)[1] for sd in (0.2, 0.05, 0.01, 0.001)]
+    assert tried == sorted(tried, reverse=True)
+
+
+@each_row("gap", [0.0, 0.3, 1.0, 2.0])
+def test_a_trial_is_worth_what_a_simulation_of_it_saves(gap: float) -> None:
+    rng = np.random.default_rng(4)
+    sd, trials, noise = 0.1, 64, 0.5
+    truth = rng.normal(gap * sd, sd, DRAWN)
+    seen = truth + rng.normal(0, noise / np.sqrt(trials), DRAWN)
+    shrunk = gap * sd + (seen - gap * sd) * sd**2 / (sd**2 + noise**2 / trials)
+    gain = worth.worth_trying(np.array([0.0, gap * sd]), np.array([0.0, sd]), noise, 1e6)[1]
+    assert gain >= 1e6 * np.maximum(0, -shrunk).mean() / trials * 0.9 - gap * sd

@@ -8,21 +8,15 @@ import pytest
 import yaml
 from msgspec import structs
 
-from router.api.limits import limits
-from router.api.shape import Metadata
+from router.api.text import Metadata, limits
 from router.classify.difficulty import read
-from router.decide.eligible import refusal
-from router.decide.recall import NEW
-from router.decide.shape import request_of, shape_of
-from router.decide.special import ANYTHING, Asked, asked, special
+from router.decide.eligibility import ANYTHING, Asked, asked, special
+from router.decide.profile import NEW, request_of, shape_of
 from router.errors import ClientError
-from router.types.classification import Classification
-from router.types.languages import UNKNOWN, Languages
-from router.types.request import Endpoint, Limits, Passage, Request
-from router.types.stakes import NO_STAKES
-from router.types.target import Capability, Target
-from router.types.task import Task
-from tests.decide.values import gate, request, target
+from router.types.decision import NO_STAKES
+from router.types.request import UNKNOWN, Classification, Endpoint, Languages, Limits, Passage, Request
+from router.types.target import Capability, Target, Task
+from tests.decide.values import request, target
 from tests.tables import each_row
 
 Wanted = tuple[Task | None, str]
@@ -42,10 +36,8 @@ def specialist(*tasks: Task, languages: tuple[str, ...] = ()) -> Target:
 
 
 def classified(of: Request) -> Classification:
-    reading = read(of)
-    return Classification(
-        data_class="internal", difficulty=reading.difficulty, task=reading.task, reading=reading.reading
-    )
+    seen = read(of)
+    return Classification(data_class="internal", difficulty=seen.difficulty, task=seen.task, reading=seen.reading)
 
 
 def sure(row: Wanted) -> bool:
@@ -59,13 +51,10 @@ def about(text: str = "Good morning.", stated: Task | None = None, *targets: Tar
     return asked(of, classified(of), targets or (specialist(Task.TRANSLATION), PLAIN), UNKNOWN)
 
 
-def test_a_guess_sends_to_a_specialist_only_where_it_is_clear() -> None:
+def test_a_guess_sends_to_a_specialist_only_where_it_is_clear_and_any_other_target_is_for_anything() -> None:
     right, others = TEXTS
     assert sum(map(sure, right)) >= 20
     assert sum(map(sure, others)) <= 1
-
-
-def test_a_target_that_is_no_specialist_is_for_anything() -> None:
     assert [special(PLAIN, each) for each in (ANYTHING, about(), about(stated=Task.GUARD))] == [""] * 3
 
 
@@ -80,21 +69,16 @@ def test_a_target_that_is_no_specialist_is_for_anything() -> None:
         (None, (Task.CHAT,), ""),
     ],
 )
-def test_what_is_stated_goes_before_what_it_looks_like(
-    stated: Task | None, tasks: tuple[Task, ...], detail: str
-) -> None:
+def test_what_is_stated_goes_before_its_looks(stated: Task | None, tasks: tuple[Task, ...], detail: str) -> None:
     assert special(specialist(*tasks), about("Hello, how are you?", stated)) == detail
 
 
-def test_a_route_of_specialists_says_what_is_wanted() -> None:
+def test_a_route_of_specialists_tools_and_embeddings_say_by_their_form_what_is_wanted() -> None:
     both, one = specialist(Task.SUMMARY, Task.TRANSLATION), specialist(Task.TRANSLATION)
     assert special(one, about("Hm.", None, one)) == special(both, about("Hm.", None, both, one)) == ""
     assert special(one, about("Hm.", None, one, specialist(Task.SUMMARY))) != ""
     assert special(one, about("Hm.", None, one, PLAIN)) != ""
     assert special(one, about("Hm.", Task.CODE, one)) == "is for translation, and this is code"
-
-
-def test_tools_and_embeddings_are_told_by_their_form() -> None:
     words = Passage(("messages", 0, "content"), "kitchen lights off", "user")
     tools = tuple(Passage(("tools", at, "function", "name"), name) for at, name in enumerate(("lights", "heating")))
     offered = request(passages=(words, *tools), needs=frozenset({Capability.CHAT, Capability.TOOLS}))
@@ -128,24 +112,14 @@ def test_languages(source: str, into: str, alone: bool, detail: str) -> None:
     assert source != "en" or answer(Task.SUMMARY) == "", "only a translation is put into a language"
 
 
-def test_it_is_a_reason_of_the_hard_filter() -> None:
-    dropped = refusal(ENGLISH_FRENCH, structs.replace(gate(), asked=about("Hello, how are you?")))
-    assert dropped is not None
-    assert (dropped.reason, dropped.detail) == ("specialist", "is for summary, translation, and this looks like chat")
-
-
-def test_what_is_stated_is_what_estimates_are_about() -> None:
-    stated, guard = (
-        classified(request(text="Good morning.", limits=Limits(task=task))) for task in (Task.TRANSLATION, Task.GUARD)
-    )
+def test_what_is_stated_is_what_estimates_are_about_and_decided_again_without_its_text_it_is_as_special() -> None:
+    tasks = (Task.TRANSLATION, Task.GUARD)
+    stated, guard = (classified(request(text="Good morning.", limits=Limits(task=task))) for task in tasks)
     looked = classified(request(text="Translate to French: Good morning."))
     assert stated.task is looked.task is Task.TRANSLATION
     assert stated.reading is not None
     assert stated.reading.share(Task.TRANSLATION) == 1
     assert (guard.task, guard.reading is None) == (Task.GUARD, False)
-
-
-def test_decided_again_without_its_text_it_is_as_special() -> None:
     of = request(text="Übersetze: …", limits=Limits(task=Task.TRANSLATION))
     plain: dict[str, Any] = {"fixed": False, "redacted": None, "regions": set(), "budgets": set()}
     for languages in (None, Languages("de", "en", "German", "English", "…")):
@@ -157,11 +131,9 @@ def test_decided_again_without_its_text_it_is_as_special() -> None:
         assert (again.languages.source, again.languages.text) == (languages.source if languages else "", "")
 
 
-def test_the_header_and_its_twin() -> None:
+def test_the_header_goes_before_its_twin_in_the_metadata() -> None:
     summary = Metadata(lowpass_task="summary")
-    assert limits([(b"x-lowpass-task", b"guard")], None).task is Task.GUARD
-    assert limits([], summary).task is Task.SUMMARY
+    assert (limits([], Metadata(tags="a")).task, limits([], summary).task) == (None, Task.SUMMARY)
     assert limits([(b"x-lowpass-task", b"code")], summary).task is Task.CODE
-    assert limits([], Metadata(tags="a")).task is None
     with pytest.raises(ClientError, match=r"metadata.lowpass_task: .* Known: chat, code, .*, guard\."):
         limits([], Metadata(lowpass_task="poetry"))

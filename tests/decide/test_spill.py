@@ -8,16 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.decide.experiment import Exploration, explore
-from router.decide.plan import plan, weighed_plan
-from router.decide.situation import Ranked, Situation
-from router.decide.spill import timely
+from router.decide.plan import plan
 from router.decide.strategies import Cheapest, CostOfPass, Ordered, Weighted
 from router.decide.strategies import Plan as Planned
-from router.types.plan import Candidate, Estimate, Plan, Queued
-from router.types.queue import Queue
+from router.decide.weigh import Ranked, Situation, explore, timely
+from router.types.decision import Estimate, Plan, Queued
 from router.types.request import Request
-from router.types.target import Target, Timeouts
+from router.types.target import Queue, Target, Timeouts
 from tests.decide.situations import names, situation, stakes, why
 from tests.decide.values import candidate, gate, target
 from tests.tables import each_row
@@ -37,11 +34,6 @@ def estimate(place: Target, request: Request) -> Estimate:
     return candidate(place.id, COST[place.id]).estimate
 
 
-def takes(step: Candidate) -> tuple[float, float]:
-    """A second, and one and a half nine times in ten."""
-    return 1_000.0, 1_500.0
-
-
 def decided(
     queues: Queues,
     deadline_ms: int | None = None,
@@ -49,9 +41,10 @@ def decided(
     names: tuple[str, ...] = ORDERED.targets,
     **max_wait_ms: Any,
 ) -> Plan:
+    """An answer takes a second, and one and a half nine times in ten."""
     places = [structs.replace(target(name), max_wait_ms=max_wait_ms.get(name)) for name in names]
     asked = structs.replace(gate(), queues=queues, deadline_ms=deadline_ms)
-    return plan("auto", strategy, places, asked, estimate, 0.0, takes)
+    return plan("auto", strategy, places, asked, estimate, 0.0, lambda step: (1_000.0, 1_500.0))
 
 
 def order(plan: Plan) -> str:
@@ -91,7 +84,7 @@ def test_the_rule(queues: Queues, deadline_ms: int | None, max_wait_ms: dict[str
     assert order(decided(queues, deadline_ms, **max_wait_ms)) == expected
 
 
-def test_what_a_plan_says_of_queues() -> None:
+def test_what_a_plan_says_of_queues_and_other_orders_spill_too() -> None:
     made = decided({"local": Queue(wait_ms=2_140, waiting=14), "other": waits(300, 1)}, local=500)
     local, other = made.queued
     assert (local.spilled, local.told()) == (True, "local: 14 waiting, 2.1 s")
@@ -100,32 +93,24 @@ def test_what_a_plan_says_of_queues() -> None:
     assert Queued(target="local", full=True).told() == "local: turns requests away"
     first_anyway = decided({name: waits(700) for name in COST}, local=500, other=500, cloud=500)
     assert not any(queue.spilled for queue in first_anyway.queued)
+    weighted = Weighted(kind="weighted", weights={"local": 9, "cloud": 1})
+    for strategy in (Cheapest(kind="cheapest", targets=("a",)), weighted):
+        assert order(decided({"local": waits(600)}, None, strategy, ("local", "cloud"), local=500)) == "cloud local"
 
 
-def test_an_engine_that_is_not_up_is_dropped() -> None:
+def test_an_engine_that_is_not_up_is_dropped_and_where_none_would_begin_in_time_none_is_asked() -> None:
     made = decided({"local": Queue(down="restarting")})
     assert (order(made), made.queued) == ("other cloud", ())
-    (dropped,) = made.dropped
-    assert (dropped.target, dropped.reason, dropped.detail) == ("local", "engine_down", "its engine is restarting")
-
-
-def test_where_none_would_begin_in_time_none_is_asked() -> None:
+    reasons = [(dropped.target, dropped.reason, dropped.detail) for dropped in made.dropped]
+    assert reasons == [("local", "engine_down", "its engine is restarting")]
     queues = {"local": waits(9_000), "other": waits(6_000)}
     assert decided({**queues, "cloud": waits(4_999)}, 5_000).steps
     late = decided({**queues, "cloud": waits(5_000)}, 5_000)
     assert not late.steps
     assert {dropped.target: dropped.reason for dropped in late.dropped} == dict.fromkeys(COST, "saturated")
     assert {queue.target: queue.wait_ms for queue in late.queued} == {"local": 9_000, "other": 6_000, "cloud": 5_000}
-    assert order(decided({"local": waits(10**7)}, names=("local",))) == "local", (
-        "without a deadline the last one queues"
-    )
-
-
-def test_other_orders_spill_too() -> None:
-    weighted = Weighted(kind="weighted", weights={"local": 9, "cloud": 1})
-    for strategy in (Cheapest(kind="cheapest", targets=("a",)), weighted):
-        made = decided({"local": waits(600)}, strategy=strategy, names=("local", "cloud"), local=500)
-        assert order(made) == "cloud local"
+    alone = decided({"local": waits(10**7)}, names=("local",))
+    assert order(alone) == "local", "without a deadline the last one queues"
 
 
 NAMES = st.sampled_from(sorted(COST))
@@ -135,7 +120,7 @@ QUEUE = st.builds(Queue, wait_ms=st.integers(0, 90_000), waiting=st.integers(0, 
 @given(
     st.dictionaries(NAMES, QUEUE), st.none() | st.integers(1, 90_000), st.dictionaries(NAMES, st.integers(1, 90_000))
 )
-def test_no_target_is_lost_and_none_is_added(
+def test_no_target_is_lost_or_added(
     queues: dict[str, Queue], deadline_ms: int | None, max_wait_ms: dict[str, Any]
 ) -> None:
     made = decided(queues, deadline_ms, **max_wait_ms)
@@ -165,12 +150,9 @@ def test_too_long_a_queue_comes_last(rank: Callable[[Situation], Ranked]) -> Non
     assert sorted(names(rank(busy({"a": waits(3_000), "b": FULL})))) == ["a", "b"], "the only ones are asked"
 
 
-def test_a_long_queue_is_better_than_a_longer_one_and_than_a_target_below_the_floor() -> None:
+def test_a_long_queue_is_better_than_a_longer_one_and_than_a_target_below_the_floor_but_experiments_avoid_it() -> None:
     assert names(COST_OF_PASS(busy({"a": waits(3_000), "b": waits(70_000)}))) == "ab"
     assert names(COST_OF_PASS(busy(BUSY, stakes=stakes(1.0, min_pass_rate=0.895)))) == "ab"
-
-
-def test_experiments_are_not_queued() -> None:
     state = busy(BUSY)
     assert [explore(COST_OF_PASS(state), state, 0.5, draw)[0].order[0] for draw in (0.1, 0.4)] == [1, 1]
 
@@ -184,16 +166,3 @@ def test_the_nearer_the_deadline_the_dearer_the_queue() -> None:
     late = {"total_ms": [8_400.0, 500.0], "p90_ms": [8_990.0, 800.0], "stakes": nine}
     assert names(COST_OF_PASS(busy({}, None, **late))) == "ab"
     assert names(COST_OF_PASS(busy(BUSY, None, **late))) == "ba"
-
-
-def test_a_plan_notes_the_queues_that_it_saw() -> None:
-    state, strategy = busy(BUSY), CostOfPass(kind="cost_of_pass", targets=("a", "b"))
-    asked = structs.replace(gate(), queues=BUSY)
-
-    def cost(place: Target, request: Request) -> Estimate:
-        return candidate(place.id).estimate
-
-    made = weighed_plan("auto", strategy, state.targets, asked, cost, lambda eligible: state, Exploration(share=0), 0.5)
-    assert order(made) == "b a"
-    assert made.queued == (Queued(target="a", wait_ms=2_000, waiting=3, spilled=True),)
-    assert [step.wait_ms for step in made.steps] == [0, 2_000]

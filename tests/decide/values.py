@@ -1,24 +1,30 @@
 """Requests and targets as small as a decision allows."""
 
-from collections.abc import Callable
+from functools import partial
 from math import log
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from router.decide.eligible import Gate
-from router.decide.guard import ClassGuard
-from router.decide.requirements import Requirements
+from router.decide.eligibility import ClassGuard, Gate, Requirements
 from router.estimate.learn import Learned
-from router.estimate.thinking import fits_thinking
-from router.types.classification import OUTPUT, SCALES, THINKING, TRAITS, Classification, Reading
-from router.types.plan import Candidate, Estimate
+from router.estimate.tokens import fits_thinking
+from router.types.decision import Candidate, Estimate
 from router.types.price import Price
-from router.types.redacted import Redacted
-from router.types.request import Caller, Endpoint, Passage, Request
-from router.types.target import Capability, Model, Provider, Target, Wire
-from router.types.task import Task
+from router.types.request import (
+    OUTPUT,
+    SCALES,
+    THINKING,
+    TRAITS,
+    Caller,
+    Classification,
+    Endpoint,
+    Passage,
+    Reading,
+    Request,
+)
+from router.types.target import Capability, Model, Provider, Target, Task, Wire
 
 PRICE = Price(input=1_000_000_000, output=2_000_000_000, version="test")
 MODEL = Model(id="m", name="m", context=8_192, max_output=1_024, capabilities=frozenset({Capability.CHAT}), price=PRICE)
@@ -44,24 +50,15 @@ def reading(output: float = 500.0, thinking: float = 0.5) -> Reading:
     return Reading(traits)
 
 
-def _within(target: Target, tokens: int) -> bool:
-    return fits_thinking(target, tokens, Learned())
-
-
-def gate(
-    *,
-    asked: Request | None = None,
-    caller: Caller | None = None,
-    requirements: Requirements | None = None,
-    redacted: Redacted | None = None,
-    resting: Callable[[str], float] = lambda target: 0.0,
-) -> Gate:
+def gate(*, asked: Request | None = None, requirements: Requirements | None = None, **more: Any) -> Gate:
+    """`more`: fields of the gate."""
     seen = Classification(data_class="internal", classes=frozenset({"internal"}), difficulty=0.1, task=Task.CHAT)
     guard = ClassGuard({"internal": requirements or Requirements(), "open": Requirements()}, lambda body: frozenset())
-    return Gate(asked or request(), caller or Caller(), seen, guard, redacted, 0, resting, _within)
+    within = partial(fits_thinking, learned=Learned())
+    plain = Gate(asked or request(), Caller(), seen, guard, None, 0, lambda name: 0.0, within)
+    return msgspec.structs.replace(plain, **more)
 
 
 def candidate(name: str, cost: int = 0) -> Candidate:
-    return Candidate(
-        target(name), Estimate(input_tokens=1, input_bound=1, output_tokens=1, max_output=1, cost=cost, hold=cost)
-    )
+    held = Estimate(input_tokens=1, input_bound=1, output_tokens=1, max_output=1, cost=cost, hold=cost)
+    return Candidate(target(name), held)

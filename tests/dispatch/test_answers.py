@@ -10,14 +10,14 @@ from msgspec import Raw
 from openai.types import Completion
 from openai.types.chat import ChatCompletion
 
-from router.dispatch import normalise
-from router.dispatch.answer import NOTHING, answers
-from router.dispatch.fold import Fold
-from router.dispatch.normalise import comparable
-from router.types.outcome import Answer, Asked, ToolCall
-from router.types.plan import Cascade, Tactic
+from router.dispatch import tactics
+from router.dispatch.meter import Fold
+from router.dispatch.tactics import NOTHING, answers, comparable
+from router.testing.upstream import Break
+from router.types.attempt import Answer, ToolCall
+from router.types.decision import Cascade, Tactic
 from router.types.request import Endpoint
-from tests.dispatch.desk import Case, Opinion, run
+from tests.dispatch.planned import Case, Opinion, run
 from tests.dispatch.scripted import Reply
 from tests.tables import each_row
 
@@ -36,6 +36,7 @@ PARTS = {"type": "message", "content": [{"type": "output_text", "text": "H"}, {"
 THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Well"}]}
 REFUSAL = {"type": "message", "content": [{"type": "refusal", "refusal": "No"}]}
 HI, NO = Answer(text="Hi", finish_reason="stop"), Answer(refusal="No", finish_reason="stop")
+EMPTY: list[dict[str, Any]] = [{"choices": []}, {}, {"choices": [7]}, {"output": [None]}]
 CALLS = (ToolCall("look", '{"a":1}'), ToolCall("shell", "ls"))
 
 
@@ -60,66 +61,56 @@ CALLS = (ToolCall("look", '{"a":1}'), ToolCall("shell", "ls"))
             response(PARTS, status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
             (Answer(text="Hi", finish_reason="length"),),
         ),
-        *[
-            ({"choices": []}, (NOTHING,)),
-            ({}, (NOTHING,)),
-            ({"choices": [7]}, (NOTHING,)),
-            ({"output": [None]}, (NOTHING,)),
-        ],
+        *((body, (NOTHING,)) for body in EMPTY),
     ],
 )
 def test_one_answer_for_each_choice(body: dict[str, Any], expected: tuple[Answer, ...]) -> None:
     assert answers({name: Raw(json.dumps(value).encode()) for name, value in body.items()}) == expected
 
 
-HELLO, CUT = Reply("Hello there."), Reply("Hello there.", cut=True)
+HELLO, CUT = Reply("Hello there."), Reply("Hello there.", breaks=Break.CUT)
 
 
 @each_row("stream", [False, True], ids=["whole", "stream"])
 @each_row(
     "reply, tactic, endpoint, heard",
     [
-        (HELLO, None, Endpoint.CHAT, ["Hello there."]),
-        (HELLO, None, Endpoint.COMPLETIONS, ["Hello there."]),
+        (HELLO, None, Endpoint.CHAT, [HELLO.text]),
+        (HELLO, None, Endpoint.COMPLETIONS, [HELLO.text]),
         (CUT, None, Endpoint.CHAT, []),
-        (HELLO, Cascade(2), Endpoint.CHAT, []),
+        (HELLO, Cascade(2), Endpoint.CHAT, [HELLO.text]),
     ],
 )
-def test_an_answer_that_was_not_looked_at_is_heard_when_it_is_over(
+def test_an_answer_is_heard_once_before_it_is_given_or_when_it_is_over(
     tmp_path: Path, reply: Reply, tactic: Tactic | None, endpoint: Endpoint, heard: list[str], stream: bool
 ) -> None:
-    later: list[Asked] = []
-    scripts = {"weak": [reply]} if tactic is None else {"weak": [reply], "strong": [reply]}
-    case = Case(scripts=scripts, tactic=tactic, verify=Opinion(), stream=stream, endpoint=endpoint, later=later.append)
+    verifier, scripts = Opinion(), {"weak": [reply]} | ({"strong": [reply]} if tactic else {})
+    case = Case(scripts=scripts, tactic=tactic, verify=verifier, watched=True, stream=stream, endpoint=endpoint)
     given = run(tmp_path, case)
-    assert [asked.answers[0].text for asked in later] == heard
-    assert all((asked.target.id, asked.classes) == ("weak", frozenset({"internal"})) for asked in later)
-    assert given.events.endswith(b"[DONE]\n\n") == (stream and reply is HELLO)
+    assert [asked.answers[0].text for asked in verifier.questions] == heard
+    assert all((asked.target.id, asked.classes) == ("weak", frozenset({"internal"})) for asked in verifier.questions)
+    assert given.body.endswith(b"[DONE]\n\n") == (stream and reply is HELLO)
 
 
-@each_row("tactic, heard", [(Cascade(2), []), (None, [HELLO.text])])
-def test_a_streamed_response_is_asked_for_by_chat(tmp_path: Path, tactic: Tactic | None, heard: list[str]) -> None:
-    later: list[Asked] = []
-    scripts = {"weak": [HELLO], "strong": [HELLO]}
-    case = Case(scripts=scripts, tactic=tactic, verify=Opinion(), stream=True, later=later.append)
-    case.endpoint = Endpoint.RESPONSES
+@each_row("tactic", [Cascade(2), None])
+def test_a_streamed_response_is_asked_for_by_chat(tmp_path: Path, tactic: Tactic | None) -> None:
+    verifier, scripts = Opinion(), {"weak": [HELLO], "strong": [HELLO]}
+    case = Case(scripts=scripts, tactic=tactic, verify=verifier, watched=True, stream=True, endpoint=Endpoint.RESPONSES)
     given = run(tmp_path, case)
-    events = [json.loads(line[6:]) for line in given.events.splitlines() if line.startswith(b"data: {")]
+    events = [json.loads(line[6:]) for line in given.body.splitlines() if line.startswith(b"data: {")]
     assert [events[0]["type"], events[-1]["type"]] == ["response.created", "response.completed"]
     deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
     assert "".join(deltas) == given.text == HELLO.text
     whole = events[-1]["response"]
     assert (whole["output"][-1]["content"][0]["text"], whole["usage"]["output_tokens"]) == (HELLO.text, 5)
-    assert [asked.answers[0].text for asked in later] == heard
+    assert [asked.answers[0].text for asked in verifier.questions] == [HELLO.text]
 
 
 def test_a_stream_whose_client_leaves_is_not_heard_and_is_settled(tmp_path: Path) -> None:
-    later: list[Asked] = []
-    case = Case(scripts={"weak": [Reply("Hello " * 99)]}, tactic=None, stream=True, later=later.append)
-    case.leaves_after_parts = 1
-    given = run(tmp_path, case)
-    assert later == []
-    assert (given.row["status"], given.row["error"]) == (499, "client_gone")
+    verifier, scripts = Opinion(), {"weak": [Reply("Hello " * 99)]}
+    case = Case(scripts=scripts, tactic=None, verify=verifier, watched=True, stream=True, leaves_after_part=True)
+    row = run(tmp_path, case).row
+    assert (verifier.questions, row["status"], row["error"]) == ([], 499, "client_gone")
 
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 7, "model": "auto"}
@@ -191,10 +182,8 @@ def test_choices_are_told_apart_and_their_log_probabilities_kept() -> None:
 
 def test_streams_of_other_endpoints_are_folded() -> None:
     head = {"id": "c", "object": "text_completion", "created": 1, "model": "auto"}
-    parts = [
-        {"index": 0, "text": text, "logprobs": None, "finish_reason": end}
-        for text, end in (("On", None), ("ce", "stop"))
-    ]
+    part = {"index": 0, "text": "On", "logprobs": None, "finish_reason": None}
+    parts = (part, {**part, "text": "ce", "finish_reason": "stop"})
     answer = folded(Endpoint.COMPLETIONS, *({**head, "choices": [part]} for part in parts))
     assert Completion.model_validate(answer, strict=True).choices[0].text == "Once"
     begun = {"type": "response.created", "response": {"id": "r", "status": "in_progress"}}
@@ -253,15 +242,11 @@ def test_an_answer_that_says_more_cannot_be_compared(text: str) -> None:
 
 
 @each_row(
-    "answer",
-    [
-        *(Answer(text=text, finish_reason="stop") for text in ("", "  \n")),
-        *[Answer(text="The answer is 4", finish_reason="length"), Answer(text="4", finish_reason="content_filter")],
-        Answer(text="4", refusal="I can't say that.", finish_reason="stop"),
-    ],
+    "text, finish_reason, refusal",
+    [("", "stop", ""), ("  \n", "stop", ""), ("4", "length", ""), ("4", "content_filter", ""), ("4", "stop", "No")],
 )
-def test_no_answer_is_nothing(answer: Answer) -> None:
-    assert comparable(answer) == normalise.NOTHING
+def test_no_answer_is_nothing(text: str, finish_reason: str, refusal: str) -> None:
+    assert comparable(Answer(text=text, finish_reason=finish_reason, refusal=refusal)) == tactics.NORMALISE_NOTHING
 
 
 def test_calls_are_their_names_and_arguments() -> None:

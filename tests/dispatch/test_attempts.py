@@ -9,18 +9,16 @@ from msgspec import structs
 
 from adapters.openai_compatible import OpenAICompatible
 from router.decide.health import Health
-from router.dispatch.attempt import Trial
-from router.dispatch.seat import Seat
-from router.dispatch.waits import Waits
-from router.engines.replicas import Replicas
+from router.dispatch.attempt import Seat, Trial
+from router.dispatch.purse import Waits
+from router.engines import Replicas
 from router.estimate.estimate import estimate
 from router.estimate.latency import Pace
 from router.types.account import Bound
-from router.types.attempt import Attempt
-from router.types.plan import Candidate
+from router.types.attempt import Attempt, Usage
+from router.types.decision import Candidate
 from router.types.price import Cost, CostSource
 from router.types.target import Contract, Target, Thinking
-from router.types.usage import Usage
 from tests.decide.values import request, target
 from tests.dispatch.values import ANSWER, asking, at, errand, purse
 from tests.tables import each_row
@@ -48,14 +46,6 @@ def test_a_cap_on_thinking_is_for_all_attempts_together(
     pays.attempts += [thought(place, tokens) for tokens in before]
     fit = pays.fit(Candidate(place, estimate(place, asked, pays.learned)))
     assert (None if fit is None else fit.thinking_budget) == granted
-
-
-def test_an_answer_that_is_given_after_all_is_paid_for_once() -> None:
-    pays = purse(request())
-    first, second = (pays.set_aside(thought(target(name), 1)) for name in ("a", "b"))
-    assert [attempt.passed_over for attempt in pays.attempts] == [True, True]
-    assert pays.take_back(first) == structs.replace(first, passed_over=False)
-    assert pays.attempts == [second]
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=6)

@@ -9,18 +9,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from router.decide.eligible import Gate
-from router.decide.guard import ClassGuard, Scan
+from router.decide.eligibility import ClassGuard, Gate, Redact, Requirements, Scan
 from router.decide.health import Health
-from router.decide.requirements import Redact, Requirements
+from router.dispatch.ask import Answered, Errand
 from router.dispatch.door import LARGE, KeptIn
-from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
-from router.dispatch.opened import Answered
 from router.errors import UpstreamFailure
 from router.types.clock import now_ms
-from router.types.redacted import Redacted
-from router.types.request import Limits, Request
+from router.types.request import Limits, Redacted, Request
 from router.types.target import Target, Terms
 from tests.decide.values import gate
 from tests.dispatch.values import ANSWER, asking, at, at_home, dispatcher, errand, with_transport

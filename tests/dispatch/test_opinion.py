@@ -8,18 +8,16 @@ from msgspec.structs import replace
 
 from adapters.openai_compatible import OpenAICompatible
 from local_serving.launch.supervisor import Supervisor
-from local_serving.spec import read
+from local_serving.spec.read import read
 from router.classify.deep.second import Question, Verdict
 from router.classify.detector import Doubt
-from router.decide.guard import ClassGuard
+from router.decide.eligibility import ClassGuard, Requirements
 from router.decide.health import LONGEST_RUN, Health
-from router.decide.requirements import Requirements
 from router.dispatch.door import Door
 from router.dispatch.http import HttpTransport
-from router.dispatch.opinion import Inquiry, Opinions
-from router.engines.replicas import Replicas
-from router.types.engine import Served
-from router.types.target import Target, Wire
+from router.dispatch.side_calls import Inquiry, Opinions
+from router.engines import Replicas
+from router.types.target import Served, Target, Wire
 from tests.dispatch.values import at, at_home, completion, with_transport
 from tests.gateway.canned import canned
 

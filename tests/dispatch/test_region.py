@@ -1,6 +1,8 @@
 """Where a provider says that it served a request: taken down, and believed against the policy's own word."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -8,9 +10,9 @@ from msgspec.structs import replace
 
 from adapters.anthropic import AnthropicAdapter
 from router.decide.health import SUSPENSION_S, Health
+from router.dispatch.ask import Answered, Opened
+from router.dispatch.attempt import LONGEST
 from router.dispatch.http import HttpTransport
-from router.dispatch.opened import Answered, Opened
-from router.dispatch.region import LONGEST
 from router.errors import UpstreamFailure
 from router.types.attempt import Attempt
 from router.types.target import Target, Terms, Wire
@@ -89,31 +91,35 @@ def test_a_statement_in_a_header_or_among_the_counts_of_usage(
     assert (health.resting("t") == 0) == trusted
 
 
+@contextmanager
+def elsewhere(status: int = 200, terms: str = HEADER) -> Iterator[Target]:
+    """A target in the US that says that it is in the EU."""
+    with canned({"m": (status, ANSWER)}, {"x-served-from": "eu"}) as server:
+        yield at(f"{server.url}/m/v1", region="us", terms=Terms(verify=terms))
+
+
 @each_row("verify", ["", GEO, "header:x-another"])
 def test_a_statement_that_the_terms_do_not_name_is_not_believed(verify: str) -> None:
     health = Health(Clock())
-    with canned({"m": (200, ANSWER)}, {"x-served-from": "eu"}) as server:
-        attempt = asked_for(at(f"{server.url}/m/v1", region="us", terms=Terms(verify=verify)), health, stream=False)
-    assert (attempt.region, attempt.region_verified) == ("us", False)
-    assert health.snapshot() == {}
+    with elsewhere(terms=verify) as place:
+        attempt = asked_for(place, health, stream=False)
+    assert (attempt.region, attempt.region_verified, health.snapshot()) == ("us", False, {})
 
 
 def test_an_error_from_elsewhere_counts_too() -> None:
     """The request was there."""
     health = Health(Clock())
-    with canned({"m": (500, b"{}")}, {"x-served-from": "eu"}) as server, pytest.raises(UpstreamFailure):
-        asked_for(at(f"{server.url}/m/v1", region="us", terms=Terms(verify=HEADER)), health, stream=False)
+    with elsewhere(500) as place, pytest.raises(UpstreamFailure):
+        asked_for(place, health, stream=False)
     assert health.snapshot()["t"] == "region mismatch"
 
 
 def test_a_target_that_was_elsewhere_is_left_alone_for_an_hour() -> None:
     clock = Clock()
     health = Health(clock)
-    with canned({"m": (200, ANSWER)}, {"x-served-from": "eu"}) as server:
-        place = at(f"{server.url}/m/v1", region="us", terms=Terms(verify=HEADER))
+    with elsewhere() as place:
         assert asked_for(place, health, stream=False).outcome == "ok"
         with pytest.raises(UpstreamFailure):
             asked_for(place, health, stream=False)
         clock.now += SUSPENSION_S
         assert asked_for(place, health, stream=False).outcome == "ok"
-        assert server.asked == ["m", "m"]

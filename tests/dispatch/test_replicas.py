@@ -14,22 +14,20 @@ from msgspec import Struct, structs
 
 from adapters.openai_compatible import OpenAICompatible
 from router.decide.health import AT_FIRST, Health, run_limit
+from router.dispatch.ask import Answered, Errand, Opened, forward
+from router.dispatch.attempt import Seat
 from router.dispatch.door import KeptIn
-from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
-from router.dispatch.opened import Answered, Opened
-from router.dispatch.seat import Seat
-from router.dispatch.stream import forward
-from router.engines.replicas import Replicas
+from router.engines import Replicas
 from router.errors import UpstreamFailure
-from router.types.call import Call, UpstreamRequest
+from router.testing import until
+from router.testing.upstream import Break
+from router.types.attempt import Asked, Call, UpstreamRequest, Verdict
 from router.types.clock import clock_ms
-from router.types.engine import EngineState, Load, Served, Status
-from router.types.outcome import Asked, Verdict
-from router.types.plan import Cascade, Hedge, Tactic, Vote
+from router.types.decision import Cascade, Hedge, Tactic, Vote
 from router.types.request import Request
-from router.types.target import Target, Timeouts
-from tests.dispatch.scripted import Reply, Scripted, after, never, scripted
+from router.types.target import EngineState, Load, Served, Status, Target, Timeouts
+from tests.dispatch.scripted import Reply, Scripted, after, never
 from tests.dispatch.values import AsyncTest, End, Test, asking, at, dispatcher, errand, on_loop, transport
 from tests.tables import each_row
 
@@ -83,6 +81,7 @@ class Site:
         got, events = b"", forward(answer, self.health, End())
         try:
             async for part in events:
+                self.upstream.heard = True
                 got += part
                 leaves_after -= 1
                 if leaves_after <= 0:
@@ -94,8 +93,9 @@ class Site:
 
 @asynccontextmanager
 async def site(**fields: Any) -> AsyncGenerator[Site]:
-    async with scripted({name: [OK] for name in NAMES}) as upstream, transport() as own:
-        yield Site(upstream, own, **fields)
+    with Scripted({name: [OK] for name in NAMES}) as upstream:
+        async with transport() as own:
+            yield Site(upstream, own, **fields)
 
 
 def on_site(**fields: Any) -> Callable[[AsyncTest], Test]:
@@ -112,7 +112,7 @@ def outcomes(task: Errand) -> list[str]:
     [
         *((stream, DOWN, "server_error") for stream in (False, True)),
         *((stream, Reply(status=503), "overloaded") for stream in (False, True)),
-        *[(False, Reply("half", cut=True), "cut"), (True, Reply("half", broken=0), "server_error")],
+        *[(False, Reply("half", breaks=Break.CUT), "cut"), (True, Reply(dies=True), "server_error")],
     ],
 )
 @on_site(retries=1)
@@ -170,31 +170,33 @@ async def test_one_failing_replica_never_closes_the_target(here: Site) -> None:
     assert min(Counter(here.upstream.asked).values()) == 1, "it rests"
 
 
-@each_row("events", [0, 2], ids=["at once", "in the middle"])
+@each_row("reply", [Reply(dies=True), Reply("half of it", breaks=Break.ERROR)])
 @on_site()
-async def test_an_error_event_is_a_failure_though_a_regular_end_follows(here: Site, events: int) -> None:
-    here.upstream.scripts |= {name: [Reply("half of it", broken=events)] for name in NAMES} | {"else": [OK]}
+async def test_an_error_event_is_a_failure_though_a_regular_end_follows(here: Site, reply: Reply) -> None:
+    here.upstream.scripts |= {name: [reply] for name in NAMES} | {"else": [OK]}
+    here.upstream.heard = False
     task = errand(here.target, at(here.url("else"), identity="other"), asked=asking(stream=True))
     got = await here.whole(task)
-    assert (b"fine" in got) == (events == 0), "no other may take over once something was sent"
-    assert (b'"error"' in got) == (events > 0)
-    assert b"[DONE]" not in got or events == 0, "never a clean end"
-    assert outcomes(task) == (["server_error"] if events == 0 else []), "of a stream, it is told at its end"
+    assert (b"fine" in got) == reply.dies, "no other may take over once something was sent"
+    assert (b'"error"' in got) != reply.dies
+    assert b"[DONE]" not in got or reply.dies, "never a clean end"
+    assert outcomes(task) == (["server_error"] if reply.dies else []), "of a stream, it is told at its end"
 
 
 @on_site(timeouts=Timeouts(between=600_000))
 async def test_a_stream_of_an_engine_that_was_stopped_ends_with_an_error_at_once(here: Site) -> None:
     """Some keep the connection open, and say nothing any more."""
-    here.answers(Reply("half of it", silent=2))
+    here.answers(Reply("half of it", breaks=Break.HANG))
     stopped = here.state(here.home, Status.STOPPED)
     answer = await here.dispatcher.walk(errand(here.target, asked=asking(stream=True)))
     assert isinstance(answer, Opened)
     events = forward(answer, here.health, End())
-    begun = await anext(events)
+    begun = b""
+    while b"half" not in begun:
+        begun += await anext(events)
     assert here.taken == {stopped.url: 1}
     here.transport.end(here.replicas.hear([stopped]))
-    got = begun + b"".join([part async for part in events])
-    assert b"half" in got
+    got = b"".join([part async for part in events])
     assert b'"error"' in got
     assert b"[DONE]" not in got
     assert len(here.upstream.asked) == 1
@@ -206,7 +208,7 @@ async def test_a_request_that_a_stopped_engine_had_not_begun_is_asked_elsewhere(
     here.answers(Reply("late", when=never))
     stopped = here.state(here.home, Status.RESTARTING)
     running = asyncio.ensure_future(here.whole())
-    await here.upstream.heard.wait()
+    await asyncio.to_thread(until, lambda: here.upstream.asked)
     here.transport.end(here.replicas.hear([stopped]))
     assert b"fine" in await running
     assert len(here.upstream.asked) == 2
@@ -217,7 +219,7 @@ async def test_a_draining_replica_finishes_its_requests_and_gets_no_new_one(here
     first = here.home
     here.answers(Reply("slowly", when=after(2)))
     running = asyncio.ensure_future(here.whole())
-    await here.upstream.heard.wait()
+    await asyncio.to_thread(until, lambda: here.upstream.asked)
     here.transport.end(here.replicas.hear([here.state(first, Status.DRAINING)]))
     assert b"fine" in await here.whole()
     assert b"slowly" in await running
@@ -250,7 +252,12 @@ class Course(Struct, frozen=True):
 REPLIES = some.sampled_from(
     [
         *(OK, Reply("Hello there"), Reply("late", when=after(2)), Reply("never", when=never), DOWN, Reply(status=400)),
-        *(Reply("half", cut=True), Reply("half", broken=0), Reply("half of it", broken=2), Reply("half", silent=2)),
+        *(
+            Reply("half", breaks=Break.CUT),
+            Reply(dies=True),
+            Reply("half of it", breaks=Break.ERROR),
+            Reply("half", breaks=Break.HANG),
+        ),
     ]
 )
 COURSES = some.builds(

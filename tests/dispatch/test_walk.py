@@ -8,17 +8,15 @@ from contextlib import ExitStack
 import pytest
 
 from adapters.openai_compatible import OpenAICompatible
+from bench.framing import differences
 from router.decide.health import AT_FIRST, FIRST_REST_S, Health, run_limit
-from router.dispatch.connection import HIGH_WATER, Exchange
-from router.dispatch.errand import Errand
-from router.dispatch.http import SWEEP_S, HttpTransport
-from router.dispatch.opened import Answered, Opened
-from router.dispatch.stream import forward
-from router.dispatch.walk import Dispatcher
+from router.dispatch.ask import Errand, Opened, forward
+from router.dispatch.http import HIGH_WATER, SWEEP_S, Exchange, HttpTransport
+from router.dispatch.tactics import Dispatcher
 from router.errors import UpstreamFailure
-from router.estimate.afford import Fit
+from router.estimate.estimate import Fit
 from router.testing.upstream import Upstream
-from router.types.call import Call, UpstreamRequest
+from router.types.attempt import Call, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.target import Target, Timeouts
 from tests.dispatch.values import ANSWER, Clock, End, asking, at, dispatcher, errand, on_loop, transport
@@ -178,14 +176,6 @@ async def test_an_upstream_that_takes_no_connection_is_given_up(own: HttpTranspo
         assert await outcome(dispatcher(own, Health(Clock())), errand(place)) == "connect"
 
 
-@on_loop(transport)
-async def test_a_whole_answer_is_priced_from_its_text_where_no_usage_came(
-    own: HttpTransport, upstream: Upstream
-) -> None:
-    place = at(upstream.base_url("openai"), "missing-usage")
-    answer = await dispatcher(own, Health(Clock())).walk(errand(place))
-    assert isinstance(answer, Answered)
-    usage = answer.attempt.usage
-    assert usage is not None
-    assert (usage.source, usage.input_uncached) == ("estimated", answer.step.estimate.input_tokens)
-    assert usage.output_visible > 0
+@pytest.mark.parametrize("cases", [500, pytest.param(10_000, marks=pytest.mark.nightly)])
+def test_what_h11_refuses_or_reads_in_another_way_is_never_an_answer(cases: int) -> None:
+    assert [row for row in asyncio.run(differences(range(cases))) if not row.harmless] == []

@@ -11,27 +11,21 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.openai_compatible import OpenAICompatible
-from router.decide.eligible import Gate
+from router.decide.eligibility import Gate
 from router.decide.health import Health
+from router.dispatch.ask import Errand, Opened
 from router.dispatch.door import Door
-from router.dispatch.errand import Errand
 from router.dispatch.http import HttpTransport
-from router.dispatch.opened import Opened
-from router.dispatch.purse import Purse
-from router.dispatch.room import Room
-from router.dispatch.walk import Dispatcher
-from router.engines.replicas import Replicas
+from router.dispatch.purse import Purse, Room
+from router.dispatch.tactics import Dispatcher
+from router.engines import Replicas
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
 from router.refusals import stream_error
-from router.types.account import Bound
-from router.types.attempt import Attempt
-from router.types.call import Adapter
-from router.types.failure import Failure
-from router.types.outcome import Verify
-from router.types.plan import Candidate, Plan
+from router.types.account import Bound, BudgetStore
+from router.types.attempt import Adapter, Attempt, Failure, Verify
+from router.types.decision import Candidate, Plan
 from router.types.request import Request
-from router.types.store import BudgetStore
 from router.types.target import Target, Wire
 from tests.decide.values import LOCAL, REMOTE, gate, request, target
 

@@ -8,9 +8,10 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.api.asgi import ALIVE
+from router.api.asgi import ALIVE, READY
 from router.api.hot import PATHS
-from router.api.shape import Chat, Completion, Embedding
+from router.api.text import Chat, Completion, Embedding
+from router.settings import SHIPPED_POLICY
 from tests.docs import ROOT, page, quoted, rows
 from tests.gateway.running import MESSAGES, Gateway
 from tests.tables import each_row
@@ -23,6 +24,13 @@ UNUSED = {"dimensions", "suffix", "user"}
 """Read for their types alone."""
 
 
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """Under the shipped policy, with its engine, for all that only ask."""
+    with Gateway(tmp_path_factory.mktemp("lowpass"), SHIPPED_POLICY.read_text()) as gateway:
+        yield gateway
+
+
 @pytest.fixture
 def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
     with gateway.client() as client:
@@ -31,7 +39,7 @@ def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
 
 def test_endpoints() -> None:
     documented = {row["endpoint"] for row in rows(TEXT, "endpoint")}
-    assert documented == {f"POST {path}" for path in PATHS} | {f"GET {ALIVE}"} | _routes()
+    assert documented == {f"POST {path}" for path in PATHS} | {f"GET {ALIVE}", f"GET {READY}"} | _routes()
 
 
 def test_request_headers(client: openai.OpenAI) -> None:
@@ -89,31 +97,25 @@ def test_endpoints_are_served(endpoint: str, gateway: Gateway) -> None:
     assert b"does not serve" not in reply.body
 
 
+def nodes(folder: str) -> Iterator[ast.AST]:
+    for path in (ROOT / folder).rglob("*.py"):
+        yield from ast.walk(ast.parse(path.read_text("utf-8")))
+
+
 def _routes() -> set[str]:
-    """`@router.get("/path")` in the HTTP edge."""
+    """`@router.get("/path")` and `add_api_route` in the HTTP edge."""
     found = set()
-    for path in (ROOT / "router" / "api").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            for call in getattr(node, "decorator_list", ()):
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
-                    route = ast.literal_eval(call.args[0]).replace(":path}", "}")
-                    found.add(f"{call.func.attr.upper()} {route}")
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "add_api_route"
-            ):
-                methods = ast.literal_eval(node.keywords[0].value) if node.keywords else ["GET"]
-                found.add(f"{methods[0]} {ast.literal_eval(node.args[0])}")
+    for node in nodes("router/api"):
+        for call in getattr(node, "decorator_list", ()):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
+                found.add(f"{call.func.attr.upper()} {ast.literal_eval(call.args[0]).replace(':path}', '}')}")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_api_route":
+            methods = ast.literal_eval(node.keywords[0].value) if node.keywords else ["GET"]
+            found.add(f"{methods[0]} {ast.literal_eval(node.args[0])}")
     return found
 
 
 def _headers_in_source() -> set[str]:
-    found = set()
-    for path in (ROOT / "router").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
-            text = value.decode("latin-1") if isinstance(value, bytes) else value
-            if isinstance(text, str) and NAMED.fullmatch(text):
-                found.add(text)
-    return found
+    constants = [node.value for node in nodes("router") if isinstance(node, ast.Constant)]
+    texts = (value.decode("latin-1") if isinstance(value, bytes) else value for value in constants)
+    return {text for text in texts if isinstance(text, str) and NAMED.fullmatch(text)}

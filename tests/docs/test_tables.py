@@ -9,18 +9,17 @@ import typer
 from msgspec import Struct, inspect, structs
 
 from adapters.thinking import SCALE, WORDS, applied
-from local_serving.spec import External, Llamacpp, Vllm, known
-from local_serving.spec.checks import NEEDS
-from local_serving.spec.spec import Architecture, Cost, Parallelism, Reasoning
+from local_serving.spec.read import NEEDS, known
+from local_serving.spec.spec import Architecture, Cost, External, Llamacpp, Parallelism, Reasoning, Vllm
 from router.cli import app
 from router.config.policy import Policy
-from router.decide import eligible
+from router.decide import eligibility
 from router.errors import TABLE
 from router.report.catalog import REPORTS
 from router.report.spend import COLUMNS
 from router.settings import SHIPPED_POLICY
 from router.settings import read as settings_of
-from router.types.call import Call
+from router.types.attempt import Call
 from router.types.request import Endpoint
 from router.types.target import Contract, Target, Thinking, ThinkingField
 from tests.config import CATALOG
@@ -63,12 +62,9 @@ def test_every_key_of_a_part_has_its_row(part: str, kind: type[Struct]) -> None:
     assert documented == list(kind.__struct_fields__)
 
 
-def test_what_kinds_of_attention_need() -> None:
+def test_what_kinds_of_attention_need_and_which_engines_are_shipped() -> None:
     documented = {row["kind"]: row["it needs"].split(", ") for row in rows(ENGINES, "kind", "what it keeps")}
     assert documented == {kind: list(keys) for kind, keys in NEEDS.items()}
-
-
-def test_every_shipped_engine_is_listed() -> None:
     section = ENGINES.partition("## Engines that come with lowpass")[2].partition("\n## ")[0]
     assert set(quoted(section)) == set(known())
 
@@ -110,22 +106,22 @@ def test_failures() -> None:
 def test_reasons_are_in_the_order_of_the_checks() -> None:
     """Which decides which one is given."""
     documented = [row["reason"] for row in rows(ERRORS, "reason")]
-    assert documented == [*(reason for reason, _ in eligible._CHECKS), "saturated"]
+    assert documented == [*(reason for reason, _ in eligibility._CHECKS), "saturated"]
 
 
 # Reports
 
+REPORT = page("docs/reports.md")
+
 
 def test_every_report_is_there_with_what_it_takes() -> None:
-    documented = {
-        re.sub(r"\[(.+)\]\(.+\)", r"\1", row["report"]): (row["grouped by"], row["filtered by"])
-        for row in rows(page("docs/reports.md"), "report", "what it tells")
-    }
+    named = [(re.sub(r"\[(.+)\]\(.+\)", r"\1", row["report"]), row) for row in rows(REPORT, "report", "what it tells")]
+    documented = {name: (row["grouped by"], row["filtered by"]) for name, row in named}
     assert documented == {each.name: (", ".join(each.by), ", ".join(each.where)) for each in REPORTS.values()}
 
 
 def test_every_column_of_spend_is_there() -> None:
-    section = page("docs/reports.md").partition("\n## Spend\n")[2].partition("\n## ")[0]
+    section = REPORT.partition("\n## Spend\n")[2].partition("\n## ")[0]
     names = [column.name for column in COLUMNS]
     documented: list[str] = []
     for cell in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE):
@@ -167,10 +163,8 @@ def _commands(name: str, command: Any) -> list[tuple[str, set[str]]]:
 
 
 def _written(parameter: Any) -> str:
-    if parameter.param_type_name == "option":
-        return str(parameter.opts[-1])
-    name = str(parameter.name).upper()
-    return name if parameter.required else f"[{name}]"
+    name = str(parameter.opts[-1] if parameter.param_type_name == "option" else parameter.name.upper())
+    return name if parameter.required or name.startswith("-") else f"[{name}]"
 
 
 # Thinking
@@ -179,16 +173,12 @@ THINKING = page("docs/thinking.md")
 CONTROLS = rows(THINKING, "contract", "effort", "budget", "control")
 
 
-def test_contracts_and_fields() -> None:
+def test_contracts_fields_words_and_the_scale() -> None:
     for column in (rows(THINKING, "contract", "the model takes"), CONTROLS):
         assert {row["contract"] for row in column} == set(Contract)
     assert {row["value"] for row in rows(THINKING, "value")} == set(ThinkingField)
-
-
-def test_words_and_the_scale() -> None:
-    words = re.search(r"from least to most: ((?:`\w+`,?\s+)+`\w+`)", THINKING)
-    assert words
-    assert tuple(re.findall(r"\w+", words[1])) == WORDS
+    (words,) = re.findall(r"from least to most: ((?:`\w+`,?\s+)+`\w+`)", THINKING)
+    assert tuple(quoted(words)) == WORDS
     stated = [(word, int(size.replace(",", ""))) for word, size in re.findall(r"(\w+) = ([\d,]+)", THINKING)]
     assert stated == list(zip(SCALE.levels, SCALE.tokens, strict=True))
 
@@ -200,9 +190,13 @@ def test_what_would_be_sent(row: dict[str, str]) -> None:
     model, provider = CATALOG.models["openai/gpt-5-mini"]
     model = structs.replace(model, thinking=thinking)
     target = Target(id="any", model=model, provider=CATALOG.providers[provider], base_url="")
-    budget = int(row["budget"]) if row["budget"] else None
+    most = int(row["budget"]) if row["budget"] else None
     call = Call(
-        target=target, endpoint=Endpoint.CHAT, body={}, model="auto", effort=row["effort"] or None,
-        thinking_budget=budget,
-    )  # fmt: skip
+        target=target,
+        endpoint=Endpoint.CHAT,
+        body={},
+        model="auto",
+        effort=row["effort"] or None,
+        thinking_budget=most,
+    )
     assert applied(call).text == row["control"]

@@ -6,24 +6,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from router.estimate.afford import Fit, fit
-from router.estimate.estimate import affordable_output, estimate, worst_cost
+from router.estimate.estimate import Fit, affordable_output, estimate, fit, worst_cost
 from router.estimate.learn import Learned, Seen
 from router.estimate.price import charge
-from router.estimate.size import LEAST_ANSWER
-from router.estimate.thinking import SCALE, fits_thinking, p90
+from router.estimate.tokens import LEAST_ANSWER, SCALE, fits_thinking, p90
 from router.types.account import Amount
-from router.types.classification import USUAL_OUTPUT, USUAL_THINKING
-from router.types.plan import Candidate, Estimate
+from router.types.attempt import Usage
+from router.types.decision import Candidate, Estimate
 from router.types.price import Price, Rule
-from router.types.request import Endpoint, Limits, Request
-from router.types.target import Contract, Provider, Target, Thinking, Wire
-from router.types.task import Task
-from router.types.usage import Usage
-from tests.decide.values import PRICE, request, target
+from router.types.request import USUAL_OUTPUT, USUAL_THINKING, Endpoint, Limits, Request
+from router.types.target import Contract, Provider, Target, Task, Thinking, Wire
+from tests.decide.values import PRICE, REMOTE, request, target
 from tests.tables import each_row
 
-COLD = Learned()
 NEW = Learned()
 """Of the target nothing is known but that its streams come piece by piece."""
 NEW.observe(Seen(target="t", largest=1))
@@ -95,10 +90,15 @@ def test_the_affordable_output_is_the_most_that_fits(place: Target, asked: Reque
 
 
 def test_expected_output_without_thinking() -> None:
+    """Every prompt and every completion to choose from is paid for; embeddings hold no output."""
     rows: list[tuple[dict[str, Any], int]] = [({}, int(USUAL_OUTPUT)), ({"max_output": 100}, 100)]
     rows += [({"max_output": 100, "n": 3}, 300), ({"endpoint": Endpoint.EMBEDDINGS}, 0)]
+    rows += [({"endpoint": Endpoint.COMPLETIONS, "prompts": 3, "n": 2, "best_of": 4}, 12 * int(USUAL_OUTPUT))]
     for fields, tokens in rows:
         assert estimate(target(), request(**fields), NEW).output_tokens == tokens
+    held = estimate(target(), request(endpoint=Endpoint.EMBEDDINGS), NEW)
+    usd = -(-held.input_bound * PRICE.input // 10**6)
+    assert (held.max_output, held.least, held.hold) == (0, Amount(usd), usd)
 
 
 @each_row(
@@ -123,23 +123,13 @@ def test_thinking_by_effort_and_budget(fields: dict[str, Any], effort: str, p90:
     assert (expected.effort, expected.thinking_tokens) == (effort, int(p90 / 2 * USUAL_THINKING))
 
 
-def test_a_class_s_cap_counts_like_the_header_s_and_the_target_s_own_effort_wins() -> None:
+def test_caps_of_a_class_and_efforts_of_a_target_count_and_an_exact_contract_bounds_thinking_apart() -> None:
     place = target(thinking=LEVEL, max_output=100_000)
-    assert estimate(place, request(effort="high"), NEW, thinking_cap=1_000).effort == "low"
-    assert estimate(structs.replace(place, effort="low"), request(effort="high"), NEW).effort == "low"
-
-
-def test_an_exact_contract_bounds_the_thinking_apart_from_the_output() -> None:
+    assert estimate(place, HIGH, NEW, thinking_cap=1_000).effort == "low"
+    assert estimate(structs.replace(place, effort="low"), HIGH, NEW).effort == "low"
     assert figures(EXACT, 2_000).whole.thinking == 2_000
     assert figures(EXACT, effort="low", n=2).whole.thinking == 1_400
     assert figures(EXACT).whole.thinking == 100_000
-
-
-def test_hidden_thoughts_are_held_with_the_whole_cap_that_is_sent() -> None:
-    hidden, shown = figures(ALWAYS), figures(structs.replace(ALWAYS, streamed=True))
-    assert (hidden.metered, hidden.blind, shown.metered, shown.blind) == (False, True, True, False)
-    assert hidden.tight.thinking > 2 * 5_000 > shown.tight.thinking
-    assert hidden.tight.usd > 5 * shown.tight.usd
 
 
 @each_row(
@@ -160,46 +150,26 @@ def test_the_least_thinking_that_a_target_can_be_held_to(thinking: Thinking, tok
     assert not fits_thinking(place, tokens - 1, NEW)
 
 
-def test_a_model_that_always_thinks_fits_once_it_was_seen_to() -> None:
-    place, learned = target(thinking=ALWAYS), Learned()
-    for _ in range(100):
-        learned.observe(Seen(target=place.id, output=900, thinking=800))
-    assert fits_thinking(place, 1_000, learned)
-    assert not fits_thinking(place, 700, learned)
-
-
-def test_embeddings_hold_no_output() -> None:
-    held = estimate(target(), request(endpoint=Endpoint.EMBEDDINGS), NEW)
-    usd = -(-held.input_bound * PRICE.input // 10**6)
-    assert (held.max_output, held.least, held.hold) == (0, Amount(usd), usd)
-
-
-def test_the_least_answer_is_what_the_client_asks_for_if_that_is_less() -> None:
-    short, usual, own = (
-        estimate(target(), request(max_output=most), NEW).least.usd for most in (10, None, LEAST_ANSWER)
-    )
+def test_the_least_answer_is_what_the_client_asks_for_and_hidden_thoughts_are_held_with_the_whole_cap() -> None:
+    caps = (10, None, LEAST_ANSWER)
+    short, usual, own = (estimate(target(), request(max_output=most), NEW).least.usd for most in caps)
     assert short < usual == own
+    hidden, shown = figures(ALWAYS), figures(structs.replace(ALWAYS, streamed=True))
+    assert (hidden.metered, hidden.blind, shown.metered, shown.blind) == (False, True, True, False)
+    assert hidden.tight.thinking > 2 * 5_000 > shown.tight.thinking
+    assert hidden.tight.usd > 5 * shown.tight.usd
 
 
-def test_a_model_without_a_price_holds_the_worst_case() -> None:
-    assert estimate(target(price=None), request(), NEW).hold > estimate(target(), request(), NEW).hold
-
-
-def test_every_prompt_and_every_completion_to_choose_from_is_paid_for() -> None:
-    one = figures(Thinking(), endpoint=Endpoint.COMPLETIONS)
-    many = figures(Thinking(), endpoint=Endpoint.COMPLETIONS, prompts=3, n=2, best_of=4)
-    assert many.output_tokens == 12 * one.output_tokens
-
-
-def test_cache_writes_are_held_where_the_provider_may_make_them() -> None:
+def test_cache_writes_are_held_where_the_provider_may_make_them_and_without_a_price_the_worst_case() -> None:
     price = structs.replace(PRICE, cache_write=2 * PRICE.input, cache_write_1h=4 * PRICE.input)
-    anthropic = Provider(id="a", wire=Wire.ANTHROPIC, base_url="http://127.0.0.1:9")
+    anthropic = structs.replace(REMOTE, wire=Wire.ANTHROPIC)
 
-    def held(**fields: Any) -> int:
-        return estimate(target(provider=anthropic, price=price), request(max_output=1, **fields), NEW).hold
+    def held(provider: Provider = anthropic, price: Price | None = price, **fields: Any) -> int:
+        return estimate(target(provider=provider, price=price), request(max_output=1, **fields), NEW).hold
 
     assert held() < held(caches=True) < held(caches=True, caches_long=True)
-    assert estimate(target(price=price), request(max_output=1), NEW).hold == held(caches=True)
+    assert held(REMOTE) == held(caches=True)
+    assert held(REMOTE, None) > held(REMOTE, PRICE)
 
 
 # Made to fit what is granted: effort first, then the cap, and never without room for an answer.
@@ -250,10 +220,8 @@ def worst_thinking(thinking: Thinking, made: Fit, output: int) -> int:
 
 
 @given(CONTRACTS, SMALL, LEARNED, GRANTED)
-def test_what_is_sent_costs_no_more_than_is_granted_and_leaves_room_for_the_usual_thinking_and_an_answer(
-    thinking: Thinking, asked: Request, learned: Learned, granted: Amount
-) -> None:
-    """Unless it is metered."""
+def test_what_is_granted_is_kept_within(thinking: Thinking, asked: Request, learned: Learned, granted: Amount) -> None:
+    """Unless it is metered; and there is room for the usual thinking and an answer."""
     sent = step(thinking, asked, learned)
     made = fit(sent, asked, granted, learned)
     if made is None:
@@ -276,16 +244,13 @@ def test_what_is_sent_costs_no_more_than_is_granted_and_leaves_room_for_the_usua
 
 @example(thinks(Contract.EXACT, levels=("low",), tokens=(700,), minimum=1_024), request(max_output=1_025), NEW)
 @given(CONTRACTS, SMALL, LEARNED)
-def test_what_was_asked_for_as_least_tight_and_whole_is_enough(
-    thinking: Thinking, asked: Request, learned: Learned
-) -> None:
+def test_what_was_asked_for_as_least_or_whole_is_enough(thinking: Thinking, asked: Request, learned: Learned) -> None:
     sent = step(thinking, asked, learned)
     figures = sent.estimate
     least, tight, whole = (fit(sent, asked, each, learned) for each in (figures.least, figures.tight, figures.whole))
     room = figures.max_output - min(LEAST_ANSWER, figures.max_output // 2)
-    assert least is not None or (thinking.minimum > room and not thinking.can_stop), (
-        "the client leaves no room for both"
-    )
+    assert least is not None or (thinking.minimum > room and not thinking.can_stop)  # no room for both
+    assert max(figures.least.usd, figures.tight.usd) <= figures.whole.usd
     assert tight is not None
     assert whole is not None
     assert (tight.lowered, whole.lowered, whole.max_output, whole.metered) == ((), (), None, False)
@@ -342,27 +307,21 @@ def test_order(thinking: Thinking, output: int, expected: Fit | None) -> None:
     assert fit(sent, asked, Amount(worst_cost(sent, asked, output), ENDLESS), NEW) == expected
 
 
-def test_thinking_tokens_that_are_short_lower_the_effort_too() -> None:
+def test_thinking_tokens_that_are_short_lower_the_effort_too_and_an_exact_number_is_what_is_granted() -> None:
     sent = step(thinks(Contract.LEVEL, streamed=True), HIGH)
     low = Fit(effort="low", lowered=EFFORT, metered=True, thinks=True)
     assert fit(sent, HIGH, Amount(ENDLESS, 800), NEW) == low
     assert fit(sent, HIGH, Amount(ENDLESS, 0), NEW) == Fit(effort="none", lowered=EFFORT)
-
-
-def test_an_exact_number_makes_the_thinking_it_is_granted_true() -> None:
     asked = request(effort="high", limits=Limits(thinking_budget=3_000))
     made = fit(step(thinks(Contract.EXACT), asked), asked, Amount(ENDLESS, 2_000), NEW)
     assert made is not None
     assert (made.effort, made.thinking_budget, made.lowered) == ("high", 2_000, EFFORT)
 
 
-def test_the_client_s_own_small_cap_needs_no_more_room() -> None:
+def test_the_client_s_own_small_cap_needs_no_more_room_and_embeddings_fit_or_do_not() -> None:
     asked = request(effort="high", max_output=50)
     sent = step(LEVEL, asked)
     assert fit(sent, asked, sent.estimate.whole, NEW) == Fit(effort="high", thinks=True)
-
-
-def test_embeddings_fit_or_do_not() -> None:
     asked = request(endpoint=Endpoint.EMBEDDINGS)
     sent = step(Thinking(), asked)
     tight = sent.estimate.tight

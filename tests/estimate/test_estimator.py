@@ -10,6 +10,7 @@ import pytest
 
 from router import estimate
 from router.estimate import Estimator, fit
+from router.estimate.outcome_table import Floats, Rules, Trial
 from tests.tables import each_row
 
 SUMS = "What is {a} plus {b} times {c}? Give only the number."
@@ -45,7 +46,7 @@ def row(prompt: str, model: str, score: object, cost: float | None = 0.1) -> Row
     return {"prompt_id": prompt, "model": model, "score": score, "cost_usd": cost}
 
 
-def test_learns_which_is_right_on_what(fitted: Estimator) -> None:
+def test_learns_which_is_right_on_what_and_chooses_by_the_price_of_a_failure(fitted: Estimator) -> None:
     guess = fitted.predict(NEW)
     assert fitted.targets == ("coder", "counter", "dear")
     assert guess.p.shape == guess.p_sd.shape == guess.cost_usd.shape == (2, 3)
@@ -54,24 +55,17 @@ def test_learns_which_is_right_on_what(fitted: Estimator) -> None:
     np.testing.assert_allclose(guess.cost_usd, [[0.001, 0.001, 0.01]] * 2, rtol=0.25)
     assert ((guess.cost_p10 < guess.cost_usd) & (guess.cost_usd < guess.cost_p90)).all()
     assert ((guess.p_sd > 0) & (guess.p_sd < 0.3)).all()
-
-
-def test_chooses_by_the_price_of_a_failure(fitted: Estimator) -> None:
-    guess = fitted.predict(NEW)
     assert [guess.choose(price).tolist() for price in (0.05, 50.0)] == [["coder", "counter"], ["dear", "dear"]]
     for price in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="failure_cost_usd"):
             guess.choose(price)
 
 
-def test_strangers_are_told_from_acquaintances(fitted: Estimator) -> None:
+def test_strangers_are_told_from_acquaintances_and_labels_guide_no_prediction(fitted: Estimator) -> None:
     strange = [{"prompt": "Übersetze: Die Würde des Menschen ist unantastbar."}, {"prompt": "  "}, {"prompt": None}]
     unfamiliarity = fitted.predict([*NEW, *strange]).unfamiliarity
     assert unfamiliarity[:2].max() < unfamiliarity[2:].min()
     assert unfamiliarity[3:].tolist() == [1.0, 1.0]
-
-
-def test_labels_guide_the_fit_but_no_prediction(fitted: Estimator) -> None:
     mislabelled = [prompt | {"benchmark": "sums", "category": "x"} for prompt in NEW]
     np.testing.assert_array_equal(fitted.predict(mislabelled).p, fitted.predict(NEW).p)
 
@@ -81,24 +75,15 @@ def test_same_tables_same_estimates_in_any_form(tables: Tables) -> None:
     forms: dict[str, Any] = {"rows": lambda x: x.to_dict("records"), "columns": lambda x: x.to_dict("list")}
     forms |= {"pandas": lambda x: x, "pyarrow": pa.Table.from_pandas}
     few = [pd.DataFrame(tables[0][:40]), pd.DataFrame(tables[1][:120])]
-    first, *others = (
-        fit(*map(form, few)).predict(form(pd.DataFrame(NEW))) for form in (forms["rows"], *forms.values())
-    )
+    every = (forms["rows"], *forms.values())
+    first, *others = (fit(*map(form, few)).predict(form(pd.DataFrame(NEW))) for form in every)
     np.testing.assert_array_equal(others[0].p, first.p)
     for same in others:
         np.testing.assert_allclose(same.p, first.p)
         np.testing.assert_allclose(same.cost_usd, first.cost_usd)
 
 
-def test_targets_in_the_order_that_is_asked_for(tables: Tables) -> None:
-    two = fit(*tables, targets=["dear", "coder"])
-    assert (two.targets, two.predict(NEW).p.shape) == (("dear", "coder"), (2, 2))
-    assert two.ignored == {"rows_of_other_targets": 240}
-    with pytest.raises(ValueError, match="'gpt'"):
-        fit(*tables, targets=["coder", "gpt"])
-
-
-def test_outcomes_move_the_estimate_and_narrow_it(tables: Tables) -> None:
+def test_outcomes_move_the_estimate_and_narrow_it_and_those_that_teach_nothing_are_counted(tables: Tables) -> None:
     learner = fit(*tables)
     before = learner.predict(NEW)
     learner.update([f"q{at}" for at in range(120)], "coder", 0.0, 0.004)
@@ -107,15 +92,9 @@ def test_outcomes_move_the_estimate_and_narrow_it(tables: Tables) -> None:
     assert (after.p_sd[:, 0] < before.p_sd[:, 0]).all()
     assert (after.cost_usd[:, 0] > 2 * before.cost_usd[:, 0]).all()
     assert np.abs(after.p - before.p)[:, 2].max() < np.abs(after.p - before.p)[:, 0].max() / 4
-
-
-def test_outcomes_that_teach_nothing_are_counted(tables: Tables) -> None:
-    learner = fit(*tables)
-    learner.update("q1", "coder", 1.0)
-    after_one = learner.predict(NEW).p
-    for prompt, score in (("q1", 0.0), ("nobody", 1.0), ("q2", float("nan"))):
+    for prompt, score in (("q1", 1.0), ("nobody", 1.0), ("q200", float("nan"))):
         learner.update(prompt, "coder", score)
-    np.testing.assert_array_equal(learner.predict(NEW).p, after_one)
+    np.testing.assert_array_equal(learner.predict(NEW).p, after.p)
     reasons = ("updates_repeated", "updates_of_unknown_prompts", "updates_without_outcome")
     assert learner.ignored == dict.fromkeys(reasons, 1)
 
@@ -160,7 +139,7 @@ def test_tables_that_cannot_be_fitted_say_where(prompts: Any, rows: Any, message
         fit(prompts, rows)
 
 
-def test_what_is_not_used_is_counted(tables: Tables) -> None:
+def test_what_is_not_used_is_counted_and_targets_come_in_the_order_that_is_asked_for(tables: Tables) -> None:
     prompts, rows = tables
     odd = [rows[0], row("q1", "coder", None, None), row("nobody", "coder", 1.0), row("q1", "silent", float("nan"))]
     made = fit([*prompts, prompts[0], {"prompt_id": "empty", "prompt": ""}], [*rows, *odd])
@@ -168,30 +147,21 @@ def test_what_is_not_used_is_counted(tables: Tables) -> None:
     once = ("prompts_repeated", "prompts_without_text", "rows_of_unknown_prompts", "rows_of_other_targets")
     twice = {"rows_averaged": 2, "rows_without_score": 2, "targets_without_scores": 1}
     assert made.ignored == dict.fromkeys(once, 1) | twice
+    two = fit(*tables, targets=["dear", "coder"])
+    assert (two.targets, two.predict(NEW).p.shape) == (("dear", "coder"), (2, 2))
+    assert two.ignored == {"rows_of_other_targets": 240}
+    with pytest.raises(ValueError, match="'gpt'"):
+        fit(*tables, targets=["coder", "gpt"])
 
 
-@each_row("cost", [None, 0.5])
-def test_one_row_is_enough_but_says_little(cost: float | None) -> None:
-    guess = fit(ONE, [row("a", "m", 1.0, cost)]).predict(ONE)
-    assert 0.5 < guess.p[0, 0] < 0.95
-    assert guess.p_sd[0, 0] > 0.1
-    assert guess.cost_usd[0, 0] == pytest.approx(cost or 0.0)
-    assert guess.choose(1.0).tolist() == ["m"]
-
-
-def test_a_target_without_price_never_wins_by_it_and_without_any_cost_all_compare_as_free(tables: Tables) -> None:
-    prompts, rows = tables
-    free = fit(prompts, [each | {"cost_usd": None} if each["model"] == "coder" else each for each in rows])
-    cost = free.predict(NEW).cost_usd
-    np.testing.assert_allclose(cost[:, 0], cost[:, 2])
-    guess = fit(prompts, [{k: v for k, v in each.items() if k != "cost_usd"} for each in rows]).predict(NEW)
-    assert (guess.cost_usd == 0).all()
-    assert (guess.cost_p90 == 0).all()
-    assert set(guess.choose(1.0)) <= {"coder", "counter", "dear"}
-
-
-def test_costs_that_never_vary_have_a_finite_interval() -> None:
+def test_one_row_is_enough_but_says_little_and_costs_that_never_vary_have_a_finite_interval() -> None:
     """On the page's own example; warnings are errors here."""
+    for cost in (None, 0.5):
+        guess = fit(ONE, [row("a", "m", 1.0, cost)]).predict(ONE)
+        assert 0.5 < guess.p[0, 0] < 0.95
+        assert guess.p_sd[0, 0] > 0.1
+        assert guess.cost_usd[0, 0] == pytest.approx(cost or 0.0)
+        assert guess.choose(1.0).tolist() == ["m"]
     ids = list(map(str, range(40)))
     prompts = {"prompt_id": ids, "prompt": [f"Which country is city number {number} in?" for number in ids]}
     rows = [row(number, "cheap", float(int(number) % 3 == 0), 0.001) for number in ids]
@@ -202,61 +172,54 @@ def test_costs_that_never_vary_have_a_finite_interval() -> None:
     assert np.isfinite(guess.cost_p90).all()
 
 
-def test_the_mean_is_the_bill_where_a_few_answers_run_away(tables: Tables) -> None:
+def test_the_mean_is_the_bill_where_a_few_run_away_and_four_costs_in_five_are_in_the_interval(
+    tables: Tables,
+) -> None:
     prompts, rows = tables
     runaway = [each | {"cost_usd": 50.0} if at % 30 == 0 else each for at, each in enumerate(rows)]
     guess = fit(prompts, runaway).predict(prompts)
     bill = sum(each["cost_usd"] for each in runaway if each["model"] == "coder")
     assert guess.cost_usd[:, 0].sum() == pytest.approx(bill, rel=0.1)
     assert (guess.cost_p10[:, 0] < 0.01).all()
-
-
-def test_four_costs_in_five_lie_within_the_interval(tables: Tables) -> None:
-    prompts, rows = tables
-    known = [each for each in rows if int(each["prompt_id"][1:]) < 160]
-    guess = fit(prompts[:160], known).predict(prompts[160:])
+    guess = fit(prompts[:160], rows[:480]).predict(prompts[160:])
     real = np.array([each["cost_usd"] for each in rows[480:]]).reshape(-1, 3)
     assert 0.7 < ((guess.cost_p10 <= real) & (real <= guess.cost_p90)).mean() < 0.9
 
 
-def test_functions_that_fit_a_prompt_are_told_from_others_in_any_usual_form() -> None:
+def test_functions_that_fit_a_prompt_are_told_from_others_in_any_usual_form(fitted: Estimator) -> None:
     """`caller` is right where the function offered has to do with the question, `talker` where it has not."""
-    weather = {
-        "name": "get_forecast",
-        "description": "Weather forecast of a city",
-        "parameters": {"required": ["city"]},
-    }
+    weather: Row = {"name": "get_forecast", "description": "Weather forecast of a city"}
+    weather["parameters"] = {"required": ["city"]}
     plants = {"name": "plant_biomass", "description": "Biomass of plants in an area of a forest"}
-    prompts, rows = [], []
+    question, prompts, rows = "What is the weather forecast for city number {}?", [], []
     for at in range(160):
-        fits, question = at % 2, f"What is the weather forecast for city number {at}?"
         offered = [[plants], [weather], [{"type": "function", "function": plants}], weather][at % 4]
-        prompts.append({"prompt_id": str(at), "prompt": question, "functions": json.dumps(offered)})
-        rows += [row(str(at), "caller", float(fits)), row(str(at), "talker", float(not fits))]
-    new = [
-        {"prompt": "What is the weather forecast for city number 161?", "functions": json.dumps(it)}
-        for it in (weather, plants)
-    ]
+        prompts.append({"prompt_id": str(at), "prompt": question.format(at), "functions": json.dumps(offered)})
+        rows += [row(str(at), "caller", float(at % 2)), row(str(at), "talker", float(not at % 2))]
+    new = [{"prompt": question.format(161), "functions": json.dumps(offered)} for offered in (weather, plants)]
     p = fit(prompts, rows).predict(new).p
     assert p[0, 0] > p[0, 1] + 0.3
     assert p[1, 1] > p[1, 0] + 0.3
-
-
-def test_functions_that_cannot_be_read_are_none(fitted: Estimator) -> None:
     bad = ["", "{", "3", "null", "[3, null]", '"text"', "[" * 100_000]
     odd = ['[{"name": 3, "parameters": [1]}, {"parameters": {"required": 5, "properties": null}}, {}]']
     guess = fitted.predict([{"prompt": NEW[0]["prompt"], "functions": text} for text in bad + odd])
-    assert np.isfinite(guess.p).all()
-    assert np.isfinite(guess.cost_usd).all()
+    assert np.isfinite([guess.p, guess.cost_usd]).all(), "what can't be read is none"
 
 
-def test_gaps_do_not_make_a_target_look_better(tables: Tables) -> None:
+def test_gaps_make_no_target_look_better_nor_does_a_missing_price(tables: Tables) -> None:
     """One that was only asked what all get right is not taken for the best."""
     prompts, rows = tables
     ease = [each | {"score": float(int(each["prompt_id"][1:]) % 2)} for each in rows]
     lucky = [row(f"q{at}", "lucky", 1.0, 0.001) for at in range(1, 240, 2)]
     made = fit(prompts, ease + lucky)
     assert made.predict(NEW).p[1, made.targets.index("lucky")] < 0.4
+    free = fit(prompts, [each | {"cost_usd": None} if each["model"] == "coder" else each for each in rows])
+    cost = free.predict(NEW).cost_usd
+    np.testing.assert_allclose(cost[:, 0], cost[:, 2])
+    guess = fit(prompts, [{k: v for k, v in each.items() if k != "cost_usd"} for each in rows]).predict(NEW)
+    assert (guess.cost_usd == 0).all()
+    assert (guess.cost_p90 == 0).all()
+    assert set(guess.choose(1.0)) <= {"coder", "counter", "dear"}
 
 
 def test_names_are_read_when_first_asked_for() -> None:
@@ -266,3 +229,36 @@ def test_names_are_read_when_first_asked_for() -> None:
     code = "import router.app, router.estimate; print(callable(router.estimate.fit))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True", "the gateway hides the offline estimator"
+
+
+# The best single target is left only where that paid on prompts held out, known and strange ones.
+
+
+ROWS = 400
+FOLDS = np.arange(ROWS) % 5
+EASY = np.arange(ROWS) % 2 == 0
+"""Of two targets, the first is right on these and the second on the others."""
+SCORE = np.column_stack([EASY | (np.arange(ROWS) % 20 == 1), ~EASY]).astype(float)
+RIGHT, WRONG = (np.clip(score, 0.2, 0.8) for score in (SCORE, 1 - SCORE))
+DOUBT = np.full(ROWS, 0.1)
+
+
+def chosen(p: Floats, strange: Floats) -> list[int]:
+    free = np.zeros(SCORE.shape)
+    known, strangers = (Trial(each, free, DOUBT, FOLDS) for each in (p, strange))
+    return list(map(int, Rules(SCORE, free, known, strangers).choose(p, free, DOUBT, 1.0)))
+
+
+def test_predictions_that_came_true_are_followed_unless_they_harmed_groups_left_out() -> None:
+    assert chosen(RIGHT, RIGHT) == np.where(SCORE[:, 0] > 0, 0, 1).tolist()
+    assert chosen(WRONG, RIGHT) == chosen(RIGHT, WRONG) == [0] * ROWS
+
+
+def test_of_targets_that_barely_differ_the_cheaper_one_is_the_baseline() -> None:
+    rng = np.random.default_rng(0)
+    score = (rng.random((ROWS, 2)) < 0.5).astype(float)
+    score[:, 0] = score[:, 1].mean() + np.where(EASY, 0.3, -0.3)
+    cost = np.tile([0.002, 0.001], (ROWS, 1))
+    nothing = Trial(score, cost, np.zeros(ROWS), FOLDS)
+    for ahead, baseline in ((0.001, 1), (0.2, 0)):
+        assert Rules(score + np.array([ahead, 0.0]), cost, nothing, nothing).baseline(10.0) == baseline

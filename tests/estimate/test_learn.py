@@ -1,18 +1,24 @@
-"""What was seen tightens the bounds, and widens them again; few observations change little, old ones are forgotten."""
+"""What was seen of a target: its answers tighten bounds and widen them again, its caches, its times."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
+from router.estimate import caches
+from router.estimate.caches import LIFETIME_MS, LONG_LIFETIME_MS, SIZE, Caches, Window
 from router.estimate.estimate import estimate
+from router.estimate.forecast import Forecaster
+from router.estimate.latency import PRIOR_FIRST_MS, Pace
 from router.estimate.learn import MOST_CELLS, MOST_MARGIN, Learned, Seen
-from router.estimate.thinking import fits_thinking
-from router.estimate.window import SIZE, Window
-from router.types.plan import Estimate
-from router.types.request import Request
-from router.types.target import Contract, Target, Thinking
-from router.types.task import Task
-from tests.decide.values import reading, request, target
+from router.estimate.pass_rate import PassRateModel
+from router.estimate.tokens import fits_thinking
+from router.types.attempt import Usage
+from router.types.decision import Estimate, Prefix
+from router.types.request import Classification, Request
+from router.types.target import Contract, Target, Task, Thinking, Wire
+from tests.decide.values import PRICE, REMOTE, reading, request, target
+from tests.tables import each_row
 
 PLACE = target(max_output=100_000)
 LARGE = target(context=10**6)
@@ -52,24 +58,13 @@ def test_a_window_is_the_quantile_of_the_last_values(values: list[int], share: f
     assert sum(value >= lower for value in last) >= least
 
 
-@given(st.lists(st.integers(1, 50_000), max_size=200))
-def test_whatever_was_seen_the_hold_starts_within_its_bounds(outputs: list[int]) -> None:
-    figures = Pupil().see(*outputs).figures()
-    assert max(figures.least.usd, figures.tight.usd) <= figures.whole.usd
-
-
-def test_short_answers_tighten_the_hold_and_long_ones_widen_it_again() -> None:
+def test_short_answers_tighten_the_hold_long_ones_widen_it_again_and_one_says_little() -> None:
     learned = Pupil()
-    cold = learned.figures().tight.usd
+    cold, once = learned.figures().tight.usd, Pupil().see(100).figures().tight.usd
     tight = learned.see(*[100] * SIZE).figures()
-    assert tight.tight.usd < cold / 3
+    assert 3 * tight.tight.usd < once < cold
     assert 100 <= tight.output_tokens < 110
     assert learned.see(*[20_000] * SIZE).figures().tight.usd > 4 * cold
-
-
-def test_one_answer_says_little_of_the_next() -> None:
-    cold, once, often = (Pupil().see(*[100] * times).figures().tight.usd for times in (0, 1, 50))
-    assert 3 * often < once < cold
 
 
 def test_a_kind_of_work_that_was_not_seen_leans_on_the_target_s_others() -> None:
@@ -93,15 +88,10 @@ def test_of_a_wordy_target_more_is_expected_and_of_one_that_thinks_little_less_w
         assert found.thinking_tokens == pytest.approx(500 * thinking, rel=0.1)
 
 
-def test_targets_and_efforts_are_learned_apart() -> None:
-    other = target("other", max_output=100_000)
-    learned = Pupil().see(*[9_000] * 50).see(9_000, effort="high")
-    assert learned.figures(place=other) == Pupil().figures(place=other)
-
-
-def test_an_answer_that_was_cut_short_teaches_nothing_one_that_was_long_even_so_does() -> None:
-    learned = Pupil().see(*[1_000] * 100)
+def test_an_answer_that_was_cut_short_or_is_of_another_target_teaches_nothing_one_that_was_long_even_so_does() -> None:
+    other, learned = target("other", max_output=100_000), Pupil().see(*[1_000] * 100)
     before = learned.figures()
+    assert learned.figures(place=other) == Pupil().figures(place=other)
     assert learned.see(*[10] * 50, cut=True).figures() == before
     assert learned.see(*[30_000] * 90, cut=True).figures().tight.usd > before.tight.usd
 
@@ -119,33 +109,31 @@ def test_an_overrun_widens_every_bound_of_its_target_for_a_while() -> None:
     assert learned.see(*[1_000] * 300).figures().tight.usd == pytest.approx(calm.tight.usd, rel=0.01)
 
 
-def test_counted_prompts_tighten_the_bound_and_dearer_ones_widen_it() -> None:
+def test_counted_prompts_tighten_the_bound_dearer_ones_widen_it_and_small_images_say_nothing_of_others() -> None:
     learned, asked = Pupil(), request(prompt_bytes=40_000, dense_bytes=4_000)
     cold = estimate(LARGE, asked, learned).input_bound
     few = learned.count(asked, 9_000)
     assert 9_000 < few.input_bound < 9_000 * 1.2 < cold
     assert few.input_tokens == pytest.approx(9_000, rel=0.02)
     assert 15_000 < learned.count(asked, 15_000).input_bound < 15_000 * 1.2
+    picture = request(images=1)
+    unseen, small = estimate(LARGE, picture, NEW), Pupil().count(picture, 100)
+    assert small.input_bound == unseen.input_bound
+    assert small.input_tokens < unseen.input_tokens / 10
 
 
-def test_small_images_do_not_make_the_next_one_small() -> None:
-    asked = request(images=1)
-    cold, warm = estimate(LARGE, asked, Learned()), Pupil().count(asked, 100)
-    assert warm.input_bound == cold.input_bound
-    assert warm.input_tokens < cold.input_tokens / 10
-
-
-def test_thinking_that_is_not_told_apart_is_at_most_the_output() -> None:
+def test_a_model_that_always_thinks_fits_once_it_was_seen_to() -> None:
+    """Thinking that is not told apart is at most the output, and not counted twice."""
     always = Thinking(contract=Contract.ALWAYS_ON, levels=("high",), tokens=(24_576,))
     place = target(thinking=always, max_output=100_000)
-    learned = Pupil().see(*[1_000] * 100)
-    assert (fits_thinking(place, 2_000, learned), fits_thinking(place, 900, learned)) == (True, False)
-    assert learned.figures(place=place).output_tokens == pytest.approx(1_000, rel=0.1), "and not counted twice"
+    for output, thinking, fits, less in ((1_000, None, 2_000, 900), (900, 800, 1_500, 700)):
+        learned = Pupil().see(*[output] * 100, thinking=thinking)
+        assert (fits_thinking(place, fits, learned), fits_thinking(place, less, learned)) == (True, False)
+        assert learned.figures(place=place).output_tokens == pytest.approx(output, rel=0.1)
 
 
 def test_a_stream_is_metered_by_the_fewest_bytes_that_a_token_had() -> None:
-    learned = Pupil()
-    cold = learned.output_bytes(PLACE.id)
+    learned, cold = Pupil(), NEW.output_bytes(PLACE.id)
     for size in range(400, 500):
         learned.see(100, output_bytes=size)
     assert cold < learned.output_bytes(PLACE.id) <= 4.0
@@ -158,3 +146,123 @@ def test_memory_is_bounded_and_keeps_what_is_in_use() -> None:
         learned.see(7_000)
     assert len(learned._cells) == MOST_CELLS
     assert learned.figures().output_tokens == pytest.approx(7_000, rel=0.05)
+
+
+# What is expected to be in a target's cache, and what that makes of its price.
+
+
+TURN = Prefix(7, "0a", 0.25)
+KEPT = structs.replace(PRICE, cache_read=PRICE.input // 10, cache_write=PRICE.input * 5 // 4)
+LONG = target(context=200_000, price=KEPT)
+ANTHROPIC = structs.replace(LONG, provider=structs.replace(REMOTE, wire=Wire.ANTHROPIC))
+SEEN = Classification(data_class="internal", difficulty=0.5, task=Task.CHAT, reading=reading())
+
+
+def told(tokens: int = 20_000, read: int = 0, prefix: Prefix = TURN, times: int = 1) -> Caches:
+    known = Caches()
+    for _ in range(times):
+        known.note(prefix, "t", Usage(cache_read=read, cache_write=tokens - read), 1_000)
+    return known
+
+
+def test_the_next_turn_finds_what_was_sent_and_another_conversation_the_instructions_for_a_lifetime() -> None:
+    known = told()
+    assert 0.5 < known.expected(TURN, 21_000, 2_000)["t"] / 20_000 <= 1
+    other = known.expected(structs.replace(TURN, conversation=8), 21_000, 2_000)
+    assert 0.5 < other["t"] / 5_000 <= 1
+    assert known.expected(Prefix(8, "0b", 0.25), 21_000, 2_000) == {}
+    for prefix, lifetime in ((TURN, LIFETIME_MS), (structs.replace(TURN, long=True), LONG_LIFETIME_MS)):
+        known = told(prefix=prefix)
+        assert known.expected(prefix, 21_000, 1_000 + lifetime)
+        assert not known.expected(prefix, 21_000, 1_001 + lifetime)
+    assert told(1_000).expected(TURN, 1_100, 2_000) == {}
+
+
+def test_how_much_is_really_read_is_learned_and_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    never, always = told(times=60), told(read=20_000, times=60)
+    assert never.expected(TURN, 20_000, 2_000)["t"] < 1_500
+    assert always.expected(TURN, 20_000, 2_000)["t"] > 19_000
+    monkeypatch.setattr(caches, "MOST", 10)
+    known = Caches()
+    for number in range(50):
+        known.note(Prefix(number, f"{number}", 0.5), "t", Usage(input_uncached=9_000), 1_000)
+    assert not known.expected(Prefix(0, "", 0.5), 9_000, 1_000)
+    assert known.expected(Prefix(49, "", 0.5), 9_000, 1_000)
+
+
+@each_row(
+    "place, asks, shares",
+    [
+        (LONG, False, (1.25, 0.1)),
+        (target(context=200_000), False, (1.0, 1.0)),
+        (ANTHROPIC, False, (1.0, 1.0)),
+        (ANTHROPIC, True, (1.25, 0.1)),
+    ],
+)
+def test_a_cold_prompt_is_written_and_a_warm_one_read(place: Target, asks: bool, shares: tuple[float, float]) -> None:
+    """As shares of the price of other input; what chooses and what is shown are the same."""
+    asked, learned = request(prompt_bytes=80_000, caches=asks), Learned()
+    plain = estimate(structs.replace(place, model=structs.replace(place.model, price=PRICE)), asked, learned)
+    output = PRICE.output * plain.output_tokens / 1e6
+    forecaster = Forecaster((place,), learned, PassRateModel((place,)))
+    for cached, share in zip(({}, {"t": 1e9}), shares, strict=True):
+        cost = estimate(place, asked, learned, cached=cached).cost
+        assert cost - output == pytest.approx(share * (plain.cost - output), rel=0.01)
+        forecast = forecaster.forecast((place,), asked, structs.replace(SEEN, reading=None), 0, None, cached)
+        assert float(forecast.cost[0]) == pytest.approx(cost, rel=0.01)
+
+
+@given(st.floats(0, 1e6), st.integers(1, 400_000))
+def test_what_is_in_a_cache_never_makes_a_prompt_dearer(cached: float, size: int) -> None:
+    asked = request(prompt_bytes=size)
+    assert 0 < estimate(LONG, asked, NEW, cached={"t": cached}).cost <= estimate(LONG, asked, NEW).cost
+
+
+# How long targets take: what is forgotten, and how much they write at once.
+
+
+def paced(times: int, *, pace: Pace | None = None, **seen: int | None) -> Pace:
+    known, usual = pace or Pace(), {"first_ms": 500, "total_ms": 2_500, "output": 100}
+    for number in range(times):
+        known.observe(**usual | seen, ended_ms=(number + 1) * 10_000)  # type: ignore[arg-type]
+    return known
+
+
+def test_what_was_seen_often_is_expected_and_a_change_is_seen_within_some_dozen_requests() -> None:
+    """The first byte's time is no part of what a token takes."""
+    pace = paced(300)
+    assert [pace.first_ms, pace.ms_per_token] == pytest.approx([500, 20], rel=0.06)
+    assert pace.sd < 0.25
+    assert paced(1, first_ms=50).first_ms == pytest.approx(PRIOR_FIRST_MS, rel=0.6)
+    changed = paced(60, total_ms=20_500, pace=paced(500))
+    assert (changed.ms_per_token > 100, changed.sd > 0.5) == (True, True)
+
+
+def test_without_a_stream_nothing_is_learned_of_the_first_byte_and_odd_times_are_no_error() -> None:
+    """Quicker than the usual first byte; no time at all, or nothing written, which says nothing."""
+    pace = paced(300, first_ms=None)
+    assert pace.first_ms == pytest.approx(PRIOR_FIRST_MS)
+    assert pace.first_ms + 100 * pace.ms_per_token == pytest.approx(2_500, rel=0.06)
+    assert 0 < paced(50, first_ms=None, total_ms=5).ms_per_token < 5
+    for total_ms, output in ((0, 10), (10, 0), (-5, 10)):
+        assert paced(5, total_ms=total_ms, output=output) == Pace()
+
+
+def test_throughput_is_of_all_requests_at_once_and_idle_time_does_not_count() -> None:
+    """Four at a time, of 100 tokens in a second each."""
+    pace = Pace()
+    for number in range(396):
+        pace.observe(first_ms=None, total_ms=1_000, output=100, ended_ms=(number // 4 + 1) * 1_000)
+    assert pace.throughput == pytest.approx(400, rel=0.05)
+    assert paced(100, total_ms=1_000, output=100).throughput == pytest.approx(100, rel=0.01)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100_000), st.integers(1, 20_000)), min_size=1, max_size=12))
+def test_time_counts_once_in_any_order(spans: list[tuple[int, int]]) -> None:
+    """But for what is forgotten: at most 3 % with every request."""
+    pace, covered = Pace(), set[int]()
+    for began, length in spans:
+        pace.observe(first_ms=None, total_ms=length, output=1, ended_ms=began + length)
+        covered |= set(range(began, began + length))
+    assert len(covered) * 0.97 ** len(spans) <= pace.busy_ms * (1 + 1e-9)
+    assert pace.busy_ms <= len(covered) * (1 + 1e-9)

@@ -1,16 +1,36 @@
 """How likely each target is right: by request and card first, then by what was observed of it."""
 
 from math import log
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
-from router.estimate import pass_rate
-from router.estimate.cards import load
-from router.estimate.pass_rate import Expected, PassRateModel
-from router.types.classification import (
+from router.estimate import pass_rate, posterior
+from router.estimate import pass_rate as cards
+from router.estimate.pass_rate import (
+    ABILITIES,
+    ARRAYS,
+    FACTS,
+    FOLDER,
+    Ability,
+    Card,
+    CardsError,
+    Expected,
+    PassRateModel,
+    ability,
+    card,
+    load,
+)
+from router.estimate.posterior import HALF_LIFE_MS
+from router.types.attempt import Outcome
+from router.types.decision import NODE_WEIGHTS
+from router.types.price import WORST_CASE
+from router.types.request import (
     DIFFICULTY,
     DIFFICULTY_SD,
     SCALES,
@@ -22,11 +42,8 @@ from router.types.classification import (
     Classification,
     Reading,
 )
-from router.types.forecast import NODE_WEIGHTS
-from router.types.outcome import Outcome
-from router.types.target import Benchmark, Capability, Target
-from router.types.task import Task
-from tests.decide.values import target
+from router.types.target import Benchmark, Capability, Contract, Target, Task, Thinking
+from tests.decide.values import LOCAL, PRICE, target
 from tests.tables import each_row
 
 WEAK = target("weak", parameters_b=3, active_b=3, price=None, scores={Benchmark.MMLU_PRO: 0.25})
@@ -82,14 +99,13 @@ def test_the_harder_the_request_the_fewer_pass_and_the_stronger_target_the_more_
     assert rates[1, 1] > rates[1, 0] + 0.1
 
 
-def test_the_more_is_known_of_a_target_the_surer(known: Model) -> None:
+def test_the_more_is_known_of_a_target_the_surer_and_how_hard_a_request_is_concerns_all_alike(
+    known: Model,
+) -> None:
     own = known.of().own_sd
     assert own[1] < own[2]
     assert (known.of().sd >= own).all()
     assert (known.of(failing=0.002).own_sd < own / 2).all(), "what all pass leaves little room"
-
-
-def test_how_hard_a_request_is_is_unsure_for_all_of_them_alike(known: Model) -> None:
     sure, unsure = known.of(sd=0.1), known.of(sd=2.0)
     easy, _, hard = unsure.nodes
     assert (easy > hard + 0.2).all()
@@ -129,13 +145,6 @@ def test_what_is_learned_of_one_task_says_less_of_another(known: Model) -> None:
     assert code > other + 0.03
 
 
-def test_an_outcome_that_is_taken_back_never_was(known: Model) -> None:
-    before = known.of().p
-    known.see(1, "weak", 1.0)
-    assert known.observe(outcome("weak", 1.0, weight=-1.0))
-    assert known.of().p == pytest.approx(before, abs=1e-9)
-
-
 @each_row(
     "strange",
     [
@@ -153,17 +162,14 @@ def test_an_outcome_that_is_not_understood_changes_nothing(known: Model, strange
     assert known.of().p.tolist() == before
 
 
-def test_what_was_observed_goes_by_name_into_the_next_policy(known: Model) -> None:
+def test_what_was_observed_goes_by_name_into_the_next_policy(known: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     p = known.see(30, "weak", 1.0).of().p[0]
     following = Model(UNKNOWN, WEAK)
     assert following.restore(known.state())
     known.adopt((UNKNOWN, WEAK))
     known.all = following.all
     assert following.of().p[1] == known.of().p[1] == pytest.approx(p, abs=0.05)
-
-
-def test_what_was_learned_with_other_data_means_nothing(known: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    state, cards = known.see(30, "weak", 1.0).state(), load()._replace(version="other")
+    state, cards = known.state(), load()._replace(version="other")
     monkeypatch.setattr(pass_rate, "load", lambda: cards)
     changed = Model(WEAK)
     before = changed.of().p.tolist()
@@ -186,3 +192,147 @@ def test_a_specialist_begins_with_what_its_policy_says_of_it_and_outcomes_correc
     assert rates[0, 0] > 0.9 > 0.6 > rates[2, 0]
     assert known.usual(known.all)[0] == pytest.approx(0.8)
     assert known.see(20, "stated", 0.0, reading(task=Task.TRANSLATION)).of(task=Task.TRANSLATION).p[0] < 0.5
+
+
+# What outcomes of a template teach of its next requests, and of no others.
+
+
+EVERY = np.arange(2)
+READ = reading()
+
+
+def taught(*given: tuple[str, str, float]) -> PassRateModel:
+    """By (template, target, score)."""
+    model = PassRateModel((WEAK, STRONG))
+    for template, name, score in given:
+        assert model.observe(structs.replace(outcome(name, score, READ), template=template))
+    return model
+
+
+def rates(model: PassRateModel, template: str) -> list[float]:
+    seen = structs.replace(SEEN, reading=READ, template=template)
+    return [float(p) for p in model.expect(seen, EVERY).p]
+
+
+def test_what_all_fail_is_hard_for_all_in_this_template_alone() -> None:
+    model = taught(*[("a", "strong", 0.0)] * 8)
+    (weak, strong), (weak_there, strong_there) = rates(model, "a"), rates(model, "b")
+    assert strong < strong_there - 0.05
+    assert weak < weak_there
+
+
+def test_a_target_that_is_better_at_a_template_than_elsewhere_is_told_from_the_others() -> None:
+    """Eight outcomes of each already help; after fifty it is about what happened, and sure."""
+    pairs = [("a", "weak", 1.0), ("a", "strong", 0.0)]
+    models = [taught(*pairs * times) for times in (0, 8, 50)]
+    before, few, many = (rates(model, "a") for model in models)
+    assert before[0] < before[1]
+    assert few[0] - few[1] > 0.25
+    assert many[0] - many[1] > 0.7
+    none, some, sure = (model.expect(structs.replace(SEEN, reading=READ, template="a"), EVERY) for model in models)
+    assert sure.own_sd[0] < min(some.own_sd[0], none.own_sd[0])
+    assert (np.ptp(sure.nodes[:, 0]) < np.ptp(none.nodes[:, 0])).all()
+
+
+GIVEN = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(("weak", "strong")), st.floats(0, 1)), max_size=30)
+
+
+@given(GIVEN)
+def test_the_order_does_not_matter_and_a_rate_is_a_rate(given: list[tuple[str, str, float]]) -> None:
+    for template in ("a", "b", "c"):
+        here, there = rates(taught(*given), template), rates(taught(*given[::-1]), template)
+        assert here == pytest.approx(there, abs=1e-6)
+        assert all(0 < p < 1 for p in here)
+
+
+@given(GIVEN)
+def test_what_is_taken_back_was_never_there(given: list[tuple[str, str, float]]) -> None:
+    model = taught(("a", "weak", 0.0), *given)
+    taken = structs.replace(outcome("weak", 0.0, READ), template="a", weight=-1.0)
+    assert model.observe(taken)
+    assert rates(model, "a") == pytest.approx(rates(taught(*given), "a"), abs=1e-6)
+
+
+def test_what_is_known_survives_a_restart_and_another_policy() -> None:
+    model = taught(*[("a", "weak", 1.0)] * 9, ("b", "strong", 0.0))
+    other, usual = PassRateModel((WEAK, STRONG)), rates(model, "a")
+    assert other.restore(model.state())
+    assert rates(other, "a") == pytest.approx(usual, abs=1e-5)
+    other.adopt((STRONG, WEAK))
+    assert rates(other, "a")[::-1] == pytest.approx(usual, abs=1e-5)
+    assert not any(map(model.restore, (b"", b"\x91", b"\xc0", b"\x92\xc4\x00\xc4\x01\xff")))
+
+
+def test_memory_has_a_bound_and_the_template_without_news_for_longest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posterior, "MOST_TEMPLATES", 3)
+    model = taught(*[(name, "weak", 0.0) for name in ("a", "b", "c", "a", "d")])
+    assert [name in model.templates for name in "abcd"] == [True, False, True, True]
+
+
+def test_old_outcomes_fade() -> None:
+    model = taught(*[("a", "weak", 0.0)] * 20)
+    hard = rates(model, "a")[0]
+    late = outcome("weak", 1.0, READ, given_ms=HALF_LIFE_MS * 20)
+    model.observe(structs.replace(late, template="a"))
+    assert rates(model, "a")[0] > hard + 0.2
+
+
+# What is expected of a target that was never seen, by the facts of its card.
+
+
+def expected(**known: Any) -> Ability:
+    return ability(load(), Card(**({"scores": {}} | known)))
+
+
+@each_row(
+    "weaker, stronger",
+    [
+        ({"active_b": 3, "parameters_b": 3}, {"active_b": 70, "parameters_b": 70}),
+        ({"rate": 300_000_000}, {"rate": 15_000_000_000}),
+        ({"scores": {Benchmark.MMLU_PRO: 0.3}}, {"scores": {Benchmark.MMLU_PRO: 0.8}}),
+        ({"scores": {Benchmark.SIMPLEQA: 0.1}}, {"scores": {Benchmark.SIMPLEQA: 0.6}}),
+        ({"thinking": 0}, {"thinking": 24_576}),
+    ],
+)
+def test_larger_dearer_and_better_scored_models_can_do_more(weaker: dict[str, Any], stronger: dict[str, Any]) -> None:
+    assert expected(**weaker).mean.mean() < expected(**stronger).mean.mean()
+
+
+def test_each_fact_makes_it_surer_and_without_facts_the_mean_is_expected() -> None:
+    size = {"active_b": 70, "parameters_b": 70}
+    abilities = (expected(), expected(**size), expected(**size, scores={Benchmark.MMLU_PRO: 0.56}))
+    nothing, sized, scored = (float(np.trace(ability.covariance)) for ability in abilities)
+    assert nothing > sized > scored > 0
+    assert load().mean.shape == (ABILITIES + len(FACTS),)
+    assert expected().mean == pytest.approx(load().mean[:ABILITIES])
+    assert all(np.isfinite(expected(scores={Benchmark.CRUX: score}).mean).all() for score in (0.0, 1.0))
+
+
+THINKS = Thinking(contract=Contract.LEVEL, levels=("none", "low", "high"), tokens=(0, 1_024, 24_576))
+
+
+@each_row(
+    "effort, thinking, tokens",
+    [("low", THINKS, 1_024), ("none", THINKS, 0), (None, THINKS, 24_576), (None, Thinking(), 0)],
+)
+def test_the_effort_says_how_much_is_thought(effort: str | None, thinking: Thinking, tokens: int) -> None:
+    assert card(structs.replace(target(thinking=thinking), effort=effort)).thinking == tokens
+
+
+def test_a_price_that_is_no_price_says_nothing() -> None:
+    targets = (target(), target(provider=LOCAL), target(price=None), target(price=WORST_CASE))
+    assert [card(place).rate for place in targets] == [PRICE.output, None, None, None]
+
+
+SHIPPED = (FOLDER / ARRAYS).read_bytes()
+MIDDLE = len(SHIPPED) // 2
+FLIPPED = SHIPPED[:MIDDLE] + bytes([SHIPPED[MIDDLE] ^ 1]) + SHIPPED[MIDDLE + 1 :]
+
+
+@each_row("data", [None, b"", SHIPPED[:MIDDLE], FLIPPED, b"no arrays"], ["lost", "empty", "cut", "flipped", "noise"])
+def test_a_damaged_file_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes | None) -> None:
+    if data is not None:
+        (tmp_path / ARRAYS).write_bytes(data)
+    monkeypatch.setattr(cards, "FOLDER", tmp_path)
+    with pytest.raises(CardsError, match=rf"{ARRAYS} can't be read .* install lowpass again"):
+        load.__wrapped__()

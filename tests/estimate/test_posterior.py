@@ -1,10 +1,13 @@
 """Learning on top of a prior: exact, additive over workers, forgetful, and finite whatever it is told."""
 
+import math
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from router.estimate.pass_rate import MOST_NAMES, SAME_NAME, SETTLED, Alarm, Drift
 from router.estimate.posterior import HALF_LIFE_MS, Posterior, Prior, noise
 from tests.tables import each_row
 
@@ -53,6 +56,7 @@ def joint(outcomes: list[Outcome]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @settings(max_examples=40)
+@example([])
 @given(OUTCOMES)
 def test_it_is_the_exact_regression_with_a_common_part(outcomes: list[Outcome]) -> None:
     mean, sd = joint(outcomes)
@@ -60,18 +64,11 @@ def test_it_is_the_exact_regression_with_a_common_part(outcomes: list[Outcome]) 
     assert learner.mean(PHI) == pytest.approx(mean, abs=1e-9)
     assert learner.sd(PHI) == pytest.approx(sd, abs=1e-9)
     many = learner.belief(np.array([PHI, -PHI]))
-    assert many.mean[1] == pytest.approx(-mean, abs=1e-9)
-    assert many.sd[1] == pytest.approx(sd, abs=1e-9)
-
-
-def test_before_any_outcome_it_adds_nothing_and_is_as_unsure_as_its_prior() -> None:
-    learner = posterior()
-    assert (learner.mean(PHI) == 0).all()
-    assert learner.sd(PHI) == pytest.approx(np.sqrt(PHI**2 @ (PRIOR.common + PRIOR.own).T))
+    assert [*many.mean[1], *many.sd[1]] == pytest.approx([*-mean, *sd], abs=1e-9)
     assert learner.belief(np.empty((0, K))).sd.shape == (0, 3)
 
 
-def test_what_is_unknown_of_all_says_nothing_of_which_is_better() -> None:
+def test_what_is_unknown_of_all_says_nothing_of_which_is_better_and_without_variance_nothing_is_learned() -> None:
     learner = Posterior(NAMES, Prior(np.full(K, 100.0), np.full((3, K), 0.01)))
     assert learner.own_sd(PHI) == pytest.approx([np.sqrt(PHI @ PHI * 0.01)] * 3)
     assert (learner.sd(PHI) > 10).all()
@@ -79,35 +76,10 @@ def test_what_is_unknown_of_all_says_nothing_of_which_is_better() -> None:
         learner.update(1, PHI, 0.1, 0.2)
     before, seen, other = learner.own_sd(PHI)
     assert seen < 0.6 * before == 0.6 * other
-
-
-def test_what_one_target_shows_moves_the_others_by_the_common_part_only() -> None:
-    learner = taught([(0, PHI.tolist(), -0.5)] * 50)
-    own, other, _ = learner.mean(PHI)
-    assert own < -0.4 < other < 0
-    assert learner.sd(PHI)[0] < learner.sd(PHI)[1] < posterior().sd(PHI)[1]
-
-
-def test_a_residual_that_hangs_on_a_feature_is_learned() -> None:
-    rng, learner, weights = np.random.default_rng(0), posterior(), np.array([0.1, -0.2, 0.0, 0.3])
-    for _ in range(3_000):
-        phi = rng.normal(size=K)
-        learner.update(1, phi, float(phi @ weights + rng.normal(0, 0.3)), 0.09)
-    assert learner.mean(PHI)[1] == pytest.approx(PHI @ weights, abs=0.03)
-
-
-def test_the_spread_is_honest() -> None:
-    """Truths drawn from the prior lie within two standard deviations as often as they should."""
-    rng, inside = np.random.default_rng(1), []
-    for _ in range(200):
-        weights = rng.normal(0, np.sqrt(PRIOR.common)) + rng.normal(0, np.sqrt(PRIOR.own))
-        learner = posterior()
-        for _ in range(30):
-            target, phi = int(rng.integers(3)), rng.normal(size=K)
-            learner.update(target, phi, float(phi @ weights[target] + rng.normal(0, 0.4)), 0.16)
-        belief = learner.belief(PHI)
-        inside.append(np.abs(belief.mean - weights @ PHI) < 2 * belief.sd)
-    assert 0.92 < np.mean(inside) < 0.98
+    learner, first = Posterior(NAMES, Prior(PRIOR.common * 0, PRIOR.own * [0, 1, 1, 1])), np.array([1.0, 0, 0, 0])
+    for _ in range(100):
+        learner.update(0, first, 0.9, 0.2)
+    assert learner.mean(first) == pytest.approx([0, 0, 0], abs=1e-4)
 
 
 def test_an_outcome_that_is_taken_back_was_never_there() -> None:
@@ -135,29 +107,18 @@ def test_a_late_outcome_counts_as_much_as_if_it_had_come_in_time() -> None:
     assert late.mean(PHI) == pytest.approx(early.mean(PHI))
 
 
-def test_without_news_the_prior_comes_back() -> None:
-    learner = posterior(half_life_ms=1_000.0)
-    for _ in range(100):
-        learner.update(0, PHI, 0.8, 0.2, at_ms=NOW)
-    distances = []
-    for seconds in (0, 1, 5, 10, 60):
-        learner.advance(NOW + 1_000 * seconds)
-        distances.append(learner.mean(PHI)[0])
-    assert distances == sorted(distances, reverse=True)
-    assert distances[-1] == pytest.approx(0, abs=1e-6)
-    assert learner.sd(PHI) == pytest.approx(posterior().sd(PHI))
-    assert learner.count[0] < 1e-6
-
-
-def test_a_half_life_halves_what_was_seen_and_a_clock_set_back_does_nothing() -> None:
-    learner = posterior()
-    learner.update(0, PHI, 0.5, 0.2, at_ms=NOW)
+def test_a_half_life_halves_what_was_seen_until_the_prior_is_back_and_a_clock_set_back_does_nothing() -> None:
+    learner, means = posterior(), list[float]()
+    learner.update(0, PHI, 0.8, 0.2, at_ms=NOW)
     learner.advance(NOW - 10**9)
     assert learner.count[0] == 1
-    for day in range(1, 31):
+    for day in range(31):
         learner.advance(NOW + day * 86_400_000)
+        means.append(learner.mean(PHI)[0])
     assert learner.count[0] == pytest.approx(0.5)
-    assert HALF_LIFE_MS == 30 * 86_400_000
+    assert means == sorted(means, reverse=True)
+    learner.advance(NOW + 60 * HALF_LIFE_MS)
+    assert [*learner.mean(PHI), *learner.sd(PHI)] == pytest.approx([0, 0, 0, *posterior().sd(PHI)], abs=1e-6)
 
 
 def test_a_widened_target_forgets_and_the_others_do_not() -> None:
@@ -170,7 +131,7 @@ def test_a_widened_target_forgets_and_the_others_do_not() -> None:
     assert learner.count[0] == pytest.approx(count / 30)
 
 
-def test_workers_that_exchange_what_they_saw_know_what_one_would_know() -> None:
+def test_workers_that_exchange_what_they_saw_know_what_one_would_know_and_what_was_taken_long_ago_counts_less() -> None:
     outcomes = drawn(90)
     workers = [taught(outcomes[start::3]) for start in range(3)]
     for _ in range(2):
@@ -178,12 +139,8 @@ def test_workers_that_exchange_what_they_saw_know_what_one_would_know() -> None:
         for index, worker in enumerate(workers):
             assert all(worker.add(each) for other, each in enumerate(taken) if other != index)
     whole = taught(outcomes).belief(PHI)
-    for worker in workers:
-        assert worker.belief(PHI).mean == pytest.approx(whole.mean)
-        assert worker.belief(PHI).sd == pytest.approx(whole.sd)
-
-
-def test_what_a_worker_took_long_ago_counts_less() -> None:
+    for belief in (worker.belief(PHI) for worker in workers):
+        assert [*belief.mean, *belief.sd] == pytest.approx([*whole.mean, *whole.sd])
     old, now, ahead, behind = (posterior() for _ in range(4))
     for learner in (old, behind):
         learner.update(0, PHI, 0.5, 0.2, at_ms=NOW)
@@ -196,20 +153,16 @@ def test_what_a_worker_took_long_ago_counts_less() -> None:
     assert behind.count == pytest.approx([0.5, 1, 0])
 
 
-def test_it_survives_a_restart_and_targets_that_come_and_go() -> None:
+def test_it_survives_a_restart_and_targets_that_come_and_go_and_nothing_seen_takes_no_room() -> None:
     learner, other, changed = taught(drawn(50)), posterior(), Posterior(("c", "new", "a"), PRIOR)
+    assert len(other.state()) < 40
     learner.advance(NOW)
     assert other.restore(learner.state())
-    assert other.mean(PHI) == pytest.approx(learner.mean(PHI))
-    assert other.sd(PHI) == pytest.approx(learner.sd(PHI))
+    assert [*other.mean(PHI), *other.sd(PHI)] == pytest.approx([*learner.mean(PHI), *learner.sd(PHI)])
     assert (other.count.tolist(), other.at_ms) == (learner.count.tolist(), learner.at_ms)
     assert changed.restore(learner.state())
     assert list(changed.count) == [learner.count[2], 0, learner.count[0]]
-
-
-def test_nothing_seen_takes_no_room() -> None:
-    learner = posterior()
-    assert len(learner.state()) < 40
+    learner.take()
     learner.update(1, PHI, 0.1, 0.2)
     assert len(learner.take()) < 200
     assert len(learner.take()) < 40
@@ -256,7 +209,7 @@ def test_a_state_that_does_not_fit_brings_back_the_prior(data: bytes) -> None:
         (-1, PHI, 0.1, 0.2),
     ],
 )
-def test_an_outcome_that_is_no_number_is_refused_and_leaves_no_trace(
+def test_an_outcome_that_is_no_number_leaves_no_trace(
     target: int, phi: np.ndarray, residual: float, noise: float
 ) -> None:
     learner = taught(drawn(5))
@@ -266,27 +219,17 @@ def test_an_outcome_that_is_no_number_is_refused_and_leaves_no_trace(
     assert learner.state() == before
 
 
-@each_row("factor", [0.5, NAN, INF])
-def test_it_cannot_be_widened_by_less_than_nothing(factor: float) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        posterior().widen(0, factor)
+def test_a_prior_that_does_not_fit_and_widening_by_less_than_nothing_are_refused() -> None:
+    shared, apart = PRIOR.common, PRIOR.own
+    for common, own in ((shared, apart[:2]), (shared[:2], apart), (-shared, apart), (shared, apart * NAN)):
+        with pytest.raises(ValueError, match="prior"):
+            Posterior(NAMES, Prior(common, own))
+    for factor in (0.5, NAN, INF):
+        with pytest.raises(ValueError, match="at least 1"):
+            posterior().widen(0, factor)
 
 
-@each_row(
-    "common, own",
-    [
-        (PRIOR.common, PRIOR.own[:2]),
-        (PRIOR.common[:2], PRIOR.own),
-        (-PRIOR.common, PRIOR.own),
-        (PRIOR.common, PRIOR.own * NAN),
-    ],
-)
-def test_a_prior_that_does_not_fit_is_refused(common: np.ndarray, own: np.ndarray) -> None:
-    with pytest.raises(ValueError, match="prior"):
-        Posterior(NAMES, Prior(common, own))
-
-
-def test_a_million_contradictory_outcomes_end_in_a_number() -> None:
+def test_a_million_contradictory_outcomes_end_in_a_number_that_one_surprise_does_not_overturn() -> None:
     learner = posterior()
     for index in range(1_000):
         learner.update(0, PHI, 1.0 if index % 2 else -1.0, 0.03)
@@ -296,14 +239,65 @@ def test_a_million_contradictory_outcomes_end_in_a_number() -> None:
     assert learner.count[0] > 1_000_000
     assert np.isfinite([belief.mean, belief.sd]).all()
     assert abs(belief.mean[0, 0]) < 0.01
-
-
-def test_a_feature_that_has_no_variance_learns_nothing() -> None:
-    learner, first = Posterior(NAMES, Prior(PRIOR.common * 0, PRIOR.own * [0, 1, 1, 1])), np.array([1.0, 0, 0, 0])
-    for _ in range(100):
-        learner.update(0, first, 0.9, 0.2)
-    assert learner.mean(first) == pytest.approx([0, 0, 0], abs=1e-4)
-
-
-def test_no_belief_is_so_sure_that_one_surprise_overturns_everything() -> None:
     assert noise(0.5) > noise(1.0) > 0.01
+
+
+# Drift: a target that changes raises an alarm soon, one that does not hardly ever.
+
+
+def scored(drift: Drift, rate: float, n: int, expected: float | None = None, seed: int = 0) -> list[tuple[int, Alarm]]:
+    """Alarms with the number of observations before them."""
+    rng, expected = np.random.default_rng(seed), rate if expected is None else expected
+    alarms = [drift.scored(0, expected, float(rng.random() < rate), at) for at in range(n)]
+    return [(at, alarm) for at, alarm in enumerate(alarms) if alarm is not None]
+
+
+@each_row("rate", [0.02, 0.3, 0.5, 0.7, 0.9, 0.98])
+@each_row("off", [-0.1, 0.0, 0.1])
+def test_a_target_that_stays_as_it_is_hardly_ever_raises_an_alarm_even_if_misjudged(rate: float, off: float) -> None:
+    assert len(scored(Drift(["a"]), rate, 20_000, expected=min(1.0, max(0.0, rate + off)))) <= 2
+
+
+@each_row("before, after", [(0.9, 0.6), (0.95, 0.5), (0.6, 0.9), (0.5, 0.1)])
+def test_a_change_is_found_soon_and_told_with_both_rates(before: float, after: float) -> None:
+    drift = Drift(["a"])
+    assert scored(drift, before, 500) == []
+    ((at, alarm),) = scored(drift, after, 150, expected=before, seed=1)
+    assert at < 100
+    assert (alarm.target, alarm.kind, alarm.at_ms) == ("a", "pass_rate", at)
+    assert alarm.before == pytest.approx(before, abs=0.1)
+    assert alarm.after == pytest.approx(after, abs=0.2)
+
+
+def test_a_changed_target_is_watched_anew_first_observations_are_no_news_and_say_nothing_of_another_target() -> None:
+    drift = Drift(["a"])
+    courses = ((0.9, 500), (0.5, 100), (0.5, 500), (0.9, 100))
+    alarms = [len(scored(drift, rate, n, 0.9, seed)) for seed, (rate, n) in enumerate(courses)]
+    assert alarms == [0, 1, 0, 1]
+    assert scored(Drift(["a"]), 0.0, SETTLED, expected=1.0) == []
+    drift = Drift(["a", "b"])
+    scored(drift, 0.9, 500)
+    assert not any(drift.scored(1, 0.9, 0.0, at) for at in range(2 * SETTLED))
+
+
+@each_row("expected, score", [(math.nan, 1.0), (0.5, math.nan), (0.5, 2.0), (-0.1, 0.5)])
+def test_what_is_no_score_is_refused(expected: float, score: float) -> None:
+    with pytest.raises(ValueError, match="within 0 to 1"):
+        Drift(["a"]).scored(0, expected, score, 0)
+
+
+@each_row("kind", ["fingerprint", "model"])
+def test_a_new_name_after_many_answers_under_the_old_raises_an_alarm(kind: str) -> None:
+    drift = Drift(["a"])
+    assert not any(drift.served(0, kind, "fp_1", at) for at in range(SAME_NAME + 1))
+    names = ("", "fp_2", "fp_2", "fp_1")
+    alarms = [drift.served(0, kind, name, at) for at, name in enumerate(names, 98)]
+    assert alarms == [None, Alarm("a", kind, "fp_1", "fp_2", 99), None, None]
+
+
+def test_several_machines_behind_one_target_are_no_alarm_nor_is_a_new_name_each_time() -> None:
+    drift = Drift(["a", "b"])
+    assert not any(drift.served(0, "fingerprint", f"fp_{at % 7}", at) for at in range(1_000))
+    assert drift.served(0, "fingerprint", "fp_new", 1_000) is not None
+    assert not any(drift.served(1, "fingerprint", str(at), at) for at in range(10 * MOST_NAMES))
+    assert len(drift._names[1, "fingerprint"]) == MOST_NAMES

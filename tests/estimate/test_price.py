@@ -3,14 +3,28 @@
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from router.estimate.price import UNLIMITED, ceiling, charge, output_left
-from router.types.money import NANO_PER_USD, nano_from_usd, usd_from_nano, usd_json, usd_text
-from router.types.price import KIN, Cost, CostSource, Price, Rates, Rule, Scope, Window, Writes
-from router.types.usage import Source, Usage
+from router.types.attempt import Source, Usage
+from router.types.price import (
+    KIN,
+    NANO_PER_USD,
+    Cost,
+    CostSource,
+    Price,
+    Rates,
+    Rule,
+    Scope,
+    Window,
+    Writes,
+    nano_from_usd,
+    usd_from_nano,
+    usd_json,
+    usd_text,
+)
 from tests.tables import each_row
 
 # Rates in nano-USD per million tokens, up to 1,000 USD per million; many are no whole nano-USD per token.
@@ -58,18 +72,21 @@ def usd_per_token(price: Price, rate: str) -> Decimal:
     return Decimal(nano) / NANO_PER_USD / 1_000_000
 
 
+@example(Price(input=1, output=1, version="v"), Usage(input_uncached=250_000, output_visible=250_000))
+@example(Price(input=3, output=0, version="v"), Usage(input_uncached=500_000))
 @given(PRICES, USAGES)
 def test_a_charge_is_tokens_times_rates_rounded_once(price: Price, usage: Usage) -> None:
-    exact = sum(
-        (usd_per_token(price, rate) * (getattr(usage, bucket) or 0) for bucket, rate in BUCKETS.items()), Decimal(0)
-    )
-    rounded = (exact * NANO_PER_USD).to_integral_value(ROUND_HALF_UP)
+    exact = sum(usd_per_token(price, rate) * (getattr(usage, bucket) or 0) for bucket, rate in BUCKETS.items())
+    rounded = (Decimal(exact) * NANO_PER_USD).to_integral_value(ROUND_HALF_UP)
     cost = replace(charge(price, usage), thinking=None, saved=None)
     assert cost == Cost(int(rounded), CostSource.PRICED, "v", own=int(rounded))
 
 
+Call = tuple[Usage, int, int, Scope, int, int]
+
+
 @st.composite
-def calls(draw: st.DrawFn) -> tuple[Usage, int, int, Scope, int, int]:
+def calls(draw: st.DrawFn) -> Call:
     """A usage; bounds on its input and output; what the call asked for; when it was held, and when it began."""
     sent = draw(st.lists(st.integers(0, 100_000), min_size=10, max_size=10))
     made = draw(st.lists(st.integers(0, 100_000), min_size=5, max_size=5))
@@ -78,12 +95,8 @@ def calls(draw: st.DrawFn) -> tuple[Usage, int, int, Scope, int, int]:
     asked, place = draw(st.sampled_from(["", "flex", "priority"])), draw(st.sampled_from(["", "us", "eu"]))
     buckets: dict[str, Any] = dict(zip(names, sent, strict=True))
     buckets |= zip([name for name in BUCKETS if name not in names], made, strict=True)
-    usage = Usage(
-        **buckets,
-        units=units,
-        service_tier=draw(st.sampled_from(["", asked])),
-        region_served=draw(st.sampled_from(["", place, "elsewhere"])),
-    )
+    tier, region = draw(st.sampled_from(["", asked])), draw(st.sampled_from(["", place, "elsewhere"]))
+    usage = Usage(**buckets, units=units, service_tier=tier, region_served=region)
     within, held = draw(st.integers(0, 2 * 86_400_000)), draw(MOMENTS)
     began = held + draw(st.integers(0, within))
     scope = Scope(within_ms=within, service_tier=asked, region=place, units=units)
@@ -92,9 +105,7 @@ def calls(draw: st.DrawFn) -> tuple[Usage, int, int, Scope, int, int]:
 
 
 @given(RULED, calls())
-def test_no_usage_within_its_bounds_costs_more_than_the_ceiling(
-    price: Price, call: tuple[Usage, int, int, Scope, int, int]
-) -> None:
+def test_no_usage_in_bounds_costs_more_than_the_ceiling(price: Price, call: Call) -> None:
     usage, most_in, most_out, scope, held, began = call
     took = held + scope.within_ms - began
     cost = charge(price, usage, at_ms=began, took_ms=took, region=scope.region)
@@ -102,9 +113,7 @@ def test_no_usage_within_its_bounds_costs_more_than_the_ceiling(
 
 
 @given(RULED, calls(), st.integers(0, 10**13))
-def test_what_is_left_for_output_is_the_most_that_fits(
-    price: Price, call: tuple[Usage, int, int, Scope, int, int], nano: int
-) -> None:
+def test_the_most_output_that_fits_is_left(price: Price, call: Call, nano: int) -> None:
     _, tokens, _, scope, held, _ = call
     left = output_left(price, nano, tokens, at_ms=held, scope=scope)
     assert 0 <= left <= UNLIMITED
@@ -135,18 +144,17 @@ def test_the_ceiling_is_as_narrow_as_what_is_known_of_the_call() -> None:
     assert ceiling(None, 1, 1) == 150_000 + 600_000
 
 
-@each_row("rate, tokens, nano", [(1, 499_999, 0), (1, 500_000, 1), (3, 500_000, 2), (1, 1, 0)])
-def test_half_a_nano_is_rounded_up_once(rate: int, tokens: int, nano: int) -> None:
-    price = Price(input=rate, output=rate, version="v")
-    assert charge(price, Usage(input_uncached=tokens)).nano == nano
-    split = Usage(input_uncached=tokens // 2, output_visible=tokens - tokens // 2)
-    assert charge(price, split).nano == nano
-
-
-def test_a_rate_that_the_list_leaves_out_is_never_free() -> None:
+def test_a_rate_that_the_list_leaves_out_is_never_free_nor_is_no_price_and_the_provider_s_own_figure_wins() -> None:
+    """U15: in pieces or whole, an unknown price is the dearest, and a contradiction is marked."""
     price = Price(input=2_000_000, output=6_000_000, version="v")
     for bucket, nano in (("cache_read", 2), ("cache_write", 2), ("cache_write_1h", 2), ("output_reasoning", 6)):
         assert charge(price, replace(Usage(), **{bucket: 1})).nano == nano
+    free = charge(Price(input=10**9, output=10**9, version="v"), Usage(input_uncached=10**6, provider_cost=0))
+    assert (free.nano, free.own) == (0, 10**9)
+    cost = charge(None, Usage(input_uncached=1_000, output_visible=1_000, violations=("x",)))
+    assert (cost.nano, cost.source, cost.flagged) == (750_000_000, CostSource.UNPRICED, True)
+    flagged = [charge(UNIT, Usage(units={unit: 1})).flagged for unit in ("web_search", "seance")]
+    assert flagged == [False, True]
 
 
 UNIT = Price(input=1, output=1, version="v", each={"web_search": 1_000_000})
@@ -168,24 +176,6 @@ def test_the_row_says_where_its_cost_comes_from(price: Price | None, usage: Usag
     assert charge(price, usage).source is source
 
 
-def test_the_provider_s_own_figure_wins_even_when_it_is_nothing() -> None:
-    price = Price(input=10**9, output=10**9, version="v")
-    cost = charge(price, Usage(input_uncached=10**6, provider_cost=0))
-    assert (cost.nano, cost.own) == (0, 10**9)
-
-
-def test_a_model_without_a_price_is_never_free() -> None:
-    """U15: in pieces or whole, an unknown price is the dearest, and a contradiction is marked."""
-    cost = charge(None, Usage(input_uncached=1_000, output_visible=1_000, violations=("x",)))
-    assert (cost.nano, cost.source, cost.flagged) == (750_000_000, CostSource.UNPRICED, True)
-
-
-def test_a_report_that_contradicts_itself_is_flagged() -> None:
-    assert not charge(UNIT, Usage(units={"web_search": 1})).flagged
-    assert charge(UNIT, Usage(units={"seance": 1})).flagged
-    assert charge(UNIT, Usage(violations=("total is not input plus output",))).flagged
-
-
 @given(st.integers(-(10**18), 10**18))
 def test_nano_to_usd_and_back(nano: int) -> None:
     assert nano_from_usd(usd_from_nano(nano)) == nano
@@ -201,8 +191,6 @@ def test_money_as_text_and_dollars_rounded_half_up() -> None:
     assert {usd: nano_from_usd(Decimal(usd)) for usd in dollars} == dollars
 
 
-HALF, THRICE = (1, 2), (3, 1)
-NIGHT, EVENING = Window(start=0, end=60), Window(start=90, end=120)
 BERLIN = Window(start=180, end=240, zone="Europe/Berlin")
 LATER = MONDAY + 5_400_000
 
@@ -210,16 +198,18 @@ LATER = MONDAY + 5_400_000
 @each_row(
     "rule, soon, late",
     [
-        (Rule(windows=(NIGHT,), times=HALF), (59, 50), (61, 100)),  # ends at 01:00
-        (Rule(windows=(EVENING,), times=THRICE), (59, 100), (91, 300)),
+        (Rule(windows=(Window(start=0, end=60),), times=(1, 2)), (59, 50), (61, 100)),  # ends at 01:00
+        (Rule(windows=(Window(start=90, end=120),), times=(3, 1)), (59, 100), (91, 300)),
         (Rule(since_ms=LATER, rates={"input": 4_000_000}), (59, 100), (91, 400)),
-        (Rule(until_ms=LATER, times=HALF), (59, 50), (91, 100)),
-        (Rule(windows=(BERLIN,), times=THRICE), (119, 100), (121, 300)),  # 03:00 in Berlin is 02:00 UTC
+        (Rule(until_ms=LATER, times=(1, 2)), (59, 50), (91, 100)),
+        (Rule(windows=(BERLIN,), times=(3, 1)), (119, 100), (121, 300)),  # 03:00 in Berlin is 02:00 UTC
     ],
 )
 def test_a_hold_looks_ahead_to_the_end_of_the_call(rule: Rule, soon: tuple[int, int], late: tuple[int, int]) -> None:
     """100 tokens, held at midnight UTC, by a call that may take so many minutes: what they cost."""
     price = Price(input=1_000_000, output=1_000_000, rules=(rule,), version="v")
     for minutes, nano in (soon, late):
-        scope = Scope(within_ms=minutes * 60_000, writes=Writes.NONE, media=False)
+        took_ms = minutes * 60_000
+        scope = Scope(within_ms=took_ms, writes=Writes.NONE, media=False)
         assert ceiling(price, 100, 0, at_ms=MONDAY, scope=scope) == nano
+        assert charge(price, Usage(input_uncached=100), at_ms=MONDAY, took_ms=took_ms).nano == nano

@@ -14,17 +14,15 @@ import uvloop
 from msgspec import structs
 
 from local_serving.launch.supervisor import Supervisor
-from local_serving.spec import read
+from local_serving.spec.read import read
 from router.api.parse import parse
 from router.estimate.estimate import estimate
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
 from router.estimate.pass_rate import PassRateModel
 from router.estimate.tokens import AUDIO_TOKENS_PER_SECOND, IMAGE_TOKENS, TEMPLATE_TOKENS, prompt
-from router.types.classification import Classification
-from router.types.request import Endpoint, Request
-from router.types.target import Prompt, Wire
-from router.types.task import Task
+from router.types.request import Classification, Endpoint, Request
+from router.types.target import Prompt, Target, Task, Wire
 from tests.decide.values import REMOTE, target
 from tests.tables import each_row
 
@@ -80,10 +78,8 @@ async def _count(logs: Path) -> dict[str, int]:
     url = supervisor.served["smollm2"].urls[0].removesuffix("/v1") + "/tokenize"
 
     def tokens(text: str) -> int:
-        asked = urllib.request.Request(
-            url, json.dumps({"content": text}).encode(), {"content-type": "application/json"}
-        )
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        body, headers = json.dumps({"content": text}).encode(), {"content-type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60) as answer:
             return len(json.load(answer)["tokens"])
 
     try:
@@ -105,28 +101,23 @@ def bound(asked: Request, wire: Wire = Wire.OPENAI_COMPATIBLE, context: int = 10
 
 
 def test_the_bound_holds_for_a_real_tokenizer_and_any_script(counted: dict[str, int]) -> None:
-    """Without what the bound allows for a chat template: that must not be what saves it."""
+    """Without what it allows for a chat template: that must not be what saves it. Prose is not held many times over."""
     bounds = {name: bound(chat(text)) - TEMPLATE_TOKENS for name, text in NASTY.items()}
     assert {name: (counted[name], bounds[name]) for name in NASTY if counted[name] > bounds[name]} == {}
-
-
-def test_prose_is_not_held_many_times_over(counted: dict[str, int]) -> None:
     figures, tokens = estimate(target(context=10**6), chat(NASTY["prose"]), NEW), counted["prose"]
     assert tokens * 0.7 < figures.input_tokens < tokens * 1.3
     assert figures.input_bound < tokens * 4
 
 
-def test_the_bound_is_never_more_than_the_context_but_for_a_batch_of_texts() -> None:
-    assert bound(chat("1" * 50_000), context=1_000) == 1_000
-    assert bound(asking(Endpoint.EMBEDDINGS, input=["1234567890" * 5] * 20), context=100) > 1_000
-
-
-def test_tools_and_the_schema_of_the_answer_are_counted() -> None:
+def test_tools_and_the_schema_of_the_answer_are_counted_and_marks_for_a_cache_seen_wherever_they_stand() -> None:
     schema = {"type": "object", "properties": {f"field_{at}": {"type": "string"} for at in range(50)}}
     tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
     form = {"type": "json_schema", "json_schema": {"name": "f", "schema": schema}}
     for asked in (chat("hello", tools=tools), chat("hello", response_format=form)):
         assert bound(asked) > bound(chat("hello")) + len(json.dumps(schema)) // 2
+    marked = chat([{"type": "text", "text": "Long.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}])
+    assert (marked.caches, marked.caches_long) == (True, True)
+    assert (chat("Long.").caches, chat("Long.", cache_control={"type": "ephemeral"}).caches) == (False, True)
 
 
 def parts(*parts: Any) -> Request:
@@ -153,50 +144,34 @@ def test_sound_is_counted_by_the_longest_that_its_size_allows(form: str, rate: i
     assert bound(asked) >= 12 * AUDIO_TOKENS_PER_SECOND
 
 
-def test_a_document_counts_by_its_size_and_what_the_provider_keeps_may_fill_the_context() -> None:
+def test_a_document_counts_by_its_size_and_only_what_the_provider_keeps_or_a_batch_fills_the_context() -> None:
     inline = {"filename": "a.pdf", "file_data": "data:application/pdf;base64," + "A" * 4_000}
     assert 3_000 <= bound(parts({"type": "file", "file": inline})) < 3_500
     assert bound(parts({"type": "file", "file": {"file_id": "file-1"}})) == 10**6
     assert bound(asking(Endpoint.RESPONSES, input="And then?", previous_response_id="resp_1")) == 10**6
+    assert bound(chat("1" * 50_000), context=1_000) == 1_000
+    assert bound(asking(Endpoint.EMBEDDINGS, input=["1234567890" * 5] * 20), context=100) > 1_000
 
 
-@each_row(
-    "fields, choices",
-    [
-        ({"prompt": "a"}, 1),
-        ({"prompt": ["a", "b"], "n": 2}, 4),
-        ({"prompt": [1, 2, 3]}, 1),
-        ({"prompt": [[1, 2], [3]], "best_of": 5}, 10),
-    ],
-)
-def test_completions_are_counted_for_every_prompt(fields: dict[str, Any], choices: int) -> None:
-    assert asking(Endpoint.COMPLETIONS, **fields).choices == choices
-
-
-def test_marks_for_a_cache_are_seen_wherever_they_stand() -> None:
-    marked = chat([{"type": "text", "text": "Long.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}])
-    assert (marked.caches, marked.caches_long) == (True, True)
-    assert (chat("Long.").caches, chat("Long.", cache_control={"type": "ephemeral"}).caches) == (False, True)
+def test_completions_are_counted_for_every_prompt() -> None:
+    rows: list[tuple[int, dict[str, Any]]] = [(1, {"prompt": "a"}), (4, {"prompt": ["a", "b"], "n": 2})]
+    rows += [(1, {"prompt": [1, 2, 3]}), (10, {"prompt": [[1, 2], [3]], "best_of": 5})]
+    assert [asking(Endpoint.COMPLETIONS, **fields).choices for _, fields in rows] == [choices for choices, _ in rows]
 
 
 def test_the_examples_of_a_template_are_counted_and_what_it_says_twice() -> None:
-    asked = chat("Good morning, my friend. How are you today?")
-    few = len("English: Where is the station? French: Where it is. " * 20)
-    plain, *prompted = (
-        structs.replace(target(name), prompt=template)
-        for name, template in {
-            "plain": None,
-            "bare": Prompt(template="", bytes=0, dense=0, times=1.0),
-            "once": Prompt(template="", bytes=few, dense=few // 5, times=1.0),
-            "twice": Prompt(template="", bytes=few, dense=few // 5, times=2.0),
-        }.items()
-    )
-    usual, bare, once, twice = (prompt(place, asked, NEW) for place in (plain, *prompted))
+    asked, size = chat("Good morning, my friend. How are you today?"), 1_000
+
+    def prompted(name: str, size: int, times: float = 1.0) -> Target:
+        template = Prompt(template="", bytes=size, dense=size // 5, times=times)
+        return structs.replace(target(name), prompt=template)
+
+    places = (prompted("bare", 0), prompted("once", size), prompted("twice", size, 2.0))
+    usual, bare, once, twice = (prompt(place, asked, NEW) for place in (target(), *places))
     assert (bare.tokens, bare.bound) == (usual.tokens, usual.bound)
-    assert once.tokens - bare.tokens > few / 6
-    assert once.bound - bare.bound > few / 2
+    assert once.tokens - bare.tokens > size / 6
+    assert once.bound - bare.bound > size / 2
     assert twice.bound > once.bound
-    forecaster = Forecaster(prompted[:2], Learned(), PassRateModel(prompted[:2]))
     seen = Classification(data_class="internal", difficulty=0.5, task=Task.TRANSLATION)
-    cost = forecaster.forecast(prompted[:2], asked, seen, 0).cost
+    cost = Forecaster(places, NEW, PassRateModel(places)).forecast(places[:2], asked, seen, 0).cost
     assert cost[1] > cost[0]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,29 +47,8 @@ def _together(*columns: str) -> dict[str, Check]:
     return {f"null as {columns[1]}": lambda row: len({row[column] is None for column in columns}) == 1}
 
 
-def _of_a_price(column: str) -> dict[str, Check]:
-    return {"null without a SKU price": lambda row: row["SkuPriceId"] is not None or row[column] is None}
-
-
-def _charged(column: str) -> dict[str, Check]:
-    there = "there for usage and purchases"
-    return {there: lambda row: row["ChargeCategory"] not in ("Usage", "Purchase") or row[column] is not None}
-
-
 def _if_there(column: str, name: str, holds: Callable[[Any], bool]) -> dict[str, Check]:
     return {name: lambda row: row[column] is None or holds(row[column])}
-
-
-def _unit(column: str) -> dict[str, Check]:
-    return _if_there(column, "a unit", lambda unit: _UNIT.fullmatch(unit) is not None)
-
-
-def _not_negative(column: str) -> dict[str, Check]:
-    return _if_there(column, "not negative", lambda price: bool(price >= 0))
-
-
-def _name(column: str) -> dict[str, Check]:
-    return {"a name": lambda row: bool((row[column] or "").strip())}
 
 
 def _product(cost: str, price: str) -> dict[str, Check]:
@@ -79,8 +59,20 @@ def _product(cost: str, price: str) -> dict[str, Check]:
     return {"unit price × quantity": equal}
 
 
-def _first(column: str) -> dict[str, Check]:
-    return {"a month's begin": lambda row: f"{row[column]:%d %H:%M:%S}" == "01 00:00:00"}
+_USUAL: Mapping[str, Callable[[str, Row], bool]] = {
+    "a name": lambda column, row: bool((row[column] or "").strip()),
+    "a unit": lambda column, row: row[column] is None or _UNIT.fullmatch(row[column]) is not None,
+    "not negative": lambda column, row: row[column] is None or bool(row[column] >= 0),
+    "a month's begin": lambda column, row: f"{row[column]:%d %H:%M:%S}" == "01 00:00:00",
+    "null without a SKU price": lambda column, row: row["SkuPriceId"] is not None or row[column] is None,
+    "there for usage and purchases": lambda column, row: (
+        row["ChargeCategory"] not in ("Usage", "Purchase") or row[column] is not None
+    ),
+}
+
+
+def _usual(column: str, *names: str) -> dict[str, Check]:
+    return {name: partial(_USUAL[name], column) for name in names}
 
 
 def _tags(tags: str) -> bool:
@@ -89,14 +81,14 @@ def _tags(tags: str) -> bool:
 
 RULES: Mapping[str, dict[str, Check]] = {
     "BilledCost": {"whole nano-dollars": lambda row: row["BilledCost"] % _NANO == 0},
-    "BillingAccountName": _name("BillingAccountName"),
+    "BillingAccountName": _usual("BillingAccountName", "a name"),
     "BillingAccountType": _together("BillingAccountType", "BillingAccountId"),
     "BillingCurrency": {"ISO 4217": lambda row: re.fullmatch("[A-Z]{3}", row["BillingCurrency"]) is not None},
-    "BillingPeriodEnd": _first("BillingPeriodEnd")
+    "BillingPeriodEnd": _usual("BillingPeriodEnd", "a month's begin")
     | {"after its start": lambda row: row["BillingPeriodStart"] < row["BillingPeriodEnd"]},
-    "BillingPeriodStart": _first("BillingPeriodStart"),
+    "BillingPeriodStart": _usual("BillingPeriodStart", "a month's begin"),
     "ChargeClass": {"null but for corrections of what was invoiced": lambda row: row["ChargeClass"] is None},
-    "ChargeDescription": _name("ChargeDescription"),
+    "ChargeDescription": _usual("ChargeDescription", "a name"),
     "ChargeFrequency": {
         "no purchase by usage": lambda row: (
             {row["ChargeCategory"], row["ChargeFrequency"]} != {"Purchase", "Usage-Based"}
@@ -109,20 +101,21 @@ RULES: Mapping[str, dict[str, Check]] = {
     "ChargePeriodStart": {
         "within the billing period": lambda row: row["BillingPeriodStart"] <= row["ChargePeriodStart"]
     },
-    "ConsumedQuantity": _of_a_price("ConsumedQuantity")
+    "ConsumedQuantity": _usual("ConsumedQuantity", "null without a SKU price")
     | {"for usage only": lambda row: (row["ConsumedQuantity"] is None) == (row["ChargeCategory"] != "Usage")},
-    "ConsumedUnit": _together("ConsumedUnit", "ConsumedQuantity") | _unit("ConsumedUnit"),
+    "ConsumedUnit": _together("ConsumedUnit", "ConsumedQuantity") | _usual("ConsumedUnit", "a unit"),
     "ContractedCost": _product("ContractedCost", "ContractedUnitPrice"),
-    "ContractedUnitPrice": _of_a_price("ContractedUnitPrice") | _not_negative("ContractedUnitPrice"),
+    "ContractedUnitPrice": _usual("ContractedUnitPrice", "null without a SKU price", "not negative"),
     "EffectiveCost": {"as billed without commitments": lambda row: row["EffectiveCost"] == row["BilledCost"]},
-    "HostProviderName": _name("HostProviderName"),
-    "InvoiceIssuerName": _name("InvoiceIssuerName"),
+    "HostProviderName": _usual("HostProviderName", "a name"),
+    "InvoiceIssuerName": _usual("InvoiceIssuerName", "a name"),
     "ListCost": _product("ListCost", "ListUnitPrice")
     | {"as billed without one": lambda row: row["ListUnitPrice"] is not None or row["ListCost"] == row["BilledCost"]},
-    "ListUnitPrice": _together("ListUnitPrice", "SkuPriceId") | _not_negative("ListUnitPrice"),
-    "PricingCategory": _charged("PricingCategory"),
-    "PricingQuantity": _together("PricingQuantity", "SkuPriceId") | _charged("PricingQuantity"),
-    "PricingUnit": _together("PricingUnit", "PricingQuantity") | _unit("PricingUnit"),
+    "ListUnitPrice": _together("ListUnitPrice", "SkuPriceId") | _usual("ListUnitPrice", "not negative"),
+    "PricingCategory": _usual("PricingCategory", "there for usage and purchases"),
+    "PricingQuantity": _together("PricingQuantity", "SkuPriceId")
+    | _usual("PricingQuantity", "there for usage and purchases"),
+    "PricingUnit": _together("PricingUnit", "PricingQuantity") | _usual("PricingUnit", "a unit"),
     "RegionName": _together("RegionName", "RegionId"),
     "ResourceName": {
         "null without an id": lambda row: row["ResourceId"] is not None or row["ResourceName"] is None,
@@ -130,14 +123,14 @@ RULES: Mapping[str, dict[str, Check]] = {
     },
     "ResourceType": _together("ResourceType", "ResourceId"),
     "ServiceCategory": {"that of models": lambda row: row["ServiceCategory"] == "AI and Machine Learning"},
-    "ServiceName": _name("ServiceName"),
-    "ServiceProviderName": _name("ServiceProviderName"),
+    "ServiceName": _usual("ServiceName", "a name"),
+    "ServiceProviderName": _usual("ServiceProviderName", "a name"),
     "ServiceSubcategory": {"of its category": lambda row: row["ServiceSubcategory"] in _OF_AI},
-    "SkuId": _charged("SkuId"),
+    "SkuId": _usual("SkuId", "there for usage and purchases"),
     "SkuMeter": _together("SkuMeter", "SkuId"),
-    "SkuPriceDetails": _of_a_price("SkuPriceDetails")
+    "SkuPriceDetails": _usual("SkuPriceDetails", "null without a SKU price")
     | _if_there("SkuPriceDetails", "own keys", lambda keys: all(key.startswith("x_") for key in json.loads(keys))),
-    "SkuPriceId": _together("SkuPriceId", "SkuId") | _charged("SkuPriceId"),
+    "SkuPriceId": _together("SkuPriceId", "SkuId") | _usual("SkuPriceId", "there for usage and purchases"),
     "SubAccountName": _together("SubAccountName", "SubAccountId"),
     "SubAccountType": _together("SubAccountType", "SubAccountId"),
     "Tags": _if_there("Tags", "the provider's bear its prefix", _tags),

@@ -16,23 +16,20 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from pyarrow import types as arrow
 
-from router.export.focus import VERSION, Directory, dataset, write_csv, write_parquet
-from router.export.focus.charges import charges, shared
-from router.export.focus.columns import NAMES
-from router.export.focus.dataset import BY
-from router.ledger.attempt_row import BUCKETS
+from router.export.focus import BY, NAMES, VERSION, Directory, charges, dataset, shared, write_csv, write_parquet
 from router.ledger.facts.attempts import GROUPINGS, HOUR_MS, TABLE
 from router.ledger.facts.query import Query
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.rollups import sums
+from router.ledger.write import BUCKETS
 from router.testing.cli import Done, lowpass
-from router.types.money import NANO_PER_USD
-from router.types.price import Price, Rule
-from router.types.usage import Usage
+from router.types.attempt import Usage
+from router.types.price import NANO_PER_USD, Price, Rule
 from tests.docs.gateway import environment
 from tests.export.focus_rules import COLUMNS, OURS, Row, breaches
 from tests.ledger.plain import expire, move
 from tests.report.filled import DAY_MS, MONDAY_MS, Happened, Tried, fill, thinking
+from tests.report.test_exact import histories
 from tests.stores import Make
 from tests.tables import each_row
 
@@ -65,8 +62,7 @@ def exported(ledger: Ledger, path: Path, since_ms: int | None = None, until_ms: 
 
 
 def read_parquet(path: Path) -> list[Row]:
-    rows: list[Row] = parquet.read_table(path).to_pylist()
-    return rows
+    return list(parquet.read_table(path).to_pylist())
 
 
 def read_csv(path: Path) -> list[Row]:
@@ -142,9 +138,7 @@ def test_what_happened_in_a_week(week: dict[str, list[Row]], suffix: str) -> Non
 
     # Periods are hours and months.
     late = next(row for row in rows if row["SkuMeter"] == "Requests")
-    periods = [
-        late[name] for name in ("ChargePeriodStart", "ChargePeriodEnd", "BillingPeriodStart", "BillingPeriodEnd")
-    ]
+    periods = [late[f"{kind}Period{end}"] for kind in ("Charge", "Billing") for end in ("Start", "End")]
     december = datetime(2026, 12, 1, tzinfo=UTC)
     assert periods == [december.replace(day=2), december.replace(day=2, hour=1), december, december.replace(2027, 1)]
 
@@ -200,8 +194,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     out.write_text("before")
     with pytest.raises(OSError, match="No space"):
         write_csv(out, broken())
-    assert list(tmp_path.iterdir()) == [out]
-    assert out.read_text() == "before"
+    assert [(file, file.read_text()) for file in tmp_path.iterdir()] == [(out, "before")]
 
 
 @given(total=st.integers(0, 10**15), weights=st.lists(st.integers(0, 10**12), min_size=1, max_size=15))
@@ -221,36 +214,20 @@ def test_what_is_not_counted_in_tokens_and_a_provider_s_own_figure_stand_apart()
     assert (only.cost, only.listed) == (400_000, 500_000)
 
 
-_COUNTS = dict.fromkeys(("input_uncached", "cache_read", "cache_write_1h", "output_visible"), st.integers(0, 5_000))
-_USAGE = st.builds(Usage, **_COUNTS, output_reasoning=st.none() | st.integers(0, 5_000))
-_TRIED = st.builds(
-    Tried,
-    target=st.sampled_from(["mini", "local"]),
-    cost=st.integers(0, 10**12),
-    usage=st.none() | _USAGE,
-    model=st.sampled_from(["lab/mini", "house/model"]),
+@settings(max_examples=25)
+@given(
+    histories(
+        st.sampled_from(["lab/mini", "house/model"]),
+        ("red", "lowpass/team", "-2+3"),
+        st.integers(0, 5).map(lambda half: MONDAY_MS + half * HOUR_MS // 2),
+    ).filter(bool),
+    st.booleans(),
 )
-_HAPPENED = st.builds(
-    Happened,
-    id=st.uuids().map(str),
-    tried=st.lists(_TRIED, max_size=3).map(tuple),
-    ends=st.sampled_from(["settled", "settled", "held", "recovered"]),
-    held=st.integers(0, 10**9),
-    at_ms=st.integers(0, 5).map(lambda half: MONDAY_MS + half * HOUR_MS // 2),
-    key=st.sampled_from(["", "web"]),
-    tags=st.sampled_from([(), ("red",), ("lowpass/team", "-2+3")]),
-)
-
-
-@settings(deadline=None, max_examples=25)
-@given(happened=st.lists(_HAPPENED, min_size=1, max_size=8, unique_by=lambda one: one.id), ruled=st.booleans())
 def test_any_ledger_adds_up_and_obeys(
     tmp_path_factory: pytest.TempPathFactory, happened: list[Happened], ruled: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
-    ledger = SqliteLedger(folder / "lowpass.db")
-    ledger.migrate()
-    fill(ledger, happened)
+    ledger = fill(SqliteLedger(folder / "lowpass.db"), happened)
     price = Price(input=333_333_333, output=1, version=PRICE.version, rules=(Rule(above=9),) if ruled else ())
     with ledger.reading() as connection:
         query = Query(table=TABLE, by=(), measures=("cost", "recovered"))

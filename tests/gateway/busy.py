@@ -16,8 +16,7 @@ _FULL = {"message": "The engine is busy.", "type": "Service Unavailable", "param
 class Busy(Upstream):
     """The engine answers every chat at `/vllm`, and none later than others, whatever it says of itself."""
 
-    running = waiting = 0
-    full, well, tells = False, True, True
+    running, waiting, full, well, tells = 0, 0, False, True, True
 
     @property
     def models(self) -> list[str]:

@@ -1,6 +1,7 @@
 """Policies for tests, and a gateway as a process of its own, for what is about processes."""
 
 import http.client
+import json
 import os
 import signal
 import subprocess
@@ -13,8 +14,8 @@ from typing import Any
 from router.testing import Gateway, Reply, serving, until
 from router.testing.client import CHAT, LIMIT_S, Client
 
-__all__ = ["CHAT", "MESSAGES", "ROOT", "Client", "Gateway", "Process", "Reply", "local", "ordered", "processing"]
-__all__ += ["serving", "target", "until", "usd"]
+__all__ = ["CHAT", "MESSAGES", "ROOT", "Client", "Gateway", "Process", "Reply", "explained", "local", "ordered"]
+__all__ += ["processing", "serving", "target", "tried", "until", "usd", "user"]
 
 ROOT = Path(__file__).parents[2]
 MESSAGES: list[Any] = [{"role": "user", "content": "Say hello."}]
@@ -122,6 +123,26 @@ def local(url: str, behaviour: str, **row: Any) -> dict[str, Any]:
 
 def ordered(*targets: str) -> dict[str, Any]:
     return {"strategy": {"kind": "ordered", "targets": list(targets)}}
+
+
+def user(content: object) -> list[Any]:
+    """The messages of a chat that begins with it."""
+    return [{"role": "user", "content": content}]
+
+
+def tried(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Target and outcome of each attempt."""
+    return [(attempt["target"], attempt["outcome"]) for attempt in row["attempts"]]
+
+
+def explained(gateway: Client, body: object) -> tuple[dict[str, Any], str]:
+    """What `lowpass explain` says of a request: its document and its table."""
+    path = gateway.home / "request.json"
+    path.write_text(json.dumps(body))
+    words = ("explain", str(path), "--policy", str(gateway.policy))
+    (status, output), (_, table) = gateway.lowpass(*words, "--json"), gateway.lowpass(*words)
+    assert status == 0, output
+    return json.loads(output), table
 
 
 def usd(nano: int) -> float:

@@ -2,19 +2,21 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.testing.upstream import Answer, Ask, Behaviour, Page, Recorded, Tokens, Upstream
-from tests.gateway.running import Client, Reply, local, target
+from tests.gateway.running import Client, Reply, local, target, user
 
+Target = Callable[..., dict[str, Any]]
 WORDS = re.compile(r"\S+\s*")
 INPUT, OUTPUT = 20, 10
 """Tokens of every question and of every answer."""
-
-
+MOST = 16
+"""Tokens of an answer that is asked for, so that its cost is known beforehand."""
 VERIFIER = "verify"
 """The pupil that is asked at `/verify`, as a verifier is: `says` is the whole of its answer."""
 
@@ -57,11 +59,8 @@ class School(Upstream):
 
     def behaviour(self, ask: Ask) -> Behaviour:
         pupil = self.pupils[ask.behaviour]
-        answer, tokens = (
-            Answer(text=tuple(WORDS.findall(pupil.says(ask.body)))),
-            Tokens(uncached=INPUT, visible=OUTPUT, reasoning=None),
-        )
-        served = pupil.name or ask.behaviour
+        answer = Answer(text=tuple(WORDS.findall(pupil.says(ask.body))))
+        tokens, served = Tokens(uncached=INPUT, visible=OUTPUT, reasoning=None), pupil.name or ask.behaviour
         return Behaviour(answer=lambda *_: answer, tokens=tokens, delay_s=pupil.slow_s, served=served)
 
 
@@ -82,18 +81,35 @@ DEAR_NANO = INPUT * 20_000 + OUTPUT * 40_000
 """Of one answer."""
 
 
-def seat(url: str, pupil: str, price: Mapping[str, float], score: float, **row: Any) -> dict[str, Any]:
+def seat(
+    url: str, pupil: str, price: Mapping[str, float], score: float, make: Target = target, **row: Any
+) -> dict[str, Any]:
     """A remote target. `score`: what a public benchmark says of it."""
-    return _scored(target(url, pupil, price=price, **row), score)
+    made = make(url, pupil, price=price, **row)
+    return {**made, "model": {**made["model"], "scores": {"mmlu_pro": score}}}
 
 
-def at_home(url: str, pupil: str, price: Mapping[str, float], score: float, **row: Any) -> dict[str, Any]:
-    """The same on the user's own machine."""
-    return _scored(local(url, pupil, price=price, **row), score)
+at_home = partial(seat, make=local)
+"""The same on the user's own machine."""
 
 
-def _scored(row: dict[str, Any], score: float) -> dict[str, Any]:
-    return {**row, "model": {**row["model"], "scores": {"mmlu_pro": score}}}
+def cost_of_pass(*names: str, **more: Any) -> dict[str, Any]:
+    """A route that tries nothing out."""
+    strategy: dict[str, Any] = {"kind": "cost_of_pass", "targets": list(names)}
+    strategy |= {name: more.pop(name) for name in ("caution", "sticky") if name in more}
+    return {"strategy": strategy, "failure_cost_usd": 0.0025, "exploration": {"share": 0}, **more}
+
+
+def ask(gateway: Client, route: str, text: str, headers: Mapping[str, str] | None = None, **body: Any) -> Reply:
+    """A right answer is known; a request is served."""
+    reply = gateway.chat(route, text, headers, metadata={"expected": expected(text)}, max_tokens=MOST, **body)
+    assert reply.status == 200, reply.body
+    return reply
+
+
+def would(gateway: Client, route: str, text: str, **headers: str) -> dict[str, Any]:
+    """What is decided of it, without asking a target."""
+    return gateway.post("/v1/route", {"model": route, "messages": user(text), "max_tokens": MOST}, **headers).json
 
 
 def product(one: int, other: int) -> str:
@@ -106,8 +122,8 @@ def house(number: int) -> str:
 
 def expected(text: str) -> str:
     """The right answer's number."""
-    found = [int(number) for number in re.findall(r"\d+", text)]
-    return str(found[0] * found[1] if "product" in text else found[0])
+    numbers = [int(number) for number in re.findall(r"\d+", text)]
+    return str(numbers[0] * numbers[1] if "product" in text else numbers[0])
 
 
 def able(body: dict[str, Any]) -> str:
@@ -128,8 +144,8 @@ def learned(gateway: Client) -> float:
 def metric(gateway: Client, name: str, **labels: str) -> float:
     """The sum over all other labels."""
     families = text_string_to_metric_families(gateway.get("/metrics").body.decode())
-    samples = [one for family in families for one in family.samples if one.name == name]
-    return sum(one.value for one in samples if labels.items() <= one.labels.items())
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
 
 def decision(gateway: Client, reply: Reply) -> dict[str, Any]:
@@ -138,7 +154,7 @@ def decision(gateway: Client, reply: Reply) -> dict[str, Any]:
 
 def weighed(gateway: Client, reply: Reply) -> dict[str, dict[str, Any]]:
     """What its decision expected of each target."""
-    return {one["target"]: one for one in decision(gateway, reply)["weighed"]}
+    return {row["target"]: row for row in decision(gateway, reply)["weighed"]}
 
 
 def text_of(reply: Reply) -> str:

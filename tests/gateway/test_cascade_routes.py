@@ -1,23 +1,21 @@
-"""Routes that ask more than once: who answers, what is charged, that classes and budgets bind all of it."""
+"""Routes that ask more than once, and judges: who answers, what is charged, that classes and budgets bind all of it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.gateway import school
-from tests.gateway.running import Gateway, Reply, serving, until, usd
-from tests.gateway.school import CHEAP, CHEAP_NANO, DEAR, DEAR_NANO, Pupil, School
+from tests.gateway.running import Gateway, Reply, ordered, serving, until, usd, user
+from tests.gateway.school import CHEAP, CHEAP_NANO, DEAR, DEAR_NANO, MOST, Pupil, School, ask
 from tests.tables import each_row
 
-MOST = 16
 PAIR = ["cheap", "dear"]
+TURNS = 6
+"""Of a session, in its whole life."""
 BOTH_NANO = CHEAP_NANO + DEAR_NANO
-SECRET = {"x-lowpass-data-class": "secret"}
-REMOTE = ("dear", school.VERIFIER)
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -44,13 +42,30 @@ def policy(url: str) -> dict[str, Any]:
         "checked": {**strategy("plan"), "max_cost_usd": 0.1, "verifiers": number},
         "session": strategy("plan", session={"calls": 2, "budget_usd": 0.0036}),
     }
+    targets["judge"] = school.seat(url, "judge", DEAR, 0.95)
+    asks: dict[str, Any] = {"judge": {"target": "judge", "share": 1, "rubric": "The number must be right."}}
+    routes |= {
+        "judge-auto": school.cost_of_pass("cheap", **asks),
+        "loyal": school.cost_of_pass("cheap", "judge", caution=0, sticky=1, failure_cost_usd=0.00001, **asks),
+        "judge-own": {**ordered("judge", "cheap"), **asks},
+    }
     budget = {"window": "lifetime", "scope": "session"}
     budgets = [
         {"id": "one-level", "limit_usd": 0.0003, "tags": ["poor"], **budget},
         {"id": "spent", "limit_usd": 0.00003, "tags": ["spent"], **budget},
+        {"id": "each", "limit_usd": 1, "window": "lifetime", "scope": "key"},
     ]
-    sensitivity = {"classes": {"internal": {}, "secret": {"local_only": True}}}
-    return {"version": 1, "targets": targets, "routes": routes, "budgets": budgets, "sensitivity": sensitivity}
+    more = {"sensitivity": {"classes": {"internal": {}, "secret": {"local_only": True}}}, "budgets": budgets}
+    return {"version": 1, "targets": targets, "routes": routes, "loops": {"session_turns": TURNS}, **more}
+
+
+def judge(body: dict[str, Any]) -> str:
+    """Knows what is right, and says the contrary where it is asked for what is wrong."""
+    text = school.question(body)
+    if '"conversation"' not in text:
+        return school.able(body)
+    right = "answer is 7" not in text
+    return f'I think: {{"verdict": "{"yes" if right == ("Is the answer right?" in text) else "no"}"}}'
 
 
 def server() -> School:
@@ -61,17 +76,12 @@ def server() -> School:
         return school.able(body) if school.question(body).startswith(("Compute", "Translate")) else '{"verdict": "yes"}'
 
     pupils = {
+        "judge": Pupil(judge),
         "cheap": Pupil(school.weak),
         "late": Pupil(school.able),
         school.VERIFIER: Pupil(lambda body: '{"passed": true}'),
     }
     return school.schooling(dear=Pupil(dear), unsure=Pupil(lambda body: f"The answer is {next(numbers)}."), **pupils)
-
-
-def ask(gateway: Gateway, route: str, text: str, headers: Mapping[str, str] | None = None, **body: Any) -> Reply:
-    reply = gateway.chat(route, text, headers, metadata={"expected": school.expected(text)}, max_tokens=MOST, **body)
-    assert reply.status == 200, reply.body
-    return reply
 
 
 def attempts(row: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -83,33 +93,31 @@ def names(own: School) -> list[str]:
     return [name for name, _ in own.asked]
 
 
-@each_row("stream", [False, True])
-def test_a_rejected_answer_is_paid_for_and_another_is_given(gateway: Gateway, upstream: School, stream: bool) -> None:
-    reply = ask(gateway, "cascade", school.product(12, 13), stream=stream)
-    assert (reply.headers["x-lowpass-model"], names(upstream)) == ("dear", PAIR)
-    assert (b"156" in reply.body, b"answer is 7" in reply.body) == (True, False)
+CHEAP_ROW, DEAR_ROW = ("cheap", "cascade", 0, 1.0, CHEAP_NANO), ("dear", "cascade", 0, None, DEAR_NANO)
+CASCADES: dict[str, tuple[str, dict[str, str], str, list[tuple[Any, ...]]]] = {
+    "rejected, paid for, and another is given": (
+        *(school.product(12, 13), {}, "156"),
+        [("cheap", "cascade", 1, 0.0, CHEAP_NANO), DEAR_ROW],
+    ),
+    "accepted, and the only one": (school.house(12), {}, "12", [CHEAP_ROW]),
+    "a budget for one level": (
+        *(school.product(16, 13), {"x-lowpass-tags": "poor"}, "7"),
+        [("cheap", "cascade", 0, 0.0, CHEAP_NANO)],
+    ),
+}
+
+
+@each_row("case, stream", [(case, stream) for case in CASCADES for stream in (False, True)])
+def test_an_answer_of_a_cascade(gateway: Gateway, upstream: School, case: str, stream: bool) -> None:
+    text, headers, expected, rows = CASCADES[case]
+    reply = ask(gateway, "cascade", text, headers | {"x-lowpass-session": f"{case}-{stream}"}, stream=stream)
+    served = rows[-1][0]
+    assert (reply.headers["x-lowpass-model"], names(upstream)) == (served, [row[0] for row in rows])
+    assert (expected.encode() in reply.body, b"answer is 7" in reply.body) == (True, not stream and expected == "7")
     row = gateway.settled(reply.id)
-    assert attempts(row) == [("cheap", "cascade", 1, 0.0, CHEAP_NANO), ("dear", "cascade", 0, None, DEAR_NANO)]
-    assert (row["target"], row["cost"], row["status"]) == ("dear", BOTH_NANO, 200)
+    assert (attempts(row), row["target"], row["status"]) == (rows, served, 200)
+    assert row["cost"] == sum(attempt[-1] for attempt in rows)
     assert school.decision(gateway, reply)["tactic"] == {"type": "cascade", "levels": 2}
-
-
-@each_row("stream", [False, True])
-def test_an_accepted_answer_is_the_only_one(gateway: Gateway, upstream: School, stream: bool) -> None:
-    reply = ask(gateway, "cascade", school.house(12), stream=stream)
-    assert (reply.headers["x-lowpass-model"], names(upstream)) == ("cheap", ["cheap"])
-    row = gateway.settled(reply.id)
-    assert (attempts(row), row["cost"]) == ([("cheap", "cascade", 0, 1.0, CHEAP_NANO)], CHEAP_NANO)
-
-
-@each_row("stream", [False, True])
-def test_a_budget_for_one_level_gives_what_was_paid_for(gateway: Gateway, upstream: School, stream: bool) -> None:
-    headers = {"x-lowpass-tags": "poor", "x-lowpass-session": f"one-{stream}"}
-    reply = ask(gateway, "cascade", school.product(16, 13), headers, stream=stream)
-    assert (reply.headers["x-lowpass-model"], b"7" in reply.body, names(upstream)) == ("cheap", True, ["cheap"])
-    row = gateway.settled(reply.id)
-    assert attempts(row) == [("cheap", "cascade", 0, 0.0, CHEAP_NANO)]
-    assert (row["status"], row["cost"]) == (200, CHEAP_NANO)
 
 
 def outcomes(gateway: Gateway, request: str) -> list[tuple[Any, ...]]:
@@ -126,7 +134,7 @@ def test_both_answers_teach(gateway: Gateway) -> None:
 @each_row("text, nano", [(school.product(15, 13), BOTH_NANO), (school.house(15), CHEAP_NANO)])
 def test_the_openai_client_sees_an_ordinary_stream(gateway: Gateway, text: str, nano: int) -> None:
     options: Any = {"max_tokens": MOST, "stream": True, "stream_options": {"include_usage": True}}
-    options |= {"messages": [{"role": "user", "content": text}], "metadata": {"expected": school.expected(text)}}
+    options |= {"messages": user(text), "metadata": {"expected": school.expected(text)}}
     with gateway.client() as client:
         chunks: list[Any] = list(client.chat.completions.create(model="cascade", **options))
     choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
@@ -153,10 +161,9 @@ def test_a_spent_budget_pays_for_no_judge(gateway: Gateway, upstream: School) ->
 
 def decisions(gateway: Gateway, route: str, text: str) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
     """At a rising price of failure."""
-    body = {"model": route, "messages": [{"role": "user", "content": text}], "max_tokens": MOST}
     for price in range(2, 40):
         headers = {"x-lowpass-failure-cost-usd": f"{price**3 / 2000}"}
-        yield headers, gateway.post("/v1/route", body, **headers).json
+        yield headers, school.would(gateway, route, text, **headers)
 
 
 def vote_price(gateway: Gateway, route: str, text: str) -> dict[str, str]:
@@ -167,29 +174,28 @@ def vote_price(gateway: Gateway, route: str, text: str) -> dict[str, str]:
     return pays[len(pays) // 2]
 
 
-@pytest.fixture
-def untaught(tmp_path: Path, upstream: School) -> Iterator[Gateway]:
-    """A gateway that learns nothing between what it says that it would do and what it does."""
-    with serving(tmp_path, policy(upstream.url)) as gateway:
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory, upstream_server: School) -> Iterator[Gateway]:
+    """What others have taught their gateway does not lead this one anywhere."""
+    with serving(tmp_path_factory.mktemp("apart"), policy(upstream_server.url)) as gateway:
         yield gateway
+        gateway.check_books()
 
 
-def test_samples_that_differ_are_not_believed(untaught: Gateway, upstream: School) -> None:
-    reply = ask(untaught, "vote", school.product(18, 13), vote_price(untaught, "vote", school.product(18, 13)))
+def test_samples_that_differ_are_not_believed_and_those_that_agree_are(apart: Gateway, upstream: School) -> None:
+    text = school.product(18, 13)
+    reply = ask(apart, "vote", text, vote_price(apart, "vote", text))
     assert (reply.headers["x-lowpass-model"], school.text_of(reply)) == ("dear", "The answer is 234.")
     assert names(upstream) == ["unsure", "unsure", "dear"]
-    row = untaught.settled(reply.id)
-    unsure = ("unsure", "vote", 1)
+    row, unsure = apart.settled(reply.id), ("unsure", "vote", 1)
     assert [attempt[:3] for attempt in attempts(row)] == [unsure, unsure, ("dear", "", 0)]
     assert row["cost"] == 2 * CHEAP_NANO + DEAR_NANO
-
-
-def test_samples_that_agree_are(untaught: Gateway, upstream: School) -> None:
-    reply = ask(untaught, "agreed", school.product(19, 13), vote_price(untaught, "agreed", school.product(19, 13)))
-    samples = school.decision(untaught, reply)["tactic"]["samples"]
+    upstream.clear()
+    reply = ask(apart, "agreed", text, vote_price(apart, "agreed", text))
+    samples = school.decision(apart, reply)["tactic"]["samples"]
     assert (reply.headers["x-lowpass-model"], school.text_of(reply)) == ("cheap", "The answer is 7.")
     assert names(upstream) == ["cheap"] * samples
-    assert untaught.settled(reply.id)["cost"] == samples * CHEAP_NANO
+    assert apart.settled(reply.id)["cost"] == samples * CHEAP_NANO
 
 
 def test_what_can_not_be_compared_is_not_sampled(gateway: Gateway) -> None:
@@ -244,39 +250,105 @@ ANYWHERE = {
 }
 
 
-@pytest.fixture(scope="module")
-def apart(tmp_path_factory: pytest.TempPathFactory, upstream_server: School) -> Iterator[Gateway]:
-    """What others have taught their gateway does not lead this one anywhere."""
-    with serving(tmp_path_factory.mktemp("apart"), policy(upstream_server.url)) as gateway:
-        yield gateway
-        gateway.check_books()
+@each_row("number, name", enumerate(ANYWHERE, 10))
+def test_what_may_go_anywhere_gets_to_the_second_and_what_must_stay_at_home_never_does(
+    apart: Gateway, upstream: School, number: int, name: str
+) -> None:
+    route, text, second = ANYWHERE[name]
 
+    def go(mark: int, headers: dict[str, str]) -> Reply:
+        price = vote_price(apart, "vote", text(mark, 13)) if name == "vote" else {}
+        return ask(apart, route, text(mark, 13), {**headers, **price, "x-lowpass-session": f"{name}-{mark}"})
 
-def go(apart: Gateway, name: str, mark: int, headers: Mapping[str, str]) -> Reply:
-    route, text, _ = ANYWHERE[name]
-    price = vote_price(apart, "vote", text(mark, 13)) if name == "vote" else {}
-    return ask(apart, route, text(mark, 13), {**headers, **price, "x-lowpass-session": f"{name}-{mark}"})
+    def reached(pupil: str, mark: int) -> bool:
+        return any(str(mark) in json.dumps(body) for body in upstream.of(pupil))
 
-
-def reached(own: School, pupil: str, mark: int) -> bool:
-    return any(str(mark) in json.dumps(body) for body in own.of(pupil))
-
-
-@each_row("name", ANYWHERE)
-def test_what_may_go_anywhere_gets_to_the_second(apart: Gateway, upstream: School, name: str) -> None:
-    """So that the next test proves something."""
-    mark = 701 + list(ANYWHERE).index(name)
-    go(apart, name, mark, {})
-    until(lambda: reached(upstream, ANYWHERE[name][2], mark))
-
-
-@each_row("name", ANYWHERE)
-def test_what_must_stay_at_home_never_does(apart: Gateway, upstream: School, name: str) -> None:
-    mark = 801 + list(ANYWHERE).index(name)
-    reply = go(apart, name, mark, SECRET)
+    go(700 + number, {})
+    until(lambda: reached(second, 700 + number))
+    reply = go(800 + number, {"x-lowpass-data-class": "secret"})
     assert {row["target"] for row in apart.settled(reply.id)["attempts"]} <= {"cheap", "unsure", "late"}
     if name == "judge":
-        assert refusals(apart, f"judge-{mark}") == [(403, "no_eligible_target", 0)]
+        assert refusals(apart, f"judge-{800 + number}") == [(403, "no_eligible_target", 0)]
     if name == "http verifier":
         until(lambda: school.metric(apart, "lowpass_verdicts_total", result="kept_in"))
-    assert not any(reached(upstream, pupil, mark) for pupil in REMOTE)
+    assert not any(reached(pupil, 800 + number) for pupil in ("dear", school.VERIFIER))
+
+
+# A judge: rows and charges of its own, the classes of the request, never its own answers.
+
+
+def judgements(gateway: Gateway, session: str, number: int) -> list[dict[str, Any]]:
+    """The settled requests of judges, of one session, once there are so many."""
+    query = "SELECT * FROM requests WHERE route = 'judge' AND session = ? AND state = 'settled' ORDER BY id"
+    return until(lambda: rows if len(rows := gateway.rows(query, session)) >= number else None)
+
+
+def judged(gateway: Gateway, route: str, text: str, session: str) -> dict[str, Any]:
+    """The row of what is answered, and judged by another model than the one that answered."""
+    before = len(gateway.rows("SELECT id FROM requests WHERE route = 'judge' AND session = ?", session))
+    reply = gateway.chat(route, text, {"x-lowpass-session": session}, max_tokens=MOST)
+    assert (reply.status, reply.headers["x-lowpass-model"]) == (200, "cheap"), reply.body
+    judgements(gateway, session, before + 2)
+    return gateway.settled(reply.id)
+
+
+@each_row("text, score", [(school.product(12, 13), 0.0), (school.house(12), 1.0)])
+def test_an_answer_is_judged_twice_and_the_key_pays(gateway: Gateway, text: str, score: float) -> None:
+    row = judged(gateway, "judge-auto", text, f"judged-{score}")
+    assert (row["cost"], row["route"]) == (CHEAP_NANO, "judge-auto")
+    for verdict in judgements(gateway, f"judged-{score}", 2):
+        assert {"target": "judge", "cost": DEAR_NANO, "key_id": row["key_id"], "status": 200}.items() <= verdict.items()
+    booked = "SELECT sum(charged) AS sum FROM bookings JOIN requests ON id = request_id WHERE session = ?"
+    costs = "SELECT sum(cost) AS sum FROM requests WHERE session = ?"
+    assert gateway.rows(booked, f"judged-{score}") == gateway.rows(costs, f"judged-{score}")
+    (outcome,) = until(lambda: gateway.rows("SELECT * FROM outcomes WHERE request_id = ?", row["id"]))
+    assert {"target": "cheap", "source": "judge.judge", "score": score}.items() <= outcome.items()
+
+
+def test_it_is_in_the_reports_and_metrics(gateway: Gateway) -> None:
+    def agreed() -> float:
+        return school.metric(gateway, "lowpass_judgements_total", judge="judge", result="agreed")
+
+    before = agreed()
+    judged(gateway, "judge-auto", school.house(14), "metrics")
+    until(lambda: agreed() > before)
+    assert school.metric(gateway, "lowpass_requests_total", route="judge", status="200") >= 2
+    assert b'"judge"' in gateway.get("/v1/reports/spend?by=route").body
+
+
+def test_no_model_judges_its_own_answer(gateway: Gateway, upstream: School) -> None:
+    reply = gateway.chat("judge-own", school.house(15), {"x-lowpass-session": "own"}, max_tokens=MOST)
+    assert (reply.status, reply.headers["x-lowpass-model"]) == (200, "judge")
+    judged(gateway, "judge-auto", school.house(16), "after")
+    assert gateway.rows("SELECT * FROM requests WHERE route = 'judge' AND session = 'own'") == []
+    texts = [school.question(body) for body in upstream.of("judge")]
+    assert not any("number 15" in text for text in texts if '"conversation"' in text)
+
+
+def test_judges_take_no_turn_of_a_session(gateway: Gateway) -> None:
+    """Two for each of the user's own, in the same session."""
+    for number in range(TURNS):
+        judged(gateway, "judge-auto", school.house(30 + number), "turns")
+    assert {row["status"] for row in judgements(gateway, "turns", 2 * TURNS)} == {200}
+    refused = gateway.chat("judge-auto", school.house(40), {"x-lowpass-session": "turns"}, max_tokens=MOST)
+    assert (refused.status, refused.error["code"]) == (429, "turn_limit")
+
+
+def test_a_judge_is_not_what_served_a_session(gateway: Gateway) -> None:
+    """A route that stays with the target that answered before stays with the one that answered the client."""
+    for number in range(2):
+        judged(gateway, "loyal", school.house(80 + number), "loyal")
+
+
+def test_what_a_judge_says_of_it_is_learned_only_in_so_far_as_it_is_believed(gateway: Gateway) -> None:
+    """Ten verdicts in which it agrees with itself, and then half: no one who knows has said anything yet."""
+    numbers = count(50)
+
+    def verdicts() -> list[float]:
+        judged(gateway, "judge-auto", school.house(next(numbers)), f"trust-{next(numbers)}")
+        rows = gateway.rows("SELECT weight FROM outcomes WHERE source = 'judge.judge' ORDER BY position")
+        return [row["weight"] for row in rows]
+
+    believed = until(lambda: weights if 0.5 in (weights := verdicts()) else None)
+    assert (set(believed), believed == sorted(believed), believed.count(0.0) >= 10) == ({0.0, 0.5}, True, True)
+    assert school.metric(gateway, "lowpass_judge_consistency", judge="judge") == 1

@@ -1,6 +1,5 @@
 """Routes that go by the expected cost of a right answer: what they learn, what they say, what they keep within."""
 
-import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,30 +8,26 @@ from typing import Any
 import pytest
 
 from tests.gateway import school
-from tests.gateway.running import Gateway, Reply, ordered, serving, until, usd
-from tests.gateway.school import CHEAP, CHEAP_NANO, DEAR, DEAR_NANO, Pupil, School
+from tests.gateway.running import Client, Gateway, Reply, explained, ordered, processing, serving, until, usd, user
+from tests.gateway.school import CHEAP, CHEAP_NANO, DEAR, DEAR_NANO, MOST, Pupil, School, cost_of_pass
+from tests.postgres import Server
 from tests.tables import each_row
 
+FEW = 12
 EACH = 8
 """Questions of each kind in one lesson."""
-MOST = 16
-"""Tokens of an answer, so that its cost is known beforehand."""
 PAIR = ("cheap", "dear")
-
-
-def cost_of_pass(*names: str, **more: Any) -> dict[str, Any]:
-    strategy: dict[str, Any] = {"kind": "cost_of_pass", "targets": list(names)}
-    strategy |= {name: more.pop(name) for name in ("caution", "sticky") if name in more}
-    return {"strategy": strategy, "failure_cost_usd": 0.0025, "exploration": {"share": 0}, **more}
+SUM = school.product(31, 57)
 
 
 def policy(url: str) -> dict[str, Any]:
     scores = {"cheap": 0.88, "dear": 0.95, "poor": 0.2, "twin": 0.87, "slow": 0.85, "quick": 0.6}
     number = {"verifiers": [{"kind": "number"}]}
-    frugal = {"caution": 0, "failure_cost_usd": 0.000001}
+    frugal: dict[str, Any] = {"caution": 0, "failure_cost_usd": 0.000001}
     routes = {
         "told": cost_of_pass(*PAIR),
         "checked": cost_of_pass(*PAIR, **number),
+        "checked-alone": cost_of_pass("cheap", **number),
         **{f"{name}-told": ordered(name) for name in PAIR},
         **{f"{name}-checked": {**ordered(name), **number} for name in PAIR},
         "plain": cost_of_pass(*PAIR, failure_cost_usd=0.0001),
@@ -47,14 +42,9 @@ def policy(url: str) -> dict[str, Any]:
         "no-hurry": cost_of_pass("slow", "quick", **frugal),
         "planned": {"strategy": {"kind": "plan", "targets": ["slow", "quick"]}, "deadline_ms": 10_000},
     }
-    classes = {
-        "internal": {},
-        "careful": {"min_pass_rate": 0.9},
-        "precious": {"failure_cost_usd": 1000},
-        "frugal": {"max_cost_usd": 0.0002},
-        "broke": {"max_cost_usd": 0.000001},
-        "urgent": {"deadline_ms": 10_000},
-    }
+    classes = {"internal": {}, "careful": {"min_pass_rate": 0.9}, "precious": {"failure_cost_usd": 1000}}
+    classes |= {"frugal": {"max_cost_usd": 0.0002}, "broke": {"max_cost_usd": 0.000001}}
+    classes |= {"urgent": {"deadline_ms": 10_000}}
     prices = {name: DEAR if name in ("dear", "quick") else CHEAP for name in scores}
     targets = {name: school.seat(url, name, prices[name], score) for name, score in scores.items()}
     return {"version": 1, "targets": targets, "routes": routes, "sensitivity": {"classes": classes}}
@@ -68,19 +58,13 @@ def server() -> School:
 # Nothing that is said to the module's gateway is of `cheap`, `dear`, `poor` or `twin`: of these it knows their cards.
 
 
-def ask(gateway: Gateway, route: str, text: str, **headers: str) -> Reply:
-    named = {f"x-lowpass-{name.replace('_', '-')}": value for name, value in headers.items()}
-    reply = gateway.chat(route, text, named, metadata={"expected": school.expected(text)}, max_tokens=MOST)
-    assert reply.status == 200, reply.body
-    return reply
+def ask(gateway: Client, route: str, text: str, **headers: str) -> Reply:
+    """Headers without their prefix."""
+    return school.ask(gateway, route, text, {f"x-lowpass-{k.replace('_', '-')}": v for k, v in headers.items()})
 
 
 def model(reply: Reply) -> str:
     return reply.headers["x-lowpass-model"]
-
-
-def body(route: str) -> dict[str, Any]:
-    return {"model": route, "messages": [{"role": "user", "content": school.product(31, 57)}], "max_tokens": MOST}
 
 
 def lesson(gateway: Gateway, how: str, at: int) -> None:
@@ -135,7 +119,7 @@ def test_each_task_goes_to_the_target_that_pays(tmp_path: Path, upstream: School
 
 
 def test_a_decision_says_what_was_expected_and_why(gateway: Gateway) -> None:
-    reply = ask(gateway, "plain", school.product(31, 57))
+    reply = ask(gateway, "plain", SUM)
     document = school.decision(gateway, reply)
     difficulty = float(reply.headers["x-lowpass-difficulty"])
     assert document["classification"]["difficulty"] == pytest.approx(difficulty, abs=0.001)
@@ -151,66 +135,63 @@ def test_a_decision_says_what_was_expected_and_why(gateway: Gateway) -> None:
     assert document["reason"].startswith("trivial maths, about ")
     assert dear["cost_nano"] == pytest.approx(200 * cheap["cost_nano"], rel=0.5)
     assert reply.json["usage"]["cost"] == float(reply.headers["x-lowpass-cost-usd"]) == usd(CHEAP_NANO)
-    again = gateway.post("/v1/route", body("plain")).json
+    again = school.would(gateway, "plain", SUM)
     # What the answer taught of tokens may have changed the costs meanwhile.
     assert (again["chosen"], again["reason"].split(":")[0]) == ("cheap", document["reason"].split(":")[0])
     assert [row["p"] for row in again["weighed"]] == [row["p"] for row in document["weighed"]]
 
 
-def test_explain_prints_what_was_expected(gateway: Gateway, tmp_path: Path) -> None:
-    (tmp_path / "request.json").write_text(json.dumps(body("plain")))
-    arguments = ("explain", str(tmp_path / "request.json"), "--policy", str(gateway.policy))
-    status, text = gateway.lowpass(*arguments)
-    assert (status, "task maths" in text, "a failure costs $0.0001" in text) == (0, True, True)
-    status, output = gateway.lowpass(*arguments, "--json")
-    document = json.loads(output)
-    assert (status, document["chosen"], document["stakes"]) == (0, "cheap", {"failure_nano": 100_000})
+def test_explain_prints_what_was_expected(gateway: Gateway) -> None:
+    document, table = explained(gateway, {"model": "plain", "messages": user(SUM), "max_tokens": MOST})
+    assert ("task maths" in table, "a failure costs $0.0001" in table) == (True, True)
+    assert (document["chosen"], document["stakes"]) == ("cheap", {"failure_nano": 100_000})
     for row in document["weighed"]:
-        (line,) = [line for line in text.splitlines() if row["target"] in line and row["why"] in line]
-        assert f"{row['p']:.2f}" in line
-        assert f"{row['p_sd']:.2f}" in line
+        (line,) = [line for line in table.splitlines() if row["target"] in line and row["why"] in line]
+        assert (f"{row['p']:.2f}" in line, f"{row['p_sd']:.2f}" in line) == (True, True)
 
 
 Headers = Mapping[str, str]
-KEPT: dict[str, tuple[str, Headers, str, dict[str, str]]] = {
-    "nothing said": ("no-floor", {}, "poor", {"poor": "chosen", "dear": "dearer"}),
-    "a floor of the route": ("floor", {}, "dear", {"poor": "below_floor"}),
-    "a floor of the class": ("no-floor", {"data_class": "careful"}, "dear", {"poor": "below_floor"}),
-    "a floor of the request": ("no-floor", {"min_pass_rate": "0.9"}, "dear", {"poor": "below_floor"}),
-    "the request has the last word": ("floor", {"min_pass_rate": "0.01"}, "poor", {"dear": "dearer"}),
-    "a dear failure": ("no-cap", {}, "dear", {"dear": "chosen"}),
-    "a dear failure of the class": ("plain", {"data_class": "precious"}, "dear", {"dear": "chosen"}),
-    "a dear failure of the request": ("plain", {"failure_cost_usd": "1000"}, "dear", {"dear": "chosen"}),
-    "a cap of the route": ("cap", {}, "cheap", {"dear": "over_cost"}),
-    "a cap of the class": ("no-cap", {"data_class": "frugal"}, "cheap", {"dear": "over_cost"}),
-    "a cap of the request": ("no-cap", {"budget_usd": "0.0002"}, "cheap", {"dear": "over_cost"}),
-}
+FLOORS = {"data_class": "careful", "min_pass_rate": "0.9"}
+FAILURES = {"data_class": "precious", "failure_cost_usd": "1000"}
+CAPS = {"data_class": "frugal", "budget_usd": "0.0002"}
+# A floor, the price of a failure, or a cap: of the route, of the class or of the request, which has the last word.
+KEPT: list[tuple[str, Headers, str, str, str]] = [
+    ("no-floor", {}, "poor", "dear", "dearer"),
+    ("floor", {"min_pass_rate": "0.01"}, "poor", "dear", "dearer"),
+    ("floor", {}, "dear", "poor", "below_floor"),
+    *(("no-floor", {name: value}, "dear", "poor", "below_floor") for name, value in FLOORS.items()),
+    ("no-cap", {}, "dear", "dear", "chosen"),
+    *(("plain", {name: value}, "dear", "dear", "chosen") for name, value in FAILURES.items()),
+    ("cap", {}, "cheap", "dear", "over_cost"),
+    *(("no-cap", {name: value}, "cheap", "dear", "over_cost") for name, value in CAPS.items()),
+]
 
 
-@each_row("name", KEPT)
-def test_floor_price_and_cap(gateway: Gateway, name: str) -> None:
-    route, headers, target, why = KEPT[name]
-    reply = ask(gateway, route, school.product(31, 57), **headers)
-    assert model(reply) == gateway.settled(reply.id)["target"] == target
-    assert {target: row["why"] for target, row in school.weighed(gateway, reply).items() if target in why} == why
+@each_row("route, headers, chosen, target, why", KEPT)
+def test_floor_price_and_cap(
+    gateway: Gateway, route: str, headers: Headers, chosen: str, target: str, why: str
+) -> None:
+    reply = ask(gateway, route, SUM, **headers)
+    weighed = school.weighed(gateway, reply)
+    assert model(reply) == gateway.settled(reply.id)["target"] == chosen
+    assert (weighed[chosen]["why"], weighed[target]["why"]) == ("chosen", why)
 
 
 @each_row("route, headers", [("tiny", {}), ("plain", {"x-lowpass-data-class": "broke"})])
 def test_what_no_target_can_do_for_so_little_is_refused(
     gateway: Gateway, upstream: School, route: str, headers: Headers
 ) -> None:
-    reply = gateway.chat(route, school.product(31, 57), headers)
+    reply = gateway.chat(route, SUM, headers)
     assert (reply.status, reply.error["code"]) == (402, "budget_exceeded")
     assert reply.headers["x-should-retry"] == "false"
-    budget = reply.error["budget"]
-    assert (budget["id"], budget["scope"], budget["limit"]) == ("max_cost_usd", "request", 0.000001)
+    assert {"id": "max_cost_usd", "scope": "request", "limit": 0.000001}.items() <= reply.error["budget"].items()
     row = gateway.settled(reply.id)
     assert (row["status"], row["cost"], row["attempts"], upstream.asked) == (402, 0, [], [])
 
 
 def test_a_cap_is_never_passed_whatever_was_expected(gateway: Gateway) -> None:
     """Two hundredths of a cent pay for part of an answer: it is shortened, and the cap holds."""
-    reply = gateway.chat("plain", school.product(31, 57), {"x-lowpass-budget-usd": "0.0001"})
+    reply = gateway.chat("plain", SUM, {"x-lowpass-budget-usd": "0.0001"})
     row = gateway.settled(reply.id)
     assert (reply.status, row["target"], row["cost"]) == (200, "cheap", CHEAP_NANO)
     assert 0 < row["held"] <= 100_000
@@ -218,7 +199,7 @@ def test_a_cap_is_never_passed_whatever_was_expected(gateway: Gateway) -> None:
 
 def test_a_session_stays_where_it_is_while_others_are_hardly_better(gateway: Gateway) -> None:
     """Another session, and a route that is not sticky, go where it is a trifle better."""
-    assert model(ask(gateway, "twin", school.product(31, 57), session="s")) == "twin"
+    assert model(ask(gateway, "twin", SUM, session="s")) == "twin"
     kept = ask(gateway, "sticky", school.product(32, 57), session="s")
     assert (model(kept), school.weighed(gateway, kept)["twin"]["why"]) == ("twin", "kept")
     assert model(ask(gateway, "sticky", school.product(33, 57), session="t")) == "cheap"
@@ -236,8 +217,7 @@ def paced(served: Gateway, upstream_server: School) -> Gateway:
     def known() -> bool:
         for number, name in enumerate(("slow", "quick")):
             assert served.chat(name, school.product(number + 11, 47), stream=True, max_tokens=MOST).status == 200
-        rows = served.post("/v1/route", body("no-hurry")).json["weighed"]
-        times = {row["target"]: row["total_ms"] for row in rows}
+        times = {row["target"]: row["total_ms"] for row in school.would(served, "no-hurry", SUM)["weighed"]}
         return bool(times["quick"] < 5_000 < 15_000 < times["slow"])
 
     upstream_server.pupils["slow"].says = slowly
@@ -262,3 +242,170 @@ def test_a_target_that_is_too_slow_is_not_asked(paced: Gateway, route: str, head
     assert model(reply) == paced.settled(reply.id)["attempts"][-1]["target"] == target
     if route != "planned":
         assert school.weighed(paced, reply)["slow"]["why"] == ("chosen" if target == "slow" else "too_slow")
+
+
+# What one gateway learns all of them know, and a crash, a restart or another policy does not take it away.
+
+
+def check(gateway: Client, texts: list[str]) -> None:
+    """The cheap one is asked, a verifier says what its answers are worth, and that has been learned."""
+    before = school.learned(gateway)
+    with ThreadPoolExecutor(8) as crowd:
+        list(crowd.map(lambda text: ask(gateway, "checked-alone", text), texts))
+    until(lambda: school.learned(gateway) >= before + len(texts))
+
+
+def sums(number: int = FEW) -> list[str]:
+    """The cheap one gets them all wrong; houses right."""
+    return [school.product(11 + at, 23) for at in range(number)]
+
+
+def houses(number: int) -> list[str]:
+    return [school.house(11 + at) for at in range(number)]
+
+
+def feedback(gateway: Client, **body: Any) -> int:
+    return gateway.post("/v1/feedback", body).status
+
+
+def expects(gateway: Client) -> float:
+    """How likely it is that the cheap one gets a sum right."""
+    weighed = school.would(gateway, "told", school.product(91, 67))["weighed"]
+    return float({row["target"]: row["p"] for row in weighed}["cheap"])
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_two_gateways_learn_from_each_other(
+    tmp_path: Path, upstream: School, store: str, request: pytest.FixtureRequest
+) -> None:
+    """On one database; in SQLite they share a folder, each with its own port."""
+    environ, homes = {}, (tmp_path / "one", tmp_path / "one")
+    if store == "postgres":
+        database: Server = request.getfixturevalue("postgres")
+        environ, homes = {"LOWPASS_DATABASE_URL": database.database()}, (tmp_path / "one", tmp_path / "two")
+    rules = policy(upstream.url)
+    with serving(homes[0], rules, environ) as one, serving(homes[1], rules, environ) as two:
+        before = expects(two)
+        assert before == pytest.approx(expects(one))
+        check(one, sums())
+        until(lambda: school.learned(two) >= FEW)
+        assert expects(two) == pytest.approx(expects(one), abs=0.001)
+        assert expects(two) < before - 0.2
+
+
+def test_workers_learn_from_each_other(tmp_path: Path, upstream: School) -> None:
+    """Whichever of them answers, all of them have learned it."""
+    with processing(tmp_path, policy(upstream.url), {"LOWPASS_WORKERS": "2"}) as gateway:
+        before = expects(gateway)
+        check(gateway, sums())
+        until(lambda: max(expects(gateway) for _ in range(12)) < before - 0.2)
+        assert school.learned(gateway) == FEW, "what all have read counts once"
+
+
+def test_a_crash_forgets_nothing(tmp_path: Path, upstream: School) -> None:
+    """At the end of its life a gateway saves what it knows; what comes after that, before a crash, is in the log."""
+    with processing(tmp_path, policy(upstream.url)) as gateway:
+        before = expects(gateway)
+        check(gateway, sums())
+        saved = expects(gateway)
+        assert gateway.stop() == 0
+        assert len(gateway.rows("SELECT * FROM posteriors")) == 1
+        gateway.start()
+        assert before > saved == pytest.approx(expects(gateway), abs=0.001)
+        assert school.learned(gateway) == 0, "it had to read anew what was saved"
+        check(gateway, sums())
+        known = expects(gateway)
+        assert known < saved
+        gateway.kill()
+        gateway.start()
+        until(lambda: school.learned(gateway) >= FEW)
+        assert school.learned(gateway) == FEW, "only what had not been saved"
+        assert expects(gateway) == pytest.approx(known, abs=0.001)
+
+
+def test_another_policy_forgets_nothing(tmp_path: Path, upstream: School) -> None:
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        check(gateway, sums())
+        known = expects(gateway)
+        rules = policy(upstream.url)
+        rules["routes"]["another"] = ordered("dear")
+        gateway.write_policy(rules)
+        gateway.tick()
+        assert "another" in [card["id"] for card in gateway.get("/v1/models").json["data"]]
+        assert expects(gateway) == pytest.approx(known, abs=0.001)
+        check(gateway, sums(1))
+
+
+def test_one_answer_judged_under_many_names_counts_twice_at_most(tmp_path: Path, upstream: School) -> None:
+    names: list[dict[str, str]] = [{}, *({"source": f"bot-{number}"} for number in range(20)), {}]
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        mine = ask(gateway, "told", school.house(14)).id
+        assert {feedback(gateway, id=mine, passed=False, **name) for name in names} == {200}
+        rows = gateway.rows("SELECT weight, was_weight FROM outcomes ORDER BY position")
+    assert [row["weight"] for row in rows[:3]] == [1, 0.5, 0.25]
+    assert sum(row["weight"] - row["was_weight"] for row in rows) <= 2
+
+
+def test_what_was_said_and_taken_back_leaves_no_trace(tmp_path: Path, upstream: School) -> None:
+    rates = []
+    for verdicts in ([False, True], [True]):
+        with serving(tmp_path / str(len(verdicts)), policy(upstream.url)) as gateway:
+            ids = [ask(gateway, "told", text).id for text in sums(6)]
+            for passed in verdicts:
+                for request in ids:
+                    feedback(gateway, id=request, passed=passed)
+            until(lambda: school.learned(gateway) >= 6 * len(verdicts))  # noqa: B023
+            rates.append(expects(gateway))
+    assert rates[0] == pytest.approx(rates[1], abs=0.01)
+
+
+CHANGES: dict[str, tuple[int, int, dict[str, Any], str, float]] = {
+    "another model": (60, 1, {"name": "cheap-2"}, "model was cheap, is cheap-2", 1.02),
+    "worse answers": (140, 40, {"says": lambda body: "The answer is 7."}, "pass_rate was ", 1.1),
+}
+
+
+@each_row("change", CHANGES)
+def test_an_upstream_that_changes_raises_an_alarm(tmp_path: Path, change: str) -> None:
+    before, after, fields, reason, wider = CHANGES[change]
+    with (
+        school.schooling(cheap=Pupil(school.able), dear=Pupil(school.able)) as own,
+        serving(tmp_path, policy(own.url)) as gateway,
+    ):
+
+        def spread() -> float:
+            return float(school.weighed(gateway, ask(gateway, "told", school.house(91)))["cheap"]["p_sd"])
+
+        check(gateway, houses(before))
+        narrow = spread()
+        own.pupils["cheap"] = Pupil(**{"says": school.able, **fields})
+        check(gateway, houses(after))
+        (row,) = until(lambda: gateway.rows("SELECT subject, scope, reason FROM incidents WHERE kind = 'drift'"))
+        assert (row["subject"], row["scope"]) == ("cheap", "target")
+        assert row["reason"].startswith(reason)
+        assert school.metric(gateway, "lowpass_drift_alarms_total", target="cheap") == 1
+        assert spread() > wider * narrow
+        assert "drift" in gateway.lowpass("report", "incidents")[1]
+        assert "cheap is not what it was" in gateway.log.read_text()
+
+
+def test_a_template_is_learned_by_itself_and_reported(tmp_path: Path) -> None:
+    """Two applications send the same sums, and only one says that the answers are wrong: the other hears less of it."""
+    with server() as upstream, serving(tmp_path, policy(upstream.url)) as gateway:
+
+        def rates(app: str) -> float:
+            weighed = school.would(gateway, "told", school.product(91, 67), x_lowpass_app=app)["weighed"]
+            return sum(float(row["p"]) for row in weighed)
+
+        assert rates("desk") == pytest.approx(rates("news"))
+        for at in range(FEW):
+            reply = gateway.chat("told", school.product(11 + at, 23), {"x-lowpass-app": "desk"}, max_tokens=MOST)
+            assert feedback(gateway, id=reply.id, passed=False) == 200
+        until(lambda: school.learned(gateway) >= FEW)
+        assert rates("desk") < rates("news") - 0.02
+        (template,) = gateway.rows("SELECT DISTINCT template FROM requests WHERE app = 'desk'")
+        assert gateway.rows("SELECT DISTINCT app, template FROM outcomes") == [{"app": "desk", **template}]
+        shown = gateway.get(f"/v1/decisions/{reply.id}").json["classification"]
+        assert (shown["app"], shown["template"]) == ("desk", template["template"])
+        report = gateway.get("/v1/reports/cost-of-pass?by=app,template&format=json").json
+        assert [(row["app"], row["template"]) for row in report["rows"]] == [("desk", template["template"])]

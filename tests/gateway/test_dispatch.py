@@ -1,4 +1,4 @@
-"""Retries and fallbacks as an OpenAI client sees them, and the row that each leaves."""
+"""Retries, fallbacks and decisions as an OpenAI client sees them, and the row that each leaves."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 from router.testing.upstream import RETRY_AFTER_S, TEXT, Behaviour, Page, Upstream
 from tests.gateway.canned import PAUSE, canned
-from tests.gateway.running import MESSAGES, Gateway, ordered, serving, target, usd
+from tests.gateway.running import CHAT, MESSAGES, Gateway, ordered, serving, target, tried, usd
 from tests.tables import each_row
 
 NORMAL_NANO = 20 * 1_000 + 10 * 2_000
@@ -19,39 +19,31 @@ PAUSE_S = 120
 # The first target of a route → how its attempt ended.
 FALLS_BACK = {
     "error-500": "server_error",
-    "overloaded": "overloaded",
     "rate-limited": "rate_limited",
     "hang": "timeout",
-    "cut": "cut",
     "bad-json": "bad_response",
-    "auth": "auth",
-    "quota": "quota",
-    "no-such-model": "model_missing",
-    "context-length": "context_length",
-    "content-filter": "content_filter",
-    "refused-connection": "connect",
 }
-BEGIN = {"cut": "cut", "cut-after-first": "cut", "hang-after-first": "timeout"}
-"""A stream of theirs begins; then it ends so."""
+FALLS_BACK |= {"no-such-model": "model_missing", "refused-connection": "connect", "context-length": "context_length"}
+FALLS_BACK |= {"content-filter": "content_filter"} | {name: name for name in ("overloaded", "cut", "auth", "quota")}
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+KINDS = {False: "plain", True: "stream"}
 
 
 def policy(url: str) -> dict[str, Any]:
-    impatient = {"hang": {"timeouts": {"first_ms": 300}}, "hang-after-first": {"timeouts": {"between_ms": 300}}}
     targets = {"spare": target(url, "normal")}
-    routes: dict[str, Any] = {}
-    for kind in ("plain", "stream"):
-        for name in {**FALLS_BACK, **BEGIN}:
-            targets[f"{kind}-{name}"] = target(url, f"{name}@{kind}", **impatient.get(name, {}))
+    routes: dict[str, Any] = {"all-fail": ordered("first-bad", "second-bad"), "too-late": ordered("slow", "never")}
+    routes["small-first"] = ordered("small", "spare")
+    for kind in KINDS.values():
+        for name in FALLS_BACK:
+            impatient = {"timeouts": {"first_ms": 300}} if name == "hang" else {}
+            targets[f"{kind}-{name}"] = target(url, f"{name}@{kind}", **impatient)
             routes[f"{kind}/{name}"] = ordered(f"{kind}-{name}", "spare")
         for name in ("flaky", "rate-limited-once"):
             targets[f"{kind}-{name}"] = target(url, f"{name}@{kind}", retries=2)
         targets[f"{kind}-refused-connection"]["base_url"] = "http://127.0.0.1:9/v1"
-    targets["first-bad"] = target(url, "error-500@all", price={"input": 3, "output": 5})
-    targets["second-bad"] = target(url, "overloaded@all")
-    targets["slow"] = target(url, "hang@deadline", retries=3)
-    targets["never"] = target(url, "normal@deadline")
-    routes["all-fail"] = ordered("first-bad", "second-bad")
-    routes["too-late"] = ordered("slow", "never")
+    targets |= {"first-bad": target(url, "error-500@all"), "second-bad": target(url, "overloaded@all")}
+    targets |= {"slow": target(url, "hang@deadline", retries=3), "never": target(url, "normal@deadline")}
+    targets["small"] = target(url, "normal", capabilities=["chat"])
     return {"version": 1, "targets": targets, "routes": routes}
 
 
@@ -72,17 +64,13 @@ def ask(gateway: Gateway, model: str, *, stream: bool) -> tuple[str, Any, Any, s
     return text, chunks[-1].usage, raw.headers, chunks[0].model
 
 
-def outcomes(row: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(attempt["target"], attempt["outcome"]) for attempt in row["attempts"]]
-
-
-@each_row("name, stream", [(n, s) for n in FALLS_BACK for s in (False, True) if not (s and n in BEGIN)])
+@each_row("name, stream", [(n, s) for n in FALLS_BACK for s in KINDS if not (s and n == "cut")])
 def test_a_failing_target_is_replaced_by_the_next(gateway: Gateway, name: str, stream: bool) -> None:
-    kind = "stream" if stream else "plain"
+    kind = KINDS[stream]
     text, usage, headers, model = ask(gateway, f"{kind}/{name}", stream=stream)
     assert (text, model, headers["x-lowpass-model"]) == ("".join(TEXT), f"{kind}/{name}", "spare")
     row = gateway.settled(headers["x-lowpass-decision"])
-    assert outcomes(row) == [(f"{kind}-{name}", FALLS_BACK[name]), ("spare", "ok")]
+    assert tried(row) == [(f"{kind}-{name}", FALLS_BACK[name]), ("spare", "ok")]
     assert (row["state"], row["target"], row["status"], row["error"]) == ("settled", "spare", 200, None)
     # A provider that fell silent has read the prompt and charges for that; others charge nothing for a failure.
     first, silent = row["attempts"][0], name == "hang"
@@ -91,27 +79,9 @@ def test_a_failing_target_is_replaced_by_the_next(gateway: Gateway, name: str, s
     assert (usage.prompt_tokens, usage.completion_tokens, usage.cost) == (20, 10, usd(row["cost"]))
 
 
-@each_row("name", BEGIN)
-def test_after_the_first_chunk_a_break_is_an_error_event(gateway: Gateway, name: str) -> None:
-    reply = gateway.chat(f"stream/{name}", stream=True)
-    assert (reply.status, b"[DONE]" in reply.body) == (200, False)
-    *events, last = [line for line in reply.body.split(b"\n\n") if line]
-    assert b'"error"' in last
-    assert BEGIN[name].encode() in last
-    assert all(b'"choices"' in event for event in events)
-    row = gateway.settled(reply.id)
-    assert outcomes(row) == [(f"stream-{name}", BEGIN[name])]
-    assert (row["state"], row["status"], row["error"], row["target"]) == ("settled", 200, BEGIN[name], None)
-    (attempt,) = row["attempts"]
-    assert (attempt["usage_source"], attempt["cost_source"]) == ("estimated", "estimated")
-    assert attempt["output_visible"] >= 1
-    assert row["cost"] > 0
-
-
-PIECE = (
-    b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m",'
-    b'"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}\n\n'
-)
+CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+CHUNK |= {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}]}
+PIECE = f"data: {json.dumps(CHUNK)}\n\n".encode()
 OVERLOADED = b'data: {"error":{"message":"overloaded","type":"server_error","code":"overloaded"}}\n\ndata: [DONE]\n\n'
 SPOILT = {
     "error": (OVERLOADED, "server_error"),
@@ -131,7 +101,7 @@ def test_a_stream_that_goes_bad_ends_with_an_error_event(tmp_path: Path) -> None
             assert (reply.status, b'"Hi"' in reply.body, b"[DONE]" in reply.body) == (200, True, False)
             assert f'"kind":"{kind}"'.encode() in reply.body.split(b"\n\n")[-2], name
             row = gateway.settled(reply.id)
-            assert (outcomes(row), row["status"], row["error"]) == ([(name, kind)], 200, kind)
+            assert (tried(row), row["status"], row["error"]) == ([(name, kind)], 200, kind)
             with pytest.raises(openai.APIError), gateway.client() as client:
                 list(client.chat.completions.create(model=name, messages=MESSAGES, stream=True))
         gateway.check_books()
@@ -142,10 +112,9 @@ def test_a_stream_that_goes_bad_ends_with_an_error_event(tmp_path: Path) -> None
 def test_the_same_target_is_asked_again(
     gateway: Gateway, upstream: Upstream, stream: bool, name: str, first: str
 ) -> None:
-    target = f"{'stream' if stream else 'plain'}-{name}"
+    target = f"{KINDS[stream]}-{name}"
     row = gateway.settled(ask(gateway, target, stream=stream)[2]["x-lowpass-decision"])
-    assert outcomes(row) == [(target, first), (target, "ok")]
-    assert row["cost"] == NORMAL_NANO
+    assert (tried(row), row["cost"]) == ([(target, first), (target, "ok")], NORMAL_NANO)
     sooner, later = row["attempts"]
     pause_ms = later["started_ms"] - sooner["started_ms"] - sooner["total_ms"]
     # The pause before it is asked again is ours.
@@ -167,12 +136,11 @@ def test_a_long_retry_after_sends_the_request_to_the_next_target_at_once(tmp_pat
     with serving(tmp_path, own(limited=rests(upstream), spare=target(upstream.url, "normal"))) as gateway:
         for expected in ([("limited", "rate_limited"), ("spare", "ok")], [("spare", "ok")]):
             upstream.clear()
-            assert outcomes(gateway.settled(gateway.chat("auto").id)) == expected
+            assert tried(gateway.settled(gateway.chat("auto").id)) == expected
             assert len(upstream.requests) == len(expected)
 
 
 def test_a_bad_request_is_no_other_target_s_problem(tmp_path: Path, upstream: Upstream) -> None:
-    """What one target calls a mistake of the client's is not tried on the next."""
     error = {"error": {"message": "No such role.", "type": "invalid_request_error", "param": "messages[0].role"}}
     with canned({"picky": (400, json.dumps(error).encode())}) as picky:
         targets = {"first": target(picky.url, "m", flavour="picky"), "spare": target(upstream.url, "normal")}
@@ -181,14 +149,16 @@ def test_a_bad_request_is_no_other_target_s_problem(tmp_path: Path, upstream: Up
                 reply = gateway.chat("auto", stream=stream)
                 assert (reply.status, reply.error["message"]) == (400, "No such role.")
                 assert reply.error["param"] == "messages[0].role"
-                assert outcomes(gateway.settled(reply.id)) == [("first", "bad_request")]
+                assert tried(gateway.settled(reply.id)) == [("first", "bad_request")]
     assert upstream.requests == []
 
 
 def test_when_all_targets_fail_the_client_learns_what_was_tried(gateway: Gateway) -> None:
     reply = gateway.chat("all-fail")
-    names = ("code", "type", "kind")
-    assert [reply.error[name] for name in names] == ["upstream_error", "api_error", "overloaded"]
+    assert {"code": "upstream_error", "type": "api_error", "kind": "overloaded"}.items() <= {
+        **reply.error,
+        "attempts": 0,
+    }.items()
     rows = [(row["target"], row["outcome"], row["status"]) for row in reply.error["attempts"]]
     assert rows == [("first-bad", "server_error", 500), ("second-bad", "overloaded", 503)]
     row = gateway.settled(reply.id)
@@ -200,7 +170,7 @@ def test_a_deadline_ends_the_search(gateway: Gateway, upstream: Upstream) -> Non
     """Once the time is up no other is asked: the answer could not be used, but it would be charged."""
     reply = gateway.chat("too-late", headers={"x-lowpass-deadline-ms": "1000"})
     assert reply.status == 504
-    assert outcomes(gateway.settled(reply.id)) == [("slow", "timeout")]
+    assert tried(gateway.settled(reply.id)) == [("slow", "timeout")]
     assert len(upstream.requests) == 1
 
 
@@ -223,3 +193,29 @@ def test_time_in_which_a_target_was_waited_for_is_not_ours(gateway: Gateway) -> 
     """300 ms pass before the first target is given up."""
     row = gateway.settled(gateway.chat("plain/hang").id)
     assert 0 < row["overhead_us"] <= (row["total_ms"] + 1 - 300) * 1_000
+
+
+@each_row("path", [CHAT, "/v1/route"])
+def test_an_unknown_model_is_named_with_those_that_are_known(gateway: Gateway, path: str) -> None:
+    reply = gateway.post(path, {"model": "gpt-unknown", "messages": MESSAGES})
+    assert (reply.status, reply.error["code"], reply.error["param"]) == (404, "model_not_found", "model")
+    assert "all-fail, too-late" in reply.error["message"]
+
+
+def test_a_route_can_be_asked_for_without_calling_a_target(gateway: Gateway, upstream: Upstream) -> None:
+    body = {"model": "small-first", "messages": MESSAGES, "tools": TOOLS}
+    decided = gateway.post("/v1/route", body).json
+    assert (upstream.requests, decided["chosen"]) == ([], "spare")
+    assert [dropped["reason"] for dropped in decided["dropped"]] == ["capability"]
+    assert gateway.get(f"/v1/decisions/{decided['id']}").json == decided
+    answer = gateway.post(CHAT, body)
+    assert answer.headers["x-lowpass-model"] == decided["chosen"]
+    served = gateway.get(f"/v1/decisions/{answer.headers['x-lowpass-decision']}").json
+    assert {**served, "id": ""} == {**decided, "id": ""}
+
+
+def test_an_answer_explains_itself_when_asked(gateway: Gateway) -> None:
+    reply = gateway.chat("spare", headers={"x-lowpass-explain": "1"})
+    assert reply.json["lowpass"]["chosen"] == "spare"
+    assert "lowpass" not in gateway.chat("spare").json
+    assert gateway.get("/v1/decisions/nobody").status == 404

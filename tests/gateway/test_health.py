@@ -1,12 +1,13 @@
-"""Targets that fail or are slow: how much of the traffic they keep, and that others take the rest."""
+"""Targets that fail or are slow, and warm caches: how much of the traffic each keeps, and that others take the rest."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 from router.decide.health import LONGEST_RUN, WARM
-from router.testing.upstream import BEHAVIOURS, Ask, Behaviour, Upstream
+from router.testing.upstream import BEHAVIOURS, Answer, Ask, Behaviour, Tokens, Upstream
 from router.types import clock
-from tests.gateway.running import Gateway, target, until
+from tests.gateway.running import Gateway, ordered, serving, target, tried, until, user
 from tests.tables import each_row
 
 STRATEGIES = ("ordered", "cheapest", "weighted", "cost_of_pass")
@@ -28,11 +29,11 @@ server = Brown
 
 
 def policy(url: str) -> dict[str, Any]:
-    routes, targets = {}, {"alone": target(url, "failing", retries=0)}
+    routes, targets = {}, {"alone": target(url, "failing")}
     for kind in STRATEGIES:
         first, second = names = f"{kind}-first", f"{kind}-second"
-        targets[first] = target(url, f"brown@{kind}", price={"input": 0.1, "output": 0.2}, retries=0)
-        targets[second] = target(url, f"normal@{kind}", price={"input": 3, "output": 6}, retries=0)
+        targets[first] = target(url, f"brown@{kind}", price={"input": 0.1, "output": 0.2})
+        targets[second] = target(url, f"normal@{kind}", price={"input": 3, "output": 6})
         listed = {"weights": {first: 1_000_000, second: 1}} if kind == "weighted" else {"targets": list(names)}
         floor = {"min_pass_rate": 0.01} if kind == "cost_of_pass" else {}
         routes[kind] = {"strategy": {"kind": kind, **listed}, **floor}
@@ -79,3 +80,62 @@ def test_a_single_target_that_fails_half_of_the_time_answers_the_other_half(
         statuses.append(gateway.chat("alone").status)
     assert set(statuses) == {200, 502}, "it is never closed off"
     assert statuses.count(200) > 130
+
+
+def test_the_circuit_opens_and_recovers(tmp_path: Path, upstream: Brown) -> None:
+    """An open circuit is not asked; after an edit and a while it is probed."""
+    targets = {name: target(upstream.url, "normal") for name in ("first", "second")}
+    rules = {"version": 1, "targets": targets, "routes": {"auto": ordered(*targets)}}
+    broken = {**rules, "targets": {**targets, "first": target(upstream.url, "error-500")}}
+    with serving(tmp_path, {**broken, "loops": {"enabled": False}}) as gateway:
+
+        def serves(name: str) -> bool:
+            return gateway.chat("auto").headers["x-lowpass-model"] == name
+
+        def closed_off() -> dict[str, str]:
+            gateway.tick()
+            return dict(gateway.get("/health/ready").json["targets"])
+
+        for _ in range(30):
+            assert serves("second")
+            gateway.let_pass(120)  # the longest pause before a probe
+        until(lambda: serves("second") and closed_off() == {"first": "open"})
+        upstream.clear()
+        assert tried(gateway.settled(gateway.chat("auto").id)) == [("second", "ok")]
+        assert len(upstream.requests) == 1
+        reply = gateway.chat("first")
+        assert (reply.status, reply.error["code"]) == (503, "upstream_error")
+        assert reply.error["targets"][0]["reason"] == "circuit_open"
+        gateway.write_policy({**rules, "loops": {"enabled": False}})
+        gateway.tick()
+        assert serves("second")
+        gateway.let_pass(120)
+        until(lambda: serves("first"))
+        until(lambda: serves("first") and closed_off() == {})
+
+
+class Counting(Upstream):
+    """A token for each word."""
+
+    def behaviour(self, ask: Ask) -> Behaviour:
+        words = sum(len(message["content"].split()) for message in ask.body["messages"])
+        return Behaviour(answer=lambda *_: Answer(text=("Yes.",)), tokens=Tokens(uncached=words, visible=1))
+
+
+def test_a_long_conversation_stays_where_it_is_warm_and_another_does_not(tmp_path: Path) -> None:
+    """It goes on more cheaply where it was answered, so it stays there while nothing else is gained."""
+    text, price = "word " * 4_000, {"input": 1, "output": 1, "cache_read": 0.1}
+    with Counting() as upstream:
+        targets = {name: target(upstream.url, name, price=price) for name in ("first", "second")}
+        routes = {"auto": {"strategy": {"kind": "cheapest", "targets": list(targets)}}}
+        with serving(tmp_path, {"version": 1, "targets": targets, "routes": routes}) as gateway:
+            for name in targets:  # so that as much is known of one as of the other
+                assert gateway.chat(name, "word " * 10).status == 200
+            gateway.chat("second", text, {"x-lowpass-session": "talk"})
+            for session, expected in (("talk", "second"), ("another", "first")):
+                reply = gateway.chat("auto", text, {"x-lowpass-session": session})
+                assert gateway.settled(reply.id)["target"] == expected
+            talk = {"model": "auto", "messages": user(text) + user("And now?")}
+            shown = gateway.post("/v1/route", talk, x_lowpass_session="talk").json
+            cost = {row["target"]: float(row["cost_usd"]) for row in shown["considered"]}
+            assert cost["second"] < cost["first"] * 0.6

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.testing.upstream import Behaviour, Upstream
-from tests.gateway.running import CHAT, Gateway, local, ordered, serving, target
+from tests.gateway.running import Gateway, local, ordered, serving, target, user
 from tests.tables import each_row
 
 KEY = "AKIA" + "QYLPMN5HHHF7NVXA"
@@ -45,10 +45,6 @@ def places(upstream: Upstream) -> list[str]:
     return [request.path.split("/")[1] for request in upstream.requests]
 
 
-def user(content: object) -> list[dict[str, object]]:
-    return [{"role": "user", "content": content}]
-
-
 def assistant(**fields: object) -> dict[str, Any]:
     """After its words the user says something harmless."""
     return {"messages": [*HI, {"role": "assistant", "content": None, **fields}, *HI]}
@@ -61,12 +57,11 @@ def tool(**fields: object) -> dict[str, Any]:
 HI = user("Hi")
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": json.dumps({"key": KEY})}}
 SCHEMA = {"type": "object", "properties": {"x": {"type": "string", "description": KEY}}}
-FORMAT = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
 RESULT = [
     {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "c", "output": KEY},
 ]
-HIDING_PLACES: dict[str, dict[str, Any]] = {
+CHATS: dict[str, dict[str, Any]] = {
     "content": {"messages": user(f"my key is {KEY}")},
     "a part": {"messages": user([{"type": "text", "text": KEY}])},
     "the system's words": {"messages": [{"role": "system", "content": KEY}, *HI]},
@@ -78,65 +73,43 @@ HIDING_PLACES: dict[str, dict[str, Any]] = {
     "a tool's result": {"messages": [*HI, {"role": "tool", "tool_call_id": "c1", "content": KEY}]},
     "a tool's description": tool(description=KEY),
     "a tool's schema": tool(parameters=SCHEMA),
-    "the answer's schema": {"messages": HI, "response_format": FORMAT},
     "an image's address": {"messages": user([{"type": "image_url", "image_url": {"url": f"https://x.y/{KEY}"}}])},
-    "an unknown field": {"messages": HI, "unknown": {"deep": [KEY]}},
     "an unknown field in a message": {"messages": [{"role": "user", "content": "Hi", "extra": {"k": KEY}}]},
     "reasoning": assistant(content="ok", reasoning_content=KEY),
-    "the user": {"messages": HI, "user": KEY},
-    "metadata": {"messages": HI, "metadata": {"note": KEY}},
-    "stop": {"messages": HI, "stop": [KEY]},
-    "a prediction": {"messages": HI, "prediction": {"type": "content", "content": KEY}},
-    "another endpoint's prompt": {"messages": HI, "prompt": KEY},
-    "another endpoint's input": {"messages": HI, "input": KEY},
-    "the tier": {"messages": HI, "service_tier": KEY},
-    "a key of an object": {"messages": HI, "unknown": {KEY: 1}},
-    "escaped letters": {"messages": HI, "unknown": "ESCAPED"},
 }
-OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "a prompt": ("completions", {"prompt": KEY}),
-    "one of many prompts": ("completions", {"prompt": ["a", KEY]}),
-    "a suffix": ("completions", {"prompt": "a", "suffix": KEY}),
-    "a completion's user": ("completions", {"prompt": "a", "user": KEY}),
-    "an embedding's input": ("embeddings", {"input": KEY}),
-    "one of many inputs": ("embeddings", {"input": ["a", KEY]}),
-    "an embedding's user": ("embeddings", {"input": "a", "user": KEY}),
-    "a response's input": ("responses", {"input": KEY}),
-    "a response's message": ("responses", {"input": user(KEY)}),
-    "a response's instructions": ("responses", {"input": "a", "instructions": KEY}),
-    "a response's tool": (
-        "responses",
-        {"input": "a", "tools": [{"type": "function", "name": "f", "description": KEY}]},
-    ),
-    "a response's metadata": ("responses", {"input": "a", "metadata": {"k": KEY}}),
-    "a response's tool result": ("responses", {"input": [*HI, *RESULT]}),
-}
+FIELDS: list[dict[str, Any]] = [
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}},
+    *({"unknown": value} for value in ({"deep": [KEY]}, {KEY: 1}, "ESCAPED")),
+    *({name: KEY} for name in ("user", "prompt", "input", "service_tier")),
+    *({"metadata": {"note": KEY}}, {"stop": [KEY]}, {"prediction": {"type": "content", "content": KEY}}),
+]
+HIDING_PLACES: list[tuple[str, dict[str, Any]]] = [
+    *(("chat/completions", body) for body in (*CHATS.values(), *({"messages": HI, **field} for field in FIELDS))),
+    *(("completions", {"prompt": prompt}) for prompt in (KEY, ["a", KEY])),
+    *(("completions", {"prompt": "a", name: KEY}) for name in ("suffix", "user")),
+    *(("embeddings", body) for body in ({"input": KEY}, {"input": ["a", KEY]}, {"input": "a", "user": KEY})),
+    *(("responses", {"input": value}) for value in (KEY, user(KEY), [*HI, *RESULT])),
+    ("responses", {"input": "a", "tools": [{"type": "function", "name": "f", "description": KEY}]}),
+    *(("responses", {"input": "a", **field}) for field in ({"instructions": KEY}, {"metadata": {"k": KEY}})),
+]
 
 
 def encoded(body: dict[str, Any]) -> bytes:
     return json.dumps(body).replace("ESCAPED", "".join(f"\\u{ord(letter):04x}" for letter in KEY)).encode()
 
 
-@each_row("place", HIDING_PLACES)
-def test_a_secret_stays_at_home_wherever_it_hides(gateway: Gateway, upstream: Upstream, place: str) -> None:
-    body = HIDING_PLACES[place]
-    for stream in (False, True):
-        reply = gateway.post(CHAT, encoded({"model": "auto", "stream": stream, **body}))
+@each_row("endpoint, body", HIDING_PLACES)
+def test_a_secret_stays_at_home_wherever_it_hides(
+    gateway: Gateway, upstream: Upstream, endpoint: str, body: dict[str, Any]
+) -> None:
+    for more in ({}, {"stream": True}) if endpoint.startswith("chat") else ({},):
+        reply = gateway.post(f"/v1/{endpoint}", encoded({"model": "auto", **more, **body}))
         assert reply.status == 200
         assert (reply.headers["x-lowpass-class"], reply.headers["x-lowpass-model"]) == ("secret", "home")
-    assert gateway.post(CHAT, encoded({"model": "remotes", **body})).error["code"] == "no_eligible_target"
-    assert gateway.post(CHAT, encoded({"model": "remote", **body})).status == 403
-    assert set(places(upstream)) == {"vllm"}
-
-
-@each_row("place", OTHERS)
-def test_the_other_endpoints_keep_secrets_at_home_too(gateway: Gateway, upstream: Upstream, place: str) -> None:
-    endpoint, body = OTHERS[place]
-    reply = gateway.post(f"/v1/{endpoint}", {"model": "auto", **body})
-    assert (reply.status, reply.headers["x-lowpass-model"]) == (200, "home")
-    reply = gateway.post(f"/v1/{endpoint}", {"model": "remotes", **body})
-    assert (reply.status, reply.error["code"]) == (403, "no_eligible_target")
-    assert reply.error["targets"][0]["reason"] == "data_class"
+    for model in ("remotes", "remote"):
+        reply = gateway.post(f"/v1/{endpoint}", encoded({"model": model, **body}))
+        assert (reply.status, reply.error["code"]) == (403, "no_eligible_target")
+        assert reply.error["targets"][0]["reason"] == "data_class"
     assert set(places(upstream)) == {"vllm"}
 
 
@@ -157,16 +130,16 @@ def test_personal_data_avoids_a_jurisdiction(gateway: Gateway, upstream: Upstrea
     assert places(upstream) == ["deepseek", "openai"]
 
 
-RAISES = [
-    ("hello", "secret", "secret", "home"),
-    ("hello", "eu", "eu", "remote-eu"),
-    ("hello", "public", "internal", "remote"),
-    (KEY, "public", "secret", "home"),
-    ("mail ada@example.com", "internal", "pii", "remote"),
-]
-
-
-@each_row("text, header, data_class, place", RAISES)
+@each_row(
+    "text, header, data_class, place",
+    [
+        ("hello", "secret", "secret", "home"),
+        ("hello", "eu", "eu", "remote-eu"),
+        ("hello", "public", "internal", "remote"),
+        (KEY, "public", "secret", "home"),
+        ("mail ada@example.com", "internal", "pii", "remote"),
+    ],
+)
 def test_the_caller_s_header_only_raises(gateway: Gateway, text: str, header: str, data_class: str, place: str) -> None:
     reply = gateway.chat("anywhere", text, headers={"x-lowpass-data-class": header})
     assert (reply.headers["x-lowpass-class"], reply.headers["x-lowpass-model"]) == (data_class, place)

@@ -1,6 +1,7 @@
 """A request that may not leave as it is leaves with placeholders, and its answer comes back with values."""
 
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,15 +10,46 @@ from typing import Any
 import openai
 import pytest
 
-from tests.gateway.echo import PLACEHOLDER, REPEATS, Echo
-from tests.gateway.running import Gateway, ordered, serving, target
+from router.testing.upstream import Answer, Ask, Behaviour, Break, Tokens, Upstream
+from router.testing.upstream.behaviours import ToolCall
+from tests.gateway.running import Gateway, ordered, serving, target, user
 from tests.tables import each_row
 
-server = Echo
+PLACEHOLDER = re.compile(r"[<][A-Z_0-9]+_[A-Z2-7]{8,}[>]")
+REPEATS = 100
+"""How often a "long" answer says the same."""
 MAIL, IBAN = "jane.roe@mail.example", "DE89 3704 0044 0532 0130 00"
 TEXT = f"Write to {MAIL}, account {IBAN}."
 SAID = f"To {MAIL} and {IBAN}, greetings."
-MESSAGES: list[Any] = [{"role": "user", "content": TEXT}]
+MESSAGES = user(TEXT)
+
+
+class Echo(Upstream):
+    """Repeats the placeholders that it was sent: in text, in arguments, in thoughts; letter by letter.
+
+    The model's name says how: "text", "call", "cut" (breaks off midway), "long" (slow, heeds its cap).
+    """
+
+    @property
+    def bodies(self) -> list[str]:
+        return [request.body.decode() for request in self.requests]
+
+    def behaviour(self, ask: Ask) -> Behaviour:
+        model = ask.behaviour
+        text = f"To {' and '.join(PLACEHOLDER.findall(json.dumps(ask.body)))}, greetings."
+        answer, tokens = Answer(text=tuple(text), reasoning=tuple(f"Hm, {text}")), Tokens(uncached=20, visible=10)
+        if model == "long":
+            text *= REPEATS
+            count = min(len(text) // 3, ask.body.get("max_completion_tokens") or ask.body.get("max_tokens") or 10**6)
+            answer = Answer(text=tuple(text[start : start + 3] for start in range(0, count * 3, 3)))
+            tokens = Tokens(uncached=20, visible=count)
+        if model == "call":
+            answer = Answer(calls=(ToolCall("c1", "send", json.dumps({"to": text}), 1),), finish="tool_calls")
+        breaks, pause_s = Break.CUT if model == "cut" else None, 0.0005 if model == "long" else 0
+        return Behaviour(answer=lambda *_: answer, tokens=tokens, breaks=breaks, pause_s=pause_s)
+
+
+server = Echo
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -28,17 +60,11 @@ def policy(url: str) -> dict[str, Any]:
     targets["at-home"] = target(url, "text", provider="vllm", flavour="vllm")
     # Without a Responses endpoint of its own: it is asked by chat.
     targets["translated"] = target(url, "text", provider="groq", **priced)
-    return {
-        "version": 1,
-        "targets": targets,
-        "routes": {"home": ordered("at-home")},
-        "sensitivity": {
-            "default": "internal",
-            "classes": {"internal": {}, "people": {"regions": ["eu"], "redact": "needed"}},
-            "detectors": [{"kind": "identifiers", "class": "people"}],
-        },
-        "budgets": [{"id": "tiny", "limit_usd": 0.2, "scope": "session", "tags": ["tiny"]}],
-    }
+    classes = {"internal": {}, "people": {"regions": ["eu"], "redact": "needed"}}
+    sensitivity = {"classes": classes, "detectors": [{"kind": "identifiers", "class": "people"}]}
+    budgets = [{"id": "tiny", "limit_usd": 0.2, "scope": "session", "tags": ["tiny"]}]
+    routes = {"home": ordered("at-home")}
+    return {"version": 1, "targets": targets, "routes": routes, "sensitivity": sensitivity, "budgets": budgets}
 
 
 @pytest.fixture
@@ -48,10 +74,8 @@ def client(gateway: Gateway, upstream: Echo) -> Iterator[openai.OpenAI]:
         yield client
     for body in upstream.bodies:
         assert len(set(PLACEHOLDER.findall(body))) == 2
-        assert MAIL not in body
-        assert "0532" not in body
-    assert MAIL not in gateway.log.read_text()
-    assert MAIL.encode() not in gateway.stored()
+        assert (MAIL in body, "0532" in body) == (False, False)
+    assert (MAIL in gateway.log.read_text(), MAIL.encode() in gateway.stored()) == (False, False)
 
 
 def chat(client: openai.OpenAI, model: str, **fields: Any) -> Any:
@@ -70,18 +94,13 @@ def streamed(chunks: Any) -> dict[str, str]:
 
 
 @each_row("model", ["text", "claude", "translated"])
-def test_a_whole_answer(client: openai.OpenAI, model: str) -> None:
+def test_a_whole_answer_and_one_of_as_many_chunks_as_it_has_letters(client: openai.OpenAI, model: str) -> None:
     answer = chat(client, model)
     assert (answer.choices[0].message.content, answer.usage.completion_tokens) == (SAID, 10)
-
-
-@each_row("model", ["text", "claude"])
-def test_a_placeholder_over_as_many_chunks_as_it_has_letters(client: openai.OpenAI, model: str) -> None:
     chunks = list(chat(client, model, stream=True, stream_options={"include_usage": True}))
     whole = streamed(chunks)
-    assert whole["content"] == SAID
+    assert (whole["content"], chunks[-1].usage.completion_tokens) == (SAID, 10)
     assert whole["reasoning_content"] in ("", f"Hm, {SAID}")
-    assert chunks[-1].usage.completion_tokens == 10
 
 
 @each_row("stream", [False, True])
@@ -110,13 +129,8 @@ def test_responses(client: openai.OpenAI, model: str) -> None:
 def test_an_answer_that_breaks_off_in_the_middle_of_a_placeholder(client: openai.OpenAI) -> None:
     """It ends with an error, and with every letter that had come."""
     chunks: list[Any] = []
-
-    def collect() -> None:
-        for chunk in chat(client, "cut", stream=True):
-            chunks.append(chunk)  # noqa: PERF402
-
     with pytest.raises(openai.APIError):
-        collect()
+        chunks.extend(chat(client, "cut", stream=True))
     text, whole = streamed(chunks)["reasoning_content"], f"Hm, {SAID}"
     assert text.startswith(f"Hm, To {MAIL}")
     assert whole.startswith(text.rpartition("<")[0] or text)
@@ -140,16 +154,14 @@ def test_answers_that_their_budget_cuts_off(client: openai.OpenAI, stream: bool)
         assert (SAID * REPEATS).startswith(text.rpartition("<")[0] or text)
 
 
-@each_row("model, expected", [("home", (0, "internal,people", None)), ("text", (1, "internal", "us"))])
-def test_the_row_says_what_was_sent(
-    gateway: Gateway, upstream: Echo, model: str, expected: tuple[int, str, str | None]
-) -> None:
+@each_row("model, redacted, classes", [("home", 0, "internal,people"), ("text", 1, "internal")])
+def test_the_row_says_what_was_sent(gateway: Gateway, upstream: Echo, model: str, redacted: int, classes: str) -> None:
     """What may be seen is sent as it is."""
     reply = gateway.chat(model, TEXT)
-    assert (reply.status, MAIL in upstream.bodies[-1]) == (200, model == "home")
+    assert (reply.status, MAIL in upstream.bodies[-1]) == (200, not redacted)
     (attempt,) = gateway.settled(reply.id)["attempts"]
-    assert (attempt["redacted"], attempt["classes"]) == expected[:2]
-    assert expected[2] in (None, attempt["region"])
+    assert (attempt["redacted"], attempt["classes"]) == (redacted, classes)
+    assert not redacted or attempt["region"] == "us"
 
 
 def placeholders(gateway: Gateway, upstream: Echo, text: str, session: str = "") -> list[str]:
@@ -157,24 +169,20 @@ def placeholders(gateway: Gateway, upstream: Echo, text: str, session: str = "")
     headers = {"x-lowpass-session": session} if session else {}
     assert gateway.chat("text", text, headers).status == 200
     body = upstream.bodies[-1]
-    assert MAIL not in body
-    assert IBAN not in body
+    assert (MAIL in body, IBAN in body) == (False, False)
     return PLACEHOLDER.findall(body)
 
 
-def test_a_value_has_one_placeholder_in_every_turn_of_a_session(gateway: Gateway, upstream: Echo) -> None:
+def test_a_value_has_one_placeholder_in_every_turn_of_a_session_and_others_elsewhere(
+    gateway: Gateway, upstream: Echo
+) -> None:
+    """Without a session every request is one of its own."""
     first = placeholders(gateway, upstream, f"Mail {MAIL}.", "turns")
     second = placeholders(gateway, upstream, f"Pay {IBAN}, and mail {MAIL} again.", "turns")
-    assert (len(first), second[1:]) == (1, first)
-
-
-@each_row("session", ["other", ""])
-def test_another_session_has_others(gateway: Gateway, upstream: Echo, session: str) -> None:
-    """Without a session every request is one of its own."""
-    first = placeholders(gateway, upstream, f"Mail {MAIL}.", "one" if session else "")
-    second = placeholders(gateway, upstream, f"Mail {MAIL}.", session)
-    assert len(first) == len(second) == 1
-    assert first != second
+    others = [placeholders(gateway, upstream, f"Mail {MAIL}.", session) for session in ("other", "", "")]
+    assert second[1:] == first
+    assert [len(sent) for sent in (first, *others)] == [1] * 4
+    assert len({*first, *(sent[0] for sent in others)}) == 4
 
 
 def test_a_session_goes_on_after_a_restart_and_another_gateway_has_other_placeholders(

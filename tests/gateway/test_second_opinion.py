@@ -2,23 +2,70 @@
 
 import base64
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from router.testing.upstream import Break
-from tests.gateway.judge import JUDGE, Judge, Says
-from tests.gateway.running import CHAT, Gateway, Reply, local, ordered, serving, target
+from router.testing.upstream import Answer, Ask, Behaviour, Break, Page, Recorded, Upstream
+from tests.gateway.running import CHAT, Gateway, Reply, explained, local, ordered, serving, target, user
 from tests.tables import each_row
 
-server = Judge
+JUDGE = "judge"
+_QUESTION = re.compile(r'^(\d+)\. Text: (".*")$', re.MULTILINE)
+_MARKED = re.compile("⟦(.*?)⟧")
+Says = Callable[[str], str]
+"""The text around a value, with its marks → what is said of it."""
 NUMBER = "0171 2345678"
 TICKET = f"Close ticket {NUMBER}, please."
 FALCON = "The falcon is ready."
 NO: Says = lambda text: "no"  # noqa: E731
 AT_HOME, AWAY = ("pii", "home"), ("internal", "remote")
+
+
+class Judge(Upstream):
+    """`says` answers each question that the model `judge` is asked; a text in its place is the whole answer."""
+
+    says: Says | str = "yes"
+    status = 200
+    breaks: Break | None = None
+
+    @property
+    def bodies(self) -> list[str]:
+        """What the judge was sent."""
+        return [request.body.decode() for request in self.requests if request.json["model"] == JUDGE]
+
+    @property
+    def asked(self) -> list[list[str]]:
+        """The values of each question."""
+        return [[_MARKED.findall(text)[0] for _, text in questions(body)] for body in self.bodies]
+
+    def clear(self) -> None:
+        super().clear()
+        self.says, self.status, self.breaks = "yes", 200, None
+
+    def page(self, request: Recorded) -> Page | None:
+        return None if self.status == 200 or request.json["model"] != JUDGE else Page((b"{}",), self.status)
+
+    def behaviour(self, ask: Ask) -> Behaviour | None:
+        if ask.model != JUDGE:
+            return super().behaviour(ask)
+        says = self.says
+        if not isinstance(says, str):
+            says = json.dumps({number: says(text) for number, text in questions(json.dumps(ask.body))})
+        answer = Answer(text=(says,))
+        return Behaviour(answer=lambda *_: answer, breaks=self.breaks)
+
+
+def questions(body: str) -> list[tuple[str, str]]:
+    """Number and text."""
+    content = json.loads(body)["messages"][-1]["content"]
+    return [(number, json.loads(text)) for number, text in _QUESTION.findall(content)]
+
+
+server = Judge
 
 
 def policy(url: str, timeout_ms: int = 60_000) -> dict[str, Any]:
@@ -30,16 +77,9 @@ def policy(url: str, timeout_ms: int = 60_000) -> dict[str, Any]:
         {"kind": "patterns", "class": "secret", "patterns": {"word": "OPEN-[a-z]+"}, "ask": "a password"},
         {"kind": "local_llm", "target": "judge", "timeout_ms": timeout_ms, "most": 3},
     ]
-    return {
-        "version": 1,
-        "targets": {
-            "remote": target(url, "normal", region="us"),
-            "home": local(url, "normal"),
-            "judge": local(url, JUDGE),
-        },
-        "routes": {"auto": ordered("remote", "home")},
-        "sensitivity": {"classes": {"internal": {}, **classes, "secret": {"block": True}}, "detectors": detectors},
-    }
+    targets = {"remote": target(url, "normal", region="us"), "home": local(url, "normal"), "judge": local(url, JUDGE)}
+    sensitivity = {"classes": {"internal": {}, **classes, "secret": {"block": True}}, "detectors": detectors}
+    return {"version": 1, "targets": targets, "routes": {"auto": ordered("remote", "home")}, "sensitivity": sensitivity}
 
 
 @pytest.fixture
@@ -47,8 +87,7 @@ def gateway(served: Gateway, upstream: Judge) -> Iterator[Gateway]:
     """Afterwards: only the judge was asked, and nothing was written down of what."""
     yield served
     assert sum("⟦" in request.body.decode() for request in upstream.requests) == len(upstream.bodies)
-    assert NUMBER not in served.log.read_text()
-    assert NUMBER.encode() not in served.stored()
+    assert (NUMBER in served.log.read_text(), NUMBER.encode() in served.stored()) == (False, False)
     served.check_books()
 
 
@@ -71,41 +110,30 @@ def counted(gateway: Gateway) -> dict[str, int]:
     return {label.split('"')[1]: int(float(number)) for label, number in lines}
 
 
-SAYS: dict[str, Says | str] = {
-    "yes": lambda text: "yes",
-    "no": NO,
-    "maybe": lambda text: "maybe",
-    "a number": '{"1": 1}',
-    "prose": "No, that is no telephone number.",
-    "nothing": "",
-    "another's answer": '{"2": "no"}',
-    "more than was asked": '{"1": "no", "2": "no"}',
-    "half": '{"1": "n',
-}
+UNCLEAR: list[Says | str] = [
+    lambda text: "maybe",
+    *('{"1": 1}', "No, that is no telephone number.", "", '{"2": "no"}', '{"1": "no", "2": "no"}', '{"1": "n'),
+]
 
 
-@each_row("case", SAYS)
-def test_only_a_plain_no_opens_the_way_out(gateway: Gateway, upstream: Judge, case: str) -> None:
-    upstream.says, before = SAYS[case], counted(gateway)
-    assert place(gateway, TICKET) == (AWAY if case == "no" else AT_HOME)
+@each_row("says, answer", [(lambda text: "yes", "yes"), (NO, "no"), *((says, "none") for says in UNCLEAR)])
+def test_only_a_plain_no_opens_the_way_out(gateway: Gateway, upstream: Judge, says: Says | str, answer: str) -> None:
+    upstream.says, before = says, counted(gateway)
+    assert place(gateway, TICKET) == (AWAY if answer == "no" else AT_HOME)
     assert upstream.asked == [[NUMBER]]
-    assert upstream.last.path.split("/")[1] == ("openai" if case == "no" else "vllm")
-    answer = case if case in ("yes", "no") else "none"
+    assert upstream.last.path.split("/")[1] == ("openai" if answer == "no" else "vllm")
     assert counted(gateway) == before | {answer: before[answer] + 1}
 
 
-@each_row("status, breaks", [(500, None), (200, Break.CUT)])
+@each_row("status, breaks", [(500, None), (200, Break.CUT), (200, Break.SILENCE)])
 def test_an_engine_that_fails_has_not_said_no(
-    gateway: Gateway, upstream: Judge, status: int, breaks: Break | None
+    tmp_path: Path, upstream: Judge, status: int, breaks: Break | None
 ) -> None:
     upstream.says, upstream.status, upstream.breaks = NO, status, breaks
-    assert place(gateway, TICKET) == AT_HOME
-
-
-def test_an_engine_that_is_silent_has_not_said_no(tmp_path: Path, upstream: Judge) -> None:
-    upstream.says, upstream.breaks = NO, Break.SILENCE
-    with serving(tmp_path, policy(upstream.url, timeout_ms=50)) as gateway:
+    timeout_ms = 50 if breaks is Break.SILENCE else 60_000
+    with serving(tmp_path, policy(upstream.url, timeout_ms)) as gateway:
         assert place(gateway, TICKET) == AT_HOME
+    assert {request.path.split("/")[1] for request in upstream.requests} == {"vllm"}
 
 
 def test_what_is_asked_is_bounded_constrained_and_plain(gateway: Gateway, upstream: Judge) -> None:
@@ -113,10 +141,10 @@ def test_what_is_asked_is_bounded_constrained_and_plain(gateway: Gateway, upstre
     gateway.chat("auto", f"{'far away ' * 50}{TICKET} {'and beyond ' * 50}")
     (body,) = upstream.bodies
     sent = json.loads(body)
+    text = sent["messages"][1]["content"]
     assert (sent["temperature"], sent["response_format"]["type"]) == (0, "json_schema")
-    assert sent["max_tokens"] < 40
-    assert "Is ⟦…⟧ a telephone number?" in sent["messages"][1]["content"]
-    assert len(sent["messages"][1]["content"]) < 300
+    assert (sent["max_tokens"] < 40, len(text) < 300) == (True, True)
+    assert "Is ⟦…⟧ a telephone number?" in text
 
 
 def test_all_questions_are_one_request_and_each_has_its_own_answer(gateway: Gateway, upstream: Judge) -> None:
@@ -129,32 +157,21 @@ def test_all_questions_are_one_request_and_each_has_its_own_answer(gateway: Gate
 
 
 def test_one_value_in_two_places_is_denied_only_by_two_noes(gateway: Gateway, upstream: Judge) -> None:
-    messages = [{"role": "user", "content": text} for text in (TICKET, f"And case {NUMBER}!")]
+    messages = user(TICKET) + user(f"And case {NUMBER}!")
     for says, expected in ((lambda text: "yes" if "case" in text else "no", AT_HOME), (NO, AWAY)):
         upstream.says = says
         assert place_of(gateway, gateway.post(CHAT, {"model": "auto", "messages": messages})) == expected
 
 
-UNASKED: dict[str, tuple[str, tuple[str, str], dict[str, str]]] = {
-    "its class is there anyway": (f"{TICKET} Write to jane.roe@mail.example.", AT_HOME, {}),
-    "too many": (" ".join(f"Ticket 0171 234567{digit}." for digit in range(4)), AT_HOME, {}),
-    "hidden": (base64.b64encode(TICKET.encode()).decode(), AT_HOME, {}),
-    "a header names the class": (TICKET, AT_HOME, {"data-class": "pii"}),
-    "no possible hit": ("Hello.", AWAY, {}),
-}
-
-
-@each_row("case", UNASKED)
-def test_no_question_where_no_answer_could_matter_or_be_given(gateway: Gateway, upstream: Judge, case: str) -> None:
-    upstream.says = NO
-    text, expected, headers = UNASKED[case]
-    assert place(gateway, text, **headers) == expected
-    assert upstream.asked == []
-
-
-def test_what_not_even_the_judge_may_see_is_found(gateway: Gateway, upstream: Judge) -> None:
-    upstream.says = NO
-    assert gateway.chat("auto", "Say OPEN-sesame to them.").error["code"] == "no_eligible_target"
+def test_no_question_where_no_answer_could_matter_or_be_given(gateway: Gateway, upstream: Judge) -> None:
+    """Its class is there anyway, there are too many, it is hidden, a header says so; or there is nothing to ask."""
+    upstream.says, many = NO, " ".join(f"Ticket 0171 234567{digit}." for digit in range(4))
+    for text in (f"{TICKET} Write to jane.roe@mail.example.", many, base64.b64encode(TICKET.encode()).decode()):
+        assert place(gateway, text) == AT_HOME
+    assert place(gateway, TICKET, **{"data-class": "pii"}) == AT_HOME
+    assert place(gateway, "Hello.") == AWAY
+    not_even_the_judge_may_see_it = gateway.chat("auto", "Say OPEN-sesame to them.")
+    assert not_even_the_judge_may_see_it.error["code"] == "no_eligible_target"
     assert upstream.asked == []
 
 
@@ -179,21 +196,16 @@ def test_an_edit_that_makes_the_judge_remote_is_refused_and_asks_no_one_else(tmp
         rules["targets"]["judge"] = target(upstream.url, "normal", region="us")
         gateway.write_policy(rules)
         gateway.tick()
-        error = gateway.get("/health/ready").json["policy_error"]
-        assert "a second opinion never leaves this machine" in error
+        assert "a second opinion never leaves this machine" in gateway.get("/health/ready").json["policy_error"]
         assert place(gateway, TICKET) == AWAY
     assert upstream.asked == [[NUMBER]]
     assert not any("⟦" in request.body.decode() for request in upstream.requests if request.json["model"] != JUDGE)
 
 
 def test_explain_says_that_nobody_can_be_asked(tmp_path: Path, upstream: Judge) -> None:
-    gateway, request = Gateway(tmp_path, policy(upstream.url)), tmp_path / "request.json"
-    request.write_text(json.dumps({"model": "auto", "messages": [{"role": "user", "content": TICKET}]}))
-    status, output = gateway.lowpass("explain", str(request), "--json", "--policy", str(gateway.policy))
-    assert status == 0, output
-    explained = json.loads(output)
-    assert (explained["chosen"], explained["possible"]) == ("home", explained["findings"])
-    assert [finding["detector"] for finding in explained["possible"]] == ["identifiers.phone"]
-    _, table = gateway.lowpass("explain", str(request), "--policy", str(gateway.policy))
+    gateway = Gateway(tmp_path, policy(upstream.url))
+    document, table = explained(gateway, {"model": "auto", "messages": user(TICKET)})
+    assert (document["chosen"], document["possible"]) == ("home", document["findings"])
+    assert [finding["detector"] for finding in document["possible"]] == ["identifiers.phone"]
     assert "nobody can be asked" in " ".join(table.split())
     assert upstream.requests == []

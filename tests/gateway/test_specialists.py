@@ -1,15 +1,26 @@
 """Specialists: what leaves in a template, what is learned of them, adapters as targets; and the shipped example."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from router.testing.upstream import TEXT
 from tests.gateway.busy import MODEL, Busy
-from tests.gateway.running import CHAT, ROOT, Gateway, Reply, local, ordered, serving, target, until
+from tests.gateway.running import (
+    CHAT,
+    ROOT,
+    Gateway,
+    Reply,
+    explained,
+    local,
+    ordered,
+    serving,
+    target,
+    tried,
+    until,
+    user,
+)
 from tests.tables import each_row
 
 server = Busy
@@ -17,6 +28,7 @@ MAIL = "jane.roe@mail.example"
 KEY = "AKIA" + "IOSFODNN7EXAMPLF"
 """Built here, so that no scanner trips over this repository."""
 PROMPT = {"template": "{{ source or 'English' }}: {{ text }}\n{{ target or 'French' }}:", "stop": ["\n"]}
+JOINED = {"template": "{% for message in messages | reverse %}{{ message.content }}{% endfor %}"}
 HELLO = "Good morning, my friend."
 FRENCH = f"Translate to French: {HELLO}"
 QUESTION = "What is the capital of France?"
@@ -32,12 +44,14 @@ def policy(url: str, spec: str) -> dict[str, Any]:
     engine = {"model": {**model, "price": {"input": 1, "output": 2}}, "engine": spec, "retries": 0}
     special = target(url, "normal@special", price={"input": 0.01, "output": 0.02})
     learned = {"kind": "cost_of_pass", "targets": ["able", "special"]}
-    people = {"regions": ["eu"], "redact": "needed"}
+    classes = {"internal": {}, "people": {"regions": ["eu"], "redact": "needed"}, "secret": {"local_only": True}}
+    detectors = [{"kind": "identifiers", "class": "people"}, {"kind": "secrets", "class": "secret"}]
     return {
         "version": 1,
         "targets": {
             "texts": asked(url, "normal@texts", PROMPT, region="us"),
             "wild": asked(url, "normal@wild", {"template": "{{ 9 // (text | length - 1) }}"}),
+            "joins": asked(url, "normal@joined", JOINED),
             "home": local(url, "normal@home"),
             "able": target(url, "normal@able", price={"input": 10, "output": 20}),
             "special": {**special, "tasks": ["translation"], "pass_rate": 0.2},
@@ -48,13 +62,10 @@ def policy(url: str, spec: str) -> dict[str, Any]:
         "routes": {
             "learned": {"strategy": learned, "failure_cost_usd": 0.1, "exploration": {"share": 0}},
             "falls": ordered("wild", "home"),
+            "joined": ordered("joins"),
             "adapted": ordered("legal", "support"),
         },
-        "sensitivity": {
-            "default": "internal",
-            "classes": {"internal": {}, "people": people, "secret": {"local_only": True}},
-            "detectors": [{"kind": "identifiers", "class": "people"}, {"kind": "secrets", "class": "secret"}],
-        },
+        "sensitivity": {"classes": classes, "detectors": detectors},
     }
 
 
@@ -95,33 +106,18 @@ def test_what_a_target_may_not_see_is_not_in_its_prompt(gateway: Gateway, upstre
     assert upstream.posts == [request]
 
 
-def test_the_door_reads_what_a_template_makes_of_a_text(tmp_path: Path, upstream: Busy) -> None:
+def test_the_door_reads_what_a_template_makes_of_a_text(gateway: Gateway, upstream: Busy) -> None:
     """What no detector sees in the request, and a template puts together, stays in."""
-    half, url = len(KEY) // 2, upstream.url
-    joined = {"template": "{% for message in messages | reverse %}{{ message.content }}{% endfor %}"}
-    row, plain = asked(url, "normal@joined", joined), target(url, "normal@plain")
-    detectors = [{"kind": "secrets", "class": "secret"}]
-    classes = {"internal": {}, "secret": {"local_only": True}}
-    document = {
-        "version": 1,
-        "targets": {"joins": row, "plain": plain, "home": local(url, "normal@home")},
-        "routes": {"auto": ordered("joins")},
-        "sensitivity": {"default": "internal", "classes": classes, "detectors": detectors},
-    }
-    with serving(tmp_path, document) as gateway:
-        messages = [{"role": "user", "content": part} for part in (KEY[half:], KEY[:half])]
-        answered(gateway.post(CHAT, {"model": "plain", "messages": messages}))
-        before = len(upstream.posts)
-        refused = gateway.post(CHAT, {"model": "auto", "messages": messages})
-        assert (refused.status, refused.error["code"]) == (403, "no_eligible_target")
-        assert len(upstream.posts) == before
+    messages = user(KEY[len(KEY) // 2 :]) + user(KEY[: len(KEY) // 2])
+    answered(gateway.post(CHAT, {"model": "able", "messages": messages}))
+    refused = gateway.post(CHAT, {"model": "joined", "messages": messages})
+    assert (refused.status, refused.error["code"], len(upstream.posts)) == (403, "no_eligible_target", 1)
 
 
 def test_a_template_that_fails_falls_back_and_quotes_nothing(gateway: Gateway) -> None:
     reply = gateway.chat("falls", "x")
     assert answered(reply)
-    attempts = gateway.settled(reply.id)["attempts"]
-    assert (attempts[0]["outcome"], attempts[-1]["target"]) == ("bad_response", "home")
+    assert tried(gateway.settled(reply.id)) == [("wild", "bad_response"), ("home", "ok")]
 
 
 def test_a_specialist_that_is_learned_to_be_right_gets_its_kind_of_request_and_no_other(gateway: Gateway) -> None:
@@ -145,8 +141,7 @@ def test_adapters_are_targets_of_their_own_on_one_engine(gateway: Gateway, upstr
     for name, model in (("legal", ADAPTERS[0]), ("support", ADAPTERS[1]), ("base", MODEL)):
         answered(reply := gateway.chat(name, headers={"x-lowpass-task": "summary"}))
         assert (reply.headers["x-lowpass-model"], upstream.models[-1]) == (name, model)
-        (attempt,) = gateway.settled(reply.id)["attempts"]
-        assert attempt["target"] == name
+        assert tried(gateway.settled(reply.id)) == [(name, "ok")]
     assert gateway.chat("adapted", QUESTION).headers["x-lowpass-model"] == "support"
     assert gateway.post("/v1/feedback", {"id": gateway.chat("support").id, "passed": True}).status == 200
     assert ("support",) in gateway.values("SELECT target FROM outcomes")
@@ -171,7 +166,7 @@ def ask(gateway: Gateway, model: str, text: str, **fields: Any) -> tuple[str, st
     """The answer, who gave it, its row in the ledger, and who could not be asked for which reason."""
     with gateway.client() as client:
         raw = client.chat.completions.with_raw_response.create(
-            model=model, messages=[{"role": "user", "content": text}], max_tokens=24, **fields
+            model=model, messages=user(text), max_tokens=24, **fields
         )
     answer = raw.parse()
     message = answer.choices[0].message
@@ -189,40 +184,38 @@ def test_a_translation_goes_to_the_specialist_and_comes_back_as_a_chat(shipped: 
     assert text == text.lstrip() != ""
     assert not any(word in text for word in ("English:", "French:", "Translation", "{{", "\n"))
     assert (row["task"], row["status"], row["state"]) == ("translation", 200, "settled")
-    (attempt,) = row["attempts"]
-    assert (attempt["target"], attempt["outcome"]) == ("translator", "ok")
-    assert attempt["input_uncached"] + attempt["cache_read"] > 100  # its examples
+    assert tried(row) == [("translator", "ok")]
+    assert row["attempts"][0]["input_uncached"] + row["attempts"][0]["cache_read"] > 100  # its examples
     assert row["cost"] > 0
 
 
-BOTH = {"translator": "is for translation, and this looks like factual"}
-BOTH |= {"finder": "is for extraction, and this looks like factual"}
-# Route, text and fields → model, task and who could not be asked for which reason.
-TASKS: dict[str, tuple[str, str, dict[str, Any], str, str, dict[str, str] | None]] = {
-    "neither": ("auto", QUESTION, {}, "chat", "factual", BOTH),
-    "a route": ("translate", HELLO, {}, "translator", "", {}),
-    "a header": (
-        "auto",
-        HELLO,
-        {"extra_headers": {"x-lowpass-task": "translation"}},
-        "translator",
-        "translation",
-        None,
-    ),
-    "metadata": ("auto", FRENCH, {"metadata": {"lowpass_task": "chat"}}, "chat", "chat", None),
-}
+FACTUAL = {"translator": "is for translation", "finder": "is for extraction"}
+BOTH = {name: f"{purpose}, and this looks like factual" for name, purpose in FACTUAL.items()}
+SAID = {"extra_headers": {"x-lowpass-task": "translation"}}
 
 
-@each_row("case", TASKS)
-def test_what_is_wanted_is_seen_or_said_by_route_and_caller(shipped: Gateway, case: str) -> None:
-    route, question, fields, expected, task, why = TASKS[case]
-    text, model, row, dropped = ask(shipped, route, question, **fields)
-    assert (model, row["attempts"][0]["target"], bool(text)) == (expected, expected, True)
+@each_row(
+    "route, question, fields, model, task, why",
+    [
+        ("auto", QUESTION, {}, "chat", "factual", BOTH),
+        ("translate", HELLO, {}, "translator", "", {}),
+        ("auto", HELLO, SAID, "translator", "translation", None),
+        ("auto", FRENCH, {"metadata": {"lowpass_task": "chat"}}, "chat", "chat", None),
+    ],
+)
+def test_what_is_wanted_is_seen_or_said_by_route_and_caller(
+    shipped: Gateway, route: str, question: str, fields: Any, model: str, task: str, why: dict[str, str] | None
+) -> None:
+    text, served, row, dropped = ask(shipped, route, question, **fields)
+    assert (served, row["attempts"][0]["target"], bool(text)) == (model, model, True)
     assert task in ("", row["task"])
     assert why in (None, dropped)
 
 
-def test_a_task_that_no_target_is_for_and_one_that_is_none(shipped: Gateway) -> None:
+def test_what_no_target_is_for_or_can_do_is_refused(shipped: Gateway) -> None:
+    for fields in ({"n": 2}, {"logprobs": True}, {"response_format": {"type": "json_object"}}):
+        refused = shipped.chat("translate", FRENCH, **fields)  # which only chats can do
+        assert (refused.status, refused.error["targets"][0]["reason"]) == (403, "capability")
     refused = shipped.chat("translate", FRENCH, {"x-lowpass-task": "summary"})
     assert (refused.status, refused.error["code"]) == (403, "no_eligible_target")
     assert "is for translation, and this is summary" in refused.body.decode()
@@ -232,10 +225,9 @@ def test_a_task_that_no_target_is_for_and_one_that_is_none(shipped: Gateway) -> 
 
 
 def test_a_stream_is_a_chat_s_and_its_usage_is_counted(shipped: Gateway) -> None:
-    messages: Any = [{"role": "user", "content": FRENCH}]
     options: Any = {"max_tokens": 24, "stream": True, "stream_options": {"include_usage": True}}
     with shipped.client() as client:
-        chunks = list(client.chat.completions.create(model="translate", messages=messages, **options))
+        chunks = list(client.chat.completions.create(model="translate", messages=user(FRENCH), **options))
     *pieces, last = chunks
     assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
     assert pieces[0].choices[0].delta.role == "assistant"
@@ -251,17 +243,8 @@ def test_the_responses_endpoint_works_as_chat_does(shipped: Gateway) -> None:
     assert answer.output_text == answer.output_text.lstrip() != ""
 
 
-def test_what_only_chats_can_do_is_not_asked_of_a_template(shipped: Gateway) -> None:
-    for fields in ({"n": 2}, {"logprobs": True}, {"response_format": {"type": "json_object"}}):
-        refused = shipped.chat("translate", FRENCH, **fields)
-        assert (refused.status, refused.error["targets"][0]["reason"]) == (403, "capability")
-
-
 def test_explain_tells_why_and_models_lists_them(shipped: Gateway) -> None:
     names = {model["id"] for model in shipped.get("/v1/models").json["data"]}
     assert {"chat", "translator", "finder", "auto", "translate", "extract"} <= names
-    request = shipped.home / "request.json"
-    request.write_text(json.dumps({"model": "auto", "messages": [{"role": "user", "content": "Tell me a joke."}]}))
-    status, output = shipped.lowpass("explain", str(request), "--policy", str(shipped.policy))
-    assert (status, "specialist" in output) == (0, True)
-    assert "is for translation, and this looks like" in output
+    _, table = explained(shipped, {"model": "auto", "messages": user("Tell me a joke.")})
+    assert "is for translation, and this looks like" in table

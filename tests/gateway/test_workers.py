@@ -13,15 +13,14 @@ from threading import Event
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from router.ledger.engines import GATEWAY, keep
 from router.ledger.ledger import SqliteLedger
-from router.settings import SettingError, read
 from router.testing.upstream import Behaviour, Tokens, Upstream
 from router.types.clock import now_ms
-from router.types.metered import EnginePrice, version_of
+from router.types.price import EnginePrice, version_of
 from tests.gateway.running import CHAT, MESSAGES, Process, local, ordered, processing, target, until, usd
+from tests.gateway.school import metric
 from tests.tables import each_row
 
 PRICE = 20 * 1_000 + 10 * 2_000
@@ -30,13 +29,9 @@ TWO = {"LOWPASS_WORKERS": "2"}
 
 
 def policy(url: str) -> dict[str, Any]:
-    return {
-        "version": 1,
-        "loops": {"enabled": False},
-        "targets": {"plain": target(url, "normal"), "slow": target(url, "gated")},
-        "routes": {"auto": ordered("plain")},
-        "budgets": [{"id": "day", "limit_usd": 1, "window": "day"}],
-    }
+    targets = {"plain": target(url, "normal"), "slow": target(url, "gated")}
+    more = {"loops": {"enabled": False}, "budgets": [{"id": "day", "limit_usd": 1, "window": "day"}]}
+    return {"version": 1, "targets": targets, "routes": {"auto": ordered("plain")}, **more}
 
 
 @pytest.fixture
@@ -94,12 +89,6 @@ def crowd(gateway: Process, number: int) -> set[int]:
     """Statuses of so many requests at once."""
     with ThreadPoolExecutor(number) as pool:
         return set(pool.map(lambda _: gateway.chat("auto").status, range(number)))
-
-
-def metric(gateway: Process, name: str) -> float:
-    """The sum over its labels."""
-    families = text_string_to_metric_families(gateway.get("/metrics").body.decode())
-    return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
 
 class Stream:
@@ -239,43 +228,33 @@ def test_nothing_is_left_of_a_gateway_whose_first_process_is_killed(tmp_path: Pa
         until(lambda: refused(gateway))
 
 
-@each_row("signals", [1, 2])
+@each_row(
+    "workers, number, signals",
+    [(1, signal.SIGINT, 1), (1, signal.SIGTERM, 2), *((2, signal.SIGTERM, n) for n in (1, 2))],
+)
 def test_a_signal_lets_all_finish_and_a_second_one_does_not_wait(
-    tmp_path: Path, upstream: Upstream, gate: Event, signals: int
+    tmp_path: Path, upstream: Upstream, gate: Event, workers: int, number: signal.Signals, signals: int
 ) -> None:
     gate.clear()
-    with processing(tmp_path, policy(upstream.url), TWO) as gateway:
-        streams = streams_of_all(gateway, 2)
-        gateway.process.terminate()
-        until(lambda: gateway.log.read_text().count("Shutting down") == 2)
+    with processing(tmp_path, policy(upstream.url), {"LOWPASS_WORKERS": str(workers)}) as gateway:
+        streams = streams_of_all(gateway, workers)
+        gateway.process.send_signal(number)
+        until(lambda: gateway.log.read_text().count("Shutting down") == workers)
         if signals == 1:
             gate.set()
         else:
-            gateway.process.terminate()
+            gateway.process.send_signal(number)
         assert set(completed(streams)) == {signals == 1}
         assert gateway.process.wait(60) == 0
         assert not any(runs(pid) for pid in pids(gateway))
         assert gateway.rows("SELECT 1 FROM requests WHERE state = 'held'") == []
+        log, ends = gateway.log.read_text(), gateway.values("SELECT DISTINCT state, status, error FROM requests")
+        assert "Traceback" not in log
         if signals == 1:
-            assert gateway.values("SELECT DISTINCT state, status FROM requests") == {("settled", 200)}
+            assert (ends, "ended" in log) == ({("settled", 200, None)}, False)
             gateway.check_books()
-            log = gateway.log.read_text()
-            assert ("Traceback" in log, "ended" in log) == (False, False)
-
-
-@each_row("text", ["0", "-1", "65", "many", "2.5"])
-def test_a_wrong_number_is_refused(tmp_path: Path, text: str) -> None:
-    home = {"LOWPASS_HOME": str(tmp_path)}
-    for environ, option in (({"LOWPASS_WORKERS": text}, None), (TWO, text)):
-        with pytest.raises(SettingError, match="from 1 to 64"):
-            read({**home, **environ}, workers=option)
-
-
-@each_row("environ, options", [({"LOWPASS_WORKERS": "0"}, []), ({}, ["--workers", "0"])])
-def test_a_wrong_number_is_one_clear_line(tmp_path: Path, environ: dict[str, str], options: list[str]) -> None:
-    status, output = Process(tmp_path, "", environ).lowpass("serve", *options)
-    assert (status, output.count("\n")) == (1, 1)
-    assert "0 is not a number of workers" in output
+        elif workers == 1:
+            assert {error for *_, error in ends} == {"client_gone"}
 
 
 # An engine whose hours cost something: every process charges what was measured, and none forgets it when killed.
@@ -292,24 +271,19 @@ def paid(url: str, home: Path) -> dict[str, Any]:
     spec.write_text(json.dumps(engine))
     row = local(url, "cached", hourly_usd=1, engine=str(spec))
     del row["base_url"]
-    return {
-        "version": 1,
-        "loops": {"enabled": False},
-        "targets": {"engine": row},
-        "routes": {"auto": ordered("engine")},
-    }
+    routes = {"auto": ordered("engine")}
+    return {"version": 1, "loops": {"enabled": False}, "targets": {"engine": row}, "routes": routes}
 
 
 def measured(gateway: Process, output: int) -> str:
     """As the meter writes it; the name of the price."""
     now = now_ms()
-    version = version_of("paid", now)
     prices = {"input": output // 4, "cached": output // 400, "output": output, "hourly": NANO}
-    tokens = {"uncached_tokens": 1_000, "cached_tokens": 0, "output_tokens": 1_000}
-    work = {"since_ms": now, "wall_ms": 60_000, "busy_ms": 30_000, **prices, **tokens}
-    price = EnginePrice(version=version, engine="paid", gateway=GATEWAY, counted="marginal", **work)
+    work = {"since_ms": now, "wall_ms": 60_000, "busy_ms": 30_000, **prices}
+    work |= {"uncached_tokens": 1_000, "cached_tokens": 0, "output_tokens": 1_000}
+    price = EnginePrice(version=version_of("paid", now), engine="paid", gateway=GATEWAY, counted="marginal", **work)
     keep(SqliteLedger(gateway.ledger), [], [price])
-    return version
+    return price.version
 
 
 def charged(gateway: Process) -> dict[str, Any]:

@@ -1,62 +1,38 @@
-"""Runs: real screening, choice, dispatch, door, stores and webhooks, under planners that forget what they must not."""
+"""Runs: real gateways, but for planners that forget what they must not."""
 
 import asyncio
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace as changed
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from adapters.anthropic import AnthropicAdapter
-from adapters.openai_compatible import OpenAICompatible
-from router.aftermath import Aftermath
-from router.api.internal import asking
+from router.access import keyring
 from router.api.parse import parse
-from router.api.responses import ResponsesStream
-from router.budget.alerts import Alerts
-from router.budget.loops.breaker import Breaker
-from router.budget.sqlite import SqliteBudgets
+from router.api.responses.stream import ResponsesStream
+from router.app import Gateway
 from router.choose import Rules
-from router.classify.deep.process import Reader
-from router.config.config import Config
-from router.decide.eligible import Gate
-from router.decide.health import Health
-from router.dispatch.door import Door, Parcel
-from router.dispatch.errand import Errand
-from router.dispatch.http import HttpTransport
-from router.dispatch.opened import Answered, Opened
-from router.dispatch.verify import Verifiers
-from router.dispatch.walk import Dispatcher
-from router.dispatch.webhook import Webhooks
-from router.engines.fleet import Fleet
-from router.engines.replicas import Replicas
+from router.decide.eligibility import Gate
+from router.dispatch.ask import Answered, Errand, Opened
+from router.dispatch.door import Parcel
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
-from router.estimate.pass_rate import PassRateModel
-from router.ledger.journal import SqliteJournal
-from router.ledger.ledger import ledger_at
 from router.pipeline import Pipeline
-from router.screen import Screened, Sources
-from router.sessions.sqlite import SqliteSessions
-from router.settlement import Books, Settlement
+from router.screen import Screened
+from router.settings import read as settings_of
+from router.settlement import Settlement
 from router.telemetry import Telemetry
-from router.types.call import Adapter, UpstreamRequest
-from router.types.clock import now_ms
-from router.types.ids import new_id
-from router.types.lease import LEASE_MS
-from router.types.outcome import Asked as Question
-from router.types.outcome import Verdict
-from router.types.plan import Candidate, Cascade, Decision, Hedge, Vote
-from router.types.redacted import Redacted
-from router.types.request import Caller, Endpoint, Request
-from router.types.secret import Secret
-from router.types.served import Served
+from router.types.attempt import Asked as Question
+from router.types.attempt import UpstreamRequest, Verdict
+from router.types.clock import new_id, now_ms
+from router.types.decision import Candidate, Cascade, Decision, Hedge, Vote
+from router.types.request import Caller, Endpoint, Redacted, Request
 from router.types.target import Timeouts, Wire
 from tests.invariant.oracle import Asked, Judge, Rulebook
 from tests.invariant.recorder import Recorder
@@ -71,7 +47,6 @@ AT_ONCE = 12
 _BATCH = 4
 """Requests of one world that are under way at once."""
 _MARKER = re.compile(rb"run(\d{6})x")
-_ADAPTERS: dict[Wire, Adapter] = {Wire.OPENAI_COMPATIBLE: OpenAICompatible(), Wire.ANTHROPIC: AnthropicAdapter()}
 _QUICK = Timeouts(connect=60_000, first=500, between=500, total=60_000)
 TACTICS = (None, None, Cascade(2), Cascade(3), Vote(3), Hedge(0), Hedge(20))
 
@@ -81,8 +56,7 @@ class Planner(Pipeline):
     experiment would; or forgets what is in a request, too; or has it redacted by somebody who does nothing. `moods`
     says how, by the request's id."""
 
-    def __init__(self, world: World, outcomes: Counter[str], *parts: Any) -> None:
-        super().__init__(*parts)
+    def play(self, world: World, outcomes: Counter[str]) -> None:
         self._random, self._outcomes, self.moods = world.random, outcomes, dict[str, str]()
 
     def _choose(
@@ -122,22 +96,13 @@ class Planner(Pipeline):
 
 
 class Universe:
-    """What all worlds share: a recorder, a ledger, and the transport behind each world's door."""
+    """What all worlds share."""
 
     def __init__(self, home: Path, recorder: Recorder) -> None:
-        self.recorder = recorder
-        home.mkdir(exist_ok=True)
-        self.ledger, self.journal = ledger_at(home / "lowpass.db", None), SqliteJournal(home / "lowpass.db")
-        self.transport = HttpTransport()
-        self.budgets = SqliteBudgets(self.journal, LEASE_MS)
-        self.sources = Sources(SqliteSessions(self.journal), Reader(), Secret("of all worlds"))
+        self.home, self.recorder = home, recorder
         self.asked: dict[int, Asked] = {}
         self.outcomes: Counter[str] = Counter()
         self.violations: list[str] = []
-
-    async def end(self) -> None:
-        self.transport.close()
-        await self.journal.end()
 
 
 class Play:
@@ -148,29 +113,18 @@ class Play:
         self._next_run, self._policy = first_run, 0
         self._both, self._second = 2**62, 2**62
         """From which arrival on both policies may have been in force, and from which the second alone."""
-        self.door = Door(dict.fromkeys(_ADAPTERS, universe.transport))
-        self.health = Health(time.monotonic)
-        self.webhooks = Webhooks(self.door, (0.01, 0.02))
-        self.alerts = Alerts(universe.budgets, _claimed(set()), self.webhooks.post, self.door.withheld)
-        config = world.configs[0]
-        breaker = Breaker(config.loops, now_ms, universe.journal)
-        telemetry, learned = Telemetry(), Learned()
-        verifiers, beliefs = Verifiers(self.door, telemetry.verdict), PassRateModel()
-        asks = asking(self._asked)
-        aftermath = Aftermath(universe.ledger, universe.journal, beliefs, verifiers, telemetry, asks)
-        books = Books(universe.journal, universe.budgets, learned, telemetry, self.alerts, breaker, aftermath)
-        replicas = Replicas()
-        dispatcher = Dispatcher(_ADAPTERS, self.door, self.health, replicas)
-        parts = (config, books, universe.sources, dispatcher, self.health, Fleet(replicas, tuple))
-        self.pipeline = Planner(world, universe.outcomes, *parts)
+        settings = settings_of({"LOWPASS_HOME": str(universe.home / world.name)})
+        unwatched: Any = SimpleNamespace(poll=lambda: None)
+        crew: Any = SimpleNamespace(telemetry=Telemetry(), engines=(), values=None)
+        self.gateway = Gateway(settings, unwatched, world.configs[0], keyring(settings), crew)
+        self.webhooks, self.pipeline = self.gateway._webhooks, cast(Planner, self.gateway._pipeline)
+        self.webhooks._waits_s = (0.01, 0.02)
+        self.pipeline.play(world, universe.outcomes)
         self._tainted: dict[tuple[str, str], tuple[frozenset[str], frozenset[str]]] = {}
-        self._adopt(config)
-
-    async def _asked(self, request: Request, caller: Caller) -> Served:
-        return await self.pipeline.serve(request, caller)
 
     async def through(self, runs: int) -> None:
         """The policy changes while requests of the first are under way."""
+        await self.gateway.start()
         for start in range(0, runs, _BATCH):
             batch = [self._run() for _ in range(min(_BATCH, runs - start))]
             under_way = asyncio.gather(*batch)
@@ -178,26 +132,19 @@ class Play:
             if changes:
                 await asyncio.sleep(self.world.random.random() * 0.01)
                 self._policy, self._both = 1, len(self.universe.recorder.arrived)
-                self._adopt(self.world.configs[1])
+                self.gateway._adopt(self.world.configs[1])
             await under_way
-            await self.alerts.tick(now_ms())
+            await self.gateway._alerts.tick(now_ms())
             if changes:
                 await self._posted()
                 self._second = len(self.universe.recorder.arrived)
         await self._posted()
-        await self.webhooks.close()
+        await self.gateway.close()
 
     async def _posted(self) -> None:
         """No post to a webhook is under way any more."""
         while self.webhooks.pending:  # noqa: ASYNC110 - it is only a count
             await asyncio.sleep(0.005)
-
-    def _adopt(self, config: Config) -> None:
-        self.pipeline.adopt(config)
-        hooks = frozenset(budget.webhook for budget in config.budgets if budget.webhook)
-        self.door.adopt(self.pipeline.rules.screen.guard, hooks)
-        self.alerts.adopt(config.budgets)
-        self.health.pardon()
 
     async def _run(self) -> None:
         random, number = self.world.random, self._next_run
@@ -256,7 +203,7 @@ class Play:
         known = frozenset({rules.config.sensitivity.default})
         parcel = Parcel(rules.screen.guard, target, request, known, redacted=random.random() < 0.3)
         try:
-            response = await self.door.send(parcel, _QUICK, lambda classes: None)
+            response = await self.gateway._door.send(parcel, _QUICK, lambda classes: None)
             response.close()
             return "sent"
         except UpstreamFailure:
@@ -286,15 +233,6 @@ class Play:
         self.universe.violations += [f"{name} {violation}" for violation in judge.violations]
 
 
-def _claimed(told: set[tuple[str, int, int]]) -> Callable[[str, int, Sequence[int]], Any]:
-    async def claim(account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:
-        fresh = [share for share in shares if (account, window_start_ms, share) not in told]
-        told.update((account, window_start_ms, share) for share in fresh)
-        return fresh
-
-    return claim
-
-
 class Found(NamedTuple):
     """What came of many runs."""
 
@@ -308,21 +246,19 @@ def runs(home: Path, seed: int, count: int) -> Found:
 
 
 async def _all(home: Path, seed: int, count: int) -> Found:
-    recorder = Recorder(seed)
-    await recorder.start()
-    universe, gate = Universe(home, recorder), asyncio.Semaphore(AT_ONCE)
+    with Recorder(seed) as recorder:
+        return await _played(Universe(home, recorder), seed, count)
+
+
+async def _played(universe: Universe, seed: int, count: int) -> Found:
+    gate = asyncio.Semaphore(AT_ONCE)
 
     async def play(number: int) -> Play:
         async with gate:
-            own = Play(universe, world(number, f"{seed}/{number}", recorder.url), number * PER_WORLD)
+            own = Play(universe, world(number, f"{seed}/{number}", universe.recorder.url), number * PER_WORLD)
             await own.through(min(PER_WORLD, count - number * PER_WORLD))
             return own
 
-    try:
-        plays = await asyncio.gather(*(play(number) for number in range(-(-count // PER_WORLD))))
-    finally:
-        await universe.end()
-        await recorder.stop()
-    for played in plays:
+    for played in await asyncio.gather(*(play(number) for number in range(-(-count // PER_WORLD)))):
         played.judge()
     return Found(universe.violations, universe.outcomes)

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from router import app
 from router.dispatch import ask, door
 from router.dispatch.door import Door
-from tests.invariant.runs import Found, runs
+from tests.invariant.runs import Found, Planner, runs
 
 RUNS = int(os.environ.get("LOWPASS_INVARIANT_RUNS", "12000"))
 SEEDS = (20_261_121, 7, 1_000_003)
@@ -27,6 +28,7 @@ _NOTHING: frozenset[str] = frozenset()
 def _quick_and_quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Retries come at once, so that more of them fit into a second; every failure is wanted, so none is logged."""
     monkeypatch.setattr(ask, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(app, "Pipeline", Planner)
     logging.disable(logging.ERROR)
     yield
     logging.disable(logging.NOTSET)

@@ -9,9 +9,8 @@ from random import Random
 from typing import Any
 
 from router.budget.budget import Budget
-from router.budget.loops.loops import Loops
-from router.config.config import Config, Route
-from router.config.policy import Sensitivity
+from router.budget.loops import Loops
+from router.config.policy import Config, Route, Sensitivity
 from router.decide.strategies import Cheapest, Ordered, Weighted
 from router.types.price import Price
 from router.types.target import Capability, Licence, Model, Provider, Target, Terms, Timeouts, Wire
@@ -61,21 +60,21 @@ def world(number: int, seed: str, url: str) -> World:
 
 def _place(random: Random, number: int) -> Place:
     local = random.random() < 0.3
-    return Place(
-        id=f"t{number}",
-        provider=random.choice(PROVIDERS),
-        local=local,
-        region=random.choice(REGIONS),
-        jurisdiction=random.choice(JURISDICTIONS),
-        training=random.choice((True, False, False, None)),
-        retention_days=random.choice((0, 0, 30, None)),
-        baa=random.random() < 0.5,
-        commercial=random.choice((True, True, False, None)),
-        train_on_outputs=random.choice((True, False, None)),
-        users_max=random.choice((None, 1_000)),
-        expires_ms=None if local else random.choice((None, None, _now_ms() - DAY_MS, _now_ms() + DAY_MS)),
-        wire=random.choice(("openai_compatible", "openai_compatible", "anthropic")),
-    )
+    yesterday, tomorrow = _now_ms() - DAY_MS, _now_ms() + DAY_MS
+    offers: dict[str, tuple[Any, ...]] = {
+        "provider": PROVIDERS,
+        "region": REGIONS,
+        "jurisdiction": JURISDICTIONS,
+        "training": (True, False, False, None),
+        "retention_days": (0, 0, 30, None),
+        "baa": (True, False),
+        "commercial": (True, True, False, None),
+        "train_on_outputs": (True, False, None),
+        "users_max": (None, 1_000),
+        "expires_ms": (None,) if local else (None, None, yesterday, tomorrow),
+        "wire": ("openai_compatible", "openai_compatible", "anthropic"),
+    }
+    return Place(id=f"t{number}", local=local, **{name: random.choice(values) for name, values in offers.items()})
 
 
 def _now_ms() -> int:
@@ -84,10 +83,8 @@ def _now_ms() -> int:
 
 def _moved(random: Random, places: Mapping[str, Place]) -> dict[str, Place]:
     """The same targets under other terms."""
-    return {
-        name: replace(_place(random, number), id=name, wire=place.wire)
-        for number, (name, place) in enumerate(places.items())
-    }
+    places_by_number = enumerate(places.items())
+    return {name: replace(_place(random, at), id=name, wire=place.wire) for at, (name, place) in places_by_number}
 
 
 def _classes(random: Random, names: tuple[str, ...]) -> dict[str, Demands]:
@@ -138,16 +135,11 @@ def _config(random: Random, name: str, url: str, canaries: Mapping[str, tuple[st
         Route("ordered", Ordered(kind="ordered", targets=shuffled)),
         Route("weighted", Weighted.model_validate({"kind": "weighted", "weights": weights})),
     ]
-    return Config(
-        path="",
-        hash=f"{random.getrandbits(64):016x}",
-        targets=targets,
-        routes={route.name: route for route in routes},
-        sensitivity=_sensitivity(canaries, rules),
-        budgets=tuple(_budget(name, f"{url}/{name}/{hook}/x") for hook in rules.webhooks),
-        budget_status=402,
-        loops=Loops(enabled=False),
-    )
+    by_name = {route.name: route for route in routes}
+    budgets = [_budget(f"{url}/{name}/{hook}/x") for hook in rules.webhooks]
+    own: dict[str, Any] = {"path": "", "hash": f"{random.getrandbits(64):016x}", "budget_status": 402}
+    own |= {"targets": targets, "routes": by_name, "budgets": tuple(budgets), "loops": Loops(enabled=False)}
+    return Config(**own, sensitivity=_sensitivity(canaries, rules))
 
 
 def _sensitivity(canaries: Mapping[str, tuple[str, ...]], rules: Rulebook) -> Sensitivity:
@@ -159,36 +151,31 @@ def _sensitivity(canaries: Mapping[str, tuple[str, ...]], rules: Rulebook) -> Se
     return Sensitivity.model_validate(fields | {"detectors": detectors})
 
 
-def _budget(name: str, hook: str) -> Budget:
-    """Of the world's own: all of them share one store."""
+def _budget(hook: str) -> Budget:
     shares = (Decimal("0.0001"), Decimal("0.001"), Decimal("0.01"))
-    return Budget(id=name, limit_usd=Decimal("0.01"), scope="session", soft=True, alerts=shares, webhook=hook)
+    return Budget(id="pot", limit_usd=Decimal("0.01"), scope="session", soft=True, alerts=shares, webhook=hook)
 
 
 def _target(url: str, place: Place) -> Target:
-    wire, uses = Wire(place.wire), ("commercial", "train_on_outputs", "users_max")
-    jurisdiction, local = place.jurisdiction, place.local
-    provider = Provider(id=place.provider, wire=wire, base_url=url, jurisdiction=jurisdiction, local=local)
-    licence = Licence(id="own", **{use: getattr(place, use) for use in uses})
-    can = _ALL if place.wire == "anthropic" else _MORE
-    card: dict[str, Any] = {
-        "context": 100_000,
-        "max_output": 1_000,
-        "capabilities": can,
-        "price": _PRICE,
-        "licence": licence,
-    }
-    promises = {name: getattr(place, name) for name in ("training", "retention_days", "baa", "expires_ms")}
+    wire, local = Wire(place.wire), place.local
+    provider = Provider(id=place.provider, wire=wire, base_url=url, jurisdiction=place.jurisdiction, local=local)
+    licence = Licence(id="own", **_of(place, "commercial", "train_on_outputs", "users_max"))
+    can = _ALL if wire is Wire.ANTHROPIC else _MORE
+    card: dict[str, Any] = {"context": 100_000, "max_output": 1_000, "price": _PRICE, "licence": licence}
     return Target(
         id=place.id,
-        model=Model(id=place.id, name="m", **card),
+        model=Model(id=place.id, name="m", capabilities=can, **card),
         provider=provider,
         base_url=f"{url}/{place.id}/v1",
         region=place.region,
-        terms=Terms(evidence="a contract", **promises),
+        terms=Terms(evidence="a contract", **_of(place, "training", "retention_days", "baa", "expires_ms")),
         timeouts=_TIMEOUTS,
         retries=1,
     )
+
+
+def _of(place: Place, *names: str) -> dict[str, Any]:
+    return {name: getattr(place, name) for name in names}
 
 
 def escaped(body: dict[str, Any], words: tuple[str, ...], random: Random) -> bytes:

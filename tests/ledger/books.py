@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
-from router.types.journal import Journal
+from router.types.account import Journal
 
 T = TypeVar("T")
 NOTES = (

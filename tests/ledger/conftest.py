@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from router.ledger import journal as sqlite
-from router.ledger.postgres import connection, journal, pipe, place
+from router.ledger.postgres import connection, journal
+from router.ledger.postgres import connection as place
+from router.ledger.postgres import journal as pipe
 from tests.postgres import Server
 from tests.stores import ledger, new_ledger, new_sqlite, postgres
 

@@ -8,13 +8,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from router.ledger import rows
-from router.ledger.attempt_row import BUCKETS
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.query import Query, Sums, Where
 from router.ledger.ledger import Ledger
 from router.ledger.rollups import sums
 from router.ledger.rows import Kept
-from router.types.journal import Value
+from router.ledger.write import BUCKETS
+from router.types.account import Value
 from tests.ledger.books import found
 from tests.ledger.plain import add
 

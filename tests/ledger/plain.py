@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 
 from bench.reports import made as bench
-from router.ledger.connection import Connection
 from router.ledger.ledger import Ledger
-from router.ledger.rows import Kept
+from router.ledger.rows import Connection, Kept
 from router.ledger.upkeep import upkeep
 
 Value = str | int | float | bytes | None

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from router.ledger.backup import BackupBroken, NotEmpty, backup, check, restore
 from router.ledger.ledger import Ledger, SqliteLedger
-from router.ledger.migrate import SQLITE, LedgerTooNew, newest
-from router.ledger.postgres.ledger import PostgresLedger
-from router.ledger.schema import tables
+from router.ledger.migrate import SQLITE, LedgerTooNew, newest, tables
+from router.ledger.postgres.journal import PostgresLedger
 from router.testing.cli import lowpass
-from router.types.journal import LedgerUnavailable
-from router.types.secret import Secret
+from router.types.account import LedgerUnavailable
+from router.types.target import Secret
 from tests.gateway.running import ROOT
 from tests.ledger.books import found
 from tests.ledger.plain import OLD, Row, attempt, booking, child, key, move, outcome, put, put_all, request
@@ -38,7 +37,6 @@ def rows(ledger: Ledger) -> dict[str, list[tuple[Any, ...]]]:
     return content
 
 
-INCIDENT: Row = {"id": "i", "at_ms": 1, "kind": "k", "scope": "s", "subject": "x", "reason": "r", "until_ms": None}
 ROWS: dict[str, Row] = {
     "children": child(closed_ms=5),
     "keys": key(min_class="pii", routes='["a"]'),
@@ -49,7 +47,7 @@ ROWS: dict[str, Row] = {
     "instance": {"id": 1, "secret": "s" * 64},
     "alerts": {"account": "day", "window_start_ms": 1, "share": 8000},
     "loops": {"id": "s", "changed_ms": 1, "document": "{}"},
-    "incidents": INCIDENT,
+    "incidents": {**dict.fromkeys(("id", "kind", "scope", "subject", "reason"), "i"), "at_ms": 1, "until_ms": None},
     "dictionaries": {"id": 1, "policy": "p", "data": bytes(range(256)) * 500},
 }
 

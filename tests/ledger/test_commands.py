@@ -16,7 +16,7 @@ from router.ledger import journal
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import SQLITE, newest
 from router.testing.cli import Done, lowpass
-from router.types.journal import LedgerUnavailable
+from router.types.account import LedgerUnavailable
 from tests.gateway.running import target
 from tests.ledger.plain import FRESH, NOW_MS, OLD, made, move, put_all
 from tests.tables import each_row

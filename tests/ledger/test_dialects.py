@@ -5,6 +5,7 @@ import socket
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib import import_module
 
 import pytest
@@ -15,13 +16,11 @@ import router.ledger
 import router.report
 from router.ledger.ledger import Ledger, SqliteLedger, ledger_at
 from router.ledger.migrate import POSTGRES, SQLITE, newest
-from router.ledger.postgres.ledger import PostgresLedger
-from router.ledger.postgres.place import Place
-from router.ledger.postgres.queue import repeatable
-from router.ledger.postgres.wire import StatementRefused, encoded, numbered
+from router.ledger.postgres.connection import Place, StatementRefused, numbered
+from router.ledger.postgres.journal import PostgresLedger
 from router.settings import SettingError
-from router.types.journal import LedgerUnavailable
-from router.types.secret import Secret
+from router.types.account import LedgerUnavailable
+from router.types.target import Secret
 from tests.ledger.books import found
 from tests.postgres import Server
 from tests.tables import each_row
@@ -49,12 +48,23 @@ _POSTGRES = """
 Column = tuple[str, bool, object, bool]
 LOCAL = {"journal", "migrate", "postgres", "schema", "segments", "sqlite"}
 """Modules and packages that speak to one database, or one version, only."""
-PARTS = {"router.ledger.facts.passes._NEWER", "router.ledger.decided._ROWS", "router.ledger.info._COUNT"}
-PARTS |= {f"router.ledger.rollups.{name}" for name in ("_DECIDED", "_DECIDED_LIVE", "_DECIDED_PAST")}
-PARTS |= {"router.ledger.query._LATEST", "router.ledger.rows._REQUESTS", "router.ledger.rows._ATTEMPTS"}
-PARTS |= {"router.ledger.verify.sums._KEPT", "router.budget.redis.rows._BOOKINGS"}
+PARTS = {f"rollups.{name}" for name in ("_DECIDED", "_DECIDED_LIVE", "_DECIDED_PAST")} | {"facts.passes._NEWER"}
+PARTS |= {"query._ROWS", "backup._COUNT", "query._LATEST", "rows._REQUESTS", "rows._ATTEMPTS", "verify._KEPT"}
+PARTS = {f"router.ledger.{name}" for name in PARTS} | {"router.budget.redis.bookings._BOOKINGS"}
 """Of statements, and none themselves."""
 VERBS = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ")
+
+
+def at(url: str) -> PostgresLedger:
+    return PostgresLedger(Secret(url))
+
+
+@contextmanager
+def secretly(error: type[Exception] | tuple[type[Exception], ...], match: str | None = None) -> Iterator[None]:
+    """It is raised, and its traceback does not show the canary."""
+    with pytest.raises(error, match=match) as caught:
+        yield
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
 
 
 def columns(ledger: Ledger, query: str) -> dict[tuple[str, str], Column]:
@@ -71,10 +81,6 @@ def test_both_have_the_same_versions_tables_and_columns(new_sqlite: SqliteLedger
     assert {"live_requests", "past_requests", "keys", "outcomes"} <= {table for table, _ in here}
     assert there == here
     assert newest(SQLITE) == newest(POSTGRES)
-
-
-def at(url: str) -> PostgresLedger:
-    return PostgresLedger(Secret(url))
 
 
 @pytest.fixture(scope="module")
@@ -124,42 +130,18 @@ def test_placeholders(statement: str, expected: str, names: tuple[str, ...]) -> 
     assert numbered(statement) == (expected.encode(), names)
 
 
-def test_values() -> None:
-    assert encoded((1, -(2**63), 0.1, 1e300, None, "é", "", "a\0b")) == [
-        *(b"1", b"-9223372036854775808", b"0.1", b"1e+300", None, "é".encode(), b"", "a\ufffdb".encode())
-    ]
-
-
-@each_row(
-    "statement, added",
-    [
-        ("INSERT INTO a VALUES (?)", " ON CONFLICT DO NOTHING"),
-        ("INSERT INTO a VALUES (?) ON CONFLICT (b) DO UPDATE SET c = 1", ""),
-        ("UPDATE a SET b = ?", ""),
-    ],
-)
-def test_what_is_written_again_writes_nothing_twice(statement: str, added: str) -> None:
-    assert repeatable((statement, [b"1"])) == (statement + added, [b"1"])
-
-
-def assert_secret(caught: "pytest.ExceptionInfo[BaseException]") -> None:
-    assert CANARY not in "".join(traceback.format_exception(caught.value))
-
-
 def test_a_mistake_in_a_statement_says_where_and_no_value(postgres: Server) -> None:
     insert = "INSERT INTO live_decisions VALUES (?, 0, 'p', '{}')"
     with at(postgres.database()).writing() as connection:
         connection.execute(insert, (CANARY,))
-        with pytest.raises(StatementRefused, match=r"UniqueViolation.*decisions_pkey") as caught:
+        with secretly(StatementRefused, r"UniqueViolation.*decisions_pkey"):
             connection.execute(insert, (CANARY,))
-        assert_secret(caught)
-        with pytest.raises(StatementRefused) as caught:
+        with secretly(StatementRefused):
             connection.execute("SELECT started_ms FROM requests WHERE started_ms = ?", (CANARY,))
-        assert_secret(caught)
 
 
-def test_a_reader_sees_the_ledger_as_of_one_moment(postgres: Server) -> None:
-    ledger, count = at(postgres.database()), "SELECT COUNT(*) FROM decisions"
+def test_a_reader_sees_the_ledger_as_of_one_moment(ledger: Ledger) -> None:
+    count = "SELECT COUNT(*) FROM decisions"
     with ledger.reading() as reader, ledger.writing() as writer:
         reader.execute("BEGIN")
         assert reader.execute(count).fetchone() == (0,)
@@ -176,10 +158,8 @@ URLS += ["postgresql://u:%zz{}@host/db", "postgresql://u:{}@host:port/db", "post
 
 @each_row("url", URLS)
 def test_a_url_that_is_none_is_told_without_its_password(url: str) -> None:
-    with pytest.raises((SettingError, LedgerUnavailable)) as caught:
+    with secretly((SettingError, LedgerUnavailable), "LOWPASS_DATABASE_URL"):
         ledger_at(__file__, Secret(url.format(CANARY))).migrate()  # type: ignore[arg-type]
-    assert "LOWPASS_DATABASE_URL" in str(caught.value)
-    assert_secret(caught)
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
@@ -187,9 +167,8 @@ def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
         place = f"127.0.0.1:{taken.getsockname()[1]}/books"
     ledger = at(f"postgresql://me:{CANARY}@{place}")
     assert ledger.name == f"postgresql://{place}"
-    with pytest.raises(LedgerUnavailable, match=f"{place} can't be reached: Connection refused") as caught:
+    with secretly(LedgerUnavailable, f"{place} can't be reached: Connection refused"):
         ledger.migrate()
-    assert_secret(caught)
 
 
 def with_role(url: str, name: str, password: str, encoded: str, *grants: str) -> PostgresLedger:
@@ -214,6 +193,5 @@ def test_roles_and_passwords(postgres: Server) -> None:
     narrow = with_role(url, "writer", "other", "other", "REVOKE CREATE ON SCHEMA public FROM PUBLIC", grant)
     assert (narrow.migrate(), narrow.exists()) == (newest(POSTGRES), True)
     # A wrong password is told and not shown.
-    with pytest.raises(LedgerUnavailable, match="password authentication failed") as caught:
+    with secretly(LedgerUnavailable, "password authentication failed"):
         at(url.replace("lowpass:secret@", f"lowpass:{CANARY}@")).exists()
-    assert_secret(caught)

@@ -1,9 +1,9 @@
-"""Gateways whose ledger is a PostgreSQL server, as their users and their operators have them; commands beside them."""
+"""Gateways whose ledger is a PostgreSQL server, as users and operators have them; and those whose disk is full."""
 
 import json
+import resource
 import threading
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ import pytest
 
 from router.ledger.ledger import SqliteLedger
 from router.ledger.migrate import SQLITE, newest
-from router.ledger.postgres.ledger import PostgresLedger
+from router.ledger.postgres.journal import PostgresLedger
+from router.ledger.verify import verify
 from router.testing.cli import lowpass
 from router.testing.upstream import Upstream
-from router.types.secret import Secret
+from router.types.target import Secret
 from tests.budget.redis_process import RedisProcess
-from tests.gateway.running import Client, Gateway, Process, Reply, ordered, serving, target, until
+from tests.gateway.running import Client, Gateway, Process, Reply, ordered, processing, serving, target, until
 from tests.ledger.books import found
 from tests.postgres import Server
 from tests.tables import each_row
@@ -55,6 +56,30 @@ def ledger_of(gateway: Client) -> PostgresLedger:
 
 def states(ledger: PostgresLedger) -> dict[str, str]:
     return {row["id"]: row["state"] for row in found(ledger, "SELECT id, state FROM requests")}
+
+
+@pytest.fixture
+def served(tmp_path: Path, upstream: Upstream) -> Iterator[Process]:
+    """Its ledger is a file."""
+    with processing(tmp_path, policy(upstream.url)) as gateway:
+        yield gateway
+
+
+def no_room(gateway: Process, size: int | None = None) -> Callable[[], None]:
+    """No file of the gateway may grow beyond `size`: what its write-ahead log has. Returns what makes room again."""
+    process, kind = gateway.process.pid, resource.RLIMIT_FSIZE
+    before = resource.prlimit(process, kind)
+    resource.prlimit(process, kind, (size or gateway.ledger.with_name("lowpass.db-wal").stat().st_size, before[1]))
+    return lambda: resource.prlimit(process, kind, before) and None
+
+
+def until_refused(gateway: Process) -> list[Reply]:
+    """Until two in a row were: what one transaction has no room for another may have."""
+    replies: list[Reply] = []
+    while not (len(replies) > 1 and all(reply.status == 503 for reply in replies[-2:])):
+        replies.append(gateway.chat("auto"))
+        assert len(replies) < 500
+    return replies
 
 
 @contextmanager
@@ -97,7 +122,7 @@ def restored(folder: Path) -> tuple[Gateway, dict[str, Any]]:
 def test_answers_and_all_that_is_told_about_them(gateway: Gateway) -> None:
     ledger = ledger_of(gateway)
     replies = [gateway.chat("auto"), gateway.chat("streams", stream=True)]
-    ids = [reply.headers["x-request-id"] for reply in replies]
+    ids = [reply.id for reply in replies]
     assert states(ledger) == dict.fromkeys(ids, "settled")
     assert found(ledger, "SELECT COUNT(*) AS n FROM attempts") == [{"n": 2}]
     decision = gateway.get(f"/v1/decisions/{ids[0]}")
@@ -110,8 +135,7 @@ def test_answers_and_all_that_is_told_about_them(gateway: Gateway) -> None:
     assert gateway.get(f"/dashboard/requests/{ids[1]}").status == 200
     status, output = gateway.lowpass("report", "spend", "--json")
     assert (status, json.loads(output)["totals"]["requests"]) == (0, 2)
-    log = gateway.log.read_text()
-    assert ":secret@" not in log
+    assert ":secret@" not in gateway.log.read_text()
 
 
 def test_keys_are_there_for_every_gateway(gateway: Gateway, tmp_path: Path, upstream: Upstream) -> None:
@@ -127,7 +151,7 @@ def test_keys_are_there_for_every_gateway(gateway: Gateway, tmp_path: Path, upst
         assert other.chat("auto").status == 401
         reply = other.chat("auto", headers={"authorization": f"Bearer {key}"})
         assert reply.status == 200
-        rows = found(ledger_of(gateway), "SELECT key_id FROM requests WHERE id = ?", reply.headers["x-request-id"])
+        rows = found(ledger_of(gateway), "SELECT key_id FROM requests WHERE id = ?", reply.id)
         assert rows == [{"key_id": listed["id"]}]
     assert gateway.lowpass("keys", "revoke", "root")[0] == 0
 
@@ -208,14 +232,12 @@ UNUSABLE = [
 
 @each_row("url, says", UNUSABLE)
 def test_a_database_that_can_not_be_used_is_one_clear_line(tmp_path: Path, url: str, says: str) -> None:
-    (tmp_path / "policy.yaml").write_text(json.dumps(policy("http://127.0.0.1:9")))
-    serve = ["serve", "--port", "0", "--policy", str(tmp_path / "policy.yaml")]
+    stopped = Gateway(tmp_path, policy("http://127.0.0.1:9"), {SETTING: url})
+    serve = ["serve", "--port", "0", "--policy", str(stopped.policy)]
     for words in (serve, ["report"], ["keys", "list"]):
-        done = lowpass(tmp_path, *words, **{SETTING: url})
-        assert (done.status, len(done.output.strip().splitlines())) == (1, 1), done
-        assert SETTING in done.output
-        assert says in done.output
-        assert "c4n4ry" not in done.output
+        status, output = stopped.lowpass(*words)
+        assert (status, len(output.strip().splitlines())) == (1, 1), output
+        assert [text in output for text in (SETTING, says, "c4n4ry")] == [True, True, False], output
 
 
 def test_a_database_without_a_ledger_is_no_mistake_of_the_report(tmp_path: Path, postgres: Server) -> None:
@@ -234,14 +256,14 @@ def test_a_server_that_is_killed_under_load_costs_no_answered_request_its_row(
             until(lambda: gateway.chat("auto").status == 503)
             assert gateway.chat("auto").error["code"] == "ledger_unavailable"
             assert gateway.get("/health/live").status == 200
-            for path in ("/v1/reports/spend", f"/v1/decisions/{replies[0].headers['x-request-id']}"):
+            for path in ("/v1/reports/spend", f"/v1/decisions/{replies[0].id}"):
                 refused = gateway.get(path)
                 assert (refused.status, refused.error["code"]) == (503, "ledger_unavailable")
             assert gateway.get("/dashboard").status == 503
             mortal.start()
             until(lambda: gateway.chat("auto").status == 200)
-        assert set(Counter(reply.status for reply in replies)) == {200, 503}
-        answered = {reply.headers["x-request-id"] for reply in replies if reply.status == 200}
+        assert {reply.status for reply in replies} == {200, 503}
+        answered = {reply.id for reply in replies if reply.status == 200}
         ledger = ledger_of(gateway)
         until(lambda: "held" not in states(ledger).values())
         now = states(ledger)
@@ -249,6 +271,57 @@ def test_a_server_that_is_killed_under_load_costs_no_answered_request_its_row(
         (counted,) = found(ledger, "SELECT COUNT(*) AS rows, COUNT(DISTINCT request_id) AS requests FROM attempts")
         assert counted["rows"] == counted["requests"] == sum(state == "settled" for state in now.values())
         log = gateway.log.read_text()
-        assert log.count("the ledger can't be written") == 1
-        assert "Traceback" not in log
-        assert ":secret@" not in log
+        assert [log.count(text) for text in ("the ledger can't be written", "Traceback", ":secret@")] == [1, 0, 0]
+
+
+def test_a_gateway_lives_on_while_nothing_can_be_moved_into_its_ledger(served: Process) -> None:
+    """Commits may still find room in the write-ahead log, and checkpoints none in the database.
+
+    There is less than an empty ledger needs, and more than what SQLite shares among processes (lowpass.db-shm).
+    """
+    served.chat("auto")
+    make_room = no_room(served, 40_960)
+    until(lambda: until_refused(served))
+    until(lambda: "the write-ahead log could not be moved" in served.log.read_text())
+    assert [served.get(path).status for path in ("/health/live", "/v1/reports/spend")] == [200, 200]
+    make_room()
+    until(lambda: served.chat("auto").status == 200)
+    assert served.log.read_text().count("the write-ahead log could not be moved") == 1
+    assert served.lowpass("ledger", "verify")[0] == 0
+
+
+def test_a_gateway_whose_disk_is_full_refuses_and_goes_on_when_there_is_room(
+    served: Process, upstream: Upstream
+) -> None:
+    answered = [served.chat("auto").id for _ in range(3)]
+    stream = served.raw()
+    stream.sendall(STREAM)
+    until(lambda: len(upstream.requests) == 4)
+    make_room = no_room(served)
+    replies = until(lambda: until_refused(served))
+    asked = len(upstream.requests)
+    for _ in range(5):
+        refused = served.chat("auto")
+        assert (refused.status, refused.error["code"]) == (503, "ledger_unavailable")
+    assert len(upstream.requests) == asked
+    assert served.get("/health/live").status == 200
+    make_room()
+    until(lambda: served.chat("auto").status == 200)
+    answered += [reply.id for reply in replies if reply.status == 200]
+    with stream:
+        while stream.recv(65_536):
+            pass
+    until(lambda: not served.rows("SELECT 1 FROM requests WHERE state = 'held'"))
+    assert {served.row(identifier)["state"] for identifier in answered} == {"settled"}
+    served.check_books()
+    status, output = served.lowpass("ledger", "verify")
+    assert (status, output.count("\n")) == (0, 1), output
+    # A disk that is full to the end leaves a sound ledger.
+    no_room(served)
+    until(lambda: until_refused(served))
+    served.stop()
+    known = verify(SqliteLedger(served.ledger))
+    assert (known.sound, known.requests >= 3) == (True, True), known.findings
+    served.start()
+    assert served.chat("auto").status == 200
+    assert "Traceback" not in served.log.read_text()

@@ -1,19 +1,36 @@
-"""Group commit, wherever the ledger is: all or nothing, in order, and nothing that was promised is lost."""
+"""Group commit, wherever the ledger is: all or nothing, in order, and nothing that was promised is lost.
+
+Also on a server that is killed, hangs, or hangs up in the middle of a commit.
+"""
 
 import asyncio
 import logging
+import os
+import select
+import signal
+import socket
 import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
+from threading import Event, Thread
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import pytest
 
 from router.ledger import journal as sqlite_journal
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger, SqliteLedger
+from router.ledger.postgres import connection, journal
+from router.ledger.postgres import journal as pipe
+from router.ledger.postgres import journal as queue
+from router.ledger.postgres.journal import Item, Pipe, PostgresLedger
 from router.ledger.write import recover, renew
-from router.types.journal import Journal, LedgerUnavailable, Row
-from router.types.lease import LEASE_MS
+from router.types.account import LEASE_MS, Journal, LedgerUnavailable, Row
+from router.types.target import Secret
 from tests.ledger.books import NOTES, found, with_journal, with_ledger
+from tests.postgres import Server
 from tests.report.filled import Happened, Tried, fill
 from tests.stores import Make
 from tests.tables import each_row
@@ -21,6 +38,18 @@ from tests.tables import each_row
 NOTE = "INSERT INTO notes VALUES (?, ?, ?, ?)"
 DECISION = "INSERT INTO live_decisions VALUES (?, ?, ?, ?)"
 RESCORE = "UPDATE notes SET score = score * ? + 1"
+SESSIONS = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name = 'lowpass' AND pid <> pg_backend_pid()"
+    " AND datname = current_database()"
+)
+
+
+def note(journal: Journal, score: int, *, at: int | None = None) -> None:
+    journal.change(NOTE, ("r", score if at is None else at, score, "client"))
+
+
+def decide(journal: Journal, name: str) -> None:
+    journal.add(DECISION, (name, 0, "p", "{}"))
 
 
 def noted(ledger: Ledger) -> Ledger:
@@ -39,6 +68,11 @@ def scores(ledger: Ledger) -> list[float]:
     return [row["score"] for row in found(ledger, "SELECT score FROM notes ORDER BY given_ms")]
 
 
+async def refused(journal: Journal) -> None:
+    with pytest.raises(LedgerUnavailable):
+        await journal.committed()
+
+
 async def available(journal: Journal, wanted: bool = True) -> None:
     while journal.available != wanted:  # noqa: ASYNC110 - it is no event, it is read before each request
         await asyncio.sleep(0.01)
@@ -47,7 +81,7 @@ async def available(journal: Journal, wanted: bool = True) -> None:
 def test_what_was_queued_is_committed_together_new_rows_first_and_changes_in_their_order(ledger: Ledger) -> None:
     async def work(journal: Journal) -> None:
         for number in range(3):
-            journal.change(NOTE, ("r", number, number, "client"))
+            note(journal, number)
         assert scores(ledger) == []
         await journal.committed()
         assert scores(ledger) == [0, 1, 2]
@@ -102,14 +136,13 @@ def test_a_row_that_can_not_be_written_keeps_no_other_out(
     caplog.clear()
 
     async def work(journal: Journal) -> None:
-        journal.change(DECISION, ("d", 0, "p", "{}"))
+        decide(journal, "d")
         await journal.committed()
-        journal.change(NOTE, ("r", 0, 1, "client"))
+        note(journal, 1)
         for _ in range(times):
             journal.change(statement, row)
-        journal.change(NOTE, ("r", 1, 2, "client"))
-        with pytest.raises(LedgerUnavailable):
-            await journal.committed()
+        note(journal, 2)
+        await refused(journal)
         await available(journal)
 
     with caplog.at_level(logging.ERROR):
@@ -119,8 +152,8 @@ def test_a_row_that_can_not_be_written_keeps_no_other_out(
 
 
 def test_values_come_back_as_they_went_in(ledger: Ledger) -> None:
-    texts = ["", "'; DROP TABLE notes; --", "$1 ? :name %s", "\\", "日本 🙂", '{"a": "\\u0000"}', "\n\t"]
-    numbers = [(-(2**63), 0.1), (0, 1e-9), (1_793_577_600_000, 0.30000000000000004), (2**63 - 1, 1.0)]
+    texts = ["a\0b", "", "'; DROP TABLE notes; --", "$1 ? :name %s", "\\", "日本 🙂", '{"a": "\\u0000"}', "\n\t"]
+    numbers = [(-(2**63), 0.1), (0, 1e-9), (1_793_577_600_000, 0.30000000000000004), (2**63 - 1, 1e300)]
 
     async def work(journal: Journal) -> None:
         for number, text in enumerate(texts):
@@ -130,6 +163,8 @@ def test_values_come_back_as_they_went_in(ledger: Ledger) -> None:
         await journal.committed()
 
     with_ledger(ledger, work)
+    if isinstance(ledger, PostgresLedger):
+        texts[0] = "a\ufffdb"  # it takes no NUL
     assert [row["document"] for row in found(ledger, "SELECT document FROM live_decisions ORDER BY id")] == texts
     rows = found(ledger, "SELECT given_ms, score FROM notes ORDER BY given_ms")
     assert [tuple(row.values()) for row in rows] == numbers
@@ -174,7 +209,7 @@ def count(connection: sqlite3.Connection) -> int:
 def test_calls_see_what_is_committed_with_them(file: Path) -> None:
     async def work(journal: SqliteJournal) -> list[int]:
         for number in range(3):
-            journal.change(NOTE, ("r", 0, number, "client"))
+            note(journal, number)
         return list(await asyncio.gather(journal.call(count), journal.call(count)))
 
     assert with_journal(file, work) == [3, 3]
@@ -188,11 +223,11 @@ def test_while_another_process_writes_calls_are_refused_and_rows_wait(
     async def work(journal: SqliteJournal) -> None:
         with SqliteLedger(file).writing() as other:
             other.execute("BEGIN IMMEDIATE")
-            journal.change(NOTE, ("r", 0, 1, "client"))
-            refused = journal.call(count)
-            for future in (journal.committed(), refused):
-                with pytest.raises(LedgerUnavailable):
-                    await future
+            note(journal, 1)
+            called = journal.call(count)
+            await refused(journal)
+            with pytest.raises(LedgerUnavailable):
+                await called
             assert not journal.available
             with pytest.raises(LedgerUnavailable, match="locked"), SqliteLedger(file).writing() as connection:
                 connection.execute("DELETE FROM outcomes")
@@ -212,7 +247,7 @@ def test_a_refused_call_does_not_spoil_the_next(file: Path) -> None:
         with pytest.raises(LedgerUnavailable):
             await journal.call(broken)
         await available(journal)
-        journal.change(NOTE, ("r", 0, 1, "client"))
+        note(journal, 1)
         return await journal.call(count)
 
     assert with_journal(file, work) == 1
@@ -238,3 +273,199 @@ def test_a_file_that_can_not_be_used_is_told_from_a_mistake(new_sqlite: SqliteLe
             found(SqliteLedger(tmp_path / name), "SELECT 1 FROM requests")
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         found(new_sqlite, "SELECT 1 FROM nowhere")
+
+
+# A server's journal.
+
+
+class Proxy(ThreadingUnixStreamServer):
+    """`swallow`: from now on nothing that the server says arrives, and after its next words the line is cut."""
+
+    daemon_threads = True
+
+    def __init__(self, url: str, folder: Path) -> None:
+        parts = urlsplit(url)
+        user, _, host = parts.netloc.rpartition("@")
+        self.behind, self.swallow = f"{unquote(host)}/.s.PGSQL.5432", Event()
+        self.url = urlunsplit(parts._replace(netloc=f"{user}@{quote(str(folder), safe='')}"))
+        super().__init__(str(folder / ".s.PGSQL.5432"), Relay)
+        Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+
+class Relay(BaseRequestHandler):
+    server: Proxy
+
+    def handle(self) -> None:
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as behind:
+            behind.connect(self.server.behind)
+            others = {self.request: behind, behind: self.request}
+            while True:
+                for source in select.select(list(others), [], [])[0]:
+                    data = source.recv(65_536)
+                    if source is behind and self.server.swallow.is_set():
+                        self.server.swallow.clear()
+                        return
+                    if not data:
+                        return
+                    others[source].sendall(data)
+
+
+def at(url: str) -> PostgresLedger:
+    return PostgresLedger(Secret(url))
+
+
+@pytest.fixture
+def shared(postgres: Server) -> PostgresLedger:
+    return at(postgres.database())
+
+
+@pytest.fixture
+def mortal_ledger(mortal: Server) -> PostgresLedger:
+    """In a server that a test may kill."""
+    ledger = at(mortal.database())
+    noted(ledger)
+    return ledger
+
+
+def decisions(ledger: PostgresLedger) -> list[str]:
+    return [row["id"] for row in found(ledger, "SELECT id FROM decisions ORDER BY id")]
+
+
+@contextmanager
+def hanging(session: int) -> Iterator[None]:
+    """This session of the server."""
+    os.kill(session, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(session, signal.SIGCONT)
+
+
+def test_a_server_that_was_killed_finds_every_row_when_it_is_back(
+    mortal: Server, mortal_ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As far as there is room for what waits."""
+    monkeypatch.setattr(queue, "LARGEST", 10)
+
+    async def work(journal: Journal) -> None:
+        decide(journal, "d0")
+        await journal.committed()
+        mortal.kill()
+        for row in ("d1", "d2"):
+            decide(journal, row)
+            await refused(journal)
+            assert not journal.available
+        for number in range(25):
+            note(journal, number)
+        await asyncio.to_thread(mortal.start)
+        await available(journal)
+        await journal.committed()
+
+    with caplog.at_level(logging.WARNING):
+        with_ledger(mortal_ledger, work)
+    assert decisions(mortal_ledger) == ["d0", "d1", "d2"]
+    assert scores(mortal_ledger) == list(range(9)), "beside d2"
+    assert "16 rows found no room" in caplog.text
+
+
+def test_a_server_that_hangs_up_while_nothing_happens_is_called_again(
+    shared: PostgresLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(journal: Journal) -> None:
+        assert journal.available, "from its first moment"
+        found(shared, SESSIONS.replace("pid FROM", "pg_terminate_backend(pid) FROM"))
+        while "can be written again" not in caplog.text:  # noqa: ASYNC110 - logging knows no events
+            await asyncio.sleep(0.01)
+        assert journal.available
+
+    with caplog.at_level(logging.WARNING):
+        with_ledger(shared, work)
+    assert "the server closed the connection" in caplog.text
+
+
+def test_a_server_that_hangs_is_left(shared: PostgresLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(journal: Journal) -> None:
+        (row,) = found(shared, SESSIONS)
+        with hanging(row["pid"]):
+            with monkeypatch.context() as patch:
+                patch.setattr(pipe, "COMMIT_S", 0.01)
+                decide(journal, "d0")
+                await refused(journal)
+            await available(journal)
+            assert decisions(shared) == ["d0"]
+
+    with_ledger(shared, work)
+
+
+def test_a_reader_does_not_wait_for_a_server_that_hangs(
+    shared: PostgresLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shared.reading() as reader:
+        (row,) = found(shared, SESSIONS)
+        monkeypatch.setattr(connection, "ANSWER_S", 0.01)
+        with hanging(row["pid"]), pytest.raises(LedgerUnavailable, match=r"within 0\.01 s"):
+            reader.execute("SELECT 1")
+
+
+def test_a_commit_whose_answer_is_lost_is_not_made_twice(
+    postgres: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = postgres.database()
+    direct, proxy = at(url), Proxy(url, tmp_path)
+
+    async def work(journal: Journal) -> None:
+        decide(journal, "d0")
+        await journal.committed()
+        proxy.swallow.set()
+        decide(journal, "d1")
+        journal.change("UPDATE live_decisions SET policy = ? WHERE id = ?", ("q", "d1"))
+        await refused(journal)
+        assert decisions(direct) == ["d0", "d1"], "the commit itself had arrived"
+        decide(journal, "d2")
+        await available(journal)
+
+    with caplog.at_level(logging.INFO):
+        with_ledger(at(proxy.url), work)
+    proxy.shutdown()
+    proxy.server_close()
+    assert decisions(direct) == ["d0", "d1", "d2"]
+    assert "a row was dropped" not in caplog.text
+
+
+def test_the_end_does_not_wait_for_ever_and_says_what_is_lost(
+    mortal: Server, mortal_ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(journal, "END_S", 0.01)
+
+    async def work(journal: Journal) -> None:
+        mortal.kill()
+        decide(journal, "d0")
+        await available(journal, False)
+
+    with caplog.at_level(logging.ERROR):
+        with_ledger(mortal_ledger, work)
+    assert "1 rows are lost" in caplog.text
+
+
+def test_a_crowd_that_is_refused_meanwhile_keeps_no_ledger_from_its_return(
+    mortal: Server, mortal_ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refusal is a row, so that another one waits whenever a transaction is over."""
+    commit = Pipe.commit
+
+    async def work(journal: Journal) -> None:
+        async def crowded(pipe: Pipe, items: Sequence[Item]) -> None:
+            await commit(pipe, items)
+            if not journal.available:
+                journal.add(NOTE, ("r", len(items), 1, "client"))
+
+        monkeypatch.setattr(Pipe, "commit", crowded)
+        mortal.kill()
+        note(journal, 1, at=0)
+        await available(journal, False)
+        await asyncio.to_thread(mortal.start)
+        await available(journal)
+        await journal.committed()
+
+    with_ledger(mortal_ledger, work)
+    assert len(scores(mortal_ledger)) == 2

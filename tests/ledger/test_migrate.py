@@ -9,7 +9,7 @@ from router.ledger.backup import restore
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.migrate import FIRST, SQLITE, LedgerTooNew, LedgerTooOld, WouldLose, newest
 from router.testing.cli import lowpass
-from router.types.journal import LedgerUnavailable
+from router.types.account import LedgerUnavailable
 from tests.ledger.books import found
 from tests.ledger.plain import DAY_MS, NOW_MS, Row, attempt, booking, key, made, move, outcome, put, put_all, request
 from tests.stores import Make
@@ -52,11 +52,11 @@ def rows(ledger: Ledger) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture
 def filled(ledger: Ledger) -> Ledger:
-    """Rows that the first version has a place for."""
     return fill(ledger)
 
 
 def fill(ledger: Ledger) -> Ledger:
+    """With rows that the first version has a place for."""
     for identifier in ("r1", "r2"):
         put(ledger, "requests", **request(identifier))
         put(ledger, "attempts", **attempt(identifier))
@@ -69,16 +69,16 @@ def test_down_and_up_again_everything_is_as_it_was(filled: Ledger) -> None:
     before = schema(filled), rows(filled)
     for version in range(NEWEST - 1, FIRST - 1, -1):
         assert filled.migrate(version) == version == filled.version()
-    assert filled.migrate() == NEWEST
-    assert (schema(filled), rows(filled)) == before
-    assert (filled.migrate(FIRST), filled.migrate()) == (FIRST, NEWEST)
-    assert (schema(filled), rows(filled)) == before
+    for _ in range(2):
+        assert filled.migrate() == NEWEST
+        assert (schema(filled), rows(filled)) == before
+        assert filled.migrate(FIRST) == FIRST
 
 
 def test_feedback_goes_down_and_comes_back(filled: Ledger) -> None:
+    later: Row = {"was_weight": 1, "given_ms": 6, "revision": 1, "score": 1, "was_score": 0.5, "was_ms": 5}
     put(filled, "outcomes", **outcome(target="", score=0.5))
-    later = outcome(target="", was_weight=1, given_ms=6, revision=1, score=1, was_score=0.5, was_ms=5)
-    put(filled, "outcomes", **later)
+    put(filled, "outcomes", **outcome(target="") | later)
     content = rows(filled)
     filled.migrate(8)
     with filled.reading(any_version=True) as connection:
@@ -179,8 +179,7 @@ def test_commands_on_an_older_ledger_say_what_to_do_or_bring_it_up(new_sqlite: S
     for words in (["report"], ["ledger", "verify"], ["ledger", "info"]):
         done = lowpass(new_sqlite.path.parent, *words)
         assert (done.status, done.output.count("\n")) == (1, 1), done
-        assert f"has version {NEWEST - 1}" in done.output
-        assert "run `lowpass ledger migrate`" in done.output
+        assert all(text in done.output for text in (f"has version {NEWEST - 1}", "run `lowpass ledger migrate`")), done
     assert lowpass(new_sqlite.path.parent, "keys", "list").status == 0
     assert new_sqlite.version() == NEWEST
 

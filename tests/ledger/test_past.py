@@ -15,16 +15,15 @@ from msgspec import structs
 
 from router.ledger import past, rollups, rows
 from router.ledger.backup import restore
-from router.ledger.connection import Connection, Rows
 from router.ledger.facts import attempts, offers
 from router.ledger.facts.query import Expired, Query, Sums, Where
 from router.ledger.ledger import Ledger, SqliteLedger
 from router.ledger.past import CAME_BACK_MS, ENOUGH, PATIENCE_MS
 from router.ledger.query import LONGEST_WINDOW_MS
 from router.ledger.rollups import GROUPINGS
-from router.ledger.rows import Kept
+from router.ledger.rows import Connection, Kept, Rows
 from router.ledger.upkeep import needed, upkeep
-from router.types.journal import LedgerUnavailable
+from router.types.account import LedgerUnavailable
 from tests.ledger import drawn
 from tests.ledger.books import found
 from tests.ledger.drawn import DAY_MS, HOUR_MS, MONDAY_MS, WHOLE, answers, booked, contents, everything, fill, kept

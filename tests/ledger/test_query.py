@@ -5,26 +5,24 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from router.ledger import decided, outcomes, query
-from router.ledger.attempt_row import INSERT, LONGEST_NAME, attempt_row
-from router.ledger.connection import Connection
-from router.ledger.decided import Row, Stretch, stretches
-from router.ledger.instance import instance_secret
-from router.ledger.ledger import Ledger, SqliteLedger
+from router.ledger import outcomes, query
+from router.ledger import query as decided
+from router.ledger.ledger import Ledger, SqliteLedger, instance_secret
+from router.ledger.query import Row, Stretch, stretches
 from router.ledger.rollups import expired
-from router.ledger.rows import Kept, every
+from router.ledger.rows import Connection, Kept, every
+from router.ledger.write import INSERT, LONGEST_NAME, attempt_row
 from router.testing.upstream import Upstream
-from router.types.attempt import Attempt
-from router.types.journal import Journal
+from router.types.account import Journal
+from router.types.attempt import Attempt, Usage
 from router.types.logged import Said
 from router.types.price import Cost, CostSource
-from router.types.usage import Usage
 from tests.decide.values import target
-from tests.gateway.running import ordered, serving
-from tests.gateway.running import target as upstream_target
+from tests.gateway.running import serving
 from tests.ledger.books import found, with_ledger
 from tests.ledger.drawn import DAY_MS, MONDAY_MS, fill, kept
 from tests.ledger.plain import FRESH, NOW_MS, OLD, booking, expire, key, move, put, put_all, request
+from tests.ledger.test_gateway import policy
 from tests.tables import each_row
 
 IDS = [one.id for one in OLD]
@@ -167,9 +165,8 @@ def test_the_latest_attempts(ledger: Ledger) -> None:
 
 
 def test_clients_hear_the_same_until_it_has_expired(tmp_path: Path, upstream: Upstream) -> None:
-    policy = {"version": 1, "targets": {"a": upstream_target(upstream.url, "normal")}, "routes": {"auto": ordered("a")}}
-    with serving(tmp_path, policy) as gateway:
-        identifier = gateway.chat("auto").headers["x-request-id"]
+    with serving(tmp_path, policy(upstream.url)) as gateway:
+        identifier = gateway.chat("auto").id
         ledger, later_ms = SqliteLedger(gateway.ledger), gateway.row(identifier)["started_ms"] + 2 * DAY_MS
         assert move(ledger, later_ms) == 1
         assert gateway.rows("SELECT id FROM live_requests") == []

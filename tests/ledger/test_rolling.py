@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 
 from router.ledger.migrate import SQLITE, newest
 from router.testing.upstream import Upstream
-from tests.gateway.running import ROOT, Process, ordered, target, until
+from tests.gateway.running import ROOT, Process, until
+from tests.ledger.test_gateway import policy
 from tests.postgres import Server
 from tests.tables import each_row
 
@@ -27,13 +27,6 @@ ALTER TABLE bookings ADD COLUMN added BIGINT;
 ALTER TABLE live_decisions ADD COLUMN added BIGINT;
 """
 CHANGES = "ALTER TABLE bookings ADD COLUMN added BIGINT; UPDATE compatible SET version = version + 1;"
-
-
-def policy(url: str) -> dict[str, Any]:
-    targets = {"plain": target(url, "normal"), "slow": target(url, "say-40-ms-10")}
-    routes = {"auto": ordered("plain"), "streams": ordered("slow")}
-    budgets = [{"id": "month", "limit_usd": 100}]
-    return {"version": 1, "loops": {"enabled": False}, "targets": targets, "routes": routes, "budgets": budgets}
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +47,11 @@ def next_version(packages: Path, script: str) -> Path:
 
 
 @contextmanager
-def load(*gateways: Process) -> Iterator[list[int]]:
-    """Two clients a gateway; those of one that is down ask again."""
+def load(gateway: Process) -> Iterator[list[int]]:
+    """Two clients; while it is down they ask again."""
     done, statuses = Event(), list[int]()
 
-    def ask(gateway: Process, number: int) -> None:
+    def ask(number: int) -> None:
         while not done.wait(0.01):
             try:
                 reply = gateway.chat("streams" if number else "auto", stream=bool(number))
@@ -66,14 +59,14 @@ def load(*gateways: Process) -> Iterator[list[int]]:
                 continue
             statuses.append(reply.status)
 
-    with ThreadPoolExecutor(2 * len(gateways)) as pool:
-        work = [pool.submit(ask, gateway, number) for gateway in gateways for number in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        work = [pool.submit(ask, number) for number in range(2)]
         try:
             yield statuses
         finally:
             done.set()
-    for one in work:
-        one.result()
+    for client in work:
+        client.result()
 
 
 @each_row("place", ["file", "server"])

@@ -14,14 +14,14 @@ import pytest
 from msgspec import structs
 
 from router.ledger.ledger import SqliteLedger
-from router.ledger.postgres.ledger import PostgresLedger
+from router.ledger.postgres.journal import PostgresLedger
 from router.ledger.rows import Kept
 from router.ledger.upkeep import needed
 from router.settings import SettingError, read
 from router.testing.cli import lowpass
 from router.types.clock import now_ms
-from router.types.secret import Secret
-from router.workers import Upkeep
+from router.types.target import Secret
+from router.workers.background import Upkeep
 from tests.gateway.running import until
 from tests.ledger.books import found
 from tests.ledger.drawn import DAY_MS, WHOLE, booked, contents, fill, kept, windows
@@ -133,10 +133,10 @@ def test_it_can_be_done_by_hand(tmp_path: Path) -> None:
 def test_a_ledger_apart_from_the_budgets_leaves_their_file_small(tmp_path: Path, postgres: Server) -> None:
     """Of the requests that are in both only sums of bookings are of use here."""
     local, url = home(tmp_path, 0), postgres.database()
-    fill(local, [structs.replace(one, attempts=(), decision=None) for one in old(5)])
-    fill(PostgresLedger(Secret(url)), old(3))
-    before = booked(local), windows(local)
     there = PostgresLedger(Secret(url))
+    fill(local, [structs.replace(one, attempts=(), decision=None) for one in old(5)])
+    fill(there, old(3))
+    before = booked(local), windows(local)
     with start(tmp_path, LOWPASS_DATABASE_URL=url) as process:
         until(lambda: not needed(there, now_ms(), None) and not needed(local, now_ms(), 0), 60)
         process.kill()
@@ -156,10 +156,9 @@ def test_a_ledger_that_was_here_before_keeps_its_rows(tmp_path: Path, postgres: 
 
 
 def test_days_that_rows_are_kept() -> None:
-    def keep_rows_ms(days: str) -> int | None:
-        return read({"LOWPASS_HOME": "/nowhere", "LOWPASS_KEEP_ROWS_DAYS": days}).keep_rows_ms
-
-    assert [keep_rows_ms(days) for days in ("", "1", "400")] == [None, DAY_MS, 400 * DAY_MS]
+    environ = {"LOWPASS_HOME": "/nowhere"}
+    for days, kept_ms in (("", None), ("1", DAY_MS), ("400", 400 * DAY_MS)):
+        assert read(environ | {"LOWPASS_KEEP_ROWS_DAYS": days}).keep_rows_ms == kept_ms
     for days in ("0", "-1", "1.5", "a week", "²"):
         with pytest.raises(SettingError, match="LOWPASS_KEEP_ROWS_DAYS"):
-            keep_rows_ms(days)
+            read(environ | {"LOWPASS_KEEP_ROWS_DAYS": days})

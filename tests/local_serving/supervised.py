@@ -12,11 +12,12 @@ from typing import Any, ParamSpec
 import msgspec
 import uvloop
 
-from local_serving.launch import probe, record
+from local_serving.launch import record, replica
 from local_serving.launch.recipe import Place
 from local_serving.launch.supervisor import Supervisor
-from local_serving.spec import EngineSpec, Llamacpp, Vllm, read
-from router.types.engine import EngineState
+from local_serving.spec.read import read
+from local_serving.spec.spec import EngineSpec, Llamacpp, Vllm
+from router.types.target import EngineState
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
@@ -109,7 +110,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def ask(supervisor: Supervisor, path: str, method: str = "GET") -> Any:
     """The JSON that the first engine answers."""
-    return msgspec.json.decode((await probe.ask(state(supervisor).url, path, method)).body)
+    return msgspec.json.decode((await replica.ask(state(supervisor).url, path, method)).body)
 
 
 def alive(pid: int) -> bool:

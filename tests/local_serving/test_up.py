@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 from local_serving.launch import record
 from local_serving.launch.record import Record
 from router.testing.cli import lowpass
-from tests.gateway.running import Process, ordered, until
+from tests.gateway.running import Process, ordered, processing, until
 from tests.local_serving.supervised import standin
 from tests.tables import each_row
 
@@ -25,8 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),  # engines outlive `up`
 ]
 MODEL = "local/smollm2-135m-instruct"
-TARGETS = {"local": {"model": MODEL, "engine": "smollm2"}}
-POLICY = {"version": 1, "targets": TARGETS, "routes": {"auto": ordered("local")}}
+EMBEDDED = {"model": MODEL, "engine": "smollm2"}
 LIMIT_S = 60
 
 
@@ -41,37 +40,29 @@ class Home:
         return done.status, done.output
 
     def rows(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = json.loads(self.local("status", "--json")[1])
-        return rows
+        return list(json.loads(self.local("status", "--json")[1]))
 
     def records(self) -> tuple[Record, ...]:
         return record.records(self.folder / "engines")
 
     def states(self) -> list[tuple[str, int]]:
-        return [(state.status, state.restarts) for one in self.records() for state in one.states]
-
-    def end(self) -> None:
-        for one in self.records():
-            for process in filter(record.alive, (one.process, *one.children)):
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
+        return [(state.status, state.restarts) for engine in self.records() for state in engine.states]
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
     home = Home(tmp_path)
     yield home
-    home.end()
+    for engine in home.records():
+        for process in filter(record.alive, (engine.process, *engine.children)):
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
 
 
-@contextmanager
-def serving(home: Path, policy: object) -> Iterator[Process]:
-    gateway = Process(home, policy).start()
-    try:
-        yield gateway
-    finally:
-        if gateway.process.poll() is None:
-            gateway.stop()
+def policy(**engines: str) -> dict[str, Any]:
+    """Its route asks these engines' targets in their order, and the embedded one last."""
+    targets = {name: {"model": MODEL, "engine": engine} for name, engine in engines.items()} | {"local": EMBEDDED}
+    return {"version": 1, "targets": targets, "routes": {"auto": ordered(*targets)}}
 
 
 def written(folder: Path, name: str, keys: str) -> str:
@@ -106,10 +97,8 @@ def test_an_engine_that_is_up_comes_back_when_killed_and_ends_when_told(home: Ho
 def test_two_that_start_an_engine_at_once_get_the_same_one(home: Home) -> None:
     command = [sys.executable, "-m", "router.cli", "local", "up", "smollm2"]
     environ = os.environ | {"LOWPASS_HOME": str(home.folder)}
-    both = [
-        subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for _ in range(2)
-    ]
+    output: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    both = [subprocess.Popen(command, env=environ, **output) for _ in range(2)]
     outputs = [process.communicate()[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     (engine,) = home.records()
@@ -120,7 +109,7 @@ def test_a_gateway_uses_what_is_up_leaves_it_alone_and_misses_it_when_it_was_end
     assert home.local("up", "smollm2")[0] == 0
     ((state,),) = (one.states for one in home.records())
     ended = "it was ended: `lowpass local up smollm2` starts it again"
-    with serving(home.folder, POLICY) as gateway:
+    with processing(home.folder, policy()) as gateway:
 
         def engine() -> dict[str, Any]:
             (row,) = gateway.get("/health/ready").json["engines"]
@@ -145,7 +134,7 @@ def test_a_gateway_uses_what_is_up_leaves_it_alone_and_misses_it_when_it_was_end
 
 
 def test_what_a_gateway_runs_is_seen_and_not_ended_by_others(home: Home) -> None:
-    with serving(home.folder, POLICY) as gateway:
+    with processing(home.folder, policy()) as gateway:
         (row,) = home.rows()
         assert (row["status"], row["owner"]) == ("ready", "serve")
         assert f"  {row['pid']}  " in home.local("status")[1]
@@ -180,9 +169,7 @@ def test_why_a_spec_can_t_be_started_is_said_and_nothing_is_left(home: Home, fil
 
 def test_an_engine_that_does_not_start_costs_its_own_target_only(tmp_path: Path) -> None:
     spec = written(tmp_path, "mine", "engine: llamacpp, file: no.gguf, context: 2048")
-    targets = {"mine": {"model": MODEL, "engine": spec}, **TARGETS}
-    policy = {"version": 1, "targets": targets, "routes": {"auto": ordered("mine", "local")}}
-    with serving(tmp_path, policy) as gateway:
+    with processing(tmp_path, policy(mine=spec)) as gateway:
         ready = gateway.get("/health/ready")
         assert ready.status == 200
         broken, whole = ready.json["engines"]
@@ -197,8 +184,7 @@ def test_a_gateway_serves_its_other_targets_while_an_engine_starts(tmp_path: Pat
     engine = standin(tmp_path)
     keys = f'python: {engine.python}, path: {engine.path}, environment: {{MANNER: "never ready"}}'
     spec = written(tmp_path, "slow", f"engine: vllm, context: 9, {keys}")
-    targets = {"slow": {"model": MODEL, "engine": spec}, **TARGETS}
-    gateway = Process(tmp_path, {"version": 1, "targets": targets, "routes": {"auto": ordered("slow", "local")}})
+    gateway = Process(tmp_path, policy(slow=spec))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from local_serving.spec import External, Vllm, read
-from local_serving.watch import Watch, watch, words_of
-from local_serving.watch.words import Words, load_of
-from router.types.engine import EngineState, Load, Status
+from local_serving import watch
+from local_serving.spec.read import read
+from local_serving.spec.spec import External, Vllm
+from local_serving.watch import Watch, Words, load_of, words_of
+from router.types.target import EngineState, Load, Status
 from tests.local_serving.supervised import in_loop, until
 from tests.tables import each_row
 
@@ -26,10 +27,12 @@ VLLM = (PAGES / "vllm-two-ranks.txt").read_text("utf-8")
 LLAMACPP = (PAGES / "llamacpp-busy.txt").read_text("utf-8")
 
 
-def test_vllm_tells_all_and_its_ranks_are_added_up() -> None:
+def test_vllm_tells_all_its_ranks_are_added_up_and_llamacpp_counts_cached_tokens_apart() -> None:
     counts: Any = {"running": 5, "waiting": 4, "rejected": 3, "preempted": 7, "finished": 16}
     work: Any = {"prompt": 13_040, "cached": 4_000, "output": 900, "prefill_s": 4.5, "decode_s": 31.25, "queue_s": 2.5}
     assert load_of(VLLM.encode(), "vllm", 5) == Load(at_ms=5, kv_cache=0.375, **counts, **work)
+    work = {"prompt": 216, "cached": 70, "output": 66, "prefill_s": 1.85603, "decode_s": 6.48853}
+    assert load_of(LLAMACPP.encode(), "llamacpp", 5) == Load(at_ms=5, running=4, waiting=1, **work)
 
 
 def test_a_whole_page_of_vllm() -> None:
@@ -43,28 +46,16 @@ def test_a_whole_page_of_vllm() -> None:
     assert 0 < load.kv_cache < 0.01
 
 
-def test_llamacpp_counts_cached_tokens_apart() -> None:
-    work: Any = {"prompt": 216, "cached": 70, "output": 66, "prefill_s": 1.85603, "decode_s": 6.48853}
-    assert load_of(LLAMACPP.encode(), "llamacpp", 5) == Load(at_ms=5, running=4, waiting=1, **work)
+PROCESSING = b"llamacpp:requests_processing"
+NO_NUMBER = [b"", b"<html>502 Bad Gateway</html>", VLLM.encode(), PROCESSING]  # also another engine's words
+NO_NUMBER += [PROCESSING + number for number in (b" NaN", b" +Inf", b" -3", b" 1e300")]
+TWO = [
+    *(PROCESSING + b" seven\n" + PROCESSING + b" 2", b"\xff\xfe\n" + PROCESSING + b" 2 1795000000000\r\n"),
+    *(PROCESSING + b'{a="} 9"} 2', PROCESSING + b"_more 9\n" + PROCESSING + b" 2"),
+]
 
 
-@each_row(
-    "page, running",
-    [
-        (b"", None),
-        (b"<html>502 Bad Gateway</html>", None),
-        (VLLM.encode(), None),  # another engine's words
-        (b"llamacpp:requests_processing", None),
-        (b"llamacpp:requests_processing NaN", None),
-        (b"llamacpp:requests_processing +Inf", None),
-        (b"llamacpp:requests_processing -3", None),
-        (b"llamacpp:requests_processing 1e300", None),
-        (b"llamacpp:requests_processing seven\nllamacpp:requests_processing 2", 2),
-        (b"\xff\xfe\nllamacpp:requests_processing 2 1795000000000\r\n", 2),
-        (b'llamacpp:requests_processing{a="} 9"} 2', 2),
-        (b"llamacpp:requests_processing_more 9\nllamacpp:requests_processing 2", 2),
-    ],
-)
+@each_row("page, running", [*((page, None) for page in NO_NUMBER), *((page, 2) for page in TWO)])
 def test_what_is_no_number_of_requests_is_none(page: bytes, running: int | None) -> None:
     load = load_of(page, "llamacpp", 0)
     assert (load.running if load else None) == running
@@ -144,8 +135,7 @@ class Watched(Watch):
 
     @property
     def running(self) -> int | None:
-        load = self.states[0].load
-        return load.running if load else None
+        return getattr(self.states[0].load, "running", None)
 
 
 @pytest.fixture
@@ -157,24 +147,19 @@ def ask(url: str, patience_s: float = 60.0) -> Load | None:
     return asyncio.run(watch.read(url, "llamacpp", patience_s))
 
 
-def test_a_replica_is_asked_beside_its_base_url() -> None:
-    with Engine() as here:
-        load = ask(here.url)
-        ask(here.url.replace("/v1", "/behind/a/path/v1"))
-        assert load is not None
-        assert (load.running, load.waiting) == (4, 1)
-        assert here.asked == ["/metrics", "/behind/a/path/metrics"]
-
-
 @each_row("url", ["http://127.0.0.1:1/v1", "http://127.0.0.1:99999/v1", "http://[::1/v1", "nonsense"])
 def test_where_none_answers_there_is_no_load(url: str) -> None:
     assert ask(url) is None
 
 
-def test_an_error_an_endless_page_and_silence_are_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_is_asked_at_metrics_and_an_odd_answer_is_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MOST_BYTES", 10_000)
     with Engine() as here:
-        assert ask(here.url) is not None
+        load = ask(here.url)
+        assert load is not None
+        assert (load.running, load.waiting) == (4, 1)
+        assert ask(here.url.replace("/v1", "/behind/a/path/v1")) is not None
+        assert here.asked == ["/metrics", "/behind/a/path/metrics"]
         here.status = 503
         assert ask(here.url) is None
         here.status, here.page = 200, b"# nothing\n" * 200_000 + LLAMACPP.encode()
@@ -201,13 +186,11 @@ async def test_a_slow_replica_is_asked_once_and_delays_no_other(often: None) -> 
         async with Watched(state(quick.url), state(slow.url)) as watched:
             await until(lambda: slow.asked and len(quick.asked) >= 5)
             assert len(slow.asked) == 1
-            assert [one.load is None for one in watched.states] == [False, True]
+            assert [replica.load is None for replica in watched.states] == [False, True]
 
 
 @in_loop
-async def test_loads_that_are_old_or_of_a_replica_that_ended_are_forgotten(
-    often: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_loads_of_the_dead_and_old_ones_are_forgotten(often: None, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0
     monkeypatch.setattr(watch, "now_ms", lambda: now)
 

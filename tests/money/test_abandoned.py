@@ -1,19 +1,24 @@
 """Answers that nobody waits for any more are billed all the same: what the books say of them."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 import pytest
 import yaml
 
 from router.testing.upstream import WORD, Answer, Behaviour, Break, Tokens, Upstream
-from router.types.lease import LEASE_MS
+from router.types.account import LEASE_MS
 from tests.docs import blocks, page
 from tests.gateway.running import CHAT, MESSAGES, Gateway, serving, target, until
 from tests.money.books import IN, OUT, PRICE, account, budgets, change, row_of, rules
 from tests.tables import each_row
 
 HIDDEN = {"contract": "always_on", "levels": ["on"], "tokens": [400]}
+GONE = Event()
+"""The client has: `soon` answers."""
 ANSWER = 20 * IN + 420 * OUT
 ROUTES = {name: f"at-{name}" for name in ("read-on", "whole", "cancel", "late")}
 
@@ -33,21 +38,30 @@ def policy(url: str) -> dict[str, Any]:
 def behaviours(upstream: Upstream) -> None:
     answer = Answer(text=(WORD,) * 20, reasoning=(WORD,) * 400)
     tokens = Tokens(uncached=20, visible=20, reasoning=400)
-    for name, delay_s in {"soon": 1.0, "never": 1_000.0}.items():
-        upstream.behaviours[name] = Behaviour(answer=lambda ask, index: answer, tokens=tokens, delay_s=delay_s)
+
+    def late(*_: object) -> Answer:
+        GONE.wait(60)
+        return answer
+
+    upstream.behaviours["soon"] = Behaviour(answer=late, tokens=tokens)
+    upstream.behaviours["never"] = Behaviour(answer=late, tokens=tokens, delay_s=1_000)
     upstream.behaviours["silence"] = Behaviour(breaks=Break.SILENCE)
 
 
-def leave(gateway: Gateway, upstream: Upstream, route: str, stream: bool) -> dict[str, Any]:
-    """The row of a request whose client hangs up as soon as it has reached the upstream."""
+@contextmanager
+def left(gateway: Gateway, upstream: Upstream, route: str, stream: bool = True) -> Iterator[str]:
+    """The id of a request that has reached the upstream; then its client hangs up."""
     before = len(upstream.requests)
+    GONE.clear()
     with gateway.raw() as connection:
-        body = json.dumps({"model": route, "messages": MESSAGES, "stream": stream}).encode()
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
-        connection.sendall(head.encode() + body)
+        body = json.dumps({"model": route, "messages": MESSAGES, "stream": stream})
+        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
         until(lambda: len(upstream.requests) > before)
-    (row,) = gateway.rows("SELECT id FROM requests WHERE route = ? ORDER BY id DESC LIMIT 1", route)
-    return gateway.settled(row["id"])
+        (row,) = gateway.rows("SELECT id FROM requests WHERE route = ? ORDER BY id DESC LIMIT 1", route)
+        yield row["id"]
+    until(lambda: all(visit.presence.gone for visit in list(gateway.app._visits._visits)))
+    GONE.set()
+    until(lambda: gateway.row(row["id"])["status"] == 499)
 
 
 @each_row("route, stream", [("read-on", True), ("read-on", False), ("whole", False)])
@@ -55,7 +69,9 @@ def test_an_answer_that_is_billed_all_the_same_is_read_to_its_end(
     gateway: Gateway, upstream: Upstream, route: str, stream: bool
 ) -> None:
     before, _ = account(gateway, route)
-    row = leave(gateway, upstream, route, stream)
+    with left(gateway, upstream, route, stream) as request_id:
+        pass
+    row = gateway.row(request_id)
     (attempt,) = row["attempts"]
     assert (row["status"], row["error"], row["cost"]) == (499, "client_gone", ANSWER)
     assert (attempt["usage_source"], attempt["output_reasoning"]) == ("reported", 400)
@@ -68,7 +84,9 @@ def test_an_answer_that_is_cancelled_is_charged_what_may_have_been_written(
     gateway: Gateway, upstream: Upstream, stream: bool
 ) -> None:
     before, _ = account(gateway, "cancel")
-    row = leave(gateway, upstream, "cancel", stream)
+    with left(gateway, upstream, "cancel", stream) as request_id:
+        pass
+    row = gateway.row(request_id)
     (attempt,) = row["attempts"]
     assert (row["status"], row["error"], attempt["usage_source"]) == (499, "client_gone", "estimated")
     assert upstream.last.wait().client_gone
@@ -82,19 +100,12 @@ def test_a_paused_process_books_no_less_than_others_charged_for_it_unless_it_is_
 ) -> None:
     """Its lease runs out while it stands still, another process charges what it holds, and it comes back."""
     before, _ = account(gateway, route)
-    count = len(upstream.requests)
-    with gateway.raw() as connection:
-        body = json.dumps({"model": route, "messages": MESSAGES, "stream": True}).encode()
-        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
-        until(lambda: len(upstream.requests) > count)
-        (row,) = gateway.rows("SELECT id, held FROM requests WHERE route = ? ORDER BY id DESC LIMIT 1", route)
-        change(gateway, "UPDATE bookings SET charged = held, state = 'recovered' WHERE request_id = ?", row["id"])
+    with left(gateway, upstream, route) as request_id:
+        change(gateway, "UPDATE bookings SET charged = held, state = 'recovered' WHERE request_id = ?", request_id)
         crashed = "UPDATE live_requests SET state = 'recovered', cost = held, error = 'crashed' WHERE id = ?"
-        change(gateway, crashed, row["id"])
+        change(gateway, crashed, request_id)
         gateway.let_pass(LEASE_MS / 1000 + 1)
-    row = until(
-        lambda: next(iter(gateway.rows("SELECT * FROM requests WHERE id = ? AND status = 499", row["id"])), None)
-    )
+    row = gateway.row(request_id)
     assert row["cost"] == ANSWER if reported else row["cost"] >= row["held"] > ANSWER
     assert account(gateway, route) == (before + row["cost"], 0)
 

@@ -1,34 +1,40 @@
-"""Charges are corrected by rows: what budgets, reports, exports and `ledger verify` say of them afterwards."""
+"""Charges that change afterwards, by hand or by a provider's statement: which differences, and what all books say."""
 
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from router.ledger.reconcile import StatementError, model_of, read, words
 from router.testing.upstream import Upstream
 from router.types import clock
 from tests.budget.redis_process import RedisProcess
-from tests.gateway.running import Gateway, ordered, target, until
+from tests.gateway.running import MESSAGES, Gateway, ordered, target
+from tests.gateway.test_keys import bearer, create
+from tests.money.books import NANO
 from tests.postgres import Server
 from tests.tables import each_row
 
+TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
+HEADER = "date,model,cost_usd"
+
 
 def policy(url: str) -> dict[str, Any]:
-    budgets = [
-        {"id": "monthly", "limit_usd": 5},
-        {"id": "one", "limit_usd": 5, "scope": "target"},
-        {"id": "thoughts", "limit_thinking_tokens": 1_000_000},
-        {"id": "mine", "limit_usd": 5, "scope": "session"},
-    ]
-    targets = {name: target(url, behaviour) for name, behaviour in (("cheap", "normal"), ("cut", "say-400-ms-5"))}
-    routes = {"auto": ordered("cheap")}
+    scopes = {"monthly": "all", "one": "target", "mine": "session", "per-key": "key"}
+    budgets: list[dict[str, Any]] = [{"id": name, "limit_usd": 5, "scope": scope} for name, scope in scopes.items()]
+    budgets += [{"id": "thoughts", "limit_thinking_tokens": 1_000_000}]
+    budgets += [{"id": "named", "limit_usd": 5, "routes": ["other"]}]
+    targets = {name: target(url, behaviour) for name, behaviour in (("cheap", "normal"), ("slow", "say-400-ms-5"))}
+    routes = {"auto": ordered("cheap"), "other": ordered("cheap")}
     return {"version": 1, "loops": {"enabled": False}, "targets": targets, "routes": routes, "budgets": budgets}
 
 
@@ -38,17 +44,31 @@ def gateway(tmp_path: Path, upstream: Upstream) -> Iterator[Gateway]:
         yield served
 
 
-def asked(gateway: Gateway) -> dict[str, Any]:
-    """The row of a request that was answered in a session."""
-    reply = gateway.chat("auto", headers={"x-lowpass-session": "s1"})
+def ledger(gateway: Gateway, *command: str, status: int = 0) -> str:
+    """The output of `lowpass ledger …`."""
+    ended, output = gateway.lowpass("ledger", *command)
+    assert ended == status, output
+    return output
+
+
+def report(gateway: Gateway, *command: str) -> dict[str, Any]:
+    output = gateway.lowpass("report", *command, "--json")[1]
+    return dict(json.loads(output, parse_float=Decimal))
+
+
+def asked(gateway: Gateway, route: str = "auto", **headers: str) -> dict[str, Any]:
+    """The row of a request that was answered."""
+    reply = gateway.chat(route, headers={"x-lowpass-session": "s1", **headers})
     assert reply.status == 200
     return gateway.settled(reply.id)
 
 
-def adjust(gateway: Gateway, request_id: str, cost: str, reason: str = "the invoice says so") -> str:
-    status, output = gateway.lowpass("ledger", "adjust", request_id, "--cost", cost, "--reason", reason)
-    assert status == 0, output
-    return output
+def adjust(gateway: Gateway, request_id: str, cost: str, reason: str = "the invoice says so", status: int = 0) -> str:
+    return ledger(gateway, "adjust", request_id, f"--cost={cost}", "--reason", reason, status=status)
+
+
+def dollars(nano: int) -> Decimal:
+    return Decimal(nano) / NANO
 
 
 def spent(gateway: Gateway) -> dict[str, Decimal]:
@@ -56,81 +76,79 @@ def spent(gateway: Gateway) -> dict[str, Decimal]:
     return {row["id"]: Decimal(row["spent"]) for row in rows}
 
 
-def total(gateway: Gateway, name: str = "spend") -> Decimal:
-    output = gateway.lowpass("report", name, "--json")[1]
-    return Decimal(str(json.loads(output, parse_float=Decimal)["totals"]["cost_usd"]))
+def total(gateway: Gateway) -> Decimal:
+    return Decimal(str(report(gateway, "spend")["totals"]["cost_usd"]))
 
 
 def sound(gateway: Gateway) -> None:
-    status, output = gateway.lowpass("ledger", "verify")
-    assert (status, output.splitlines()[-1].endswith(": ok")) == (0, True), output
+    assert ledger(gateway, "verify").splitlines()[-1].endswith(": ok")
+
+
+def leave(gateway: Gateway) -> Iterator[str]:
+    """The id of a request in progress, whose client then hangs up."""
+    with gateway.client() as client:
+        stream = client.chat.completions.create(model="slow", messages=MESSAGES, stream=True, max_tokens=300)
+        next(iter(stream))
+        (held,) = gateway.rows("SELECT id FROM requests WHERE state = 'held'")
+        yield held["id"]
+        stream.close()
+    gateway.settled(held["id"])
 
 
 @each_row("moved", [False, True])
 def test_all_books_follow_a_correction(gateway: Gateway, moved: bool) -> None:
-    whole = total(gateway)
-    row = asked(gateway)
-    before = spent(gateway)
+    whole, row, before = total(gateway), asked(gateway), spent(gateway)
     if moved:
-        gateway.lowpass("ledger", "upkeep")
+        ledger(gateway, "upkeep")
     assert "($0.0123" not in adjust(gateway, row["id"], "0.0123")
     assert gateway.row(row["id"])["cost"] == row["cost"]
-    added = Decimal("0.0123") - Decimal(row["cost"]) / 10**9
-    for at in range(2):
-        after = spent(gateway)
-        assert {name: after[name] - before[name] for name in before} == {
-            "monthly": added,
-            "one|cheap": added,
-            "thoughts": 0,
-            "mine|s1": added,
-        }
+    added = Decimal("0.0123") - dollars(row["cost"])
+    changes = dict.fromkeys(("monthly", "one|cheap", "mine|s1", "per-key|"), added) | {"thoughts": 0}
+    for _ in range(2):
+        assert {name: after - before[name] for name, after in spent(gateway).items() if name in changes} == changes
         assert total(gateway) == whole + Decimal("0.0123")
         sound(gateway)
-        if at == 0:
-            gateway.lowpass("ledger", "upkeep")
-    report = json.loads(gateway.lowpass("report", "spend", "--json")[1])
-    assert (report["totals"]["requests"], len(report["rows"])) == (2 if moved else 1, 1)
+        ledger(gateway, "upkeep")
+    spend = report(gateway, "spend")
+    assert (spend["totals"]["requests"], len(spend["rows"])) == (2 if moved else 1, 1)
 
 
 def test_a_correction_can_be_corrected_and_given_back(gateway: Gateway) -> None:
     row, other = asked(gateway), asked(gateway)
-    own = Decimal(row["cost"]) / 10**9
-    adjust(gateway, row["id"], "0.5", "a typing error")
-    adjust(gateway, row["id"], f"{own:f}", "back to what it was")
+    own = dollars(row["cost"])
+    for request_id, cost, reason in (
+        (row["id"], "0.5", "a typing error"),
+        (row["id"], f"{own:f}", "back to what it was"),
+    ):
+        adjust(gateway, request_id, cost, reason)
     adjust(gateway, other["id"], "0")
-    assert total(gateway) == own
-    assert spent(gateway)["monthly"] == own
-    told = json.loads(gateway.lowpass("report", "request", row["id"], "--json")[1])
-    (corrections,) = [below for below in told["below"] if below["name"] == "corrections"]
-    said = [tuple(line.values()) if isinstance(line, dict) else tuple(line) for line in corrections["rows"]]
-    assert [line[6] for line in said] == ["a typing error", "back to what it was"]
-    assert sum(line[7] for line in said) == 0
-    audit = gateway.lowpass("report", "audit", "--json")[1]
-    assert audit.count("charge corrected") == 3
+    assert total(gateway) == spent(gateway)["monthly"] == own
+    (corrections,) = [
+        below for below in report(gateway, "request", row["id"])["below"] if below["name"] == "corrections"
+    ]
+    lines = [tuple(line.values()) if isinstance(line, dict) else tuple(line) for line in corrections["rows"]]
+    assert [line[6] for line in lines] == ["a typing error", "back to what it was"]
+    assert sum(line[7] for line in lines) == 0
+    assert gateway.lowpass("report", "audit", "--json")[1].count("charge corrected") == 3
     sound(gateway)
 
 
 def test_an_export_follows_a_correction(gateway: Gateway, tmp_path: Path) -> None:
-    row = asked(gateway)
-    adjust(gateway, row["id"], "0.0123")
+    adjust(gateway, asked(gateway)["id"], "0.0123")
     status, output = gateway.lowpass("export", "focus", "--format", "csv", "--out", str(tmp_path / "focus.csv"))
     assert status == 0, output
     records = list(csv.DictReader(io.StringIO((tmp_path / "focus.csv").read_text())))
     assert sum(Decimal(record["BilledCost"]) for record in records) == Decimal("0.0123")
-    corrections = [record for record in records if record["ChargeCategory"] == "Adjustment"]
-    assert len(corrections) == 1
-    assert "Corrections of charges" in corrections[0]["ChargeDescription"]
-    assert corrections[0]["ResourceId"] == "cheap"
+    (correction,) = [record for record in records if record["ChargeCategory"] == "Adjustment"]
+    assert "Corrections of charges" in correction["ChargeDescription"]
+    assert correction["ResourceId"] == "cheap"
 
 
 @each_row(
     "request_id, cost, message",
     [
         ("none", "1", "holds no request 'none'"),
-        ("known", "-1", "an amount in USD"),
-        ("known", "much", "an amount in USD"),
-        ("known", "0.0000000001", "an amount in USD"),
-        ("known", "NaN", "an amount in USD"),
+        *(("known", cost, "an amount in USD") for cost in ("-1", "much", "0.0000000001", "NaN")),
         ("known", "same", "already"),
     ],
 )
@@ -141,27 +159,17 @@ def test_what_can_not_be_corrected_is_refused_and_nothing_changes(
     count = "SELECT (SELECT COUNT(*) FROM requests) AS requests, (SELECT COUNT(*) FROM audit) AS changes"
     before = gateway.rows(count)
     identifier = row["id"] if request_id == "known" else request_id
-    amount = f"{Decimal(row['cost']) / 10**9:f}" if cost == "same" else cost
-    status, output = gateway.lowpass("ledger", "adjust", identifier, f"--cost={amount}", "--reason", "x")
-    assert (status, message in output) == (1, True), output
+    amount = f"{dollars(row['cost']):f}" if cost == "same" else cost
+    assert message in adjust(gateway, identifier, amount, status=1)
     assert gateway.rows(count) == before
 
 
 def test_a_request_in_progress_and_a_correction_are_not_corrected(gateway: Gateway) -> None:
-    with gateway.client() as client:
-        stream = client.chat.completions.create(
-            model="cut", messages=[{"role": "user", "content": "Hello"}], stream=True
-        )
-        next(iter(stream))
-        (held,) = gateway.rows("SELECT id FROM requests WHERE state = 'held'")
-        status, output = gateway.lowpass("ledger", "adjust", held["id"], "--cost", "1", "--reason", "x")
-        assert (status, "in progress" in output) == (1, True), output
-        stream.close()
-    row = until(lambda: gateway.row(held["id"]) if gateway.row(held["id"])["state"] != "held" else None)
-    adjust(gateway, row["id"], "0.25", "billed though it was left")
+    for held in leave(gateway):
+        assert "in progress" in adjust(gateway, held, "1", status=1)
+    adjust(gateway, held, "0.25", "billed though it was left")
     (made,) = gateway.rows("SELECT id FROM requests WHERE endpoint = 'adjustment'")
-    status, output = gateway.lowpass("ledger", "adjust", made["id"], "--cost", "1", "--reason", "x")
-    assert (status, "a correction itself" in output) == (1, True), output
+    assert "a correction itself" in adjust(gateway, made["id"], "1", status=1)
     sound(gateway)
 
 
@@ -175,41 +183,201 @@ def test_a_correction_and_rates_wherever_the_stores_are(
             environ["LOWPASS_REDIS_URL"] = stack.enter_context(RedisProcess()).url.reveal()
         if "postgres" in places:
             environ["LOWPASS_DATABASE_URL"] = postgres.empty()
-        gateways = [
-            stack.enter_context(Gateway(tmp_path / name, policy(upstream.url), environ)) for name in ("one", "two")
-        ]
+        homes, rules = (tmp_path / name for name in ("one", "two")), policy(upstream.url)
+        gateways = [stack.enter_context(Gateway(home, rules, environ)) for home in homes]
         gateway = gateways[0]
-        row_id = gateway.chat("auto", headers={"x-lowpass-session": "s1"}).id
-        adjust(gateway, row_id, "0.0123")
-        adjust(gateway, row_id, "0.0023")
+        request_id = gateway.chat("auto", headers={"x-lowpass-session": "s1"}).id
+        adjust(gateway, request_id, "0.0123")
+        adjust(gateway, request_id, "0.0023")
         gateway.tick()
-        assert [spent(gateway)[name] for name in ("monthly", "one|cheap", "thoughts", "mine|s1")] == [
-            *[Decimal("0.0023")] * 2,
-            0,
-            Decimal("0.0023"),
-        ]
+        after = dict.fromkeys(("monthly", "one|cheap", "mine|s1"), Decimal("0.0023")) | {"thoughts": 0}
+        assert {name: spent(gateway)[name] for name in after} == after
         sound(gateway)
         if "redis" not in places:
             return
-        status, output = gateway.lowpass("keys", "create", "rated", "--rpm", "4", "--parallel", "9", "--json")
-        assert status == 0, output
-        key = json.loads(output)["key"]
-        if "postgres" not in places:
-            status, output = gateways[1].lowpass("keys", "create", "rated", "--rpm", "4", "--json")
-            keys = [key, json.loads(output)["key"]]
-        else:
-            keys = [key, key]
-        for one in gateways:
-            one.tick()
+        rate = ("rated", "--rpm", "4", "--parallel", "9")
+        keys = [create(gateway, *rate) for gateway in (gateways if "postgres" not in places else gateways[:1])] * 2
+        for other in gateways:
+            other.tick()
         gateway.let_pass(60.5 - clock.now_ms() / 1000 % 60)
+
+        def ask(number: int) -> int:
+            return gateways[number % 2].chat("auto", headers=bearer(keys[number % 2])).status
+
         with ThreadPoolExecutor(12) as pool:
-            replies = list(
-                pool.map(
-                    lambda number: gateways[number % 2].chat(
-                        "auto", headers={"authorization": f"Bearer {keys[number % 2]}"}
-                    ),
-                    range(12),
-                )
-            )
-        assert sorted(reply.status for reply in replies) == [200] * 4 + [429] * 8
+            assert sorted(pool.map(ask, range(12))) == [200] * 4 + [429] * 8
         sound(gateway)
+
+
+def booked(gateway: Gateway) -> Counter[str]:
+    """nano-USD by account."""
+    rows = gateway.rows("SELECT budget, SUM(spent) AS spent, SUM(held) AS held FROM budget_windows GROUP BY budget")
+    assert all(row["held"] == 0 for row in rows)
+    return Counter({row["budget"]: row["spent"] for row in rows})
+
+
+def reconcile(gateway: Gateway, lines: list[str], *options: str, status: int = 0) -> dict[str, Any]:
+    file = gateway.home / "statement.csv"
+    file.write_text("\n".join(lines))
+    output = ledger(gateway, "reconcile", provider(gateway), str(file), "--json", *options, status=status)
+    return dict(json.loads(output, parse_float=Decimal))
+
+
+def provider(gateway: Gateway) -> str:
+    return str(gateway.rows("SELECT provider FROM attempts LIMIT 1")[0]["provider"])
+
+
+def statement(gateway: Gateway, factor: str = "1", **others: str) -> list[str]:
+    """What the ledger says, times a factor, in the plain form; `others`: amounts of models."""
+    sums = gateway.rows("SELECT model, SUM(cost) AS cost FROM attempts GROUP BY model")
+    amounts = {row["model"]: dollars(row["cost"]) * Decimal(factor) for row in sums} | others
+    return [HEADER, *(f"{TODAY},{model},{amount}" for model, amount in amounts.items())]
+
+
+def test_a_statement_that_agrees_has_no_difference(gateway: Gateway) -> None:
+    for _ in range(3):
+        asked(gateway)
+    agreed = reconcile(gateway, statement(gateway))
+    assert (agreed["comparison"]["differences"], agreed["form"]) == ([], "plain")
+
+
+def test_a_difference_is_booked_where_the_rows_were_charged(gateway: Gateway) -> None:
+    """By key: what the rows of each were charged of it."""
+    ann, bob = (bearer(create(gateway, name)) for name in ("ann", "bob"))
+    for headers in (ann, ann, ann, bob):
+        asked(gateway, **headers)
+    ledger(gateway, "upkeep")
+    asked(gateway, **bob)
+    before, lines = booked(gateway), statement(gateway, "1.1")
+    (difference,) = reconcile(gateway, lines, status=1)["comparison"]["differences"]
+    assert (difference["cause"], booked(gateway)) == ("unknown", before)
+    assert "+10.0%" in difference["explanation"]
+    assert reconcile(gateway, lines, "--book")["corrections"] == 2
+    after = booked(gateway)
+    assert {account: abs(after[account] - nano * 11 // 10) <= 2 for account, nano in before.items()} == dict.fromkeys(
+        before, True
+    )
+    assert after["monthly"] == round(Decimal(lines[1].split(",")[2]) * NANO)
+    reconcile(gateway, lines)
+    sound(gateway)
+    assert report(gateway, "spend", "--by", "key")["totals"]["requests"] == 5
+
+
+def test_an_account_of_some_requests_is_booked_their_part(gateway: Gateway) -> None:
+    for number in range(4):
+        asked(gateway, **({"x-lowpass-budget": "named"} if number else {}))
+    before = booked(gateway)
+    reconcile(gateway, statement(gateway, "2"), "--book")
+    assert booked(gateway) == Counter({account: 2 * nano for account, nano in before.items()})
+
+
+def test_what_was_estimated_is_corrected_first_and_teaches(gateway: Gateway) -> None:
+    """A client that left was charged an estimate; the provider billed twice that, and the rest as it was."""
+    asked(gateway)
+    (held,) = leave(gateway)
+    left = gateway.row(held)
+    (attempt,) = left["attempts"]
+    assert (left["error"], attempt["cost_source"]) == ("client_gone", "estimated")
+    whole = gateway.rows("SELECT SUM(cost) AS cost FROM attempts")[0]["cost"]
+    booking = reconcile(gateway, statement(gateway, **{attempt["model"]: f"{dollars(2 * left['cost'])}"}), "--book")
+    (difference,) = booking["comparison"]["differences"]
+    assert (difference["cause"], booking["corrections"]) == ("cancelled", 1)
+    assert [below["name"] for below in report(gateway, "request", held)["below"]].count("corrections") == 1
+    assert booked(gateway)["monthly"] == whole + left["cost"]
+    factors = {row["target"]: row["factor"] for row in gateway.rows("SELECT target, factor FROM billing")}
+    gateway.tick()
+    assert factors["slow"] == gateway.app._books.learned.billed["slow"] == pytest.approx(2)
+
+
+OPENAI = [
+    "start_time,end_time,start_time_iso,end_time_iso,amount_value,amount_currency,line_item,project_id",
+    '1790553600,1790640000,2026-09-28T00:00:00+00:00,x,0.25,usd,"gpt-4.1-mini-2025-04-14, input",p',
+    '1790553600,1790640000,2026-09-28T00:00:00+00:00,x,1.5,usd,"gpt-4.1-mini-2025-04-14, output",p',
+    "1790553600,1790640000,2026-09-28T00:00:00+00:00,x,0.03,usd,web search tool calls,p",
+]
+FORMS = [
+    ("OpenAI costs", OPENAI, {"gpt-4.1-mini": 1_750_000_000, None: 30_000_000}),
+    (
+        "Anthropic costs",
+        [
+            "usage_date_utc,model,workspace,api_key,usage_type,context_window,token_type,cost_usd,list_price_usd",
+            "2026-09-28,Claude Haiku 4.5,Default,k,message,x,input_no_cache,0.05,0.05",
+            "2026-09-28,Claude Haiku 4.5,Default,k,message,x,output,0.20,0.20",
+        ],
+        {"claude-haiku-4-5": 250_000_000},
+    ),
+    (
+        "Google Cloud billing",
+        [
+            "Billing account,X",
+            "",
+            "Service description,SKU description,Usage start date,Cost ($)",
+            'Gemini API,"Gemini 2.5 Flash Text Output - Predictions",2026-09-28,"1,000.25"',
+            'Gemini API,"Gemini 2.5 Flash Lite Text Output - Predictions",2026-09-28,0.5',
+        ],
+        {"gemini-2.5-flash": 1_000_250_000_000, "gemini-2.5-flash-lite": 500_000_000},
+    ),
+    ("plain", ["date,model,cost_usd", "2026-09-28,gpt-4.1,-0.5", "2026-09-28,gpt-4.1,1"], {"gpt-4.1": 500_000_000}),
+]
+MODELS = ("gpt-4.1", "gpt-4.1-mini", "claude-haiku-4-5", "gemini-2.5-flash", "gemini-2.5-flash-lite")
+
+
+@each_row("name, lines, expected", FORMS)
+def test_every_form_is_read(name: str, lines: list[str], expected: dict[str | None, int]) -> None:
+    form, statement = read(lines)
+    sums: Counter[str | None] = Counter()
+    for line in statement:
+        sums[model_of(line, {model: model for model in MODELS})] += line.nano
+    assert (form, dict(sums), {line.day for line in statement}) == (name, expected, {20_724})
+
+
+@each_row(
+    "one, other",
+    [
+        ("claude-haiku-4-5-20251001", "Claude Haiku 4.5"),
+        ("gpt-4.1-mini-2025-04-14", "gpt-4.1-mini"),
+        ("anthropic/claude-3-5-haiku", "Claude Haiku 3.5"),
+        ("gemini-2.5-pro@20250617", "gemini-2.5-pro"),
+    ],
+)
+def test_names_of_one_model_are_the_same(one: str, other: str) -> None:
+    assert words(one) == words(other)
+
+
+UNREADABLE = [HEADER, "2026-09-28,m,1", "28.9.26,m,1", "2026-09-28,m,much"]
+
+
+@each_row(
+    "lines, message",
+    [
+        (["a,b,c", "1,2,3"], "the columns of no export that is known"),
+        ([], "the columns of no export"),
+        ([HEADER], "no line with an amount"),
+        (UNREADABLE, "line 3: '28.9.26' is no date"),
+        (UNREADABLE, "line 4: 'much' is no amount"),
+        ([OPENAI[0], "x,x,2026-09-28,x,1,eur,x,p"], "line 2: the currency is 'eur'"),
+        ([HEADER, "2026-09-28,m,NaN"], "no amount"),
+    ],
+)
+def test_a_statement_that_can_not_be_used_names_the_line_and_the_remedy(lines: list[str], message: str) -> None:
+    with pytest.raises(StatementError) as refused:
+        read(lines)
+    assert message in str(refused.value)
+
+
+def test_unknown_providers_and_files_change_nothing(gateway: Gateway) -> None:
+    asked(gateway)
+    file = gateway.home / "statement.csv"
+    file.write_text("\n".join(statement(gateway, "2")))
+    unknown = ledger(gateway, "reconcile", "nobody", str(file), "--book", status=1)
+    assert "the ledger has no provider 'nobody'" in unknown
+    assert "can't be read" in ledger(gateway, "reconcile", provider(gateway), f"{file}x", "--book", status=1)
+    assert gateway.rows("SELECT 1 FROM adjustments") == []
+
+
+def test_what_the_ledger_has_no_rows_of_is_listed_and_not_booked(gateway: Gateway) -> None:
+    asked(gateway)
+    lines = [*statement(gateway), f"{TODAY},gpt-unheard-of,1.25", f"{TODAY},web search tool calls,0.5"]
+    differences = reconcile(gateway, lines, "--book", status=1)["comparison"]["differences"]
+    causes = {row["model"]: (row["cause"], row["booked"]) for row in differences}
+    assert causes == {"gpt-unheard-of": ("not_in_ledger", 0), "web search tool calls": ("tool_fees", 0)}

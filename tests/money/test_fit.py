@@ -22,12 +22,8 @@ THINKERS: Mapping[str, dict[str, Any]] = {
 }
 USES = ("narrow", "told", "mind", "capped")
 """Each has targets of its own, which learn from nothing else."""
-LOWERED = [
-    (20_000, "", "effort=high"),
-    (3_600, "output", "effort=high"),
-    (1_500, "effort, output", "effort=low"),
-    (450, "effort, output", "off"),
-]
+LOWERED = [(20_000, "", "effort=high"), (3_600, "output", "effort=high"), (1_500, "effort, output", "effort=low")]
+LOWERED += [(450, "effort, output", "off")]
 """Tokens that there is money for, what is lowered, and the control that is sent."""
 
 
@@ -195,10 +191,10 @@ def test_the_least_cap_of_class_budget_and_header_holds(
     assert row_of(gateway, reply)["reasoning_tokens"] == min(number, 300)
 
 
-CAPPED = {"exact": "budget=200", "level": "off", "switch": "off", "always": None, "none": "none"}
+CAPPED = [("exact", "budget=200"), ("level", "off"), ("switch", "off"), ("always", None), ("none", "none")]
 
 
-@each_row("name, control", CAPPED.items())
+@each_row("name, control", CAPPED)
 def test_a_budget_s_cap_by_contract(gateway: Gateway, name: str, control: str | None) -> None:
     reply = gateway.chat(f"capped/{name}", reasoning_effort="high")
     assert (reply.status, reply.headers.get("x-lowpass-thinking")) == (200 if control else 402, control)

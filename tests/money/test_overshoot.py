@@ -1,18 +1,20 @@
-"""Crowds against budgets with room for a few: never a nano-dollar too much, and nobody refused who would fit."""
+"""Crowds and long streams at budgets with room for a few: never a nano-dollar too much, nobody refused who fits."""
 
+import json
 import random
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from router.testing.upstream import Ask, Break, Upstream
+from router.testing.upstream import WORD, Ask, Break, Upstream
 from router.testing.upstream.behaviours import built_in
-from tests.gateway.running import Gateway, Process, Reply, local, serving, target, until
+from tests.gateway.running import MESSAGES, Gateway, Process, Reply, local, serving, target, until
 from tests.money import books
 from tests.money.books import CAP, COST, IN, NANO, OUT, PRICE, account, budgets, row_of, rules, thoughts, within
 from tests.money.crowd import Wish, crowd
@@ -31,16 +33,28 @@ THINKERS: Mapping[str, dict[str, Any]] = {
 }
 
 
+THINKS = {"contract": "always_on", "levels": ["high"], "tokens": [400], "streamed": True}
+EXACT = {"contract": "exact", "levels": ["none", "high"], "tokens": [0, 3000], "minimum": 1, "streamed": True}
+SPOKEN = {"rich": "warmed", "poor": "talker", "shared": "long", "whole": "talker", "thought": "thinker"}
+SPOKEN |= {"mind": "thinker", "exactly": "exact", "short": "brief", "calm": "calm-thinker"}
+
+
 def policy(url: str) -> dict[str, Any]:
     small = (ROOM * COST + COST // 2) / NANO
-    wide = {"price": PRICE, "max_output": 5_000}
+    wide: dict[str, Any] = {"price": PRICE, "max_output": 5_000}
     spoken = {"chatty": "say-400-ms-2", "left": "say-400-ms-2@left", "known": "say-400-ms-2@known"}
+    longer = {"long": "say-1500-ms-1", "talker": "say-600-ms-1", "warmed": "say-3000", "brief": "say-40-ms-1"}
     targets = {f"at-{name}": target(url, "say-40-ms-2", price=PRICE) for name in KINDS}
     targets |= {"plain": target(url, "say-40", price=PRICE), "paced": target(url, "say-40-ms-5", price=PRICE)}
     targets |= {name: target(url, model, **wide) for name, model in spoken.items()}
     for name, thinking in THINKERS.items():
         place = local if thinking.get("streamed") else target
         targets[f"thinks-{name}"] = place(url, "say-20-think-300-ms-1", thinking=thinking, **wide)
+    wide["max_output"] = 20_000
+    targets |= {name: target(url, model, **wide) for name, model in longer.items()}
+    for name, thinking in {"thinker": THINKS, "exact": EXACT}.items():
+        targets[name] = local(url, "say-20-think-3000-ms-1", thinking=thinking, **wide)
+    targets["calm-thinker"] = local(url, "say-1500-think-100-ms-1", thinking=THINKS, **wide)
     routes = {f"{kind}{name}": f"at-{name}" for kind in ("", "warm-up/") for name in KINDS}
     routes |= {f"mind/{name}": f"thinks-{name}" for name in THINKERS}
     routes |= {"fits": "paced", "grows": "chatty", "leavers": "left", "late-leavers": "known", "fresh": "plain"}
@@ -48,8 +62,10 @@ def policy(url: str) -> dict[str, Any]:
     limits |= {"late-leavers": (20 * IN + 410 * OUT) / NANO, "fits": (24 * COST + 1_100 * OUT) / NANO}
     newcomers = budgets({"fresh": small}, scope="session")
     newcomers += [{**budgets({"fresh": small}, scope="key")[0], "id": "each-key"}]
-    minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS})
-    return rules(targets, {**routes, "kills": "paced"}, [*budgets(limits), *newcomers, *minds])
+    limits |= {"poor": 0.12, "shared": 0.5, "whole": 0.12, "thought": 0.15}
+    rich = {"id": "rich", "limit_usd": 100, "window": "day", "routes": ["rich", "short"]}
+    minds = thoughts({f"mind/{name}": 3_000 for name in THINKERS} | {"exactly": 1_500, "mind": 1_500, "calm": 1_200})
+    return rules(targets, {**routes, **SPOKEN, "kills": "paced"}, [*budgets(limits), rich, *newcomers, *minds])
 
 
 def served_and_refused(replies: list[Reply]) -> tuple[int, int]:
@@ -187,6 +203,8 @@ def test_kill_9_at_any_moment_loses_nothing_and_overspends_nothing(
         until(lambda: gateway.rows("SELECT 1 FROM requests WHERE state = 'held'") == [])
         states = {row["id"]: row["state"] for row in gateway.rows("SELECT id, state FROM requests")}
         assert {states[identifier] for identifier in answered} <= {"settled"}
+        recovered = "SELECT 1 FROM requests WHERE state = 'recovered'"
+        assert gateway.rows(f"{recovered} AND (cost != held OR error != 'crashed')") == []
         assert within(gateway, "kills") > 0
         gateway.check_books()
     finally:
@@ -207,3 +225,95 @@ def test_the_money_of_a_session_s_life_is_a_budget_like_any_other(
         assert within(gateway, "loops.session_usd") == pytest.approx(ROOM * COST / NANO)
         assert served_and_refused(crowd(gateway, [Wish("auto", CAP)] * 15)) == (15, 0)
         gateway.check_books()
+
+
+def streamed(gateway: Gateway, model: str, **fields: Any) -> list[Any]:
+    with gateway.client() as client:
+        return list(client.chat.completions.create(model=model, messages=MESSAGES, stream=True, **fields))
+
+
+def length(chunks: list[Any]) -> int:
+    return sum(len(chunk.choices[0].delta.content or "") for chunk in chunks if chunk.choices)
+
+
+def test_a_long_answer_has_more_held_for_it_while_it_comes(gateway: Gateway) -> None:
+    chunks = streamed(gateway, "rich", stream_options={"include_usage": True})
+    assert length(chunks) == 3_000 * len(WORD)
+    row = gateway.only("rich")
+    assert (row["cost"], row["overrun"], row["error"]) == (3_000 * OUT + 20 * IN, 0, None)
+    assert row["cost"] <= row["held"] <= 3 * row["cost"], "two bytes a token are assumed at first, and it has five"
+
+
+def test_a_stream_ends_where_its_budget_does(gateway: Gateway) -> None:
+    """0.12 USD pay for 1,200 tokens: two answers of 600 don't fit, their prompts included."""
+    first, second = streamed(gateway, "poor"), streamed(gateway, "poor")
+    assert [chunks[-1].choices[0].finish_reason for chunks in (first, second)] == ["stop", "length"]
+    assert length(second) < 600 * len(WORD)
+    within(gateway, "poor")
+    rows = gateway.rows("SELECT status, overrun FROM requests WHERE route = 'poor'")
+    assert rows == [{"status": 200, "overrun": 0}] * 2
+    refused = gateway.chat("poor", stream=True)
+    assert (refused.status, refused.error["code"]) == (402, "budget_exceeded")
+
+
+def test_streams_that_share_a_budget_never_overspend_it(gateway: Gateway) -> None:
+    """Four answers of 0.15 USD: each alone could have it all when it begins, the last to grow finds nothing left."""
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: gateway.chat("shared", stream=True), range(4)))
+    within(gateway, "shared")
+    cut = [reply for reply in answers if b'"lowpass":{"stopped":"budget_exceeded"' in reply.body]
+    assert cut
+    for reply in cut:
+        events = [json.loads(line[6:]) for line in reply.body.split(b"\n\n") if line.startswith(b"data: {")]
+        assert events[-2]["choices"][0]["finish_reason"] == "length"
+        assert events[-1]["usage"]["completion_tokens"] > 0
+        assert reply.body.endswith(b"data: [DONE]\n\n")
+        row = gateway.row(reply.id)
+        assert (row["status"], row["error"], row["overrun"]) == (200, "budget_exceeded", 0)
+        assert row["attempts"][0]["usage_source"] == "estimated"
+
+
+def test_an_answer_that_is_not_streamed_is_metered_all_the_same(gateway: Gateway) -> None:
+    replies = [gateway.chat("whole") for _ in range(3)]
+    assert [reply.status for reply in replies] == [200, 200, 402]
+    whole, cut = (reply.json["choices"][0] for reply in replies[:2])
+    assert (whole["message"]["content"], whole["finish_reason"], cut["finish_reason"]) == (WORD * 600, "stop", "length")
+    within(gateway, "whole")
+
+
+@each_row("route", ["thought", "mind"])
+def test_a_stream_ends_in_mid_thought(gateway: Gateway, route: str) -> None:
+    """3,000 tokens of thought cost 0.30 USD; there is less, in money or in thinking tokens."""
+    chunks = streamed(gateway, route)
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
+    row = gateway.only(route)
+    (attempt,) = row["attempts"]
+    assert (row["status"], row["state"], attempt["answered"], attempt["finish_reason"]) == (200, "settled", 0, "length")
+    assert within(gateway, route) > 0
+
+
+def test_a_long_answer_is_no_thought(gateway: Gateway) -> None:
+    """1,500 tokens are said under a budget of 1,200 thoughts, of which 100 are used each time."""
+    assert gateway.chat("calm-thinker", stream=True).status == 200, "it has shown that its tokens come piece by piece"
+    for used in (100, 200):
+        chunks = streamed(gateway, "calm")
+        assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+        assert within(gateway, "calm") == used
+
+
+def test_a_model_that_keeps_to_a_number_is_sent_it_and_answers(gateway: Gateway, upstream: Upstream) -> None:
+    """No thought is cut: it ends by itself where the thinking budget does, and the answer follows."""
+    chunks = streamed(gateway, "exactly", reasoning_effort="high")
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    sent = int(str(upstream.last.json["thinking_token_budget"]))
+    assert 500 < sent <= 1_500
+    row = gateway.only("exactly")
+    (attempt,) = row["attempts"]
+    assert (row["thinking"], attempt["answered"], row["overrun"], attempt["thinking"]) == (sent, 1, 0, f"budget={sent}")
+
+
+def test_what_is_learned_makes_the_next_holds_tight(gateway: Gateway) -> None:
+    rows = [row_of(gateway, gateway.chat("short", stream=True)) for _ in range(40)]
+    ratios = [row["held"] / row["cost"] for row in rows]
+    assert ratios[-1] < 1.6 < ratios[0]
+    assert all(ratio >= 1 for ratio in ratios)

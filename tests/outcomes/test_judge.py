@@ -3,21 +3,31 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from router.api import internal
-from router.outcomes.judge.judging import MOST_WAITING, Case, Given, Judging, case, overlap
-from router.outcomes.judge.policy import Judge
-from router.outcomes.judge.trust import LEAST_GOLD, LEAST_PAIRS, UNKNOWN_WEIGHT, Trust
+from router.api import parse
+from router.outcomes.judge import (
+    JUDGING_MOST_WAITING,
+    LEAST_GOLD,
+    LEAST_PAIRS,
+    UNKNOWN_WEIGHT,
+    Case,
+    Given,
+    Judge,
+    Judging,
+    Trust,
+    case,
+    overlap,
+)
+from router.types.attempt import Answer
+from router.types.decision import Served, Weighed
 from router.types.logged import Logged, Said
-from router.types.outcome import Answer
-from router.types.plan import Weighed
 from router.types.request import Caller, Limits, Request
-from router.types.served import Served
 from tests.decide.values import candidate
 from tests.outcomes.values import asking, saying
 from tests.tables import each_row
@@ -54,10 +64,8 @@ class Court:
 
     def __init__(self) -> None:
         self.judgement: Judgement = consistent
-        self.trust, self.said = Trust(), list[Said]()
-        self.heard: list[dict[str, Any]] = []
-        self.counted: list[str] = []
-        self.limits: list[Limits] = []
+        self.trust, self.said, self.heard = Trust(), list[Said](), list[dict[str, Any]]()
+        self.counted, self.limits = list[str](), list[Limits]()
 
     async def ask(self, body: bytes, caller: Caller, limits: Limits) -> bytes:
         question = json.loads(body)
@@ -103,9 +111,8 @@ def court() -> Court:
 
 
 def logged(said: Said, position: int = 0) -> Logged:
-    fields = msgspec.structs.asdict(said)
-    fields |= {"position": position, "was_score": None, "was_weight": 0, "was_ms": None, "task": "chat", "traits": ""}
-    fields |= {"template": "", "expected": None, "given_ms": 0}
+    fields = msgspec.structs.asdict(said) | {"position": position, "was_score": None, "was_weight": 0, "was_ms": None}
+    fields |= {"task": "chat", "traits": "", "template": "", "expected": None, "given_ms": 0}
     fields.pop("key")
     return Logged(**fields)
 
@@ -114,19 +121,15 @@ def scores(said: Sequence[Said]) -> list[float | None]:
     return [row.score for row in said]
 
 
-def test_an_answer_alone_is_judged_twice_the_second_time_in_reverse(court: Court) -> None:
-    assert scores(court.hear(court.case(1, RIGHT), court.case(2, WRONG))) == [1.0, 0.0]
-    assert court.counted == ["agreed", "agreed"]
-    assert [body["model"] for body in court.heard] == ["judge"] * 4
-    assert [row.source for row in court.said] == ["judge.judge"] * 2
-
-
-def test_two_answers_are_compared_in_both_orders(court: Court) -> None:
+def test_an_answer_alone_is_judged_in_reverse_too_and_two_are_compared_in_both_orders(court: Court) -> None:
     """Each is graded by itself: both may be right."""
+    assert scores(court.hear(court.case(1, RIGHT), court.case(2, WRONG))) == [1.0, 0.0]
     cases = [court.case(1, RIGHT, WRONG), court.case(2, RIGHT, saying("right too"))]
     assert scores(court.hear(*cases)) == [1.0, 0.0, 1.0, 1.0]
-    assert [(row.attempt, row.target) for row in court.said[:2]] == [(1, "t1"), (2, "t2")]
-    first, second = (json.loads(body["messages"][1]["content"].partition("\n\n")[0]) for body in court.heard[:2])
+    assert court.counted == ["agreed"] * 4
+    rows = [(row.attempt, row.target, row.source) for row in court.said[2:4]]
+    assert rows == [(1, "t1", "judge.judge"), (2, "t2", "judge.judge")]
+    first, second = (json.loads(body["messages"][1]["content"].partition("\n\n")[0]) for body in court.heard[4:6])
     assert first["first answer"] == second["second answer"] == {"text": "right"}
 
 
@@ -142,20 +145,15 @@ def test_a_judge_that_goes_by_the_order_says_nothing(answers: list[Answer]) -> N
     assert [row.weight for row in court.hear(court.case(99, *answers))] == [0.0] * len(answers)
 
 
-def test_it_is_believed_once_it_has_agreed_with_itself_often_enough(court: Court) -> None:
+def test_it_is_believed_once_it_has_agreed_with_itself_often_enough_until_clients_contradict_it(court: Court) -> None:
     """Half, while it is not known how often it is right. What was found of it is kept."""
+    court.judgement = contrary
     said = court.hear_often(LEAST_PAIRS + 2, RIGHT)
     assert [row.weight for row in said] == [0.0] * LEAST_PAIRS + [UNKNOWN_WEIGHT] * 2
     assert court.trust.agreement == {}
     other = Trust()
     other.restore(court.trust.kept())
     assert (other.weight("judge"), other.consistency) == (UNKNOWN_WEIGHT, court.trust.consistency)
-
-
-def test_a_judge_that_clients_contradict_is_not_believed(court: Court) -> None:
-    court.judgement = contrary
-    court.hear_often(LEAST_PAIRS, RIGHT)
-    assert court.trust.weight("judge") == UNKNOWN_WEIGHT
     for number in range(5):
         court.gold(number, 1.0)
     assert (court.trust.agreement, court.trust.weight("judge")) == ({"judge": 0.0}, 0.0)
@@ -189,12 +187,6 @@ def test_a_judge_without_an_answer_says_nothing(judgement: Judgement, caplog: py
     assert "CANARY" not in caplog.text + repr(court.case(1, RIGHT))
 
 
-def test_what_binds_the_request_binds_the_judge(court: Court) -> None:
-    """Its own deadline does not: that was for its answer."""
-    court.hear(court.case(1, RIGHT))
-    assert court.limits == [Limits(session="s", data_class="secret")] * 2
-
-
 IMAGE = [{"type": "image_url", "image_url": {"url": "https://x.y/z.png"}}, {"type": "text", "text": "What is it?"}]
 
 
@@ -203,14 +195,10 @@ IMAGE = [{"type": "image_url", "image_url": {"url": "https://x.y/z.png"}}, {"typ
     [(saying(""), "?"), (saying("x" * 100_000), "?"), (saying("A cat"), IMAGE), (saying("Long"), "x" * 100_000)],
 )
 def test_what_can_not_be_judged_in_words_is_not(answer: Answer, content: Any) -> None:
-    request = asking(messages=[{"role": "user", "content": content}])
-    assert case(JUDGE, request, Caller(), [Given(1, "t", answer)], 0.5, print) is None
-
-
-def test_no_model_judges_its_own_answers() -> None:
-    own, other = Given(1, JUDGE.target, RIGHT), Given(2, "t", RIGHT)
-    assert case(JUDGE, asking(), Caller(), [own], 0.5, print) is None
-    made = case(JUDGE, asking(), Caller(), [own, other], 0.5, print)
+    """Nor does a model judge its own answers."""
+    own, request = Given(2, JUDGE.target, RIGHT), asking(messages=[{"role": "user", "content": content}])
+    assert case(JUDGE, request, Caller(), [Given(1, "t", answer), own], 0.5, print) is None
+    made = case(JUDGE, asking(), Caller(), [Given(1, "t", RIGHT), own], 0.5, print)
     assert made is not None
     assert [target for _, target, _ in made.answers] == ["t"]
 
@@ -225,47 +213,47 @@ def test_what_is_hard_to_tell_apart_comes_first() -> None:
     assert weighed((1, 0.5, 0.0), (1, 0.5, 0.0)) == 1.0
 
 
-def test_only_a_share_is_judged_and_the_most_telling_of_it() -> None:
-    court, judge = Court(), Judge(target="judge", share=0.1)
-    judged: list[float] = []
-    made: list[float] = []
+def test_only_a_share_is_judged_and_the_most_telling_of_it(court: Court) -> None:
+    judge, judged, made = Judge(target="judge", share=0.1), list[float](), list[float]()
+
+    def make(priority: float) -> Case | None:
+        made.append(priority)
+        return case(judge, asking(), Caller(), [Given(1, "t", RIGHT)], priority, lambda _: judged.append(priority))
 
     async def work() -> None:
         judging = Judging(court.ask, Trust(), lambda judge, became: None)
-
-        def make(priority: float) -> Case | None:
-            made.append(priority)
-            return case(judge, asking(), Caller(), [Given(1, "t", RIGHT)], priority, lambda _: judged.append(priority))
-
         running = asyncio.ensure_future(judging.run())
         for number in range(300):
             priority = (number * 37 % 100) / 100
-            judging.consider(judge, priority, lambda priority=priority: make(priority))  # type: ignore[misc]
+            judging.consider(judge, priority, partial(make, priority))
             for _ in range(10):
                 await asyncio.sleep(0)
         running.cancel()
         await asyncio.wait([running])
 
     asyncio.run(work())
-    assert MOST_WAITING <= len(made) < 300
+    assert JUDGING_MOST_WAITING <= len(made) < 300
     assert 28 <= len(judged) <= 30
     assert min(judged[5:]) >= 0.8
 
 
-def test_what_the_gateway_asks_of_itself_is_read_as_any_request_is() -> None:
-    """All of its text is there to be scanned, and what bound the client's request binds it."""
+def test_what_the_gateway_asks_of_itself_is_read_and_bound_as_the_client_s_request_is(
+    court: Court,
+) -> None:
+    """All of its text is there to be scanned. The client's own deadline does not bind it: that was for its answer."""
     heard: list[tuple[Request, Caller]] = []
+    body, bound = b'{"model": "judge", "messages": [{"role": "user", "content": "orchid"}]}', Limits(session="s")
 
     async def serve(request: Request, caller: Caller) -> Served:
         heard.append((request, caller))
-        body = {"choices": msgspec.Raw(b"[1]")}
-        return Served(decision=None, step=candidate("t"), thinking="", body=body)  # type: ignore[arg-type]
+        answer = {"choices": msgspec.Raw(b"[1]")}
+        return Served(decision=None, step=candidate("t"), thinking="", body=answer)  # type: ignore[arg-type]
 
     async def ask() -> bytes:
-        body = b'{"model": "judge", "messages": [{"role": "user", "content": "orchid"}]}'
-        return await internal.asking(serve)(body, Caller(id="k"), Limits(session="s", data_class="secret"))
+        return await parse.asking(serve)(body, Caller(id="k"), bound)
 
     assert asyncio.run(ask()) == b'{"choices":[1]}'
     ((request, caller),) = heard
-    assert (request.text, request.model, caller.id) == ("orchid", "judge", "k")
-    assert request.limits == Limits(session="s", data_class="secret")
+    assert (request.text, request.model, request.limits, caller.id) == ("orchid", "judge", bound, "k")
+    court.hear(court.case(1, RIGHT))
+    assert court.limits == [Limits(session="s", data_class="secret")] * 2

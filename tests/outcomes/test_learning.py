@@ -7,20 +7,20 @@ from functools import partial
 from typing import Any
 
 import pytest
-from msgspec import Struct
 
+from router.estimate.pass_rate import Alarm
 from router.ledger import outcomes as log
 from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
-from router.ledger.postgres.ledger import PostgresLedger
+from router.ledger.postgres.journal import PostgresLedger
 from router.outcomes import learning as module
-from router.outcomes.judge.trust import Trust
+from router.outcomes.judge import Trust
 from router.outcomes.learning import PATIENCE_MS, Learning, Log, Tail
 from router.telemetry import Telemetry
-from router.types.journal import Journal
+from router.types.account import Journal
+from router.types.attempt import Outcome
 from router.types.logged import Said
-from router.types.outcome import Outcome
-from router.types.secret import Secret
+from router.types.target import Secret
 from tests.ledger.books import found, with_ledger
 from tests.outcomes.test_judge import logged
 from tests.postgres import Server
@@ -30,21 +30,13 @@ from tests.tables import each_row
 ABOUT = log.About(task="maths", difficulty=0.4, traits="f4EA", template="0a1b", expected={"t": 0.75})
 
 
-class Change(Struct, frozen=True):
-    target: str
-    kind: str = "pass_rate"
-    before: float | str = 0.9
-    after: float | str = 0.2
-    at_ms: int = 5
-
-
 class Sums:
     """Learns as posteriors do: by addition. A target named "stranger" is unknown to it."""
 
     def __init__(self) -> None:
         self.weight, self.total = 0.0, 0.0
-        self.seen: list[Outcome] = []
-        self.widened: list[str] = []
+        self.seen, self.widened = list[Outcome](), list[str]()
+        self.widen = self.widened.append
 
     def observe(self, outcome: Outcome) -> bool:
         if outcome.target == "broken":
@@ -64,9 +56,6 @@ class Sums:
             self.weight, self.total = map(float, state.split())
             return True
         return False
-
-    def widen(self, target: str) -> None:
-        self.widened.append(target)
 
 
 class Gateway:
@@ -100,8 +89,8 @@ class Gateway:
         await self.journal.committed()
         await self.learning.tick()
 
-    def _watch(self, outcome: Outcome) -> Change | None:
-        return Change(outcome.target) if self.drifts else None
+    def _watch(self, outcome: Outcome) -> Alarm | None:
+        return Alarm(outcome.target, "pass_rate", 0.9, 0.2, 5) if self.drifts else None
 
     def _tell(self, alarm: module.Alarm, place: str) -> None:
         self.alarms.append((alarm.target, place))
@@ -119,10 +108,6 @@ def saying(
     return lambda journal: log.say(journal, Said(**(plain | fields)), about, at_ms)
 
 
-def many(count: int) -> list[Say]:
-    return [saying(1.0, f"r{number}") for number in range(count)]
-
-
 def run(ledger: Ledger, work: Callable[[Gateway, Gateway, Start], Awaitable[None]]) -> None:
     """Two gateways that have started, and how a further one does."""
 
@@ -137,7 +122,7 @@ def run(ledger: Ledger, work: Callable[[Gateway, Gateway, Start], Awaitable[None
     with_ledger(ledger, both)
 
 
-def test_all_gateways_learn_all_that_any_of_them_hears(ledger: Ledger) -> None:
+def test_all_gateways_learn_all_that_any_of_them_hears_and_what_is_replaced_is_taken_back(ledger: Ledger) -> None:
     """Also of sources that contradict each other."""
 
     async def work(one: Gateway, other: Gateway, start: Start) -> None:
@@ -150,17 +135,10 @@ def test_all_gateways_learn_all_that_any_of_them_hears(ledger: Ledger) -> None:
         first = one.rates.seen[0]
         assert (first.request_id, first.target, first.source, first.task) == ("a", "t", "client", "maths")
         assert (first.traits, first.expected, first.given_ms) == (bytes([127, 129, 0]), 0.75, 1_000)
-
-    run(ledger, work)
-
-
-def test_what_is_replaced_is_taken_back(ledger: Ledger) -> None:
-    async def work(one: Gateway, other: Gateway, start: Start) -> None:
-        await one.read(saying(1.0, weight=0.5))
-        await one.read(saying(0.25, at_ms=2_000))
+        await one.read(saying(0.25, "b", at_ms=2_000))
         await other.read()
-        assert one.sums == other.sums == (1.0, 0.25)
-        assert [(seen.weight, seen.given_ms) for seen in one.rates.seen] == [(0.5, 1_000), (-0.5, 1_000), (1.0, 2_000)]
+        assert one.sums == other.sums == (3.0, 1.25)
+        assert [(seen.weight, seen.given_ms) for seen in one.rates.seen[-2:]] == [(-0.5, 1_000), (1.0, 2_000)]
 
     run(ledger, work)
 
@@ -198,7 +176,7 @@ def test_what_can_not_be_learned_from_is_counted(new_ledger: Make, said: Say, le
 
 def test_a_start_takes_up_what_was_saved_and_reads_on(ledger: Ledger) -> None:
     async def work(one: Gateway, other: Gateway, start: Start) -> None:
-        await one.read(*many(30))
+        await one.read(*(saying(1.0, f"r{number}") for number in range(30)))
         one.learning.save()
         await other.read(saying(0.0, "later"), saying(1.0, "r0", source="judge.j", weight=0.0))
         fresh = await start()
@@ -228,7 +206,7 @@ def test_a_long_log_is_read_tick_by_tick(new_ledger: Make, monkeypatch: pytest.M
     monkeypatch.setattr(module, "MOST_REPLAYED", 100)
 
     async def work(one: Gateway, other: Gateway, start: Start) -> None:
-        await one.read(*many(150))
+        await one.read(*(saying(1.0, f"r{number}") for number in range(150)))
         fresh = await start()
         assert fresh.rates.weight == 40
         for _ in range(3):

@@ -1,29 +1,30 @@
 """What each verifier makes of answers: right, wrong, or nothing to do with it."""
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from router.api.parse import parse
-from router.outcomes.verifiers.number import last, readings
-from router.types.outcome import Answer
+from router.api.rest import FEEDBACK, Feedback
+from router.outcomes.checks import Http, Promises, Python, Verifier, mistakes
+from router.outcomes.judge import Judge
+from router.outcomes.verifiers import last, readings
+from router.types.attempt import Answer
 from router.types.request import Endpoint, Request
+from tests.docs import blocks, page, rows
 from tests.outcomes.values import asking, expecting, saying, verifier
 from tests.tables import each_row
 
-PERSON = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
-    "required": ["name"],
-    "additionalProperties": False,
-}
+FIELDS = {"name": {"type": "string"}, "age": {"type": "integer"}}
+PERSON = {"type": "object", "properties": FIELDS, "required": ["name"], "additionalProperties": False}
 FORM = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER: dict[str, Any] = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
@@ -52,10 +53,13 @@ def test_json_schema() -> None:
     assert check(own, asking(response_format={"type": "json_object"}), "{}", "[]", "Ada") == [1.0, 0.0, 0.0]
 
 
-def test_a_schema_of_the_policy_that_is_none_is_told() -> None:
+def test_schemas_and_expressions_of_the_policy_that_are_none_are_told() -> None:
     for schema, place in (({"type": "nonsense"}, "type"), ({"$ref": "http://127.0.0.1:9/x"}, "its top")):
         with pytest.raises(ValidationError, match=f"a JSON Schema: correct it at {place}"):
             verifier("json_schema", schema=schema)
+    for fields in ({}, {"must": "("}, {"must": "(?=a)a"}, {"must": ""}):
+        with pytest.raises(ValidationError):
+            verifier("regex", **fields)
 
 
 NAMED = {"type": "function", "function": {"name": "weather"}}
@@ -84,14 +88,10 @@ def test_tool_call(choice: Any, score: float | None, calls: list[tuple[str, str]
     assert check(verifier("tool_call"), request, saying("", *calls)) == [score]
 
 
-def test_a_call_without_tools_is_wrong_and_of_functions_as_they_were_once_declared() -> None:
-    calling = saying("", CALL)
-    assert check(verifier("tool_call"), PLAIN, calling) == [0.0]
-    assert check(verifier("tool_call"), asking(functions=[WEATHER["function"]]), calling) == [1.0]
-
-
 def test_what_a_request_to_responses_asks_for() -> None:
-    """Its tools and its form are said in other words."""
+    """Its tools and its form are said in other words, as in a chat of once; a call without tools is wrong."""
+    once = asking(functions=[WEATHER["function"]])
+    assert [check(verifier("tool_call"), asked, saying("", CALL)) for asked in (PLAIN, once)] == [[0.0], [1.0]]
     tool = {"type": "function", **WEATHER["function"]}
     text = {"format": {"type": "json_schema", "name": "person", "schema": PERSON}}
     body = {"model": "auto", "input": "Hi", "tools": [tool], "text": text, "metadata": {"expected": "42"}}
@@ -102,24 +102,17 @@ def test_what_a_request_to_responses_asks_for() -> None:
     assert check(verifier("json_schema"), request, '{"age": 1}') == [0.0]
 
 
-@each_row(
-    "fields, right, wrong",
-    [
+def test_regex() -> None:
+    rows: list[tuple[dict[str, str], list[str], list[str]]] = [
         ({"must": r"\b42\b"}, ["It is 42."], ["It is 421."]),
         ({"must": r"(?i)yes"}, ["YES"], []),
         ({"must_not": r"TODO"}, ["done"], ["TODO: it"]),
         ({"must": "a", "must_not": "b"}, [], ["ab"]),
         ({"must": "(a+)+$"}, [], ["a" * 50_000 + "!"]),
-    ],
-)
-def test_regex(fields: dict[str, str], right: list[str], wrong: list[str]) -> None:
-    assert check(verifier("regex", **fields), PLAIN, *right, *wrong) == [1.0] * len(right) + [0.0] * len(wrong)
-
-
-@each_row("fields", [{}, {"must": "("}, {"must": "(?=a)a"}, {"must": ""}])
-def test_expressions_that_are_none_are_told(fields: dict[str, str]) -> None:
-    with pytest.raises(ValidationError):
-        verifier("regex", **fields)
+    ]
+    for fields, right, wrong in rows:
+        scores = check(verifier("regex", **fields), PLAIN, *right, *wrong)
+        assert scores == [1.0] * len(right) + [0.0] * len(wrong), fields
 
 
 @each_row(
@@ -194,27 +187,12 @@ def test_refusal() -> None:
     assert check(own, PLAIN, *said) == [0.0, 0.0, None]
 
 
-@each_row(
-    "answer, empty, truncated",
-    [
-        (saying("Hi"), 1.0, 1.0),
-        (saying("Hi", finish_reason="length"), 1.0, 0.0),
-        (saying("", finish_reason="length"), 0.0, 0.0),
-        (saying(" \n\t"), 0.0, 0.0),
-        (saying(""), 0.0, 0.0),
-        (saying("", CALL), 1.0, 1.0),
-        (saying("", refusal="No."), 1.0, 1.0),
-    ],
-)
-def test_empty_and_truncated(answer: Answer, empty: float, truncated: float) -> None:
-    assert [check(verifier(kind), PLAIN, answer) for kind in ("empty", "truncated")] == [[empty], [truncated]]
-
-
-def test_whose_yes_settles_it() -> None:
-    """What only says that the form is right, or that nothing is wrong, does not say that the answer is right."""
-    formal = ("json_schema", "tool_call", "refusal", "empty", "truncated")
-    assert [verifier(kind).decides for kind in (*formal, "number", "exact")] == [False] * 5 + [True] * 2
-    assert verifier("json_schema", decides=True).decides
+def test_empty_and_truncated() -> None:
+    whole = saying("Hi"), saying("", CALL), saying("", refusal="No.")
+    nothing = saying("", finish_reason="length"), saying(" \n\t"), saying("")
+    answers = (*whole, saying("Hi", finish_reason="length"), *nothing)
+    assert check(verifier("empty"), PLAIN, *answers) == [1.0] * 4 + [0.0] * 3
+    assert check(verifier("truncated"), PLAIN, *answers) == [1.0] * 3 + [0.0] * 4
 
 
 JUNK = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=8)
@@ -226,3 +204,63 @@ def test_nothing_that_a_request_holds_breaks_a_verifier(junk: Any, text: str) ->
         request = msgspec.structs.replace(PLAIN, body={name: msgspec.Raw(json.dumps(junk).encode())})
         for kind in ("tool_call", "number", "exact", "refusal", "empty", "truncated"):
             check(verifier(kind), request, saying(text, ("f", text)), text)
+
+
+# What a route says of verifiers and judge: mistakes are told, and docs/outcomes.md has every key and default.
+
+
+TEXT = page("docs/outcomes.md")
+KINDS: dict[str, type[BaseModel]] = {
+    get_args(each.model_fields["kind"].annotation)[0]: each for each in get_args(get_args(Verifier)[0])
+}
+COMMON = {"kind", "label", "decides"}
+LISTED = {row["kind"]: row for row in rows(TEXT, "kind", "says no where")}
+
+
+def test_mistakes_of_a_route() -> None:
+    judge, plain = Judge(target="judge"), verifier("regex", must="a")
+    other = verifier("regex", must="b", label="other")
+    assert list(mistakes([verifier("empty"), plain, other], judge, ["plain"])) == list(mistakes([], None, [])) == []
+    (twice,) = mistakes([plain, verifier("empty"), plain], None, ["plain"])
+    assert (twice.at, twice.remedy) == (("verifiers", 2), "give one of them a label")
+    (alone,) = mistakes([], judge, ["judge"])
+    assert alone.at == ("judge", "target")
+    for more in ({}, {"target": ""}, {"share": 0}, {"share": 1.1}, {"timeout_ms": 0}):
+        with pytest.raises(ValueError, match="Judge"):
+            Judge.model_validate({"target": "j"} | more if more else {})
+
+
+def test_every_verifier_is_in_the_document() -> None:
+    """With its keys and defaults: a number in brackets is a default."""
+    decides = {kind: str(model.model_fields["decides"].default).lower() for kind, model in KINDS.items()}
+    assert {kind: row["decides"] for kind, row in LISTED.items()} == decides
+    for kind in sorted(set(KINDS) - {"http", "python"}):
+        fields = {field.alias or name: field.default for name, field in KINDS[kind].model_fields.items()}
+        listed = dict(re.findall(r"(\w+)(?: \(([\d.]+)\))?", LISTED[kind]["keys"]))
+        assert listed.keys() == fields.keys() - COMMON, kind
+        assert all(float(fields[name]) == float(default) for name, default in listed.items() if default), kind
+
+
+@each_row("heading, model", [("### http", Http), ("### python", Python), ("## Judge", Judge)])
+def test_tables_of_keys(heading: str, model: type[BaseModel]) -> None:
+    section = re.split(r"\n##+ ", TEXT.partition(f"\n{heading}\n")[2])[0]
+    table = {name: row for row in rows(section, "key", "meaning") for name in row["key"].split(", ")}
+    assert table.keys() == model.model_fields.keys() - COMMON
+    for name, row in table.items():
+        field = model.model_fields[name]
+        assert (row["default"] == "required") == field.is_required()
+        if isinstance(field.default, int | float) and not isinstance(field.default, bool):
+            assert float(row["default"].replace(",", "")) == field.default
+
+
+def test_terms_feedback_and_examples_of_the_document() -> None:
+    (terms,) = [row for row in rows(TEXT, "key", "meaning") if row["key"] == "terms"]
+    assert all(name in terms["meaning"] for name in Promises.model_fields)
+    listed = {name for row in rows(TEXT, "field") for name in row["field"].split(" or ")}
+    assert listed == Feedback.model_fields.keys()
+    assert f"--scope {FEEDBACK}" in TEXT
+    examples: dict[str, Any] = {}
+    for block in blocks(TEXT, "yaml"):
+        examples |= yaml.safe_load(block)
+    assert len([verifier(**each) for each in examples["verifiers"]]) == 4
+    assert Judge.model_validate(examples["judge"]).target == "big"

@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from router.api.parse import parse
-from router.outcomes.verifiers import Verifier
-from router.types.outcome import Answer, Asked, ToolCall
+from router.outcomes.checks import Verifier
+from router.types.attempt import Answer, Asked, ToolCall
 from router.types.request import Endpoint, Request
 from tests.decide.values import target
 

@@ -4,21 +4,17 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
-from msgspec import Struct
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "requirements"
-
-
-def pyproject() -> dict[str, Any]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())
-
-
-def compose() -> dict[str, Any]:
-    return dict(yaml.safe_load((ROOT / "docker-compose.yml").read_text()))
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SETTINGS = set(re.findall(r"LOWPASS_[A-Z_]+[A-Z]", (ROOT / "router" / "settings.py").read_text()))
+"""Names of the environment settings that the gateway's own sources read or name."""
+PIN = re.compile(r"([a-z0-9.-]+)(?:\[[a-z,-]+\])?==([\w.+-]+)( ; [^-]+?)?((?: +--hash=sha256:[0-9a-f]{64})*)")
 
 
 def names(dependencies: list[str]) -> set[str]:
@@ -26,7 +22,7 @@ def names(dependencies: list[str]) -> set[str]:
     return {re.split(r"[^A-Za-z0-9_.-]", item, maxsplit=1)[0].lower() for item in dependencies}
 
 
-class Pin(Struct, frozen=True):
+class Pin(NamedTuple):
     name: str
     version: str
     hashes: int
@@ -34,30 +30,27 @@ class Pin(Struct, frozen=True):
 
 def pins(file: str) -> Iterator[Pin]:
     """The requirements of a locked file; a line that is none of the forms of such a file fails."""
-    text = (REQUIREMENTS / file).read_text().replace("\\\n", " ")
-    for line in filter(None, (line.strip() for line in text.splitlines())):
-        if not line.startswith("#"):
-            found = re.fullmatch(
-                r"([a-z0-9.-]+)(?:\[[a-z,-]+\])?==([\w.+-]+)( ; [^-]+?)?((?: +--hash=sha256:[0-9a-f]{64})*)", line
-            )
-            assert found, f"{file}: not a pinned requirement: {line[:80]}"
-            yield Pin(found[1], found[2], found[4].count("sha256:"))
+    for line in _lines((REQUIREMENTS / file).read_text()):
+        found = PIN.fullmatch(line)
+        assert found, f"{file}: not a pinned requirement: {line[:80]}"
+        yield Pin(found[1], found[2], found[4].count("sha256:"))
 
 
-class Instruction(Struct, frozen=True):
-    """One instruction of a Dockerfile, continuation lines joined."""
-
-    keyword: str
-    value: str
+def locked(file: str) -> dict[str, str]:
+    return {pin.name: pin.version for pin in pins(file)}
 
 
-def dockerfile() -> tuple[Instruction, ...]:
-    lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.startswith("#")]
-    joined = "\n".join(lines).replace("\\\n", " ").splitlines()
-    split = (line.split(maxsplit=1) for line in joined if line.strip())
-    return tuple(Instruction(keyword, " ".join(value.split())) for keyword, value in split)
+def dockerfile() -> list[tuple[str, str]]:
+    """Its instructions: keywords and values."""
+    steps = (line.partition(" ") for line in _lines((ROOT / "Dockerfile").read_text()))
+    return [(keyword, " ".join(value.split())) for keyword, _, value in steps]
 
 
-def documented_settings() -> set[str]:
-    """Names of the environment settings that the gateway's own sources read or name."""
-    return set(re.findall(r"LOWPASS_[A-Z_]+[A-Z]", (ROOT / "router" / "settings.py").read_text()))
+def instructions(keyword: str) -> list[str]:
+    return [value for name, value in dockerfile() if name == keyword]
+
+
+def _lines(text: str) -> list[str]:
+    """Without comments and empty ones, continuation lines joined."""
+    plain = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return [line.strip() for line in plain.replace("\\\n", " ").splitlines() if line.strip()]

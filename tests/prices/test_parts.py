@@ -1,66 +1,50 @@
 """What of a charge is thinking, and what caches saved: the same charge with and without them, kept apart."""
 
 from fractions import Fraction
+from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from router.estimate.price import charge
+from router.types.attempt import Usage
 from router.types.price import Cost, Price, Rule
-from router.types.usage import Usage
 from tests.estimate.test_price import BUCKETS, MOMENTS, PRICES, RULED, TOKENS
 from tests.tables import each_row
 
 NAMES = [name for name in BUCKETS if name != "output_reasoning"]
 READS = ("cache_read", "cache_read_explicit", "cache_read_audio")
 WRITES = ("cache_write", "cache_write_1h", "cache_write_12h")
-USAGES = st.builds(
-    lambda buckets, reasoning, tier: Usage(**buckets, output_reasoning=reasoning, service_tier=tier),
-    st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, TOKENS)),
-    st.none() | TOKENS,
-    st.sampled_from(["", "flex", "priority"]),
-)
+TOLD: dict[str, st.SearchStrategy[Any]] = {"output_reasoning": st.none() | TOKENS}
+TOLD["service_tier"] = st.sampled_from(["", "flex", "priority"])
+COUNTS: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(NAMES, TOKENS)
+USAGES = st.fixed_dictionaries(TOLD, optional=COUNTS).map(lambda fields: Usage(**fields))
 
 
 def uncached(usage: Usage) -> Usage:
     """The same tokens, none of them cached."""
     plain = {name: getattr(usage, name) for name in (*READS, *WRITES)}
     audio = plain["cache_read_audio"]
-    return replace(
-        usage,
-        **dict.fromkeys(plain, 0),
-        input_uncached=usage.input_uncached + sum(plain.values()) - audio,
-        input_audio=usage.input_audio + audio,
-    )
+    tokens = {"input_uncached": usage.input_uncached + sum(plain.values()) - audio}
+    return replace(usage, **dict.fromkeys(plain, 0), **tokens, input_audio=usage.input_audio + audio)
 
 
-def near(one: int | None, other: int) -> bool:
-    """Each of three amounts is rounded once."""
-    return one is not None and abs(one - other) <= 1
-
-
-@settings(deadline=None)
 @given(RULED, USAGES, MOMENTS)
-def test_thinking_is_what_the_charge_is_less_without_it(price: Price, usage: Usage, at_ms: int) -> None:
+def test_thinking_and_caches_are_what_the_charge_differs_by_without_them(
+    price: Price, usage: Usage, at_ms: int
+) -> None:
+    """Each of three amounts is rounded once."""
     cost = charge(price, usage, at_ms=at_ms)
-    without = charge(price, replace(usage, output_reasoning=0), at_ms=at_ms)
-    if usage.output_reasoning is None:
-        assert cost.thinking is None
-    else:
-        assert near(cost.thinking, cost.nano - without.nano)
-        assert cost.thinking is not None
+    assert cost.saved is not None
+    assert abs(cost.saved - (charge(price, uncached(usage), at_ms=at_ms).nano - cost.nano)) <= 1
+    assert (cost.thinking is None) == (usage.output_reasoning is None)
+    if cost.thinking is not None:
+        without = charge(price, replace(usage, output_reasoning=0), at_ms=at_ms)
+        assert abs(cost.thinking - (cost.nano - without.nano)) <= 1
         assert 0 <= cost.thinking <= cost.nano
 
 
-@settings(deadline=None)
-@given(RULED, USAGES, MOMENTS)
-def test_a_cache_saves_what_the_same_tokens_cost_more_without(price: Price, usage: Usage, at_ms: int) -> None:
-    cost = charge(price, usage, at_ms=at_ms)
-    assert near(cost.saved, charge(price, uncached(usage), at_ms=at_ms).nano - cost.nano)
-
-
-@settings(deadline=None)
 @given(PRICES, USAGES, st.integers(0, 10**12))
 def test_where_the_provider_states_the_amount_each_part_keeps_its_share(price: Price, usage: Usage, paid: int) -> None:
     own, cost = charge(price, usage), charge(price, replace(usage, provider_cost=paid))
@@ -72,7 +56,6 @@ def test_where_the_provider_states_the_amount_each_part_keeps_its_share(price: P
         assert abs(Fraction(cost.thinking, 1) - Fraction(paid * own.thinking, own.nano)) <= 1 + Fraction(paid, 10**5)
 
 
-@settings(deadline=None)
 @given(PRICES, TOKENS, TOKENS)
 def test_no_thinking_costs_nothing_and_no_cache_saves_nothing(price: Price, sent: int, made: int) -> None:
     usage = Usage(input_uncached=sent, output_visible=made)
@@ -84,9 +67,8 @@ def parts(cost: Cost) -> tuple[int | None, int | None]:
     return cost.thinking, cost.saved
 
 
-LIST = Price(
-    input=1_000_000, output=4_000_000, cache_read=100_000, cache_write=1_250_000, cache_write_1h=2_000_000, version="v"
-)
+LIST = Price(input=1_000_000, output=4_000_000, cache_read=100_000, cache_write=1_250_000, version="v")
+LIST = replace(LIST, cache_write_1h=2_000_000)
 PEAK = replace(LIST, rules=(Rule(since_ms=1_000, times=(3, 1)),))
 
 

@@ -6,17 +6,12 @@ from typing import Any
 
 import pytest
 
-from router.api.responses.reasoning import Traces, seal, unseal
-from router.redact.placeholder import kind, tags
-from router.redact.redact import redact
-from router.redact.restore import Restorer
-from router.redact.slots import Slot
-from router.redact.spell import Speller
-from router.types.classification import Finding
-from router.types.redacted import Redacted
-from router.types.request import Endpoint, Request
+from router.api.responses.items import Traces, seal, unseal
+from router.redact.redact import Slot, kind, redact, tags
+from router.redact.restore import Restorer, Speller
+from router.types.request import Endpoint, Finding, Redacted, Request
 from tests.classify.looking import CLASSIFIER
-from tests.redact.asking import KEY, asked, calling, chat, found, sent, user, without
+from tests.redact.wire import KEY, asked, calling, chat, found, sent, user, without
 from tests.tables import each_row
 
 MAIL = "jane.roe@example.org"
@@ -25,7 +20,7 @@ CARD = "4111111111111111"
 KEY_VALUE = "AKIA" + "Q3MP7LEKZ5XYW2LN"
 SCHEMA = {"type": "object", "properties": {MAIL: {"type": "string", "description": f"of {MAIL}", "enum": [MAIL]}}}
 TOOL = {"type": "function", "function": {"name": "send", "description": f"To {MAIL}", "parameters": SCHEMA}}
-HI = user("Hi")
+HI, CONTENT = user("Hi"), ("messages", 0, "content")
 ITEMS = [
     user(f"{MAIL} says"),
     {"type": "function_call", "call_id": "c", "name": "f", "arguments": json.dumps({"a": f"\n{MAIL}"})},
@@ -70,25 +65,18 @@ def test_nothing_of_a_value_is_left_in_any_place_and_all_forms_of_the_request_sa
     assert _plain(again.chat) == _plain(redacted.chat)
 
 
-def test_fields_without_findings_keep_their_bytes() -> None:
+def test_without_findings_the_request_is_the_same_and_fields_without_any_keep_their_bytes() -> None:
     request = chat(user(MAIL), temperature=1.0, stop=["a", "b"], logit_bias={"1": 1e2})
     redacted, _ = without(request, KINDS)
-    changed = {name for name, raw in redacted.body.items() if raw is not request.body[name]}
-    assert changed == {"messages"}
-
-
-def test_without_findings_the_request_is_the_same() -> None:
-    request = chat(user(MAIL))
-    hidden = Finding("identifiers.email", "pii", ("messages", 0, "content"), 0, 5, exact=False)
-    assert redact(request, [], KEY) == (request, {})
-    assert redact(request, [hidden], KEY) == (request, {})
+    assert {name for name, raw in redacted.body.items() if raw is not request.body[name]} == {"messages"}
+    hidden = Finding("identifiers.email", "pii", CONTENT, 0, 5, exact=False)
+    assert redact(request, [], KEY) == redact(request, [hidden], KEY) == (request, {})
 
 
 def test_what_overlaps_or_touches_is_one_value_of_the_widest_kind() -> None:
     text = "see https://jane:pw@example.org/x now"
-    path = ("messages", 0, "content")
     spans = {"secrets.connection_string": (4, 29), "identifiers.email": (17, 31), "names.person": (31, 33)}
-    findings = [Finding(name, "pii", path, *span) for name, span in spans.items()]
+    findings = [Finding(name, "pii", CONTENT, *span) for name, span in spans.items()]
     redacted, values = redact(chat(user(text)), findings, KEY)
     ((placeholder, value),) = values.items()
     assert value == "https://jane:pw@example.org/x"
@@ -131,15 +119,11 @@ def test_arguments_stay_json(text: str, value: str) -> None:
         assert arguments(redacted) == json.loads(text.replace("%s", placeholder))
 
 
-def test_a_number_in_json_becomes_a_string() -> None:
-    request = chat(HI, calling(f'{{"card": {CARD}, "n": 1}}'))
-    redacted, values = without(request, {CARD: "identifiers.card"})
+def test_a_number_in_json_becomes_a_string_and_a_letter_of_an_escape_is_not_of_the_value() -> None:
+    """To a scanner of the raw text, a line break and an address look like one longer address."""
+    redacted, values = without(chat(HI, calling(f'{{"card": {CARD}, "n": 1}}')), {CARD: "identifiers.card"})
     (placeholder,) = values
     assert arguments(redacted) == {"card": placeholder, "n": 1}
-
-
-def test_a_letter_of_an_escape_is_not_of_the_value() -> None:
-    """To a scanner of the raw text, a line break and an address look like one longer address."""
     _, values = without(chat(HI, calling(json.dumps({"text": f"to\n{MAIL}"}))), {f"n{MAIL}": "identifiers.email"})
     assert list(values.values()) == [MAIL]
 
@@ -147,8 +131,7 @@ def test_a_letter_of_an_escape_is_not_of_the_value() -> None:
 def test_a_key_and_its_value_are_both_replaced() -> None:
     request = chat(HI, metadata={MAIL: CARD, "Rex": f"{MAIL} it is"})
     redacted, values = without(request, {**KINDS, CARD: "identifiers.card"})
-    assert MAIL.encode() not in redacted.raw
-    assert CARD.encode() not in redacted.raw
+    assert not [value for value in (MAIL, CARD) if value.encode() in redacted.raw]
     assert {MAIL, CARD} <= set(values.values())
 
 
@@ -191,8 +174,8 @@ def test_thoughts_that_a_client_sends_back_are_redacted_in_their_envelope() -> N
 def test_thousands_of_values(capfd: pytest.CaptureFixture[str]) -> None:
     """They are looked up: no pattern is so large that its engine gives up, and says so."""
     addresses = [f"u{number}@host{number}.example" for number in range(3_000)]
-    text, path = " ".join(addresses), ("messages", 0, "content")
-    findings = [Finding("identifiers.email", "pii", path, *match.span()) for match in re.finditer(r"\S+", text)]
+    text = " ".join(addresses)
+    findings = [Finding("identifiers.email", "pii", CONTENT, *match.span()) for match in re.finditer(r"\S+", text)]
     redacted, values = redact(chat(user(text)), findings, KEY)
     assert "@" not in redacted.passages[0].text
     back = Restorer(values).body({"messages": redacted.body["messages"]})
@@ -210,15 +193,6 @@ WORDS = {
 @each_row("detector, word", WORDS.items())
 def test_the_kind_is_said_and_the_secret_s_issuer_is_not(detector: str, word: str) -> None:
     assert kind(detector) == word
-
-
-def test_a_value_has_one_placeholder_in_all_turns_of_a_session_and_others_elsewhere() -> None:
-    other = "john.doe@example.org"
-    _, first = without(chat(user(f"{MAIL} asks")), KINDS)
-    _, second = without(chat(user(f"{MAIL} asks"), user(f"{other}, and {MAIL}")), {**KINDS, other: KINDS[MAIL]})
-    _, elsewhere = without(chat(user(f"{MAIL} asks")), KINDS, b"another session's key")
-    assert first.items() < second.items()
-    assert first.keys().isdisjoint(elsewhere.keys())
 
 
 def test_tags_that_meet_one_another_or_the_client_s_words_grow_until_they_differ() -> None:

@@ -1,4 +1,4 @@
-"""What comes back has values where placeholders were, wherever the chunks are cut, and nowhere else."""
+"""What comes back has values where placeholders were, wherever the chunks are cut; what left had them in no form."""
 
 import json
 from collections.abc import Iterator
@@ -10,8 +10,24 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from router.redact.restore import Restorer
-from router.types.request import Endpoint
-from tests.redact.streams import calls, chunk, cut, datas, folded, frame, responses, texts
+from router.types.request import Endpoint, Request
+from tests.redact.wire import (
+    asked,
+    calling,
+    calls,
+    chat,
+    chunk,
+    contents,
+    cut,
+    datas,
+    deltas,
+    folded,
+    frame,
+    responses,
+    sent,
+    user,
+    without,
+)
 from tests.tables import each_row
 
 MAIL, SECRET, NAME = "<EMAIL_K4Q7ZB2M>", "<SECRET_ABCDEFGH>", "<DE_TAX_ID_ZYXWVUTS>"
@@ -26,20 +42,16 @@ def body(**message: Any) -> dict[str, Raw]:
 def streamed(text: str) -> str:
     """What a client reads where each letter comes in a chunk of its own."""
     events = b"".join(chunk(content=letter) for letter in text) + chunk(finish="stop")
-    return "".join(texts(Restorer(VALUES).feed(events), "content"))
+    return "".join(contents(Restorer(VALUES).feed(events)))
 
 
 def restored(**message: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(bytes(Restorer(VALUES).body(body(**message))["choices"]))[0]["message"]
-    return found
+    return dict(json.loads(bytes(Restorer(VALUES).body(body(**message))["choices"]))[0]["message"])
 
 
 SPELT = {
-    "as it is": MAIL,
-    "small letters": MAIL.lower(),
-    "without its marks": MAIL[1:-1],
-    "HTML": "&lt;EMAIL_K4Q7ZB2M&gt;",
-    "HTML in numbers": "&#60;EMAIL_K4Q7ZB2M&#62;",
+    **{"as it is": MAIL, "small letters": MAIL.lower(), "without its marks": MAIL[1:-1]},
+    **{"HTML": "&lt;EMAIL_K4Q7ZB2M&gt;", "HTML in numbers": "&#60;EMAIL_K4Q7ZB2M&#62;"},
     "Markdown": r"\<EMAIL\_K4Q7ZB2M\>",
     "Markdown without marks": r"EMAIL\_K4Q7ZB2M",
     "JSON's escapes": r"\u003cEMAIL_K4Q7ZB2M\u003e",
@@ -68,12 +80,8 @@ def test_every_string_of_a_whole_answer_is_restored() -> None:
     call = {"id": "c", "type": "function", "function": function}
     message = restored(content=MAIL, refusal=f"not {NAME}", reasoning_content=f"{MAIL}?", tool_calls=[call])
     function = message.pop("tool_calls")[0]["function"]
-    assert message == {
-        "role": "assistant",
-        "content": VALUES[MAIL],
-        "refusal": f"not {VALUES[NAME]}",
-        "reasoning_content": f"{VALUES[MAIL]}?",
-    }
+    expected = {"content": VALUES[MAIL], "refusal": f"not {VALUES[NAME]}", "reasoning_content": f"{VALUES[MAIL]}?"}
+    assert message == {"role": "assistant"} | expected
     assert json.loads(function["arguments"]) == {"a": VALUES[SECRET]}
     assert function["name"] == f"to_{VALUES[MAIL]}"
 
@@ -108,27 +116,20 @@ def test_what_holds_no_placeholder_passes_as_it_is() -> None:
     ):
         assert restorer.feed(event) == event
     assert restorer.end() == b""
+    nothing, whole = Restorer({}), body(content=f"{MAIL} a_b")
+    assert nothing.body(whole) == whole
+    assert nothing.feed(chunk(content="a_b < c")) + nothing.end() == chunk(content="a_b < c")
 
 
-def test_without_values_nothing_changes() -> None:
-    restorer, whole = Restorer({}), body(content=f"{MAIL} a_b")
-    assert restorer.body(whole) == whole
-    assert restorer.feed(chunk(content="a_b < c")) == chunk(content="a_b < c")
-    assert restorer.end() == b""
-
-
-def test_only_what_may_be_a_placeholder_waits() -> None:
+def test_only_what_may_be_a_placeholder_waits_and_is_sent_before_the_choice_ends() -> None:
     restorer = Restorer(VALUES)
     pieces = ("Dear <EM", "AIL_K4Q7", "ZB2M>, a <", "b")
-    sent = [texts(restorer.feed(chunk(content=piece)), "content") for piece in pieces]
+    sent = [contents(restorer.feed(chunk(content=piece))) for piece in pieces]
     assert sent == [["Dear "], [""], [f"{VALUES[MAIL]}, a "], ["<b"]]
-
-
-def test_what_waits_is_sent_before_the_choice_ends() -> None:
     restorer = Restorer(VALUES)
     events = restorer.feed(chunk(content="a <EM") + chunk(finish="stop"))
     assert [event["choices"][0]["finish_reason"] for event in datas(events)] == [None, None, "stop"]
-    assert texts(events, "content") == ["a ", "<EM"]
+    assert contents(events) == ["a ", "<EM"]
     assert {event["id"] for event in datas(events)} == {"chatcmpl-1"}
     assert restorer.end() == b""
 
@@ -152,9 +153,8 @@ def test_a_thought_is_over_when_speech_begins() -> None:
     events = Restorer(VALUES).feed(
         chunk(reasoning_content="so e") + chunk(content="Yes, <") + calls(0, 0, "{}") + chunk(finish="stop")
     )
-    deltas = [event["choices"][0]["delta"] for event in datas(events)]
-    kinds = [next(iter(delta)) for delta in deltas if delta]
-    assert kinds == ["reasoning_content", "reasoning_content", "content", "content", "tool_calls"]
+    kinds = ["reasoning_content", "reasoning_content", "content", "content", "tool_calls"]
+    assert [next(iter(delta)) for delta in deltas(events) if delta] == kinds
 
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -170,14 +170,12 @@ def test_a_stream_is_restored_as_the_whole_is(pieces: list[str], cuts: list[int]
     parts, spoken, completed = list(text) if letters else cut(text, cuts), Restorer(VALUES), Restorer(VALUES)
     chat = [*(chunk(content=part) for part in parts), chunk(finish="stop")]
     whole = restored(content=text)["content"]
-    assert "".join(texts(b"".join(map(spoken.feed, chat)), "content")) == whole
+    assert "".join(contents(b"".join(map(spoken.feed, chat)))) == whole
     completion = [*(chunk(text=part) for part in parts), chunk(text="", finish="stop")]
     answer = folded(b"".join(map(completed.feed, completion)), Endpoint.COMPLETIONS)
     assert answer["choices"][0]["text"] == whole
-    (choice,) = json.loads(
-        bytes(Restorer(VALUES).body({"choices": Raw(msgspec.json.encode([{"text": text}]))})["choices"])
-    )
-    assert choice["text"] == whole
+    body = Restorer(VALUES).body({"choices": Raw(msgspec.json.encode([{"text": text}]))})
+    assert json.loads(bytes(body["choices"])) == [{"text": whole}]
 
 
 @settings(deadline=None)
@@ -200,20 +198,16 @@ def test_choices_and_calls_that_interleave_are_restored_each_for_itself(data: st
     restorer = Restorer(VALUES)
     grown: dict[tuple[Any, ...], str] = {}
     for event in datas(b"".join(map(restorer.feed, events)) + restorer.end()):
-        for place, text in _grown(event["choices"][0]):
+        index, delta = event["choices"][0]["index"], event["choices"][0]["delta"]
+        parts: dict[tuple[Any, ...], str] = {(index, "content"): delta.get("content", "")}
+        parts |= {(index, "arguments", c["index"]): c["function"]["arguments"] for c in delta.get("tool_calls", ())}
+        for place, text in parts.items():
             grown[place] = grown.get(place, "") + text
     for place, text in threads.items():
         if place[1] == "content":
             assert grown.get(place, "") == restored(content=text)["content"]
         else:
             assert json.loads(grown[place]) == _known(json.loads(text))
-
-
-def _grown(choice: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], str]]:
-    index, delta = choice["index"], choice["delta"]
-    yield (index, "content"), delta.get("content", "")
-    for call in delta.get("tool_calls", ()):
-        yield (index, "arguments", call["index"]), call["function"]["arguments"]
 
 
 def _known(value: dict[str, str]) -> dict[str, str]:
@@ -227,9 +221,7 @@ def _known(value: dict[str, str]) -> dict[str, str]:
 @each_row("kind", ["output_text", "function_call_arguments", "custom_tool_call_input", "reasoning_text"])
 @settings(deadline=None)
 @given(pieces=st.lists(ANY | st.sampled_from([*VALUES, "<", "e"]), max_size=6), cuts=CUTS)
-def test_native_responses_are_restored_in_deltas_and_in_what_repeats_them(
-    kind: str, pieces: list[str], cuts: list[int]
-) -> None:
+def test_native_responses_are_restored_wherever_they_repeat(kind: str, pieces: list[str], cuts: list[int]) -> None:
     text = "".join(pieces)
     text = json.dumps({"a": text}) if kind == "function_call_arguments" else text
     restorer = Restorer(VALUES)
@@ -242,3 +234,67 @@ def test_native_responses_are_restored_in_deltas_and_in_what_repeats_them(
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     if kind == "function_call_arguments":
         assert json.loads(whole) == _known(json.loads(text))
+
+
+CHARACTERS = st.characters(exclude_categories=["Cs"])
+VALUE = st.text(st.one_of(CHARACTERS, st.sampled_from('"\\\n\t/<>&%{}_é👋')), max_size=12).map("Vq7-{}-zX9".format)
+DRAWN = st.lists(VALUE, min_size=1, max_size=4, unique=True)
+PROSE = st.characters(exclude_categories=["Cs"], exclude_characters="{[")
+"""A text that begins as JSON does is taken for JSON."""
+WORDS = st.text(st.one_of(PROSE, st.sampled_from('<>&\\_\n"ab ')), max_size=10)
+KINDS = st.sampled_from(["identifiers.email", "secrets.key", "names.person", "identifiers.de_tax_id"])
+
+
+def written(value: str) -> list[str]:
+    """As it stands in texts, in JSON, and in JSON of ASCII only."""
+    return [value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1]]
+
+
+def mixed(data: st.DataObject, values: list[str]) -> str:
+    return "".join(data.draw(st.lists(st.one_of(WORDS, st.sampled_from(values)), max_size=6)))
+
+
+def dumped(data: st.DataObject, value: object) -> str:
+    return json.dumps(value, ensure_ascii=data.draw(st.booleans()))
+
+
+def requests(data: st.DataObject, values: list[str]) -> Iterator[Request]:
+    """A chat and a response that have the values in every kind of place."""
+    called = dumped(data, {"a": mixed(data, values), "b": [1, mixed(data, values)]})
+    result = dumped(data, [{"r": mixed(data, values)}])
+    yield chat(
+        {"role": "system", "content": [{"type": "text", "text": mixed(data, values)}]},
+        *(user(mixed(data, values)), calling(called), {"role": "tool", "tool_call_id": "c", "content": result}),
+        metadata={"k": mixed(data, values)},
+    )
+    items = [
+        user(mixed(data, values) or "x"),
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": called},
+        {"type": "function_call_output", "call_id": "c", "output": result},
+    ]
+    yield asked(Endpoint.RESPONSES, input=items, instructions=mixed(data, values) or "x")
+
+
+@settings(deadline=None)
+@given(st.data(), DRAWN)
+def test_no_value_is_left_in_what_is_sent_and_every_one_comes_back(data: st.DataObject, values: list[str]) -> None:
+    forms = [form for value in values for form in written(value)]
+    for request in requests(data, values):
+        redacted, known = without(request, {form: data.draw(KINDS) for form in forms})
+        assert not [form for form in forms if form.encode() in sent(redacted)]
+        fields = redacted.body.keys() & {"messages", "metadata", "input"}
+        back = Restorer(known).body({field: redacted.body[field] for field in fields})
+        for field in fields:
+            assert _plain(json.loads(bytes(back[field]))) == _plain(json.loads(bytes(request.body[field])))
+
+
+def _plain(value: Any) -> Any:
+    """JSON inside of strings may come back in other escapes: what it says is the same."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    try:
+        return json.loads(value) if isinstance(value, str) and value.startswith(("{", "[")) else value
+    except json.JSONDecodeError:
+        return value

@@ -1,32 +1,46 @@
-"""Questions to a ledger as the command line puts them, and cells of the answers."""
+"""Questions to a ledger as the command line puts them, and cells of the answers: as values, and as a page has them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from router.ledger.ledger import Ledger
-from router.report.asked import Question
-from router.report.read import answer
+from router.ledger.ledger import Ledger, SqliteLedger
+from router.report.catalog import answer
+from router.report.query import Question
 from router.report.report import Report
-from router.types.money import NANO_PER_USD
+from router.types.price import NANO_PER_USD
 from router.types.target import Target
-from tests.report.filled import DAY_MS, MONDAY_MS
+from tests.report.filled import DAY_MS, MONDAY_MS, Happened, fill
 
 AFTER_MS = MONDAY_MS + 30 * DAY_MS
+_FOLDER = TemporaryDirectory(prefix="lowpass-ledgers-")
+_FILLED: dict[int, tuple[Sequence[Happened], Ledger]] = {}
+
+
+def ledger_of(happened: Sequence[Happened]) -> Ledger:
+    """Only to be read: it is the same one for the same object."""
+    if id(happened) not in _FILLED:
+        ledger = SqliteLedger(Path(_FOLDER.name, f"{len(_FILLED)}.db"))
+        _FILLED[id(happened)] = (happened, fill(ledger, happened))
+    return _FILLED[id(happened)][1]
 
 
 def reported(
-    ledger: Ledger,
+    past: Ledger | Sequence[Happened],
     name: str,
     targets: Iterable[Target] = (),
     pots: Report | None = None,
     now_ms: int = AFTER_MS,
     **question: Any,
 ) -> Report:
-    """`question`: as `Question`."""
+    """`past`: a ledger, or what happened; `question`: as `Question`."""
+    ledger = ledger_of(past) if isinstance(past, Sequence) else past
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        return answer(connection, name, Question(**question), {one.id: one for one in targets}, pots, now_ms)
+        return answer(connection, name, Question(**question), {target.id: target for target in targets}, pots, now_ms)
 
 
 def nano(value: object) -> int:
@@ -38,15 +52,13 @@ def nano(value: object) -> int:
 
 def cells(report: Report, *names: str) -> list[tuple[Any, ...]]:
     """Rows with these columns only, in this order; amounts in nano-USD."""
-    columns = [report.column(name) for name in names]
-    rows = zip(*columns, strict=True)
+    rows = zip(*map(report.column, names), strict=True)
     return [tuple(nano(cell) if isinstance(cell, Decimal) else cell for cell in row) for row in rows]
 
 
 def totals(report: Report, *names: str) -> tuple[Any, ...]:
     """As `cells`, of the row of totals."""
-    sums = map(report.total, names)
-    return tuple(nano(cell) if isinstance(cell, Decimal) else cell for cell in sums)
+    return tuple(nano(cell) if isinstance(cell, Decimal) else cell for cell in map(report.total, names))
 
 
 def lines(report: Report) -> list[dict[str, Any]]:
@@ -56,4 +68,36 @@ def lines(report: Report) -> list[dict[str, Any]]:
 
 
 def below(report: Report, name: str) -> Report:
-    return next(one for one in report.below if one.name == name)
+    return next(part for part in report.below if part.name == name)
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, visible text, and the table rows of a page."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.rows: list[list[str]] = []
+        self._cell = False
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._cell = tag in ("td", "th") or (self._cell and tag in ("a", "bdi", "br", "span"))
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._cell = self._cell and tag not in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] != "style":
+            self.text += f"{data} "
+        if self._cell:
+            self.rows[-1][-1] += data.strip()
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]

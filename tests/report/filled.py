@@ -8,24 +8,20 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from router.decide.eligibility import Requirements
 from router.decide.explain import explain
 from router.decide.in_force import InForce, in_force
-from router.decide.requirements import Requirements
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import About, say
-from router.ledger.policies import adopted
+from router.ledger.rows import adopted
 from router.ledger.write import Outcome, birth, record, settle
-from router.types.account import Amount
-from router.types.attempt import Attempt
-from router.types.classification import Cause, Classification, Finding
-from router.types.journal import Journal
+from router.types.account import Amount, Journal
+from router.types.attempt import Attempt, Source, Usage
+from router.types.decision import Candidate, Decision, Dropped, Estimate, Plan, Weighed
 from router.types.logged import Said
-from router.types.plan import Candidate, Decision, Dropped, Estimate, Plan, Weighed
 from router.types.price import Cost, CostSource
-from router.types.request import Caller, Endpoint, Limits, Request
-from router.types.target import Capability, Model, Provider, Target, Wire
-from router.types.task import Task
-from router.types.usage import Source, Usage
+from router.types.request import Caller, Cause, Classification, Endpoint, Finding, Limits, Request
+from router.types.target import Capability, Model, Provider, Target, Task, Wire
 
 MONDAY_MS = 1_793_577_600_000
 """2026-11-02T00:00:00Z"""
@@ -167,8 +163,7 @@ def _write(journal: Journal, one: Happened, known: Mapping[str, Target]) -> None
         journal.change(_WRITTEN_LATE, (one.id,))
     if one.ends == "settled" or one.tried:
         settle(journal, one.id, _outcome(one, known))
-    rates = {name: rate for name, (rate, _) in one.weighed.items()}
-    about = About.of(decided.classification, rates)
+    about = About.of(decided.classification, {name: rate for name, (rate, _) in one.weighed.items()})
     for judgement in one.judged:
         said = Said(request_id=one.id, attempt=1, target=one.tried[0].target, **structs.asdict(judgement))
         say(journal, said, about, one.at_ms + HOUR_MS)
@@ -213,16 +208,15 @@ def _attempt(one: Happened, tried: Tried, place: Target | None) -> Attempt:
 def _decision(one: Happened) -> Decision:
     """What is personal has been found at one place, and one target dropped for it."""
     pii = one.data_class == "pii" and not one.classes
-    findings = (Finding("identifiers.email", "pii", ("messages", 0, "content"), 3, 20),) if pii else ()
     classification = Classification(
         data_class=one.data_class,
         classes=one.classes or frozenset({"internal", one.data_class}),
-        causes=(Cause("internal", "default"), *(Cause(finding.data_class, finding.detector) for finding in findings)),
+        causes=(Cause("internal", "default"), Cause("pii", "identifiers.email"))[: 1 + pii],
         difficulty=one.difficulty,
         task=one.task,
         app=one.app,
         template=one.template,
-        findings=findings,
+        findings=(Finding("identifiers.email", "pii", ("messages", 0, "content"), 3, 20),) if pii else (),
     )
     asked = dict.fromkeys(tried.target for tried in one.tried if one.considered or one.weighed)
     weighed = tuple(

@@ -1,13 +1,18 @@
 """What is left of every pot as reservations leave it, how long it lasts, what was refused, and what held too much."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from router.budget.budget import Budget, Rolling
@@ -15,29 +20,21 @@ from router.budget.sqlite import SqliteBudgets
 from router.ledger.incident import EXHAUSTED
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import Ledger
-from router.report.budgets import Pots, budgets
+from router.report.budgets import Pot, Pots, Standing, budgets
+from router.report.render import table
 from router.report.report import Report
-from router.report.standing import Pot, Standing
-from router.report.table import table
-from router.types.account import Amount, Ask, Balance, Child, Refused, Unit
-from router.types.lease import LEASE_MS
+from router.report.statistics import Profile
+from router.types.account import LEASE_MS, Amount, Ask, Balance, Child, Refused, Unit
 from tests.report.asking import below, cells, lines, reported, totals
-from tests.report.filled import DAY_MS, HOUR_MS, MONDAY_MS, USD, Happened, Tried, fill
-from tests.stores import Make
+from tests.report.filled import DAY_MS, HOUR_MS, MONDAY_MS, USD, Happened, Tried
 from tests.tables import each_row
 
 DAILY = Budget(id="daily", limit_usd=Decimal("0.01"), window="day")
-TEAM = Budget(
-    id="team",
-    limit_usd=Decimal(2),
-    window="lifetime",
-    routes=("auto",),
-    keys=("web", "batch"),
-    tags=("red",),
-    soft=True,
-)
+FOREVER = partial(Budget, window="lifetime", soft=True)
+TEAM = FOREVER(id="team", limit_usd=Decimal(2), routes=("auto",), keys=("web", "batch"), tags=("red",))
 THOUGHTS = Budget(id="thoughts", limit_thinking_tokens=12_000, scope="key")
 Work = Callable[[SqliteBudgets], Awaitable[None]]
+AMOUNTS = ("limit", "spent", "held", "remaining")
 
 
 def left(tmp_path: Path, *works: Work, now_ms: int = MONDAY_MS) -> Report:
@@ -74,35 +71,28 @@ def row(report: Report, identifier: str) -> dict[str, Any]:
 
 
 def amounts(report: Report, identifier: str) -> list[Any]:
-    return [row(report, identifier)[name] for name in ("limit", "spent", "held", "remaining")]
+    return [row(report, identifier)[name] for name in AMOUNTS]
 
 
-def test_a_hold_is_shown_until_it_is_spent(tmp_path: Path) -> None:
-    assert row(left(tmp_path, using(DAILY, 4_000_000, None)), "daily") == {
+def test_a_hold_is_shown_until_it_is_spent_and_the_next_window_starts_full(tmp_path: Path) -> None:
+    found = left(tmp_path, using(DAILY, 4_000_000, None))
+    assert row(found, "daily") == {
         **{"id": "daily", "parent": None, "scope": "all", "value": None, "binds": "everything", "window": "day"},
         **{"unit": "usd", "limit": Decimal("0.01"), "policy_limit": None, "spent": Decimal(0)},
         **{"held": Decimal("0.004"), "remaining": Decimal("0.006")},
         **{"soft": None, "resets_at": MONDAY_MS + DAY_MS, "expires_at": None},
     }
+    team = row(found, "team")
+    assert (team["binds"], team["window"]) == ("key web or batch; route auto; tag red", "lifetime")
+    assert (team["soft"], team["resets_at"]) == ("soft", None)
+    tomorrow = left(tmp_path, now_ms=MONDAY_MS + DAY_MS)
+    assert amounts(tomorrow, "daily") == [Decimal("0.01"), 0, 0, Decimal("0.01")]
+    assert row(tomorrow, "daily")["resets_at"] == MONDAY_MS + 2 * DAY_MS
 
 
 def test_a_cost_above_its_hold_leaves_less_than_nothing(tmp_path: Path) -> None:
     spent = left(tmp_path, using(DAILY, 4_000_000, 12_000_000))
     assert amounts(spent, "daily") == [Decimal("0.01"), Decimal("0.012"), 0, Decimal("-0.002")]
-
-
-def test_the_next_window_starts_full(tmp_path: Path) -> None:
-    tomorrow = left(tmp_path, using(DAILY, 4_000_000, 4_000_000), now_ms=MONDAY_MS + DAY_MS)
-    assert amounts(tomorrow, "daily") == [Decimal("0.01"), 0, 0, Decimal("0.01")]
-    assert row(tomorrow, "daily")["resets_at"] == MONDAY_MS + 2 * DAY_MS
-
-
-def test_an_unused_lifetime_budget_says_whom_it_binds_and_never_resets(tmp_path: Path) -> None:
-    team = row(left(tmp_path, using(DAILY, 1, None)), "team")
-    assert (team["binds"], team["window"], team["soft"], team["resets_at"]) == (
-        *("key web or batch; route auto; tag red", "lifetime"),
-        *("soft", None),
-    )
 
 
 def test_each_pot_has_a_row_in_its_own_unit(tmp_path: Path) -> None:
@@ -118,17 +108,8 @@ def test_each_pot_has_a_row_in_its_own_unit(tmp_path: Path) -> None:
 
 def test_a_budget_that_was_split_off_is_held_in_its_parent_and_has_a_row(tmp_path: Path) -> None:
     pot, expires_ms = DAILY.pot("", MONDAY_MS), MONDAY_MS + 60_000
-    child = Child(
-        id="child",
-        parent="daily",
-        parent_window_ms=pot.window_start_ms,
-        replaces=("daily",),
-        unit=Unit.USD,
-        limit=3_000_000,
-        created_ms=MONDAY_MS,
-        expires_at_ms=expires_ms,
-        key="",
-    )
+    of_daily = partial(Child, parent="daily", parent_window_ms=pot.window_start_ms, replaces=("daily",), key="")
+    child = of_daily(id="child", unit=Unit.USD, limit=3_000_000, created_ms=MONDAY_MS, expires_at_ms=expires_ms)
 
     async def work(store: SqliteBudgets) -> None:
         assert await store.split(pot, child, MONDAY_MS) == child
@@ -136,30 +117,24 @@ def test_a_budget_that_was_split_off_is_held_in_its_parent_and_has_a_row(tmp_pat
     found = left(tmp_path, work)
     assert amounts(found, "daily") == [Decimal("0.01"), 0, Decimal("0.003"), Decimal("0.007")]
     assert amounts(found, "child") == [Decimal("0.003"), 0, 0, Decimal("0.003")]
-    split = row(found, "child")
-    assert (split["parent"], split["scope"], split["expires_at"]) == ("daily", "split", expires_ms)
+    assert [row(found, "child")[name] for name in ("parent", "scope", "expires_at")] == ["daily", "split", expires_ms]
 
 
 NOW_MS = MONDAY_MS + 10 * DAY_MS
 """The twelfth of a November."""
 MONTHLY = Budget(id="monthly", limit_usd=Decimal(500))
 ALL_OF_NOVEMBER = (240 + 19 * 24) * USD
-
-
-@pytest.fixture(scope="module")
-def every_hour(new_ledger: Make) -> Ledger:
-    """Ten days of a request of one dollar every hour."""
-    happened = [
-        Happened(
-            tried=(Tried("x" if number % 2 else "y", USD),),
-            key="web" if number % 3 else "ci",
-            tags=("blue",) if number % 4 else ("red", "big"),
-            at_ms=MONDAY_MS + number * HOUR_MS,
-            thinking=10,
-        )
-        for number in range(240)
-    ]
-    return fill(new_ledger(), happened)
+EVERY_HOUR = [
+    Happened(
+        tried=(Tried("x" if number % 2 else "y", USD),),
+        key="web" if number % 3 else "ci",
+        tags=("blue",) if number % 4 else ("red", "big"),
+        at_ms=MONDAY_MS + number * HOUR_MS,
+        thinking=10,
+    )
+    for number in range(240)
+]
+"""Ten days of a request of one dollar every hour."""
 
 
 def standing(budget: Budget, spent: int = 0, value: str = "") -> Standing:
@@ -167,16 +142,11 @@ def standing(budget: Budget, spent: int = 0, value: str = "") -> Standing:
     return Standing(Pot(account=pot, budget=budget), Balance(spent, 0))
 
 
-def ahead(ledger: Ledger, *standings: Standing, **question: Any) -> Report:
+def ahead(past: Ledger | Sequence[Happened], *standings: Standing, **question: Any) -> Report:
     """The report; of its pots only the ids are there."""
-    rows = tuple((one.pot.account.id, *[None] * 14) for one in standings)
+    rows = tuple((standing.pot.account.id, *[None] * 14) for standing in standings)
     pots = Pots(name="budgets", title="", columns=(), rows=rows, standings=standings)
-    return reported(ledger, "budgets", pots=pots, now_ms=NOW_MS, **question)
-
-
-def forecast(ledger: Ledger, *standings: Standing) -> list[tuple[Any, ...]]:
-    """The amounts foretold, and until when it lasts."""
-    return cells(ahead(ledger, *standings), "forecast", "forecast_low", "forecast_high", "lasts_until")
+    return reported(past, "budgets", pots=pots, now_ms=NOW_MS, **question)
 
 
 @each_row(
@@ -194,18 +164,17 @@ def forecast(ledger: Ledger, *standings: Standing) -> list[tuple[Any, ...]]:
     ],
     ids=lambda pot: pot.pot.account.id,
 )
-def test_a_budget_is_forecast_from_what_it_was_charged(
-    every_hour: Ledger, pot: Standing, expected: tuple[object, ...]
-) -> None:
-    assert forecast(every_hour, pot) == [expected]
+def test_a_budget_is_forecast_from_what_it_was_charged(pot: Standing, expected: tuple[object, ...]) -> None:
+    names = ("forecast", "forecast_low", "forecast_high", "lasts_until")
+    assert cells(ahead(EVERY_HOUR, pot), *names) == [expected]
 
 
-def test_each_pot_has_its_own_forecast_by_its_budget_s_filters(every_hour: Ledger) -> None:
+def test_each_pot_has_its_own_forecast_by_its_budget_s_filters() -> None:
     day = partial(Budget, window="day")
     in_usd = partial(day, limit_usd=Decimal(9))
     per_tag = in_usd(id="t", scope="tag", tags=("red", "blue"))
     found = ahead(
-        every_hour,
+        EVERY_HOUR,
         *(standing(in_usd(id="k", scope="key"), value=value) for value in ("web", "ci")),
         *(standing(per_tag, value=value) for value in ("red", "blue")),
         standing(in_usd(id="x", targets=("x",), keys=("web",))),
@@ -215,27 +184,23 @@ def test_each_pot_has_its_own_forecast_by_its_budget_s_filters(every_hour: Ledge
     assert found.column("forecast") == (16, 8, 6, 18, 8, 240, None)
 
 
-def test_without_a_past_or_without_a_store_nothing_is_foretold(ledger: Ledger) -> None:
-    assert lines(ahead(ledger, standing(MONTHLY))) == [{"id": "monthly"}]
-    silent = reported(ledger, "budgets")
-    assert silent.rows == ()
+def test_without_a_past_or_without_a_store_nothing_is_foretold() -> None:
+    assert lines(ahead((), standing(MONTHLY))) == [{"id": "monthly"}]
+    silent = reported((), "budgets")
     assert "does not answer" in silent.note
-    assert [one.name for one in silent.below] == ["refused", "loops"]
+    assert [part.name for part in silent.below] == ["refused", "loops"]
 
 
-def test_what_was_refused_stopped_or_held_for_nothing(ledger: Ledger) -> None:
+def test_what_was_refused_stopped_or_held_for_nothing() -> None:
     happened = (
         Happened(tried=(Tried("x", 2_000),), held=10_000),
         Happened(tried=(Tried("x", 3_000),), held=2_000, overrun=True, lowered=("output",)),
         Happened(tried=(Tried("x", 5_000),), held=8_000, error="budget_exceeded"),
         *(Happened(status=402, error="budget_exceeded", held=4_000, route=route) for route in ("auto", "bulk")),
     )
-    report = below(ahead(fill(ledger, happened)), "refused")
-    names = (
-        *("route", "requests", "refused", "stopped", "lowered", "overruns"),
-        *("held_usd", "cost_usd", "over_reservation"),
-    )
-    assert cells(report, *names) == [
+    report = below(ahead(happened), "refused")
+    counts = ("requests", "refused", "stopped", "lowered", "overruns")
+    assert cells(report, "route", *counts, "held_usd", "cost_usd", "over_reservation") == [
         ("auto", 4, 1, 1, 1, 1, 20_000, 10_000, 2.0),
         ("bulk", 1, 1, 0, 0, 0, 0, 0, None),
     ]
@@ -258,3 +223,65 @@ def test_refusals_and_loops_are_told_from_incidents(ledger: Ledger) -> None:
     assert lines(report) == [{"id": "monthly", "refused_since": NOW_MS - 5}, {"id": "yearly|a"}]
     assert below(report, "loops").rows == (("repeats", "session", 2, MONDAY_MS, NOW_MS),)
     assert below(ahead(ledger, since="2026-11-12"), "loops").column("trips") == (1,)
+
+
+# The forecast itself: against numbers by hand, and against simulated weeks.
+DAY = 24
+AFTER_MS = MONDAY_MS + 28 * DAY * HOUR_MS
+"""A Monday."""
+AFTER = AFTER_MS // HOUR_MS
+
+
+def test_with_a_few_hours_every_hour_is_alike() -> None:
+    profile = Profile({AFTER - 4: 30, AFTER - 1: 10}, AFTER_MS + HOUR_MS // 2, UTC)
+    found = profile.until(AFTER_MS + 2 * HOUR_MS)
+    assert found.expected == pytest.approx(15)
+    assert found.low is found.high is None
+    assert profile.reaches(5, AFTER_MS + 9 * HOUR_MS) == AFTER_MS + HOUR_MS
+    assert profile.reaches(15, AFTER_MS + 2 * HOUR_MS) == AFTER_MS + 2 * HOUR_MS
+    assert profile.reaches(16, AFTER_MS + 2 * HOUR_MS) is None
+    assert profile.reaches(0, AFTER_MS) == AFTER_MS + HOUR_MS // 2
+
+
+def test_after_two_days_an_hour_is_like_that_of_other_days_and_after_two_weeks_weekends_are_weekends() -> None:
+    """Half of each day's 240 comes at noon UTC, which is 13:00 in Berlin."""
+    spent = {AFTER - day * DAY + hour: 120 for day in (1, 2, 3) for hour in (0, 12)}
+    profile = Profile(spent, AFTER_MS, ZoneInfo("Europe/Berlin"))
+    found = profile.until(AFTER_MS + 13 * HOUR_MS)
+    assert (found.expected, found.low, found.high) == (240, 240, 240)
+    assert profile.until(AFTER_MS + HOUR_MS // 4).expected == 30
+    assert profile.reaches(180, AFTER_MS + DAY * HOUR_MS) == AFTER_MS + 12 * HOUR_MS + HOUR_MS // 2
+
+    working = {hour: 10 for hour in range(AFTER - 21 * DAY, AFTER) if (hour - AFTER) // DAY % 7 < 5}
+    weekly = Profile(working, AFTER_MS, UTC)
+    assert weekly.until(AFTER_MS + 7 * DAY_MS).expected == 5 * DAY * 10
+    assert weekly.reaches(5 * DAY * 10 + 1, AFTER_MS + 14 * DAY_MS) == AFTER_MS + 7 * DAY_MS + HOUR_MS // 10
+
+
+def test_nothing_is_foretold_from_nothing() -> None:
+    for spent in ({}, {AFTER: 5}, {AFTER - 1: 0}, {AFTER - 29 * DAY: 5}):
+        with pytest.raises(ValueError, match="nothing"):
+            Profile(spent, AFTER_MS, UTC)
+
+
+def test_four_of_five_weeks_end_within_the_interval() -> None:
+    """Days that differ by chance, with a weekly pattern: three weeks are known, one is foretold."""
+    inside = 0
+    for seed in range(300):
+        chance = random.Random(seed)  # noqa: S311 - a sample
+        days = [max(0.0, chance.gauss(2_400 if day % 7 < 5 else 600, 300)) for day in range(28)]
+        spent = {AFTER - 21 * DAY + hour: round(days[hour // DAY] / DAY) for hour in range(21 * DAY)}
+        found = Profile(spent, AFTER_MS, UTC).until(AFTER_MS + 7 * DAY_MS)
+        assert found.low is not None
+        assert found.high is not None
+        inside += found.low <= sum(days[21:]) <= found.high
+    assert 0.74 < inside / 300 < 0.92
+
+
+@given(st.dictionaries(st.integers(AFTER - 700, AFTER - 1), st.integers(1, 10**12), min_size=1), st.integers(0, 216))
+def test_a_forecast_is_never_below_nothing_and_contains_itself(spent: dict[int, int], hours: int) -> None:
+    assume(max(spent) >= AFTER - 28 * DAY)
+    found = Profile(spent, AFTER_MS, UTC).until(AFTER_MS + hours * HOUR_MS)
+    assert found.expected >= 0
+    if found.low is not None and found.high is not None:
+        assert 0 <= found.low <= found.expected <= found.high

@@ -1,9 +1,11 @@
-"""What is shown in words, and what others named: exact numbers, safe in a spreadsheet, on a page, in a terminal."""
+"""Every form of a report has its exact numbers; what others named is safe in a spreadsheet, a page and a terminal."""
 
 import csv
 import json
 import unicodedata
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -14,26 +16,92 @@ from hypothesis import strategies as st
 from msgspec import structs
 from rich.console import Console
 
-from router.decide.explain import Examined, Seen
-from router.decide.reason import with_reason
+from router.decide.explain import Examined, Seen, with_reason
 from router.errors import ClientError
-from router.report.csv_ import as_csv
 from router.report.explained import table as explained
-from router.report.html import page
-from router.report.render import as_json, written
-from router.report.report import Column, Kind, Report, Row, Value
-from router.report.table import as_text, table
-from router.report.tell import shown
-from router.types.money import usd_about as three_digits
-from router.types.plan import Cascade, Dropped, Hedge, Vote, Weighed
-from router.types.stakes import Stakes
-from router.types.task import Task
-from tests.report.parsed import PATIENT, Cells
+from router.report.render import as_csv, as_json, as_text, page, table, words, written
+from router.report.report import Column, Kind, Report, Row, Value, shown
+from router.types.decision import Cascade, Dropped, Hedge, Stakes, Vote, Weighed
+from router.types.price import usd_about as three_digits
+from router.types.target import Task
+from tests.report.asking import Page
 from tests.tables import each_row
 
-OURS = set(
-    "html head meta link title style body section h1 h2 div table thead tbody tfoot tr th td bdi p".split()  # noqa: SIM905
-)
+Amounts = list[list[Decimal | None]]
+"""A row: its amounts, column by column; None where there is none."""
+WIDE = 20_000
+
+
+def of_json(report: Report) -> Amounts:
+    return _amounts(report, json.loads(as_json(report), parse_float=Decimal)["rows"])
+
+
+def of_csv(report: Report) -> Amounts:
+    rows = csv.DictReader(StringIO(as_csv(report).decode(), newline=""))
+    return _amounts(report, ({name: cell or None for name, cell in row.items()} for row in rows))
+
+
+def of_html(report: Report) -> Amounts:
+    """A wide table stands in parts, each with its headings; what is below it, in sections of its own."""
+    drawn = Page(page(report).partition("</section>")[0]).rows
+    names = {words(column): column.name for column in report.columns}
+    found: list[dict[str, str]] = [{} for _ in report.rows]
+    size = 1 + len(found) + (report.totals is not None)
+    for part in range(0, len(drawn), size):
+        for row, line in zip(found, drawn[part + 1 : part + size], strict=False):
+            row |= zip((names[heading] for heading in drawn[part]), line, strict=True)
+    return _amounts(report, (_shown(row.items()) for row in found))
+
+
+def of_terminal(report: Report) -> Amounts:
+    """Names may hold the frame's own lines; numbers stand behind them."""
+    lines = [line[1:-1] for line in as_text(report, WIDE).splitlines() if line.startswith("│")][: len(report.rows)]
+    names = [column.name for column in written(report).columns]
+    return _amounts(report, (_shown(zip(names, line.rsplit("│", len(names) - 1), strict=True)) for line in lines))
+
+
+FORMS = (of_json, of_csv, of_html, of_terminal)
+
+
+def _amounts(report: Report, rows: Iterable[Mapping[str, object]]) -> Amounts:
+    """A rare column without anything in it is left out of what people see: that is 0."""
+    names = [column.name for column in report.columns if column.kind is Kind.USD]
+    cells = ([row.get(name, 0) for name in names] for row in rows)
+    return [[None if cell is None else Decimal(str(cell)) for cell in row] for row in cells]
+
+
+def _shown(row: Iterable[tuple[str, str]]) -> dict[str, str | None]:
+    return {name: None if cell.strip() == "–" else cell.strip().replace(",", "") for name, cell in row}
+
+
+def is_exact_in_every_form(report: Report) -> None:
+    """A column that people do not see, as there is nothing in it, reads as 0."""
+    shown = {column.name for column in written(report).columns}
+    rows = [dict(zip((column.name for column in report.columns), row, strict=True)) for row in report.rows]
+    seen = [{name: cell for name, cell in row.items() if name in shown} for row in rows]
+    for form in FORMS:
+        assert form(report) == _amounts(report, rows if form in (of_json, of_csv) else seen), form.__name__
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> Report:
+    money = tuple(Column(f"m{n}_usd", Kind.USD, rare=draw(st.booleans())) for n in range(draw(st.integers(1, 4))))
+    columns = (Column("name", Kind.LABEL), Column("count", Kind.COUNT), *money)
+    amounts = (st.none() | st.decimals(-(10**15), 10**15, places=9) for _ in money)
+    line = st.tuples(st.none() | st.text(max_size=20), st.none() | st.integers(-(10**12), 10**12), *amounts)
+    lines: list[Row] = draw(st.lists(line, max_size=8))
+    total: Row | None = draw(st.none() | line)
+    return Report(name="r", title=draw(st.text(max_size=20)), columns=columns, rows=tuple(lines), totals=total)
+
+
+@settings(max_examples=60)
+@given(report=reports())
+def test_every_form_of_any_report_has_its_exact_amounts(report: Report) -> None:
+    is_exact_in_every_form(report)
+
+
+OURS = {"html", "head", "meta", "link", "title", "style", "body", "section", "h1", "h2", "div", "bdi", "p"}
+OURS |= {"table", "thead", "tbody", "tfoot", "tr", "th", "td"}
 
 
 def about(*names: Value, kind: Kind = Kind.LABEL) -> Report:
@@ -56,11 +124,8 @@ SPEND = Report(
     name="spend",
     title="Spend by target",
     columns=(
-        Column("target", Kind.LABEL),
-        Column("tokens", Kind.COUNT),
-        Column("cost_usd", Kind.USD),
-        Column("held_usd", Kind.USD, rare=True),
-        Column("at", Kind.TIME),
+        *(Column("target", Kind.LABEL), Column("tokens", Kind.COUNT), Column("cost_usd", Kind.USD)),
+        *(Column("held_usd", Kind.USD, rare=True), Column("at", Kind.TIME)),
     ),
     rows=(("[red]local[/red]", 1_234_567, SMALLEST, Decimal(0), 1_793_577_600_000), (None, None, LARGEST, None, None)),
     totals=("total", 1_234_567, SMALLEST + LARGEST, Decimal(0), None),
@@ -76,9 +141,7 @@ def test_amounts_are_exact_and_nothing_unknown_is_shown_as_0() -> None:
     )
     assert written(SPEND).totals == ("total", "1,234,567", "9,223,372,036.854775808", "–")
     assert written(about(Decimal("1.500000000"), kind=Kind.USD)).rows == (("1.50",),)
-
-
-def test_a_rare_column_appears_once_it_holds_something() -> None:
+    # A rare column appears once it holds something.
     assert "held_usd" not in [column.name for column in written(SPEND).columns]
     full = structs.replace(SPEND, rows=(("a", 1, SMALLEST, SMALLEST, 0),))
     assert "held_usd" in [column.name for column in written(full).columns]
@@ -89,19 +152,15 @@ def test_the_terminal_table_shows_title_window_rows_totals_and_note() -> None:
     for part in ("Spend by target since 2026-11-02T00:00:00Z", "cost $", "[red]local[/red]", "9,223,372,036.854775808"):
         assert part in text
     assert text.rstrip().endswith("Read me.")
-    slim = Report(
-        name="", title="", columns=(Column("t", Kind.LABEL), Column("n", Kind.COUNT)), rows=(("x" * 90, 12_345),)
-    )
-    for width in (20, 40, 80):
-        assert "12,345" in on_terminal(table(slim), width)
+    columns = (Column("t", Kind.LABEL), Column("n", Kind.COUNT))
+    slim = Report(name="", title="", columns=columns, rows=(("x" * 90, 12_345),))
+    assert all("12,345" in on_terminal(table(slim), width) for width in (20, 40, 80))
 
 
 def test_json_keeps_every_digit_and_leaves_unknown_null() -> None:
-    text = as_json(SPEND)
-    assert b'"cost_usd":0.000000001' in text
-    document = json.loads(text, parse_float=Decimal)
-    names = ("target", "tokens", "cost_usd", "held_usd", "at")
-    assert [tuple(row[name] for name in names) for row in document["rows"]] == [
+    assert b'"cost_usd":0.000000001' in as_json(SPEND)
+    document = json.loads(as_json(SPEND), parse_float=Decimal)
+    assert [tuple(row[column.name] for column in SPEND.columns) for row in document["rows"]] == [
         ("[red]local[/red]", 1_234_567, SMALLEST, 0, "2026-11-02T00:00:00Z"),
         (None, None, LARGEST, None, None),
     ]
@@ -143,16 +202,11 @@ def test_no_cell_is_a_formula_or_begins_with_a_break(start: str) -> None:
     assert (start in cell) is not start.isspace()
 
 
-def test_negative_numbers_stay_numbers() -> None:
-    columns = (Column("cost_usd", Kind.USD), Column("n", Kind.COUNT), Column("f", Kind.SHARE))
-    report = Report(name="r", title="R", columns=columns, rows=((Decimal("-0.000000001"), -7, -0.25),))
-    assert as_csv(report) == b"cost_usd,n,f\r\n-0.000000001,-7,-0.25\r\n"
-
-
 @each_row("name", ['a"b', "a,b", "a;=1", "a\r\nb", "", " ", "日本", "👩‍💻", "'"])
-def test_every_name_is_one_cell(name: str) -> None:
-    (cell,) = in_csv(about(name, "end"))[1]
-    assert cell == name.replace("\r\n", "\\r\\n")
+def test_every_name_is_one_cell_and_negative_numbers_stay_numbers(name: str) -> None:
+    columns = (Column("name", Kind.LABEL), *(Column(kind, kind) for kind in (Kind.USD, Kind.COUNT, Kind.SHARE)))
+    report = Report(name="r", title="R", columns=columns, rows=((name, Decimal("-0.000000001"), -7, -0.25),))
+    assert in_csv(report)[1] == [name.replace("\r\n", "\\r\\n"), "-0.000000001", "-7", "-0.25"]
 
 
 def test_one_table_at_a_time() -> None:
@@ -182,13 +236,13 @@ def test_what_would_not_be_seen_is_spelt_out(name: str, seen: str) -> None:
     assert shown(name) == seen
 
 
-@settings(PATIENT, max_examples=100)
+@settings(max_examples=100)
 @given(name=st.text(), title=st.text(), note=st.text())
 def test_no_name_breaks_out(name: str, title: str, note: str) -> None:
     report = Report(name="r", title=title, columns=(Column("t"), Column("n", Kind.COUNT)), rows=((name, 1),), note=note)
-    drawn = Cells.read(page(report))
-    assert drawn.tags <= OURS
-    assert [row[1] for row in drawn.rows] == ["1"]
+    drawn = Page(page(report))
+    assert {tag for tag, _ in drawn.tags} <= OURS
+    assert [row[1] for row in drawn.rows[1:]] == ["1"]
     text = as_text(report, 20_000)
     assert not {one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Zl", "Zp")} - set("\n\u200c\u200d")
     assert len([line for line in text.splitlines() if line.startswith("│")]) == 1
@@ -197,40 +251,31 @@ def test_no_name_breaks_out(name: str, title: str, note: str) -> None:
 
 
 @each_row("markup", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "[red]x[/red]"])
-def test_markup_is_text(markup: str) -> None:
+def test_markup_is_text_and_a_page_needs_nothing_else(markup: str) -> None:
     report = Report(name="r", title=markup, columns=(Column("t", Kind.LABEL),), rows=((markup,),), note=markup)
-    drawn = Cells.read(page(report))
-    assert drawn.tags <= OURS
-    assert drawn.rows == [[markup]]
+    drawn = Page(page(report))
+    assert {tag for tag, _ in drawn.tags} <= OURS
+    assert drawn.rows[1:] == [[markup]]
     assert markup in as_text(report)
-
-
-def test_a_page_needs_nothing_else() -> None:
-    text = page(about("x"))
-    assert "default-src 'none'" in text
-    for loads in ("src=", "url(", "@import", "http://", "https://", "<script"):
-        assert loads not in text
+    plain = page(about("x"))
+    assert "default-src 'none'" in plain
+    assert not [loads for loads in ("src=", "url(", "@import", "http://", "https://", "<script") if loads in plain]
 
 
 def test_a_total_has_no_label_that_rows_could_have() -> None:
     columns = (Column("team", Kind.LABEL), Column("day", Kind.LABEL), Column("n", Kind.COUNT))
     report = Report(name="r", title="R", columns=columns, rows=((None, "d", 1),), totals=("total", None, 1))
-    assert written(report).rows == (("(none)", "d", "1"),)
-    assert written(report).totals == ("total", "", "1")
+    assert (written(report).rows, written(report).totals) == ((("(none)", "d", "1"),), ("total", "", "1"))
 
 
 @each_row("width", [30, 60, 90, 200])
 def test_columns_without_room_stand_below_with_their_labels(width: int) -> None:
     columns = (Column("team", Kind.LABEL), *(Column(f"number_{n}", Kind.COUNT) for n in range(9)))
-    rows: tuple[Row, ...] = tuple(
-        (team, *(1_000_000 * scale + n for n in range(9))) for scale, team in enumerate(("web", "shop"), 1)
-    )
+    rows: tuple[Row, ...] = (("web", *range(1_000_000, 1_000_009)), ("shop", *range(2_000_000, 2_000_009)))
     report = Report(name="r", title="R", columns=columns, rows=rows, totals=("total", *range(9)))
     text = as_text(report, width)
     assert max(map(len, text.splitlines())) <= width
-    for row in rows:
-        for number in row[1:]:
-            assert f"{number:,}" in text
+    assert all(f"{number:,}" in text for row in rows for number in row[1:])
     assert text.count("web") == text.count("total") == text.count("┏")
     assert text.count("R\n") + text.count("R ") == 1
 
@@ -239,15 +284,14 @@ NAME = "anthropic/claude-haiku-4-5/us-east1"
 WEIGHED = Weighed(NAME, 0.85, 0.21, 17_701_775, 3_994_607, 36_946_620, 799, 73_081, 55_858_370, "chosen")
 CHEAPER = structs.replace(WEIGHED, target="local", p=0.5, cost_nano=5_000_000, why="dearer")
 DEARER = structs.replace(WEIGHED, target="best", p=0.95, cost_nano=53_000_000, why="not_evident")
+SEEN = partial(Seen, data_class="internal", classes=("internal",), causes=(), task=Task.MATHS)
 EXAMINED = Examined(
     id="r",
     requested="auto",
     route="auto",
     strategy="cost_of_pass",
     policy="h",
-    classification=Seen(
-        data_class="internal", classes=("internal",), causes=(), task=Task.MATHS, difficulty=0.4, unfamiliarity=0.1
-    ),
+    classification=SEEN(difficulty=0.4, unfamiliarity=0.1),
     chosen=NAME,
     considered=(),
     dropped=(),
@@ -258,9 +302,9 @@ EXAMINED = Examined(
 
 def test_a_decision_tells_what_is_at_stake_and_what_was_expected() -> None:
     text = on_terminal(explained(EXAMINED), 100)
-    assert "at stake: a failure costs $0.25, pass rate at least 0.3, at most $0.05, within 90 s" in text
-    for figure in ("0.85 ± 0.21", "0.0177", "0.004–0.037", "0.8 / 73.1", "0.0559", "below_floor"):
-        assert figure in text
+    at_stake = "at stake: a failure costs $0.25, pass rate at least 0.3, at most $0.05, within 90 s"
+    for part in (at_stake, "0.85 ± 0.21", "0.0177", "0.004–0.037", "0.8 / 73.1", "0.0559", "below_floor"):
+        assert part in text
     assert max(map(len, text.splitlines())) <= 100
     assert "…" not in text
     assert "chance" not in text

@@ -1,5 +1,6 @@
 """How sure a number is: intervals against published figures and simulations, the frontier, and percentiles."""
 
+from collections import Counter
 from math import ceil, exp, floor, nan
 from random import Random
 
@@ -9,53 +10,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US
-from router.report.blocks import LEAST, drawn
-from router.report.counterfactual import Baseline, Hour, Ratio, spread
-from router.report.frontier import hull
-from router.report.histogram import percentile
-from router.report.intervals import Estimate, quotient, rate, skewed, weighted
+from router.report.cost_of_pass import hull
 from router.report.judged import Facts, pooled
-from router.report.wilson import wilson
-from tests.report.parsed import PATIENT
+from router.report.report import LEAST, drawn
+from router.report.savings import Baseline, Hour, Ratio, spread
+from router.report.statistics import Estimate, percentile, quotient, rate, skewed, weighted, wilson
 from tests.tables import each_row
 
 
 @each_row(
     "hits, trials, low, high",
     [
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0, 0.1611),
-        (1, 29, 0.0061, 0.1718),
-        (0, 10, 0, 0.2775),
-        (5, 10, 0.2366, 0.7634),
-        (10, 10, 0.7225, 1),
+        *((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611), (1, 29, 0.0061, 0.1718)),
+        *((0, 10, 0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1)),
     ],
 )
 def test_intervals_are_wilson_s(hits: int, trials: int, low: float, high: float) -> None:
     """Newcombe 1998, Statistics in Medicine 17, 857, table I and method 3."""
-    assert wilson(hits, trials) == pytest.approx((low, high), abs=1e-4)
-    found = rate(hits / trials, trials)
-    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_of_no_trial_there_is_no_rate() -> None:
+    found, expected = rate(hits / trials, trials), pytest.approx((low, high), abs=1e-4)
+    assert wilson(hits, trials) == expected == (found.low, found.high)
     assert wilson(0, 0) is None
 
 
-def test_a_mean_of_one_is_that_one() -> None:
-    one = Estimate(0.5, 0.2, 0.9)
-    assert weighted([(3, one)]) == pytest.approx(one)
-    assert weighted([(1, one), (1, Estimate(0.5))]) == Estimate(0.5)
-
-
-def test_what_is_below_the_line_bounds_a_quotient_the_other_way() -> None:
+def test_what_is_below_the_line_bounds_a_quotient_the_other_way_and_a_mean_of_one_is_that_one() -> None:
     assert quotient(Estimate(10, 8, 12), Estimate(0)) is None
     assert quotient(Estimate(0, 0, 0), Estimate(0.5, 0.2, 0.8)) == Estimate(0, 0, 0)
     assert quotient(Estimate(10, 10, 10), Estimate(0.5, 0.4, 0.8)) == pytest.approx(Estimate(20, 12.5, 25))
     assert quotient(Estimate(10), Estimate(0.5, 0.4, 0.8)) == Estimate(20)
     assert skewed(0, 5, 9) == Estimate(0, 0, 0)
     assert skewed(7, 5, 1) == Estimate(7)
+    sure = Estimate(0.5, 0.2, 0.9)
+    assert weighted([(3, sure)]) == pytest.approx(sure)
+    assert weighted([(1, sure), (1, Estimate(0.5))]) == Estimate(0.5)
 
 
 @each_row(
@@ -140,8 +126,8 @@ def test_savings_are_in_their_interval_nearly_as_often_as_that_says(hours: int, 
             number = max(1, round(20 + 8 * busy))
             found.append(Hour((), hour, "big", False, number * 9_000, costs(2_000, number)))
             found.append(Hour((), hour, "big", True, 3 * 9_000, costs(12_000, 3)))
-        owns = [one for one in found if one.alone]
-        ratio = Ratio(sum(one.actual for one in owns), sum(one.expected for one in owns), 3 * hours)
+        owns = [hour for hour in found if hour.alone]
+        ratio = Ratio(sum(own.actual for own in owns), sum(own.expected for own in owns), 3 * hours)
         bounds = spread(found, found, Baseline("always best", "big", ratio))
         assert bounds is not None
         held += bounds[0] <= hours * 20 * (12_000 - 2_000) <= bounds[1]
@@ -156,14 +142,9 @@ def test_of_few_hours_nothing_is_said() -> None:
 
 
 def counted(values: list[int], edges: tuple[int, ...]) -> dict[int, int]:
-    counts: dict[int, int] = {}
-    for value in values:
-        edge = max((edge for edge in edges if edge <= value), default=0)
-        counts[edge] = counts.get(edge, 0) + 1
-    return counts
+    return Counter(max((edge for edge in edges if edge <= value), default=0) for value in values)
 
 
-@PATIENT
 @given(st.lists(st.integers(0, 3_000_000), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.99]))
 def test_a_percentile_is_right_within_its_bucket(values: list[int], share: float) -> None:
     ranked, place = sorted(values), share * (len(values) - 1)

@@ -1,24 +1,182 @@
-"""What routing saved, against ledgers that were worked out by hand."""
+"""What a right answer costs, and what routing saved, against ledgers that were worked out by hand."""
+
+from typing import Any
 
 import pytest
 
 from router.errors import ClientError
-from router.ledger.ledger import Ledger
-from router.types.task import Task
-from tests.report.asking import below, cells, nano, reported
-from tests.report.filled import DAY_MS, HOUR_MS, MONDAY_MS, Happened, Judgement, Tried, fill, target
-from tests.stores import Make
+from router.ledger.facts import passes
+from router.ledger.facts.query import Query
+from router.report.report import Shape
+from router.types.target import Task
+from tests.report.asking import below, cells, ledger_of, nano, reported
+from tests.report.filled import DAY_MS, HOUR_MS, MONDAY_MS, Happened, Judgement, Tried, target
 from tests.tables import each_row
 
+RIGHT, WRONG = Judgement(1.0), Judgement(0.0)
+
+
+def judged(name: str, cost: int, right: int, wrong: int, **more: Any) -> list[Happened]:
+    """Answers of one target, all of them judged by clients."""
+    tried = (Tried(name, cost, thinking=cost // 4),)
+    return [Happened(tried=tried, judged=(score,), **more) for score in [RIGHT] * right + [WRONG] * wrong]
+
+
+# small: 20 answers at 1,000 nano-USD and 2 attempts at 500 that failed, 12 right; big: 10 at 9,000, all but one right.
+# In code none was judged, in maths hardly any; in factual nothing is known. What judges are asked is not theirs.
+OFFERS = {"big": (0.8, 7_000), "small": (0.3, 900)}
+UNJUDGED = Tried("big", 9_000, thinking=None)
+PASSED = (
+    *judged("small", 1_000, 12, 8),
+    *[Happened(tried=(Tried("small", 500, thinking=0, outcome="cut"),))] * 2,
+    *judged("big", 9_000, 9, 1),
+    *[Happened(tried=(UNJUDGED,), weighed=OFFERS, task=Task.CODE, difficulty=0.45)] * 5,
+    *judged("small", 1_000, 1, 2, task=Task.MATHS),
+    Happened(tried=(UNJUDGED,), task=Task.FACTUAL),
+    Happened(tried=(Tried("big", 77),), route="judge"),
+)
+
+
+def test_what_a_right_answer_costs_is_what_one_works_out_by_hand() -> None:
+    found = reported(PASSED, "cost-of-pass")
+    names = ("target", "task", "difficulty", "attempts", "answers", "judged", "basis", "cost_usd")
+    assert cells(found, *names) == [
+        ("small", "chat", 0, 22, 20, 20, "judged", 21_000),
+        ("big", "chat", 0, 10, 10, 10, "judged", 90_000),
+        ("big", "code", 2, 5, 5, 0, "expected", 45_000),
+        ("big", "factual", 0, 1, 1, 0, "unknown", 9_000),
+        ("small", "maths", 0, 3, 3, 3, "few judged", 3_000),
+    ]
+    assert cells(found, "pass_rate", "cost_per_answer_usd", "cost_of_pass_usd", "thinking_usd") == [
+        (0.6, 1_050, 1_750, 5_000),
+        (0.9, 9_000, 10_000, 22_500),
+        (0.8, 9_000, 11_250, None),
+        (None, 9_000, None, None),
+        (pytest.approx(1 / 3), 1_000, 3_000, 750),
+    ]
+    # Intervals are there where somebody judged: Wilson's interval of 12 in 20.
+    low, high = cells(found, "pass_rate_low", "pass_rate_high")[0]
+    assert (low, high) == pytest.approx((0.38658, 0.78119), abs=1e-5)
+    small, big, expected, unknown, _ = cells(found, "cost_of_pass_low_usd", "cost_of_pass_usd", "cost_of_pass_high_usd")
+    assert 1_050 / high > small[0] > 1_050 / high / 1.1
+    assert 1_050 / low < small[2] < 1_050 / low * 1.1
+    assert big[0] < big[1] < big[2]
+    assert (expected[0], expected[2], *unknown) == (None,) * 5
+    # All but the judge's answer is there.
+    assert nano(found.total("cost_usd")) + 77 == nano(reported(PASSED, "spend").total("cost_usd"))
+    assert found.total("attempts") == 41
+
+
+def test_by_target_each_task_counts_by_its_answers() -> None:
+    found = reported(PASSED, "cost-of-pass", by="target")
+    names = ("target", "answers", "judged", "basis", "pass_rate", "cost_usd")
+    # small: 20 answers at 0.6 and 3 at a third; big: 10 at 0.9 and 5 at 0.8, and one of which nothing is known.
+    assert cells(found, *names) == [
+        ("small", 23, 23, "mixed", pytest.approx((20 * 0.6 + 3 / 3) / 23), 24_000),
+        ("big", 16, 10, "mixed", pytest.approx((10 * 0.9 + 5 * 0.8) / 15), 144_000),
+    ]
+    whole = reported(PASSED, "cost-of-pass")
+    assert cells(below(whole, "cost-of-pass"), *names) == cells(found, *names)
+    # It is drawn, and the targets of the frontier are joined.
+    [plot] = whole.plots
+    marks = [(mark.label, mark.x, mark.joined) for mark in plot.marks]
+    assert (plot.shape, marks) == (Shape.POINTS, [("small", pytest.approx(24_000 / 23), True), ("big", 9_000, True)])
+    assert all((mark.low or 1.0) < mark.value < (mark.high or 0.0) for mark in plot.marks)
+
+
+def test_the_frontier_tells_what_each_target_adds() -> None:
+    """In chat small is the lowest by 10,000 ÷ 1,750; elsewhere no other is known."""
+    names = ("target", "cells", "lowest", "share", "alone", "frontier_usd", "without_usd", "adds")
+    frontier = below(reported(PASSED, "cost-of-pass"), "frontier")
+    assert cells(frontier, *names) == [
+        ("small", 2, 2, pytest.approx(33 / 38), 1, 1_750, 10_000, pytest.approx(10_000 / 1_750)),
+        ("big", 2, 1, pytest.approx(5 / 38), 1, 1_750, 1_750, 1.0),
+    ]
+    assert cells(below(frontier, "frontier-by-task"), "task", "target", "alone", "adds") == [
+        ("chat", "small", 0, pytest.approx(10_000 / 1_750)),
+        ("code", "big", 1, None),
+        ("maths", "small", 1, None),
+    ]
+
+
+def test_filters_hold_for_costs_and_for_judgements() -> None:
+    found = reported(PASSED, "cost-of-pass", where=("target=big", "task=chat,code"))
+    assert cells(found, "target", "task", "pass_rate") == [("big", "chat", 0.9), ("big", "code", 0.8)]
+    assert cells(reported(PASSED, "cost-of-pass", where=("difficulty=2",)), "task") == [("code",)]
+    assert reported(PASSED, "cost-of-pass", until="2026-11-01").rows == ()
+
+
+@each_row("right, wrong, row", [(1, 0, (1, 1.0, 1_000, None)), (0, 12, (12, 0.0, None, None))])
+def test_of_one_and_of_no_right_answer(right: int, wrong: int, row: tuple[object, ...]) -> None:
+    found = reported(judged("small", 1_000, right, wrong), "cost-of-pass")
+    assert cells(found, "answers", "pass_rate", "cost_of_pass_usd", "cost_of_pass_high_usd") == [row]
+
+
+def test_an_attempt_counts_once_however_often_it_was_judged() -> None:
+    """Said again, by several, by halves, by verifiers that only see form, and not at all."""
+
+    def asked(*judgements: Judgement, expected: bool = True) -> Happened:
+        weighed = {"small": (0.7, 1_000)} if expected else {}
+        return Happened(tried=(Tried("small", 1_000),), judged=judgements, weighed=weighed)
+
+    form, misformed = (Judgement(score, "verifier.json_schema", decides=False) for score in (1.0, 0.0))
+    happened = [
+        asked(RIGHT, WRONG),  # the later counts
+        asked(WRONG, RIGHT),
+        asked(RIGHT, Judgement(0.0, "client.other")),  # ½
+        asked(Judgement(1.0, "judge.big", weight=0.5)),  # half a judgement, right
+        asked(form, WRONG),  # form says nothing where somebody knows
+        asked(misformed),  # wrong
+        asked(form),  # 0.7 of one, but no judgement
+        asked(misformed, expected=False),  # beside yeses that say nothing this would say too much
+        asked(form, expected=False),
+        asked(RIGHT, Judgement(None)),  # taken back
+        asked(Judgement(1.0, weight=0.0)),  # kept, and not counted
+        asked(),
+    ]
+    with ledger_of(happened).reading() as connection:
+        found = passes.sums(connection, Query(table="passes", by=("target",), measures=passes.MEASURES))
+    assert found == {("small",): (6, 5_500_000, 2_000_000, 1, 1_000_000, 700_000)}
+
+
+@each_row("costs", [(1, 1), (1, 10**13), (0, 0), (0, 1), (999, 1_001, 3)])
+def test_amounts_of_any_size_have_an_interval(costs: tuple[int, ...]) -> None:
+    happened = [Happened(tried=(Tried("small", cost),), judged=(RIGHT,)) for cost in costs]
+    names = ("cost_of_pass_low_usd", "cost_of_pass_usd", "cost_of_pass_high_usd")
+    [(low, value, high)] = cells(reported(happened, "cost-of-pass"), *names)
+    assert value == round(sum(costs) / len(costs))
+    assert 0 <= low <= value <= high <= 10_000 * max(1, value)
+
+
+def test_by_application_and_template_it_is_their_own() -> None:
+    """One of 10 tickets is right at the small target, and all summaries: each template says so for itself."""
+    happened = [
+        *judged("small", 1_000, 1, 9, app="desk", template="0a"),
+        *judged("small", 2_000, 10, 0, app="news", template="0b"),
+        *judged("big", 9_000, 10, 0),
+    ]
+    asked = ("answers", "judged", "pass_rate", "cost_per_answer_usd")
+    by_template = reported(happened, "cost-of-pass", by="template,target")
+    desk, news = (10, 10, 0.1, 1_000), (10, 10, 1.0, 2_000)
+    assert cells(by_template, "template", "target", *asked) == [
+        ("0a", "small", *desk),
+        ("0b", "small", *news),
+        (None, "big", 10, 10, 1.0, 9_000),
+    ]
+    by_app = reported(happened, "cost-of-pass", by="app", where=("target=small",))
+    assert cells(by_app, "app", *asked) == [("desk", *desk), ("news", *news)]
+    spent = cells(reported(happened, "spend", by="app,template"), "app", "template", "cost_usd")
+    assert spent == [("news", "0b", 20_000), ("desk", "0a", 10_000), (None, None, 90_000)]
+
+
 BOTH = {"small": (0.6, 1_000), "big": (0.9, 9_000)}
-ALONE = {"small": (0.6, 1_000)}
 SMALL, BIG = (Tried("small", 1_500),), (Tried("big", 10_000),)
 TWO = (Tried("small", 1_500, more={"passed_over": True}), *BIG)
 # What each costs, times how often: small 1,500 (1,000 expected), big 10,000 (9,000 expected).
-WEEK = (
+SAVED = (
     *[Happened(tried=SMALL, weighed=BOTH)] * 40,
     *[Happened(tried=BIG, weighed=dict(reversed(BOTH.items())), at_ms=MONDAY_MS + DAY_MS, task=Task.CODE)] * 10,
-    *[Happened(tried=SMALL, weighed=ALONE, route="private")] * 5,
+    *[Happened(tried=SMALL, weighed={"small": (0.6, 1_000)}, route="private")] * 5,
     Happened(tried=(Tried("small", 200, outcome="cut"),), weighed=BOTH),
     *[Happened(tried=TWO, weighed=BOTH, strategy="cascade")] * 2,
     *[Happened(tried=BIG, weighed=BOTH, explored="best")] * 3,
@@ -29,13 +187,8 @@ CLIENTS = OF_BIG + 5 * 1_500 + 200
 MONEY = ("spent_usd", "baseline_usd", "saved_usd")
 
 
-@pytest.fixture(scope="module")
-def week(new_ledger: Make) -> Ledger:
-    return fill(new_ledger(), WEEK)
-
-
-def test_savings_are_what_one_works_out_by_hand(week: Ledger) -> None:
-    found = reported(week, "savings")
+def test_savings_are_what_one_works_out_by_hand() -> None:
+    found = reported(SAVED, "savings")
     assert cells(found, "against", "target", "requests", "could_serve", "correction", *MONEY) == [
         # 5 could have gone nowhere else; of 13 of its own requests big's forecasts are not corrected
         ("always best", "big", 55, 55 / 60, 1.0, CLIENTS + 700, 502_700, 281_300),
@@ -54,101 +207,90 @@ def test_savings_are_what_one_works_out_by_hand(week: Ledger) -> None:
     assert cells(found, "per_pass_usd") == [(round(281_300 / 12.6),), (round(131_200 / 3.9),)]
 
 
-def test_what_routing_itself_costs_is_told(week: Ledger) -> None:
-    found = below(reported(week, "savings"), "outlay")
+def test_what_routing_itself_costs_is_told() -> None:
+    found = below(reported(SAVED, "savings"), "outlay")
     assert cells(found, "what", "number", "spent_usd") == [
         ("answers given", 61, CLIENTS - 3_000),
         ("answers passed over", 2, 3_000),
         ("judges", 1, 700),
         ("explored requests, part of the above", 3, 30_000),
     ]
-    assert nano(found.total("spent_usd")) == nano(reported(week, "spend").total("cost_usd"))
+    assert nano(found.total("spent_usd")) == nano(reported(SAVED, "spend").total("cost_usd"))
 
 
-@each_row("by", ["route", "task", "day", "route,task"])
-def test_groups_add_up(week: Ledger, by: str) -> None:
-    whole = cells(reported(week, "savings"), *MONEY)
-    assert whole[0][0] == nano(reported(week, "spend").total("cost_usd"))
-    found = cells(reported(week, "savings", by=by), "against", *MONEY)
-    for baseline, sums in zip(("always best", "always cheapest"), whole, strict=True):
-        rows = [row for name, *row in found if name == baseline]
-        assert tuple(map(sum, zip(*rows, strict=True))) == sums
+def test_by_route_and_by_day() -> None:
+    whole = reported(SAVED, "savings")
+    rows = cells(reported(SAVED, "savings", by="route"), "against", "route", "saved_usd", "requests")
+    best = [("auto", 55 * 9_000 - OF_BIG, 55), ("private", 0, 0), ("judge", -700, 0)]
+    assert [row for name, *row in rows if name == "always best"] == list(map(list, best))
+    assert cells(below(whole, "savings-by-route"), "against", "route", "saved_usd", "requests") == rows
+    days = reported(SAVED, "savings", by="day", zone="Europe/Berlin")
+    assert days.column("day") == ("2026-11-02", "2026-11-02", "2026-11-03", "2026-11-03")
+    for groups in (rows, cells(days, "against", "day", "saved_usd")):
+        sums = [sum(row[2] for row in groups if row[0] == name) for name in whole.column("against")]
+        assert sums == [281_300, -131_200]
 
 
-def test_by_route_and_by_day(week: Ledger) -> None:
-    rows = cells(reported(week, "savings", by="route"), "against", "route", "saved_usd", "requests")
-    assert [row for name, *row in rows if name == "always best"] == [
-        ["auto", 55 * 9_000 - OF_BIG, 55],
-        ["private", 0, 0],
-        ["judge", -700, 0],
-    ]
-    by_route = below(reported(week, "savings"), "savings-by-route")
-    assert cells(by_route, "against", "route", "saved_usd", "requests") == rows
-    days = reported(week, "savings", by="day", zone="Europe/Berlin").column("day")
-    assert days == ("2026-11-02", "2026-11-02", "2026-11-03", "2026-11-03")
-
-
-def test_hours_of_a_day_are_one(ledger: Ledger) -> None:
+def test_hours_of_a_day_are_one() -> None:
     hours = enumerate((0.5, 0.5, 0.8))
-    fill(ledger, [Happened(tried=SMALL, weighed={"small": (p, 1)}, at_ms=MONDAY_MS + n * HOUR_MS) for n, p in hours])
-    row = cells(reported(ledger, "savings", by="day"), "day", "requests", "pass_rate", "baseline_pass_rate")[0]
+    happened = [Happened(tried=SMALL, weighed={"small": (p, 1)}, at_ms=MONDAY_MS + n * HOUR_MS) for n, p in hours]
+    row = cells(reported(happened, "savings", by="day"), "day", "requests", "pass_rate", "baseline_pass_rate")[0]
     assert row == ("2026-11-02", 3, pytest.approx(0.6), pytest.approx(0.6))
 
 
-def test_a_filter_holds_for_what_was_spent_and_for_what_it_would_have_been(week: Ledger) -> None:
-    [best, *_] = cells(reported(week, "savings", where=("task=code",)), *MONEY)
-    assert best == (100_000, 90_000, -10_000)
-    [only] = cells(reported(week, "savings", where=("route=private",), baseline="big"), "against", *MONEY)[-1:]
-    assert only == ("as asked", 7_500, 7_500, 0)
+@each_row(
+    "asked, row",
+    [
+        ({"where": ("task=code",)}, ("always best", 10, 100_000, 90_000, -10_000)),
+        ({"where": ("route=private",), "baseline": "big"}, ("as asked", 0, 7_500, 7_500, 0)),
+        ({"baseline": "small"}, ("as asked", 60, CLIENTS + 700, 90_200, -131_200)),
+        # of the policy, and no request could have gone there
+        ({"baseline": "new"}, ("as asked", 0, CLIENTS + 700, CLIENTS, -700)),
+    ],
+)
+def test_any_target_can_be_the_baseline_of_what_a_filter_lets_through(
+    asked: dict[str, Any], row: tuple[object, ...]
+) -> None:
+    rows = cells(reported(SAVED, "savings", [target("new")], **asked), "against", "requests", *MONEY)
+    assert (rows[-1] if "baseline" in asked else rows[0]) == row
 
 
-def test_any_target_can_be_the_baseline(week: Ledger) -> None:
-    row = cells(reported(week, "savings", baseline="small"), "against", "saved_usd")[-1]
-    assert row == ("as asked", -131_200)
-    # of the policy, and no request could have gone there
-    row = cells(reported(week, "savings", [target("new")], baseline="new"), "requests", "saved_usd")[-1]
-    assert row == (0, -700)
+def test_an_unknown_baseline_names_the_known_ones() -> None:
     with pytest.raises(ClientError, match=r"no target 'bug'\. Known: big, small\."):
-        reported(week, "savings", baseline="bug")
+        reported(SAVED, "savings", baseline="bug")
 
 
-def test_judgements_stand_beside_it(ledger: Ledger) -> None:
+def test_judgements_stand_beside_savings() -> None:
     """Small is right 6 times in 10 where both were judged; where only it was, nothing can be compared."""
-
-    def judged(tried: tuple[Tried, ...], right: int, wrong: int, difficulty: float) -> list[Happened]:
-        scores = [1.0] * right + [0.0] * wrong
-        return [
-            Happened(tried=tried, weighed=BOTH, judged=(Judgement(score),), difficulty=difficulty) for score in scores
-        ]
-
-    fill(ledger, [*judged(SMALL, 18, 12, 0.1), *judged(BIG, 9, 1, 0.1), *judged(SMALL, 0, 20, 0.9)])
-    found = below(reported(ledger, "savings"), "quality")
+    happened = [
+        *judged("small", 1_500, 18, 12, weighed=BOTH),
+        *judged("big", 10_000, 9, 1, weighed=BOTH),
+        *judged("small", 1_500, 0, 20, weighed=BOTH, difficulty=0.9),
+    ]
+    found = below(reported(happened, "savings"), "quality")
     assert cells(found, "target", "answers", "pass_rate", "baseline_pass_rate") == [
         ("big", 40, pytest.approx((30 * 0.6 + 10 * 0.9) / 40), pytest.approx(0.9)),
         ("small", 60, pytest.approx((27 + 0) / 60), pytest.approx((40 * 0.6 + 20 * 0) / 60)),
     ]
     for low, rate, high in cells(found, "baseline_pass_rate_low", "baseline_pass_rate", "baseline_pass_rate_high"):
         assert low < rate < high
-    assert all(one.name != "quality" for one in reported(ledger, "savings", where=("route=auto",)).below)
+    assert all(part.name != "quality" for part in reported(happened, "savings", where=("route=auto",)).below)
 
 
-@each_row("happened", [[], [Happened(tried=SMALL)]], ids=["nothing", "one request"])
-def test_without_forecasts_there_is_nothing_to_compare_with(new_ledger: Make, happened: list[Happened]) -> None:
-    found = reported(fill(new_ledger(), happened), "savings")
-    # Of what would have been tried costs are expected, and no pass rates.
-    assert cells(found, "against") == [("always cheapest",)] * len(happened)
-    assert nano(below(found, "outlay").total("spent_usd")) == 1_500 * len(happened)
+def test_without_forecasts_there_is_nothing_to_compare_with() -> None:
+    """Of what would have been tried costs are expected, and no pass rates."""
+    found = reported([Happened(tried=SMALL)], "savings")
+    assert (found.column("against"), nano(below(found, "outlay").total("spent_usd"))) == (("always cheapest",), 1_500)
 
 
-def test_one_hour_gives_no_interval_and_many_do(new_ledger: Make) -> None:
-    found = reported(fill(new_ledger(), [Happened(tried=SMALL, weighed=BOTH)]), "savings")
+def test_one_hour_gives_no_interval_and_many_do() -> None:
+    found = reported([Happened(tried=SMALL, weighed=BOTH)], "savings")
     assert cells(found, *MONEY, "saved_low_usd") == [(1_500, 9_000, 7_500, None), (1_500, 1_000, -500, None)]
     # The same every hour: what was saved is as certain as anything.
     hours = [Happened(tried=SMALL, weighed=BOTH, at_ms=MONDAY_MS + hour * HOUR_MS) for hour in range(40)]
-    found = reported(fill(new_ledger(), hours), "savings")
+    found = reported(hours, "savings")
     assert cells(found, "saved_low_usd", "saved_usd", "saved_high_usd")[0] == (40 * 7_500,) * 3
-    [plot] = found.plots
-    assert [(mark.label, mark.value, mark.low) for mark in plot.marks] == [
+    assert [(mark.label, mark.value, mark.low) for mark in found.plots[0].marks] == [
         ("spent", 60_000, None),
         ("always best: big", 360_000, 360_000),
         ("always cheapest: small", 60_000, 60_000),

@@ -1,22 +1,27 @@
-"""Where thinking goes, against a ledger that was added up by hand."""
+"""Where thinking goes, and which models it makes dearer than their list prices say: added up by hand."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from router.ledger.ledger import Ledger
-from router.types.target import Contract, Thinking
-from router.types.task import Task
-from router.types.usage import Usage
-from tests.report.asking import cells, nano, reported
-from tests.report.filled import Happened, Tried, fill, target, thinking
-from tests.stores import Make
+from router.types.attempt import Usage
+from router.types.price import Price
+from router.types.target import Contract, Target, Task, Thinking
+from tests.report.asking import cells, reported, totals
+from tests.report.filled import USD, Happened, Tried, target, thinking
 from tests.tables import each_row
 
-PLAIN, DEEP = target("plain"), target("deep")
-DEEP = structs.replace(DEEP, model=structs.replace(DEEP.model, thinking=Thinking(contract=Contract.LEVEL)))
-POLICY = (DEEP, PLAIN)
+
+def priced(name: str, into: int, out: int, contract: Contract = Contract.LEVEL, model: str = "") -> Target:
+    """USD for a million tokens."""
+    made = target(name, model or f"house/{name}")
+    price = Price(input=into * USD, output=out * USD, version="list")
+    return structs.replace(made, model=structs.replace(made.model, price=price, thinking=Thinking(contract=contract)))
+
+
+POLICY = (priced("deep", 1, 1), target("plain"))
 WASTED = Usage(input_uncached=100, output_visible=0, output_reasoning=500)
 
 
@@ -25,7 +30,7 @@ def at_effort(effort: str, cost: int, for_thinking: int | None, usage: Usage, na
 
 
 # deep: thinks at two efforts and, asked by number, at budgets; plain never does; opaque does not say.
-WEEK = (
+THOUGHT = (
     Happened(tried=(at_effort("effort=high", 1_000, 600, thinking(60)),)),
     Happened(tried=(at_effort("effort=low", 500, 100, thinking(10)),), task=Task.CODE),
     Happened(
@@ -43,13 +48,8 @@ WEEK = (
 TOKENS = ("attempts", "output_tokens", "thinking_tokens", "unknown", "cost_usd", "thinking_usd")
 
 
-@pytest.fixture(scope="module")
-def week(new_ledger: Make) -> Ledger:
-    return fill(new_ledger(), WEEK)
-
-
-def test_tokens_and_money_by_target_and_effort(week: Ledger) -> None:
-    found = reported(week, "thinking", POLICY)
+def test_tokens_and_money_by_target_and_effort() -> None:
+    found = reported(THOUGHT, "thinking", POLICY)
     assert cells(found, "target", "effort", *TOKENS) == [
         ("deep", "effort=high", 2, 580, 560, 0, 1_900, 1_400),
         ("deep", "effort=low", 1, 30, 10, 0, 500, 100),
@@ -60,14 +60,14 @@ def test_tokens_and_money_by_target_and_effort(week: Ledger) -> None:
         ("plain", "none", 1, 20, 0, 0, 50, 0),
         ("opaque", "none", 1, None, None, 0, 0, None),
     ]
+    assert totals(found, *TOKENS) == (10, 746, 586, 1, 2_560, 1_516)
     assert cells(found, "thinking_share", "thinking_cost_share")[0] == (560 / 580, 1_400 / 1_900)
-    [plot] = found.plots
-    marks = [(mark.label, mark.value) for mark in plot.marks]
+    marks = [(mark.label, mark.value) for mark in found.plots[0].marks]
     assert marks[:2] == [("deep · effort=high", 1_400), ("deep · effort=low", 100)]
 
 
-def test_what_lowered_it_and_what_it_was_for_nothing(week: Ledger) -> None:
-    found = reported(week, "thinking", POLICY, by="target")
+def test_what_lowered_it_and_what_it_was_for_nothing() -> None:
+    found = reported(THOUGHT, "thinking", POLICY, by="target")
     names = ("target", "lowered", "lowered_effort", "cut", "wasted", "wasted_tokens", "wasted_usd")
     assert cells(found, *names) == [
         ("deep", 0, 0, 1, 1, 500, 900),
@@ -76,42 +76,88 @@ def test_what_lowered_it_and_what_it_was_for_nothing(week: Ledger) -> None:
     ]
 
 
-@each_row("by", ["", "target", "model", "effort", "task", "task,effort"])
-def test_it_adds_up_with_spend(week: Ledger, by: str) -> None:
-    found, spend = reported(week, "thinking", POLICY, by=by), reported(week, "spend")
-    assert found.total("cost_usd") == spend.total("cost_usd")
-    assert nano(found.total("cost_usd")) == sum(cost for (cost,) in cells(found, "cost_usd"))
-    assert nano(found.total("thinking_usd")) == sum(cost or 0 for (cost,) in cells(found, "thinking_usd")) == 1_516
-    assert found.total("attempts") == spend.total("attempts") == 10
-    assert found.total("thinking_tokens") == spend.total("reasoning_tokens") == 586
-    assert found.total("unknown") == 1
-
-
-def test_a_target_that_does_not_tell_is_named_as_unknown(week: Ledger) -> None:
+def test_a_target_that_does_not_tell_is_named_as_unknown() -> None:
     """Only the policy knows that plain never thinks."""
-    found = reported(week, "thinking", by="target")
+    found = reported(THOUGHT, "thinking", by="target")
     assert cells(found, "target", "thinking_tokens", "thinking_usd", "unknown") == [
         ("deep", 586, 1_516, 0),
         ("opaque", None, None, 1),
         ("plain", None, None, 1),
     ]
     assert "Unknown: " in found.note
-    assert "Unknown: " not in reported(week, "thinking", by="target", where=("target=deep",)).note
+    assert "Unknown: " not in reported(THOUGHT, "thinking", by="target", where=("target=deep",)).note
 
 
-def test_filters_hold(week: Ledger) -> None:
-    found = reported(week, "thinking", POLICY, by="task", where=("effort=effort=low,effort=high",))
+def test_filters_hold_and_where_no_target_was_asked_there_is_no_row() -> None:
+    found = reported(THOUGHT, "thinking", POLICY, by="task", where=("effort=effort=low,effort=high",))
     assert cells(found, "task", "thinking_tokens") == [("chat", 560), ("code", 10)]
+    nowhere = reported([Happened()], "thinking")
+    assert (nowhere.rows, nowhere.plots, totals(nowhere, "cost_usd", "thinking_usd")) == ((), (), (0, None))
 
 
-@each_row("happened", [[], [Happened()]], ids=["nothing", "no attempt"])
-def test_where_no_target_was_asked_there_is_no_row(new_ledger: Make, happened: list[Happened]) -> None:
-    found = reported(fill(new_ledger(), happened), "thinking")
-    assert (found.rows, found.plots) == ((), ())
-    assert nano(found.total("cost_usd")) == 0
-    assert found.total("thinking_usd") is None
+CHEAP, DEAR = priced("cheap", 1, 2), priced("dear", 3, 6)
+TARGETS = (CHEAP, DEAR, priced("mute", 2, 4, Contract.NONE))
 
 
-def test_one_request(ledger: Ledger) -> None:
-    found = reported(fill(ledger, WEEK[:1]), "thinking")
-    assert cells(found, "target", "thinking_usd", "thinking_cost_share") == [("deep", 600, 0.6)]
+def answers(name: str, number: int, cost: int, thinking: int | None, **about: Any) -> list[Happened]:
+    """Each of 100 tokens in and 20 out."""
+    return [Happened(tried=(Tried(name, cost, model=f"house/{name}", thinking=thinking),), **about)] * number
+
+
+CODE: dict[str, Any] = {"task": Task.CODE, "difficulty": 0.5}
+REVERSED = (
+    *answers("cheap", 10, 20_000, 15_000),
+    *answers("dear", 5, 8_000, 1_000),
+    *answers("cheap", 5, 10_000, 5_000, **CODE),
+    *answers("dear", 5, 8_000, 1_000, **CODE),
+    # none to compare with, or too few
+    *answers("cheap", 50, 1, 0, task=Task.MATHS),
+    *answers("dear", 4, 1_000_000, 0, task=Task.MATHS),
+    *answers("mute", 5, 30_000, None),
+    *answers("dear", 9, 77, 0, route="judge"),
+)
+
+
+def test_reversals_are_what_one_works_out_by_hand() -> None:
+    """Cells weigh by 10 × 5 ÷ 15 and 5 × 5 ÷ 10: cheap costs 15,714 an answer, 10,714 of that for thinking."""
+    found = reported(REVERSED, "price-reversal", TARGETS)
+    names = ("model", "than", "answers", "list_usd", "than_list_usd", "cost_usd", "than_cost_usd")
+    lists = [round((price * 100 + 2 * price * 20) / 120 * USD) for price in (1, 2, 3)]
+    assert cells(found, *names) == [
+        ("house/mute", "house/dear", 10, lists[1], lists[2], 30_000, 8_000),
+        ("house/cheap", "house/dear", 25, lists[0], lists[2], 15_714, 8_000),
+    ]
+    mute, cheap = cells(found, "dearer", "without_thinking", "thinking_part")
+    assert mute == pytest.approx((30 / 8, 30 / 7, -1 / 22))
+    assert cheap == pytest.approx((15_714.2857 / 8_000, 5 / 7, 9_714.2857 / 7_714.2857))
+    # nothing varies
+    assert cells(found, "dearer_low") == cells(found, "dearer") == cells(found, "dearer_high")
+    [plot] = found.plots
+    assert [mark.label for mark in plot.marks] == ["house/mute : house/dear", "house/cheap : house/dear"]
+    assert plot.marks[0].value == plot.marks[0].high == 30 / 8
+    assert found.note.startswith("2 of the 3 pairs of models that can be compared.")
+    code = reported(REVERSED, "price-reversal", TARGETS, where=("task=code",))
+    assert cells(code, "model", "cost_usd") == [("house/cheap", 10_000)]
+    assert reported(REVERSED, "price-reversal", TARGETS, until="2026-11-01").rows == ()
+
+
+def test_thinking_that_is_not_known_is_not_none() -> None:
+    found = reported([*REVERSED, *answers("cheap", 1, 20_000, None)], "price-reversal", TARGETS)
+    assert cells(found, "model", "without_thinking") == [("house/mute", pytest.approx(30 / 7)), ("house/cheap", None)]
+
+
+@each_row(
+    "targets, says",
+    [
+        ([], "has no list prices"),
+        ([target("cheap", "house/cheap")], "has no list prices"),
+        ([CHEAP], "0 of the 0 pairs"),
+        ([CHEAP, priced("dear", 1, 2)], "0 of the 0 pairs"),
+        ([priced("cheap", 3, 6), priced("dear", 1, 2)], "0 of the 1 pairs"),
+        ([CHEAP, DEAR, priced("eu", 2, 2, model="house/cheap")], "house/cheap"),
+    ],
+)
+def test_without_list_prices_nothing_is_compared(targets: Sequence[Target], says: str) -> None:
+    found = reported(REVERSED, "price-reversal", targets)
+    assert found.rows == ()
+    assert says in found.note

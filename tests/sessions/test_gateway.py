@@ -11,7 +11,7 @@ import pytest
 from router.ledger import keys
 from router.ledger.ledger import SqliteLedger
 from router.testing.upstream import Upstream
-from router.types.key import KeyTerms
+from router.types.request import KeyTerms
 from tests.budget.redis_process import RedisProcess
 from tests.gateway.running import Client, Gateway, Process, Reply, local, ordered, serving, target, until
 

@@ -2,11 +2,12 @@
 
 import json
 import re
+from itertools import product
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-from router.telemetry.shapes import SHAPES
+from router.telemetry import SHAPES
 from tests.docs import ROOT
 from tests.tables import each_row
 
@@ -15,13 +16,10 @@ PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 VARIABLES = {each["name"]: each for each in DASHBOARD["templating"]["list"]}
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
-WIDTH = 24
 SELECTOR = re.compile(r"(lowpass_\w+)(?:\{([^}]*)\})?")
 LABEL = re.compile(r"(\w+)\s*[!=]~?")
 BY = re.compile(r"by \(([^)]*)\)")
 UNITS = {"currencyUSD", "percentunit", "reqps", "s", "short"}
-
-
 SUFFIXES = {CounterMetricFamily: ("_total",), HistogramMetricFamily: ("_bucket", "_sum", "_count")}
 SERIES = {
     f"{name}{suffix}": {*shape.labels, *(("le",) if suffix == "_bucket" else ())}
@@ -72,19 +70,11 @@ def test_the_source_and_the_filters_are_variables() -> None:
     assert used == VARIABLES.keys() - {"datasource"}
 
 
-def test_it_can_be_imported() -> None:
-    """What Grafana's importer needs, and an id of its own for each panel."""
-    assert (DASHBOARD["id"], DASHBOARD["uid"]) == (None, "lowpass")
-    assert DASHBOARD["schemaVersion"] >= 39
-    identifiers = [panel["id"] for panel in DASHBOARD["panels"]]
-    assert len(identifiers) == len(set(identifiers))
-
-
-def test_panels_lie_beside_each_other_and_not_upon() -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
-        at = panel["gridPos"]
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert not cells & taken, panel["title"]
-        assert at["x"] + at["w"] <= WIDTH
-        taken |= cells
+def test_it_can_be_imported_and_each_panel_has_an_id_and_a_place_of_its_own() -> None:
+    assert (DASHBOARD["id"], DASHBOARD["uid"], DASHBOARD["schemaVersion"] >= 39) == (None, "lowpass", True)
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    assert all(at["x"] + at["w"] <= 24 for at in places)
+    columns_and_rows = [(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])) for at in places]
+    cells = [cell for columns, rows in columns_and_rows for cell in product(columns, rows)]
+    assert len(cells) == len(set(cells))

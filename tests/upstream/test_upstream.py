@@ -1,154 +1,145 @@
-"""The scripted upstream speaks what it claims: the official client believes it, and raw sockets see the framing."""
+"""The scripted upstream itself: what raw sockets see of its cuts, pauses and hang-ups, and what it refuses."""
 
-import base64
+import http.client
 import json
-import struct
-from collections.abc import Iterator
-from typing import Any
+import re
+import subprocess
+import sys
 
-import pytest
-
-from router.testing.upstream import (
-    BEHAVIOURS,
-    EMBEDDING,
-    HUGE,
-    REFUSAL,
-    RETRY_AFTER_S,
-    TEXT,
-    Tokens,
-    Upstream,
-    reported,
-)
+from router.testing import until
+from router.testing.upstream import BEHAVIOURS, TEXT, Upstream
 from tests.tables import each_row
-from tests.upstream.probe import CHAT, MESSAGES, post
-
-openai = pytest.importorskip("openai", minversion="3", reason="the other environment's client is another generation")
-
-WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": WEATHER}} for name in ("weather", "climate")]
-APART = {"huge", "empty-length", "close-under-next"}
-ANSWERS = sorted(name for name, row in BEHAVIOURS.items() if not (row.fault or row.breaks or name in APART))
-FAULTS = {"rate-limited": 429, "error-500": 500, "overloaded": 503, "auth": 401, "quota": 429, "context-length": 400}
+from tests.upstream.probe import CHAT, chat, events, post, raw, send, streamed, until_closed
 
 
-@pytest.fixture
-def client(upstream: Upstream) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{upstream.url}/v1", api_key="sk-test", max_retries=0, timeout=60) as client:
-        yield client
+def pieces(upstream: Upstream, model: str) -> list[bytes]:
+    """Of a chunked body, as they came."""
+    with raw(upstream, CHAT, streamed(model)) as connection:
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            received += connection.recv(65536)
+    body, parts = received.partition(b"\r\n\r\n")[2], []
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        parts.append(rest[: int(size, 16)])
+        body = rest[int(size, 16) + 2 :]
+    return parts[:-1]
 
 
-def openai_counts(usage: Any) -> Tokens | None:
-    if usage is None:
-        return None
-    cached, written = usage.prompt_tokens_details.cached_tokens, usage.prompt_tokens_details.cache_write_tokens
-    thought = usage.completion_tokens_details.reasoning_tokens
-    plain, visible = usage.prompt_tokens - cached - written, usage.completion_tokens - thought
-    return Tokens(uncached=plain, cache_read=cached, cache_write=written, visible=visible, reasoning=thought)
+def test_split_frames_cut_events_at_awkward_places_and_merged_ones_are_one_piece(upstream: Upstream) -> None:
+    parts = pieces(upstream, "split-frames")
+    assert {b"da", b"ta:"} <= set(parts)
+    assert any("\ufffd" in part.decode(errors="replace") for part in parts), "a character is cut as well"
+    assert not any(part.endswith(b"\n\n") for part in parts if len(part) > 1)
+    assert events(b"".join(parts))[-1]["usage"]["total_tokens"] == 30
+    (piece,) = pieces(upstream, "merged-frames")
+    assert len(events(piece)) > len(TEXT)
 
 
-def calls(message: Any) -> list[tuple[str, str, str]]:
-    return [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or []]
+def test_crlf_and_comments(upstream: Upstream) -> None:
+    _, _, body = post(upstream, CHAT, streamed("crlf-comments"))
+    assert b": keep-alive\r\n\r\n" in body
+    assert b"data: [DONE]\r\n\r\n" in body
+    assert b"\n\n" not in body
+    assert post(upstream, CHAT, chat("crlf-comments"))[2].startswith(b"\r\n")
 
 
-@each_row("model", ANSWERS)
-def test_whole_and_streamed_chat_say_the_same(client: Any, model: str) -> None:
-    client = client.with_options(max_retries=1)  # a kept connection may be closed just as it is used again
-    whole = client.chat.completions.create(model=model, messages=MESSAGES, tools=TOOLS)
-    with client.chat.completions.stream(
-        model=model, messages=MESSAGES, tools=TOOLS, stream_options={"include_usage": True}
-    ) as stream:
-        streamed = stream.get_final_completion()
-    first, second = whole.choices[0], streamed.choices[0]
-    assert (first.message.content or "") == (second.message.content or "")
-    assert (first.message.refusal, first.finish_reason) == (second.message.refusal, second.finish_reason)
-    assert calls(first.message) == calls(second.message)
-    assert openai_counts(whole.usage) == openai_counts(streamed.usage) == reported("openai", model)
+@each_row("model", ["cut", "cut-after-first"])
+def test_a_cut_leaves_the_reply_unfinished(upstream: Upstream, model: str) -> None:
+    received = until_closed(raw(upstream, CHAT, streamed(model)))
+    assert TEXT[0].encode() in received
+    assert b"[DONE]" not in received
+    assert not received.endswith(b"0\r\n\r\n")
+    head, _, body = until_closed(raw(upstream, CHAT, chat(model))).partition(b"\r\n\r\n")
+    assert int(re.findall(rb"content-length: (\d+)", head)[0]) > len(body) > 0
+    assert not upstream.last.wait().client_gone
 
 
-def test_the_answers_are_what_their_names_say(client: Any) -> None:
-    def say(model: str, **more: Any) -> Any:
-        return client.chat.completions.create(model=model, messages=MESSAGES, **more).choices
-
-    assert say("normal")[0].message.content == "".join(TEXT)
-    assert say("reasoning-only")[0].message.content is None
-    assert say("refusal")[0].message.refusal == "".join(REFUSAL)
-    assert (say("empty-length")[0].finish_reason, say("empty-length")[0].message.content) == ("length", None)
-    assert [choice.message.content[-2:] for choice in say("many", n=3)] == ["#0", "#1", "#2"]
-    assert [token.token for token in say("logprobs")[0].logprobs.content] == list(TEXT)
-    called = calls(say("parallel-tools", tools=TOOLS)[0].message)
-    assert [name for _, name, _ in called] == ["weather", "climate"]
-    assert json.loads(called[0][2]) == {"city": "Köln", "days": 7}
-    assert say("huge")[0].message.content == "".join(HUGE)
+@each_row("model, text", [("hang", b""), ("hang-after-first", TEXT[0].encode())])
+def test_a_hang_notices_that_the_client_left(upstream: Upstream, model: str, text: bytes) -> None:
+    with raw(upstream, CHAT, streamed(model)) as connection:
+        received = b""
+        while text not in received:
+            received += connection.recv(65536)
+        until(lambda: upstream.requests)
+        assert not upstream.last.ended.is_set()
+    assert upstream.last.wait().client_gone
+    assert b"[DONE]" not in received
 
 
-def test_schema_answers_fit_what_was_asked(client: Any) -> None:
+def test_connections_are_kept_unless_the_model_closes_them(upstream: Upstream) -> None:
+    with raw(upstream, CHAT, chat("normal")) as kept:
+        assert b"200 OK" in kept.recv(65536)
+        send(kept, CHAT, chat("normal"))
+        assert b"200 OK" in kept.recv(65536)
+    assert len({request.connection for request in upstream.requests}) == 1
+    assert until_closed(raw(upstream, CHAT, chat("close-keepalive"))).endswith(b"}")
+
+
+def test_slow_models_are_slow_by_the_pace_that_the_test_sets(upstream: Upstream) -> None:
+    upstream.slow_s = 0.02
+    for model in ("slow-first", "slow-chunks"):
+        for body in (chat(model), streamed(model)):
+            assert post(upstream, CHAT, body)[0] == 200
+            assert (upstream.last.wait().finished or 0) - upstream.last.received >= 0.02
+
+
+def test_schema_answers_fit_what_was_asked(upstream: Upstream) -> None:
     properties = {"day": {"$ref": "#/$defs/day"}, "n": {"anyOf": [{"type": "number"}]}}
     schema = {"$defs": {"day": {"enum": ["Mo", "Tu"]}}, "properties": properties}
     asked = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    reply = client.chat.completions.create(model="schema", messages=MESSAGES, response_format=asked)
-    assert json.loads(reply.choices[0].message.content) == {"day": "Mo", "n": 1.5}
+    reply = json.loads(post(upstream, CHAT, chat("schema", response_format=asked))[2])
+    assert json.loads(reply["choices"][0]["message"]["content"]) == {"day": "Mo", "n": 1.5}
 
 
-@each_row("model, status", FAULTS.items())
-def test_faults_reach_the_client_as_its_own_exceptions(client: Any, model: str, status: int) -> None:
-    for stream in (False, True):
-        with pytest.raises(openai.APIStatusError) as caught:
-            client.chat.completions.create(model=model, messages=MESSAGES, stream=stream)
-        assert caught.value.status_code == status
-        later = caught.value.response.headers.get("retry-after")
-        assert later == (str(RETRY_AFTER_S) if model == "rate-limited" else None)
-
-
-def test_some_faults_come_once_for_each_model_name(client: Any, upstream: Upstream) -> None:
-    for model in ("flaky@a", "flaky@b", "rate-limited-once"):
-        with pytest.raises(openai.APIStatusError):
-            client.chat.completions.create(model=model, messages=MESSAGES)
-        assert client.chat.completions.create(model=model, messages=MESSAGES).choices
+def test_some_faults_come_once_for_each_model_name(upstream: Upstream) -> None:
+    for model, status in (("flaky@a", 500), ("flaky@b", 500), ("rate-limited-once", 429)):
+        assert [post(upstream, CHAT, chat(model))[0] for _ in range(2)] == [status, 200]
     upstream.clear()
-    with pytest.raises(openai.InternalServerError):
-        client.chat.completions.create(model="flaky@a", messages=MESSAGES)
+    assert post(upstream, CHAT, chat("flaky@a"))[0] == 500
 
 
-def test_unknown_models_paths_and_bodies_are_refused(client: Any, upstream: Upstream) -> None:
-    with pytest.raises(openai.NotFoundError):
-        client.chat.completions.create(model="nobody", messages=MESSAGES)
-    assert post(upstream, "/v1/nothing", {})[0] == 404
-    assert post(upstream, CHAT, [])[0] == 400
-    assert post(upstream, "/deepseek/v1/responses", {"model": "normal", "input": "x"})[0] == 404
+@each_row(
+    "path, body, status",
+    [
+        (CHAT, chat("nobody"), 404),
+        ("/v1/nothing", {}, 404),
+        (CHAT, [], 400),
+        ("/deepseek/v1/responses", {"model": "normal", "input": "x"}, 404),
+    ],
+)
+def test_unknown_models_paths_and_bodies_are_refused(upstream: Upstream, path: str, body: object, status: int) -> None:
+    assert post(upstream, path, body)[0] == status
 
 
-def test_the_other_openai_endpoints(client: Any) -> None:
-    text = client.completions.create(model="normal", prompt="Hello")
-    assert (text.choices[0].text, text.usage.total_tokens) == ("".join(TEXT), 30)
-    pieces = client.completions.create(model="normal", prompt="Hello", stream=True)
-    assert "".join(chunk.choices[0].text for chunk in pieces) == "".join(TEXT)
-    vectors = client.embeddings.create(model="normal", input=["a", "b"])
-    assert [row.embedding for row in vectors.data] == [[0.25, -0.5, 0.125, 1.0]] * 2
-    assert vectors.usage.prompt_tokens == 2 * EMBEDDING.input
-    assert {model.id for model in client.models.list()} == set(BEHAVIOURS)
+def test_requests_are_recorded_as_they_came(upstream: Upstream) -> None:
+    post(upstream, f"/vllm{CHAT}?api-version=1", chat("normal", extra={"é": 1}))
+    seen = upstream.last.wait()
+    assert (seen.method, seen.path, seen.query) == ("POST", f"/vllm{CHAT}", "api-version=1")
+    assert seen.headers["content-type"] == "application/json"
+    assert seen.json["extra"] == {"é": 1}
+    assert not seen.client_gone
+    upstream.clear()
+    assert upstream.requests == []
 
 
-@each_row("model", ["normal", "reasoning", "refusal", "parallel-tools", "empty-length", "split-frames"])
-def test_responses_whole_and_streamed_say_the_same(client: Any, model: str) -> None:
-    tools = [{"type": "function", "name": "weather", "parameters": WEATHER, "strict": False}]
-    whole = client.responses.parse(model=model, input="Hello", tools=tools)
-    with client.responses.stream(model=model, input="Hello", tools=tools) as stream:
-        grown = list(stream)
-    final = grown[-1].response
-    assert [item.to_dict() for item in final.output] == [item.to_dict() for item in whole.output]
-    assert (whole.status, whole.usage) == (final.status, final.usage)
-    assert whole.usage.output_tokens == BEHAVIOURS[model].tokens.output
-    assert [event.sequence_number for event in grown if hasattr(event, "sequence_number")]
-
-
-def test_a_broken_stream_raises_in_the_client(client: Any) -> None:
-    for model, error in (("error-in-stream", openai.APIError), ("cut", Exception), ("bad-sse-json", ValueError)):
-        stream = client.chat.completions.create(model=model, messages=MESSAGES, stream=True)
-        with pytest.raises(error):
-            list(stream)
-
-
-def test_base64_vectors_are_the_same_floats(upstream: Upstream) -> None:
-    body = {"model": "normal", "input": [1, 2, 3], "encoding_format": "base64"}
-    (row,) = json.loads(post(upstream, "/v1/embeddings", body)[2])["data"]
-    assert struct.unpack("<4f", base64.b64decode(row["embedding"])) == (0.25, -0.5, 0.125, 1.0)
+def test_it_runs_in_a_process_of_its_own() -> None:
+    command = [sys.executable, "-m", "router.testing.upstream"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        host = process.stdout.readline().split()[0].removeprefix("http://")
+        connection, replies = http.client.HTTPConnection(host, timeout=60), []
+        requests = (
+            ("POST", CHAT),
+            ("GET", "/v1/models"),
+            ("DELETE", "/_control/requests"),
+            ("GET", "/_control/requests"),
+        )
+        for method, path in requests:
+            connection.request(method, path, json.dumps(chat("normal")) if method == "POST" else None)
+            replies.append(connection.getresponse().read())
+        connection.close()
+        process.terminate()
+    assert b"choices" in replies[0]
+    assert {model["id"] for model in json.loads(replies[1])["data"]} == set(BEHAVIOURS)
+    assert json.loads(replies[-1]) == []

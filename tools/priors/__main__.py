@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from router.classify import difficulty
-from router.estimate import cards
+from router.estimate import pass_rate
 from tools.anchors.anchors import load
 from tools.priors import abilities, outcomes, reader
 
@@ -38,7 +38,7 @@ def main() -> None:
     apart = abilities.leave_one_out(rows)
     of_cards = {"left_out_sd": np.sqrt(np.nanmean(apart**2, axis=0)).round(3).tolist(), "models": len(rows)}
     arrays: dict[str, Any] = {"mean": mean, "covariance": covariance}
-    _write(cards.FOLDER, cards.ARRAYS, cards.MANIFEST, cards.FORMAT, arrays, {"cards": of_cards}, data)
+    _write(pass_rate.FOLDER, pass_rate.ARRAYS, pass_rate.MANIFEST, pass_rate.FORMAT, arrays, {"cards": of_cards}, data)
     arrays, told = _reader(sets, hard)
     _write(difficulty.FOLDER, difficulty.ARRAYS, difficulty.MANIFEST, difficulty.FORMAT, arrays, told, data)
 

@@ -6,7 +6,7 @@ logit P(model is right) = ability[model, task] − difficulty[label]; models tha
 import numpy as np
 from numpy.typing import NDArray
 
-from router.estimate.cards import ABILITIES, KNOWN, condition
+from router.estimate.pass_rate import ABILITIES, KNOWN, condition
 from tools.priors.outcomes import Known, Sets, Vector, tasks_known
 
 STEPS = 60

@@ -12,10 +12,9 @@ import yaml
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from router.estimate.cards import BENCHMARKS, KNOWN, Card, facts
-from router.types.money import nano_from_usd
-from router.types.target import Benchmark
-from router.types.task import Task
+from router.estimate.pass_rate import BENCHMARKS, KNOWN, Card, facts
+from router.types.price import nano_from_usd
+from router.types.target import Benchmark, Task
 
 Vector = NDArray[np.float64]
 SOURCES = {

@@ -9,7 +9,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from router.types.task import Task
+from router.types.target import Task
 
 _FILE = Path(__file__).parent / "phrases.yaml"
 _EACH = 12

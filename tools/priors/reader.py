@@ -25,8 +25,8 @@ from router.classify.difficulty import (
 )
 from router.classify.embedding import DIMENSIONS
 from router.estimate.pass_rate import USUAL_DIFFICULTIES
-from router.types.classification import TASKS
-from router.types.task import Task
+from router.types.request import TASKS
+from router.types.target import Task
 from tools.anchors.anchors import Anchor
 from tools.priors.outcomes import Label, Vector
 from tools.priors.phrases import phrases

@@ -1,26 +1,51 @@
-"""Pages as HTML: without scripts, and without a request to anywhere else."""
+"""What the dashboard is told by whoever runs it."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from msgspec import Struct
+from starlette.datastructures import QueryParams
 
+from router.api.auth import Keyring
+from router.config.policy import Catalog, Config
 from router.errors import ClientError
+from router.ledger.ledger import Ledger
 from router.refusals import ledger_down, store_down
 from router.report.catalog import REPORTS
-from router.report.charts import draw
-from router.report.charts.units import dollars, said
-from router.report.moment import iso
+from router.report.charts import dollars, draw, said
+from router.report.query import Question
 from router.report.render import words, written
-from router.report.report import Report
-from router.report.tell import shown
-from router.types.journal import LedgerUnavailable
-from router.types.money import nano_from_usd
-from router.types.store import StoreUnavailable
+from router.report.report import Report, iso, shown
+from router.types.account import LedgerUnavailable, StoreUnavailable
+from router.types.clock import now_ms
+from router.types.price import nano_from_usd
+from router.types.target import Secret
+
+
+class Site(Struct, frozen=True, kw_only=True):
+    """`secret` signs sign-ins. `health` names the state of every target that is not plainly healthy, `budgets` makes
+    the report of that name, `in_flight` counts requests in progress in this process, `catalog` reads what policies may
+    name; `clock` is Unix time in ms."""
+
+    ledger: Ledger
+    keyring: Keyring
+    secret: Secret
+    policy: Callable[[], Config]
+    health: Callable[[], Mapping[str, str]]
+    engines: Callable[[], object]
+    budgets: Callable[[], Awaitable[Report]]
+    in_flight: Callable[[], int]
+    catalog: Callable[[], Catalog]
+    clock: Callable[[], int] = now_ms
+
+
+# Pages as HTML: without scripts, and without a request to anywhere else.
 
 HEADERS = {
     "cache-control": "no-store",
@@ -127,3 +152,88 @@ def period(report: Report) -> str:
     since = f"since {iso(report.since_ms)}" if report.since_ms is not None else ""
     until = f"until {iso(report.until_ms)}" if report.until_ms is not None else ""
     return " ".join(filter(None, (since, until))) or "all time"
+
+
+# What a report's page shows is all in its URL: grouping, filters, window, zone and baseline.
+
+SPANS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"), ("all", "all time"))
+USUAL = "30d"
+"""The window of a page whose URL names none."""
+MOST_GROUPS = 3
+_SINGLE = ("since", "until", "zone", "baseline", "subject")
+_FORM = ("dimension", "how", "labels")
+"""A filter as the form sends it, in three fields; URLs write it as one."""
+_KNOWN = ("by", "where", "table", *_SINGLE, *_FORM)
+"""`table`: which one of a report's tables a CSV is of."""
+
+
+class Filter(Struct, frozen=True):
+    """`how` is "=" or "!="."""
+
+    dimension: str = ""
+    how: str = "="
+    labels: str = ""
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """`by` has an entry a level. `since` is as the form shows it: "all" is open."""
+
+    by: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    since: str = USUAL
+    until: str = ""
+    zone: str = ""
+    baseline: str = ""
+    subject: str = ""
+    from_form: bool = False
+    """Its URL has the fields of the form, and could be shorter."""
+
+    def question(self) -> Question:
+        return Question(
+            by=",".join(self.by),
+            where=self.where,
+            since="" if self.since == "all" else self.since,
+            until=self.until,
+            zone=self.zone,
+            baseline=self.baseline,
+            subject=self.subject,
+        )
+
+    def query(self, **changed: str) -> str:
+        """With the `?`, where there is anything to say."""
+        single = {name: changed.get(name, getattr(self, name)) for name in _SINGLE}
+        pairs = [("by", ",".join(self.by)), *(("where", text) for text in self.where), *single.items()]
+        told = [(name, value) for name, value in pairs if value and (name, value) != ("since", USUAL)]
+        return f"?{urlencode(told)}" if told else ""
+
+    def filters(self) -> tuple[Filter, ...]:
+        """As rows of the form, and an empty one."""
+        return (*map(_filter, self.where), Filter())
+
+
+def view(params: QueryParams) -> View:
+    """Raises a 400 `ClientError` for a parameter that no page has."""
+    for name in params:
+        if name not in _KNOWN:
+            raise ClientError(400, "invalid_request_error", f"There is no filter '{name[:40]}'.", param=name[:40])
+    by = tuple(dict.fromkeys(name for text in params.getlist("by") for name in text.split(",") if name))
+    single = {name: params.get(name, "").strip() for name in _SINGLE}
+    return View(
+        by=by,
+        where=tuple(dict.fromkeys((*filter(None, params.getlist("where")), *_rows(params)))),
+        from_form=any(name in params for name in _FORM),
+        **single | {"since": single["since"] or ("all" if single["until"] else USUAL)},
+    )
+
+
+def _rows(params: QueryParams) -> Iterator[str]:
+    fields: Sequence[list[str]] = [params.getlist(name) for name in _FORM]
+    for dimension, how, labels in zip(*fields, strict=False):
+        if dimension and labels.strip():
+            yield f"{dimension}{'!=' if how == '!=' else '='}{labels.strip()}"
+
+
+def _filter(text: str) -> Filter:
+    dimension, _, labels = text.partition("=")
+    inverted = dimension.endswith("!")
+    return Filter(dimension.removesuffix("!"), "!=" if inverted else "=", labels)

@@ -1,23 +1,218 @@
-"""The policy in force, and a form to try another one: looked through, replayed over the past days, kept nowhere."""
+"""The policy in force as tables: what serves, how it is chosen, what it may cost, where classes may go."""
 
 import asyncio
-from collections.abc import Sequence
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 from fastapi import APIRouter, Request, Response
 from msgspec import Struct
 
-from router.api.dashboard import trial
-from router.api.dashboard.forms import posted
-from router.api.dashboard.pages import Pages
-from router.api.dashboard.replaying import Replays, Trial
-from router.api.dashboard.rules import tables
-from router.api.dashboard.site import Site
-from router.config import Config
+from local_serving.served import Unlaunched
+from router.api.dashboard.entry import posted
+from router.api.dashboard.pages import Pages, Site
+from router.budget.budget import Budget
+from router.config.check import engines_needed, load_text, problems
+from router.config.policy import Catalog, Config, Route
+from router.decide.eligibility import Requirements
 from router.decide.in_force import in_force
-from router.errors import ClientError, Problem
-from router.report.report import Report
-from router.types.length import DAY_MS
+from router.errors import ClientError, ConfigError, Problem
+from router.replay.report import Replayed, as_report
+from router.report.charts import dollars
+from router.report.report import Column, Kind, Report, Row
+from router.types.account import Unit
+from router.types.decision import Stakes
+from router.types.request import DAY_MS
+from router.types.target import Target
+
+_ROUTES = ("route", "strategy", "targets", "at stake", "verifiers", "judge")
+_TARGETS = ("target", "model", "effort", "provider", "where", "state")
+_BUDGETS = ("budget", "limit", "window", "scope", "binds", "when used up")
+_CLASSES = ("class", "demands")
+_FILTERS = ("organisations", "teams", "keys", "routes", "tags", "targets")
+HEALTHY = "healthy"
+
+
+def tables(config: Config, health: Mapping[str, str]) -> tuple[Report, ...]:
+    """Holds no key, no header and no URL."""
+    return (
+        _table("Routes", _ROUTES, map(_route, config.routes.values())),
+        targets(config, health),
+        _table("Budgets", _BUDGETS, map(_budget, config.budgets)),
+        _table(
+            f"Classes, least sensitive first; '{config.sensitivity.default}' binds whatever is sent",
+            _CLASSES,
+            ((name, _demands(row)) for name, row in config.sensitivity.classes.items()),
+        ),
+    )
+
+
+def targets(config: Config, health: Mapping[str, str]) -> Report:
+    return _table("Targets", _TARGETS, (_target(one, health) for one in config.targets.values()))
+
+
+def _table(title: str, names: tuple[str, ...], rows: Iterable[Row]) -> Report:
+    first, *others = names
+    columns = (Column(first, Kind.LABEL), *map(Column, others))
+    return Report(name=first, title=title, columns=columns, rows=tuple(rows))
+
+
+def _route(route: Route) -> Row:
+    judge = route.judge.target if route.judge else None
+    verifiers = ", ".join(verifier.kind for verifier in route.verifiers)
+    named = ", ".join(route.strategy.names())
+    return route.name, route.strategy.kind.replace("_", " "), named, _stakes(route.stakes), verifiers, judge
+
+
+def _target(target: Target, health: Mapping[str, str]) -> Row:
+    place = "local" if target.local else target.region or target.provider.jurisdiction
+    state = health.get(target.id, HEALTHY)
+    return target.id, target.model.id, target.effort, target.provider.id, place or None, state
+
+
+def _budget(budget: Budget) -> Row:
+    limit = dollars(budget.limit) if budget.unit is Unit.USD else f"{budget.limit:,} thinking tokens"
+    window = (
+        budget.window if isinstance(budget.window, str) else f"rolling {budget.window.rolling}" if budget.window else ""
+    )
+    used_up = budget.exhausted if isinstance(budget.exhausted, str) else f"goes to {budget.exhausted.downgrade}"
+    return budget.id, limit, window, budget.scope, _binds(budget), "alerts only" if budget.soft else used_up
+
+
+def _binds(budget: Budget) -> str:
+    filters = ((name.removesuffix("s"), getattr(budget, name)) for name in _FILTERS)
+    return "; ".join(f"{name} {' or '.join(values)}" for name, values in filters if values) or "everything"
+
+
+def _stakes(stakes: Stakes) -> str:
+    told = [
+        *([f"a failure costs {dollars(stakes.failure_nano)}"] if stakes.failure_nano is not None else []),
+        *([f"pass rate at least {stakes.min_pass_rate:g}"] if stakes.min_pass_rate is not None else []),
+        *([f"at most {dollars(stakes.max_nano)}"] if stakes.max_nano is not None else []),
+        *([f"within {stakes.deadline_ms / 1000:g} s"] if stakes.deadline_ms is not None else []),
+    ]
+    return ", ".join(told)
+
+
+def _demands(row: Requirements) -> str:
+    given = row.model_dump(mode="json", exclude_defaults=True)
+    return "; ".join(f"{name.replace('_', ' ')} {_said(value)}".strip() for name, value in given.items())
+
+
+def _said(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_said(one)}".strip() for name, one in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is True else str(value)
+
+
+# Replays of pasted policies: in a process of their own, one at a time, and none for ever.
+
+LIMIT_S = 120
+"""A million requests take less than half of it."""
+REFUSED = 3
+"""Exit status of a process that says why it replays nothing."""
+_COMMAND = (sys.executable, "-m", "router.trial")
+
+
+class Trial(Struct, frozen=True):
+    """`text`: the policy to try; `in_force`: the path of the other one; `since_ms`: Unix."""
+
+    text: bytes
+    in_force: str
+    since_ms: int
+
+
+class Replays:
+    """Those of one gateway process."""
+
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        self._running = asyncio.Lock()
+        self._limit_s = limit_s
+
+    async def run(self, trial: Trial) -> Report:
+        """Raises `ClientError`: 409 while there is another one, 504 where it takes too long, 500 where it broke."""
+        if self._running.locked():
+            raise _refused("Another replay is running: wait until it is done.")
+        async with self._running:
+            return await self._run(trial)
+
+    async def _run(self, trial: Trial) -> Report:
+        nowhere = asyncio.subprocess.DEVNULL
+        pipe = asyncio.subprocess.PIPE
+        # What broke may quote the policy: it is not heard. The child leads a group, and ends with its own children.
+        child = await asyncio.create_subprocess_exec(
+            *_COMMAND, stdin=pipe, stdout=pipe, stderr=nowhere, start_new_session=True
+        )
+        try:
+            said, _ = await asyncio.wait_for(child.communicate(msgspec.msgpack.encode(trial)), self._limit_s)
+        except TimeoutError:
+            message = f"The replay took longer than {self._limit_s:g} s: try fewer days, or `lowpass replay`."
+            raise ClientError(504, "replay_too_long", message, type="api_error") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            await child.wait()
+        if child.returncode == REFUSED:
+            raise _refused(said.decode())
+        if child.returncode != 0:
+            message = f"The replay broke (exit status {child.returncode}): `lowpass replay --policy FILE` tells more."
+            raise ClientError(500, "internal_error", message, type="api_error")
+        return as_report(msgspec.msgpack.decode(said, type=Replayed))
+
+
+def _refused(message: str) -> ClientError:
+    return ClientError(409, "replay_refused", message)
+
+
+# Policies that are tried: looked through as `lowpass check` does, and nothing of them kept.
+
+NAME = "pasted"
+"""Stands for the file."""
+_DEFAULTED = re.compile(rb"\$\{([A-Za-z_][A-Za-z0-9_]*):-")
+_STAND_IN = "1"
+"""Good as a word, as a number and in an address."""
+
+
+class Pretended(Mapping[str, str]):
+    """Every variable is set, but for those that the text has a value for: somebody who may read reports can learn
+    neither what the gateway's own are, nor which of them there are."""
+
+    def __init__(self, text: bytes) -> None:
+        self._unset = {name.decode() for name in _DEFAULTED.findall(text)}
+
+    def __getitem__(self, name: str) -> str:
+        if name in self._unset:
+            raise KeyError(name)
+        return _STAND_IN
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def problems_of(path: Path, catalog: Callable[[], Catalog]) -> tuple[Problem, ...]:
+    """What is wrong with the file of the policy in force as it is now."""
+    return problems(path, catalog(), os.environ, Unlaunched(engines_needed(path)))
+
+
+def parsed_policy(text: bytes, in_force: Path, catalog: Callable[[], Catalog]) -> Config | tuple[Problem, ...]:
+    """`text` as a config, or all that is wrong with it. It may name the engines of the policy in force, and those that
+    come with lowpass; no other file is looked at."""
+    engines = Unlaunched(engines_needed(in_force))
+    try:
+        return load_text(NAME, text, catalog(), Pretended(text), engines)
+    except ConfigError as error:
+        return error.problems
+
+
+# The policy in force, and a form to try another one: looked through, replayed over the past days, kept nowhere.
 
 LARGEST = 256 * 1024
 """Bytes of a pasted policy: a hundred times the shipped one."""
@@ -60,7 +255,7 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
 
     async def attempt(text: str, days: int, *, again: bool) -> Tried:
         path, data = Path(site.policy().path), text.encode()
-        found = await asyncio.to_thread(trial.tried, data, path, site.catalog)
+        found = await asyncio.to_thread(parsed_policy, data, path, site.catalog)
         if not isinstance(found, Config):
             return Tried(text=text, days=days, found=found)
         try:
@@ -78,7 +273,7 @@ def add(router: APIRouter, site: Site, pages: Pages) -> None:
             tried.refusal.status if tried.refusal else 200,
             hash=_hash(config),
             tables=tables(config, site.health()),
-            problems=await asyncio.to_thread(trial.problems_of, Path(config.path), site.catalog),
+            problems=await asyncio.to_thread(problems_of, Path(config.path), site.catalog),
             tried=tried,
             days=DAYS,
         )

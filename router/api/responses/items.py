@@ -1,19 +1,260 @@
-"""Input items of the Responses API → chat messages.
+"""Reads the parts of a request body; whatever is wrong becomes a 400 that names the parameter and the remedy."""
 
-The items of one assistant turn (reasoning, message, calls) become one assistant message. `developer` becomes `system`,
-which every provider knows, and system messages at the very beginning are joined: many chat templates take only one.
-"""
-
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
+from typing import TypeVar
 
-from msgspec import Raw, Struct, field
+from msgspec import DecodeError, Raw, Struct, field
 from msgspec.json import Decoder, Encoder
 
-from router.api.responses.body import is_string, read, refused
-from router.api.responses.parts import Content, joined, to_content, to_spoken
-from router.api.responses.reasoning import Block, unseal
+from router.errors import ClientError
+
+T = TypeVar("T")
+_MISSING = "Object missing required field `"
+_QUOTE = ord('"')
+
+
+def refused(param: str, message: str) -> ClientError:
+    """The 400 for a field that can't be served."""
+    return ClientError(400, "invalid_request_error", message, param=param)
+
+
+def given(body: dict[str, Raw], name: str) -> Raw | None:
+    """The field's bytes; None if it is absent or null, which mean the same in the Responses API."""
+    raw = body.get(name)
+    return None if raw is None or bytes(memoryview(raw)[:4]) == b"null" else raw
+
+
+def is_string(raw: Raw) -> bool:
+    return memoryview(raw)[0] == _QUOTE
+
+
+def read(raw: Raw, decoder: Decoder[T], param: str) -> T:
+    """Decodes one value; raises a 400 whose `param` is the full path of the mistake."""
+    try:
+        return decoder.decode(raw)
+    except RecursionError:
+        raise refused(param, f"{param} is nested too deeply: flatten it.") from None
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise _located(str(error), param) from None
+
+
+def _located(message: str, param: str) -> ClientError:
+    """msgspec says `… - at `$[0].name``: move the path into the parameter."""
+    what, _, path = message.partition(" - at `$")
+    place = param + path.rstrip("`")
+    if what.startswith(_MISSING):
+        place += "." + what.removeprefix(_MISSING).rstrip("`")
+    return refused(place, f"{place}: {what}. Send the value in the form that the Responses API documents.")
+
+
+# Content of an input item (a string or a list of parts) → content of a chat message.
+
+Part = dict[str, Raw]
+ChatPart = dict[str, object]
+Content = Raw | list[ChatPart]
 
 _encode = Encoder().encode
+_PARTS = Decoder(list[dict[str, Raw]])
+_TEXT = Decoder(str)
+_EMPTY = Raw(b'""')
+_TEXTS = ("input_text", "output_text")
+_OUTPUT_ONLY = ("annotations", "logprobs", "parsed")
+"""Fields of an answer's text that mean nothing in a prompt."""
+
+
+def to_content(raw: Raw, param: str) -> Content:
+    """A string passes as its bytes; so does a single plain text part, as some providers take nothing else."""
+    if is_string(raw):
+        return raw
+    listed = read(raw, _PARTS, param)
+    parts = [_chat_part(part, f"{param}[{index}]") for index, part in enumerate(listed)]
+    if not parts:
+        return _EMPTY
+    alone = parts[0] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else {}
+    text = alone.get("text")
+    return text if isinstance(text, Raw) else parts
+
+
+def to_spoken(raw: Raw, param: str) -> tuple[str | None, str | None]:
+    """What the assistant said: (text, refusal)."""
+    if is_string(raw):
+        return read(raw, _TEXT, param), None
+    listed = read(raw, _PARTS, param)
+    texts: list[str] = []
+    refusals: list[str] = []
+    for index, part in enumerate(listed):
+        place = f"{param}[{index}]"
+        kind = _kind(part, place)
+        if kind == "refusal":
+            refusals.append(read(_string(part, "refusal", place), _TEXT, f"{place}.refusal"))
+        elif kind in _TEXTS:
+            texts.append(read(_string(part, "text", place), _TEXT, f"{place}.text"))
+        else:
+            raise _unknown(kind, place, ("output_text", "refusal"))
+    return "".join(texts) if texts or not refusals else None, "".join(refusals) or None
+
+
+def joined(first: Content, second: Content) -> Content:
+    """Two contents as one: texts with a blank line between them, part lists in a row."""
+    if isinstance(first, Raw) and isinstance(second, Raw):
+        return Raw(_encode(f"{read(first, _TEXT, 'input')}\n\n{read(second, _TEXT, 'input')}"))
+    return [*_as_parts(first), *_as_parts(second)]
+
+
+def _as_parts(content: Content) -> list[ChatPart]:
+    return [{"type": "text", "text": content}] if isinstance(content, Raw) else content
+
+
+def _chat_part(part: Part, param: str) -> ChatPart:
+    kind = _kind(part, param)
+    if kind not in _CONVERTED:
+        raise _unknown(kind, param, tuple(_CONVERTED))
+    return _CONVERTED[kind](part, param)
+
+
+def _kind(part: Part, param: str) -> str:
+    return read(_string(part, "type", param), _TEXT, f"{param}.type")
+
+
+def _unknown(kind: str, param: str, known: tuple[str, ...]) -> Exception:
+    return refused(f"{param}.type", f"{param}.type: {kind!r} is not known here: use one of {', '.join(known)}.")
+
+
+def _string(part: Part, name: str, param: str) -> Raw:
+    raw = given(part, name)
+    if raw is None or not is_string(raw):
+        raise refused(f"{param}.{name}", f"{param}.{name} must be a string.")
+    return raw
+
+
+def _rest(part: Part, *used: str) -> Part:
+    """Fields that mean the same in chat (`prompt_cache_breakpoint`) or that we don't know: they pass."""
+    return {name: raw for name, raw in part.items() if name not in used}
+
+
+def _text(part: Part, param: str) -> ChatPart:
+    return {"type": "text", "text": _string(part, "text", param), **_rest(part, "type", "text", *_OUTPUT_ONLY)}
+
+
+def _image(part: Part, param: str) -> ChatPart:
+    _no_file_id(part, param, "image_url with a URL or a data: URL")
+    detail = given(part, "detail")
+    url = {"url": _string(part, "image_url", param), **({} if detail is None else {"detail": detail})}
+    return {"type": "image_url", "image_url": url, **_rest(part, "type", "image_url", "detail", "file_id")}
+
+
+def _file(part: Part, param: str) -> ChatPart:
+    _no_file_id(part, param, "file_data")
+    if given(part, "file_url") is not None:
+        raise refused(f"{param}.file_url", f"{param}.file_url is not fetched here: send the content as file_data.")
+    name = given(part, "filename")
+    file = {"file_data": _string(part, "file_data", param), **({} if name is None else {"filename": name})}
+    return {"type": "file", "file": file, **_rest(part, "type", "file_data", "filename", "file_id", "file_url")}
+
+
+def _audio(part: Part, param: str) -> ChatPart:
+    return dict(part)
+
+
+def _no_file_id(part: Part, param: str, instead: str) -> None:
+    if given(part, "file_id") is not None:
+        raise refused(f"{param}.file_id", f"{param}.file_id: no files are stored here: send {instead}.")
+
+
+_CONVERTED: dict[str, Callable[[Part, str], ChatPart]] = {
+    "input_text": _text,
+    "input_image": _image,
+    "input_file": _file,
+    "input_audio": _audio,
+    "output_text": _text,
+}
+
+
+# Thinking text, and the opaque traces that a provider wants back unchanged in the next turn.
+#
+# Chat providers say it in four ways: `reasoning_content`, `reasoning`, `thinking_blocks` (signed, Anthropic) and
+# `reasoning_details` (OpenRouter). A Responses client keeps only `encrypted_content`, so the traces travel in it: as
+# base64 of JSON behind a version prefix. It is an envelope and no secret, and a client may forge it: on the way back
+# it can fill exactly the fields of `Traces` in an assistant message, which the client could have sent anyway.
+
+PREFIX = "lowpass1."
+Block = dict[str, object]
+
+
+class Traces(Struct, frozen=True, omit_defaults=True):
+    """What a reasoning item carries besides its text; `reasoning_content` is filled only if no block holds the text."""
+
+    reasoning_content: str = ""
+    thinking_blocks: list[Block] = []
+    reasoning_details: list[Block] = []
+
+    @property
+    def opaque(self) -> bool:
+        return bool(self.thinking_blocks or self.reasoning_details)
+
+    @property
+    def text(self) -> str:
+        return self.reasoning_content or _words(self.thinking_blocks) or _words(self.reasoning_details)
+
+
+_ENCODER = Encoder()
+_DECODER = Decoder(Traces)
+_REASONING_TEXT = ("thinking", "text", "summary")
+
+
+def seal(traces: Traces) -> str:
+    """The value of `encrypted_content`."""
+    return PREFIX + urlsafe_b64encode(_ENCODER.encode(traces)).decode()
+
+
+def unseal(value: str | None, param: str) -> Traces:
+    """Empty for a value that another provider made: only its maker can read that."""
+    if not value or not value.startswith(PREFIX):
+        return Traces()
+    try:
+        return _DECODER.decode(urlsafe_b64decode(value.removeprefix(PREFIX)))
+    except (DecodeError, ValueError, RecursionError):
+        raise refused(param, f"{param} is damaged: send it back unchanged, or leave the reasoning item out.") from None
+
+
+def kept(text: str, blocks: list[Block], details: list[Block]) -> Traces:
+    """The traces of a thought; its text only where no block repeats it."""
+    return Traces("" if _words(blocks) or _words(details) else text, blocks, details)
+
+
+def _words(blocks: list[Block]) -> str:
+    return "".join(str(block[key]) for block in blocks for key in _REASONING_TEXT if block.get(key))
+
+
+def merged(pieces: list[Block]) -> list[Block]:
+    """Streamed pieces as whole blocks; a block that came whole stays as it is."""
+    runs: list[list[Block]] = []
+    for piece in pieces:
+        if runs and _continues(runs[-1][-1], piece):
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+    return [_joined(run) for run in runs]
+
+
+def _continues(last: Block, piece: Block) -> bool:
+    """A signature ends a block; `data` (redacted, encrypted) is never split."""
+    same = all(last.get(key) == piece.get(key) for key in ("type", "index"))
+    return same and not last.get("signature") and "data" not in last and "data" not in piece
+
+
+def _joined(run: list[Block]) -> Block:
+    block = {key: value for piece in run for key, value in piece.items() if value not in (None, "")}
+    return {**block, **{key: "".join(str(p.get(key) or "") for p in run) for key in _REASONING_TEXT if key in block}}
+
+
+# Input items of the Responses API → chat messages.
+#
+# The items of one assistant turn (reasoning, message, calls) become one assistant message. `developer` becomes
+# `system`, which every provider knows, and system messages at the very beginning are joined: many chat templates take
+# only one.
+
 _ITEMS = Decoder(list[Raw])
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 

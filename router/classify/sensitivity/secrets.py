@@ -10,9 +10,10 @@ import re2
 from pydantic import BaseModel, ConfigDict, Field
 
 from router.classify.detector import Confirm, Form, Span
-from router.classify.sensitivity import assignments, mentions
-from router.classify.sensitivity.plausible import filler, jumbled, password, patchy, token
-from router.types.classification import Finding
+from router.classify.sensitivity import assignments
+from router.classify.sensitivity import assignments as mentions
+from router.classify.sensitivity.assignments import filler, jumbled, password, patchy, token
+from router.types.request import Finding
 
 _TOKENS = {
     "aws_access_key": r"A(?:KIA|SIA|BIA|CCA)[0-9A-Z]{16}",
@@ -245,7 +246,7 @@ def _forms() -> Iterator[Form]:
     yield Form("password_file", _PGPASS, _pgpass)
     yield Form("command_line", _COMMANDS, _last_word)
     yield Form("assignment", assignments.PATTERN, assignments.confirm)
-    yield Form("assignment", mentions.PATTERN, mentions.confirm)
+    yield Form("assignment", mentions.MENTIONS_PATTERN, mentions.mentions_confirm)
 
 
 _FORMS = tuple(_forms())

@@ -4,7 +4,7 @@ every request counts once, whatever the sums are by."""
 
 from collections.abc import Mapping, Sequence
 
-from router.ledger.attempt_row import BUCKETS, INPUT_TOKENS, OUTPUT_TOKENS
+from router.ledger.write import BUCKETS, INPUT_TOKENS, OUTPUT_TOKENS
 
 TABLE = "attempts"
 JUDGE = "judge"

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from router.ledger.facts.attempts import HOUR_MS, LEVELS
 from router.ledger.facts.query import Label, Sums, add
-from router.types.money import nano_from_usd
+from router.types.price import nano_from_usd
 
 TABLE = "offers"
 DIMENSIONS = (

@@ -8,12 +8,12 @@ where nobody else did, its answer is taken to be right as often as was expected 
 from collections.abc import Sequence
 from typing import Any
 
-from router.ledger.connection import Connection
 from router.ledger.facts.attempts import level
 from router.ledger.facts.offers import grouped
 from router.ledger.facts.query import Label, Query, Sums
-from router.types.ids import least_id
-from router.types.outcome import PASSED
+from router.ledger.rows import Connection
+from router.types.attempt import PASSED
+from router.types.clock import least_id
 
 TABLE = "passes"
 DIMENSIONS = ("target", "task", "difficulty", "app", "template")

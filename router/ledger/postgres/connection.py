@@ -1,16 +1,174 @@
-"""A connection for reports, keys and look-ups, used from any thread. It never waits longer than `ANSWER_S`."""
+"""Where the database is, out of its URL; connections to it. The URL's password is in no message, whatever is wrong."""
 
+import re
 import select
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 
 import psycopg
-from psycopg.pq import ExecStatus
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import lookup
+from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
-from router.ledger.postgres.place import Place
-from router.ledger.postgres.wire import Encoded, Sent, StatementRefused, numbered, parameters, rows
-from router.types.journal import LedgerUnavailable
+from router.settings import SettingError
+from router.types.account import LedgerUnavailable, Value
+from router.types.target import Secret
+
+SETTING = "LOWPASS_DATABASE_URL"
+CONNECT_S = 3
+"""How long one try to connect takes at most; the client library knows no less than 2."""
+_SCHEMES = ("postgresql://", "postgres://")
+_SHAPE = f"{SETTING} is not a URL like postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+
+
+class Place:
+    """Raises `SettingError` for a URL that is none."""
+
+    def __init__(self, url: Secret) -> None:
+        self._url = url
+        self._parts = _parts(url.reveal())
+
+    @cached_property
+    def name(self) -> str:
+        """For people: without user and password."""
+        host, port = self._parts.get("host", "localhost"), self._parts.get("port", "5432")
+        return f"postgresql://{host}:{port}/{self._parts.get('dbname', '')}"
+
+    def connect(self) -> psycopg.Connection:
+        """Blocks for at most `CONNECT_S` a host. Raises `LedgerUnavailable`."""
+        ours = {"connect_timeout": str(CONNECT_S), "fallback_application_name": "lowpass"}
+        address = make_conninfo("", **{**ours, **self._parts, "client_encoding": "utf8"})
+        try:
+            return psycopg.Connection.connect(address, autocommit=True)
+        except psycopg.Error as error:
+            raise LedgerUnavailable(f"{SETTING}: {self.name} can't be reached: {self._reason(error)}") from None
+
+    def _reason(self, error: psycopg.Error) -> str:
+        """The client library quotes what it was given: only what stands behind its own words is repeated."""
+        last = str(error).strip().splitlines()[0].rpartition("failed: ")[2]
+        password = str(self._parts.get("password") or "")
+        return last.replace(password, "***") if password else last
+
+
+def _parts(url: str) -> dict[str, str]:
+    """An unescaped @, / or # in a password would be read as part of the host, and so be shown: it is refused."""
+    _, _, rest = url.partition("://")
+    authority = rest.partition("/")[0].partition("?")[0]
+    unclear = rest.count("@") != authority.count("@") or authority.count("@") > 1 or "#" in rest
+    if not url.startswith(_SCHEMES) or unclear:
+        raise SettingError(f"{_SHAPE}: percent-encode what is special in the password")
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    except psycopg.Error:
+        raise SettingError(_SHAPE) from None
+
+
+# SQL and values as PostgreSQL takes and gives them: numbered placeholders, everything in its text form.
+
+Encoded = list[bytes | None]
+Sent = Value | bytes
+
+_PLACEHOLDER = re.compile(r"'[^']*'|::|\?|:(\w+)")
+"""Or something that looks like one: text in quotes, a cast."""
+_NUL = "\ufffd".encode()
+"""PostgreSQL's text has no NUL, and the client library would end the text there."""
+_WRONG_ROW = ("22", "23", "54")
+"""Classes of SQLSTATE that blame the row: not a value of its column, against a constraint, too large for an index."""
+_OUT_OF_ORDER = ("08", "53", "57", "58")
+"""Those that blame the connection, the server's resources, an operator or the disk; 57 has the time limit too."""
+
+
+@lru_cache(256)
+def numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
+    """`?` and `:name` become `$1` …; the names in the order of their numbers, none for `?`."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        if found[0] != "?" and found[1] is None:
+            return found[0]
+        name = found[1] or f"?{len(names)}"
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    text = _PLACEHOLDER.sub(number, statement)
+    return text.encode(), tuple(name for name in names if not name.startswith("?"))
+
+
+def encoded(values: Sequence[Sent]) -> Encoded:
+    return [None if value is None else _text(value) for value in values]
+
+
+def parameters(names: Sequence[str], values: Sequence[Sent] | Mapping[str, Sent]) -> Encoded:
+    return encoded([values[name] for name in names] if isinstance(values, Mapping) else values)
+
+
+def _text(value: str | int | float | bytes) -> bytes:
+    if isinstance(value, bytes):
+        return b"\\x" + value.hex().encode()
+    if isinstance(value, str):
+        text = value.encode("utf-8", "replace")
+        return text.replace(b"\0", _NUL) if b"\0" in text else text
+    return repr(value).encode() if isinstance(value, float) else b"%d" % value
+
+
+def rows(result: PGresult) -> list[tuple[Sent, ...]]:
+    """Sums of integers are integers here, as in SQLite; PostgreSQL has them as `numeric`."""
+    columns = range(result.nfields)
+    readers = [_READERS.get(result.ftype(column), bytes.decode) for column in columns]
+    return [
+        tuple(
+            None if (value := result.get_value(line, column)) is None else readers[column](value) for column in columns
+        )
+        for line in range(result.ntuples)
+    ]
+
+
+def _whole(value: bytes) -> int | float:
+    return float(value) if b"." in value else int(value)
+
+
+_READERS: dict[int, Callable[[bytes], Sent]] = {
+    16: lambda value: int(value == b"t"),
+    17: lambda value: bytes.fromhex(value[2:].decode()),
+    20: int,
+    21: int,
+    23: int,
+    700: float,
+    701: float,
+    1700: _whole,
+}
+"""By the type's OID in `pg_type`: bool, bytea, int8, int2, int4, float4, float8, numeric. All else is text."""
+
+
+class StatementRefused(Exception):
+    """The server refused a statement. Says what kind of mistake and where, never a value: it may be a user's."""
+
+    def __init__(self, result: PGresult) -> None:
+        self.state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+        place = [result.error_field(field) for field in (DiagnosticField.TABLE_NAME, DiagnosticField.CONSTRAINT_NAME)]
+        named = " in " + ", ".join(name.decode() for name in place if name) if any(place) else ""
+        super().__init__(f"{_name(self.state)}{named}")
+
+    @property
+    def wrong_row(self) -> bool:
+        return self.state[:2] in _WRONG_ROW
+
+    def as_ledger(self) -> Exception:
+        """The same as `LedgerUnavailable` where the statement is not to blame."""
+        return LedgerUnavailable(f"the database refused: {self}") if self.state[:2] in _OUT_OF_ORDER else self
+
+
+def _name(state: str) -> str:
+    try:
+        return f"{lookup(state).__name__} ({state})"
+    except KeyError:
+        return f"SQLSTATE {state or 'unknown'}"
+
+
+# A connection for reports, keys and look-ups, used from any thread. It never waits longer than `ANSWER_S`.
 
 ANSWER_S = 10.0
 """How long a statement may take; a server that hangs is left then."""
@@ -18,7 +176,7 @@ _READ_ONLY = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Result:
-    """The whole answer to one statement; see `router.ledger.connection.Rows`."""
+    """The whole answer to one statement; see `router.ledger.rows.Rows`."""
 
     def __init__(self, result: PGresult) -> None:
         self.description = [((result.fname(column) or b"").decode(),) for column in range(result.nfields)]

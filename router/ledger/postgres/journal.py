@@ -1,20 +1,227 @@
-"""Group commit to a server: while one transaction is under way the next one gathers.
-
-A server that is gone is looked for until it is back. New requests are refused meanwhile (`available`); rows of requests
-that were answered wait in memory.
-"""
+"""What waits for the next transaction, in the order in which it is written."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 
-from router.ledger.postgres.pipe import Pipe, WrongRow
-from router.ledger.postgres.place import Place
-from router.ledger.postgres.queue import Item, Queue, repeatable
-from router.types.ids import new_id
-from router.types.journal import LedgerUnavailable, Row
+import psycopg
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+
+from router.ledger.migrate import POSTGRES, Dialect, current, migrate, newest, readable
+from router.ledger.postgres.connection import Encoded, Place, PostgresConnection, StatementRefused, encoded, numbered
+from router.ledger.rows import Connection
+from router.types.account import LedgerUnavailable, Row
+from router.types.clock import new_id
+from router.types.target import Secret
+
+LARGEST = 50_000
+"""Statements that wait at most, about 50 MB; so many come together only from requests that are refused meanwhile."""
+Item = tuple[str, Encoded]
+"""A statement and its values."""
+
+
+class Queue:
+    """Statements beyond `LARGEST` are dropped and counted."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._rows: dict[str, list[Encoded]] = {}
+        self._changes: list[Item] = []
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, statement: str, row: Row) -> None:
+        if self._room():
+            self._rows.setdefault(statement, []).append(encoded(row))
+
+    def change(self, statement: str, row: Row) -> None:
+        if self._room():
+            self._changes.append((statement, encoded(row)))
+
+    def take(self, most: int) -> list[Item]:
+        """New rows first, in the order in which their statements were first used; then changes."""
+        items: list[Item] = []
+        for statement, rows in self._rows.items():
+            taken, self._rows[statement] = rows[: most - len(items)], rows[most - len(items) :]
+            items += [(statement, row) for row in taken]
+        taken_changes, self._changes = self._changes[: most - len(items)], self._changes[most - len(items) :]
+        items += taken_changes
+        self._length -= len(items)
+        return items
+
+    def _room(self) -> bool:
+        if self._length >= LARGEST:
+            self.dropped += 1
+            return False
+        self._length += 1
+        return True
+
+
+def repeatable(item: Item) -> Item:
+    """Writes nothing where the row is there already: the answer to the first try was lost, not its work, perhaps."""
+    statement, values = item
+    if statement.startswith("INSERT") and "ON CONFLICT" not in statement:
+        return f"{statement} ON CONFLICT DO NOTHING", values
+    return item
+
+
+# One connection in libpq's pipeline mode: a whole transaction goes out at once, its answers come back together.
+#
+# Straight on `psycopg.pq`, since a cursor costs 50 µs a statement: https://www.psycopg.org/psycopg3/docs/api/pq.html
+# Nothing is left on the server's side when a transaction is over, so a pooler may give the next one another session.
+
+COMMIT_S = 2.0
+"""How long a transaction may take; a server that hangs is left then."""
+_BEGIN = (
+    b"BEGIN",
+    b"SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
+)
+"""What is committed survives a power cut, whatever the server's own setting."""
+_OTHER = -1
+"""Place of an answer that belongs to no item."""
+
+
+class WrongRow(Exception):
+    """One item of a transaction can't be written; nothing was. The connection is as good as before."""
+
+    def __init__(self, place: int, why: StatementRefused) -> None:
+        super().__init__(str(why))
+        self.place = place
+
+
+class Pipe:
+    """Made from a fresh connection, inside the event loop. `lost` is called when the server hangs up while idle.
+
+    After `LedgerUnavailable` it can only be closed.
+    """
+
+    def __init__(self, connection: psycopg.Connection, lost: Callable[[], None]) -> None:
+        self._connection, self._pgconn = connection, connection.pgconn
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._busy = self._expired = False
+        self._stirred: asyncio.Future[None] = self._loop.create_future()
+        self._socket = self._pgconn.socket
+        self._pgconn.nonblocking = 1
+        self._pgconn.enter_pipeline_mode()
+        self._loop.add_reader(self._socket, self._readable)
+
+    async def commit(self, items: Sequence[Item]) -> None:
+        """All of them or none. Raises `WrongRow` or `LedgerUnavailable`."""
+        timer = self._loop.call_later(COMMIT_S, self._expire)
+        self._busy = True
+        try:
+            refused = await self._transact(items)
+        except TimeoutError:
+            raise LedgerUnavailable(f"the database did not answer within {COMMIT_S:g} s") from None
+        except psycopg.Error:
+            raise LedgerUnavailable("the connection to the database broke") from None
+        finally:
+            self._busy = False
+            timer.cancel()
+        if refused is not None:
+            raise refused
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket)
+        self._connection.close()
+
+    async def _transact(self, items: Sequence[Item]) -> Exception | None:
+        place, failure = await self._answers(list(self._sent(items)))
+        if failure is None:
+            return None
+        await self._answers(list(self._plain(b"ROLLBACK")))
+        if failure.wrong_row and place != _OTHER:
+            return WrongRow(place, failure)
+        return LedgerUnavailable(f"the database refused: {failure}")
+
+    def _sent(self, items: Sequence[Item]) -> Iterator[int]:
+        """Queues the transaction; yields, for every answer that will come, the place of its item."""
+        pgconn, prepared = self._pgconn, ""
+        for command in _BEGIN:
+            pgconn.send_query_params(command, None)
+            yield _OTHER
+        for place, (statement, values) in enumerate(items):
+            if statement != prepared:
+                pgconn.send_prepare(b"", numbered(statement)[0])
+                prepared = statement
+                yield _OTHER
+            pgconn.send_query_prepared(b"", values)
+            yield place
+        yield from self._plain(b"COMMIT")
+
+    def _plain(self, command: bytes) -> Iterator[int]:
+        self._pgconn.send_query_params(command, None)
+        self._pgconn.pipeline_sync()
+        yield _OTHER
+
+    async def _answers(self, places: Sequence[int]) -> tuple[int, StatementRefused | None]:
+        """Sends what is queued and reads to its end; returns the first failure and the place of its item."""
+        await self._flush()
+        first: tuple[int, StatementRefused | None] = (_OTHER, None)
+        for place in places:
+            result = await self._result()
+            if result is None:
+                raise psycopg.OperationalError("the answers ended early")
+            if result.status == ExecStatus.FATAL_ERROR and first[1] is None:
+                first = place, StatementRefused(result)
+            await self._result()
+        await self._result()
+        return first
+
+    async def _flush(self) -> None:
+        while self._pgconn.flush():
+            self._loop.add_writer(self._socket, self._stir)
+            try:
+                await self._stirring()
+            finally:
+                self._loop.remove_writer(self._socket)
+            self._pgconn.consume_input()
+
+    async def _result(self) -> PGresult | None:
+        """Every answer is followed by None, and the last None by the answer to the sync."""
+        while self._pgconn.is_busy():
+            await self._stirring()
+            self._pgconn.consume_input()
+        return self._pgconn.get_result()
+
+    async def _stirring(self) -> None:
+        """Until the socket can be read, or written where that is waited for too."""
+        if self._expired:
+            raise TimeoutError
+        self._stirred = self._loop.create_future()
+        await self._stirred
+        if self._expired:
+            raise TimeoutError
+
+    def _stir(self) -> None:
+        if not self._stirred.done():
+            self._stirred.set_result(None)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._stir()
+
+    def _readable(self) -> None:
+        if self._busy:
+            self._stir()
+            return
+        try:
+            self._pgconn.consume_input()
+        except psycopg.Error:
+            self._loop.remove_reader(self._socket)
+            self._lost()
+
+
+# Group commit to a server: while one transaction is under way the next one gathers.
+#
+# A server that is gone is looked for until it is back. New requests are refused meanwhile (`available`); rows of
+# requests that were answered wait in memory.
 
 RETRY_S = 0.5
 """How long after a failure the server is tried again."""
@@ -151,3 +358,69 @@ def _refuse(waiters: Iterable[asyncio.Future[None]]) -> None:
 
 def _refusal() -> LedgerUnavailable:
     return LedgerUnavailable("the ledger could not be written")
+
+
+# The ledger as a PostgreSQL database.
+
+_MADE = "SELECT to_regclass('schema_version') IS NOT NULL"
+
+_SIZE = """
+    SELECT CAST(COALESCE(SUM(pg_total_relation_size(c.oid)), 0) AS BIGINT) FROM pg_class AS c
+    WHERE c.relkind = 'r' AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('requests'))
+"""
+
+
+class PostgresLedger:
+    """The `Ledger` port over the database of a URL. Raises `SettingError` for a URL that is none."""
+
+    def __init__(self, url: Secret) -> None:
+        self._place = Place(url)
+        self._readable = False
+
+    @property
+    def name(self) -> str:
+        return self._place.name
+
+    @property
+    def dialect(self) -> Dialect:
+        return POSTGRES
+
+    def exists(self) -> bool:
+        with self.reading(any_version=True) as connection:
+            return bool(connection.execute(_MADE).fetchone()[0])
+
+    def version(self) -> int:
+        with self.reading(any_version=True) as connection:
+            return _version(connection)
+
+    def size(self, connection: Connection) -> int:
+        return int(connection.execute(_SIZE).fetchone()[0])
+
+    def damage(self) -> list[str]:
+        return []
+
+    def migrate(self, to: int | None = None, *, lose_data: bool = False) -> int:
+        goal, self._readable = newest(POSTGRES) if to is None else to, False
+        with self.writing() as connection:
+            # What is there already is left alone: the role may then do without the right to create tables.
+            return goal if _version(connection) == goal else migrate(connection, POSTGRES, to, lose_data=lose_data)
+
+    def open_journal(self) -> PostgresJournal:
+        return PostgresJournal(self._place)
+
+    @contextmanager
+    def reading(self, *, any_version: bool = False) -> Iterator[Connection]:
+        with closing(PostgresConnection(self._place, read_only=True)) as connection:
+            if not (any_version or self._readable):
+                readable(self.name, _version(connection), POSTGRES)
+                self._readable = True
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with closing(PostgresConnection(self._place)) as connection:
+            yield connection
+
+
+def _version(connection: Connection) -> int:
+    return current(connection, POSTGRES) if connection.execute(_MADE).fetchone()[0] else 0

@@ -10,9 +10,8 @@ from typing import Any
 
 from msgspec import structs
 
-from router.budget.window import rolling
-from router.types.account import Account, Amount, Ask, Balance, Child, Refused, Reservation, Unit
-from router.types.lease import LEASE_MS
+from router.budget.budget import rolling
+from router.types.account import LEASE_MS, Account, Amount, Ask, Balance, Child, Refused, Reservation, Unit
 from tests.budget.conformance.stores import Place, empty, opened
 
 NOW = 1_790_000_000_000
@@ -108,30 +107,24 @@ class Desk:
         return balance.spent, balance.held
 
     async def balances(self, *accounts: Account) -> list[tuple[int, int]]:
-        return [await self.balance(one) for one in accounts]
+        return [await self.balance(account) for account in accounts]
 
     async def leases_end(self, now_ms: int = NOW) -> int:
         """Every lease that is not renewed is over by the moment that is returned."""
         await self.opened.pass_time(LEASE_MS + 1)
         return now_ms + LEASE_MS + 1
 
-    async def child(self, parent: Account, limit: int, name: str = "child", **fields: object) -> Child | Refused:
-        wanted = Child(
-            id=name,
-            parent=parent.id,
-            parent_window_ms=parent.window_start_ms,
-            replaces=(parent.id,),
-            unit=parent.unit,
-            limit=limit,
-            created_ms=NOW,
-            expires_at_ms=NOW + HOUR,
-            key="key",
-        )
-        return await self.store.split(parent, structs.replace(wanted, **fields), NOW)
+    async def child(
+        self, parent: Account, limit: int, name: str = "child", now_ms: int = NOW, **fields: object
+    ) -> Child | Refused:
+        own = {"id": name, "parent": parent.id, "parent_window_ms": parent.window_start_ms, "unit": parent.unit}
+        times = {"created_ms": NOW, "expires_at_ms": NOW + HOUR}
+        wanted: Any = own | times | {"replaces": (parent.id,), "limit": limit, "key": "key"} | fields
+        return await self.store.split(parent, Child(**wanted), now_ms)
 
     async def split(self, parent: Account, limit: int, name: str = "child", **fields: object) -> Account:
         """The account of a child that fits."""
-        child = await self.child(parent, limit, name, **fields)
+        child = await self.child(parent, limit, name, NOW, **fields)
         assert isinstance(child, Child), child
         return child.account()
 
@@ -148,11 +141,11 @@ def at_desk(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         with empty(kind) as place:
             asyncio.run(work(place))
 
-    run.__signature__ = without(test, "desk", also="kind")  # type: ignore[attr-defined]
+    run.__signature__ = without(test, "desk", also=["kind"])  # type: ignore[attr-defined]
     return run
 
 
-def without(test: Callable[..., object], *given: str, also: str = "") -> inspect.Signature:
+def without(test: Callable[..., object], *given: str, also: Sequence[str] = ()) -> inspect.Signature:
     """What is left for pytest to give, by name."""
-    names = [name for name in inspect.signature(test).parameters if name not in given] + [also] * bool(also)
+    names = [name for name in inspect.signature(test).parameters if name not in given] + [*also]
     return inspect.Signature([inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names])

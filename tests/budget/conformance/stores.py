@@ -18,19 +18,17 @@ What the suite takes for granted beyond the port's docstrings:
 """
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from router.budget.redis import RedisBudgets
 from router.budget.redis.server import Books
 from router.budget.sqlite import SqliteBudgets
 from router.ledger.journal import SqliteJournal
-from router.types.account import Amount
-from router.types.lease import LEASE_MS
-from router.types.secret import Secret
-from router.types.store import BudgetStore
+from router.types.account import LEASE_MS, Amount, BudgetStore
+from router.types.target import Secret
 from tests.budget.redis_process import connected, shared_part
 from tests.ledger.books import rows
 
@@ -107,9 +105,9 @@ class SqliteOpened(Opened):
 class RedisOpened(Opened):
     """Leases are kept in Redis, by its clock."""
 
-    def __init__(self, store: RedisBudgets, journal: SqliteJournal, place: Place) -> None:
+    def __init__(self, store: RedisBudgets, journal: SqliteJournal, client: Any, tag: str) -> None:
         super().__init__(store, journal)
-        self._client, self._tag = connected(place.url), place.tag
+        self._client, self._tag = client, tag
 
     async def pass_time(self, ms: int) -> None:
         for owner in self._client.zrange(f"{{{self._tag}}}:owners", 0, -1):
@@ -124,9 +122,6 @@ class RedisOpened(Opened):
         self._client.delete(f"{{{self._tag}}}:r:{request_id}")
         await super().forget(request_id)
 
-    def close(self) -> None:
-        self._client.close()
-
 
 def books(path: Path) -> Books:
     """What the ledger knows, for a server that lost its data."""
@@ -137,8 +132,8 @@ def books(path: Path) -> Books:
 
 
 @asynccontextmanager
-async def in_redis(url: Secret, journal: SqliteJournal, tag: str) -> AsyncIterator[RedisBudgets]:
-    store = RedisBudgets(url, journal, lambda: books(journal.path), LEASE_MS, tag)
+async def in_redis(url: Secret, journal: SqliteJournal, tag: str, **more: Any) -> AsyncIterator[RedisBudgets]:
+    store = RedisBudgets(url, journal, lambda: books(journal.path), LEASE_MS, tag, **more)
     try:
         await store.start()
         yield store
@@ -155,7 +150,7 @@ async def opened(place: Place) -> AsyncIterator[Opened]:
             yield SqliteOpened(SqliteBudgets(journal, LEASE_MS), journal)
             return
         async with in_redis(Secret(place.url), journal, place.tag) as store:
-            with closing(RedisOpened(store, journal, place)) as process:
-                yield process
+            with connected(place.url) as client:
+                yield RedisOpened(store, journal, client, place.tag)
     finally:
         await journal.end()

@@ -1,21 +1,15 @@
 """Every step of a store, in any order, under clocks that jump: it says what the model says, and nobody overspends."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import ExitStack
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as run_machine
 from msgspec import structs
 
 from router.types.account import Account, Amount, Ask, Child, Refused, Reservation, Unit
@@ -65,11 +59,8 @@ class Orders(RuleBasedStateMachine):
         self.desk = Desk(self.place.enter_context(empty(self.kind)))
         self.do(self.desk.__aenter__())
 
-    def do(self, step: Awaitable[T]) -> T:
-        async def run() -> T:
-            return await step
-
-        return self.loop.run_until_complete(run())
+    def do(self, step: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(step)
 
     def live(self) -> dict[str, Account]:
         """Accounts of the policy and of the children, as they are now."""
@@ -105,13 +96,12 @@ class Orders(RuleBasedStateMachine):
 
     def check_holds(self, outcome: Reservation, chosen: Sequence[Account], wanted: Ask) -> None:
         held = {hold.account: hold.amount for hold in outcome.holds}
-        for one in chosen:
-            whole, least = one.needs(outcome.granted), wanted.least.of(one.unit)
-            if one.targets and self.model.left(one) < least and least:
-                assert one.id not in held
+        for at in chosen:
+            whole, least, left = at.needs(outcome.granted), wanted.least.of(at.unit), self.model.left(at)
+            if at.targets and left < least and least:
+                assert at.id not in held
             else:
-                room = self.model.left(one) if one.targets else whole
-                assert held[one.id] == max(0, min(whole, room))
+                assert held[at.id] == max(0, min(whole, left if at.targets else whole))
 
     @precondition(lambda self: self.open)
     @rule(usd=AMOUNTS, thinking=AMOUNTS, data=st.data())
@@ -137,23 +127,17 @@ class Orders(RuleBasedStateMachine):
         self.open[name] = after
         self.model.reserved(after)
 
-    @precondition(lambda self: self.open)
+    @precondition(lambda self: self.open or self.orphans)
     @rule(data=st.data())
     def settle(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.open)))
-        self.finish(self.open.pop(name), data)
-
-    @precondition(lambda self: self.orphans)
-    @rule(data=st.data())
-    def settle_what_was_recovered(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.orphans)))
-        self.finish(self.orphans.pop(name), data)
-
-    def finish(self, reservation: Reservation, data: st.DataObject) -> None:
-        holds = reservation.holds
-        charges = [
-            0 if hold.account == PARALLEL else data.draw(st.integers(0, hold.amount) | AMOUNTS) for hold in holds
+        """Of a process that lives, or that died and was recovered."""
+        name = data.draw(st.sampled_from(sorted(self.open | self.orphans)))
+        reservation = (self.open if name in self.open else self.orphans).pop(name)
+        amounts = [
+            st.just(0) if hold.account == PARALLEL else st.integers(0, hold.amount) | AMOUNTS
+            for hold in reservation.holds
         ]
+        charges = [data.draw(amount) for amount in amounts]
         self.do(self.desk.settle(reservation, *charges))
         self.model.charge(reservation.request_id, charges)
         self.ended[reservation.request_id] = reservation
@@ -172,16 +156,13 @@ class Orders(RuleBasedStateMachine):
 
     def fold(self) -> None:
         """What a sweep does to children."""
-        known = self.model.children
-        while True:
-            due = {
-                name
-                for name in known.keys() - self.model.closed
-                if self.model.shut(known[name].account(), self.now) and not self.model.sums(name, 0)[1]
-            }
-            if not due:
-                return
-            self.model.closed |= due
+        known, model = self.model.children, self.model
+        while due := {
+            name
+            for name in known.keys() - model.closed
+            if model.shut(known[name].account(), self.now) and not model.sums(name, 0)[1]
+        }:
+            model.closed |= due
 
     @rule()
     def crash(self) -> None:
@@ -206,25 +187,17 @@ class Orders(RuleBasedStateMachine):
         parent = known[data.draw(st.sampled_from(sorted(known)))]
         name = f"child-{len(self.model.children)}"
         above = self.model.children.get(parent.id)
-        child = Child(
-            id=name,
-            parent=parent.id,
-            parent_window_ms=parent.window_start_ms,
-            replaces=(*(above.replaces if above is not None else ()), parent.id),
-            unit=parent.unit,
-            limit=limit,
-            created_ms=self.now,
-            expires_at_ms=None if minutes is None else self.now + minutes * 60_000,
-            key="key",
-        )
-        outcome = self.do(self.desk.store.split(parent, child, self.now))
-        outlives = parent.resets_at_ms is not None and (child.expires_at_ms or 2**62) > parent.resets_at_ms
+        replaces = (*(above.replaces if above is not None else ()), parent.id)
+        expires = None if minutes is None else self.now + minutes * 60_000
+        times = {"created_ms": self.now, "expires_at_ms": expires}
+        outcome = self.do(self.desk.child(parent, limit, name, self.now, replaces=replaces, **times))
+        outlives = parent.resets_at_ms is not None and (expires or 2**62) > parent.resets_at_ms
         if outlives or self.model.shut(parent, self.now) or self.model.left(parent) < limit:
             found = self.model.balance(parent)
             assert outcome == Refused(account=parent, spent=found.spent, held=found.held, needed=limit)
         else:
-            assert outcome == child
-            self.model.children[name] = child
+            assert isinstance(outcome, Child)
+            self.model.children[name] = outcome
 
     @precondition(lambda self: self.model.children)
     @rule(data=st.data())
@@ -271,4 +244,4 @@ def _at(one: Account, window_start_ms: int) -> Account:
 def test_any_order_of_steps(kind: str, examples: int) -> None:
     machine = type("OrdersAt", (Orders,), {"kind": kind})
     limits = settings(max_examples=examples, stateful_step_count=40, deadline=None)
-    run_state_machine_as_test(machine, settings=limits)
+    run_machine(machine, settings=limits)

@@ -1,10 +1,11 @@
 """Budgets split off others: their money is their parent's, and comes back to it."""
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
-from router.types.account import Account, Amount, Child, Refused, Unit
-from router.types.lease import LEASE_MS
+from router.types.account import LEASE_MS, Account, Amount, Child, Refused, Unit
 from tests.budget.conformance.desk import HOUR, NOW, Desk, account, ask, at_desk, thinking
 from tests.tables import each_row
 
@@ -26,30 +27,26 @@ async def test_a_child_holds_its_limit_in_its_parent(desk: Desk) -> None:
 
 
 @each_row(
-    "case, parent, limit, expires",
+    "case, parent, limit, expires, fits",
     [
-        ("more than is left", PARENT, 701, END),
-        ("outlives its parent's window", TIMED, 100, END + 1),
-        ("for ever, its parent not", TIMED, 100, None),
-        ("outlives its parent", structs.replace(PARENT, expires_at_ms=END), 100, END + 1),
+        ("more than is left", PARENT, 701, END, False),
+        ("outlives its parent's window", TIMED, 100, END + 1, False),
+        ("for ever, its parent not", TIMED, 100, None, False),
+        ("outlives its parent", structs.replace(PARENT, expires_at_ms=END), 100, END + 1, False),
+        ("as large and as long as can be", TIMED, 700, END, True),
+        ("as short as can be", TIMED, 1, NOW + 1, True),
     ],
 )
 @at_desk
-async def test_what_a_parent_refuses(desk: Desk, case: str, parent: Account, limit: int, expires: int | None) -> None:
+async def test_what_a_parent_grants_and_refuses(
+    desk: Desk, case: str, parent: Account, limit: int, expires: int | None, fits: bool
+) -> None:
     """300 are spent."""
     await desk.spend(parent, 300)
     outcome = await desk.child(parent, limit, expires_at_ms=expires)
-    assert outcome == Refused(account=parent, spent=300, held=0, needed=limit)
-    assert await desk.store.child("child") is None
-    assert await desk.balance(parent) == (300, 0)
-
-
-@each_row("limit, expires", [(700, END), (1, NOW + 1)])
-@at_desk
-async def test_a_child_as_large_and_as_long_as_can_be(desk: Desk, limit: int, expires: int) -> None:
-    await desk.spend(TIMED, 300)
-    await desk.split(TIMED, limit, expires_at_ms=expires)
-    assert await desk.balance(TIMED) == (300, limit)
+    assert await desk.store.child("child") == (outcome if fits else None)
+    assert fits or outcome == Refused(account=parent, spent=300, held=0, needed=limit)
+    assert await desk.balance(parent) == (300, limit if fits else 0)
 
 
 @each_row("fields", [{"limit": 0}, {"limit": -5}, {"unit": Unit.THINKING}, {"name": "taken"}, {"name": "request"}])
@@ -66,15 +63,15 @@ async def test_impossible_children(desk: Desk, fields: dict[str, object]) -> Non
 @at_desk
 async def test_a_child_is_found_with_everything_it_was_made_with(desk: Desk) -> None:
     """By another process too."""
-    fields = {"team": "red", "replaces": ("p", "q"), "key": "k-1", "created_ms": NOW - 5, "parent_window_ms": NOW}
-    made = await desk.child(TIMED, 400, "child", **fields)
+    own: Any = {"team": "red", "replaces": ("p", "q"), "key": "k-1", "created_ms": NOW - 5, "parent_window_ms": NOW}
+    made = await desk.child(TIMED, 400, "child", **own)
     await desk.split(TIMED, 100, "other", created_ms=NOW)
     await desk.killed()
     other = await desk.store.close("other", NOW + 7)
     assert [made] == [await desk.store.child("child")] == await desk.store.children()
     assert isinstance(made, Child)
-    assert (made.team, made.replaces, made.key, made.closed_ms) == ("red", ("p", "q"), "k-1", None)
     assert isinstance(other, Child)
+    assert (made.team, made.replaces, made.key, made.closed_ms) == ("red", ("p", "q"), "k-1", None)
     assert other.closed_ms == NOW + 7
 
 
@@ -87,16 +84,18 @@ async def test_a_child_that_does_not_exist(desk: Desk) -> None:
     assert await desk.store.children() == []
 
 
+@each_row("parent", [PARENT, thinking("p", 1_000)])
 @at_desk
-async def test_closing_returns_what_was_not_spent_once(desk: Desk) -> None:
-    child = await desk.split(PARENT, 400)
-    await desk.spend(child, 150)
+async def test_closing_returns_what_was_not_spent_once(desk: Desk, parent: Account) -> None:
+    child = await desk.split(parent, 400)
+    assert await desk.refuses(child, 401, thinking=401)
+    await desk.settle(await desk.hold([child], 400, thinking=400), 150)
     for later in (5, 6):
         closed = await desk.store.close("child", NOW + later)
         assert closed is not None
         assert closed.closed_ms == NOW + 5
-    assert await desk.refuses(child, 1, NOW + 5)
-    assert await desk.balances(PARENT, child) == [(150, 0), (150, 0)]
+    assert await desk.refuses(child, 1, NOW + 5, thinking=1)
+    assert await desk.balances(parent, child) == [(150, 0), (150, 0)]
 
 
 @at_desk
@@ -196,13 +195,3 @@ async def test_a_child_whose_process_died_is_charged_at_its_hold_and_corrected_l
     assert await desk.balance(PARENT) == (250, 0)
     await desk.settle(held, 40)
     assert await desk.balance(PARENT) == (40, 0)
-
-
-@at_desk
-async def test_thinking_tokens_are_split_too(desk: Desk) -> None:
-    parent = thinking("p", 1_000)
-    child = await desk.split(parent, 400)
-    assert await desk.refuses(child, 0, thinking=401)
-    await desk.settle(await desk.hold([child], 0, thinking=400), 380)
-    await desk.store.close("child", NOW)
-    assert await desk.balances(parent, child) == [(380, 0), (380, 0)]

@@ -5,11 +5,13 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from router.types.account import AMPLE, Account, Amount, Ask, Hold, Refused, Reservation, Unit
-from router.types.store import unpaid
+from router.types.account import AMPLE, Account, Amount, Ask, Hold, Refused, Reservation, Unit, unpaid
 from tests.budget.conformance.desk import NOW, ONLY_A, Desk, account, ask, at_desk, exactly, thinking
 from tests.tables import each_row
 
+Pair = tuple[int, int]
+"""USD, and tokens of thinking."""
+NONE, WHOLE, REST = (0, 0), (1_000, 0), (10**9 - 1_000, 0)
 WANTED = ask(100, 200, 1_000)
 BOTH = ask(100, 200, 1_000, (10, 20, 100))
 NO_THOUGHT = ask(100, 200, 1_000, (0, 20, 100))
@@ -18,58 +20,43 @@ SOFT = account("s", 1, hard=False)
 
 
 @each_row(
-    "case, accounts, wanted, granted, held",
+    "case, accounts, wanted, granted, held, room",
     [
-        ("ample room: the whole", [account("p", 1_000 * AMPLE)], WANTED, (1_000, 0), [1_000]),
-        ("less: the quantile", [account("p", 1_000 * AMPLE - 1)], WANTED, (200, 0), [200]),
-        ("the quantile just fits", [account("p", 200)], WANTED, (200, 0), [200]),
-        ("what is left", [POT], WANTED, (150, 0), [150]),
-        ("the least just fits", [account("p", 100)], WANTED, (100, 0), [100]),
-        ("one short: the same in all", [AMPLE_POT, account("q", 150)], WANTED, (150, 0), [150, 150]),
-        ("each unit for itself", [AMPLE_POT, thinking("t", 15)], BOTH, (1_000, 15), [1_000, 15]),
-        ("a unit that nothing limits: the whole", [thinking("t", 10**9)], BOTH, (1_000, 100), [100]),
-        ("nothing left or needed", [AMPLE_POT, thinking("t", 0)], NO_THOUGHT, (1_000, 0), [1_000, 0]),
-        ("a soft one refuses nothing", [SOFT], WANTED, (1_000, 0), [1_000]),
-        ("a soft one follows", [SOFT, POT], WANTED, (150, 0), [150, 150]),
-        ("a target has less", [AMPLE_POT, account("a", 150, **ONLY_A)], WANTED, (1_000, 0), [1_000, 150]),
-        ("a target has more", [POT, account("a", 10**9, **ONLY_A)], WANTED, (150, 0), [150, 150]),
-        ("a target's least", [AMPLE_POT, account("a", 100, **ONLY_A)], WANTED, (1_000, 0), [1_000, 100]),
-        ("a target left out", [AMPLE_POT, account("a", 99, **ONLY_A)], WANTED, (1_000, 0), [1_000]),
-        ("nothing but a target left out", [account("a", 99, **ONLY_A)], WANTED, (1_000, 0), []),
-        ("nothing but a target", [account("a", 150, **ONLY_A)], WANTED, (1_000, 0), [150]),
-        ("a target's soft one", [account("a", 1, hard=False, **ONLY_A)], WANTED, (1_000, 0), [1_000]),
-        ("no account at all", [], WANTED, (1_000, 0), []),
+        ("ample room: the whole", [account("p", 1_000 * AMPLE)], WANTED, WHOLE, [1_000], (1_000 * (AMPLE - 1), 0)),
+        ("less: the quantile", [account("p", 1_000 * AMPLE - 1)], WANTED, (200, 0), [200], (1_000 * AMPLE - 201, 0)),
+        ("the quantile just fits", [account("p", 200)], WANTED, (200, 0), [200], NONE),
+        ("what is left", [POT], WANTED, (150, 0), [150], NONE),
+        ("the least just fits", [account("p", 100)], WANTED, (100, 0), [100], NONE),
+        ("one short: the same in all", [AMPLE_POT, account("q", 150)], WANTED, (150, 0), [150, 150], NONE),
+        ("each unit for itself", [AMPLE_POT, thinking("t", 15)], BOTH, (1_000, 15), [1_000, 15], REST),
+        ("a unit that nothing limits: the whole", [thinking("t", 10**9)], BOTH, (1_000, 100), [100], (0, 10**9 - 100)),
+        ("nothing left or needed", [AMPLE_POT, thinking("t", 0)], NO_THOUGHT, WHOLE, [1_000, 0], REST),
+        ("a soft one refuses nothing", [SOFT], WANTED, WHOLE, [1_000], NONE),
+        ("a soft one follows", [SOFT, POT], WANTED, (150, 0), [150, 150], NONE),
+        ("a target has less", [AMPLE_POT, account("a", 150, **ONLY_A)], WANTED, WHOLE, [1_000, 150], REST),
+        ("a target has more", [POT, account("a", 10**9, **ONLY_A)], WANTED, (150, 0), [150, 150], NONE),
+        ("a target's least", [AMPLE_POT, account("a", 100, **ONLY_A)], WANTED, WHOLE, [1_000, 100], REST),
+        ("a target left out", [AMPLE_POT, account("a", 99, **ONLY_A)], WANTED, WHOLE, [1_000], REST),
+        ("nothing but a target left out", [account("a", 99, **ONLY_A)], WANTED, WHOLE, [], NONE),
+        ("nothing but a target", [account("a", 150, **ONLY_A)], WANTED, WHOLE, [150], NONE),
+        ("a target's soft one", [account("a", 1, hard=False, **ONLY_A)], WANTED, WHOLE, [1_000], NONE),
+        ("no account at all", [], WANTED, WHOLE, [], NONE),
+        ("more could be had", [ROOM], BOTH, (200, 100), [200], (800, 0)),
+        ("more of the narrowest", [ROOM, account("q", 500)], BOTH, (200, 100), [200, 200], (300, 0)),
+        ("more of each unit", [ROOM, thinking("t", 50)], BOTH, (200, 20), [200, 20], (800, 30)),
+        ("what a target has is its own", [ROOM, account("a", 300, **ONLY_A)], BOTH, (200, 100), [200, 200], (800, 0)),
     ],
 )
 @at_desk
 async def test_what_is_granted(
-    desk: Desk, case: str, accounts: list[Account], wanted: Ask, granted: tuple[int, int], held: list[int]
+    desk: Desk, case: str, accounts: list[Account], wanted: Ask, granted: Pair, held: list[int], room: Pair
 ) -> None:
+    """`room`: how much more could be had."""
     reservation = await desk.granted(accounts, wanted)
-    assert reservation.granted == Amount(*granted)
+    assert (reservation.granted, reservation.room) == (Amount(*granted), Amount(*room))
     assert [hold.amount for hold in reservation.holds] == held
     expected = [(0, hold) for hold in held] + [(0, 0)] * (len(accounts) - len(held))
     assert await desk.balances(*accounts) == expected
-
-
-@each_row(
-    "case, accounts, room",
-    [
-        ("what is left beyond the hold", [account("p", 1_000)], (800, 0)),
-        ("of the narrowest", [account("p", 1_000), account("q", 500)], (300, 0)),
-        ("nothing", [POT], (0, 0)),
-        ("beyond the whole", [account("p", 1_000 * AMPLE)], (1_000 * AMPLE - 1_000, 0)),
-        ("each unit for itself", [account("p", 1_000), thinking("t", 50)], (800, 30)),
-        ("a soft one has none", [SOFT], (0, 0)),
-        ("a target's is its own", [account("p", 1_000), account("a", 300, **ONLY_A)], (800, 0)),
-    ],
-)
-@at_desk
-async def test_how_much_more_could_be_had(
-    desk: Desk, case: str, accounts: list[Account], room: tuple[int, int]
-) -> None:
-    granted = await desk.granted(accounts, BOTH)
-    assert (granted.room.usd, granted.room.thinking) == room
 
 
 @each_row("overdrawn", [account("p", 100), thinking("p", 100)])
@@ -197,7 +184,7 @@ async def test_a_request_that_is_cancelled_while_it_reserves_holds_nothing(desk:
 )
 @at_desk
 async def test_a_hold_grows_by_what_all_have_left(
-    desk: Desk, case: str, accounts: list[Account], more: tuple[int, int], extra: tuple[int, int], held: list[int]
+    desk: Desk, case: str, accounts: list[Account], more: Pair, extra: Pair, held: list[int]
 ) -> None:
     """100 of each unit are held before."""
     first = await desk.hold(accounts, 100, thinking=100)

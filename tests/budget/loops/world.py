@@ -13,14 +13,16 @@ import msgspec
 import yaml
 from msgspec import Raw
 
-from router.budget.loops.breaker import Breaker
-from router.budget.loops.loops import Loops, Tripped
-from router.types.ids import new_id
-from router.types.journal import Journal
+from router.budget.loop_breaker import Breaker
+from router.budget.loops import Loops, Tripped
+from router.types.account import Journal
+from router.types.clock import new_id
 from router.types.request import Caller, Endpoint, Limits, Request
+from tests.budget.loops.messages import Message, Prompt, user
 
-Message = dict[str, Any]
-SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
+Pause = int | tuple[int, int]
+"""Of so many ms, or between two numbers of them."""
+Case = Callable[["World"], None]
 COST = 200_000
 """nano-USD of an ordinary request."""
 PHRASES = yaml.safe_load(Path(__file__).with_name("phrases.yaml").read_text(encoding="utf-8"))
@@ -48,14 +50,15 @@ class World:
         self.random, self.now = Random(seed), 1_793_577_600_000  # noqa: S311
         self.journal, self.loops = journal, loops
         self.breaker = Breaker(loops, self.clock, journal)
-        self.requests = 0
+        self.requests, self.last = 0, "Hello! Are you there? I have finished my part of the work."
+        """`last`: what was answered."""
         self.warnings: list[str] = []
 
     def clock(self) -> int:
         return self.now
 
-    def wait(self, least: int, most: int | None = None) -> None:
-        self.now += self.random.randint(least, most or least)
+    def wait(self, pause: Pause) -> None:
+        self.now += self.random.randint(*pause) if isinstance(pause, tuple) else pause
 
     def prose(self, least: int, most: int = 0) -> str:
         """So many words, by Zipf's law, as in a natural text."""
@@ -80,21 +83,14 @@ class World:
         return "，".join(self.random.sample(PHRASES["chinese"], 3)) + "。"
 
     def ask(
-        self,
-        key: str,
-        prompt: str | Sequence[Message],
-        *,
-        session: str = "",
-        answer: str | None = None,
-        cost: int = COST,
-        sent: bool = True,
-        endpoint: Endpoint = Endpoint.CHAT,
+        self, key: str, prompt: Prompt, *, answer: str | None = None, cost: int = COST, sent: bool = True, **fields: Any
     ) -> None:
         """One request and its end. Raises `Stopped`."""
-        self.begin(key, prompt, session=session, endpoint=endpoint)(cost, sent, answer)
+        self.begin(key, prompt, **fields)(cost, sent, answer)
+        self.last = answer or ""
 
     def begin(
-        self, key: str, prompt: str | Sequence[Message], *, session: str = "", endpoint: Endpoint = Endpoint.CHAT
+        self, key: str, prompt: Prompt, *, session: str = "", endpoint: Endpoint = Endpoint.CHAT
     ) -> Callable[[int, bool, str | None], None]:
         """A request in progress; calling the result ends it."""
         raw = Raw(msgspec.json.encode([user(prompt)] if isinstance(prompt, str) else prompt))
@@ -109,13 +105,13 @@ class World:
             self.warnings.append(warning)
         return lambda cost, sent, answer: self.breaker.settled(request, caller, cost=cost, sent=sent, answer=answer)
 
-    def together(self, key: str, prompts: Iterable[str | Sequence[Message]], *, session: str = "") -> None:
+    def together(self, key: str, prompts: Iterable[Prompt], *, session: str = "") -> None:
         """All of them are in progress at once."""
         ends = [self.begin(key, prompt, session=session) for prompt in prompts]
         for end in ends:
             end(COST, True, None)
 
-    def passes(self, key: str, prompt: str | Sequence[Message], session: str = "") -> bool:
+    def passes(self, key: str, prompt: Prompt, session: str = "") -> bool:
         try:
             self.ask(key, prompt, session=session)
         except Stopped:
@@ -123,29 +119,48 @@ class World:
         return True
 
 
-def user(text: str) -> Message:
-    return {"role": "user", "content": text}
+def asks(
+    times: int,
+    prompt: Prompt | Callable[[World, int], Prompt],
+    *keys: str,
+    every: Pause = 0,
+    answer: str | Callable[[World, int], str] | None = None,
+    **fields: Any,
+) -> Case:
+    """So many requests, by these keys in turn, each after a while."""
+
+    def case(world: World) -> None:
+        for number in range(times):
+            world.wait(every)
+            text = answer(world, number) if callable(answer) else answer
+            asked = prompt(world, number) if callable(prompt) else prompt
+            world.ask(keys[number % len(keys)], asked, answer=text, **fields)
+
+    return case
 
 
-def assistant(text: str) -> Message:
-    return {"role": "assistant", "content": text}
+def talk(
+    turns: int,
+    key: str,
+    start: Sequence[Message],
+    more: Callable[[World, int], list[Message]],
+    window: int = 10_000,
+    every: Pause = 0,
+    session: str = "",
+) -> Case:
+    """A transcript that is sent at each turn, and then goes on with `more`; a long one is cut to a `window`."""
+
+    def case(world: World) -> None:
+        messages: list[Message] = []
+        for turn in range(turns):
+            world.wait(every)
+            world.ask(key, [*start, *messages[-window:]], session=session)
+            messages += more(world, turn)
+
+    return case
 
 
-def system(text: str) -> Message:
-    return {"role": "system", "content": text}
-
-
-def call(name: str, arguments: str, number: int, answer: str) -> list[Message]:
-    """The model calls a tool, which answers; ids differ every time."""
-    identifier, function = f"call_{number:08x}", {"name": name, "arguments": arguments}
-    calls = [{"id": identifier, "type": "function", "function": function}]
-    return [
-        {"role": "assistant", "content": None, "tool_calls": calls},
-        {"role": "tool", "tool_call_id": identifier, "content": answer},
-    ]
-
-
-def cases(module: str) -> list[Callable[..., None]]:
+def cases(module: str) -> dict[str, Case]:
     """The functions of a module that take a world."""
-    functions = [value for name, value in vars(sys.modules[module]).items() if name[0] != "_"]
-    return [value for value in functions if getattr(value, "__module__", "") == module]
+    functions = vars(sys.modules[module]).items()
+    return {name: value for name, value in functions if getattr(value, "__module__", "") == module and name[0] != "_"}

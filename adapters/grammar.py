@@ -1,0 +1,306 @@
+"""Tools for engines that ignore them, asked for through a JSON schema (`grammar_turns` reads the answer).
+
+The engine is bound to reply with `{"name", "arguments"}`, with `{"calls": [...]}` if the client allows parallel calls,
+or, unless a call is required, with `{"answer"}`. One system message says so; earlier calls and results become turns of
+plain text.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
+
+from adapters.chat import Chat, Json, arguments, parse
+from adapters.failure import UNREADABLE
+from adapters.openai_stream import Answer, ChatStream, Choice
+from adapters.sse import frame
+from router.errors import ClientError
+from router.types.attempt import Call, Reply
+from router.types.clock import new_id
+from router.types.request import Endpoint
+
+MOST_CALLS = 4
+"""In one turn; without a bound a small model repeats itself until its context is full."""
+
+_REPLACED = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "messages")
+
+
+def applies(call: Call) -> bool:
+    """The answer to this call will be a grammar's."""
+    if not call.target.provider.quirks.grammar_tools or call.endpoint is not Endpoint.CHAT:
+        return False
+    return "tools" in call.body and bool(_offered(parse(call.body)))
+
+
+def with_grammar(body: dict[str, Raw]) -> dict[str, Raw]:
+    """The chat request without tools; `ClientError` 400 if its tools can't be read."""
+    if "tools" not in body and b'"tool' not in bytes(body.get("messages", b"")):
+        return body
+    chat = parse(body)
+    functions = _offered(chat)
+    messages = _plain(msgspec.json.decode(body["messages"]))
+    made: dict[str, Any] = {"messages": messages}
+    if "response_format" in body:
+        made["response_format"] = body["response_format"]
+    if functions:
+        made["messages"] = _with_system(messages, _instructions(functions, chat))
+        form = {"name": "reply", "strict": True, "schema": _schema(functions, chat)}
+        made["response_format"] = {"type": "json_schema", "json_schema": form}
+    kept = {name: raw for name, raw in body.items() if name not in _REPLACED}
+    return kept | {name: Raw(msgspec.json.encode(value)) for name, value in made.items()}
+
+
+def _offered(chat: Chat) -> list[Json]:
+    """The functions that may be called now."""
+    choice = chat.choice
+    if choice is not None and choice.mode == "none":
+        return []
+    functions = [_function(tool) for tool in chat.tools or ()]
+    if choice is None or not choice.names:
+        return functions
+    named = [function for function in functions if function["name"] in choice.names]
+    if not named:
+        raise ClientError(
+            400, "invalid_request_error", "tool_choice names no tool of this request.", param="tool_choice"
+        )
+    return named
+
+
+def _function(tool: Json) -> Json:
+    match tool:
+        case {"type": "function", "function": {"name": str(name)} as function}:
+            return {**function, "name": name}
+    raise ClientError(400, "invalid_request_error", "This model can call tools of type function only.", param="tools")
+
+
+def _schema(functions: list[Json], chat: Chat) -> Json:
+    """Parameters stand in `$defs`, their own references turned to their new place."""
+    places = [f"#/$defs/tool_{at}" for at in range(len(functions))]
+    calls = [
+        _object(name={"const": function["name"]}, arguments={"$ref": place})
+        for function, place in zip(functions, places, strict=True)
+    ]
+    if chat.parallel_tool_calls:
+        calls = [_object(calls={"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": MOST_CALLS})]
+    replies = calls if _required(chat) else [*calls, _object(answer=_answer(chat))]
+    defined = {
+        place.rpartition("/")[2]: _moved(function.get("parameters") or _object(), place)
+        for function, place in zip(functions, places, strict=True)
+    }
+    return {"anyOf": replies, "$defs": defined}
+
+
+def _object(**properties: Json) -> Json:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+def _moved(schema: Any, place: str) -> Any:
+    match schema:
+        case dict():
+            return {
+                name: place + value[1:] if name == "$ref" and str(value).startswith("#") else _moved(value, place)
+                for name, value in schema.items()
+            }
+        case list():
+            return [_moved(item, place) for item in schema]
+    return schema
+
+
+def _required(chat: Chat) -> bool:
+    return chat.choice is not None and chat.choice.mode == "required"
+
+
+def _answer(chat: Chat) -> Json:
+    """What the client wants an answer without calls to be."""
+    return {"type": "object"} if chat.wants_object else chat.schema or {"type": "string"}
+
+
+def _instructions(functions: list[Json], chat: Chat) -> str:
+    lines = [
+        f"- {function['name']}: {function.get('description', '')} Arguments: {_parameters(function)}"
+        for function in functions
+    ]
+    form = '{"name": "...", "arguments": {...}}'
+    form = f'{{"calls": [{form}, ...]}}' if chat.parallel_tool_calls else form
+    end = "" if _required(chat) else ' If no function is needed, reply with {"answer": "..."}.'
+    return "\n".join(["You can call these functions:", *lines, f"To call, reply with {form}.{end}"])
+
+
+def _parameters(function: Json) -> str:
+    return msgspec.json.encode(function.get("parameters") or {}).decode()
+
+
+def _with_system(messages: list[Json], text: str) -> list[Json]:
+    """In the first system message if there is one: many templates allow no second."""
+    match messages:
+        case [{"role": "system" | "developer", "content": str(content)} as first, *rest]:
+            return [first | {"content": f"{content}\n\n{text}"}, *rest]
+        case [{"role": "system" | "developer", "content": list(parts)} as first, *rest]:
+            return [first | {"content": [*parts, {"type": "text", "text": text}]}, *rest]
+    return [{"role": "system", "content": text}, *messages]
+
+
+def _plain(messages: list[Json]) -> list[Json]:
+    """Calls as the JSON that the model would write, results as turns of the user; neighbouring results are one turn."""
+    names: dict[str, str] = {}
+    plain: list[Json] = []
+    after_result = False
+    for message in messages:
+        if calls := message.get("tool_calls"):
+            names |= {call.get("id", ""): call["function"]["name"] for call in calls}
+            message = {"role": "assistant", "content": _spoken(message.get("content"), calls)}
+        is_result = message.get("role") == "tool"
+        if is_result:
+            result = (
+                f"Result of {names.get(message.get('tool_call_id', ''), 'the call')}: {text_of(message.get('content'))}"
+            )
+            message = {"role": "user", "content": result}
+        if is_result and after_result:
+            plain[-1]["content"] += "\n" + message["content"]
+        else:
+            plain.append(message)
+        after_result = is_result
+    return plain
+
+
+def _spoken(content: Any, calls: list[Json]) -> str:
+    made = [
+        {"name": call["function"]["name"], "arguments": arguments(call["function"].get("arguments", ""))}
+        for call in calls
+    ]
+    spoken = msgspec.json.encode(made[0] if len(made) == 1 else {"calls": made}).decode()
+    return "\n".join(filter(None, (text_of(content), spoken)))
+
+
+def text_of(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content if isinstance(part, dict))
+    return content or ""
+
+
+# Answers written under the grammar of `grammar_tools`, turned back into `tool_calls` and plain answers.
+
+_ESCAPE = 6
+"""Length of the longest JSON escape, `\\u0000`: so much of a cut string may be unreadable."""
+
+
+class _Made(Struct):
+    name: str | None = None
+    arguments: Raw = Raw(b"{}")
+
+
+class _Written(_Made):
+    """What the grammar admits."""
+
+    calls: list[_Made] | None = None
+    answer: Raw | UnsetType = UNSET
+
+
+class Turn(Struct):
+    """A choice of the answer in OpenAI's form."""
+
+    message: Json
+    finish_reason: str
+
+    @property
+    def answers(self) -> bool:
+        return bool(self.message.get("tool_calls") or (self.message["content"] or "").strip())
+
+
+_WRITTEN = msgspec.json.Decoder(_Written)
+_CHOICES = msgspec.json.Decoder(list[dict[str, Any]])
+
+
+def turn(content: str, finish_reason: str) -> Turn:
+    """Calls, an answer, or, where the JSON was cut, what can be read of the answer with `finish_reason` "length"."""
+    try:
+        written = _WRITTEN.decode(content)
+    except UNREADABLE:
+        if content.lstrip().startswith("{"):
+            return Turn({"content": _cut_answer(content)}, "length")
+        return Turn({"content": content}, finish_reason)
+    made = written.calls or ([written] if written.name else [])
+    if made:
+        return Turn({"content": None, "tool_calls": [_tool_call(call) for call in made]}, "tool_calls")
+    answer = content if written.answer is UNSET else _string(written.answer)
+    return Turn({"content": answer}, finish_reason)
+
+
+def _tool_call(made: _Made) -> Json:
+    function = {"name": made.name, "arguments": msgspec.json.format(bytes(made.arguments), indent=-1).decode()}
+    return {"id": f"call_{new_id()}", "type": "function", "function": function}
+
+
+def _string(raw: Raw) -> str:
+    """The answer's text; JSON that the client asked for stays JSON."""
+    value = msgspec.json.decode(raw)
+    return value if isinstance(value, str) else bytes(raw).decode()
+
+
+def _cut_answer(content: str) -> str | None:
+    """The readable beginning of `{"answer": "…`, less an escape that was cut in two."""
+    key, _, rest = content.partition(":")
+    text = rest.lstrip()
+    if '"answer"' not in key or not text.startswith('"'):
+        return None
+    for end in range(len(text), max(len(text) - 2 * _ESCAPE, 0), -1):
+        try:
+            return msgspec.json.decode(text[:end] + '"', type=str)
+        except UNREADABLE:
+            continue
+    return None
+
+
+def called(reply: Reply) -> Reply:
+    """The reply with each choice's JSON turned back into a turn."""
+    choices = _CHOICES.decode(reply.body["choices"])
+    turns = [turn(text_of(choice["message"].get("content")), choice.get("finish_reason") or "") for choice in choices]
+    for choice, made in zip(choices, turns, strict=True):
+        choice["message"] |= made.message
+        choice["finish_reason"] = made.finish_reason
+    return structs.replace(
+        reply,
+        body=reply.body | {"choices": Raw(msgspec.json.encode(choices))},
+        finish_reason=turns[0].finish_reason,
+        has_answer=any(made.answers for made in turns),
+    )
+
+
+class GrammarStream(ChatStream):
+    """Collects each choice's JSON and sends the turn when the choice is complete."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self._written: dict[int, str] = {}
+        self._opened: set[int] = set()
+        self._answered = False
+
+    def _note(self, choice: Choice) -> None:
+        super()._note(choice)
+        self.has_answer = self._answered
+
+    def _emit(self, payload: bytes, fields: dict[str, Raw], answer: Answer) -> bytes:
+        choices = answer.choices or []
+        for choice in choices:
+            self._written[choice.index] = self._written.get(choice.index, "") + choice.said.text
+        if not any(choice.finish_reason or choice.said.text for choice in choices):
+            self._opened.update(choice.index for choice in choices)
+            return super()._emit(payload, fields, answer)
+        head = self._stamped(fields, answer)
+        return b"".join([self._turn(head, choice) for choice in choices if choice.finish_reason])
+
+    def _turn(self, head: dict[str, Raw], choice: Choice) -> bytes:
+        made = turn(self._written.pop(choice.index), choice.finish_reason or "")
+        self._answered = self.has_answer = self._answered or made.answers
+        if choice.index == 0:
+            self.finish_reason = made.finish_reason
+        opening: list[Json] = [] if choice.index in self._opened else [{"role": "assistant", "content": None}]
+        calls = [{"index": at, **call} for at, call in enumerate(made.message.get("tool_calls", ()))]
+        said: list[Json] = [{"tool_calls": [call]} for call in calls] or [{"content": made.message["content"]}]
+        deltas: list[tuple[Json, str | None]] = [(delta, None) for delta in (*opening, *said)]
+        return b"".join(_chunk(head, choice.index, *delta) for delta in (*deltas, ({}, made.finish_reason)))
+
+
+def _chunk(head: dict[str, Raw], index: int, delta: Json, finish_reason: str | None) -> bytes:
+    choice = {"index": index, "delta": delta, "finish_reason": finish_reason}
+    return frame(msgspec.json.encode({**head, "choices": [choice]}))

@@ -1,0 +1,538 @@
+"""Deployment files that are made of engine specs."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from math import ceil
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import msgspec
+import yaml
+from msgspec import Struct, structs
+
+from local_serving.launch.vllm import DRAIN_S, arguments, environment, names
+from local_serving.served import gpus
+from local_serving.spec.spec import EngineError, EngineSpec, External, Llamacpp, Vllm
+
+# Manifests and specs as YAML that comes out the same each time.
+
+_WIDTH = 1_000_000
+"""A flag stays in one line, however long."""
+
+
+def dumped(*documents: Mapping[str, Any]) -> str:
+    """Keys in their order; several documents with `---` between them."""
+    return yaml.dump_all(
+        documents, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True, explicit_start=len(documents) > 1
+    )
+
+
+def written(spec: EngineSpec) -> str:
+    """A spec as its file would have it."""
+    return dumped(said(spec))
+
+
+def said(spec: EngineSpec) -> dict[str, Any]:
+    """What its file would say: what is as it is by default is left out."""
+    found = _said(spec)
+    return {"name": found.pop("name"), "engine": str(spec.__struct_config__.tag), **found}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Without anchors: each manifest can be read, and cut out, by itself. Lists stand in from their keys."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _price(dumper: yaml.SafeDumper, value: Decimal) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:float", f"{value:f}" if value % 1 else f"{value:.1f}")
+
+
+_Dumper.add_representer(Decimal, _price)
+
+
+def _said(part: Struct) -> dict[str, Any]:
+    return {
+        field.name: _plain(getattr(part, field.name))
+        for field in structs.fields(part)
+        if getattr(part, field.name) != _default(field)
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return _said(value)
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+        return [_plain(one) for one in value]
+    return msgspec.to_builtins(value)
+
+
+def _default(field: structs.FieldInfo) -> Any:
+    return field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
+
+
+# An engine in a container: what every platform says in its own words.
+
+IMAGE = "vllm/vllm-openai:v0.32.0"
+PORT = 8000
+MODELS = PurePosixPath("/models")
+"""Where the container keeps weights and compiled kernels, and finds folders that it is given."""
+STOP_S = DRAIN_S + 20
+"""Until it is killed: what still drains after that is cut."""
+BYTES = 2
+"""A parameter, at most, in the checkpoint that is fetched: what is quantised at load comes in 16 bits."""
+
+
+class Container(Struct, frozen=True, kw_only=True):
+    """`mounts`: what it reads, by its place in the container; each a folder or a file of the host."""
+
+    name: str
+    """A DNS label (RFC 1123), as all platforms want it."""
+    image: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    mounts: dict[str, str]
+    fetches: bool
+    """Its weights come from the hub."""
+    gpus: int
+    start_s: int
+    """Until it must serve."""
+    disk_gib: int
+    """For weights and compiled kernels."""
+
+
+def container(spec: EngineSpec) -> Container:
+    """Raises `EngineError` for engines that have no container of their own."""
+    vllm = launched(spec)
+    seen, mounts = inside(vllm)
+    fetches = not Path(vllm.path).is_absolute()
+    return Container(
+        name=label(vllm.name),
+        image=_image(vllm),
+        command=serve(seen),
+        environment=environment(seen, Path(MODELS)),
+        mounts=mounts,
+        fetches=fetches,
+        gpus=gpus(vllm),
+        start_s=vllm.start_s,
+        disk_gib=_disk_gib(vllm),
+    )
+
+
+def launched(spec: EngineSpec) -> Vllm:
+    """Raises `EngineError` for engines that are not vLLM's."""
+    if isinstance(spec, Vllm):
+        return spec
+    if isinstance(spec, Llamacpp):
+        raise EngineError(f"{spec.name} runs inside the gateway's own container: `lowpass serve` starts it")
+    raise EngineError(f"{spec.name} is run by somebody else: name its spec in the policy, nothing is to be deployed")
+
+
+def serve(spec: Vllm, *more: str) -> tuple[str, ...]:
+    """vLLM's own program: the model first, as it wants it there."""
+    _, path, *flags = arguments(spec, "0.0.0.0", PORT)  # noqa: S104 - of its container
+    return ("vllm", "serve", path, *grouped(flags), *more)
+
+
+def grouped(flags: Sequence[str]) -> list[str]:
+    """`--flag value` as `--flag=value`, so that a line of a manifest is a setting; of several values each is alone."""
+    found: list[list[str]] = []
+    for word in flags:
+        if word.startswith("--") or not found:
+            found.append([word])
+        else:
+            found[-1].append(word)
+    return [word for words in found for word in (["=".join(words)] if len(words) == 2 else words)]
+
+
+def label(name: str) -> str:
+    """Raises `EngineError` if a name has no form as a DNS label of at most 50 characters: platforms add to it."""
+    found = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+    if not 0 < len(found) <= 50:
+        raise EngineError(f"{name}: no name for a container can be made of it: use at most 50 letters and digits")
+    return found
+
+
+def _image(spec: Vllm) -> str:
+    if not (spec.image or spec.gpu):
+        raise EngineError(f"{spec.name}: no image is known for vLLM on a CPU: set `image` in its spec")
+    return spec.image or IMAGE
+
+
+def inside(spec: Vllm) -> tuple[Vllm, dict[str, str]]:
+    """The spec as the container sees it, and what of the host is mounted for that, by its place there."""
+    mounts: dict[str, str] = {}
+
+    def seen(path: str, folder: PurePosixPath) -> str:
+        if not Path(path).is_absolute():
+            return path
+        place = str(folder / Path(path).name)
+        if mounts.setdefault(place, path) != path:
+            raise EngineError(f"{spec.name}: {path} and {mounts[place]} would both be {place}: rename one of them")
+        return place
+
+    adapters = tuple(structs.replace(one, path=seen(one.path, MODELS / "adapters")) for one in spec.adapters)
+    template = seen(spec.template, MODELS / "templates") if spec.template else ""
+    path = seen(spec.path, MODELS)
+    return structs.replace(spec, path=path, adapters=adapters, template=template), mounts
+
+
+def _disk_gib(spec: Vllm) -> int:
+    """Half as much again as the weights, and 10 GiB for what is compiled; 200 where nobody says how large they are."""
+    if spec.architecture is None:
+        return 200
+    return ceil(spec.architecture.parameters_b * 1e9 * BYTES * 1.5 / 2**30) + 10
+
+
+# Engines as services of a compose file, beside the gateway's.
+
+_HEALTH = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}/health', timeout=4)"
+
+
+def compose(specs: Sequence[EngineSpec]) -> dict[str, Any]:
+    """A service for each replica, in the profile `gpu` or `cpu`. Raises `EngineError`.
+
+    GPUs: those that a spec names; else, one after the other, those that no other engine here has.
+    """
+    engines = [launched(spec) for spec in specs]
+    ids = _ids(engines)
+    services = {name: _service(container(engine), ids[name]) for engine in engines for name in services_of(engine)}
+    if len(services) < sum(engine.replicas for engine in engines):
+        raise EngineError("two engines have the same name: rename one of them")
+    return {"services": services, "volumes": {"models": {}}}
+
+
+def services_of(spec: Vllm) -> tuple[str, ...]:
+    """A name for each replica; the hosts that the gateway asks."""
+    if spec.parallelism.nodes > 1:
+        raise EngineError(f"{spec.name} needs {spec.parallelism.nodes} machines: use `lowpass local kubernetes`")
+    name = label(spec.name)
+    return (name,) if spec.replicas == 1 else tuple(f"{name}-{number}" for number in range(spec.replicas))
+
+
+def _service(engine: Container, ids: tuple[int, ...]) -> dict[str, Any]:
+    program, verb, *command = engine.command
+    hub = {"HF_TOKEN": None} if engine.fetches else {}
+    mounts = (
+        {"type": "bind", "source": source, "target": place, "read_only": True}
+        for place, source in engine.mounts.items()
+    )
+    found: dict[str, Any] = {
+        "profiles": ["gpu" if engine.gpus else "cpu"],
+        "image": engine.image,
+        "restart": "unless-stopped",
+        "stop_grace_period": f"{STOP_S}s",
+        "ipc": "host",
+        "entrypoint": [program, verb],
+        "command": command,
+        "environment": engine.environment | hub,
+        "volumes": [f"models:{MODELS}", *mounts],
+    }
+    if engine.gpus:
+        device = {"driver": "nvidia", "device_ids": [str(one) for one in ids], "capabilities": ["gpu"]}
+        found["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
+    health = {"test": ["CMD", "python3", "-c", _HEALTH], "interval": "10s", "timeout": "5s"}
+    found["healthcheck"] = health | {"start_period": f"{engine.start_s}s"}
+    service: dict[str, Any] = _escaped(found)
+    return service
+
+
+def _escaped(value: Any) -> Any:
+    """Compose puts variables in the place of $NAME: nothing here is one."""
+    if isinstance(value, str):
+        return value.replace("$", "$$")
+    if isinstance(value, dict):
+        return {key: _escaped(one) for key, one in value.items()}
+    return [_escaped(one) for one in value] if isinstance(value, list) else value
+
+
+def _ids(engines: Sequence[Vllm]) -> dict[str, tuple[int, ...]]:
+    """GPUs of each service."""
+    free = _free({one for engine in engines for one in engine.gpus})
+    found: dict[str, tuple[int, ...]] = {}
+    for engine in engines:
+        each, named = container(engine).gpus, iter(engine.gpus or free)
+        found |= {name: tuple(next(named) for _ in range(each)) for name in services_of(engine)}
+    return found
+
+
+def _free(taken: set[int]) -> Iterator[int]:
+    number = 0
+    while True:
+        if number not in taken:
+            yield number
+        number += 1
+
+
+# One engine over several machines, by vLLM's own means: what to start on each of them.
+#
+# `mp`: vLLM on every node, told its rank; all but the first are headless. `ray`: a Ray cluster, and vLLM on its head.
+
+MASTER_PORT = 29501
+"""torch.distributed; vLLM's own default."""
+RPC_PORT = 29550
+"""Ranks of data parallelism; vLLM's own default."""
+RAY_PORT = 6379
+_NOWHERE = Path("/nowhere")
+
+
+class Node(Struct, frozen=True):
+    """`commands` in their order; the last one stays."""
+
+    title: str
+    commands: tuple[tuple[str, ...], ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (f"# {self.title}", *(shlex.join(command) for command in self.commands))
+
+
+def nodes(spec: EngineSpec, head: str) -> tuple[Node, ...]:
+    """`head`: the address of the first node, as the others reach it. Raises `EngineError`."""
+    vllm = launched(spec)
+    spread = vllm.parallelism
+    if spread.nodes == 1:
+        raise EngineError(f"{vllm.name} is on one machine: `lowpass local up {vllm.name}` starts it")
+    on_each(vllm)
+    api, shown = f"the API is http://{head}:{PORT}/v1", _environment(vllm)
+    if spread.backend == "mp":
+        ranks = range(spread.nodes)
+        found = (Node(_title(rank, api), ((*shown, *_ranked(vllm, head, str(rank))),)) for rank in ranks)
+        return tuple(found)
+    others = Node(f"nodes 1 to {spread.nodes - 1}", (joining(head),))
+    return (Node(f"node 0: {api}", (HEAD, (*shown, *over_ray(vllm, head)))), others)
+
+
+def on_each(spec: Vllm) -> int:
+    """GPUs of a node. Raises `EngineError` where they can't be spread evenly, or a data-parallel rank has no whole
+    place on a node: its processes would look for each other on the first one."""
+    spread = spec.parallelism
+    ranks = spread.data if spread.data > 1 else spread.tensor * spread.pipeline
+    if ranks % spread.nodes:
+        what = "data-parallel ranks" if spread.data > 1 else "GPUs"
+        raise EngineError(
+            f"{spec.name}: {ranks} {what} can't be spread over {spread.nodes} nodes: change `parallelism`"
+        )
+    return spread.tensor * spread.pipeline * spread.data // spread.nodes
+
+
+HEAD = ("ray", "start", "--head", f"--port={RAY_PORT}")
+
+
+def joining(head: str) -> tuple[str, ...]:
+    return ("ray", "start", f"--address={head}:{RAY_PORT}", "--block")
+
+
+def over_mp(spec: Vllm, head: str, rank: str, count: str, headless: bool) -> tuple[str, ...]:
+    """vLLM on one node. Ranks of data parallelism follow from the node's."""
+    data = (f"--data-parallel-rpc-port={RPC_PORT}",) if spec.parallelism.data > 1 else ()
+    place = (f"--nnodes={count}", f"--node-rank={rank}", f"--master-addr={head}", f"--master-port={MASTER_PORT}")
+    return serve(spec, *place, *data, *(("--headless",) if headless else ()))
+
+
+def over_ray(spec: Vllm, head: str) -> tuple[str, ...]:
+    """vLLM on the head, for all nodes."""
+    spread = spec.parallelism
+    if spread.data == 1:
+        return serve(spec)
+    return serve(spec, f"--data-parallel-size-local={spread.data // spread.nodes}", f"--data-parallel-address={head}")
+
+
+def _ranked(spec: Vllm, head: str, rank: str) -> tuple[str, ...]:
+    return over_mp(spec, head, rank, str(spec.parallelism.nodes), headless=rank != "0")
+
+
+def _title(rank: int, api: str) -> str:
+    return f"node {rank}" if rank else f"node 0: {api}"
+
+
+def _environment(spec: Vllm) -> tuple[str, ...]:
+    """`env NAME=VALUE …`. Where each machine keeps what it fetches and compiles is its own affair."""
+    own = environment(spec, _NOWHERE)
+    return ("env", *(f"{name}={value}" for name, value in own.items() if not value.startswith(str(_NOWHERE))))
+
+
+# Engines as objects of Kubernetes.
+#
+# A replica of one machine is a pod of a StatefulSet, so that it has a name of its own: the gateway sends a talk to
+# where its beginning is cached. One of several machines is a group of a LeaderWorkerSet (0.6 or newer), which starts
+# all of its pods again when one is lost.
+
+GATEWAY = {"app.kubernetes.io/name": "lowpass"}
+"""Labels of the pods that may talk to an engine."""
+TOKEN = {"name": "model-hub", "key": "token", "optional": True}
+"""The secret with the hub's token, if there is one."""
+_LEADER, _RANK, _NODES = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)", "$(LWS_GROUP_SIZE)"
+"""Set by the LeaderWorkerSet's controller."""
+_SHARED_GIB = 2
+"""Memory that the processes of one GPU share."""
+
+Document = dict[str, Any]
+
+
+def kubernetes(spec: EngineSpec) -> tuple[Document, ...]:
+    """Raises `EngineError`."""
+    vllm = launched(spec)
+    engine = container(vllm)
+    several = vllm.parallelism.nodes > 1
+    claim, policy = _claim(engine, shared=several or vllm.replicas > 1), _policy(engine, several)
+    if several:
+        return (claim, _groups(vllm, engine), policy)
+    return (claim, _pods(vllm, engine), _kubernetes_service(engine), policy)
+
+
+def hosts(spec: Vllm) -> tuple[str, ...]:
+    """Of each replica, for a gateway in the same namespace."""
+    name = container(spec).name
+    return tuple(f"{name}-{number}.{name}" for number in range(spec.replicas))
+
+
+def _pods(spec: Vllm, engine: Container) -> Document:
+    body = {
+        "serviceName": engine.name,
+        "replicas": spec.replicas,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": _labels(engine)},
+        "template": _template(engine, engine.command, engine.gpus, serves=True),
+    }
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": _metadata(engine), "spec": body}
+
+
+def _groups(spec: Vllm, engine: Container) -> Document:
+    leader, worker = _over_nodes(inside(spec)[0])
+    each = on_each(spec) if engine.gpus else 0
+    group = {
+        "size": spec.parallelism.nodes,
+        "restartPolicy": "RecreateGroupOnPodRestart",
+        "leaderTemplate": _template(engine, leader, each, serves=True),
+        "workerTemplate": _template(engine, worker, each, serves=False),
+    }
+    body = {"replicas": spec.replicas, "startupPolicy": "LeaderCreated", "leaderWorkerTemplate": group}
+    kind = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+    return {**kind, "metadata": _metadata(engine), "spec": body}
+
+
+def _over_nodes(spec: Vllm) -> tuple[list[str], list[str]]:
+    """What the leader runs, and each worker."""
+    if spec.parallelism.backend == "mp":
+        leader, worker = (list(over_mp(spec, _LEADER, _RANK, _NODES, headless)) for headless in (False, True))
+        return leader, worker
+    start = f"{shlex.join(HEAD)} && exec {shlex.join(over_ray(spec, _LEADER))}"
+    join = f"until {' '.join(joining(_LEADER))}; do sleep 5; done"
+    return ["sh", "-c", start], ["sh", "-c", join]
+
+
+def _kubernetes_escaped(words: Iterable[str]) -> list[str]:
+    """Kubernetes puts variables in the place of $(NAME): a command's own text is no such thing."""
+    return [re.sub(r"\$\((?!LWS_)", "$$(", word) for word in words]
+
+
+def _template(engine: Container, command: Sequence[str], gpus: int, serves: bool) -> Document:
+    """A pod. Those that only compute have no port to ask."""
+    served = {"ports": [{"name": "http", "containerPort": PORT}], **_probes(engine)} if serves else {}
+    vllm = {
+        "name": "vllm",
+        "image": engine.image,
+        "command": _kubernetes_escaped(command),
+        "env": _variables(engine),
+        **served,
+        **({"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}),
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "models", "mountPath": str(MODELS)}, {"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108
+    }
+    shm = {"medium": "Memory", "sizeLimit": f"{_SHARED_GIB * max(gpus, 1)}Gi"}
+    pod = {
+        "terminationGracePeriodSeconds": STOP_S,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        **({"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]} if gpus else {}),
+        "containers": [vllm],
+        "volumes": [
+            {"name": "models", "persistentVolumeClaim": {"claimName": _claimed(engine)}},
+            {"name": "shm", "emptyDir": shm},
+        ],
+    }
+    return {"metadata": {"labels": _labels(engine)}, "spec": pod}
+
+
+def _probes(engine: Container) -> Document:
+    health = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 5}
+    return {
+        "startupProbe": {**health, "periodSeconds": 10, "failureThreshold": -(-engine.start_s // 10)},
+        "readinessProbe": {**health, "periodSeconds": 5},
+        "livenessProbe": {**health, "periodSeconds": 10, "failureThreshold": 6},
+    }
+
+
+def _variables(engine: Container) -> list[Document]:
+    own = [{"name": name, "value": _kubernetes_escaped([value])[0]} for name, value in engine.environment.items()]
+    token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": TOKEN}}
+    return [*own, token] if engine.fetches else own
+
+
+def _kubernetes_service(engine: Container) -> Document:
+    """Without an address of its own: it gives each pod its name."""
+    body = {"clusterIP": "None", "selector": _labels(engine), "ports": [{"name": "http", "port": PORT}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(engine), "spec": body}
+
+
+def _claim(engine: Container, shared: bool) -> Document:
+    room = {"requests": {"storage": f"{engine.disk_gib}Gi"}}
+    body = {"accessModes": ["ReadWriteMany" if shared else "ReadWriteOnce"], "resources": room}
+    metadata = {"name": _claimed(engine), "labels": _labels(engine)}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": body}
+
+
+def _policy(engine: Container, several: bool) -> Document:
+    """vLLM asks for no key: who reaches it has it. Nodes of one engine talk to each other on many ports."""
+    asking: list[Document] = [
+        {"from": [{"podSelector": {"matchLabels": GATEWAY}}], "ports": [{"protocol": "TCP", "port": PORT}]}
+    ]
+    if several:
+        asking.append({"from": [{"podSelector": {"matchLabels": _labels(engine)}}]})
+    body = {"podSelector": {"matchLabels": _labels(engine)}, "policyTypes": ["Ingress"], "ingress": asking}
+    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    return {**kind, "metadata": _metadata(engine), "spec": body}
+
+
+def _metadata(engine: Container) -> Document:
+    return {"name": engine.name, "labels": _labels(engine)}
+
+
+def _labels(engine: Container) -> dict[str, str]:
+    return {"app.kubernetes.io/name": engine.name, "app.kubernetes.io/part-of": "lowpass"}
+
+
+def _claimed(engine: Container) -> str:
+    return f"{engine.name}-models"
+
+
+# What the gateway is told of engines that a platform runs.
+
+
+def external(spec: Vllm, hosts: Sequence[str]) -> External:
+    """`hosts`: one a replica."""
+    return External(
+        name=spec.name,
+        model=spec.model,
+        replicas=len(hosts),
+        cost=spec.cost,
+        licence=spec.licence,
+        architecture=spec.architecture,
+        start_s=spec.start_s,
+        urls=tuple(f"http://{host}:{PORT}/v1" for host in hosts),
+        served=names(spec),
+        parallel=spec.parallel,
+        gpus=gpus(spec),
+        reasoning=spec.reasoning,
+        adapters=tuple(one.name for one in spec.adapters),
+    )

@@ -1,0 +1,371 @@
+"""What local engines cost."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from local_serving.served import gpus
+from local_serving.spec.spec import EngineSpec, External, Vllm
+from router.types.price import UNITS_PER_RATE, EngineHour, EnginePrice, version_of
+from router.types.target import Counted, Load
+
+# What a replica did: its loads, one after the other, become times and tokens that add up.
+
+MOST_GAP_MS = 30_000
+"""Between two loads. What a replica did in a longer one nobody knows, and nobody pays for."""
+
+
+class Spent(Struct, frozen=True, kw_only=True):
+    """Times in ms, as floats: they are halved. Adds up, over times and over replicas."""
+
+    wall_ms: float = 0.0
+    busy_ms: float = 0.0
+    """At least one request was running."""
+    request_ms: float = 0.0
+    """∫ requests running dt: two at a time for a second are two seconds."""
+    uncached: int = 0
+    """Tokens: read, and not in the prefix cache …"""
+    cached: int = 0
+    """… or in it; …"""
+    output: int = 0
+    """… and written."""
+    prefill_ms: float = 0.0
+    """As the engine sums them over its requests …"""
+    decode_ms: float = 0.0
+    """… when each ends; both 0 where it does not say."""
+    finished: int = 0
+    rejected: int = 0
+    preempted: int = 0
+    restarts: int = 0
+
+    def plus(self, other: "Spent") -> "Spent":
+        return Spent(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
+
+
+class Meter:
+    """Of one replica."""
+
+    def __init__(self) -> None:
+        self._last: Load | None = None
+
+    def read(self, load: Load | None) -> Spent | None:
+        """What it did since it was last read; None: nothing new, or nobody knows. It may say nothing for a while."""
+        if load is None:
+            return None
+        before, self._last = self._last, load
+        if before is None:
+            return None
+        wall_ms = load.at_ms - before.at_ms
+        return _between(before, load, wall_ms) if 0 < wall_ms <= MOST_GAP_MS else None
+
+
+def _between(before: Load, load: Load, wall_ms: int) -> Spent:
+    """Gauges are taken as the mean of both ends; counters that went back began anew, at 0."""
+    restarted = _total(load) < _total(before)
+    since = Load(at_ms=0) if restarted else before
+    cached = max(0, load.cached - since.cached)
+    return Spent(
+        wall_ms=wall_ms,
+        busy_ms=wall_ms * ((before.running > 0) + (load.running > 0)) / 2,
+        request_ms=wall_ms * (before.running + load.running) / 2,
+        uncached=max(0, load.prompt - since.prompt - cached),
+        cached=cached,
+        output=max(0, load.output - since.output),
+        prefill_ms=max(0.0, load.prefill_s - since.prefill_s) * 1000,
+        decode_ms=max(0.0, load.decode_s - since.decode_s) * 1000,
+        finished=max(0, load.finished - since.finished),
+        rejected=max(0, load.rejected - since.rejected),
+        preempted=max(0, load.preempted - since.preempted),
+        restarts=int(restarted),
+    )
+
+
+def _total(load: Load) -> int:
+    return load.prompt + load.output + load.finished
+
+
+# What GPUs drew, by their own meters (NVML: the package nvidia-ml-py); nothing, where there are none.
+
+Power = Callable[[], int | None]
+"""Millijoule since the last call, of the GPUs alone; None: nobody knows."""
+
+
+def gpu_power(gpus: Sequence[int]) -> Power | None:
+    """Of the GPUs with these numbers, in the driver's order. None: this machine has no such meters, or no GPU."""
+    if not gpus:
+        return None
+    try:
+        pynvml = import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in gpus]
+        # A counter since the driver was loaded, of Volta and newer.
+        before = _energy_total(pynvml, handles)
+    except pynvml.NVMLError:
+        return None
+    return _Counter(pynvml, handles, before)
+
+
+class _Counter:
+    def __init__(self, nvml: Any, handles: Sequence[Any], before: int) -> None:
+        self._nvml, self._handles, self._before = nvml, handles, before
+
+    def __call__(self) -> int | None:
+        with suppress(self._nvml.NVMLError):
+            now = _energy_total(self._nvml, self._handles)
+            drawn, self._before = now - self._before, now
+            return drawn if drawn >= 0 else None  # the driver was loaded anew
+        return None
+
+
+def _energy_total(nvml: Any, handles: Sequence[Any]) -> int:
+    return sum(int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) for handle in handles)
+
+
+# What a token costs: the hours of the machine, split over the tokens that were read and written in them.
+
+HOUR_MS = 3_600_000
+HALF_WORK_MS = 5 * 60_000
+"""Work that was done so long of work ago counts half: the price follows the load within minutes …"""
+HALF_DAY_MS = 24 * HOUR_MS
+"""… and what idle hours add to it follows days: one quiet night must not make the next morning dear."""
+LEAST_BUSY_MS, LEAST_TOKENS = 20_000, 500
+"""With less than this nothing is measured yet."""
+CACHED_WEIGHT = 0.01
+"""Of a token that the prefix cache had, beside one that it had not. llama.cpp on a CPU: 0.005 (0.02 against 4 ms)."""
+WRITTEN_WEIGHT = 3.0
+"""Of a token that is written, beside one that is read, where the engine does not tell the times of its phases.
+llama.cpp on a CPU: 2.4 alone (10 against 4.1 ms), about 3 in the mean of mixed loads."""
+
+
+class Rates(NamedTuple):
+    """nano-USD per million tokens."""
+
+    input: int
+    cached: int
+    output: int
+
+
+def per_ms(hourly: int, replicas: int) -> float:
+    """Of one replica: nano-USD a millisecond, × a million, as tokens × rates are."""
+    return hourly / replicas / HOUR_MS * UNITS_PER_RATE
+
+
+class Window:
+    """Of one engine with so many replicas, all together. What is older counts for less."""
+
+    def __init__(self, replicas: int = 1, wall_ms: float = 0.0, busy_ms: float = 0.0) -> None:
+        """`wall_ms` and `busy_ms`: what was remembered when it was last up."""
+        self._replicas = replicas
+        self.wall_ms, self.busy_ms = wall_ms, busy_ms
+        """Of all hours."""
+        self.work_ms = self.request_ms = self.prefill_ms = self.decode_ms = 0.0
+        """Of the last minutes of work, as are: """
+        self.uncached = self.cached = self.output = 0.0
+
+    def add(self, spent: Spent) -> None:
+        day = 0.5 ** (spent.wall_ms / self._replicas / HALF_DAY_MS)
+        self.wall_ms = self.wall_ms * day + spent.wall_ms
+        self.busy_ms = self.busy_ms * day + spent.busy_ms
+        work = 0.5 ** (spent.busy_ms / self._replicas / HALF_WORK_MS)
+        self.work_ms = self.work_ms * work + spent.busy_ms
+        self.request_ms = self.request_ms * work + spent.request_ms
+        self.prefill_ms = self.prefill_ms * work + spent.prefill_ms
+        self.decode_ms = self.decode_ms * work + spent.decode_ms
+        self.uncached = self.uncached * work + spent.uncached
+        self.cached = self.cached * work + spent.cached
+        self.output = self.output * work + spent.output
+
+    def rates(self, hourly: int, counted: Counted) -> Rates | None:
+        """`hourly`: nano-USD of all replicas. Σ tokens × rates = work × price (× all hours ÷ busy ones, where all are
+        counted), but for the rounding of rates: less than 1 nano-USD in a million tokens. None: too little was seen."""
+        if self.work_ms < LEAST_BUSY_MS or self.uncached + self.output < LEAST_TOKENS:
+            return None
+        cost = self.work_ms * per_ms(hourly, self._replicas) * self.idle(counted)
+        read = self.uncached + self.cached * CACHED_WEIGHT
+        share = self.prefill_share
+        # Where one of both was never seen it is as dear as the other.
+        into = share * cost / read if share else cost / self.output
+        out = (1 - share) * cost / self.output if share < 1 else into
+        return Rates(round(into), round(into * CACHED_WEIGHT), round(out))
+
+    def idle(self, counted: Counted) -> float:
+        """What idle hours make of a price: a factor, at least 1."""
+        return max(1.0, self.wall_ms / self.busy_ms) if counted is Counted.FULL and self.busy_ms else 1.0
+
+    @property
+    def prefill_share(self) -> float:
+        """Of the work, what reading prompts took. Requests that are written together share the machine, while a prompt
+        that is read has it almost to itself: so the time of writing is divided by how many requests run.
+
+        Two mixed loads of llama.cpp: so told, the CPU seconds of the next minute were 12 and 27 % off, by the plain
+        times 25 and 28 %, by a regression on the tokens of both, which needs a load that changes, 12 and 29 %.
+        """
+        read, written = self.uncached + self.cached * CACHED_WEIGHT, self.output
+        if not (self.prefill_ms and self.decode_ms):
+            return read / (read + written * WRITTEN_WEIGHT)
+        if not (read and written):
+            return float(read > 0)
+        together = max(1.0, self.request_ms / self.work_ms)
+        return self.prefill_ms / (self.prefill_ms + self.decode_ms / together)
+
+
+# One engine, metered: its replicas' loads in, parts of hours and prices out.
+
+MOVED = 0.02
+"""A rate that moved by no more than this stays as it is …"""
+LEAST_APART_MS = 60_000
+"""… and a new price follows an earlier one after so long at the earliest."""
+MOST_RETURNED = 0.25
+"""Of a price: what those before it, which came late, took too much or too little."""
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """What an engine runs on, all replicas together. `hourly` in nano-USD; 0: nobody said."""
+
+    engine: str
+    replicas: int = 1
+    hourly: int = 0
+    counted: Counted = Counted.MARGINAL
+    external: bool = False
+    gpus: tuple[int, ...] = ()
+    """Those of this machine whose meters can be read."""
+    watts: int = 0
+    """Under load, as its spec declares; 0: nobody said."""
+    pue: float = 1.0
+
+
+def machine(spec: EngineSpec, hourly: int) -> Machine:
+    """`hourly`: nano-USD for all replicas, as the policy or the spec says."""
+    replicas, external = (len(spec.urls), True) if isinstance(spec, External) else (spec.replicas, False)
+    each = gpus(spec)
+    return Machine(
+        engine=spec.name,
+        replicas=replicas,
+        hourly=hourly,
+        counted=spec.cost.counted,
+        external=external,
+        gpus=(spec.gpus or tuple(range(replicas * each))) if isinstance(spec, Vllm) else (),
+        watts=spec.cost.watts * replicas * max(1, each),
+        pue=spec.cost.pue,
+    )
+
+
+class Metered:
+    """Of one gateway. `last`: the price in force when it starts."""
+
+    def __init__(self, machine: Machine, gateway: str, last: EnginePrice | None = None) -> None:
+        self._machine, self._gateway, self._last = machine, gateway, last
+        wall_ms, busy_ms = (last.wall_ms, last.busy_ms) if last else (0, 0)
+        self._window = Window(machine.replicas, wall_ms, busy_ms)
+        self._meters: dict[int, Meter] = {}
+        self._power: Power | None = gpu_power(machine.gpus)
+        self._spent, self._over = Spent(), 0.0
+        """`_over`: what prices have taken so far beyond what the work cost; nano-USD × a million."""
+
+    def read(self, replica: int, load: Load | None) -> None:
+        spent = self._meters.setdefault(replica, Meter()).read(load)
+        if spent is not None:
+            self._window.add(spent)
+            self._spent = self._spent.plus(spent)
+            self._over += self._taken(spent) - self._due(spent.busy_ms) if self._last else 0.0
+
+    def hour(self, now_ms: int) -> EngineHour | None:
+        """What it did since this was last asked; None: it was not up."""
+        spent, self._spent, drawn = self._spent, Spent(), self._power() if self._power else None
+        if not spent.wall_ms:
+            return None
+        machine = self._machine
+        declared = spent.busy_ms * machine.watts / machine.replicas * machine.pue if machine.watts else None
+        return EngineHour(
+            engine=machine.engine,
+            hour=now_ms // HOUR_MS,
+            gateway=self._gateway,
+            external=int(machine.external),
+            wall_ms=round(spent.wall_ms),
+            busy_ms=round(spent.busy_ms),
+            request_ms=round(spent.request_ms),
+            uncached_tokens=spent.uncached,
+            cached_tokens=spent.cached,
+            output_tokens=spent.output,
+            prefill_ms=round(spent.prefill_ms),
+            decode_ms=round(spent.decode_ms),
+            finished=spent.finished,
+            rejected=spent.rejected,
+            preempted=spent.preempted,
+            restarts=spent.restarts,
+            cost=round(spent.wall_ms * machine.hourly / machine.replicas / HOUR_MS),
+            energy_mj=None if drawn is None else round(drawn * machine.pue),
+            declared_mj=None if declared is None else round(declared),
+        )
+
+    def price(self, now_ms: int) -> EnginePrice | None:
+        """The one that is in force from now on; None: that of before is, or nothing is measured yet."""
+        told = self._told(now_ms)
+        if told is not None:
+            self._last = told
+        return told
+
+    def _told(self, now_ms: int) -> EnginePrice | None:
+        machine, last = self._machine, self._last
+        if not machine.hourly:
+            return None
+        if last is not None and (last.hourly, last.counted) != (machine.hourly, machine.counted):
+            return self._priced(_rescaled(last, machine, self._window.idle(machine.counted)), now_ms)
+        rates = self._window.rates(machine.hourly, machine.counted)
+        if rates is None or (last is not None and now_ms - last.since_ms < LEAST_APART_MS):
+            return None
+        rates = self._balanced(rates)
+        return self._priced(rates, now_ms) if last is None or _moved(last, rates) else None
+
+    def _taken(self, spent: Spent) -> int:
+        last = self._last
+        assert last is not None  # noqa: S101
+        return spent.uncached * last.input + spent.cached * last.cached + spent.output * last.output
+
+    def _due(self, busy_ms: float) -> float:
+        machine = self._machine
+        return busy_ms * per_ms(machine.hourly, machine.replicas) * self._window.idle(machine.counted)
+
+    def _balanced(self, rates: Rates) -> Rates:
+        """Less, where prices have taken too much: a load that gets quicker has many tokens at the price of the slow
+        time. It is given back over as much work as the window has."""
+        over = self._over / self._due(self._window.work_ms)
+        times = 1 - min(MOST_RETURNED, max(-MOST_RETURNED, over))
+        return Rates(*(round(rate * times) for rate in rates))
+
+    def _priced(self, rates: Rates, now_ms: int) -> EnginePrice:
+        machine, window = self._machine, self._window
+        return EnginePrice(
+            version=version_of(machine.engine, now_ms),
+            engine=machine.engine,
+            gateway=self._gateway,
+            since_ms=now_ms,
+            input=rates.input,
+            cached=rates.cached,
+            output=rates.output,
+            counted=machine.counted,
+            hourly=machine.hourly,
+            wall_ms=round(window.wall_ms),
+            busy_ms=round(window.busy_ms),
+            uncached_tokens=round(window.uncached),
+            cached_tokens=round(window.cached),
+            output_tokens=round(window.output),
+        )
+
+
+def _moved(last: EnginePrice, rates: Rates) -> bool:
+    pairs = ((last.input, rates.input), (last.output, rates.output))
+    return any(abs(new - old) > MOVED * old for old, new in pairs)
+
+
+def _rescaled(last: EnginePrice, machine: Machine, factor: float) -> Rates:
+    """The same measurement, at another price of the hour. `factor`: what idle hours make of it now."""
+    before = last.wall_ms / last.busy_ms if last.counted == Counted.FULL and last.busy_ms else 1.0
+    times = machine.hourly / last.hourly * factor / before
+    return Rates(*(round(rate * times) for rate in (last.input, last.cached, last.output)))

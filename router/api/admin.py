@@ -1,0 +1,518 @@
+"""`/v1/budgets` and `/v1/keys`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
+
+from router.api.asgi import read_body
+from router.api.auth import REPORTS
+from router.api.rest import answer
+from router.api.text import limits
+from router.budget.budget import Budget, Charged, KeyLimit
+from router.choose import Rules, may_name
+from router.config.keys import check_terms
+from router.errors import ClientError
+from router.ledger import keys
+from router.ledger.keys import Key, set_limit
+from router.ledger.ledger import Ledger
+from router.ledger.rows import Connection
+from router.refusals import amount_json, budget_exceeded
+from router.report.budgets import Pot, Standing, every, measured, of_budget, of_child
+from router.report.report import iso
+from router.types.account import Account, Balance, BudgetStore, Child, Refused, Unit
+from router.types.clock import new_id, now_ms
+from router.types.price import NANO_PER_USD, nano_from_usd, usd_json
+from router.types.request import Caller, KeyTerms, Limits
+
+# The body of a split → the child that it asks for.
+
+DAY_S = 86_400
+USUAL_LIFE_S = 31 * DAY_S
+"""Of a child whose maker says nothing else: what is forgotten comes back."""
+LONGEST_LIFE_S = 3_660 * DAY_S
+MOST_USD = Decimal(10**9)
+MOST_TOKENS = 10**15
+_PLACES = 12
+"""Decimals of an amount: what is below a nano-USD is not given."""
+Body = TypeVar("Body")
+
+
+class Split(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a split: one of the limits, in the parent's unit."""
+
+    limit_usd: Decimal | None = None
+    limit_thinking_tokens: int | None = None
+    expires_in_s: int | None = None
+    session: Annotated[str, Meta(min_length=1, max_length=256)] = ""
+    """Whose pot is split, where the budget has one for each session; else `x-lowpass-session` says."""
+
+
+class NewLimit(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a PATCH: one of the limits, in the budget's unit; null gives the policy's limit back."""
+
+    limit_usd: Decimal | UnsetType | None = UNSET
+    limit_thinking_tokens: int | UnsetType | None = UNSET
+    expires_in_s: Annotated[int, Meta(ge=1, le=LONGEST_LIFE_S)] | None = None
+    """After so long the policy's limit counts again."""
+
+
+def read(body: bytes, kind: type[Body]) -> Body:
+    """Raises a 400 `ClientError`."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$.")
+        unknown = what.removeprefix("Object contains unknown field `").rstrip("`") if "unknown" in what else ""
+        raise wrong(path.rstrip("`") or unknown or None, f"{what}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise wrong(None, f"The body is not JSON: {error}.") from None
+
+
+def child_of(pot: Pot, wanted: Split, caller: Caller, now: int) -> Child:
+    """As it is asked for; what the parent has left is not known here. Raises a 400 `ClientError`."""
+    account, above = pot.account, pot.child.replaces if pot.child is not None else ()
+    if pot.child is not None and not pot.child.open_at(now):
+        raise wrong("id", f"'{account.id}' is closed: nothing can be split off any more.")
+    return Child(
+        id=new_id(),
+        parent=account.id,
+        parent_window_ms=account.window_start_ms,
+        replaces=(*above, account.id),
+        unit=account.unit,
+        limit=_limit(account, wanted),
+        created_ms=now,
+        expires_at_ms=_end(account, wanted, now),
+        key=caller.id,
+        team=caller.team,
+    )
+
+
+def new_limit(pot: Pot, wanted: NewLimit) -> int | None:
+    """In the account's unit; None: the policy's own. Raises a 400 `ClientError`."""
+    usd, thinking = wanted.limit_usd, wanted.limit_thinking_tokens
+    if usd is UNSET and thinking is UNSET:
+        raise wrong("limit_usd", "Send limit_usd or limit_thinking_tokens; null gives the policy's limit back.")
+    if usd is None or thinking is None:
+        return None
+    given = Split(
+        limit_usd=None if usd is UNSET else usd, limit_thinking_tokens=None if thinking is UNSET else thinking
+    )
+    return _limit(pot.account, given)
+
+
+def _limit(account: Account, wanted: Split) -> int:
+    """In the account's unit."""
+    right, other = "limit_usd", "limit_thinking_tokens"
+    if account.unit is Unit.THINKING:
+        right, other = other, right
+    if getattr(wanted, other) is not None:
+        raise wrong(other, f"'{account.id}' counts {account.unit}: send {right}.")
+    if account.unit is Unit.THINKING:
+        return _tokens(wanted.limit_thinking_tokens)
+    return _nano(wanted.limit_usd)
+
+
+def _tokens(amount: int | None) -> int:
+    if amount is None or not 0 < amount <= MOST_TOKENS:
+        raise wrong("limit_thinking_tokens", f"Send a whole number of tokens from 1 to {MOST_TOKENS}.")
+    return amount
+
+
+def _nano(amount: Decimal | None) -> int:
+    if amount is None or not amount.is_finite() or not 0 < amount <= MOST_USD or amount != round(amount, _PLACES):
+        raise wrong("limit_usd", f"Send an amount in USD above 0, up to {MOST_USD}, with at most {_PLACES} decimals.")
+    nano = int(amount * NANO_PER_USD)
+    if nano == 0:
+        raise wrong("limit_usd", "Send at least 0.000000001 USD.")
+    return nano
+
+
+def _end(account: Account, wanted: Split, now: int) -> int:
+    """Not after the parent's own end, nor after its window's."""
+    life_s = USUAL_LIFE_S if wanted.expires_in_s is None else wanted.expires_in_s
+    if not 0 < life_s <= LONGEST_LIFE_S:
+        raise wrong("expires_in_s", f"Send a whole number of seconds from 1 to {LONGEST_LIFE_S}.")
+    ends = (now + life_s * 1000, account.resets_at_ms, account.expires_at_ms)
+    return min(end for end in ends if end is not None)
+
+
+def wrong(param: str | None, message: str) -> ClientError:
+    return ClientError(400, "invalid_request_error", message, param=param)
+
+
+# `/v1/keys`: an administrator's key makes, changes, rotates and revokes others.
+
+LONGEST_GRACE_S = 30 * 86_400
+T = TypeVar("T")
+
+
+class NewKey(KeyTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a POST."""
+
+    new_tags: tuple[str, ...] = ()
+    """Tags that no budget of the policy names, and that are meant."""
+
+    def terms(self) -> KeyTerms:
+        given = structs.asdict(self)
+        del given["new_tags"]
+        return KeyTerms(**{**given, "tags": (*self.tags, *self.new_tags)})
+
+
+class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a rotation."""
+
+    grace_s: Annotated[int, Meta(ge=0, le=LONGEST_GRACE_S)] = 86_400
+    """How long the secret before is valid beside the new one."""
+
+
+def keys_routes(
+    rules: Callable[[], Rules], store: BudgetStore, ledger: Ledger, refresh: Callable[[], Awaitable[None]]
+) -> APIRouter:
+    """`refresh` lets this process know of changes at once; others see them within a second."""
+    router, desk = APIRouter(), KeyDesk(rules, store, ledger, refresh)
+    router.add_api_route("/v1/keys", desk.listed)
+    router.add_api_route("/v1/keys", desk.create, methods=["POST"])
+    router.add_api_route("/v1/keys/{identifier}", desk.one)
+    router.add_api_route("/v1/keys/{identifier}", desk.change, methods=["PATCH"])
+    router.add_api_route("/v1/keys/{identifier}", desk.revoke, methods=["DELETE"])
+    router.add_api_route("/v1/keys/{identifier}/rotate", desk.rotate, methods=["POST"])
+    return router
+
+
+class KeyDesk:
+    """What an administrator does with keys; every change is a row of the audit."""
+
+    def __init__(
+        self, rules: Callable[[], Rules], store: BudgetStore, ledger: Ledger, refresh: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._rules, self._store, self._ledger, self._refresh = rules, store, ledger, refresh
+
+    async def listed(self) -> Response:
+        every = await asyncio.to_thread(_reading, self._ledger, keys.every)
+        return answer({"object": "list", "data": [await self._shown(key) for key in every]})
+
+    async def one(self, identifier: str) -> Response:
+        every = await asyncio.to_thread(_reading, self._ledger, keys.every)
+        for key in reversed(every):
+            if identifier in (key.id, key.terms.name):
+                return answer(await self._shown(key))
+        raise ClientError(404, "not_found", f"There is no key '{identifier}'.", param="id")
+
+    async def create(self, request: Request) -> Response:
+        wanted, actor = await _body(request, NewKey), _actor(request)
+        terms = wanted.terms()
+
+        def step(connection: Connection) -> tuple[Key, str]:
+            check_terms(terms, self._rules().config, wanted.new_tags)
+            return keys.create(connection, terms, actor)
+
+        key, secret = await self._write(step)
+        return answer(await self._shown(key, secret), 201)
+
+    async def change(self, request: Request, identifier: str) -> Response:
+        changes, actor = await _body(request, dict[str, Any]), _actor(request)
+
+        def step(connection: Connection) -> Key:
+            # What is not changed may name what the policy has no longer.
+            check_terms(_changed(changes), self._rules().config)
+            return keys.change(connection, identifier, changes, actor)
+
+        return answer(await self._shown(await self._write(step)))
+
+    async def rotate(self, request: Request, identifier: str) -> Response:
+        grace_ms, actor = (await _body(request, Rotation)).grace_s * 1000, _actor(request)
+        key, secret = await self._write(lambda connection: keys.rotate(connection, identifier, grace_ms, actor))
+        return answer(await self._shown(key, secret))
+
+    async def revoke(self, request: Request, identifier: str) -> Response:
+        actor = _actor(request)
+        key = await self._write(lambda connection: keys.revoke(connection, identifier, actor))
+        return answer({"id": key.id, "object": "api_key", "name": key.terms.name, "deleted": True})
+
+    async def _write(self, step: Callable[[Connection], T]) -> T:
+        try:
+            written = await asyncio.to_thread(_writing, self._ledger, step)
+        except LookupError as error:
+            raise ClientError(404, "not_found", f"{error.args[0]}.", param="id") from None
+        except ValueError as error:
+            raise wrong(None, f"{error}.") from None
+        await self._refresh()
+        return written
+
+    async def _shown(self, key: Key, secret: str = "") -> dict[str, object]:
+        limit = self._rules().pots.of_key(key.caller())
+        pots = [] if limit is None else [Pot(account=limit.pot(key.terms.name, now_ms()), budget=limit)]
+        return as_json(key, [standing.balance.spent for standing in await measured(self._store, pots)], secret)
+
+
+def as_json(key: Key, spent: list[int], secret: str = "") -> dict[str, object]:
+    """`spent`: nano-USD in the window of the key's limit, where it has one. `secret`: of a new key, or a new one."""
+    times = ("created", "revoked", "expires", "used", "previous_until")
+    limit = key.terms.limit_usd
+    moments = {name: getattr(key, f"{name}_ms") for name in times}
+    return {
+        "id": key.id,
+        "object": "api_key",
+        **structs.asdict(key.terms),
+        "limit_usd": None if limit is None else Raw(usd_json(nano_from_usd(limit))),
+        "spent_usd": Raw(usd_json(spent[0])) if spent else None,
+        **{f"{name}_at": None if moment is None else iso(moment) for name, moment in moments.items()},
+        **({"key": secret} if secret else {}),
+    }
+
+
+def _changed(changes: Mapping[str, Any]) -> KeyTerms:
+    """The fields of a PATCH. Raises ValueError."""
+    fields = KeyTerms.__struct_fields__
+    if unknown := [name for name in changes if name not in fields]:
+        raise ValueError(f"there is no field '{unknown[0]}'. Known: {', '.join(fields)}")
+    return msgspec.convert({"name": "-", **changes}, KeyTerms)
+
+
+async def _body(request: Request, kind: type[T]) -> T:
+    """Raises a 400 `ClientError`."""
+    return read(await read_body(dict(request.scope["headers"]), request.receive) or b"{}", kind)
+
+
+def _actor(request: Request) -> str:
+    return request.state.caller.name or "open gateway"
+
+
+def _writing(ledger: Ledger, step: Callable[[Connection], T]) -> T:
+    with ledger.writing() as connection:
+        return step(connection)
+
+
+def _reading(ledger: Ledger, step: Callable[[Connection], T]) -> T:
+    with ledger.reading() as connection:
+        return step(connection)
+
+
+# `/v1/budgets`: what is left in each pot that binds a key, and parts that it splits off for others to use.
+
+
+def budgets_routes(
+    rules: Callable[[], Rules],
+    store: BudgetStore,
+    declared: Callable[[], Sequence[Budget]],
+    clock: Callable[[], int] = now_ms,
+) -> APIRouter:
+    """`declared`: budgets of the policy and limits of keys. `clock` is Unix time in ms."""
+    router = APIRouter()
+    desk = Desk(rules, store, declared, clock)
+
+    @router.get("/v1/budgets")
+    async def listed(request: Request) -> Response:
+        found = await desk.listed(request.state.caller, _limits(request))
+        return answer({"object": "list", "data": [budgets_as_json(one) for one in found]})
+
+    @router.get("/v1/budgets/{identifier:path}")
+    async def one(request: Request, identifier: str) -> Response:
+        found = await desk.one(identifier, request.state.caller, _limits(request))
+        return answer(budgets_as_json(found))
+
+    @router.post("/v1/budgets/{identifier:path}/split")
+    async def split_off(request: Request, identifier: str) -> Response:
+        wanted = read(await read_body(dict(request.scope["headers"]), request.receive), Split)
+        opened = await desk.split(identifier, wanted, request.state.caller, _limits(request))
+        return answer(budgets_as_json(opened), 201)
+
+    @router.delete("/v1/budgets/{identifier:path}")
+    async def close(request: Request, identifier: str) -> Response:
+        closed = await desk.close(identifier, request.state.caller)
+        return answer(budgets_as_json(closed))
+
+    return router
+
+
+def limits_of_budgets(
+    rules: Callable[[], Rules],
+    store: BudgetStore,
+    declared: Callable[[], Sequence[Budget]],
+    ledger: Ledger,
+    refresh: Callable[[], Awaitable[None]],
+) -> APIRouter:
+    """For administrators. `refresh` lets this process know of a new limit at once; others see it within a second."""
+    router = APIRouter()
+    desk = Desk(rules, store, declared, now_ms)
+
+    @router.patch("/v1/budgets/{identifier:path}")
+    async def limit(request: Request, identifier: str) -> Response:
+        wanted = read(await read_body(dict(request.scope["headers"]), request.receive), NewLimit)
+        pot = await desk.limited(identifier)
+        size = new_limit(pot, wanted)
+        expires_ms = None if wanted.expires_in_s is None else now_ms() + wanted.expires_in_s * 1000
+        actor = request.state.caller.name or "open gateway"
+        await asyncio.to_thread(_set_limit, ledger, identifier, size, expires_ms, actor)
+        await refresh()
+        return answer(budgets_as_json((await measured(store, [await desk.limited(identifier)]))[0]))
+
+    return router
+
+
+def _set_limit(ledger: Ledger, identifier: str, size: int | None, expires_ms: int | None, actor: str) -> None:
+    with ledger.writing() as connection:
+        set_limit(connection, identifier, size, expires_ms, actor)
+
+
+class Desk:
+    """What callers may see and do. A key sees the pots that bind it and the children that it or its team made; with
+    the scope `reports` it sees all, but splits and closes no more than before."""
+
+    def __init__(
+        self,
+        rules: Callable[[], Rules],
+        store: BudgetStore,
+        declared: Callable[[], Sequence[Budget]],
+        clock: Callable[[], int],
+    ) -> None:
+        self._rules, self._store, self._declared, self._clock = rules, store, declared, clock
+
+    async def limited(self, identifier: str) -> Pot:
+        """What an administrator sets a limit of: all accounts of a budget, or one. Raises `ClientError`."""
+        now, (name, _, value) = self._clock(), identifier.partition("|")
+        budget = next((budget for budget in self._rules().pots.budgets if budget.id == name), None)
+        if budget is not None and (budget.divided or not value):
+            return Pot(account=budget.pot(value, now) if value else budget.full(now), budget=budget)
+        if name == KeyLimit.model_fields["id"].default:
+            raise wrong("id", f"The limit of a key is changed by PATCH /v1/keys/{value}.")
+        if await self._store.child(identifier) is not None:
+            raise wrong("id", f"'{identifier}' was split off: its limit is what was split. Close it, and split anew.")
+        known = ", ".join(budget.id for budget in self._rules().pots.budgets) or "none"
+        raise ClientError(404, "not_found", f"There is no budget '{identifier}'. Known: {known}.", param="id")
+
+    async def listed(self, caller: Caller, said: Limits) -> list[Standing]:
+        if REPORTS in caller.scopes:
+            return await measured(self._store, await every(self._store, self._declared(), self._clock()))
+        own = [of_child(child) for child in await self._store.children() if child.usable_by(caller)]
+        return await measured(self._store, [*self._binding(caller, said).values(), *own])
+
+    async def one(self, identifier: str, caller: Caller, said: Limits) -> Standing:
+        pot = await self._own(identifier, caller, said)
+        if pot is None and REPORTS in caller.scopes:
+            pot = await self._any(identifier)
+        if pot is None:
+            raise self._unknown(identifier, caller, said)
+        return (await measured(self._store, [pot]))[0]
+
+    async def split(self, identifier: str, wanted: Split, caller: Caller, said: Limits) -> Standing:
+        said = msgspec.structs.replace(said, session=wanted.session) if wanted.session else said
+        pot = await self._own(identifier, caller, said)
+        if pot is None:
+            raise self._unknown(identifier, caller, said)
+        child = child_of(pot, wanted, caller, self._clock())
+        if child.limit > pot.account.limit:
+            (balance,) = await self._store.balances([pot.account])
+            opened: Child | Refused = Refused(
+                account=pot.account, spent=balance.spent, held=balance.held, needed=child.limit
+            )
+        else:
+            opened = await self._store.split(pot.account, child, child.created_ms)
+        if isinstance(opened, Refused):
+            raise budget_exceeded(opened, self._rules().config.budget_status)
+        return Standing(of_child(opened), Balance(0, 0))
+
+    async def close(self, identifier: str, caller: Caller) -> Standing:
+        child = await self._store.child(identifier)
+        if child is None and any(identifier.partition("|")[0] == budget.id for budget in self._rules().pots.budgets):
+            raise wrong("id", f"'{identifier}' is a budget of the policy: only what was split off can be closed.")
+        if child is None or not child.usable_by(caller):
+            raise ClientError(404, "not_found", f"This key has split off no budget '{identifier}'.", param="id")
+        closed = await self._store.close(identifier, self._clock())
+        return (await measured(self._store, [of_child(closed or child)]))[0]
+
+    def _binding(self, caller: Caller, said: Limits) -> dict[str, Pot]:
+        """By account id: the pots that a request of this key may be charged to, whichever model it names."""
+        rules, now = self._rules(), self._clock()
+        found: dict[str, Pot] = {}
+        for name, (_, targets) in rules.routes.items():
+            if may_name(rules, caller, name):
+                charged = _charged(name, caller, said, tuple(target.id for target in targets))
+                for budget in rules.pots.binding(charged, frozenset({caller.budget})):
+                    for account in rules.pots.accounts(charged, [budget], now):
+                        found.setdefault(account.id, Pot(account=account, budget=budget))
+        return found
+
+    async def _own(self, identifier: str, caller: Caller, said: Limits) -> Pot | None:
+        """By the id of the pot, or of its budget where that has one pot for this key."""
+        pots = self._binding(caller, said)
+        if identifier in pots:
+            return pots[identifier]
+        of_budget = [pot for pot in pots.values() if pot.account.budget == identifier]
+        if len(of_budget) > 1:
+            raise _several(identifier, of_budget)
+        child = await self._store.child(identifier)
+        if child is not None and child.usable_by(caller):
+            return of_child(child)
+        return of_budget[0] if of_budget else None
+
+    async def _any(self, identifier: str) -> Pot | None:
+        """For readers of reports: also the pot of a value that nothing was booked for yet."""
+        now, (name, _, value) = self._clock(), identifier.partition("|")
+        named = [budget for budget in self._declared() if budget.id == name]
+        budget = next((one for one in named if not isinstance(one, KeyLimit) or value in one.keys), None)
+        if budget is None:
+            child = await self._store.child(identifier)
+            return None if child is None else of_child(child)
+        if value:
+            return Pot(account=budget.pot(value, now), budget=budget) if budget.divided else None
+        pots = await of_budget(self._store, budget, now)
+        if len(pots) > 1:
+            raise _several(identifier, pots)
+        return pots[0]
+
+    def _unknown(self, identifier: str, caller: Caller, said: Limits) -> ClientError:
+        budget = next((budget for budget in self._rules().pots.budgets if budget.id == identifier), None)
+        if budget is not None and budget.scope == "request":
+            return wrong("id", f"'{identifier}' limits each request by itself: nothing is kept for it.")
+        if budget is not None and budget.scope == "session" and not said.session:
+            return wrong("x-lowpass-session", f"'{identifier}' has a pot for each session: send x-lowpass-session.")
+        known = ", ".join(self._binding(caller, said)) or "none"
+        message = f"There is no budget '{identifier}' that binds this key. Known: {known}."
+        return ClientError(404, "not_found", message, param="id")
+
+
+def budgets_as_json(standing: Standing) -> dict[str, object]:
+    """One row: amounts are exact JSON numbers, in USD or in tokens."""
+    pot, balance = standing.pot, standing.balance
+    account, child, unit = pot.account, pot.child, pot.account.unit
+    amounts = {"limit": account.limit, "spent": balance.spent, "held": balance.held, "remaining": standing.remaining}
+    return {
+        "id": account.id,
+        "object": "budget",
+        "budget": account.budget,
+        "parent": None if child is None else child.parent,
+        "scope": account.scope,
+        "value": pot.value,
+        "unit": unit,
+        **{name: amount_json(unit, amount) for name, amount in amounts.items()},
+        "policy_limit": None if pot.budget is None else amount_json(unit, pot.budget.limit),
+        "window": pot.window,
+        "soft": not account.hard,
+        "resets_at": _time(account.resets_at_ms if child is None else None),
+        "expires_at": _time(account.expires_at_ms),
+        "closed_at": _time(None if child is None else child.closed_ms),
+    }
+
+
+def _time(moment_ms: int | None) -> str | None:
+    return None if moment_ms is None else iso(moment_ms)
+
+
+def _limits(request: Request) -> Limits:
+    return limits(request.scope["headers"], None)
+
+
+def _charged(route: str, caller: Caller, said: Limits, targets: tuple[str, ...]) -> Charged:
+    tags = (*caller.tags, *said.tags)
+    return Charged(request_id="", route=route, caller=caller, session=said.session, tags=tags, targets=targets)
+
+
+def _several(identifier: str, pots: Sequence[Pot]) -> ClientError:
+    known = ", ".join(pot.account.id for pot in pots[:12])
+    return wrong("id", f"'{identifier}' has several pots: name one of {known}{', …' if len(pots) > 12 else ''}.")

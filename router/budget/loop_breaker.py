@@ -1,0 +1,506 @@
+"""Stops conversations that go round in circles."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from router.budget.loops import (
+    Asked,
+    Chain,
+    ChainRow,
+    Kind,
+    Latest,
+    Loops,
+    Scope,
+    Subject,
+    SubjectRow,
+    Tripped,
+    Turn,
+    Words,
+    ends,
+    new_ends,
+    read,
+    words,
+)
+from router.types.account import Journal
+from router.types.clock import new_id
+from router.types.price import usd_text
+from router.types.request import Caller, Request
+
+# Which conversation a request continues: by its own transcript, or because its prompt is somebody's answer.
+
+KEPT = 16_384
+"""Conversations of two turns or more that are remembered; the one that was silent for longest is forgotten."""
+KEPT_FIRST = 32_768
+"""First turns, and the two ends of answers: most requests have no successor."""
+
+
+class Conversations:
+    """A conversation goes on from the newest turn of any of its callers. What branches off an older one is a new one,
+    and a request that is sent again, however often, is not a further turn: depth counts, not width."""
+
+    def __init__(self) -> None:
+        self.chains: Latest[Chain] = Latest(KEPT)
+        self._first: Latest[int] = Latest(KEPT_FIRST)
+        self._answers: Latest[int] = Latest(KEPT_FIRST)
+
+    def follow(self, turn: Turn, caller: str) -> tuple[Chain | None, bool]:
+        """The conversation, if the turn before was seen; and whether this is its newest request, sent again."""
+        chain = self.chains.get(turn.key)
+        if chain is not None and chain.newest == turn.key and chain.size == turn.size:
+            return chain, True
+        chain = self._quoted(turn) or self._from(turn.previous)
+        if chain is None:
+            self._first.put(turn.key, turn.size)
+            return None, False
+        self.chains.pop(chain.heads.get(caller, 0), None)
+        chain.move(turn, caller)
+        self.chains.put(turn.key, chain)
+        return chain, False
+
+    def answered(self, turn: Turn, answer: str) -> None:
+        for end in new_ends(answer, turn.heard) or ():
+            self._answers.put(end, turn.key)
+
+    def _quoted(self, turn: Turn) -> Chain | None:
+        """The conversation whose newest answer was heard. What many hear makes no turns of one conversation."""
+        for end in (ends(turn.heard) or ()) if self._answers else ():
+            found = self._answers.get(end)
+            chain = None if found == turn.key else self._from(found)
+            if chain is not None and chain.newest in (0, found):
+                return chain
+        return None
+
+    def _from(self, key: int | None) -> Chain | None:
+        if key is None:
+            return None
+        chain = self.chains.get(key)
+        return Chain() if chain is None and key in self._first else chain
+
+
+# Two keys that talk to each other in single prompts: neither transcripts nor answers show it, but they take turns.
+
+SUSPECT = 8
+"""Requests without news from which a key is suspected to answer somebody."""
+WORDINGS = 4
+"""A monitor says the same again and again, and a batch has a template; two who talk have more than three ways to begin,
+and to end."""
+
+
+class Pairs:
+    def __init__(self) -> None:
+        self._suspects: Latest[Subject] = Latest(64)
+
+    def partner(self, key: str, subject: Subject, keys: Mapping[int | str, Subject], turns: int) -> Subject | None:
+        """The key with which this one has taken `turns` turns, strictly by turns, in the same few words."""
+        if subject.row.stale < SUSPECT:
+            subject.partner, subject.rounds = None, 0
+            return None
+        self._suspects.put(key, subject)
+        self._round(key, subject, keys)
+        other = keys.get(subject.partner[0]) if subject.partner else None
+        if other is None or 2 * subject.rounds < turns:
+            return None
+        return other if _alike(subject, other) and 2 * min(subject.row.stale, other.row.stale) >= turns else None
+
+    def _round(self, key: str, subject: Subject, keys: Mapping[int | str, Subject]) -> None:
+        if subject.partner is not None:
+            name, seen = subject.partner
+            other = keys.get(name)
+            if other is not None and other.singles == seen + 1:
+                subject.partner = (name, other.singles)
+                subject.rounds += 1
+                return
+        subject.rounds = 0
+        found = next((name for name in reversed(self._suspects) if name != key and name in keys), None)
+        subject.partner = None if found is None else (str(found), keys[found].singles)
+
+
+def _alike(one: Subject, other: Subject) -> bool:
+    """Both vary their words, and at least half of the one's words are the other's."""
+    mine, theirs = one.memory.words, other.memory.words
+    shared = 2 * (mine & theirs).bit_count() >= min(mine.bit_count(), theirs.bit_count())
+    return shared and _varies(one) and _varies(other)
+
+
+def _varies(subject: Subject) -> bool:
+    begins, ends = ({wording[place] for wording in subject.wordings} for place in (0, 1))
+    return min(len(begins), len(ends)) >= WORDINGS
+
+
+# A trip of the breaker: how long it lasts, and the row that shows it.
+
+LONGEST_MS = 86_400_000
+_INCIDENT = "INSERT INTO incidents (id, at_ms, kind, scope, subject, reason, until_ms) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
+class Incidents:
+    def __init__(self, journal: Journal) -> None:
+        self.counts: dict[str, int] = dict.fromkeys(Kind, 0)
+        """By kind, since the start."""
+        self._journal = journal
+
+    def trip(
+        self,
+        row: ChainRow | SubjectRow,
+        kind: Kind,
+        scope: Scope,
+        subject: str,
+        reason: str,
+        *,
+        seen: int,
+        limit: int,
+        at_ms: int,
+        cool_down_ms: int,
+    ) -> Tripped:
+        """Each further trip of the same row rests twice as long."""
+        rest = min(cool_down_ms << min(row.trips, 32), max(LONGEST_MS, cool_down_ms))
+        row.trips += 1
+        tripped = Tripped(kind, scope, subject, reason, seen, limit, at_ms, at_ms + rest)
+        self.tell(tripped)
+        return tripped
+
+    def tell(self, tripped: Tripped) -> None:
+        self.counts[tripped.kind] += 1
+        row = (tripped.at_ms, tripped.kind, tripped.scope, tripped.subject, tripped.reason, tripped.until_ms)
+        self._journal.add(_INCIDENT, (new_id(), *row))
+
+
+def resting(row: ChainRow | SubjectRow, now_ms: int) -> Tripped | None:
+    """What still holds. When it is over, half of the streak is forgiven: a loop that goes on trips again soon."""
+    tripped = row.tripped
+    if tripped is not None and not holds(tripped, now_ms):
+        row.tripped, row.stale = None, row.stale // 2
+        return None
+    return tripped
+
+
+def stop_as(row: ChainRow | SubjectRow, other: ChainRow | SubjectRow, now_ms: int) -> None:
+    """What another process has stopped is stopped here too."""
+    mine, theirs = row.tripped, other.tripped
+    if theirs is not None and holds(theirs, now_ms) and (mine is None or theirs.at_ms > mine.at_ms):
+        row.tripped, row.trips = theirs, max(row.trips, other.trips)
+
+
+def holds(tripped: Tripped | None, now_ms: int) -> bool:
+    return tripped is not None and (tripped.until_ms is None or now_ms < tripped.until_ms)
+
+
+# The loop breaker. It counts along conversations, not requests in time: batches are wide, loops are deep.
+
+BREAKER_KEPT = 8_192
+"""Sessions, and keys, that are remembered: about 2 kB each."""
+IN_PROGRESS = 65_536
+"""More requests than that are never in progress: what is older was not settled, and is forgotten."""
+SAVED_TURNS = 16
+"""A session is written down every so many turns: most never get there."""
+KEPT_MS = 30 * 86_400_000
+"""How long rows of `loops` are worth restoring."""
+
+_KEEP = (
+    "INSERT INTO loops (id, changed_ms, document) VALUES (?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET changed_ms = excluded.changed_ms, document = excluded.document"
+)
+ROWS = f"SELECT id, document FROM loops ORDER BY changed_ms DESC LIMIT {4 * BREAKER_KEPT}"  # noqa: S608 - a constant
+"""What `restore` reads."""
+_FORGET = "DELETE FROM loops WHERE changed_ms < ?"
+_CHAIN_ROW = msgspec.json.Decoder(ChainRow)
+_SUBJECT_ROW = msgspec.json.Decoder(SubjectRow)
+
+
+class Breaker:
+    """What one process remembers of who repeats what. Call `check`, then `settled`, once a request."""
+
+    def __init__(self, loops: Loops, clock: Callable[[], int], journal: Journal) -> None:
+        """`clock` gives Unix ms. `loops` may be replaced when the policy changes."""
+        self.loops = loops
+        self._clock, self._journal, self._incidents = clock, journal, Incidents(journal)
+        self._talks, self._pairs = Conversations(), Pairs()
+        self._sessions: Latest[Subject] = Latest(BREAKER_KEPT)
+        self._keys: Latest[Subject] = Latest(BREAKER_KEPT)
+        self._asked: Latest[Asked] = Latest(IN_PROGRESS)
+        self._changed: dict[str, ChainRow | SubjectRow] = {}
+
+    @property
+    def trips(self) -> Mapping[str, int]:
+        """How often it tripped since the start, by kind."""
+        return self._incidents.counts
+
+    def check(self, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
+        """Why this request must not be served, if so. Where it returns None, `settled` has to follow."""
+        if not self.loops.enabled or caller.name in self.loops.exempt:
+            return None
+        asked = self._admit(request, caller)
+        tripped = (
+            self._resting(asked, now_ms) or self._worn_out(asked, now_ms) or self._look(asked, request, caller, now_ms)
+        )
+        if tripped is None:
+            self._begin(request.id, asked)
+        return tripped
+
+    def settled(self, request: Request, caller: Caller, *, cost: int, sent: bool, answer: str | None = None) -> None:
+        """`cost` in nano-USD; `sent`: it left for an upstream; `answer`: its text, where that is known."""
+        asked = self._asked.pop(request.id, None)
+        if asked is None:
+            return
+        for one in (asked.key, asked.session, asked.chain):
+            if one is not None:
+                one.open -= 1
+        if not sent:
+            return
+        now = self._clock()
+        self._spend(asked, caller, cost, now)
+        if asked.turn is not None:
+            self._judge(asked, asked.turn, request.model, caller, now)
+            if answer:
+                self._talks.answered(asked.turn, answer)
+
+    # Rows
+
+    def save(self) -> None:
+        """Queues what changed since the last call; once a second is often enough."""
+        now, changed = self._clock(), self._changed
+        self._changed = {}
+        for identifier, row in changed.items():
+            self._journal.change(_KEEP, (identifier, now, msgspec.json.encode(row).decode()))
+
+    def forget(self) -> None:
+        """Queues the end of rows too old to matter; once a day is often enough."""
+        self._journal.change(_FORGET, (self._clock() - KEPT_MS,))
+
+    def merge(self, rows: Iterable[tuple[str, str]]) -> None:
+        """The result of `router.ledger.query.loops`: what all processes have counted and stopped in the meantime."""
+        now = self._clock()
+        for identifier, document in rows:
+            kind, key, name = identifier.split("|", 2)
+            if kind == "chain":
+                stopped = _CHAIN_ROW.decode(document)
+                chain = self._talks.chains.get(int(key))
+                if chain is not None:
+                    stop_as(chain.row, stopped, now)
+                elif holds(stopped.tripped, now):
+                    self._talks.chains.put(int(key), Chain(stopped))
+                continue
+            place, subjects = (f"{key}|{name}", self._sessions) if kind == "session" else (key, self._keys)
+            other, subject = _SUBJECT_ROW.decode(document), subjects.get(place)
+            if subject is None:
+                subjects.put(place, Subject(name, other))
+            else:
+                counts = subject.row.counts
+                counts |= {owner: max(count, counts.get(owner, 0)) for owner, count in other.counts.items()}
+                stop_as(subject.row, other, now)
+
+    def restore(self, rows: Iterable[tuple[str, str]]) -> None:
+        """The result of `ROWS`. Words are not kept: see `LEARNING`."""
+        for identifier, document in reversed(list(rows)):
+            kind, key, name = identifier.split("|", 2)
+            if kind == "chain":
+                self._talks.chains.put(int(key), Chain(_CHAIN_ROW.decode(document)))
+            elif kind == "session":
+                self._sessions.put(f"{key}|{name}", Subject(name, _SUBJECT_ROW.decode(document)))
+            else:
+                self._keys.put(key, Subject(name, _SUBJECT_ROW.decode(document)))
+
+    # Before a request is served
+
+    def _admit(self, request: Request, caller: Caller) -> Asked:
+        key, name, session, place = self._keys.get(caller.id), request.limits.session, None, ""
+        if key is None:
+            key = Subject(caller.name or caller.id or "anonymous")
+        self._keys.put(caller.id, key)
+        if name:
+            place = f"{caller.id}|{name}"
+            session = self._sessions.get(place) or Subject(name)
+            self._sessions.put(place, session)
+        return Asked(key, session, place, session is None or not session.open, not key.open)
+
+    def _resting(self, asked: Asked, now_ms: int) -> Tripped | None:
+        for subject in (asked.session, asked.key):
+            tripped = None if subject is None else resting(subject.row, now_ms)
+            if tripped is not None:
+                return tripped
+        return None
+
+    def _worn_out(self, asked: Asked, now_ms: int) -> Tripped | None:
+        """The end of a session's life."""
+        most, session = self.loops.session_turns, asked.session
+        if session is None or most is None or session.row.turns < most:
+            return None
+        row, kind = session.row, Kind.SESSION_TURNS
+        reason = f"the session has had {row.turns} turns, all that it may have"
+        tripped = Tripped(kind, Scope.SESSION, session.name, reason, row.turns, most, now_ms, None)
+        if row.ended != kind:
+            row.ended = kind
+            self._incidents.tell(tripped)
+        return tripped
+
+    def _look(self, asked: Asked, request: Request, caller: Caller, now_ms: int) -> Tripped | None:
+        turn = read(request, caller.id)
+        if turn is None:
+            return None
+        asked.turn = turn
+        asked.chain, asked.again = self._talks.follow(turn, caller.id)
+        if asked.chain is not None:
+            asked.waited = not asked.chain.open
+            return self._chained(asked, asked.chain, turn, caller, now_ms)
+        pair = asked.key.pair
+        if asked.single and holds(pair, now_ms) and asked.key.memory.knows(words(turn).heard):
+            return pair
+        return None
+
+    def approaching(self, request_id: str) -> str:
+        """What will stop the conversation if it goes on, such as `no_progress 18/24`; empty below half of a limit."""
+        asked = self._asked.get(request_id)
+        if asked is None:
+            return ""
+        loops, chain, session = self.loops, asked.chain, asked.session
+        counts = [(Kind.REPEATS, asked.key.resent if asked.single else 0, loops.resent)]
+        if chain is not None:
+            counts += [
+                (Kind.NO_PROGRESS, chain.row.stale, loops.no_progress),
+                (Kind.REPEATS, chain.again, loops.resent),
+            ]
+        if session is not None:
+            counts.append((Kind.REPEATS, session.row.stale, loops.repeats))
+        kind, seen, most = max(counts, key=lambda count: count[1] / count[2])
+        return f"{kind} {seen}/{most}" if 2 * seen >= most else ""
+
+    def _chained(self, asked: Asked, chain: Chain, turn: Turn, caller: Caller, now_ms: int) -> Tripped | None:
+        row, most = chain.row, self.loops.no_progress
+        if row.stale >= SUSPECT:
+            self._changed[f"chain|{turn.key}|"] = row
+        tripped = resting(row, now_ms)
+        if tripped is not None or row.stale < most or not _leads(row, caller.id, most):
+            return tripped
+        kind = Kind.PING_PONG if len(row.callers) > 1 else Kind.NO_PROGRESS
+        reason = f"{row.stale} turns of one conversation brought nothing new"
+        return self._trip_chain(asked, chain, kind, reason, row.stale, most, now_ms)
+
+    def _begin(self, request_id: str, asked: Asked) -> None:
+        self._asked.put(request_id, asked)
+        asked.key.open += 1
+        asked.key.singles += asked.single
+        if asked.session is not None:
+            asked.session.open += 1
+        if asked.chain is not None:
+            asked.chain.open += 1
+
+    # Once it is over
+
+    def _spend(self, asked: Asked, caller: Caller, cost: int, now_ms: int) -> None:
+        self._count(asked.key)
+        self._charge(asked.key, Scope.KEY, cost, now_ms)
+        self._changed[f"key|{caller.id}|{asked.key.name}"] = asked.key.row
+        if asked.session is not None:
+            self._count(asked.session)
+            self._charge(asked.session, Scope.SESSION, cost, now_ms)
+            row, most = asked.session.row, self.loops.session_turns
+            if row.turns % SAVED_TURNS == 0 or row.tripped or (most is not None and 2 * row.turns >= most):
+                self._changed[f"session|{asked.place}"] = row
+
+    def _count(self, subject: Subject) -> None:
+        counts, owner = subject.row.counts, self._journal.owner
+        counts[owner] = counts.get(owner, 0) + 1
+
+    def _charge(self, subject: Subject, scope: Scope, cost: int, now_ms: int) -> None:
+        spike, row = self.loops.spike, subject.row
+        limit = subject.spend(cost, spike, now_ms)
+        if spike is None or limit is None or row.tripped is not None:
+            return
+        reason = f"${usd_text(row.spending)} in {spike.window}, where it never spent more than ${usd_text(row.peak)}"
+        row.tripped = self._trip(row, Kind.SPEND_SPIKE, scope, subject.name, reason, row.spending, limit, now_ms)
+
+    def _judge(self, asked: Asked, turn: Turn, model: str, caller: Caller, now_ms: int) -> None:
+        paired = asked.single and asked.quiet
+        if asked.session is None and asked.chain is None and not paired:
+            return
+        found = words(turn)
+        if asked.chain is not None:
+            self._judge_chain(asked, asked.chain, turn, found, now_ms)
+        if asked.session is not None:
+            self._judge_session(asked.session, asked.alone, turn, found, now_ms)
+        if paired:
+            if asked.session is None and not turn.media:
+                self._judge_resent(asked.key, asked.key.again(turn, model, now_ms), now_ms)
+            asked.key.hear(turn, found.heard)
+            self._judge_pair(asked.key, caller, now_ms)
+
+    def _judge_session(self, session: Subject, alone: bool, turn: Turn, found: Words, now_ms: int) -> None:
+        """Requests that do not wait for each other are no loop."""
+        if not alone:
+            session.row.stale = 0
+            return
+        session.judge(turn, found)
+        row, most = session.row, self.loops.repeats
+        if row.stale >= most and row.tripped is None:
+            reason = f"{row.stale} requests of the session, one after another, had no new word"
+            row.tripped = self._trip(row, Kind.REPEATS, Scope.SESSION, session.name, reason, row.stale, most, now_ms)
+
+    def _judge_chain(self, asked: Asked, chain: Chain, turn: Turn, found: Words, now_ms: int) -> None:
+        if not asked.again:
+            chain.judge(turn, found)
+            return
+        chain.again += asked.waited
+        again, most = chain.again, self.loops.resent
+        if again >= most and chain.row.tripped is None:
+            reason = f"the same request of a conversation was sent again {again} times, one after another"
+            self._trip_chain(asked, chain, Kind.REPEATS, reason, again, most, now_ms)
+
+    def _judge_resent(self, key: Subject, again: int, now_ms: int) -> None:
+        most = self.loops.resent
+        if again >= most and not holds(key.pair, now_ms):
+            reason = f"the same request was sent again {again} times, one after another"
+            key.pair = self._trip(key.row, Kind.REPEATS, Scope.CONVERSATION, key.name, reason, again, most, now_ms)
+            key.resent = 0
+
+    def _judge_pair(self, key: Subject, caller: Caller, now_ms: int) -> None:
+        other = self._pairs.partner(caller.id, key, self._keys, self.loops.no_progress)
+        if other is None or holds(key.pair, now_ms):
+            return
+        seen = key.row.stale + other.row.stale
+        reason = f"two keys took turns {2 * key.rounds} times, and {seen} of their requests brought nothing new"
+        names = ", ".join(sorted((key.name, other.name)))
+        most = self.loops.no_progress
+        key.pair = other.pair = self._trip(key.row, Kind.PING_PONG, Scope.PAIR, names, reason, seen, most, now_ms)
+        key.rounds = other.rounds = 0
+
+    # Tripping
+
+    def _trip_chain(
+        self, asked: Asked, chain: Chain, kind: Kind, reason: str, seen: int, limit: int, now_ms: int
+    ) -> Tripped:
+        """A conversation is refused whoever goes on with it, and the session that it belongs to as a whole."""
+        row, chain.again = chain.row, 0
+        scope, subject = self._subject(asked, row)
+        row.tripped = self._trip(row, kind, scope, subject, reason, seen, limit, now_ms)
+        if asked.session is not None:
+            asked.session.row.tripped = row.tripped
+            self._changed[f"session|{asked.place}"] = asked.session.row
+        return row.tripped
+
+    def _subject(self, asked: Asked, row: ChainRow) -> tuple[Scope, str]:
+        if asked.session is not None:
+            return Scope.SESSION, asked.session.name
+        names = sorted({key.name for name in row.callers if (key := self._keys.get(name)) is not None})
+        return Scope.PAIR if len(row.callers) > 1 else Scope.CONVERSATION, ", ".join(names)
+
+    def _trip(
+        self,
+        row: ChainRow | SubjectRow,
+        kind: Kind,
+        scope: Scope,
+        subject: str,
+        reason: str,
+        seen: int,
+        limit: int,
+        now_ms: int,
+    ) -> Tripped:
+        rest = self.loops.cool_down_ms
+        return self._incidents.trip(
+            row, kind, scope, subject, reason, seen=seen, limit=limit, at_ms=now_ms, cool_down_ms=rest
+        )
+
+
+def _leads(row: ChainRow, caller: str, turns: int) -> bool:
+    """Nobody is refused for a conversation into which a chance quotation drew him."""
+    return len(row.callers) == 1 or 4 * row.callers[caller] >= turns

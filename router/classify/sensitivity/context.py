@@ -1,0 +1,256 @@
+"""Words around a candidate that confirm it or not."""
+
+import string
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import re2
+
+from router.classify.detector import POSSIBLE, Confirm, Form, Span
+
+# Which word names a number: of several kinds with as many digits, the nearest name counts.
+
+NATIONAL = (
+    "national id(?:entity|entification)? | (?:personal|citizen|identity|government) (?:id|number|no)"
+    " | personal identification | persoonsnummer | persoonlijke? nummer | numéro national"
+)
+"""What people call their state's number, whatever its name is."""
+SIN = "sin | s\\.i\\.n | soc(?:ial|\\.)? ins(?:urance)? | nas | n\\.a\\.s | assurance[ -]sociale | ass\\. sociale"
+SSN = (
+    "ssn | ssns | ssa | s\\.s\\.n | social security | soc(?:ial|\\.)? sec(?:urity|\\.)? | ss ?# | ss ?(?:no|number|num)"
+    " | seguro social"
+)
+BSN = (
+    "bsn | b\\.s\\.n | burger ?service ?(?:nummer|nr|no)? | burgerservicenr | so-?fi-?(?:nummer|nr)? | citizen service"
+    " | (?:dutch|netherlands)(?: [a-z]+){0,2} (?:id|number|no) | social security number \\(netherlands | nlminbiza"
+    " | dutch social security | fiscaal ?nummer | elfproef"
+)
+_NAMES = {
+    "bsn": BSN,
+    "sin": f"{SIN} | canadian social security",
+    "nir": "nir | sécurité sociale | sécu | french social security",
+    "ssn": f"{SSN} | social",
+    "nhs": "n\\.?h\\.?s | national health",
+    "aadhaar": "aadha+r | aadhar | adha+r | uidai",
+    "pesel": "pesel",
+    "cpf": "c\\.?p\\.?f",
+    "fodselsnummer": "f[øo]dselsnummer | fnr",
+    "personnummer": "personnummer",
+    "cpr": "cpr",
+    "tckn": "tckn | kimlik",
+    "isikukood": "isikukood | asmens kodas",
+    "oib": "oib",
+    "egn": "egn",
+    "de_tax_id": "steuer[\\pL-]* | idnr | german tax",
+    "be_national": "rijksregister[a-z]* | registre national | niss | insz",
+    "cuit": "cui[tl]",
+    "tfn": "tfn | tax file",
+    "phone": "(?:tele|smart)?phones? | t[eé]l[eéè]?f?[\\pL]* | mobile?[\\pL]* | m[oó]vil | celular | cellulare"
+    " | portable | cell | fax | handy[a-z]*",
+    "bank_account": "account (?:number|no) | acct | routing | aba | konto[a-z]*",
+    "passport": "passports? | reisepass | passeport | pasaporte",
+}
+"""Forms, and the words that name no other. Of two that begin at the same place the first counts."""
+_REACH = 60
+"""Characters before a number in which a name is looked for."""
+SUFFIX = r"(?:[ _-]?(?:card|kaart))?(?:[ _-]?(?:numbers?|nummer|numero|num|nbr|nr|no|id|code|value))?"
+"""What follows a name in headings and keys."""
+
+
+def spread(words: str) -> str:
+    """Of " | " between words: a pattern, which is blind to case, in which a key's marks may stand for the spaces."""
+    return "|".join(word.replace(" ", "[ _-]?") if "[" not in word else word for word in words.split(" | "))
+
+
+def camel(words: str) -> str:
+    """The words as parts of a key: patientBsn, spouseSSN. Empty, where none is letters only."""
+    plain = [word.split(" ") for word in words.split(" | ") if word.replace(" ", "").isascii()]
+    letters = [parts for parts in plain if all(part.isalpha() for part in parts)]
+    cased = {"".join(map(str.capitalize, parts)) for parts in letters} | {"".join(parts).upper() for parts in letters}
+    return "|".join(sorted(cased))
+
+
+_NAMED = re2.compile(
+    r"(?i)(?:\b|_)(?:"
+    + "|".join(f"(?P<{form}>{spread(words)})" for form, words in _NAMES.items())
+    + rf"){SUFFIX}(?:\b|_)"
+)
+_BRACKET = re2.compile(r"[0-9 .-]+\(([^()\n]+)")
+NAMED = frozenset(_NAMES)
+"""Forms of which one may pass as another."""
+
+
+def names_other(text: str, start: int, own: str) -> bool:
+    """Whether the nearest name before a place, in its line, is of another form; or one in brackets after it."""
+    before = tuple(_NAMED.finditer(text[max(0, start - _REACH) : start].rpartition("\n")[2]))
+    if before:
+        return bool(before[-1].lastgroup != own)
+    bracket = _BRACKET.match(text[start : start + _REACH])
+    after = _NAMED.match(bracket[1]) if bracket else None
+    return after is not None and after.lastgroup != own
+
+
+# What stands around a number: whether it is a number of its own, and which words are near it.
+
+EDGE = r"(?:\b|_)"
+"""RE2's word boundary, and beside an underscore, which it counts as a letter."""
+GAP = r"[ \x{a0}\x{2007}\x{202f}\x{2010}-\x{2013}.-]"
+"""What is printed between groups of digits."""
+_GAPS = " \u00a0\u2007\u202f\u2010\u2011\u2012\u2013-./()_"
+_NO_GAPS = str.maketrans("", "", _GAPS)
+HEX = frozenset(string.hexdigits)
+_DIGITS = frozenset(string.digits)
+_ALNUM = frozenset(string.ascii_letters + string.digits)
+_LONGEST = 40
+"""Characters of a number that begins within reach."""
+_BEFORE = 24
+"""Characters in which a number may stand before its word: "123456789 (SSN)"."""
+NEAR, FAR = 24, 60
+"""Characters after a word in which a number may begin: without a checksum, with one."""
+_FAR_BEFORE = 40
+"""The same before it, for one with a checksum: "123456789 is not accepted as SIN"."""
+
+_MOST = 4
+"""Numbers that one word can stand for."""
+
+THINGS = (
+    "isbn|issn|arxiv|doi|p/n|s/n|ean|upc|gtin|skus?|asin|part|item|model|serial|order|invoice|ticket|tracking|shipment|parcel"
+    "|batch|lot|build|version|product|article|tx|transaction|request|session|job|row|hash|size|count|total|amount|returned|returns|seed"
+    r"|bestell\pL*|artikel\pL*|auftrag\pL*|rechnung\pL*|commande|facture|pedido|factura|ordine|fattura|zamówieni\pL*"
+    r"|заказ\pL*|订单号?|注文番号|주문번호"
+)
+"""What else has a number."""
+
+Valid = Callable[[str], bool]
+"""Of a number without its gaps."""
+
+
+def whole(pattern: str) -> str:
+    return f"{EDGE}(?:{pattern}){EDGE}"
+
+
+def always(number: str) -> bool:
+    return True
+
+
+def compact(number: str) -> str:
+    return number.translate(_NO_GAPS)
+
+
+def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Without the underscores that EDGE took."""
+    return start + (text[start] == "_"), end - (text[end - 1] == "_")
+
+
+def alone(text: str, start: int, end: int) -> bool:
+    """Not a part of a longer word or number: a decimal, an UUID, a version."""
+    return not (_goes_on_before(text, start) or _goes_on_after(text, end))
+
+
+def _goes_on_before(text: str, start: int) -> bool:
+    before, farther = text[start - 1 : start], text[max(0, start - 5) : max(0, start - 1)]
+    if before == "-":
+        return farther[-1:].isdigit() or (len(farther) == 4 and HEX.issuperset(farther))
+    return before in _ALNUM or before == "+" or (before in (".", ")") and _dotted(farther))
+
+
+def _dotted(before: str) -> bool:
+    """A number that a dot continues, or a range of revisions: not the dots that lead to a number."""
+    return before[-1:].isdigit() or (before[-1:] == "." and before[-2:-1].isalnum())
+
+
+def _goes_on_after(text: str, end: int) -> bool:
+    after = text[end : end + 1]
+    return after in _ALNUM or (after in (".", "-") and text[end + 1 : end + 2].isdigit())
+
+
+def named(names: str) -> Callable[[str, int], bool]:
+    """Whether one of these words stands right before a place of a text."""
+    pattern = re2.compile(
+        rf"(?i)(?:^|\b|_|\s|[^\x00-\x7f])(?:{names})(?:[ _-]?(?:number|no\.?|nr\.?|id|code))?"
+        rf"[\s:#=.\"'-]*(?:is|was)?[\s:#=.\"']*$"
+    )
+    return lambda text, start: pattern.search(text[max(0, start - _BEFORE) : start]) is not None
+
+
+names_thing = named(THINGS)
+
+
+def shaped(valid: Valid = always, weak: bool = False, own: str = "") -> Confirm:
+    """What matched is the thing if it is valid, and not a part of something longer.
+
+    `own`: the form, where others look the same; it is another where that one's name is nearest.
+    `weak`: a number that many others are like; it is only possible where a word before it says that it is another's.
+    """
+
+    def confirm(text: str, start: int, end: int) -> Iterator[Span]:
+        start, end = trimmed(text, start, end)
+        if not alone(text, start, end) or _in_row(text, start, end) or not valid(compact(text[start:end])):
+            return
+        if not (own and names_other(text, start, own)):
+            yield Span(start, end, POSSIBLE if weak and names_thing(text, start) else 1.0)
+
+    return confirm
+
+
+def _in_row(text: str, start: int, end: int) -> bool:
+    """Groups of digits among more such groups, as in a card's number or a dump."""
+    return " " in text[start:end] and (_group_before(text, start) or _group_after(text, end))
+
+
+def _group_before(text: str, start: int) -> bool:
+    return text[start - 1 : start] == " " and text[start - 2 : start - 1].isdigit()
+
+
+def _group_after(text: str, end: int) -> bool:
+    group = text[end + 1 : end + 5]
+    return text[end : end + 1] == " " and (group[:1].isdigit() or (HEX.issuperset(group) and not group.isalpha()))
+
+
+def near(number: str, valid: Callable[[str, int, int], bool], reach: int, before: int | None = None) -> Confirm:
+    """What matched is a word: the numbers after it, or those right before it. `valid`: of a text and a place in it.
+
+    Within a short reach only the first: without a checksum the next one may be anything.
+    """
+    pattern, any_digit = re2.compile(whole(number)), r"\d" in number
+    behind = (_FAR_BEFORE if reach >= FAR else _BEFORE) if before is None else before
+
+    def within(text: str, first: int, last: int) -> Iterator[Span]:
+        if any_digit and _DIGITS.isdisjoint(text[first:last]):
+            return
+        for match in islice(pattern.finditer(text[first : last + _LONGEST]), _MOST):
+            start, end = trimmed(text, first + match.start(), first + match.end())
+            if start < last and alone(text, start, end) and valid(text, start, end):
+                yield Span(start, end)
+
+    def confirm(text: str, start: int, end: int) -> Iterator[Span]:
+        after = tuple(within(text, end, end + reach))
+        yield from after[: None if reach >= FAR else 1] or within(text, max(0, start - behind), start)
+
+    return confirm
+
+
+def beside(name: str, words: str, number: str, valid: Valid = always, reach: int = FAR) -> Form:
+    """A number that is known by a word near it. `words`: patterns in any language, " | " between them."""
+
+    def is_valid(text: str, start: int, end: int) -> bool:
+        return valid(compact(text[start:end])) and not (name in NAMED and names_other(text, start, name))
+
+    return Form(name, _key(words), near(number, is_valid, reach))
+
+
+def any_of(words: str) -> str:
+    return "(?i)(?:" + "|".join(map(_whole, words.split(" | "))) + ")"
+
+
+def _key(words: str) -> str:
+    """The words, also as they are written in keys and headings."""
+    spaced = "|".join(_whole(spread(word), SUFFIX) for word in words.split(" | "))
+    cased = camel(words)
+    return f"(?i:{spaced})" + (rf"|[a-z](?:{cased})(?:[A-Z]|{EDGE})" if cased else "")
+
+
+def _whole(word: str, suffix: str = "") -> str:
+    """RE2's word boundary knows ASCII only."""
+    after = suffix + EDGE if word[-1].isascii() and word[-1] != "#" else suffix
+    return (EDGE if word[0].isascii() else "") + word + after

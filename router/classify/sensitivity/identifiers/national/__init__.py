@@ -1,1 +1,0 @@
-"""Numbers that a state gives to a person, by region."""

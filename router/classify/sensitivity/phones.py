@@ -1,0 +1,230 @@
+"""Telephone numbers: international, as nations print them, or beside a word.
+
+Numbering plans are not asked: many numbers that people write are in none.
+"""
+
+from collections.abc import Iterator
+
+import re2
+from stdnum import isbn
+
+from router.classify.detector import POSSIBLE, Form, Span
+from router.classify.sensitivity.context import (
+    FAR,
+    HEX,
+    THINGS,
+    alone,
+    any_of,
+    compact,
+    named,
+    names_other,
+    near,
+    trimmed,
+    whole,
+)
+from router.classify.sensitivity.numbers import luhn
+
+_DASH = r"\x{2010}-\x{2013}-"
+_SPACE = r"\x{a0}\x{202f} "
+_GAP = rf"[{_SPACE}{_DASH}.]"
+_EXTENSION = rf"(?:[{_SPACE},;]{{0,2}}(?i:x|ext\.?|extension|#)[{_SPACE}]?\d{{1,6}})?"
+_INTERNATIONAL = rf"\+[{_SPACE}]?\(?[1-9](?:[{_SPACE}{_DASH}./()]{{0,3}}\d){{6,16}}{_EXTENSION}"
+_DIALLED = rf"\b00[1-9]\d{{0,2}}(?:{_GAP}\(?\d{{1,8}}\)?){{2,5}}{_EXTENSION}"
+_AMERICAN = (
+    rf"(?:\b1{_GAP}?)?(?:\(\d{{3}}\)[{_SPACE}{_DASH}]?\d{{3}}{_GAP}?|\b\d{{3}}[{_DASH}]\d{{3}}[{_DASH}]"
+    rf"|\b[1-9]\d{{2}}[{_SPACE}]\d{{3}}[{_SPACE}{_DASH}]|\b[1-9]\d{{2}}\.\d{{3}}\.)\d{{4}}{_EXTENSION}"
+)
+_TRUNK = (
+    rf"\b0[1-9]\d{{0,4}}(?:[{_SPACE}{_DASH}/]\d{{5,8}}"
+    rf"|(?:[{_SPACE}{_DASH}/]| / )\d{{3,4}}(?:[{_SPACE}{_DASH}]\d{{2,4}}){{1,3}}"
+    rf"|(?:[{_SPACE}{_DASH}/]\d\d){{3,4}}|(?:\.\d{{2,4}}){{2,4}}){_EXTENSION}"
+)
+_BRACKETED = (
+    rf"\(0\d{{1,5}}\)[{_SPACE}{_DASH}./]{{0,2}}\d{{2,8}}(?:{_GAP}\d{{2,6}}){{0,4}}{_EXTENSION}"
+    rf"|(?:\(\d{{2}}\)[{_SPACE}]?|\b[1-9]\d )9?\d{{4}}[{_DASH}]\d{{4}}"
+)
+_PAIRED = rf"\b[1-9]\d[{_SPACE}]\d{{3}}(?:[{_SPACE}]\d\d){{2}}\b|\b[6-9]\d\d(?:[{_SPACE}]\d\d){{3}}\b"
+_CHINESE = rf"\b1[3-9]\d[{_SPACE}{_DASH}]\d{{4}}[{_SPACE}{_DASH}]\d{{4}}\b"
+_PLAIN = r"\b0[1-9]\d{8,9}\b"
+_NUMBER = rf"\(?\d(?:[{_SPACE}{_DASH}./()]{{0,2}}\d){{6,14}}{_EXTENSION}"
+_DATE = re2.compile(
+    r"^(?:[0-3]?\d[./-][01]?\d[./-](?:19|20)?\d\d|(?:19|20)\d\d[./-][01]?\d[./-][0-3]?\d)(?:[^\d./-]|$)"
+    r"|^(?:19|20)\d\d\D{1,3}(?:19|20)\d\d$"
+)
+_named_otherwise = named(
+    f"{THINGS}|commit|merge|id|reference|ref|case|ssn|sin|date|see|pin|replaces|account|acct|card|zip|policy"
+)
+_OTHER_SHAPES = ((3, 2, 4), (3, 3, 3), (3, 4, 2))
+"""Of other numbers of nine digits, and of parts."""
+_PLACES = ((4, 5), (6, 7))
+"""Degrees and minutes of a place, as ISO 6709 has them: +1703-06148."""
+_ONE_GAP = {ord(gap): " " for gap in " \u00a0\u202f\u2010\u2011\u2012\u2013-./()+,;"} | {ord("e"): "x", ord("#"): "x"}
+_FEWEST_WITHOUT_WORD = 9
+_BINDS = ("_", "-", ".", "/")
+_JOINS = (" ", "-", ".", "/")
+_USUAL = range(8, 12)
+_LINE = 40
+_BEFORE = 24
+"""Characters in which a number may stand before its word."""
+
+
+def _international(text: str, start: int, end: int) -> Iterator[Span]:
+    """Not what is added, as in "31 * x + 123456789"."""
+    number = text[start:end]
+    groups = _groups(number)
+    term = len(groups) == 1 and not number[1].isdigit()
+    if sum(groups) < _FEWEST_WITHOUT_WORD or groups in _PLACES or term:
+        return
+    if not (_inside(text, start, end) or _is_decimal(number)):
+        yield Span(start, end)
+
+
+def _printed(text: str, start: int, end: int) -> Iterator[Span]:
+    """As a nation prints its numbers."""
+    number = text[start:end]
+    groups = _groups(number)
+    fewest = _FEWEST_WITHOUT_WORD - ("-" in number and " " in number)
+    if sum(groups) < fewest or groups in _OTHER_SHAPES:
+        return
+    if not (_inside(text, start, end) or _is_decimal(number) or _is_date(number)):
+        yield Span(start, end)
+
+
+def _trunk(text: str, start: int, end: int) -> Iterator[Span]:
+    """A zero and some digits may be many things: only possibly it where a word before them says another."""
+    found = _printed(text, start, end)
+    yield from (span._replace(score=POSSIBLE) for span in found) if _named_otherwise(text, start) else found
+
+
+def _paired(text: str, start: int, end: int) -> Iterator[Span]:
+    """A line of a table may look the same."""
+    if not _in_table(text, start, end):
+        yield from _trunk(text, start, end)
+
+
+def _in_table(text: str, start: int, end: int) -> bool:
+    """The line has nothing else, and one beside it nothing but digits either."""
+    before, after = text[max(0, start - _LINE) : start].split("\n"), text[end : end + _LINE].split("\n")
+    own, beside = before[-1] + after[0], before[-2:-1] + after[1:2]
+    return not own.strip() and any(line[:1].isdigit() and line.replace(" ", "").isdigit() for line in beside)
+
+
+def _plain(text: str, start: int, end: int) -> Iterator[Span]:
+    if not isbn.is_valid(text[start:end]):
+        yield from _trunk(text, start, end)
+
+
+def _said(text: str, start: int, end: int) -> bool:
+    """Beside a word."""
+    number = text[start:end]
+    digits = compact(number)
+    card = len(digits) in (15, 16) and luhn(digits)
+    return not (card or _is_date(number) or _named_otherwise(text, start) or names_other(text, start, "phone"))
+
+
+def _said_weakly(text: str, start: int, end: int) -> bool:
+    """Words like "call" stand beside many numbers: this one has a telephone's length, is not round and no decimal."""
+    number = text[start:end]
+    if sum(_groups(number)) not in _USUAL or number.endswith("000") or _is_decimal(number):
+        return False
+    return _said(text, start, end)
+
+
+def _groups(number: str) -> tuple[int, ...]:
+    """Of digits, without the extension."""
+    return tuple(map(len, number.lower().translate(_ONE_GAP).partition("x")[0].split()))
+
+
+def _is_decimal(number: str) -> bool:
+    whole, point, rest = number.lstrip("+ ").partition(".")
+    return bool(point) and whole.isdigit() and rest.isdigit()
+
+
+def _is_date(number: str) -> bool:
+    return _DATE.search(number) is not None
+
+
+def _inside(text: str, start: int, end: int) -> bool:
+    """Digits go on, with or without a gap."""
+    before, after = text[max(0, start - 3) : start], text[end : end + 6]
+    if after[:1] in _JOINS:
+        return _ends_in_number(before) or _begins_number(after[1:])
+    return _ends_in_number(before) or (after[:1].isascii() and after[:1].isalnum())
+
+
+def _ends_in_number(before: str) -> bool:
+    """Or in a byte of a dump."""
+    last = before[-1:]
+    if last != " ":
+        return (last.isascii() and last.isalnum()) or last in _BINDS
+    return before[-2:-1].isdigit() or (HEX.issuperset(before[:2]) and before[:1].isdigit())
+
+
+def _begins_number(after: str) -> bool:
+    """Or two bytes of a dump."""
+    first, gap, second = after[:2], after[2:3], after[3:5]
+    return after[:1].isdigit() or (gap == " " and len(second) == 2 and HEX.issuperset(first + second))
+
+
+_WORDS = (
+    "(?:tele)?phones? | tel\\.? | mobile | cell ?phone | cell number | my cell | fax | contact number | hotline | pager"
+    " | voicemail | whatsapp | emergency contact | telefone? | telefono | teléfono | téléphone | tél\\.? | telefoon"
+    " | telefoonnummer | telefon | telefonnummer | rufnummer | handy | handynummer | mobil | mobilnummer | móvil"
+    " | celular | cellulare | portable | mobiel | tlf\\.? | telefonu | komórk\\pL+ | 電話 | 电话 | 手机 | 携帯"
+    " | 전화 | телефон"
+)
+_CALL = (
+    "(?:call(?:ing|ed)?|reach(?:ed|able)?|contact(?:ed)?|ring|text(?:ed)?|dial(?:l?ed)?|sms)"
+    "(?: (?:me|us|him|her|them|is|no))? | mob | ph | cell | kom | my registered"
+)
+_CALL_AT = (
+    "(?:call(?:ing|ed)?|reach(?:ed|able)?|contact(?:ed)?|ring|text(?:ed)?|answer(?:ing|ed|s)?|messages?|sms)"
+    "(?: [^ 0-9\n]+){0,4}? (?:at|on|via|under|to)"
+    " | (?:ruf|erreich|rückruf)(?:[^ 0-9\n]*)(?: [^ 0-9\n]+){0,4}? unter"
+    " | (?:appel|joign|joindre)[^ 0-9\n]*(?: [^ 0-9\n]+){0,2}? au | (?:ll[aá]m|contact)[^ 0-9\n]+ (?:al|en el)"
+    " | chiam[^ 0-9\n]+ (?:al|il) | (?:bel|bereik)[^ 0-9\n]*(?: [^ 0-9\n]+){0,2}? op"
+    " | (?:za)?dzwo[^ 0-9\n]+ (?:do|pod|na)"
+    " | lig(?:a|ue|ar) (?:para|no) | ring(?: mig)? på | number to call is | missed call from | 拨打 | 致电"
+    " | (?:my|his|her|new|their|our|your) number | (?:mijn|mein|meine|mitt|mit) nummer | mon numéro | mi número"
+    " | il mio numero | meu número | mój numer"
+)
+_SIGNED = r"(?m-i)(?:^|\| ?|\()(?:[MTPCHW]|\([mtphw])[:.)]{0,2} \(?\d"
+"""The last lines of a letter: "T 030 1234567"."""
+_TIGHT = r"[^0-9A-Za-z\n]{1,3}\d"
+_LOOSE = r"(?: [^ 0-9\n]+){0,2}[^0-9A-Za-z\n]{0,3}\d"
+"""Between such a word and the first digit of its number."""
+_AT_OFFICE = r"\d[ ,(]{1,2}(?i:office|home|work|cell)\b"
+_WHOLE = re2.compile(whole(_NUMBER))
+_LONGEST = 40
+
+
+def _followed(text: str, start: int, end: int) -> Iterator[Span]:
+    """What matched ends in the first digit of a number."""
+    first = end - 1 - (text[end - 2] == "(")
+    found = _WHOLE.match(text[first : first + _LONGEST])
+    if found and alone(text, first, first + found.end()) and _said_weakly(text, first, first + found.end()):
+        yield Span(*trimmed(text, first, first + found.end()))
+
+
+def _preceded(text: str, start: int, end: int) -> Iterator[Span]:
+    """What matched begins with the last digit of a number."""
+    first = max(0, start + 1 - _LONGEST)
+    for found in _WHOLE.finditer(text[first : start + 1]):
+        begin, stop = trimmed(text, first + found.start(), first + found.end())
+        if stop == start + 1 and alone(text, begin, stop) and _said_weakly(text, begin, stop):
+            yield Span(begin, stop)
+
+
+PHONES_FORMS = (
+    Form("phone", _INTERNATIONAL, _international),
+    Form("phone", _DIALLED, _printed),
+    Form("phone", _AMERICAN, _printed),
+    Form("phone", _TRUNK, _trunk),
+    Form("phone", f"{_BRACKETED}|{_CHINESE}", _printed),
+    Form("phone", _PAIRED, _paired),
+    Form("phone", _PLAIN, _plain),
+    Form("phone", any_of(_WORDS), near(_NUMBER, _said, FAR, before=_BEFORE)),
+    Form("phone", any_of(_CALL) + _TIGHT, _followed),
+    Form("phone", f"{any_of(_CALL_AT)}{_LOOSE}|{_SIGNED}", _followed),
+    Form("phone", _AT_OFFICE, _preceded),
+)

@@ -1,0 +1,329 @@
+"""Where a report is sent: files, mail, webhooks."""
+
+import os
+import smtplib
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from email.errors import HeaderParseError, MessageDefect
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+from enum import StrEnum
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, InvalidURL
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from msgspec import Struct
+
+from router.report.render import as_csv, as_json, as_text, heading, page
+from router.report.report import Report
+from router.types.target import Secret
+
+# Once more after a failure that may pass.
+
+WAITS_S = (1.0, 2.0, 4.0)
+"""Between the tries: four in all."""
+TIMEOUT_S = 10.0
+"""For each step of a connection."""
+
+
+class Undelivered(Exception):
+    """Says in one line where to, and why not; never a secret."""
+
+
+class Passing(Exception):
+    """May be gone the next time; says what it was."""
+
+
+def insist(step: Callable[[], None], where: str, waits_s: tuple[float, ...] = WAITS_S) -> None:
+    """Raises `Undelivered`, once `step` has failed each time."""
+    for wait_s in (*waits_s, None):
+        try:
+            return step()
+        except Passing as failure:
+            if wait_s is None:
+                raise Undelivered(f"{where} {failure}, {len(waits_s) + 1} times") from None
+        time.sleep(wait_s)
+
+
+# One report in the format that was asked for.
+
+
+class Format(StrEnum):
+    """Named as the endings of their files."""
+
+    TEXT = "txt"
+    JSON = "json"
+    CSV = "csv"
+    HTML = "html"
+
+
+def written_as(report: Report, form: Format, table: str = "") -> bytes:
+    """`table` is one of CSV's. Raises a 400 `ClientError` for one that the report lacks."""
+    if form is Format.CSV:
+        return as_csv(report, table)
+    if form is Format.JSON:
+        return as_json(report) + b"\n"
+    return (page(report) if form is Format.HTML else as_text(report)).encode()
+
+
+def chosen(options: Mapping[str, bool], table: str, out: Path | None) -> Format | None:
+    """By the option, else by the file's ending, else text; None where these contradict each other."""
+    named = [Format(name) for name, given in options.items() if given]
+    found = named[0] if named else Format.CSV if table else _of_file(out)
+    return None if len(named) > 1 or (table and found is not Format.CSV) else found
+
+
+def _of_file(path: Path | None) -> Format:
+    ending = "" if path is None else path.suffix.removeprefix(".")
+    return Format(ending) if ending in set(Format) else Format.TEXT
+
+
+# Files that are there whole or not at all.
+
+
+def put(path: Path, content: bytes) -> None:
+    """Replaces what was there, in one step. Raises `Undelivered`."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        _write(beside, content)
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise Undelivered(f"{path} can't be written ({error.strerror})") from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# A report posted as JSON.
+
+_AGAIN = {408, 425, 429}
+"""Refusals that ask to come back: https://www.rfc-editor.org/rfc/rfc9110#name-client-error-4xx"""
+
+_UNSPEAKABLE = "--webhook or its token has characters that HTTP does not allow"
+
+
+def post(url: str, body: bytes, token: Secret | None, waits_s: tuple[float, ...] = WAITS_S) -> None:
+    """To https, or to http on this machine; no redirect is followed. Raises `Undelivered`, which names the host only:
+    an address may hold a secret."""
+    parts = _address(url)
+    insist(partial(_post, parts, body, token), f"the webhook at {parts.hostname}", waits_s)
+
+
+def on_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _address(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        raise Undelivered("--webhook is no address: give https://HOST/PATH") from None
+    if not host or parts.scheme not in ("http", "https"):
+        raise Undelivered("--webhook is no address: give https://HOST/PATH")
+    if parts.scheme == "http" and not on_this_machine(host):
+        raise Undelivered(f"--webhook would send to {host} unencrypted: give https")
+    if parts.username is not None:
+        raise Undelivered("--webhook has a user in its address: put the secret into LOWPASS_REPORT_WEBHOOK_TOKEN")
+    return parts
+
+
+def _post(parts: SplitResult, body: bytes, token: Secret | None) -> None:
+    headers = {"content-type": "application/json", "user-agent": "lowpass"}
+    if token:
+        headers["authorization"] = f"Bearer {token.reveal()}"
+    connection = _connection(parts)
+    try:
+        connection.request("POST", _path(parts), body, headers)
+        status = connection.getresponse().status
+    except InvalidURL:
+        raise Undelivered(_UNSPEAKABLE) from None
+    except (OSError, HTTPException) as error:
+        raise Passing(f"failed ({type(error).__name__})") from None
+    except ValueError:
+        raise Undelivered(_UNSPEAKABLE) from None
+    finally:
+        connection.close()
+    _judge(parts, status)
+
+
+def _connection(parts: SplitResult) -> HTTPConnection:
+    host = parts.hostname or ""
+    if parts.scheme == "http":
+        return HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
+    return HTTPSConnection(host, parts.port, timeout=TIMEOUT_S, context=ssl.create_default_context())
+
+
+def _path(parts: SplitResult) -> str:
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _judge(parts: SplitResult, status: int) -> None:
+    if 200 <= status < 300:
+        return
+    if status >= 500 or status in _AGAIN:
+        raise Passing(f"answered {status}")
+    raise Undelivered(f"the webhook at {parts.hostname} answered {status}")
+
+
+# A report as a mail: the table as plain text, the page as HTML, the rows as a CSV file.
+
+_PORTS = {"smtp": 587, "smtps": 465}
+"""Submission: https://www.rfc-editor.org/rfc/rfc8314"""
+
+
+def send(
+    report: Report, to: Sequence[str], server: Secret | None, sender: str, waits_s: tuple[float, ...] = WAITS_S
+) -> None:
+    """`server` is LOWPASS_SMTP_URL. Raises `Undelivered`."""
+    parts = _mail_address(server)
+    mail = message(report, to, sender or _sender(parts))
+    insist(partial(_send, parts, mail), f"the mail server {parts.hostname}", waits_s)
+
+
+def message(report: Report, to: Sequence[str], sender: str) -> EmailMessage:
+    mail = EmailMessage()
+    mail["Subject"] = heading(report)
+    mail["From"], mail["To"] = _mailbox(sender), [_mailbox(one) for one in to]
+    mail["Date"], mail["Message-ID"] = formatdate(), make_msgid(domain="lowpass.invalid")
+    mail.set_content(as_text(report))
+    mail.add_alternative(page(report), subtype="html")
+    mail.add_attachment(as_csv(report), maintype="text", subtype="csv", filename=f"{report.name}.csv")
+    return mail
+
+
+def _mailbox(address: str) -> Address:
+    try:
+        return Address(addr_spec=address)
+    except (HeaderParseError, MessageDefect, ValueError, IndexError):
+        raise Undelivered(f"'{address[:60]!r}' is no mail address") from None
+
+
+def _mail_address(server: Secret | None) -> SplitResult:
+    remedy = "give smtp://USER:PASSWORD@HOST:PORT, or smtps://"
+    if server is None:
+        raise Undelivered(f"--email needs LOWPASS_SMTP_URL: {remedy}")
+    try:
+        parts = urlsplit(server.reveal())
+        named = parts.port != 0 and bool(parts.hostname)
+    except ValueError:
+        named = False
+    if not named or parts.scheme not in _PORTS:
+        raise Undelivered(f"LOWPASS_SMTP_URL is no address: {remedy}")
+    return parts
+
+
+def _sender(parts: SplitResult) -> str:
+    user = unquote(parts.username or "")
+    return user if "@" in user else f"lowpass@{parts.hostname}"
+
+
+def _send(parts: SplitResult, mail: EmailMessage) -> None:
+    context = ssl.create_default_context()
+    try:
+        with _opened(parts, context) as smtp:
+            _enter(smtp, parts, context)
+            smtp.send_message(mail)
+    except smtplib.SMTPResponseException as error:
+        raise _refused(parts, error.smtp_code) from None
+    except smtplib.SMTPRecipientsRefused as error:
+        raise _refused(parts, min(code for code, _ in error.recipients.values())) from None
+    except (OSError, smtplib.SMTPException) as error:
+        raise Passing(f"failed ({type(error).__name__})") from None
+
+
+def _refused(parts: SplitResult, code: int) -> Exception:
+    """400s are for now: https://www.rfc-editor.org/rfc/rfc5321#section-4.2.1"""
+    if code < 500:
+        return Passing(f"answered {code}")
+    return Undelivered(f"the mail server {parts.hostname} answered {code}")
+
+
+def _opened(parts: SplitResult, context: ssl.SSLContext) -> smtplib.SMTP:
+    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    if parts.scheme == "smtps":
+        return smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_S, context=context)
+    return smtplib.SMTP(host, port, timeout=TIMEOUT_S)
+
+
+def _enter(smtp: smtplib.SMTP, parts: SplitResult, context: ssl.SSLContext) -> None:
+    """Encrypted, unless the server is on this machine and has no encryption."""
+    host = parts.hostname or ""
+    smtp.ehlo()
+    if parts.scheme == "smtp" and smtp.has_extn("starttls"):
+        smtp.starttls(context=context)
+    elif parts.scheme == "smtp" and not on_this_machine(host):
+        raise Undelivered(f"the mail server {host} offers no encryption: use one that does")
+    if parts.username is not None:
+        smtp.login(unquote(parts.username), unquote(parts.password or ""))
+
+
+# Every delivery that was asked for, and a copy kept here where one of them failed.
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Where a report is to go; `table` is one of CSV's."""
+
+    form: Format
+    table: str = ""
+    out: Path | None = None
+    webhook: str = ""
+    email: Sequence[str] = ()
+
+    @property
+    def anywhere(self) -> bool:
+        return bool(self.out or self.webhook or self.email)
+
+
+def deliver(report: Report, wanted: Wanted, environ: Mapping[str, str], home: Path) -> None:
+    """One failure keeps no other delivery back. Raises `Undelivered` for all of them, and `ClientError` (see
+    `written_as`). The copy that is kept then lies in `home`."""
+    failures: list[str] = []
+    for step in _steps(report, wanted, environ):
+        try:
+            step()
+        except Undelivered as failure:
+            failures.append(str(failure))
+    if failures:
+        raise Undelivered("; ".join((*failures, _kept(report, home))))
+
+
+def _steps(report: Report, wanted: Wanted, environ: Mapping[str, str]) -> Iterator[Callable[[], None]]:
+    out, webhook, email = wanted.out, wanted.webhook, wanted.email
+    if out:
+        content = written_as(report, wanted.form, wanted.table)
+        yield lambda: put(out, content)
+    if webhook:
+        yield lambda: post(webhook, as_json(report), _secret(environ, "LOWPASS_REPORT_WEBHOOK_TOKEN"))
+    if email:
+        server, sender = _secret(environ, "LOWPASS_SMTP_URL"), environ.get("LOWPASS_SMTP_FROM", "")
+        yield lambda: send(report, email, server, sender)
+
+
+def _secret(environ: Mapping[str, str], name: str) -> Secret | None:
+    return Secret(environ[name]) if environ.get(name) else None
+
+
+def _kept(report: Report, home: Path) -> str:
+    """As JSON, which has all of it."""
+    path = home / "reports" / f"{report.name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.json"
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        put(path, as_json(report))
+    except (OSError, Undelivered):
+        return "nor could it be kept here"
+    return f"it is kept in {path}"

@@ -1,0 +1,435 @@
+"""`lowpass local`."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from router.cli.app import JsonOption, PolicyOption, local
+from router.terminal import echo_json, fail, settings_of, show
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+    from local_serving.launch.record import Record, Standing
+    from local_serving.plan.plan import Guess, Plan
+    from local_serving.spec.spec import EngineSpec, Vllm
+    from router.settings import Settings
+
+
+# `lowpass local list | plan`: which engines there are; whether they fit, and what their tokens may cost.
+
+
+@local.command("list")
+def list_engines(as_json: JsonOption = False) -> None:
+    """The engines that come with lowpass: kind, size, attention, GPUs, licence."""
+    from local_serving.spec.read import known, read
+
+    specs = [read(name) for name in known()]
+    if as_json:
+        return echo_json(specs)
+    columns = ("engine", "kind", "parameters", "active", "attention", "GPUs of a replica", "licence", "model")
+    show(_table(columns, map(_described, specs)))
+
+
+@local.command("plan")
+def plan_engines(
+    engines: Annotated[list[str] | None, typer.Argument(help="Names or paths of specs; else the policy's.")] = None,
+    policy: PolicyOption = None,
+    gpus: Annotated[bool, typer.Option("--gpus", help="Show the kinds of GPUs that specs can name.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say before launching whether engines fit, and guess what their tokens cost. Fails if one does not fit."""
+    if gpus:
+        return _show_gpus(as_json)
+    from router.config.check import engines_needed
+
+    names = engines or engines_needed(settings_of(policy).policy)
+    if not names:
+        fail("the policy names no engine: name one, as in `lowpass local plan qwen3-8b`; `lowpass local list` has them")
+    found = {name: _planned(name) for name in names}
+    plans = [one for one in found.values() if one is not None and not isinstance(one, str)]
+    if as_json:
+        echo_json([_told(name, one) for name, one in found.items()])
+    elif plans:
+        show(_table(_COLUMNS, map(_row, plans)))
+    _tell(found, as_json)
+    raise typer.Exit(any(isinstance(one, str) or (one is not None and not one.fits) for one in found.values()))
+
+
+def _planned(name: str) -> "Plan | str | None":
+    """None for an engine that somebody else runs; else its plan, or why there is none."""
+    from local_serving.plan.plan import plan
+    from local_serving.spec.read import read
+    from local_serving.spec.spec import EngineError, External
+
+    try:
+        spec = read(name)
+        return None if isinstance(spec, External) else plan(spec)
+    except EngineError as error:
+        return str(error)
+
+
+def _tell(found: "dict[str, Plan | str | None]", as_json: bool) -> None:
+    """What is no figure."""
+    for name, one in found.items():
+        if isinstance(one, str):
+            typer.echo(one, err=True)
+        elif not as_json and one is None:
+            typer.echo(f"{name}: run by somebody else, nothing to plan")
+        elif not as_json and one is not None and one.remedy:
+            typer.echo(f"{name}: {one.remedy}")
+
+
+def _told(name: str, one: "Plan | str | None") -> dict[str, Any]:
+    from msgspec import structs
+
+    if one is None or isinstance(one, str):
+        return {"engine": name, "fits": None, "error": one}
+    more = {"needed": one.needed, "room": one.room, "memory_bytes": one.memory_bytes, "usd": one.usd}
+    return structs.asdict(one) | more
+
+
+_COLUMNS = (
+    "engine",
+    "on",
+    "may take",
+    "weights",
+    "overhead",
+    "cache",
+    "left",
+    "fits",
+    "tokens",
+    "in full",
+    "USD/M in",
+    "out",
+)
+
+
+def _row(one: "Plan") -> tuple[str, ...]:
+    """Sizes are GiB of one GPU, or of one replica on a CPU."""
+    kept = min(one.kv_cache, max(one.available - one.weights - one.overhead, 0)) + one.prompt_cache
+    left = one.available - one.weights - one.overhead - kept
+    fits = "yes" if one.ample else "tight" if one.fits else "no"
+    usd = ("-", "-") if one.usd is None else (_span(one.usd.input), _span(one.usd.output))
+    sizes = map(_gib, (one.available, one.weights, one.overhead, kept, left))
+    on = one.device if one.replicas == 1 else f"{one.replicas} × ({one.device})"
+    return (one.engine, on, *sizes, fits, f"{one.tokens:,}", f"{one.sequences} of {one.parallel}", *usd)
+
+
+def _span(guess: "Guess") -> str:
+    """At best to at worst."""
+    return f"{guess.best:.2g} to {guess.worst:.2g}"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f}"
+
+
+def _described(spec: "EngineSpec") -> tuple[str, ...]:
+    from local_serving.served import gpus
+
+    model, count = spec.architecture, gpus(spec)
+    kinds = " + ".join(f"{one.layers} {one.kind}" for one in model.attention) if model else "-"
+    sizes = (f"{model.parameters_b:g} B", f"{model.active_b:g} B") if model else ("-", "-")
+    gpu = f"{count} × {getattr(spec, 'gpu', '?')}" if count else "-"
+    return (spec.name, type(spec).__name__.lower(), *sizes, kinds, gpu, spec.licence, spec.model)
+
+
+def _show_gpus(as_json: bool) -> None:
+    from local_serving.plan.gpus import GPUS
+
+    if as_json:
+        return echo_json(dict(GPUS))
+    rows = ((name, *map(str, (one.gib, one.bandwidth, one.bf16, one.fp8, one.watts))) for name, one in GPUS.items())
+    show(_table(("GPU", "GiB", "GB/s", "TFLOP/s in 16 bits", "in 8 bits", "watts"), rows))
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> object:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+# `lowpass local up|down|status|logs`: engines that run apart from any gateway.
+
+Engines = Annotated[list[str] | None, typer.Argument(metavar="[ENGINE]...", help="Shipped engines, or paths of specs.")]
+_WIDTHS = (20, 7, 10, 8, 9, 8, 7, 7)
+_LOOK_EVERY_S = 0.1
+_TOLD_EVERY_S = 10.0
+
+
+@local.command()
+def up(engines: Engines = None, policy: PolicyOption = None) -> None:
+    """Start engines that outlive this shell, and wait until they serve; without names, those of the policy."""
+    from local_serving.spec.spec import EngineError
+
+    settings = settings_of(policy)
+    try:
+        starts = [_Start(spec, settings) for spec in _specs(engines, settings)]
+        told = [start.outcome() for start in starts]
+    except EngineError as error:
+        fail(str(error))
+    if failures := [why for why in told if why]:
+        fail("; ".join(failures))
+
+
+@local.command()
+def down(engines: Engines = None) -> None:
+    """End engines that `up` started, after the requests that they have; without names, all of them."""
+    from local_serving.launch import detached, record
+
+    folder = settings_of(None).engines
+    for one in _chosen(record.records(folder), engines):
+        if not one.owned:
+            typer.echo(f"{one.name} is not up")
+        elif one.owner == "serve":
+            fail(f"{one.name} belongs to the gateway with process id {one.process.pid}: it ends with that")
+        else:
+            gently = detached.end(one, folder)
+            typer.echo(f"{one.name} has ended" if gently else f"{one.name} did not end and was killed")
+
+
+@local.command()
+def status(engines: Engines = None, as_json: JsonOption = False) -> None:
+    """Every replica that runs for this home folder, or did."""
+    from local_serving.launch import record
+    from local_serving.launch.record import standing
+
+    rows = [row for one in _chosen(record.records(settings_of(None).engines), engines) for row in standing(one)]
+    if as_json:
+        return echo_json(rows)
+    for line in _run_table(rows):
+        typer.echo(line)
+
+
+@local.command()
+def logs(
+    engine: Annotated[str, typer.Argument(metavar="ENGINE")],
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is added.")] = False,
+) -> None:
+    """What an engine said, and what became of it."""
+    folder, name = settings_of(None).logs, _name(engine)
+    paths = [path for path in sorted(folder.glob(f"{name}*.log")) if _is_log(path, name)]
+    if not paths:
+        fail(f"there is no log of {name} in {folder}")
+    ends = [_say(path, 0) for path in paths]
+    while follow:
+        time.sleep(_LOOK_EVERY_S)
+        ends = [_say(path, end) for path, end in zip(paths, ends, strict=True)]
+
+
+class _Start:
+    """One engine that is to be up; others start beside it. Raises `EngineError` if nothing can be written."""
+
+    def __init__(self, spec: "EngineSpec", settings: "Settings") -> None:
+        from local_serving.launch import detached, record
+        from local_serving.launch.recipe import Place
+        from local_serving.spec.spec import External
+
+        self._spec, self._settings, self._begun = spec, settings, time.monotonic()
+        self._process, self._running = None, record.read(settings.engines, spec.name)
+        if not isinstance(spec, External) and not (self._running and self._running.owned):
+            place = Place(settings.engines, settings.vllm_python)
+            self._process = detached.start(spec, settings.logs, place)
+
+    def outcome(self) -> str:
+        """Says when it serves; else, why it does not."""
+        if self._process is not None:
+            return self._waited(self._process)
+        if self._running is not None and self._running.owned:
+            return self._already(self._running)
+        typer.echo(f"{self._spec.name} is run by somebody else: it is started there")
+        return ""
+
+    def _waited(self, process: "Popen[bytes]") -> str:
+        from local_serving.launch import detached, record
+
+        name, told = self._spec.name, self._begun
+        while process.poll() is None:
+            now = record.read(self._settings.engines, name)
+            if now and now.process.pid == process.pid and any(state.status == "ready" for state in now.states):
+                typer.echo(f"{name} serves at {', '.join(now.urls)} after {time.monotonic() - self._begun:.1f} s")
+                return ""
+            if time.monotonic() - told > _TOLD_EVERY_S:
+                told = time.monotonic()
+                typer.echo(f"{name} is starting: {told - self._begun:.0f} s (`lowpass local logs {name}`)", err=True)
+            time.sleep(_LOOK_EVERY_S)
+        now = record.read(self._settings.engines, name)  # another `up` may have been quicker
+        return self._already(now) if now and now.owned else detached.why(self._settings.logs, name)
+
+    def _already(self, running: "Record") -> str:
+        from local_serving.launch import record
+
+        name, process = self._spec.name, running.process.pid
+        if running.digest != record.digest(self._spec):
+            remedy = f"`lowpass local down {name}`" if running.owner == "up" else "end that gateway"
+            return f"{name} runs with another spec (process {process}): {remedy}, and start it again"
+        whose = "" if running.owner == "up" else f" (of the gateway with process id {process})"
+        statuses = ", ".join(state.status for state in running.states)
+        typer.echo(f"{name} is up already at {', '.join(running.urls)}: {statuses}{whose}")
+        return ""
+
+
+def _specs(engines: Sequence[str] | None, settings: "Settings") -> "list[EngineSpec]":
+    from local_serving.spec.read import read
+    from router.config.check import engines_needed
+
+    names = engines or engines_needed(settings.policy)
+    if not names:
+        fail(f"{settings.policy} needs no local engine: name one, as `lowpass local list` shows them")
+    return [read(name) for name in names]
+
+
+def _chosen(records: "Sequence[Record]", engines: Sequence[str] | None) -> "Sequence[Record]":
+    names = [_name(engine) for engine in engines or ()]
+    known = {one.name: one for one in records}
+    for name in names:
+        if name not in known:
+            fail(f"{name} was never started here: known are {', '.join(known) or 'none'}")
+    return [known[name] for name in names] or [one for one in records if one.owned]
+
+
+def _name(engine: str) -> str:
+    """An engine is named as its spec names it, whether that or the spec's path is given."""
+    from local_serving.spec.read import read
+    from local_serving.spec.spec import EngineError
+
+    if not engine.endswith((".yaml", ".yml")):
+        return engine
+    try:
+        return read(engine).name
+    except EngineError as error:
+        fail(str(error))
+
+
+def _is_log(path: Path, name: str) -> bool:
+    middle = path.name.removeprefix(name).removesuffix("log").strip(".")
+    return not middle or middle.isdigit()
+
+
+def _say(path: Path, start: int) -> int:
+    """Prints from `start`, or anew where the file was begun anew; its length."""
+    with path.open("rb") as file:
+        if file.seek(0, 2) < start:
+            start = 0
+        file.seek(start)
+        added = file.read()
+    typer.echo(added.decode(errors="replace"), nl=False)
+    return start + len(added)
+
+
+def _run_table(rows: "Sequence[Standing]") -> Iterator[str]:
+    yield _line("engine", "replica", "status", "pid", "memory", "restarts", "running", "waiting", "url")
+    for row in rows:
+        memory = None if row.memory is None else f"{row.memory / 2**30:.2f} GiB"
+        url = f"{row.url}  ({row.last_error})" if row.last_error else row.url
+        yield _line(
+            *(row.engine, row.replica, row.status, row.pid, memory, row.restarts, row.running, row.waiting, url)
+        )
+
+
+def _line(*cells: object) -> str:
+    texts = ["–" if cell is None else str(cell) for cell in cells]
+    return "  ".join(text.ljust(width) for text, width in zip(texts, (*_WIDTHS, 0), strict=True)).rstrip()
+
+
+# `lowpass local compose|kubernetes|nodes`: engines for other platforms, from the same specs.
+
+ManifestEngines = Annotated[list[str], typer.Argument(metavar="ENGINE...", help="Shipped engines, or paths of specs.")]
+External = Annotated[
+    bool, typer.Option("--external", help="The spec by which a gateway there finds the engine, instead.")
+]
+
+
+@local.command("compose")
+def compose(engines: ManifestEngines, external: External = False, as_json: JsonOption = False) -> None:
+    """Services for a compose file, one for each replica."""
+    from local_serving import manifests
+    from local_serving.manifests import services_of
+
+    with _manifests_told():
+        specs = _read(engines)
+        if external:
+            return _echo_external(specs, services_of, as_json)
+        found = manifests.compose(specs)
+        echo_json(found) if as_json else typer.echo(manifests.dumped(found), nl=False)
+
+
+@local.command("kubernetes")
+def kubernetes(engines: ManifestEngines, external: External = False, as_json: JsonOption = False) -> None:
+    """Objects of Kubernetes: weights, pods, their names, and who may talk to them."""
+    from local_serving import manifests
+    from local_serving.manifests import hosts
+
+    with _manifests_told():
+        specs = _read(engines)
+        if external:
+            return _echo_external(specs, hosts, as_json)
+        items = [one for spec in specs for one in manifests.kubernetes(spec)]
+        if as_json:
+            return echo_json({"apiVersion": "v1", "kind": "List", "items": items})
+        typer.echo("".join(map(_to_copy, specs)) + manifests.dumped(*items), nl=False)
+
+
+@local.command("nodes")
+def nodes(
+    engine: Annotated[str, typer.Argument(metavar="ENGINE", help="A shipped engine, or the path of a spec.")],
+    head: Annotated[str, typer.Option(help="Address of the first node, as the others reach it.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Commands for an engine over several machines: what to start on each."""
+    from local_serving import manifests
+
+    with _manifests_told():
+        found = manifests.nodes(_read([engine])[0], head)
+        echo_json(found) if as_json else typer.echo("\n\n".join("\n".join(node.lines) for node in found))
+
+
+def _read(engines: Iterable[str]) -> "list[EngineSpec]":
+    from local_serving.spec.read import read
+
+    return [read(name) for name in engines]
+
+
+def _echo_external(specs: "list[EngineSpec]", hosts: "Callable[[Vllm], Iterable[str]]", as_json: bool) -> None:
+    """One spec of a running engine: a file has no room for more."""
+    from local_serving import manifests
+    from local_serving.manifests import launched
+
+    if len(specs) > 1:
+        fail("--external writes the spec of one engine: name one at a time")
+    spec = launched(specs[0])
+    found = manifests.external(spec, tuple(hosts(spec)))
+    if as_json:
+        return echo_json(manifests.said(found))
+    target = f"{{model: {spec.model}, engine: PATH-OF-THIS-FILE}}"
+    typer.echo(f"# In the policy, as a target: {spec.name}: {target}\n{manifests.written(found)}", nl=False)
+
+
+def _to_copy(spec: "EngineSpec") -> str:
+    from local_serving.manifests import MODELS, container
+
+    engine = container(spec)
+    if not engine.mounts:
+        return ""
+    lines = [f"#   {source} as {place.removeprefix(f'{MODELS}/')}" for place, source in engine.mounts.items()]
+    return "\n".join([f"# Copy these into the claim {engine.name}-models before the engine starts:", *lines]) + "\n"
+
+
+@contextmanager
+def _manifests_told() -> Iterator[None]:
+    from local_serving.spec.spec import EngineError
+
+    try:
+        yield
+    except EngineError as error:
+        fail(str(error))

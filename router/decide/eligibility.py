@@ -1,0 +1,540 @@
+"""Which targets a request may go to, and the reason for each that it may not."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from functools import reduce
+from typing import Annotated, Literal, NamedTuple, TypeVar
+
+from msgspec import Struct
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from router.types.decision import Dropped, Stakes, stakes
+from router.types.request import UNKNOWN, Caller, Classification, Languages, Redacted, Request
+from router.types.target import Capability, Guard, Queues, Status, Target, Task
+
+# What a sensitivity class demands of the place that its requests go to, and of what may be sent there.
+
+T = TypeVar("T")
+N = TypeVar("N", int, Decimal)
+M = TypeVar("M", float, Decimal)
+Word = Annotated[str, Field(min_length=1)]
+
+
+_CODES = (
+    "AD AE AF AG AI AL AM AO AQ AR AS AT AU AW AX AZ BA BB BD BE BF BG BH BI BJ BL BM BN BO BQ BR BS BT BV BW BY BZ "
+    "CA CC CD CF CG CH CI CK CL CM CN CO CR CU CV CW CX CY CZ DE DJ DK DM DO DZ EC EE EG EH ER ES ET FI FJ FK FM FO "
+    "FR GA GB GD GE GF GG GH GI GL GM GN GP GQ GR GS GT GU GW GY HK HM HN HR HT HU ID IE IL IM IN IO IQ IR IS IT JE "
+    "JM JO JP KE KG KH KI KM KN KP KR KW KY KZ LA LB LC LI LK LR LS LT LU LV LY MA MC MD ME MF MG MH MK ML MM MN MO "
+    "MP MQ MR MS MT MU MV MW MX MY MZ NA NC NE NF NG NI NL NO NP NR NU NZ OM PA PE PF PG PH PK PL PM PN PR PS PT PW "
+    "PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI SJ SK SL SM SN SO SR SS ST SV SX SY SZ TC TD TF TG TH TJ TK TL TM "
+    "TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS YE YT ZA ZM ZW"
+)
+COUNTRIES = frozenset(_CODES.split())
+"""ISO 3166-1 alpha-2. A code that nobody has would exclude nobody."""
+
+
+def _country(code: str) -> str:
+    if code not in COUNTRIES:
+        raise ValueError("there is no such country code: write two capital letters as in ISO 3166, e.g. CN or GB")
+    return code
+
+
+Usd = Annotated[Decimal, Field(gt=0, le=1_000_000, decimal_places=9)]
+
+
+class Redact(StrEnum):
+    """When findings are replaced by placeholders before a request leaves."""
+
+    NEVER = "never"
+    NEEDED = "needed"
+    """For targets that may not see the class otherwise."""
+    REMOTE = "remote"
+    """For every target that is not local."""
+
+
+class Use(StrEnum):
+    """What a model's licence may have to permit."""
+
+    COMMERCIAL = "commercial"
+    TRAIN_ON_OUTPUTS = "train_on_outputs"
+
+
+class LicenceDemands(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    uses: tuple[Use, ...] = ()
+    users: Annotated[int, Field(gt=0)] | None = Field(None, description="Monthly active users of the product.")
+
+    def joined(self, other: "LicenceDemands") -> "LicenceDemands":
+        users = max((count for count in (self.users, other.users) if count is not None), default=None)
+        return LicenceDemands(uses=_all(self.uses, other.uses), users=users)
+
+
+class Requirements(BaseModel):
+    """Every given demand must hold. Regions are the policy's own words (a target's `region`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    rank: int | None = Field(None, description="Place in the order; all classes have one, or the file's order counts.")
+    block: bool = Field(False, description="Refused, wherever it would go.")
+    local_only: bool = False
+    regions: tuple[Word, ...] = ()
+    jurisdictions_not: tuple[Annotated[str, AfterValidator(_country)], ...] = ()
+    providers: tuple[Word, ...] = Field((), description="Only these, and local targets.")
+    training: Literal["never"] | None = Field(None, description="The provider must not train on inputs.")
+    retention_days_max: Annotated[int, Field(ge=0)] | None = None
+    baa: bool = Field(False, description="A business associate agreement must cover the target.")
+    licence: LicenceDemands = LicenceDemands()
+    redact: Redact = Redact.NEVER
+    redacted_to: str | None = Field(None, description="The class that is left once findings are replaced.")
+    thinking_cap: Annotated[int, Field(ge=0)] | None = Field(None, description="Thinking tokens of each request.")
+    failure_cost_usd: Usd | None = Field(None, description="What a wrong answer costs, in place of the route's.")
+    min_pass_rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(None, description="In place of the route's.")
+    max_cost_usd: Usd | None = Field(None, description="In place of the route's, where that allows more.")
+    deadline_ms: Annotated[int, Field(gt=0)] | None = Field(None, description="In place of the route's.")
+
+    def joined(self, other: "Requirements") -> "Requirements":
+        """What both demand. Names that one list leaves to choose from are those that both have."""
+        return Requirements(
+            block=self.block or other.block,
+            local_only=self.local_only or other.local_only or self._excludes(other),
+            regions=_both(self.regions, other.regions),
+            jurisdictions_not=_all(self.jurisdictions_not, other.jurisdictions_not),
+            providers=_both(self.providers, other.providers),
+            training=self.training or other.training,
+            retention_days_max=_least(self.retention_days_max, other.retention_days_max),
+            baa=self.baa or other.baa,
+            licence=self.licence.joined(other.licence),
+            redact=max(self.redact, other.redact, key=tuple(Redact).index),
+            thinking_cap=_least(self.thinking_cap, other.thinking_cap),
+            failure_cost_usd=_most(self.failure_cost_usd, other.failure_cost_usd),
+            min_pass_rate=_most(self.min_pass_rate, other.min_pass_rate),
+            max_cost_usd=_least(self.max_cost_usd, other.max_cost_usd),
+            deadline_ms=_least(self.deadline_ms, other.deadline_ms),
+        )
+
+    def stakes(self) -> Stakes:
+        return stakes(self.failure_cost_usd, self.min_pass_rate, self.max_cost_usd, self.deadline_ms)
+
+    def _excludes(self, other: "Requirements") -> bool:
+        """No place but a local one is on both lists."""
+        return _apart(self.regions, other.regions) or _apart(self.providers, other.providers)
+
+    @property
+    def private(self) -> bool:
+        """The provider must neither keep nor train on it."""
+        return self.training == "never" or self.retention_days_max is not None or self.baa
+
+
+def _both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """An empty list leaves everything."""
+    return tuple(name for name in one if name in other) if one and other else one or other
+
+
+def _apart(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    return bool(one and other) and not set(one) & set(other)
+
+
+def _least(one: N | None, other: N | None) -> N | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _most(one: M | None, other: M | None) -> M | None:
+    return max((value for value in (one, other) if value is not None), default=None)
+
+
+def _all(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys((*one, *other)))
+
+
+# What keeps a target from seeing a class: one function a demand. What isn't known is never good enough.
+
+_PERMITTED = {Use.COMMERCIAL: "commercial use", Use.TRAIN_ON_OUTPUTS: "training on outputs"}
+
+
+class Objection(NamedTuple):
+    """Two halves of a sentence: what the target is, and what a class may or must, therefore not there."""
+
+    fact: str
+    demand: str
+
+    def told(self, classes: Iterable[str]) -> str:
+        names = tuple(classes)
+        who = f"{'class' if len(names) == 1 else 'classes'} {' and '.join(names)}"
+        return f"{self.fact}, and {who} {self.demand}" if self.fact else f"{who} {self.demand}"
+
+
+def objection(demands: Requirements, target: Target, *, redacted: bool) -> Objection | None:
+    """Why `target` does not meet the demands of a class; None where it does.
+
+    A local target meets all demands on the place. A licence binds wherever a model runs. What is to be redacted and
+    still has its class was not: it hid, could not be read, or was only said to be there.
+    """
+    found = next(filter(None, (check(demands, target) for check in _ANYWHERE)), None)
+    if found or target.local:
+        return found
+    found = next(filter(None, (check(demands, target) for check in _ELSEWHERE)), None)
+    if found or demands.redact is not Redact.REMOTE:
+        return found
+    return Objection("it is not local", "could not be redacted in full" if redacted else "must be redacted first")
+
+
+def expired(target: Target, now_ms: int) -> str:
+    """Why nobody may rely on what was said of `target` any longer."""
+    until = target.terms.expires_ms
+    if until is None or now_ms < until:
+        return ""
+    day = datetime.fromtimestamp(until / 1000, UTC).date()
+    return f"the evidence for its terms ({target.terms.evidence or 'not named'}) expired on {day}"
+
+
+def _blocked(demands: Requirements, target: Target) -> Objection | None:
+    return Objection("", "may not be sent anywhere") if demands.block else None
+
+
+def _licensed_use(demands: Requirements, target: Target) -> Objection | None:
+    licence = target.model.licence
+    for use in demands.licence.uses:
+        permitted = licence.commercial if use is Use.COMMERCIAL else licence.train_on_outputs
+        if not permitted:
+            lacks = "is not known to permit" if permitted is None else "does not permit"
+            fact = f"its licence ({licence.id}) {lacks} {_PERMITTED[use]}"
+            return Objection(fact, "may go only where it is permitted")
+    return None
+
+
+def _licensed_users(demands: Requirements, target: Target) -> Objection | None:
+    users, licence = demands.licence.users, target.model.licence
+    if users is None or (licence.commercial is not None and (licence.users_max is None or users <= licence.users_max)):
+        return None
+    holds = "is not known to hold for any" if licence.commercial is None else f"holds for up to {licence.users_max:,}"
+    return Objection(f"its licence ({licence.id}) {holds} monthly users", f"may go only where it holds for {users:,}")
+
+
+def _local(demands: Requirements, target: Target) -> Objection | None:
+    return Objection("it is not local", "may not leave") if demands.local_only else None
+
+
+def _provider(demands: Requirements, target: Target) -> Objection | None:
+    if not demands.providers or target.provider.id in demands.providers:
+        return None
+    return Objection(f"its provider is {target.provider.id}", f"may go to {_either(demands.providers)} only")
+
+
+def _jurisdiction(demands: Requirements, target: Target) -> Objection | None:
+    excluded, law = demands.jurisdictions_not, target.provider.jurisdiction
+    if not excluded or (law and law not in excluded):
+        return None
+    fact = f"its provider is under the law of {law}" if law else "its provider's jurisdiction is not stated"
+    return Objection(fact, f"may not go to {_either(excluded)}")
+
+
+def _region(demands: Requirements, target: Target) -> Objection | None:
+    if not demands.regions or (target.region and target.region in demands.regions):
+        return None
+    fact = f"its region is {target.region}" if target.region else "its region is not stated"
+    return Objection(fact, f"may go to {_either(demands.regions)} only")
+
+
+def _training(demands: Requirements, target: Target) -> Objection | None:
+    if demands.training is None or target.terms.training is False:
+        return None
+    fact = "may train on inputs" if target.terms.training else "does not state that it never trains on inputs"
+    return Objection(f"its provider {fact}", "may not be trained on")
+
+
+def _retention(demands: Requirements, target: Target) -> Objection | None:
+    most, days = demands.retention_days_max, target.terms.retention_days
+    if most is None or (days is not None and days <= most):
+        return None
+    fact = "does not state how long it keeps inputs" if days is None else f"keeps inputs for {_days(days)}"
+    return Objection(f"its provider {fact}", f"may be kept for {_days(most)}" if most else "may not be kept")
+
+
+def _baa(demands: Requirements, target: Target) -> Objection | None:
+    if not demands.baa or target.terms.baa:
+        return None
+    return Objection("no business associate agreement covers it", "may not go without one")
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return " or ".join(names)
+
+
+def _days(number: int) -> str:
+    return f"{number:,} day{'' if number == 1 else 's'}"
+
+
+_ANYWHERE: tuple[Callable[[Requirements, Target], Objection | None], ...] = (_blocked, _licensed_use, _licensed_users)
+_ELSEWHERE: tuple[Callable[[Requirements, Target], Objection | None], ...] = (
+    _local,
+    _provider,
+    _jurisdiction,
+    _region,
+    _training,
+    _retention,
+    _baa,
+)
+
+
+# Specialists: targets for requests of some tasks, or for texts in some languages, and for nothing else.
+
+SURE = 0.7
+"""So likely a guessed task must be. Of 33 requests for a specialist 20 then reach one, and 1 of 16 others that only
+sound like it; at 0.95 they are 14 and none (tests/decide/test_special.py). The rest has the route's other targets."""
+_ANY: frozenset[Task] = frozenset()
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a request is for, as far as specialists go by it."""
+
+    task: Task = Task.CHAT
+    stated: bool = False
+    """By its caller; else it is a guess …"""
+    sure: bool = False
+    """… and this says how good a one."""
+    route: frozenset[Task] = _ANY
+    """What all targets of its route are for: to name such a route is to say so. Empty: some are for anything."""
+    languages: Languages = UNKNOWN
+
+
+ANYTHING = Asked()
+
+
+def asked(request: Request, seen: Classification, targets: Sequence[Target], languages: Languages) -> Asked:
+    """`targets`: all of the route."""
+    stated = request.limits.task
+    return Asked(
+        task=stated or seen.task,
+        stated=stated is not None,
+        sure=stated is not None or _sure(seen),
+        route=targets[0].tasks.intersection(*[target.tasks for target in targets]),
+        languages=languages,
+    )
+
+
+def special(target: Target, asked: Asked) -> str:
+    """Why a specialist is not there for this; "" where it is, and for whoever is no specialist."""
+    return _task(target, asked) or (_language(target, asked) if target.languages else "")
+
+
+def _task(target: Target, asked: Asked) -> str:
+    if not target.tasks or (asked.route and not asked.stated):
+        return ""
+    if asked.task in target.tasks:
+        return "" if asked.sure else f"is for {_list(target.tasks)}, and it is not clear that this is {asked.task}"
+    taken = "is" if asked.stated else "looks like"
+    return f"is for {_list(target.tasks)}, and this {taken} {asked.task}"
+
+
+def _language(target: Target, asked: Asked) -> str:
+    known = asked.languages
+    into = known.target if Task.TRANSLATION in (asked.route or {asked.task}) else ""
+    for code, word in ((known.source, "in"), (into, "to be put into")):
+        if code and code not in target.languages:
+            return f"is for texts in {_list(target.languages)}, and this is {word} {code}"
+    if not known.source and not asked.route:
+        return f"is for texts in {_list(target.languages)}, and it is not clear what this is in"
+    return ""
+
+
+def _list(words: frozenset[Task] | frozenset[str]) -> str:
+    return ", ".join(sorted(words))
+
+
+def _sure(seen: Classification) -> bool:
+    """By the traits, which are kept: decided again, it is as sure."""
+    if seen.reading is None or seen.task is Task.TOOL_USE:
+        return True
+    return seen.reading.share(seen.task) >= SURE
+
+
+# The hard filter: who may and can serve a request. Runs before any scoring, and again at the door.
+
+_FAILED = "its engine has failed, and `lowpass local status` says why"
+
+
+class Gate(Struct, frozen=True):
+    """Everything that decides over eligibility besides the target itself."""
+
+    request: Request
+    caller: Caller
+    classification: Classification
+    guard: Guard
+    redacted: Redacted | None
+    """The request with placeholders, where the policy lets a class of it be redacted."""
+    now_ms: int
+    resting: Callable[[str], float]
+    """Seconds for which a target's circuit stays open."""
+    thinks_within: Callable[[Target, int], bool]
+    """Whether a target can be held to so many thinking tokens."""
+    asked: Asked = ANYTHING
+    queues: Queues = {}
+    """At the engines of targets."""
+    deadline_ms: int | None = None
+    """For how long the answer may take."""
+
+
+def refusal(target: Target, gate: Gate) -> Dropped | None:
+    """The first reason why `target` must not be asked, or None."""
+    for reason, check in _CHECKS:
+        detail = check(target, gate)
+        if detail:
+            return Dropped(target.id, reason, detail)
+    return None
+
+
+def must_redact(target: Target, gate: Gate) -> bool:
+    """`target` may not see the request as it is."""
+    return bool(_as_it_is(target, gate))
+
+
+def narrowed(target: Target, region: str) -> str:
+    """Why the caller's own wish for a region keeps a request from `target`. The wish is any text, and kept nowhere."""
+    if not region or target.local or target.region == region:
+        return ""
+    return f"the caller wants another region; this target is in {target.region or 'no stated region'}"
+
+
+def _key(target: Target, gate: Gate) -> str:
+    allowed = gate.caller.targets
+    return "the key may not use it" if allowed and target.id not in allowed else ""
+
+
+def _evidence(target: Target, gate: Gate) -> str:
+    return expired(target, gate.now_ms)
+
+
+def _data_class(target: Target, gate: Gate) -> str:
+    detail = _as_it_is(target, gate)
+    if not detail or gate.redacted is None:
+        return detail
+    detail = gate.guard.refusal(target, gate.redacted.classes, gate.now_ms, redacted=True)
+    return f"even redacted: {detail}" if detail else ""
+
+
+def _as_it_is(target: Target, gate: Gate) -> str:
+    return gate.guard.refusal(target, gate.classification.classes, gate.now_ms, redacted=False)
+
+
+def _eligible_region(target: Target, gate: Gate) -> str:
+    return narrowed(target, gate.request.limits.region)
+
+
+def _capability(target: Target, gate: Gate) -> str:
+    missing = gate.request.needs - target.model.capabilities
+    if target.provider.quirks.responses:
+        missing -= {Capability.RESPONSES}
+    return f"lacks {', '.join(sorted(missing))}" if missing else ""
+
+
+def _context(target: Target, gate: Gate) -> str:
+    # A token is at least a byte of UTF-8 for every tokenizer in use, so this drops only what can never fit.
+    least = gate.request.prompt_bytes // 16
+    return f"the request cannot fit its {target.model.context} tokens" if least > target.model.context else ""
+
+
+def _special(target: Target, gate: Gate) -> str:
+    return special(target, gate.asked)
+
+
+def _thinking(target: Target, gate: Gate) -> str:
+    budget = gate.request.limits.thinking_budget
+    if budget is None or gate.thinks_within(target, budget // gate.request.n):
+        return ""
+    return f"can't be kept within {budget} thinking tokens"
+
+
+def _price(target: Target, gate: Gate) -> str:
+    return "" if target.model.price else "has no price, and the policy refuses unpriced targets"
+
+
+def _health(target: Target, gate: Gate) -> str:
+    seconds = gate.resting(target.id)
+    return f"its circuit is open for {seconds:.0f} s more" if seconds > 0 else ""
+
+
+def _engine(target: Target, gate: Gate) -> str:
+    queue = gate.queues.get(target.id)
+    if queue is None or not queue.down:
+        return ""
+    return _FAILED if queue.down == Status.FAILED else f"its engine is {queue.down}"
+
+
+_CHECKS: tuple[tuple[str, Callable[[Target, Gate], str]], ...] = (
+    ("not_allowed", _key),
+    ("evidence_expired", _evidence),
+    ("data_class", _data_class),
+    ("region", _eligible_region),
+    ("capability", _capability),
+    ("specialist", _special),
+    ("context", _context),
+    ("thinking", _thinking),
+    ("unpriced", _price),
+    ("circuit_open", _health),
+    ("engine_down", _engine),
+)
+
+
+# The policy's rule over its classes, asked when targets are chosen and again at the door. Implements `Guard`.
+
+Scan = Callable[[bytes], frozenset[str]]
+"""Classes of everything that is found in the bytes of a body."""
+_MOST_SETS = 4_096
+"""Sets of classes whose verdicts are kept: callers can combine them at will."""
+_Verdicts = dict[tuple[str, bool], tuple[Target, str]]
+"""By a target's id and whether it would see placeholders: that very target, and what it is told."""
+
+
+class ClassGuard:
+    """`classes` from least to most sensitive; `scan` may raise. No class at all is all of them: nothing is known then.
+
+    What a target lacks changes with the policy only, so it is judged once; time is looked at each time.
+    """
+
+    def __init__(self, classes: Mapping[str, Requirements], scan: Scan) -> None:
+        self._classes, self._scan = classes, scan
+        self._joined: dict[frozenset[str], Requirements] = {}
+        self._judged: dict[frozenset[str], _Verdicts] = {}
+
+    def demands(self, classes: frozenset[str]) -> Requirements:
+        """What all of these classes together require."""
+        found = self._joined.get(classes)
+        if found is None:
+            _bound(self._joined)
+            required = (self._classes[name] for name in classes or self._classes)
+            found = self._joined[classes] = reduce(Requirements.joined, required)
+        return found
+
+    def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
+        verdicts = self._judged.get(classes)
+        if verdicts is None:
+            _bound(self._judged)
+            verdicts = self._judged[classes] = {}
+        found = verdicts.get((target.id, redacted))
+        if found is None or found[0] is not target:
+            found = verdicts[target.id, redacted] = (target, self._judge(target, classes, redacted=redacted))
+        return (expired(target, now_ms) if target.terms.expires_ms is not None else "") or found[1]
+
+    def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
+        try:
+            return self._scan(body) - classes
+        except Exception:  # whatever breaks a detector, nothing may leave because of it
+            return frozenset(self._classes) - classes
+
+    def private(self, classes: frozenset[str]) -> bool:
+        return self.demands(classes).private
+
+    def _judge(self, target: Target, classes: frozenset[str], *, redacted: bool) -> str:
+        """Every class binds. Told is what the most sensitive of them objects to, and who else does."""
+        objections: dict[Objection, list[str]] = {}
+        for name in sorted(classes or self._classes, key=tuple(self._classes).index, reverse=True):
+            found = objection(self._classes[name], target, redacted=redacted)
+            if found is not None:
+                objections.setdefault(found, []).append(name)
+        return next((found.told(names) for found, names in objections.items()), "")
+
+
+def _bound(kept: dict[frozenset[str], _Verdicts] | dict[frozenset[str], Requirements]) -> None:
+    if len(kept) >= _MOST_SETS:
+        kept.clear()

@@ -1,0 +1,175 @@
+"""What sessions have done so far, as far as the next decision asks: kept in this process, the oldest forgotten."""
+
+from collections.abc import Set
+
+from msgspec import Raw, Struct
+
+from router.types.decision import NO_STAKES, OTHER, USUAL, Before, Shape, Stakes
+from router.types.request import NO_LIMITS, UNKNOWN, Endpoint, Languages, Limits, Request
+from router.types.target import EFFORTS, Capability
+
+MOST_SESSIONS = 65_536
+
+
+class Progress(Struct, frozen=True):
+    """Of one session. `at_ms`: when it began (Unix)."""
+
+    target: str = ""
+    """What answered last."""
+    spent: int = 0
+    """nano-USD."""
+    calls: int = 0
+    at_ms: int = 0
+
+
+NEW = Progress()
+
+
+class Recall:
+    def __init__(self) -> None:
+        self._sessions: dict[str, Progress] = {}
+
+    def of(self, session: str) -> Progress:
+        return self._sessions.get(session, NEW)
+
+    def note(self, session: str, target: str, cost: int, began_ms: int) -> None:
+        """A request of it has ended; `target` answered, or nobody where it is empty. `began_ms`: Unix."""
+        before = self._sessions.pop(session, None) or Progress(at_ms=began_ms)
+        self._sessions[session] = Progress(target or before.target, before.spent + cost, before.calls + 1, before.at_ms)
+        if len(self._sessions) > MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+
+
+# Request → what is kept of it, and back: a request without its text that is decided as the whole one was.
+
+TIERS = frozenset({"auto", "batch", "default", "fast", "flex", "priority", "scale", "standard", "standard_only"})
+"""Service tiers by the names that providers give them."""
+_CHAT = frozenset({Capability.CHAT})
+_NOTHING: dict[str, Raw] = {}
+_SPOKEN, _FIXED = {"audio": Raw(b"{}")}, {"seed": Raw(b"0")}
+
+
+def shape_of(
+    request: Request,
+    stakes: Stakes,
+    progress: Progress,
+    *,
+    fixed: bool,
+    redacted: Set[str] | None,
+    regions: Set[str],
+    budgets: Set[str],
+    languages: Languages | None,
+    at_ms: int,
+) -> Shape:
+    """`stakes`: the request's own. `regions`, `budgets`: of the policy; no other name is kept. `languages`: where
+    somebody looked. `at_ms`: Unix."""
+    limits, needs = request.limits, request.needs
+    return Shape(
+        bytes=request.prompt_bytes,
+        dense=request.dense_bytes,
+        wide=request.wide_bytes,
+        images=request.images,
+        audio_s=request.audio_seconds,
+        file_bytes=request.file_bytes,
+        needs=USUAL if needs == _CHAT else tuple(sorted(needs)),
+        max_output=request.max_output,
+        effort=_known(request.effort or "", EFFORTS),
+        n=request.n,
+        prompts=request.prompts,
+        best_of=request.best_of,
+        tier=_known(request.service_tier, TIERS),
+        caches=request.caches + request.caches_long,
+        speaks="audio" in request.body,
+        fixed=fixed,
+        task=limits.task,
+        languages=None if languages is None else (languages.source, languages.target),
+        region=_known(limits.region, regions),
+        thinking=limits.thinking_budget,
+        budget=limits.budget if limits.budget in budgets else "",
+        stakes=NO_STAKES if stakes == NO_STAKES else stakes,
+        redacted=None if redacted is None else tuple(sorted(redacted)),
+        before=_before(progress, at_ms) if progress is not NEW else None,
+    )
+
+
+def request_of(
+    shape: Shape, *, id: str, endpoint: str, model: str, stream: bool, session: str, tags: tuple[str, ...]
+) -> Request:
+    """All that steps 4 and 5 look at. `tags`: its own, without its key's."""
+    body = _NOTHING
+    if shape.speaks or shape.fixed:
+        body = (_SPOKEN if shape.speaks else _NOTHING) | (_FIXED if shape.fixed else _NOTHING)
+    return Request(
+        id=id,
+        endpoint=Endpoint(endpoint),
+        model=model,
+        body=body,
+        prompt_bytes=shape.bytes,
+        dense_bytes=shape.dense,
+        wide_bytes=shape.wide,
+        images=shape.images,
+        audio_seconds=shape.audio_s,
+        file_bytes=shape.file_bytes,
+        caches=shape.caches > 0,
+        caches_long=shape.caches > 1,
+        service_tier=shape.tier,
+        needs=_CHAT if shape.needs == USUAL else frozenset(shape.needs),
+        stream=stream,
+        n=shape.n,
+        prompts=shape.prompts,
+        best_of=shape.best_of,
+        max_output=shape.max_output,
+        effort=shape.effort or None,
+        limits=_limits(shape, session, tags),
+        languages=UNKNOWN if shape.languages is None else Languages(*shape.languages),
+    )
+
+
+def own_stakes(request: Request) -> Stakes:
+    """What the request itself says."""
+    limits = request.limits
+    if limits is NO_LIMITS:
+        return NO_STAKES
+    return Stakes(
+        failure_nano=limits.failure_cost_nano,
+        min_pass_rate=limits.min_pass_rate,
+        max_nano=limits.budget_nano,
+        deadline_ms=limits.deadline_ms,
+    )
+
+
+def progress_of(shape: Shape, at_ms: int) -> Progress:
+    before = shape.before
+    if before is None:
+        return NEW
+    return Progress(before.target, before.spent, before.calls, at_ms - before.elapsed_ms)
+
+
+def _limits(shape: Shape, session: str, tags: tuple[str, ...]) -> Limits:
+    own = shape.stakes
+    if (
+        not (session or tags or shape.region or shape.budget or shape.task)
+        and own is NO_STAKES
+        and shape.thinking is None
+    ):
+        return NO_LIMITS
+    return Limits(
+        session=session,
+        task=shape.task,
+        region=shape.region,
+        budget=shape.budget,
+        budget_nano=own.max_nano,
+        thinking_budget=shape.thinking,
+        deadline_ms=own.deadline_ms,
+        failure_cost_nano=own.failure_nano,
+        min_pass_rate=own.min_pass_rate,
+        tags=tags,
+    )
+
+
+def _before(progress: Progress, at_ms: int) -> Before:
+    return Before(progress.target, progress.spent, progress.calls, at_ms - progress.at_ms)
+
+
+def _known(word: str, words: Set[str] | tuple[str, ...]) -> str:
+    return word if not word or word in words else OTHER

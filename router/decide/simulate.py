@@ -1,0 +1,227 @@
+"""One request played many times over: costs and times drawn from the forecasts, right answers by their chances."""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import permutations
+from math import isfinite
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct, structs
+from numpy.typing import NDArray
+
+from router.decide.weigh import Situation, queued
+from router.types.decision import Vector
+from router.worth import both_pass
+
+MOST_TARGETS = 5
+"""Of which pairs are made: the ones likeliest to be right within the limits on their own."""
+Z90 = 1.2816
+"""Quantile of the normal distribution."""
+_SEEDS = 2**32
+_TINY = 1e-9
+_ENDLESS = 1e30
+
+
+class Course(NamedTuple):
+    """`second` None: the first alone. `hedge_ms`: the second is started after so long; None: where a check says no."""
+
+    first: int
+    second: int | None = None
+    hedge_ms: int | None = None
+
+
+class Rest(NamedTuple):
+    """Limits of this request, and of its session with `calls` more to come. Infinite: none."""
+
+    funds: float
+    """nano-USD."""
+    time: float
+    """ms."""
+    calls: int = 0
+    session_funds: float = np.inf
+    session_time: float = np.inf
+
+    def allows(self, cost: Vector, time: Vector) -> NDArray[np.bool_]:
+        most, longest = min(self.funds, self.session_funds), min(self.time, self.session_time)
+        return np.asarray((cost <= most) & (time <= longest))
+
+
+class Played(Struct, frozen=True, eq=False):
+    """[courses, draws] each."""
+
+    right: Vector
+    """Share of right answers within the limits: of this request, or of this one and all that are to come."""
+    cost: Vector
+    """nano-USD."""
+
+
+class _Draws(NamedTuple):
+    """[targets, draws] each."""
+
+    cost: Vector
+    time: Vector
+    begun: Vector
+    """When the first byte of the answer is there."""
+
+
+class _Pairs(NamedTuple):
+    """Which courses are pairs of one kind, and who is second in them."""
+
+    at: NDArray[np.intp]
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    late: NDArray[np.intp]
+
+
+def courses(situation: Situation) -> list[Course]:
+    """Every target alone; of the best few checked pairs, and pairs of which the second is a hedge."""
+    open_to = _open(situation)
+    alone = [Course(at) for at in open_to]
+    pairs = [pair for pair in permutations(_few(situation), 2) if open_to.issuperset(pair)]
+    checked = [Course(*pair) for pair in pairs] if situation.verified else []
+    hedges = [Course(*pair, late) for pair in pairs if (late := _patience(situation, *pair)) > 0]
+    return alone + checked + hedges
+
+
+def rehearse(situation: Situation, possible: Sequence[Course], draws: int, rest: Rest) -> Played:
+    """The same draws for every course: what differs between two courses is hardly chance."""
+    situation = _known(situation)
+    drawn, first = _draw(situation, draws), np.array([course.first for course in possible])
+    p = situation.forecast.p
+    cost, time = drawn.cost[first], drawn.time[first]
+    right = p[first][:, None] * rest.allows(cost, time)
+    _check(_pairs(possible, hedged=False), p, drawn, rest, cost, time, right)
+    _hedge(_pairs(possible, hedged=True), p, drawn, rest, cost, time, right)
+    return Played(_with_rest(situation, right, cost, time, rest), cost)
+
+
+def best(played: Played) -> int:
+    """The cheapest of those whose share can't be told from the highest by so many draws: within two standard errors."""
+    share = played.right.mean(axis=1)
+    top = int(share.argmax())
+    apart = played.right[top] - played.right
+    near = share[top] - share <= 2 * apart.std(axis=1) / np.sqrt(played.right.shape[1]) + _TINY
+    return int(np.where(near, played.cost.mean(axis=1), np.inf).argmin())
+
+
+def _known(situation: Situation) -> Situation:
+    """Whoever has something that is no number is never right, and never done."""
+    forecast = situation.forecast
+    columns = {
+        name: getattr(forecast, name) for name in ("p", "cost", "cost_p90", "first_ms", "total_ms", "total_p90_ms")
+    }
+    if isfinite(sum(float(column.sum()) for column in columns.values())):
+        return situation
+    worst = {
+        name: np.nan_to_num(column, nan=_ENDLESS, posinf=_ENDLESS) for name, column in columns.items() if name != "p"
+    }
+    sound = structs.replace(forecast, p=np.nan_to_num(forecast.p), **worst)
+    return structs.replace(situation, forecast=sound)
+
+
+def _open(situation: Situation) -> set[int]:
+    """Whose queue is not too long; everybody where all are."""
+    every = range(len(situation.targets))
+    if not situation.queues:
+        return set(every)
+    return {at for at, long in enumerate(queued(situation).tolist()) if not long} or set(every)
+
+
+def _few(situation: Situation) -> list[int]:
+    forecast, stakes = situation.forecast, situation.stakes
+    bad = np.nan_to_num(-forecast.p, nan=np.inf)
+    if stakes.deadline_ms is not None:
+        bad = bad + (forecast.total_ms > stakes.deadline_ms)
+    if stakes.max_nano is not None:
+        bad = bad + (forecast.cost > stakes.max_nano)
+    few: list[int] = bad.argsort(kind="stable")[:MOST_TARGETS].tolist()
+    return few
+
+
+def _patience(situation: Situation, first: int, second: int) -> int:
+    """When a rival is started: where the first byte is twice as late as usual, but while the rival can still make it.
+
+    An answer that is no stream shows nothing until it is there. 0: no hedge.
+    """
+    forecast, deadline = situation.forecast, situation.stakes.deadline_ms
+    if deadline is None:
+        return 0
+    last = deadline - forecast.total_p90_ms[second]
+    late = min(2 * forecast.first_ms[first], last) if situation.stream else last
+    return int(late) if late > 0 else 0
+
+
+def _draw(situation: Situation, draws: int) -> _Draws:
+    """What is not known of a pass rate makes one answer no less likely to be right: its mean is all that counts."""
+    forecast = situation.forecast
+    chance = np.random.Generator(np.random.PCG64(int(situation.draw * _SEEDS)))
+    # Every target has the same quantiles, in an order of its own: alone, none is ahead of another by chance.
+    normal = chance.permuted(np.tile(_quantiles(draws), (2 * len(situation.targets), 1)), axis=1)
+    cost = _lognormal(normal[::2], forecast.cost, forecast.cost_p90)
+    time = _lognormal(normal[1::2], forecast.total_ms, forecast.total_p90_ms)
+    begun = time * (forecast.first_ms / np.maximum(forecast.total_ms, _TINY))[:, None] if situation.stream else time
+    return _Draws(cost, time, begun)
+
+
+@cache
+def _quantiles(count: int) -> Vector:
+    """Of the normal distribution, in the middle of equally likely parts."""
+    normal = NormalDist()
+    return np.array([normal.inv_cdf((at + 0.5) / count) for at in range(count)])
+
+
+def _lognormal(normal: Vector, mean: Vector, p90: Vector) -> Vector:
+    """Of this mean and 90 % quantile."""
+    ratio = np.log(np.maximum(p90, _TINY) / np.maximum(mean, _TINY))
+    spread = Z90 - np.sqrt(np.maximum(Z90 * Z90 - 2 * np.maximum(ratio, 0.0), 0.0))
+    drawn: Vector = np.exp(spread[:, None] * normal - (spread * spread / 2)[:, None])
+    drawn *= mean[:, None]
+    return drawn
+
+
+def _pairs(possible: Sequence[Course], *, hedged: bool) -> _Pairs:
+    rows = [
+        (at, course.first, course.second, course.hedge_ms or 0)
+        for at, course in enumerate(possible)
+        if course.second is not None and (course.hedge_ms is not None) is hedged
+    ]
+    return _Pairs(*np.array(rows, dtype=np.intp).reshape(-1, 4).T)
+
+
+def _check(pairs: _Pairs, p: Vector, drawn: _Draws, rest: Rest, cost: Vector, time: Vector, right: Vector) -> None:
+    """A wrong answer of the first is always seen, and takes its time and money."""
+    one, two = p[pairs.first][:, None], p[pairs.second][:, None]
+    rescued, second = two - both_pass(one, two), pairs.second
+    both = rest.allows(cost[pairs.at] + drawn.cost[second], time[pairs.at] + drawn.time[second])
+    right[pairs.at] += rescued * both
+    cost[pairs.at] += (1 - one) * drawn.cost[second]
+    time[pairs.at] += (1 - one) * drawn.time[second]
+
+
+def _hedge(pairs: _Pairs, p: Vector, drawn: _Draws, rest: Rest, cost: Vector, time: Vector, right: Vector) -> None:
+    """Of a stream the first to begin is given, of an answer in one piece the first that is there."""
+    late, begun = pairs.late[:, None], drawn.begun[pairs.first]
+    outrun = late + drawn.begun[pairs.second] < begun
+    cost[pairs.at] += (begun > late) * drawn.cost[pairs.second]
+    time[pairs.at] = np.where(outrun, late + drawn.time[pairs.second], time[pairs.at])
+    sound = np.where(outrun, p[pairs.second][:, None], p[pairs.first][:, None])
+    right[pairs.at] = sound * rest.allows(cost[pairs.at], time[pairs.at])
+
+
+def _with_rest(situation: Situation, now: Vector, cost: Vector, time: Vector, rest: Rest) -> Vector:
+    """Of the calls to come so many are answered as money and time are left for, by whichever simple habit is best."""
+    if not rest.calls:
+        return now
+    forecast = situation.forecast
+    balanced = forecast.cost / max(forecast.cost.mean(), _TINY) - forecast.p
+    habits = {int(key.argmin()) for key in (forecast.cost, forecast.total_ms, -forecast.p, balanced)}
+    funds, left = rest.session_funds - cost, rest.session_time - time
+    later = np.zeros(now.shape)
+    for at in sorted(habits):
+        paid = funds / max(rest.calls * forecast.cost[at], _TINY)
+        timely = left / max(rest.calls * forecast.total_ms[at], _TINY)
+        later = np.maximum(later, forecast.p[at] * np.minimum(1.0, np.minimum(paid, timely)))
+    whole: Vector = (now + rest.calls * later) / (1 + rest.calls)
+    return whole

@@ -1,0 +1,301 @@
+"""The strategies of routes. Each is its own policy object."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from router.decide.eligibility import Usd
+from router.decide.simulate import Course, Rest, best, courses, rehearse
+from router.decide.weigh import (
+    REASONS,
+    Alone,
+    Pairs,
+    Ranked,
+    Situation,
+    Worth,
+    by_value,
+    excluded,
+    lower,
+    ranked,
+    reasons,
+    singles,
+    values,
+    weighed,
+    winner,
+    worth,
+)
+from router.types.decision import Candidate, Hedge, Tactic, Vector, Vote, Why
+from router.types.decision import Cascade as Levels
+from router.types.decision import Cascade as PlanCascade
+from router.types.price import nano_from_usd
+from router.types.target import Task
+from router.worth import RHO, Check, cascade_value, sample_value
+
+# A cheap answer first, checked by the route's verifiers; another target only where the check says no.
+
+Chance = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class Cascade(BaseModel):
+    """Every ordered pair is valued; the best one wins only if it beats the best single target, also where the pass
+    rates are `caution` standard deviations lower. Source of the value: Cost-of-Pass (arXiv 2504.13359), sequential
+    attempts with a verifier.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["cascade"]
+    targets: tuple[str, ...] = Field(min_length=2)
+    caution: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
+    accepts_right: Chance = Field(0.98, description="Share of right answers that the verifiers accept.")
+    accepts_wrong: Chance = Field(0.05, description="Share of wrong answers that the verifiers accept.")
+
+    def names(self) -> tuple[str, ...]:
+        return self.targets
+
+    def rank(self, situation: Situation) -> Ranked:
+        alone = singles(situation, self.caution)
+        if not situation.verified or len(situation.targets) < 2:
+            return ranked(situation, alone, None)
+        return ranked(situation, alone, winner(situation, alone, self._pairs(situation)), Levels(2))
+
+    def _pairs(self, situation: Situation) -> Pairs:
+        forecast, check = situation.forecast, Check(self.accepts_right, self.accepts_wrong)
+        expected = cascade_value(forecast.cost, forecast.p, 0.0, check, RHO)
+        worse = cascade_value(forecast.cost, lower(situation, self.caution), 0.0, check, RHO)
+        most, slow = (np.add.outer(each, each) for each in (forecast.cost, forecast.total_p90_ms))
+        return Pairs(expected.cost, expected.p, worse.cost, worse.p, most, slow)
+
+
+# By the expected cost of this request, thinking included; ties keep the order of the policy.
+
+
+class Cheapest(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["cheapest"]
+    targets: tuple[str, ...] = Field(min_length=1)
+
+    def names(self) -> tuple[str, ...]:
+        return self.targets
+
+    def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]:
+        return tuple(sorted(candidates, key=lambda candidate: candidate.estimate.cost))
+
+
+# The target of the lowest expected cost of a right answer, at the user's own price of a wrong one.
+
+Caution = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+
+
+class CostOfPass(BaseModel):
+    """Minimises cost + failure cost × (1 − p); without a price of failure, cost ÷ p above the floor.
+
+    The baseline, the best single target for all traffic, stays unless another gains more than `caution` times the
+    expected regret of leaving it. What served the session before stays while it is worse by at most `sticky` of its
+    value.
+    Source of the ratio: Cost-of-Pass (arXiv 2504.13359); of the price of failure: its correction for one-shot traffic.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["cost_of_pass"]
+    targets: tuple[str, ...] = Field(min_length=1)
+    caution: Caution = 0.5
+    sticky: Annotated[float, Field(ge=0, le=1)] = 0.05
+
+    def names(self) -> tuple[str, ...]:
+        return self.targets
+
+    def rank(self, situation: Situation) -> Ranked:
+        out = excluded(situation, self.caution)
+        found = worth(situation, out, self.caution)
+        chosen = self._kept(situation, found)
+        why = reasons(found, chosen, "chosen" if chosen == found.best else "kept")
+        return Ranked(by_value(found, chosen), weighed(situation, found, why))
+
+    def _kept(self, situation: Situation, found: Worth) -> int:
+        """The one that served the session before, while nobody is better by more than a trifle, and the evidence for it
+        does not lack more."""
+        last = next((at for at, one in enumerate(situation.targets) if one.id == situation.last), None)
+        if last is None or found.out[last]:
+            return found.best
+        trifle, value = self.sticky * found.value[last], found.value
+        return last if value[last] - value[found.best] <= trifle and -found.margin[last] <= trifle else found.best
+
+
+# In the order of the policy: the first that can serve does, the rest are fallbacks.
+
+
+class Ordered(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["ordered"]
+    targets: tuple[str, ...] = Field(min_length=1)
+
+    def names(self) -> tuple[str, ...]:
+        return self.targets
+
+    def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]:
+        """`candidates` come in the order of `names()`."""
+        return candidates
+
+
+# Always the same target, no fallback.
+
+
+class Pinned(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["pinned"]
+    target: str
+
+    def names(self) -> tuple[str, ...]:
+        return (self.target,)
+
+    def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]:
+        return candidates
+
+
+# Budget and deadline: whichever course is likeliest to end in a right answer within both, found by simulation.
+
+
+class Errands(BaseModel):
+    """A session of several requests that share a budget and a deadline: each decision leaves enough for the rest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    calls: Annotated[int, Field(gt=0)] = Field(description="Requests that a session is expected to take.")
+    budget_usd: Usd | None = None
+    deadline_s: Annotated[int, Field(gt=0)] | None = None
+
+
+class Plan(BaseModel):
+    """Draws costs and times from the forecasts `draws` times, for every target alone, checked pairs where the route
+    has verifiers, and hedged pairs. Among courses as likely to succeed the cheapest is taken. A session is planned
+    anew with every request, from what its last ones cost and took. Source: Monte-Carlo portfolio planning
+    (arXiv 2605.06110).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["plan"]
+    targets: tuple[str, ...] = Field(min_length=1)
+    draws: Annotated[int, Field(ge=50, le=2_000)] = 300
+    session: Errands | None = None
+
+    def names(self) -> tuple[str, ...]:
+        return self.targets
+
+    def rank(self, situation: Situation) -> Ranked:
+        found = worth(situation, excluded(situation, 0.0), 0.0)
+        possible = courses(situation)
+        chosen = possible[best(rehearse(situation, possible, self.draws, self._rest(situation)))]
+        first = [chosen.first] if chosen.second is None else [chosen.first, chosen.second]
+        # If it fails, what may take too long or cost too much comes last.
+        order = by_value(found, first[0])
+        rows = weighed(situation, found, _why(found, first))
+        return Ranked([*first, *(at for at in order if at not in first)], rows, _tactic(chosen))
+
+    def _rest(self, situation: Situation) -> Rest:
+        """What this request may take, and what has to be left for those after it."""
+        stakes, session = situation.stakes, self.session
+        funds, time = _or_endless(stakes.max_nano), _or_endless(stakes.deadline_ms)
+        if session is None:
+            return Rest(funds, time)
+        left = max(0, session.calls - situation.calls - 1)
+        budget = _or_endless(None if session.budget_usd is None else nano_from_usd(session.budget_usd))
+        deadline = _or_endless(None if session.deadline_s is None else session.deadline_s * 1000)
+        return Rest(funds, time, left, budget - situation.spent, deadline - situation.elapsed_ms)
+
+
+def _why(found: Worth, first: list[int]) -> list[Why]:
+    """Played through, the others were less likely to end well, or as likely and dearer."""
+    words: list[Why] = ["chosen"] if len(first) == 1 else ["first", "second"]
+    told = dict(zip(first, words, strict=True))
+    return [told.get(at) or REASONS[out] or "less_likely" for at, out in enumerate(found.out.tolist())]
+
+
+def _tactic(course: Course) -> Tactic | None:
+    if course.second is None:
+        return None
+    return PlanCascade(2) if course.hedge_ms is None else Hedge(course.hedge_ms)
+
+
+def _or_endless(limit: int | None) -> float:
+    return np.inf if limit is None else float(limit)
+
+
+# Several answers of a cheap target, given if they agree; another target where they don't.
+
+COMPARABLE = frozenset({Task.MATHS, Task.REASONING, Task.CLASSIFICATION, Task.EXTRACTION, Task.TOOL_USE})
+"""Tasks whose right answers are the same once they are normalised."""
+
+
+class SelfConsistency(BaseModel):
+    """The number of samples, up to `samples`, and the pair of targets are those of the highest value; they win only
+    if they beat the best single target. Source: self-consistency cascade (arXiv 2512.02543).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["self_consistency"]
+    targets: tuple[str, ...] = Field(min_length=2)
+    samples: Annotated[int, Field(ge=2, le=8)] = 3
+    caution: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
+
+    def names(self) -> tuple[str, ...]:
+        return self.targets
+
+    def rank(self, situation: Situation) -> Ranked:
+        alone = singles(situation, self.caution)
+        comparable = situation.samples_differ and situation.classification.task in COMPARABLE
+        if not comparable or len(situation.targets) < 2:
+            return ranked(situation, alone, None)
+        count, pairs = self._best(situation, alone)
+        return ranked(situation, alone, winner(situation, alone, pairs), Vote(count))
+
+    def _best(self, situation: Situation, alone: Alone) -> tuple[int, Pairs]:
+        """A further sample is drawn only where it pays; of equals the fewest."""
+        votes = [(count, self._pairs(situation, count)) for count in range(2, self.samples + 1)]
+        return min(votes, key=lambda vote: float(values(situation, alone, vote[1]).min()))
+
+    def _pairs(self, situation: Situation, samples: int) -> Pairs:
+        forecast = situation.forecast
+        expected = sample_value(forecast.cost, forecast.p, 0.0, samples)
+        worse = sample_value(forecast.cost, lower(situation, self.caution), 0.0, samples)
+        most, slow = (np.add.outer(samples * each, each) for each in (forecast.cost, forecast.total_p90_ms))
+        return Pairs(_apart(expected.cost), expected.p, _apart(worse.cost), worse.p, most, slow)
+
+
+def _apart(cost: Vector) -> Vector:
+    """Another target is asked in the end, not the same."""
+    return np.where(np.eye(len(cost), dtype=bool), np.inf, cost)
+
+
+# A share of the traffic for each target; the others follow as fallbacks, heaviest first.
+
+Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Weighted(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["weighted"]
+    weights: dict[str, Weight] = Field(min_length=1)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.weights)
+
+    def order(self, candidates: tuple[Candidate, ...], draw: float) -> tuple[Candidate, ...]:
+        """`draw` is uniform in [0, 1): the point in the eligible targets' summed weights that picks the first."""
+        heaviest_first = sorted(candidates, key=self._weight, reverse=True)
+        point = draw * sum(map(self._weight, candidates))
+        for index, candidate in enumerate(heaviest_first):
+            point -= self._weight(candidate)
+            if point < 0:
+                return (candidate, *heaviest_first[:index], *heaviest_first[index + 1 :])
+        return tuple(heaviest_first)
+
+    def _weight(self, candidate: Candidate) -> float:
+        return self.weights[candidate.target.id]
+
+
+# How a route orders its eligible targets. One file each; a new strategy is a file and a name in the union.
+
+Strategy = Annotated[
+    Pinned | Ordered | Cheapest | Weighted | CostOfPass | Cascade | SelfConsistency | Plan,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,282 @@
+"""Calls beside the answer: a second opinion on a class, verifiers and webhooks."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from router.classify.deep.second import Question, Verdict, Words, asked, denied, longest, verdicts
+from router.classify.detector import Doubt
+from router.decide.health import Health
+from router.dispatch.attempt import Seat
+from router.dispatch.door import Door, KeptIn, Parcel
+from router.dispatch.meter import said
+from router.engines import Replicas
+from router.errors import UpstreamFailure
+from router.outcomes.checks import Http, Verifier
+from router.outcomes.verify import Became, Crashed, KeptAway, Nonsense, Pool, Ports, verify_all, works
+from router.types.attempt import Adapter, Asked, Call, ErrorKind, UpstreamRequest, Verify
+from router.types.attempt import Verdict as OutcomeVerdict
+from router.types.request import Endpoint
+from router.types.target import Guard, Target, Timeouts, Wire
+
+# Asks a model of this machine for its opinion: through the door, and past a guard that lets nothing leave.
+
+_log = logging.getLogger(__name__)
+
+
+class AtHome(Struct, frozen=True):
+    """`guard`, and beside it that nothing goes to who is not local, whatever a policy says. Implements `Guard`."""
+
+    guard: Guard
+
+    def refusal(self, target: Target, classes: frozenset[str], now_ms: int, *, redacted: bool) -> str:
+        if not target.local:
+            return "a second opinion never leaves this machine"
+        return self.guard.refusal(target, classes, now_ms, redacted=redacted)
+
+    def unseen(self, body: bytes, classes: frozenset[str]) -> frozenset[str]:
+        return self.guard.unseen(body, classes)
+
+    def private(self, classes: frozenset[str]) -> bool:
+        return self.guard.private(classes)
+
+
+class Inquiry(Struct, frozen=True):
+    """`classes`: of the request, those in question included."""
+
+    target: Target
+    guard: Guard
+    classes: frozenset[str]
+    questions: Sequence[Question]
+    called: Words
+    timeout_ms: int
+    request_id: str
+
+    def call(self) -> Call:
+        return Call(
+            target=self.target,
+            endpoint=Endpoint.CHAT,
+            body=asked(self.questions, self.called),
+            model=self.target.id,
+            request_id=self.request_id,
+            max_output=longest(self.questions),
+            effort="none",
+            private=self.guard.private(self.classes),
+        )
+
+
+class Opinions:
+    """Nothing that goes wrong here is told to a client: it only means that nobody said no. `count` hears of each."""
+
+    def __init__(
+        self,
+        adapters: Mapping[Wire, Adapter],
+        door: Door,
+        health: Health,
+        replicas: Replicas,
+        count: Callable[[Verdict], object],
+    ) -> None:
+        self._adapters, self._door, self._health, self._replicas, self._count = adapters, door, health, replicas, count
+
+    async def denied(self, inquiry: Inquiry) -> frozenset[Doubt]:
+        """What it says no to."""
+        given = verdicts(await self._answer(inquiry), inquiry.questions)
+        for verdict in given:
+            self._count(verdict)
+        return denied(inquiry.questions, given)
+
+    async def _answer(self, inquiry: Inquiry) -> str:
+        if self._health.resting(inquiry.target.id) > 0:
+            return ""
+        try:
+            return await asyncio.wait_for(self._ask(inquiry), inquiry.timeout_ms / 1000)
+        except (TimeoutError, KeptIn, UpstreamFailure, msgspec.DecodeError) as error:
+            _log.warning("no second opinion of %s (%s): it counts as found", inquiry.target.id, type(error).__name__)
+            return ""
+
+    async def _ask(self, inquiry: Inquiry) -> str:
+        seat = Seat(self._replicas, inquiry.target, None, [])
+        try:
+            return await self._said(inquiry, seat.url)
+        except UpstreamFailure as error:
+            if error.failure.kind is ErrorKind.CONNECT:  # it may just have been slower than we are patient
+                seat.broke()
+            raise
+        finally:
+            seat.leave()
+
+    async def _said(self, inquiry: Inquiry, url: str) -> str:
+        target, call = inquiry.target, inquiry.call()
+        adapter = self._adapters[target.provider.wire]
+        parcel = Parcel(AtHome(inquiry.guard), target, adapter.encode(call), inquiry.classes, url=url)
+        response = await self._door.send(parcel, _within(inquiry.timeout_ms), _unnoted)
+        try:
+            if response.status != 200:
+                return ""
+            return said(adapter.decode(call, await response.read()).body) or ""
+        finally:
+            response.close()
+
+
+def _within(limit_ms: int) -> Timeouts:
+    return Timeouts(connect=limit_ms, first=limit_ms, between=limit_ms, total=limit_ms)
+
+
+def _unnoted(classes: frozenset[str]) -> None:
+    """No row of the ledger: nothing is charged, and nothing has left."""
+
+
+# Verifiers with what they need of the world: the door for those that are asked over HTTP, children for the others.
+
+LARGEST = 65_536
+"""Bytes of what a verifier says, which is a number."""
+_HEADERS = (("content-type", "application/json"), ("accept", "application/json"), ("user-agent", "lowpass"))
+
+
+class _Reply(Struct):
+    score: float | None = None
+    passed: bool | None = None
+
+
+_reply = msgspec.json.Decoder(_Reply)
+
+
+class Verifiers:
+    """Use inside one running event loop; `close()` at the end. `count` hears what became of each verifier."""
+
+    def __init__(self, door: Door, count: Callable[[str, Became], object]) -> None:
+        self._door, self._count, self._pool = door, count, Pool()
+
+    def adopt(self, every: Iterable[Verifier]) -> None:
+        """All that the policy in force declares: their children are started, all others ended."""
+        self._pool.keep(works(every))
+
+    def of(self, verifiers: Sequence[Verifier], guard: Guard) -> Verify:
+        """`guard`: of the policy under which the request was decided."""
+
+        async def post(verifier: Http, asked: Asked, body: bytes) -> float | None:
+            return await self._post(guard, verifier, asked, body)
+
+        ports = Ports(post, self._pool, self._count)
+
+        async def verify(asked: Asked) -> Sequence[OutcomeVerdict]:
+            return await verify_all(verifiers, asked, ports)
+
+        return verify
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _post(self, guard: Guard, verifier: Http, asked: Asked, body: bytes) -> float | None:
+        request = UpstreamRequest("POST", verifier.path, _headers(verifier), body)
+        # All classes bind, as nothing was replaced: the answer has its values again.
+        parcel = Parcel(guard, verifier.place, request, asked.classes, region=asked.request.limits.region)
+        try:
+            response = await self._door.send(parcel, _within(verifier.timeout_ms), _verify_unnoted)
+            try:
+                if response.status != 200:
+                    raise Crashed(f"status {response.status}")
+                return _score(await _short(response.chunks()))
+            finally:
+                response.close()
+        except KeptIn:
+            raise KeptAway from None
+        except UpstreamFailure as error:
+            if error.failure.kind is ErrorKind.TIMEOUT:
+                raise TimeoutError from None
+            raise Crashed(error.failure.kind) from None
+
+
+def _headers(verifier: Http) -> tuple[tuple[str, str], ...]:
+    if verifier.api_key is None:
+        return _HEADERS
+    return (*_HEADERS, ("authorization", f"Bearer {verifier.api_key.get_secret_value()}"))
+
+
+async def _short(chunks: AsyncIterator[bytes]) -> bytes:
+    found = b""
+    async for chunk in chunks:
+        found += chunk
+        if len(found) > LARGEST:
+            raise Nonsense
+    return found
+
+
+def _score(body: bytes) -> float | None:
+    """`{"score": 0.5}`, `{"passed": true}`, or null in their place: nothing can be said."""
+    try:
+        said = _reply.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Nonsense from None
+    score = float(said.passed) if said.score is None and said.passed is not None else said.score
+    if score is not None and not 0 <= score <= 1:
+        raise Nonsense
+    return score
+
+
+def _verify_unnoted(classes: frozenset[str]) -> None:
+    """No row of the ledger: nothing is charged."""
+
+
+# Posts to an operator's webhook, in the background and with a bounded number of tries.
+
+WAITS_S = (1.0, 2.0, 4.0, 8.0)
+"""Between the tries: five in all."""
+MOST_WAITING = 1_000
+"""Posts under way at once; beyond that they are dropped, and the log says so."""
+_TIMEOUTS = Timeouts(connect=5_000, first=5_000, between=5_000, total=5_000)
+_WEBHOOK_HEADERS = (("content-type", "application/json"), ("user-agent", "lowpass"))
+
+
+class Webhooks:
+    """Use inside one running event loop. The log names the host only: an address may hold a secret."""
+
+    def __init__(self, door: Door, waits_s: tuple[float, ...] = WAITS_S) -> None:
+        self._door, self._waits_s = door, waits_s
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def pending(self) -> int:
+        return len(self._tasks)
+
+    def post(self, url: str, body: bytes) -> None:
+        """Returns at once."""
+        if self.pending >= MOST_WAITING:
+            _log.error("an alert was not posted to %s: %d are waiting", urlsplit(url).hostname, MOST_WAITING)
+            return
+        task = asyncio.get_running_loop().create_task(self._deliver(url, body))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Gives up what was not delivered yet."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _deliver(self, url: str, body: bytes) -> None:
+        for wait_s in (*self._waits_s, None):
+            answer = await self._try(url, body)
+            if answer == "":
+                return
+            if wait_s is None:
+                _log.error("an alert was not delivered: %s %s", urlsplit(url).hostname, answer)
+            else:
+                await asyncio.sleep(wait_s)
+
+    async def _try(self, url: str, body: bytes) -> str:
+        """What went wrong; empty for a 2xx."""
+        try:
+            response = await self._door.post(url, UpstreamRequest("POST", "", _WEBHOOK_HEADERS, body), _TIMEOUTS)
+        except UpstreamFailure as failure:
+            return f"failed ({failure.failure.kind})"
+        except KeptIn:
+            return "may not have it"
+        except Exception as error:  # whatever it is, it must not end the gateway's own work
+            return f"failed ({type(error).__name__})"
+        response.close()
+        return "" if 200 <= response.status < 300 else f"answered {response.status}"

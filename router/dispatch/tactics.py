@@ -1,0 +1,534 @@
+"""Plans that ask more than one target: cascade, hedge and vote."""
+
+import asyncio
+import unicodedata
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from decimal import Context, Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import re2
+from msgspec import Raw, structs
+
+from router.dispatch.ask import Answered, Asker, Errand, Kept, Opened
+from router.dispatch.door import KeptIn
+from router.dispatch.meter import Fold
+from router.dispatch.purse import ALONE, CLIENT_GONE, OUTRUN, WITH_FALLBACK, How, Purse, Race
+from router.errors import TABLE, LowpassError, UpstreamFailure
+from router.types.attempt import Answer, Asked, ErrorKind, Failure, ToolCall, Verdict, accepted
+from router.types.clock import clock_ms
+from router.types.decision import Candidate, Cascade, Vote
+from router.types.request import Endpoint, Request
+
+# One errand on its way from target to target: what went wrong so far, and whether another may be asked.
+
+
+class Course:
+    """`over`: nobody else may be asked."""
+
+    def __init__(self, asker: Asker, errand: Errand) -> None:
+        self._asker, self.errand = asker, errand
+        self.over = False
+        self._failure: Failure | None = None
+        self._kept_in: KeptIn | None = None
+
+    async def ask(self, step: Candidate, how: How) -> Answered | Opened | None:
+        """None: it gave no answer."""
+        try:
+            answer = await self._asker.ask(step, self.errand, how)
+        except KeptIn as refusal:
+            self._kept_in = self._kept_in or refusal
+            return None
+        if not isinstance(answer, Failure):
+            return answer
+        self._failure = answer
+        self.over = not TABLE[answer.kind].fall_back or self.errand.late(clock_ms())
+        return None
+
+    async def walk(self, steps: Sequence[Candidate]) -> Answered | Opened | None:
+        """The first answer of `steps`, in order; None where there is none to be had."""
+        for number, step in enumerate(steps, 1):
+            answer = await self.ask(step, WITH_FALLBACK if number < len(steps) else ALONE)
+            if answer is not None or self.over:
+                return answer
+        return None
+
+    def error(self) -> LowpassError:
+        """Why there is no answer."""
+        if self._kept_in is not None and self._failure is None:
+            return self._kept_in
+        return UpstreamFailure(self._failure or Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask."))
+
+
+# Whole answers as verifiers read them: one `Answer` for each choice, whatever the endpoint.
+
+NOTHING = Answer()
+"""Stands for an answer that can't be read."""
+_LENGTH = {"max_output_tokens": "length"}
+"""Why a response is incomplete, in the words of chat."""
+
+
+def asked(errand: Errand, answered: Answered) -> Asked:
+    """For verifiers: the client's own request, and its answer with values in the place of placeholders."""
+    return _asked(errand, answered.step, answered.reply.body)
+
+
+def unchecked(errand: Errand, answered: Answered) -> Asked | None:
+    """What can still be learned of an answer that is given; None where it was looked at, or its budget ended it."""
+    return None if answered.stopped or answered.attempt.verdicts else asked(errand, answered)
+
+
+async def overheard(
+    events: AsyncGenerator[bytes], errand: Errand, opened: Opened, tell: Callable[[Asked], object]
+) -> AsyncGenerator[bytes]:
+    """A stream as its client gets it; in the end `tell` hears of its answer, as `unchecked` would have it."""
+    fold = Fold(errand.request.endpoint)
+    try:
+        async for part in events:
+            fold.feed(part)
+            yield part
+    finally:
+        await events.aclose()
+    complete = not opened.stopped and errand.purse.attempts[-1].outcome == "ok"
+    if complete and not (isinstance(opened, Kept) and opened.attempt.verdicts):
+        tell(_asked(errand, opened.step, fold.body()))
+
+
+def _asked(errand: Errand, step: Candidate, body: Mapping[str, Raw]) -> Asked:
+    classes = errand.gate.classification.classes
+    return Asked(request=errand.request, target=step.target, answers=answers(body), classes=classes)
+
+
+def answers(body: Mapping[str, Raw]) -> tuple[Answer, ...]:
+    """Of a whole answer of chat, completions or responses. At least one: what can't be read says nothing."""
+    try:
+        if "output" in body:
+            return (_response(body),)
+        choices = msgspec.json.decode(body.get("choices", b"[]"))
+        return tuple(_choice(choice) for choice in choices) or (NOTHING,)
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError, TypeError):
+        return (NOTHING,)
+
+
+def _choice(choice: dict[str, Any]) -> Answer:
+    message = choice.get("message") or {}
+    return Answer(
+        text=_text(choice["text"] if "text" in choice else message.get("content")),
+        tool_calls=tuple(_calls(message)),
+        refusal=message.get("refusal") or "",
+        finish_reason=choice.get("finish_reason") or "",
+    )
+
+
+def _text(content: Any) -> str:
+    """A text, or the texts of its parts."""
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content)
+    return content or ""
+
+
+def _calls(message: dict[str, Any]) -> Iterable[ToolCall]:
+    for call in message.get("tool_calls") or ():
+        yield _call(call.get("function") or call.get("custom") or {})
+    if message.get("function_call"):
+        yield _call(message["function_call"])
+
+
+def _call(named: dict[str, Any]) -> ToolCall:
+    """A function has arguments, a custom tool an input."""
+    return ToolCall(named.get("name") or "", named.get("arguments") or named.get("input") or "")
+
+
+def _response(body: Mapping[str, Raw]) -> Answer:
+    items = msgspec.json.decode(body["output"])
+    parts = [part for item in items if item.get("type") == "message" for part in item.get("content") or ()]
+    calls = tuple(_call(item) for item in items if item.get("type") in ("function_call", "custom_tool_call"))
+    return Answer(
+        text="".join(part.get("text") or "" for part in parts),
+        tool_calls=calls,
+        refusal="".join(part.get("refusal") or "" for part in parts),
+        finish_reason=_reason(body, "tool_calls" if calls else "stop"),
+    )
+
+
+def _reason(body: Mapping[str, Raw], regular: str) -> str:
+    details = msgspec.json.decode(body.get("incomplete_details", b"null")) or {}
+    reason = details.get("reason") or ""
+    return _LENGTH.get(reason, reason) or regular
+
+
+# What an answer comes to: the form in which two answers that say the same are equal.
+#
+# Numbers, letters of a choice, boxed and announced results, JSON, calls of tools and answers of a few words can be
+# compared; texts that say more than that can't.
+
+NORMALISE_NOTHING = ""
+"""What empty, refused and truncated answers come to: it agrees with nothing."""
+FEW_WORDS = 4
+"""An answer of so many words is its own result."""
+SHORT = 64
+"""Characters of a result at most."""
+LARGEST = 100
+"""Digits of a number at most; a longer one is a text."""
+_WHOLE = frozenset({"stop", "tool_calls", "function_call", ""})
+"""Reasons to finish that leave nothing out."""
+_FENCE = re2.compile(r"(?s)^```\w*\s*\n(.*?)\n?```$")
+_BOXED = "\\boxed{"
+_ANNOUNCED = re2.compile(
+    r"(?im)(?:\b(?:answer|result|solution|choice|option)\b(?: is)?[*_]*\s*[:=]?|####|\b(?:antwort|lösung|ergebnis)\b"
+    r"(?: ist| lautet)?[*_]*\s*:?|\b(?:réponse|respuesta|risposta|resposta)\b(?: est| es| è| é)?[*_]*\s*:?"
+    r"|答案(?:是|为)?\s*:?|答えは\s*:?|ответ\s*[:—-]?)\s*(.{1,200})$"
+)
+"""A line that says what the result is, in the words of some languages. NFKC has made wide colons narrow."""
+_NUMBER = re2.compile(
+    r"[-+]?(?:\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?|\d+(?:[.,]\d+)*|\.\d+)(?:[eE][-+]?\d{1,3})?(?: ?/ ?\d+)?"
+)
+_MEASURED = re2.compile(r"^(?:[^=:]{1,20}[=:] ?)?(" + _NUMBER.pattern + r")(?: ?\pL+){0,2}$")
+"""A number with its unit, or what equals it."""
+_LETTER = re2.compile(r"^\(?([A-Ja-j])(?:\)|[.:]|$)(?: .*)?$")
+_FRACTION = re2.compile(r"\\[dt]?frac ?\{([^{}]+)\} ?\{([^{}]+)\}")
+_DRESS = re2.compile(r"\\(?:text\w*|math\w+|left|right|[,;!() ])|\\(?:[$%])|\^\{?\\circ\}?|[*_`\"“”„«»$€£¥%°]")
+"""What is written around a result."""
+_FORMULA = re2.compile(r"[\\^=+*/<>]")
+_ITEM = re2.compile(r"^(?:\d+[.)]|[-*•#])\s")
+_SENTENCE = re2.compile(r"[.!?。]\s+")
+_GROUPS = re2.compile(r"^[-+]?\d{1,3}(?:[.,]\d{3})+$")
+_EXACT = Context(prec=LARGEST + 10)
+
+
+def comparable(answer: Answer) -> str | None:
+    """`NOTHING` where there is no answer; None where there is one that can't be compared."""
+    if answer.refusal or answer.finish_reason not in _WHOLE:
+        return NORMALISE_NOTHING
+    if answer.tool_calls:
+        return _encoded(sorted(map(_normalise_call, answer.tool_calls)))
+    text = unicodedata.normalize("NFKC", answer.text).replace("−", "-").strip()
+    return _structured(text) or _result(text) if text else NORMALISE_NOTHING
+
+
+def _normalise_call(call: ToolCall) -> tuple[str, str]:
+    return call.name, _canonical(call.arguments or "{}") or call.arguments
+
+
+def _structured(text: str) -> str | None:
+    fenced = _FENCE.match(text)
+    inner = fenced[1].strip() if fenced else text
+    return _canonical(inner) if inner[:1] in ("{", "[") else None
+
+
+def _canonical(text: str) -> str | None:
+    """Names in order, 1.0 as 1; None where it is no JSON."""
+    try:
+        return _encoded(_plain(msgspec.json.decode(text)))
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_plain(member) for member in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _encoded(value: Any) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _result(text: str) -> str | None:
+    boxed = _boxed(text)
+    if boxed is not None:
+        return _value(boxed)
+    announced = [found[1] for found in _ANNOUNCED.finditer(text)]
+    if announced and (value := _value(announced[-1])) is not None:
+        return value
+    return (None if "\n" in text else _value(text)) or _concluded(text)
+
+
+def _boxed(text: str) -> str | None:
+    """What stands in the last box."""
+    start, depth = text.rfind(_BOXED), 1
+    if start < 0:
+        return None
+    inner = text[start + len(_BOXED) :]
+    for at, letter in enumerate(inner):
+        depth += (letter == "{") - (letter == "}")
+        if depth == 0:
+            return inner[:at]
+    return None
+
+
+def _value(result: str) -> str | None:
+    """None: it is too long for a result."""
+    bare = " ".join(_DRESS.sub("", _FRACTION.sub(r"\1/\2", result)).split()).rstrip(".!。:;, ")
+    bare = bare[1:-1] if bare[:1] == "{" and bare[-1:] == "}" else bare
+    if letter := _LETTER.match(bare):
+        return str(letter[1]).upper()
+    if len(bare) > SHORT or not bare:
+        return None
+    if measured := _MEASURED.match(bare):
+        return _number(measured[1]) or bare
+    if _FORMULA.search(bare):
+        return bare.replace(" ", "")
+    return bare.casefold() if len(bare.split()) <= FEW_WORDS else None
+
+
+def _concluded(text: str) -> str | None:
+    """The only number of the last sentence, or the letter that stands alone in the last line; of code, nothing."""
+    line = text.splitlines()[-1].rstrip()
+    if line[:1].isspace():
+        return None
+    if letter := _LETTER.match(_DRESS.sub("", line)):
+        return str(letter[1]).upper() if len(line) <= SHORT else None
+    last = _SENTENCE.split(_DRESS.sub("", line))[-1]
+    numbers = [found[0] for found in _NUMBER.finditer(last)]
+    return _number(numbers[0]) if len(numbers) == 1 and not _ITEM.match(line) else None
+
+
+def _number(written: str) -> str | None:
+    """1,000 = 1 000 = 1e3 = 2000/2; None where it is no number, such as 1.2.3."""
+    above, _, below = written.replace(" ", "").replace("'", "").replace("’", "").partition("/")
+    numerator, denominator = _decimal(above), _decimal(below or "1")
+    if numerator is None or not denominator:
+        return None
+    return str(Fraction(numerator) / Fraction(denominator))
+
+
+def _decimal(written: str) -> Decimal | None:
+    """Of a point and a comma the last one is the decimal one; a comma before three digits is none, a point is."""
+    if len(written) > LARGEST:
+        return None
+    point, comma = written.rfind("."), written.rfind(",")
+    if point >= 0 and comma >= 0:
+        written = written.replace("," if point > comma else ".", "")
+    elif _GROUPS.match(written) and (comma >= 0 or written.count(".") > 1):
+        written = written.replace(",", "").replace(".", "")
+    try:
+        return _EXACT.create_decimal(written.replace(",", "."))
+    except InvalidOperation:
+        return None
+
+
+# A cascade: the cheap target is asked first, and a dearer one only where its answer does not pass.
+
+ROLE = "cascade"
+
+
+async def cascade(course: Course, levels: int) -> Answered | Opened | None:
+    """The first answer that nobody rejects; the last level's, or a fallback's, as it is.
+
+    Where these have none (no budget, no time, no target), what was rejected last is better than an error.
+    """
+    errand, rejected = course.errand, None
+    steps = errand.plan.steps
+    for number, step in enumerate(steps, 1):
+        if course.over or (rejected is not None and not errand.time_for(step, clock_ms())):
+            break
+        checks = number < min(levels, len(steps))
+        fallback = number < len(steps) or rejected is not None
+        answer = await course.ask(step, How(role=ROLE, fallback=fallback, whole=checks))
+        if answer is None:
+            continue
+        if not checks or isinstance(answer, Opened):
+            return answer
+        answer = await _checked(errand, answer)
+        if accepted(answer.attempt.verdicts) is not False:
+            return answer.given(errand.purse)
+        rejected = answer
+    return None if rejected is None else rejected.given(errand.purse)
+
+
+async def _checked(errand: Errand, answered: Answered) -> Answered:
+    """Set aside with what was said of it, also where the client leaves meanwhile."""
+    verdicts: tuple[Verdict, ...] = ()
+    try:
+        verdicts = await _verdicts(errand, answered)
+    finally:
+        attempt = errand.purse.set_aside(answered.attempt, verdicts)
+    return structs.replace(answered, attempt=attempt)
+
+
+async def _verdicts(errand: Errand, answered: Answered) -> tuple[Verdict, ...]:
+    """None when the time is up: then there is none for another answer either."""
+    if errand.verify is None:
+        return ()
+    left_s = None if errand.deadline is None else (errand.deadline - clock_ms()) / 1000
+    try:
+        async with asyncio.timeout(left_s):
+            return tuple(await errand.verify(asked(errand, answered)))
+    except TimeoutError:
+        return ()
+
+
+# A hedge: a target that has not begun to answer in time gets a rival, and the first answer is given.
+
+HEDGE_ROLE = "hedge"
+Asking = asyncio.Task[Answered | Opened | None]
+
+
+async def hedge(course: Course, after_ms: int) -> Answered | Opened | None:
+    """Both together never cost more than is held: where that can't be held, the second waits for the first to fail."""
+    steps, race = course.errand.plan.steps, Race()
+    if len(steps) < 2:
+        return await course.walk(steps)
+    rivals = [asyncio.ensure_future(course.ask(steps[0], How(fallback=True, race=race)))]
+    winner: Asking | None = None
+    try:
+        await asyncio.wait(rivals, timeout=after_ms / 1000)
+        if not (rivals[0].done() or race.begun) and await _affords(course):
+            race.on = not rivals[0].done()
+        if race.on:
+            rivals.append(asyncio.ensure_future(course.ask(steps[1], How(role=HEDGE_ROLE, fallback=True, race=race))))
+        winner = await _first(rivals)
+    finally:
+        await _end(rivals, winner, course.errand.purse)
+    if winner is not None:
+        return winner.result()
+    return None if course.over else await course.walk(steps[len(rivals) :])
+
+
+async def _affords(course: Course) -> bool:
+    errand = course.errand
+    steps = errand.plan.steps[:2]
+    return not errand.late(clock_ms()) and await errand.purse.covers(steps)
+
+
+async def _first(rivals: Sequence[Asking]) -> Asking | None:
+    """The one that answers first; None where nobody does."""
+    pending = set(rivals)
+    while pending:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        for rival in rivals:
+            if rival in done and rival.result() is not None:
+                return rival
+    return None
+
+
+async def _end(rivals: Sequence[Asking], winner: Asking | None, purse: Purse) -> None:
+    """Whoever has not won is given up, and pays for what was used; without a winner it is the client that left."""
+    losers, left = [rival for rival in rivals if rival is not winner], False
+    for rival in losers:
+        rival.cancel(None if winner is None else OUTRUN)
+    while waiting := [rival for rival in losers if not rival.done()]:
+        try:
+            await asyncio.wait(waiting)
+        except asyncio.CancelledError:  # they end at once, and what they cost must be known by then
+            left = True
+    for rival in losers:
+        _drop(rival, OUTRUN, purse)
+    if left and winner is not None:
+        _drop(winner, CLIENT_GONE, purse)
+    if left:
+        raise asyncio.CancelledError
+
+
+def _drop(rival: Asking, outcome: str, purse: Purse) -> None:
+    """An answer that nobody will get is paid for all the same."""
+    answer = None if rival.cancelled() or rival.exception() is not None else rival.result()
+    if isinstance(answer, Answered):
+        purse.set_aside(answer.attempt)
+    elif isinstance(answer, Opened):
+        answer.response.close()
+        purse.attempts.append(answer.ended(outcome))
+
+
+# A vote: a cheap target answers several times, and is believed where its answers say the same.
+
+VOTE_ROLE = "vote"
+_NULL = b"null"
+
+
+async def vote(course: Course, samples: int) -> Answered | Opened | None:
+    """The first sample, where all agree with it, or where it can't be compared; else what the other steps say.
+
+    Where these say nothing (no budget, no time, no target), the first sample is better than an error.
+    """
+    errand = course.errand
+    step, *others = errand.plan.steps
+    if samples < 2 or always_the_same(errand.request):
+        return await course.walk(errand.plan.steps)
+    first = await _sample(course, step, fallback=bool(others))
+    if first is None:
+        return None if course.over else await course.walk(others)
+    if await _settled(course, step, first, samples) or course.over or not others or not _time(course, others[0]):
+        return first.given(errand.purse)
+    return await course.walk(others) or first.given(errand.purse)
+
+
+async def _settled(course: Course, step: Candidate, first: Answered, samples: int) -> bool:
+    """Nobody else needs to be asked."""
+    said = _said(first)
+    if said is None:
+        return True
+    for _ in range(samples - 1):
+        if said == NORMALISE_NOTHING:
+            return False
+        if not _time(course, step):
+            return True
+        again = await _sample(course, step, fallback=True)
+        if again is None or _said(again) != said:
+            return False
+    return True
+
+
+async def _sample(course: Course, step: Candidate, *, fallback: bool) -> Answered | None:
+    """Set aside."""
+    answer = await course.ask(step, How(role=VOTE_ROLE, fallback=fallback, whole=True))
+    if not isinstance(answer, Answered):
+        return None
+    return structs.replace(answer, attempt=course.errand.purse.set_aside(answer.attempt))
+
+
+def _said(answered: Answered) -> str | None:
+    """Of several choices none is the answer."""
+    choices = answers(answered.reply.body)
+    return comparable(choices[0]) if len(choices) == 1 else None
+
+
+def _time(course: Course, step: Candidate) -> bool:
+    return course.errand.time_for(step, clock_ms())
+
+
+def always_the_same(request: Request) -> bool:
+    """The request leaves nothing to chance: its samples would agree whatever they are worth."""
+    temperature, seed = (bytes(request.body.get(name, _NULL)) for name in ("temperature", "seed"))
+    return seed != _NULL or (temperature != _NULL and _zero(temperature))
+
+
+def _zero(number: bytes) -> bool:
+    try:
+        return float(number) == 0
+    except ValueError:
+        return False
+
+
+# Carries a plan out: targets in order, or by its tactic.
+
+
+class Dispatcher(Asker):
+    """Carries errands out."""
+
+    async def walk(self, errand: Errand) -> Answered | Opened:
+        """The answer to give; every other attempt is among the purse's, also when it raises.
+
+        Raises `UpstreamFailure`; `KeptIn` where the door let nothing out.
+        """
+        course = Course(self, errand)
+        answer = await _carried(course)
+        if answer is None:
+            raise course.error()
+        return answer
+
+
+async def _carried(course: Course) -> Answered | Opened | None:
+    plan, request = course.errand.plan, course.errand.request
+    tactic = plan.tactic
+    if tactic is None or request.endpoint is Endpoint.EMBEDDINGS:
+        return await course.walk(plan.steps)
+    if isinstance(tactic, Cascade):
+        return await cascade(course, tactic.levels)
+    if isinstance(tactic, Vote):
+        return await vote(course, tactic.samples)
+    return await hedge(course, tactic.after_ms)

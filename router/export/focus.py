@@ -1,0 +1,556 @@
+"""The FOCUS export."""
+
+import csv
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from router.ledger.facts.attempts import HOUR_MS, TABLE
+from router.ledger.facts.query import Label, Query, Sums
+from router.ledger.rollups import sums
+from router.ledger.rows import Connection
+from router.ledger.write import BUCKETS
+from router.types.price import KIN, UNITS_PER_RATE, CostSource, Price, Prices, price_then, usd_from_nano
+
+# The columns of an export, in their order: those of the specification by name, then our own with the prefix `x_`.
+
+VERSION = "1.4"
+"""Of the specification, ratified on 2026-06-04: https://focus.finops.org/focus-specification/"""
+Cell = str | Decimal | datetime | None
+Record = tuple[Cell, ...]
+"""One value a column, in their order."""
+
+
+class Kind(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+    """An object, as text."""
+    TIME = "time"
+    COST = "cost"
+    """USD, to the nano-dollar."""
+    QUANTITY = "quantity"
+    PRICE = "price"
+    """USD for one of the pricing unit."""
+
+
+SCALES = {Kind.COST: 9, Kind.QUANTITY: 6, Kind.PRICE: 18}
+"""Decimals; times a quantity, a price of 18 is right to the nano-dollar. 38 digits in all (decimal128)."""
+DIGITS = 38
+
+
+class Column(Struct, frozen=True):
+    name: str
+    kind: Kind = Kind.TEXT
+
+
+_COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "x_CacheSaved", "x_ThinkingCost")
+_QUANTITIES = ("ConsumedQuantity", "PricingQuantity", "x_Attempts", "x_Requests", "x_ThinkingTokens")
+_KINDS = {
+    **dict.fromkeys(_COSTS, Kind.COST),
+    **dict.fromkeys(_QUANTITIES, Kind.QUANTITY),
+    **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), Kind.PRICE),
+    **dict.fromkeys(("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart"), Kind.TIME),
+    **dict.fromkeys(("SkuPriceDetails", "Tags"), Kind.JSON),
+}
+_NAMES = (
+    "BilledCost",
+    "BillingAccountId",
+    "BillingAccountName",
+    "BillingAccountType",
+    "BillingCurrency",
+    "BillingPeriodEnd",
+    "BillingPeriodStart",
+    "ChargeCategory",
+    "ChargeClass",
+    "ChargeDescription",
+    "ChargeFrequency",
+    "ChargePeriodEnd",
+    "ChargePeriodStart",
+    "ConsumedQuantity",
+    "ConsumedUnit",
+    "ContractedCost",
+    "ContractedUnitPrice",
+    "EffectiveCost",
+    "HostProviderName",
+    "InvoiceIssuerName",
+    "ListCost",
+    "ListUnitPrice",
+    "PricingCategory",
+    "PricingQuantity",
+    "PricingUnit",
+    "RegionId",
+    "RegionName",
+    "ResourceId",
+    "ResourceName",
+    "ResourceType",
+    "ServiceCategory",
+    "ServiceName",
+    "ServiceProviderName",
+    "ServiceSubcategory",
+    "SkuId",
+    "SkuMeter",
+    "SkuPriceDetails",
+    "SkuPriceId",
+    "SubAccountId",
+    "SubAccountName",
+    "SubAccountType",
+    "Tags",
+    "x_Attempts",
+    "x_CacheSaved",
+    "x_CostSource",
+    "x_Effort",
+    "x_KeyName",
+    "x_ModelName",
+    "x_PriceVersion",
+    "x_Requests",
+    "x_RouteName",
+    "x_TaskName",
+    "x_ThinkingCost",
+    "x_ThinkingTokens",
+    "x_TokenBucket",
+)
+COLUMNS = tuple(Column(name, _KINDS.get(name, Kind.TEXT)) for name in _NAMES)
+NAMES = _NAMES
+
+
+# What a group of attempts was charged, a charge a kind of token. Nothing is lost: charges add up to what was paid.
+
+ALL_TOKENS, UNITS, REQUESTS = "tokens", "units", "requests"
+"""In place of a bucket: tokens whose prices are not known any more; what is not counted in tokens, such as web
+searches; attempts whose usage is not known."""
+REASONING = "output_reasoning"
+METERS = {
+    "input_uncached": "Input Tokens",
+    "cache_read": "Cached Input Tokens",
+    "cache_read_explicit": "Explicitly Cached Input Tokens",
+    "cache_read_audio": "Cached Audio Input Tokens",
+    "cache_write": "Cache Write Tokens",
+    "cache_write_1h": "One Hour Cache Write Tokens",
+    "cache_write_12h": "Twelve Hour Cache Write Tokens",
+    "input_audio": "Audio Input Tokens",
+    "input_image": "Image Input Tokens",
+    "input_video": "Video Input Tokens",
+    "output_visible": "Output Tokens",
+    REASONING: "Reasoning Tokens",
+    "output_audio": "Audio Output Tokens",
+    "output_image": "Image Output Tokens",
+    "output_video": "Video Output Tokens",
+    ALL_TOKENS: "Tokens",
+    UNITS: "Tools and Other Units",
+    REQUESTS: "Requests",
+}
+_RATES = {"input_uncached": "input", "output_visible": "output", REASONING: "reasoning"}
+"""Buckets whose rate has another name than they."""
+_OURS = (CostSource.PRICED, CostSource.ESTIMATED)
+
+
+class Charge(Struct, frozen=True):
+    """`quantity`: tokens, or attempts where `bucket` is none of tokens; nano-USD: `cost` as paid, `listed` at list."""
+
+    bucket: str
+    quantity: int
+    cost: int
+    listed: int
+
+    @property
+    def counts_tokens(self) -> bool:
+        return self.bucket not in (UNITS, REQUESTS)
+
+
+def charges(sums: Mapping[str, int], price: Price | None, source: str) -> Iterator[Charge]:
+    """Of measures by name. The price splits a charge among its tokens, in proportion where rules change its rates."""
+    tokens = {bucket: sums[bucket] for bucket in BUCKETS if sums[bucket]}
+    cost, listed, attempts = sums["cost"], sums["own_cost"], sums["attempts"]
+    if not tokens:
+        if cost or listed:
+            yield Charge(REQUESTS, max(attempts, 1), cost, listed)
+        return
+    units = _beyond(tokens, price, listed, attempts) if source in _OURS else 0
+    if units:
+        yield Charge(UNITS, max(attempts, 1), units, units)
+        cost, listed = cost - units, listed - units
+    known = sums["thinking_cost"]
+    if 0 < known <= cost and REASONING in tokens:
+        at_list = known if cost == listed else known * listed // cost
+        yield Charge(REASONING, tokens.pop(REASONING), known, at_list)
+        cost, listed = cost - known, listed - at_list
+    yield from _split(tokens, price, cost, listed)
+
+
+def _split(tokens: Mapping[str, int], price: Price | None, cost: int, listed: int) -> Iterator[Charge]:
+    if price is None and len(tokens) > 1:
+        tokens = {ALL_TOKENS: sum(tokens.values())}
+    if not tokens:
+        if cost or listed:
+            yield Charge(REQUESTS, 1, cost, listed)
+        return
+    weights = [count * (1 if price is None else _rate(price, bucket)) for bucket, count in tokens.items()]
+    shares = zip(tokens.items(), shared(cost, weights), shared(listed, weights), strict=True)
+    for (bucket, count), paid, at_list in shares:
+        yield Charge(bucket, count, paid, at_list)
+
+
+def shared(total: int, weights: Sequence[int]) -> Iterator[int]:
+    """Whole parts in proportion to the weights, together exactly the total; all in the first where none weighs."""
+    whole = sum(weights)
+    seen = given = 0
+    for number, weight in enumerate(weights):
+        seen += weight
+        upto = total if number == len(weights) - 1 or not whole else (2 * total * seen + whole) // (2 * whole)
+        yield upto - given
+        given = upto
+
+
+def _beyond(tokens: Mapping[str, int], price: Price | None, listed: int, attempts: int) -> int:
+    """What tokens at rates without rules don't explain: each attempt is rounded to a nano-dollar, no more."""
+    if price is None or price.rules:
+        return 0
+    explained = sum(count * _rate(price, bucket) for bucket, count in tokens.items()) // UNITS_PER_RATE
+    return listed - explained if listed - explained > attempts else 0
+
+
+def _rate(price: Price, bucket: str) -> int:
+    name = _RATES.get(bucket, bucket)
+    rates = (getattr(price, one) for one in (name, *KIN.get(name, ())))
+    found: int = next(rate for rate in rates if rate is not None)
+    return found
+
+
+# One charge → one record: every column of the specification that a gateway can fill, and why the others are empty.
+
+OWN = "lowpass"
+"""Who adjusts, and whose tags bear the prefix."""
+NOBODY = "default"
+"""The billing account of keys without an organisation."""
+_PREFIX = OWN + "/"
+_PER_TOKENS, _PER_REQUEST = f"{UNITS_PER_RATE} Tokens", "Requests"
+_TAGGED = ("organisation", "team", "key", "route", "task")
+
+
+class Group(Struct, frozen=True):
+    """What charges of one hour have in common: `of` names its dimensions, `provider` is a name for people."""
+
+    hour: int
+    of: Mapping[str, Label]
+    provider: str
+    local: bool
+
+    def text(self, dimension: str) -> str | None:
+        label = self.of[dimension]
+        return None if label is None else str(label)
+
+
+def usage(group: Group, charge: Charge, rest: Mapping[str, int]) -> Record:
+    """`rest`: measures of the whole group, where this is its first record."""
+    meter, bucket = METERS[charge.bucket], charge.bucket
+    model, provider = group.text("model"), group.text("provider")
+    sku = f"{provider}:{model}:{bucket}"
+    unit, per = ("Tokens", _PER_TOKENS) if charge.counts_tokens else (_PER_REQUEST, _PER_REQUEST)
+    priced = Decimal(charge.quantity) / (UNITS_PER_RATE if charge.counts_tokens else 1)
+    about: dict[str, Cell] = {
+        "ChargeCategory": "Usage",
+        "ChargeDescription": f"{meter} of {model} at {group.provider}",
+        "ChargeFrequency": "Usage-Based",
+        "ConsumedQuantity": Decimal(charge.quantity),
+        "ConsumedUnit": unit,
+        "ContractedUnitPrice": _unit_price(charge.cost, priced),
+        "ListUnitPrice": _unit_price(charge.listed, priced),
+        "PricingCategory": "Standard",
+        "PricingQuantity": priced,
+        "PricingUnit": per,
+        "SkuId": sku,
+        "SkuMeter": meter,
+        "SkuPriceDetails": _json({"x_ModelName": model, "x_TokenBucket": bucket}),
+        "SkuPriceId": sku,
+        "x_TokenBucket": bucket,
+    }
+    if bucket == REASONING:
+        about |= {"x_ThinkingCost": usd_from_nano(charge.cost), "x_ThinkingTokens": Decimal(charge.quantity)}
+    return _record(group, charge.cost, charge.listed, _place(group), about, rest)
+
+
+def adjustment(group: Group, nano: int, rest: Mapping[str, int]) -> Record:
+    """Requests charged at their hold, since the gateway died before anybody knew what they had used."""
+    by = {"HostProviderName": OWN, "InvoiceIssuerName": OWN, "ServiceName": OWN, "ServiceProviderName": OWN}
+    about: dict[str, Cell] = {
+        "ChargeCategory": "Adjustment",
+        "ChargeDescription": "Requests of a gateway that died, charged at what was held for them",
+        "ChargeFrequency": "One-Time",
+    }
+    return _record(group, nano, nano, by, about, rest)
+
+
+def correction(group: Group, nano: int, rest: Mapping[str, int]) -> Record:
+    """What a provider billed otherwise than it was charged (`lowpass ledger adjust`, `lowpass ledger reconcile`)."""
+    about: dict[str, Cell] = {
+        "ChargeCategory": "Adjustment",
+        "ChargeDescription": f"Corrections of charges of {group.text('model')} at {group.provider}",
+        "ChargeFrequency": "One-Time",
+    }
+    return _record(group, nano, nano, _place(group), about, rest)
+
+
+def _record(
+    group: Group, cost: int, listed: int, place: Mapping[str, Cell], about: Mapping[str, Cell], rest: Mapping[str, int]
+) -> Record:
+    billed = usd_from_nano(cost)
+    costs = {"BilledCost": billed, "ContractedCost": billed, "EffectiveCost": billed, "ListCost": usd_from_nano(listed)}
+    found: dict[str, Cell] = {**costs, **_when(group.hour), **_who(group), **place, **about, **_rest(rest)}
+    return tuple(map(found.get, NAMES))
+
+
+def _when(hour: int) -> dict[str, Cell]:
+    """The billing period is the calendar month, the charge period the hour; both ends are exclusive. UTC."""
+    start = _at(hour)
+    month = start.replace(day=1, hour=0)
+    following = month.replace(year=month.year + month.month // 12, month=month.month % 12 + 1)
+    return {
+        "BillingPeriodEnd": following,
+        "BillingPeriodStart": month,
+        "ChargePeriodEnd": _at(hour + 1),
+        "ChargePeriodStart": start,
+    }
+
+
+def _at(hour: int) -> datetime:
+    return datetime.fromtimestamp(hour * HOUR_MS // 1000, UTC)
+
+
+def _who(group: Group) -> dict[str, Cell]:
+    account, team = group.text("organisation") or NOBODY, group.text("team")
+    return {
+        "BillingAccountId": account,
+        "BillingAccountName": account,
+        "BillingAccountType": "Organisation",
+        "BillingCurrency": "USD",
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceSubcategory": "Generative AI",
+        "SubAccountId": team,
+        "SubAccountName": team,
+        "SubAccountType": team and "Team",
+        "Tags": _tags(group),
+        "x_CostSource": group.text("cost_source"),
+        "x_Effort": group.text("effort"),
+        "x_KeyName": group.text("key"),
+        "x_ModelName": group.text("model"),
+        "x_PriceVersion": group.text("price_version"),
+        "x_RouteName": group.text("route"),
+        "x_TaskName": group.text("task"),
+    }
+
+
+def _place(group: Group) -> dict[str, Cell]:
+    region = group.text("region")
+    return {
+        "HostProviderName": group.provider,
+        "InvoiceIssuerName": group.provider,
+        "RegionId": region,
+        "RegionName": region,
+        "ResourceId": group.text("target"),
+        "ResourceType": "Model Target",
+        "ServiceName": "Local Inference" if group.local else f"{group.provider} API",
+        "ServiceProviderName": group.provider,
+    }
+
+
+def _rest(rest: Mapping[str, int]) -> dict[str, Cell]:
+    if not rest:
+        return {}
+    saved = usd_from_nano(rest["cache_saved"])
+    return {"x_Attempts": Decimal(rest["attempts"]), "x_CacheSaved": saved, "x_Requests": Decimal(rest["requests"])}
+
+
+def _tags(group: Group) -> str | None:
+    """A request's own tags have no values: true. Ours bear a prefix, which theirs can't have."""
+    own = str(group.of["tags"] or "").split(",")
+    tags: dict[str, str | bool] = {tag.replace(_PREFIX, "", tag.startswith(_PREFIX)): True for tag in own if tag}
+    tags |= {_PREFIX + name: str(group.of[name]) for name in _TAGGED if group.of[name] is not None}
+    return _json(tags) if tags else None
+
+
+def _unit_price(nano: int, quantity: Decimal) -> Decimal:
+    """The hour's average: the list price itself, unless rules changed it from one attempt to the next."""
+    with localcontext() as context:
+        context.prec = DIGITS
+        return (usd_from_nano(nano) / quantity).quantize(Decimal(1).scaleb(-SCALES[Kind.PRICE]), ROUND_HALF_EVEN)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+# The ledger's sums by hour → records, a few hours at a time, so that no window is too large for the memory.
+
+BY = (
+    *("organisation", "team", "key", "tags", "route", "task", "effort", "target", "model", "provider", "region"),
+    *("price_version", "cost_source"),
+)
+"""One of the ledger's groupings, beside the hour: it can be exported also after its rows have expired."""
+MEASURES = (
+    *("requests", "attempts", "cost", "own_cost", "recovered", "thinking_cost", "cache_saved"),
+    *BUCKETS,
+)
+
+
+TOGETHER = 6
+"""Hours that are summed at once."""
+
+
+class Directory(Struct, frozen=True):
+    """What is known beside the ledger: model → version → price, and the names of providers by their ids."""
+
+    prices: Prices = {}
+    entities: Mapping[str, str] = {}
+    local: frozenset[str] = frozenset()
+    """Ids of providers that are engines of one's own."""
+
+    def price(self, model: Label, version: Label) -> Price | None:
+        return price_then(self.prices, str(model), str(version))
+
+
+def dataset(
+    connection: Connection, directory: Directory, since_ms: int | None = None, until_ms: int | None = None
+) -> Iterator[Record]:
+    """Whole hours (UTC): the first that has `since_ms` in it up to the last that has anything before `until_ms`.
+
+    Inside a read transaction it is one moment's. Raises `Expired` where even sums by hour are gone.
+    """
+    first = None if since_ms is None else since_ms // HOUR_MS * HOUR_MS
+    last = None if until_ms is None else -(-until_ms // HOUR_MS) * HOUR_MS
+    for begin in _begins(connection, first, last):
+        since, until = begin * HOUR_MS, (begin + TOGETHER) * HOUR_MS
+        asked = _query(("hour", *BY), MEASURES, max(since, first or 0), min(until, until if last is None else last))
+        yield from _records(sums(connection, asked), directory)
+
+
+def _begins(connection: Connection, since_ms: int | None, until_ms: int | None) -> list[int]:
+    """Of the spans of hours in which anything began."""
+    found = sums(connection, _query(("hour",), ("requests",), since_ms, until_ms))
+    return sorted({int(hour or 0) // TOGETHER * TOGETHER for (hour,) in found})
+
+
+def _query(by: tuple[str, ...], measures: tuple[str, ...], since_ms: int | None, until_ms: int | None) -> Query:
+    return Query(table=TABLE, by=by, measures=measures, since_ms=since_ms, until_ms=until_ms)
+
+
+def _records(found: Sums, directory: Directory) -> Iterator[Record]:
+    for labels in sorted(found, key=lambda labels: tuple(map(str, labels))):
+        of, measured = dict(zip(BY, labels[1:], strict=True)), dict(zip(MEASURES, found[labels], strict=True))
+        provider = str(of["provider"] or "")
+        group = Group(int(labels[0] or 0), of, directory.entities.get(provider, provider), provider in directory.local)
+        if of["target"] is None:
+            lost = measured["cost"] + measured["recovered"]
+            if lost:
+                yield adjustment(group, lost, measured)
+        else:
+            yield from _usage(group, measured, directory)
+
+
+def _usage(group: Group, measured: Mapping[str, int], directory: Directory) -> Iterator[Record]:
+    """Whatever belongs to the group as a whole stands in its first record alone, so that columns can be summed."""
+    of = group.of
+    if of["cost_source"] == CostSource.ADJUSTED:
+        yield correction(group, measured["cost"], measured)
+        return
+    price = directory.price(of["model"], of["price_version"])
+    rest = measured
+    for charge in charges(measured, price, str(of["cost_source"])):
+        yield usage(group, charge, rest)
+        rest = {}
+    if measured["recovered"]:
+        yield adjustment(group, measured["recovered"], rest)
+
+
+# Records → a file. Either the whole file is there in the end, or what was there before.
+
+BATCH = 10_000
+"""Records in memory at a time, and in one of Parquet's row groups."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class ParquetMissing(Exception):
+    """What Parquet needs is not installed; says what to do."""
+
+
+def write_csv(path: Path, records: Iterable[Record]) -> int:
+    """How many there were. Times as 2026-01-31T12:00:00Z, numbers exact and without an exponent, nothing for null."""
+    write = [_WRITTEN[column.kind] for column in COLUMNS]
+    with _whole(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(NAMES)
+        count = 0
+        for record in records:
+            rows.writerow("" if cell is None else said(cell) for cell, said in zip(record, write, strict=True))
+            count += 1
+    return count
+
+
+def write_parquet(path: Path, records: Iterable[Record]) -> int:
+    """How many there were. Raises `ParquetMissing`."""
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ParquetMissing("Parquet needs pyarrow: pip install 'lowpass[export]', or say --format csv") from None
+    schema = arrow.schema(
+        [arrow.field(column.name, _arrow(arrow, column)) for column in COLUMNS], metadata={"FocusVersion": VERSION}
+    )
+    count = 0
+    every = iter(records)
+    with _whole(path) as beside, parquet.ParquetWriter(beside, schema, compression="zstd") as file:
+        while batch := list(islice(every, BATCH)):
+            columns = [
+                arrow.array(cells, field.type) for cells, field in zip(zip(*batch, strict=True), schema, strict=True)
+            ]
+            file.write_table(arrow.Table.from_arrays(columns, schema=schema))
+            count += len(batch)
+    return count
+
+
+def _arrow(arrow: Any, column: Column) -> Any:
+    if column.kind is Kind.TIME:
+        return arrow.timestamp("ms", tz="UTC")
+    scale = SCALES.get(column.kind)
+    return arrow.string() if scale is None else arrow.decimal128(DIGITS, scale)
+
+
+def _text(cell: Any) -> str:
+    """What a spreadsheet would take for a formula gets an apostrophe in front."""
+    return f"'{cell}" if cell.startswith(_FORMULA) else str(cell)
+
+
+def _time(cell: Any) -> str:
+    return f"{cell.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _number(scale: int) -> Callable[[Any], str]:
+    step = Decimal(1).scaleb(-scale)
+    return lambda cell: f"{cell.quantize(step):f}"
+
+
+_WRITTEN: dict[Kind, Callable[[Any], str]] = {
+    Kind.TEXT: _text,
+    Kind.JSON: str,
+    Kind.TIME: _time,
+    **{kind: _number(scale) for kind, scale in SCALES.items()},
+}
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Written beside its place and moved there when it is complete."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

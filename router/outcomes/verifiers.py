@@ -1,0 +1,540 @@
+"""Verifiers that look at the answer alone."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from decimal import Decimal, DivisionByZero, InvalidOperation
+from functools import lru_cache
+from typing import Annotated, Any, Literal, Self
+
+import msgspec
+import re2
+from msgspec import Struct
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
+
+from router.types.attempt import Answer, ToolCall
+from router.types.request import Request
+
+# What all verifiers of a policy have: a label, and whether their yes settles it.
+
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$", max_length=64)]
+"""Travels in rows and metrics."""
+Milliseconds = Annotated[int, Field(gt=0, le=60_000)]
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+
+
+class Part(Shape):
+    """`kind` is the subclass's."""
+
+    label: Label | None = Field(None, description="Its name in rows and metrics; else its kind.")
+    decides: bool = Field(True, description="Its yes means that the answer is right; else only that nothing is wrong.")
+
+    @property
+    def name(self) -> str:
+        return self.label or str(getattr(self, "kind", ""))
+
+
+def mistake(expected: str, remedy: str) -> PydanticCustomError:
+    """What the value must be, and what to write; the policy's reader adds the place."""
+    return PydanticCustomError("mistake", "must be {expected}: {remedy}", {"expected": expected, "remedy": remedy})
+
+
+# What verifiers read of a request: fields of its body in the words of chat, whichever endpoint it came to.
+
+EXPECTED = "expected"
+"""The name in `metadata` under which a client says what the right answer is."""
+
+
+def field(request: Request, name: str) -> Any:
+    """Decoded; None: it is not there, or can't be read."""
+    raw = None if request.chat is None else request.chat.get(name)
+    if raw is None:
+        raw = request.body.get(name)
+    try:
+        return None if raw is None else msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def expected(request: Request) -> tuple[str, ...]:
+    """Right answers, any of which will do: `metadata.expected` is a text, a number, or a list of them."""
+    metadata = field(request, "metadata")
+    found = metadata.get(EXPECTED) if isinstance(metadata, dict) else None
+    several = found if isinstance(found, list) else [found]
+    return tuple(str(one) for one in several if isinstance(one, str | int | float) and not isinstance(one, bool))
+
+
+def calls_only(answer: Answer) -> bool:
+    """It is a step on the way, and says nothing yet that could be right or wrong."""
+    return bool(answer.tool_calls) and not answer.text.strip()
+
+
+# JSON Schema over what models write. Schemas come from clients, and some never end: ask `holds` in a child process.
+
+BACKTRACK = 100_000
+"""Steps that one `pattern` may take."""
+
+
+class Claim(Struct, frozen=True):
+    """Both are JSON: the value is to be valid under the schema."""
+
+    schema: str
+    value: str
+
+
+class WrongSchema(ValueError):
+    """It is none, or refers to one that is elsewhere. Says where, never what stands there."""
+
+
+def holds(claims: Sequence[Claim]) -> bool:
+    """Whether all of them do. Raises `WrongSchema` and `msgspec.DecodeError`."""
+    return all(validator(claim.schema).is_valid(msgspec.json.decode(claim.value)) for claim in claims)
+
+
+def child(told: object) -> bool:
+    """`holds`, as it is called in a child process."""
+    return holds(msgspec.convert(told, list[Claim]))
+
+
+@lru_cache(maxsize=256)
+def validator(schema: str) -> Any:
+    """Imported only here, since a gateway itself rarely needs it. Nothing is fetched that a schema refers to."""
+    import jsonschema_rs
+
+    options = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK)
+    try:
+        return jsonschema_rs.validator_for(msgspec.json.decode(schema), pattern_options=options, retriever=_refused)
+    except jsonschema_rs.ValidationError as error:
+        raise WrongSchema("/".join(map(str, error.instance_path)) or "its top") from None
+    except ValueError:
+        raise WrongSchema("a reference") from None
+
+
+def _refused(uri: str) -> Any:
+    raise ValueError("not fetched")
+
+
+# Whether there is an answer at all.
+
+
+class Empty(Part):
+    """Blanks are none; a call of a tool and a refusal are one."""
+
+    kind: Literal["empty"]
+    decides: bool = Field(False, description="Its yes means that the answer is right, not only there.")
+
+    def check(self, request: Request, answer: Answer) -> float | None:
+        return float(bool(answer.text.strip() or answer.tool_calls or answer.refusal))
+
+
+# Whether the number that an answer ends in is the one that the client expects.
+
+MOST_CHARS = 20_000
+"""An answer stands at the end: what is further away from it is not looked at."""
+_BOXED: Any = re2.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
+_MARKED: Any = re2.compile(r"####\s*([^\n]+)")
+_FRACTION: Any = re2.compile(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}")
+_MARK = r"[,.'\x{2019}\x{00a0}\x{202f}]"
+"""Between groups of three digits, somewhere."""
+_GROUPS = rf"[-+]?\d{{1,3}}({_MARK})\d{{3}}(?:{_MARK}\d{{3}})*([.,]\d+)?"
+_LONGEST: Any = re2.Options()
+_LONGEST.longest_match = True
+_NUMBER: Any = re2.compile(
+    rf"[-+]?(?:\d{{1,3}}(?:{_MARK}\d{{3}})+(?:[.,]\d+)?|\d*[.,]\d+|\d+)(?:[eE][-+]?\d{{1,3}})?(?:\s*/\s*\d+)?",
+    _LONGEST,
+)
+_GROUPED: Any = re2.compile(_GROUPS)
+_SIGNS = str.maketrans({"\u2212": "-", "\uff0d": "-", "\u066b": ".", "\u066c": ","})
+_DIGITS = str.maketrans(
+    {chr(zero + value): str(value) for zero in (0x660, 0x6F0, 0x966, 0xFF10) for value in range(10)}
+)
+"""Arabic, Persian, Devanagari and full-width ones."""
+
+
+class Number(Part):
+    """`metadata.expected` of the request says which; a request without a number there is not judged."""
+
+    kind: Literal["number"]
+    tolerance: Annotated[Decimal, Field(ge=0)] = Field(Decimal("1e-6"), description="By how much it may differ.")
+    relative: Annotated[Decimal, Field(ge=0, lt=1)] = Field(
+        Decimal("1e-6"), description="Or by which share of what is expected."
+    )
+
+    def check(self, request: Request, answer: Answer) -> float | None:
+        right = [value for one in expected(request) for value in _meant(one.strip())]
+        if not right or calls_only(answer):
+            return None
+        return float(any(self._same(said, one) for said in last(answer.text) for one in right))
+
+    def _same(self, said: Decimal, right: Decimal) -> bool:
+        return abs(said - right) <= max(self.tolerance, self.relative * abs(right))
+
+
+def boxed(text: str) -> list[str]:
+    """What stands in \\boxed{…}."""
+    return [match[1] for match in _BOXED.finditer(text[-MOST_CHARS:])]
+
+
+def last(text: str) -> set[Decimal]:
+    """Readings of the number in the last box, else behind the last ####, else of the last number there is."""
+    end = text[-MOST_CHARS:]
+    for marked in (boxed(end), [match[1] for match in _MARKED.finditer(end)]):
+        if marked:
+            end = marked[-1]
+            break
+    found = list(_NUMBER.finditer(_plain(end)))
+    return readings(found[-1][0]) if found else set()
+
+
+def readings(text: str) -> set[Decimal]:
+    """The values that it may have: 1.234 is also a thousand and more, where people write it so. Empty: no number."""
+    number = _plain(text).strip().strip("$€£¥%").strip()
+    whole = _NUMBER.fullmatch(number)
+    return set(_values(number)) if whole else set()
+
+
+def _meant(text: str) -> set[Decimal]:
+    """Of what a client expects, a plain number has one reading only."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        return readings(text)
+    return {value} if value.is_finite() else set()
+
+
+def _plain(text: str) -> str:
+    return str(_FRACTION.sub(r"\1/\2", text.translate(_SIGNS).translate(_DIGITS)))
+
+
+def _values(number: str) -> Iterator[Decimal]:
+    above, _, below = number.partition("/")
+    for written in _written(above.strip()):
+        try:
+            value = Decimal(written) / Decimal(below.strip() or 1)
+        except (InvalidOperation, DivisionByZero):
+            continue
+        if value.is_finite():
+            yield value
+
+
+def _written(number: str) -> Iterator[str]:
+    yield number.replace(",", ".") if number.count(",") + number.count(".") == 1 else number
+    match = _GROUPED.fullmatch(number)
+    if match is not None:
+        mark, fraction = match[1], match[2] or ""
+        whole = number[: len(number) - len(fraction)].replace(mark, "")
+        yield whole + fraction.replace(",", ".")
+
+
+# Whether the answer is what the client expects, but for case, blanks and marks around it.
+
+_AROUND = " \t\r\n.,;:!?\"'`´“”„‘’«»()[]{}*_#$。，！？、；：「」『』"
+
+
+class Exact(Part):
+    """`metadata.expected` of the request says what is right; a request without it is not judged."""
+
+    kind: Literal["exact"]
+
+    def check(self, request: Request, answer: Answer) -> float | None:
+        right = {normalised(one) for one in expected(request)}
+        if not right or calls_only(answer):
+            return None
+        said = {normalised(answer.text), *map(normalised, boxed(answer.text)[-1:])}
+        return float(bool(said & right))
+
+
+def normalised(text: str) -> str:
+    """NFKC, without case, marks at both ends, and more than one blank at a time."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(_AROUND)
+
+
+# Whether an expression is found in the answer, or must not be.
+
+_QUIET: Any = re2.Options()
+_QUIET.log_errors = False
+
+
+def _compiles(expression: str) -> str:
+    try:
+        re2.compile(expression, _QUIET)
+    except re2.error as error:
+        reason = error.args[0]
+        said = reason.decode() if isinstance(reason, bytes) else str(reason)
+        remedy = f"{said}; it has no look-around and no backreferences"
+        raise mistake("a regular expression in RE2's syntax", remedy) from None
+    return expression
+
+
+Expression = Annotated[str, AfterValidator(_compiles), Field(min_length=1)]
+
+
+class Regex(Part):
+    """Case counts; write (?i) before an expression where it must not, (?s) where . is to match line breaks."""
+
+    kind: Literal["regex"]
+    must: Expression | None = Field(None, description="An RE2 expression that the answer's text must match somewhere.")
+    must_not: Expression | None = Field(None, description="One that it must match nowhere.")
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.must is None and self.must_not is None:
+            raise mistake("a verifier with something to look for", "add must: or must_not: with an expression")
+        return self
+
+    def check(self, request: Request, answer: Answer) -> float | None:
+        if calls_only(answer):
+            return None
+        found = self.must is None or _matches(self.must, answer.text)
+        return float(found and not (self.must_not is not None and _matches(self.must_not, answer.text)))
+
+
+def _matches(expression: str, text: str) -> bool:
+    """re2 keeps what it compiled last."""
+    return re2.compile(expression, _QUIET).search(text) is not None
+
+
+# Whether the answer was cut off.
+
+
+class Truncated(Part):
+    """It ended because of its length, or thinking left nothing to be seen."""
+
+    kind: Literal["truncated"]
+    decides: bool = Field(False, description="Its yes means that the answer is right, not only whole.")
+
+    def check(self, request: Request, answer: Answer) -> float | None:
+        visible = bool(answer.text.strip() or answer.tool_calls or answer.refusal)
+        return float(visible and answer.finish_reason != "length")
+
+
+# Whether the model says that it won't or can't.
+
+OPENING = 240
+"""Characters in which a refusal begins; later ones are about something else."""
+_FILTERED = "content_filter"
+_SAID = (
+    # English
+    r"\b(?:i(?:'m| am) (?:very |so |really |truly )?sorry,? (?:but )?(?:i|as an)|i apologi[sz]e,? but)\b",
+    r"\bi(?:'m| am)? (?:can(?:'t|not| not)|won't|will not|(?:am |'m )?(?:not able|unable) to|not able to|unable to)"
+    r" (?:\w+ )?(?:help|assist|provide|answer|comply|fulfil|fulfill|do that|do this|discuss|create|generate|write"
+    r"|engage|support|share|give|complete|offer|respond|access|browse|tell|say)",
+    r"\bas an ai(?: language)?(?: model)?,? i (?:can(?:'t|not| not)|don't|do not|am not|am unable)",
+    r"\bi (?:must|have to) (?:decline|refuse)|\bi(?:'d| would) rather not\b",
+    # German
+    r"(?:tut mir (?:sehr )?leid|entschuldigung|ich bedau(?:e)?re).{0,40}\b(?:kann|darf|möchte|bin|ist)\b",
+    r"\bich (?:kann|darf|werde)\b.{0,60}\bnicht (?:helfen|beantworten|bereitstellen|erfüllen|weiterhelfen"
+    r"|dabei|nachkommen|unterstützen)",
+    r"\bdabei kann ich\b.{0,20}\bnicht\b|\bals ki(?:-(?:sprach)?modell)?\b.{0,40}\bnicht\b",
+    # French
+    r"\bje (?:suis )?(?:vraiment )?(?:désolée?|navrée?).{0,20}\bje ne\b",
+    r"\bje ne (?:peux|puis|suis) (?:pas|malheureusement pas).{0,30}\b(?:aider|répondre|fournir|assister"
+    r"|satisfaire|en mesure|autorisé)",
+    # Spanish
+    r"\b(?:lo siento|disculpa|lamento).{0,30}\bno (?:puedo|me es posible)",
+    r"\bno puedo (?:ayudar|proporcionar|responder|asistir|cumplir|ofrecer|ayudarte|darte|generar)",
+    # Italian
+    r"\bmi (?:di)?spiace.{0,30}\bnon (?:posso|sono in grado)",
+    r"\bnon posso (?:aiutar|fornire|rispondere|assister|soddisfare)",
+    # Portuguese
+    r"\b(?:desculpe|lamento|sinto muito).{0,30}\bnão (?:posso|consigo)",
+    r"\bnão posso (?:ajudar|fornecer|responder|atender|auxiliar)",
+    # Dutch
+    r"\b(?:het spijt me|sorry).{0,30}\bik kan\b.{0,40}\bniet\b",
+    r"\bik kan (?:je|u|daar|dit|hier).{0,40}\bniet (?:helpen|geven|beantwoorden|mee)",
+    # Polish, Czech
+    r"\b(?:przykro mi|przepraszam).{0,30}\bnie mogę\b|\bnie mogę (?:pomóc|odpowiedzieć|udzielić|spełnić)",
+    r"\b(?:omlouvám se|je mi líto).{0,30}\bnemohu\b|\bnemohu (?:pomoci|poskytnout|odpovědět|vyhovět)",
+    # Swedish, Danish, Norwegian
+    r"\bjag kan (?:tyvärr )?inte (?:hjälpa|svara|ge|tillhandahålla)",
+    r"\bjeg kan (?:desværre |dessverre )?ikke (?:hjælpe|hjelpe|svare|gi|give)",
+    # Turkish
+    r"\b(?:üzgünüm|özür dilerim).{0,60}(?:amam|emem|amıyorum|emiyorum|amayız|emeyiz)\b|\byardımcı olamam\b",
+    # Russian, Ukrainian
+    r"(?:извините|к сожалению|простите|мне жаль).{0,30}(?:я )?не (?:могу|буду)",
+    r"я не могу (?:помочь|ответить|предоставить|выполнить)",
+    r"(?:вибачте|на жаль).{0,30}(?:я )?не можу|я не можу (?:допомогти|відповісти|надати|виконати)",
+    # Greek
+    r"(?:λυπάμαι|συγγνώμη).{0,30}δεν μπορώ",
+    # Arabic, Persian, Hebrew
+    r"(?:آسف|عذرا|عذرًا|أعتذر|للأسف).{0,30}(?:لا (?:أستطيع|يمكنني)|لن)",
+    r"لا (?:أستطيع|يمكنني) (?:المساعدة|مساعدتك|تقديم|الإجابة)",
+    r"متأسفم.{0,40}نمی|نمی(?:\x{200c})?توانم (?:کمک|پاسخ)|(?:מצטער|סליחה).{0,30}(?:לא יכול|איני)",
+    # Hindi
+    r"(?:क्षमा|माफ़ ?कीजिए|मुझे खेद).{0,60}(?:नहीं|असमर्थ)",
+    # Chinese, Japanese, Korean, Vietnamese, Thai, Indonesian
+    r"(?:抱歉|对不起|對不起|很遗憾).{0,20}(?:无法|不能|無法|没法|不会)|我(?:无法|不能|無法)(?:帮助|协助|提供|回答|满足|幫助|協助)",
+    r"(?:申し訳|すみません|ごめんなさい|恐れ入りますが).{0,60}(?:できません|できかねます|いたしかねます|お答えできない)",
+    r"(?:죄송|미안|유감).{0,60}(?:수 없|못합니다|어렵습니다)|도와드릴 수 없",
+    r"\bxin lỗi.{0,30}không thể|\btôi không thể (?:giúp|cung cấp|trả lời)",
+    r"ขออภัย.{0,40}ไม่สามารถ",
+    r"\bmaaf.{0,30}\btidak (?:bisa|dapat)\b",
+    r"\bsaya tidak (?:bisa|dapat) (?:membantu|memberikan|menjawab)",
+)
+_OPTIONS: Any = re2.Options()
+_OPTIONS.case_sensitive = False
+_OPTIONS.dot_nl = True
+_OPTIONS.max_mem = 64 << 20
+_REFUSES: Any = re2.compile("|".join(f"(?:{one})" for one in _SAID), _OPTIONS)
+_QUOTES = str.maketrans("’‘ʼ", "'''")
+
+
+class Refusal(Part):
+    """By the API's own field, by the provider's filter, or by what is said first, in some thirty languages."""
+
+    kind: Literal["refusal"]
+    decides: bool = Field(False, description="Its yes means that the answer is right, not only that there is one.")
+
+    def check(self, request: Request, answer: Answer) -> float | None:
+        if answer.refusal or answer.finish_reason == _FILTERED:
+            return 0.0
+        return None if calls_only(answer) else float(not refuses(answer.text))
+
+
+def refuses(text: str) -> bool:
+    return _REFUSES.search(text.lstrip()[:OPENING].translate(_QUOTES)) is not None
+
+
+# Whether the answer is JSON of the form that was asked for.
+
+_AN_OBJECT = '{"type":"object"}'
+
+
+def _valid(schema: dict[str, Any]) -> dict[str, Any]:
+    try:
+        validator(_json(schema))
+    except WrongSchema as error:
+        remedy = f"correct it at {error}; everything that it refers to must be in it"
+        raise mistake("a JSON Schema", remedy) from None
+    return schema
+
+
+def _json(schema: Any) -> str:
+    """A policy's numbers with a fraction are decimals."""
+    return msgspec.json.encode(schema, enc_hook=_json_schema_plain).decode()
+
+
+def _json_schema_plain(value: Any) -> float:
+    if isinstance(value, Decimal):
+        return float(value)
+    raise TypeError
+
+
+class JsonSchema(Part):
+    """The request's own `response_format`, or the policy's schema. A request with neither is not judged."""
+
+    kind: Literal["json_schema"]
+    decides: bool = Field(False, description="Its yes means that the answer is right, not only well-formed.")
+    schema_: Annotated[dict[str, Any], AfterValidator(_valid)] | None = Field(
+        None, alias="schema", description="In the place of the request's own."
+    )
+
+    def claims(self, request: Request, answer: Answer) -> tuple[Claim, ...] | float | None:
+        schema = _asked_for(request) if self.schema_ is None else _json(self.schema_)
+        if schema is None or calls_only(answer):
+            return None
+        try:
+            msgspec.json.decode(answer.text)
+        except msgspec.DecodeError:
+            return 0.0
+        return (Claim(schema, answer.text),)
+
+    def check(self, request: Request, answer: Answer) -> float | None:
+        """Of the request's own schema only in a process that may hang."""
+        found = self.claims(request, answer)
+        return float(holds(found)) if isinstance(found, tuple) else found
+
+
+def _asked_for(request: Request) -> str | None:
+    form = field(request, "response_format")
+    if not isinstance(form, dict):
+        return None
+    if form.get("type") == "json_object":
+        return _AN_OBJECT
+    named = form.get("json_schema")
+    schema = named.get("schema") if isinstance(named, dict) else None
+    return None if schema is None else _json(schema)
+
+
+# Whether the tools that an answer calls are there, and their arguments what they take.
+
+_TOOL_CALL_AN_OBJECT: dict[str, Any] = {"type": "object"}
+_Tools = dict[str, Any]
+"""Name → schema of its arguments; None: it takes any text."""
+
+
+class ToolCallValid(Part):
+    """An answer without a call is judged only where the request demands one."""
+
+    kind: Literal["tool_call"]
+    decides: bool = Field(False, description="Its yes means that the answer is right, not only well-formed.")
+
+    def claims(self, request: Request, answer: Answer) -> tuple[Claim, ...] | float | None:
+        demanded = _demanded(request)
+        if not answer.tool_calls:
+            return None if demanded is None else 0.0
+        tools, found = _tools(request), []
+        for call in answer.tool_calls:
+            if call.name not in tools or (demanded and call.name != demanded):
+                return 0.0
+            if tools[call.name] is not None:
+                claim = _claim(call, tools[call.name])
+                if claim is None:
+                    return 0.0
+                found.append(claim)
+        return tuple(found)
+
+    def check(self, request: Request, answer: Answer) -> float | None:
+        """Only in a process that may hang: the schemas are the client's."""
+        found = self.claims(request, answer)
+        return float(holds(found)) if isinstance(found, tuple) else found
+
+
+def _demanded(request: Request) -> str | None:
+    """The tool that must be called; empty: any. None: none need be."""
+    choice = field(request, "tool_choice")
+    if choice == "required":
+        return ""
+    named = choice.get("function") if isinstance(choice, dict) else None
+    name = named.get("name") if isinstance(named, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _tools(request: Request) -> _Tools:
+    return dict(_declared(field(request, "tools"))) | dict(_functions(field(request, "functions")))
+
+
+def _declared(tools: Any) -> Iterator[tuple[str, Any]]:
+    for tool in tools if isinstance(tools, list) else ():
+        if isinstance(tool, dict):
+            kind, inner = tool.get("type", "function"), tool.get("function") or tool.get("custom")
+            # The Responses API has all of it in one object.
+            named: dict[str, Any] = inner if isinstance(inner, dict) else tool
+            if isinstance(named.get("name"), str):
+                yield named["name"], None if kind == "custom" else _parameters(named)
+
+
+def _functions(functions: Any) -> Iterator[tuple[str, Any]]:
+    """As they were said before there were tools."""
+    for function in functions if isinstance(functions, list) else ():
+        if isinstance(function, dict) and isinstance(function.get("name"), str):
+            yield function["name"], _parameters(function)
+
+
+def _parameters(named: dict[str, Any]) -> Any:
+    found = named.get("parameters")
+    return _TOOL_CALL_AN_OBJECT if found is None else found
+
+
+def _claim(call: ToolCall, schema: Any) -> Claim | None:
+    """None: the arguments are no JSON object. None at all are an empty one."""
+    arguments = call.arguments.strip() or "{}"
+    try:
+        if not isinstance(msgspec.json.decode(arguments), dict):
+            return None
+    except msgspec.DecodeError:
+        return None
+    return Claim(msgspec.json.encode(schema).decode(), arguments)

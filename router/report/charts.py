@@ -1,0 +1,496 @@
+"""Charts as SVG."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import ROUND_HALF_EVEN, Context
+
+from msgspec import Struct
+
+from router.report.report import Kind, Mark, Plot, Shape
+from router.types.price import NANO_PER_USD, usd_from_nano, usd_text
+
+# Scales with round ticks. A linear one always holds 0, so that lengths are in proportion.
+
+_MOST_TICKS = 6
+_ROUND = (1, 2, 5, 10)
+_LEAST: dict[Kind, float] = {Kind.COUNT: 1, Kind.USD: 1, Kind.AMOUNT: 1, Kind.MS: 1}
+"""There is nothing between two ticks this far apart; money is in nano-USD."""
+SPREAD = 50
+"""From this ratio of the largest to the smallest number on, only a logarithmic scale tells the small ones apart."""
+
+
+class Scale(Struct, frozen=True):
+    """From `low` to `high`, the first and the last of `ticks`."""
+
+    ticks: tuple[float, ...]
+    logarithmic: bool = False
+
+    @property
+    def low(self) -> float:
+        return self.ticks[0]
+
+    @property
+    def high(self) -> float:
+        return self.ticks[-1]
+
+    def share(self, value: float) -> float:
+        """Where a value stands between the ends: 0 … 1."""
+        low, high = self.low, self.high
+        if self.logarithmic:
+            low, high, value = math.log(low), math.log(high), math.log(max(value, low))
+        return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+def linear(values: Iterable[float], kind: Kind) -> Scale:
+    """A pass rate's scale ends at 1 at the latest, others where the largest value needs it."""
+    found = [0.0, *values]
+    low, high = min(found), max(found)
+    step = _step((high - low) / (_MOST_TICKS - 1), _LEAST.get(kind, 0))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return Scale(tuple(number * step for number in range(first, max(last, first + 1) + 1)))
+
+
+def spread(values: Iterable[float], kind: Kind) -> Scale:
+    """Logarithmic where the values are all above 0 and too far apart for a linear one."""
+    found = list(values)
+    if not found or min(found) <= 0 or max(found) < SPREAD * min(found):
+        return linear(found, kind)
+    first, last = math.floor(math.log10(min(found)) + 1e-9), math.ceil(math.log10(max(found)) - 1e-9)
+    return Scale(tuple(10.0**power for power in range(first, max(last, first + 1) + 1)), logarithmic=True)
+
+
+def _step(least: float, unit: float) -> float:
+    """The least of 1, 2, 5 × a power of ten that is not below `least`; 1 where there is nothing to tell."""
+    if least <= 0:
+        return max(unit, 1.0)
+    power = math.floor(math.log10(least) + 1e-9)
+    step = next(digit * 10.0**power for digit in _ROUND if digit * 10.0**power >= least * (1 - 1e-9))
+    return max(step, unit)
+
+
+# What charts are made of. `x`, `width` and their like are percentages of the width, `y` and `height` pixels from the
+# top. `tone` numbers the colours.
+
+TONES = 8
+"""Colours that the style sheet tells apart."""
+
+
+class Entry(Struct, frozen=True):
+    """A line of the legend."""
+
+    tone: int
+    text: str
+
+
+class Tick(Struct, frozen=True):
+    """`at` is a percentage or a pixel, whichever axis it stands on; `wide`: left out where there is little room."""
+
+    at: float
+    text: str
+    wide: bool = False
+
+
+class Bar(Struct, frozen=True):
+    """Lies from `x`, `width` long; what it stands for lies between `low` and `high`, where that is known."""
+
+    label: str
+    text: str
+    title: str
+    x: float
+    width: float
+    tone: int = 0
+    low: float | None = None
+    high: float | None = None
+
+
+class Bars(Struct, frozen=True):
+    """`zero`: where the bars begin."""
+
+    zero: float
+    bars: tuple[Bar, ...]
+    legend: tuple[Entry, ...] = ()
+
+
+class Column(Struct, frozen=True):
+    x: float
+    width: float
+    y: float
+    height: float
+    title: str
+    tone: int = 0
+
+
+class Whisker(Struct, frozen=True):
+    x: float
+    low: float
+    high: float
+
+
+class Days(Struct, frozen=True):
+    """`left`: pixels that the ticks' texts need."""
+
+    height: float
+    left: float
+    zero: float
+    ticks: tuple[Tick, ...]
+    labels: tuple[Tick, ...]
+    columns: tuple[Column, ...]
+    whiskers: tuple[Whisker, ...] = ()
+    legend: tuple[Entry, ...] = ()
+
+
+class Dot(Struct, frozen=True):
+    """`number` stands beside its name in the list below the chart."""
+
+    number: int
+    x: float
+    y: float
+    title: str
+    label: str
+    text: str
+    tone: int = 0
+    low: float | None = None
+    high: float | None = None
+
+
+class Line(Struct, frozen=True):
+    x: float
+    y: float
+    to_x: float
+    to_y: float
+    tone: int = 0
+
+
+class Points(Struct, frozen=True):
+    height: float
+    left: float
+    floor: float
+    across: tuple[Tick, ...]
+    up: tuple[Tick, ...]
+    dots: tuple[Dot, ...]
+    lines: tuple[Line, ...]
+    x_title: str
+    legend: tuple[Entry, ...] = ()
+
+
+class Drawing(Struct, frozen=True):
+    """`shape` says which of the three the `body` is; `unit` is said beside the title."""
+
+    title: str
+    unit: str
+    shape: str
+    body: Bars | Days | Points
+
+
+# Numbers as a chart says them: in short, with their unit.
+
+_DIGITS = 3
+"""Significant digits of a shortened number below one."""
+_SHORT = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
+"""From this on a count is shortened; "k" from ten thousand."""
+
+
+def said(value: float, kind: Kind) -> str:
+    """To be read at a glance: $1,234.50, $0.0123, 12.5 %, 1.2 s, 1.40 ×, 12.3k. Money comes in nano-USD."""
+    if kind in (Kind.USD, Kind.AMOUNT):
+        return dollars(round(value))
+    if kind is Kind.SHARE:
+        return f"{100 * value:.1f} %"
+    if kind is Kind.RATE:
+        return f"{value:.3f}".rstrip("0").rstrip(".")
+    if kind is Kind.FACTOR:
+        return f"{value:,.2f} ×"
+    return _time(value) if kind is Kind.MS else counted(value)
+
+
+def exact(value: float, kind: Kind) -> str:
+    """To the last digit that a chart was given."""
+    if kind in (Kind.USD, Kind.AMOUNT):
+        return f"{'-' if value < 0 else ''}${usd_text(abs(round(value)))}"
+    return f"{value:,.0f}" if kind is Kind.COUNT else said(value, kind)
+
+
+def dollars(nano: int) -> str:
+    amount, sign = usd_from_nano(abs(nano)), "-" if nano < 0 else ""
+    if nano == 0 or abs(nano) >= NANO_PER_USD:
+        return f"{sign}${amount:,.2f}" if nano else "$0"
+    short = Context(prec=_DIGITS, rounding=ROUND_HALF_EVEN).plus(amount)
+    digits = f"{short:f}".rstrip("0")
+    return f"{sign}${digits.ljust(len('0.00'), '0')}"
+
+
+def counted(value: float) -> str:
+    for size, letter in _SHORT:
+        if abs(value) >= size:
+            return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
+    return f"{value:,.3g}" if value % 1 else f"{value:,.0f}"
+
+
+def _time(ms: float) -> str:
+    return f"{ms / 1000:,.3g} s" if abs(ms) >= 1000 else f"{ms:,.3g} ms"
+
+
+# What all shapes do with marks: colours of series, titles, the room that an axis needs.
+
+OTHERS = "others"
+NO_LABEL = "(none)"
+_LETTER_PX = 7.2
+"""Widest digit of a tick's text."""
+
+Tones = Mapping[str, int]
+"""Series → colour."""
+
+
+def tones(marks: Iterable[Mark]) -> Tones:
+    """The largest series first; those beyond the colours there are share the last one. Nothing needs no colour."""
+    sizes: dict[str, float] = {}
+    for mark in marks:
+        sizes[mark.series] = sizes.get(mark.series, 0) + abs(mark.value)
+    ranked = sorted(filter(sizes.get, sizes), key=lambda series: (-sizes[series], series))
+    return {series: min(place, TONES - 1) for place, series in enumerate(ranked)}
+
+
+def legend(found: Tones) -> tuple[Entry, ...]:
+    """None for a single series: the title names it."""
+    if len(found) < 2:
+        return ()
+    named = [Entry(tone, series or NO_LABEL) for series, tone in found.items() if tone < TONES - 1]
+    left = [series for series, tone in found.items() if tone == TONES - 1]
+    rest = [Entry(TONES - 1, OTHERS if len(left) > 1 else left[0] or NO_LABEL)] if left else []
+    return (*named, *rest)
+
+
+def reach(marks: Iterable[Mark]) -> list[float]:
+    """All that a scale must hold."""
+    return [value for mark in marks for value in (mark.value, mark.low, mark.high) if value is not None]
+
+
+def title(mark: Mark, unit: Kind) -> str:
+    """What is shown where somebody points at it: exact."""
+    named = ", ".join(filter(None, (mark.label or NO_LABEL, mark.series)))
+    return f"{named}: {exact(mark.value, unit)}{interval(mark, unit)}"
+
+
+def interval(mark: Mark, unit: Kind) -> str:
+    if mark.low is None or mark.high is None:
+        return ""
+    return f" ({said(mark.low, unit)} to {said(mark.high, unit)})"
+
+
+def room(ticks: Sequence[Tick]) -> float:
+    """Pixels left of an axis."""
+    return round(_LETTER_PX * max((len(tick.text) for tick in ticks), default=0) + 10, 1)
+
+
+# Lying bars, one a label, from zero.
+
+
+def bars(plot: Plot) -> Bars:
+    scale, found = linear(reach(plot.marks), plot.unit), tones(plot.marks)
+    drawn = tuple(_bar(mark, plot, scale, found) for mark in plot.marks)
+    return Bars(zero=round(100 * scale.share(0), 3), bars=drawn, legend=legend(found))
+
+
+def _bar(mark: Mark, plot: Plot, scale: Scale, found: Tones) -> Bar:
+    def place(value: float) -> float:
+        return round(100 * scale.share(value), 3)
+
+    zero, end = place(0), place(mark.value)
+    return Bar(
+        label=mark.label or NO_LABEL,
+        text=said(mark.value, plot.unit) + interval(mark, plot.unit),
+        title=title(mark, plot.unit),
+        x=min(zero, end),
+        width=round(abs(end - zero), 3),
+        tone=found.get(mark.series, 0),
+        low=None if mark.low is None else place(mark.low),
+        high=None if mark.high is None else place(mark.high),
+    )
+
+
+# Upright columns in the order given, from zero; the series of a label stand on each other, losses hang below.
+
+HEIGHT, TOP, FOOT = 220, 12, 24
+"""Pixels of the chart, of its room above, and below for the labels."""
+WIDE_LABELS, FEW_LABELS = 12, 5
+"""So many labels fit below a chart on a screen, and on a phone."""
+_GAP = 0.14
+"""Of a column's room, on either side."""
+
+Part = tuple[Mark, float, float]
+"""A mark, and from where to where its column reaches."""
+
+
+def days(plot: Plot) -> Days:
+    labels = list(dict.fromkeys(mark.label for mark in plot.marks))
+    places = {label: place for place, label in enumerate(labels)}
+    found = tones(plot.marks)
+    ranks = {series: rank for rank, series in enumerate(found)}
+    ranked = sorted(plot.marks, key=lambda mark: ranks.get(mark.series, 0))
+    parts = list(_stacked(ranked))
+    scale = linear([*(end for _, _, end in parts), *(reach(plot.marks) if len(found) < 2 else ())], plot.unit)
+    slot = 100 / max(1, len(labels))
+    columns = tuple(
+        _column(part, slot * places[part[0].label], slot, scale, plot, found.get(part[0].series, 0)) for part in parts
+    )
+    whiskers = _whiskers(plot, places, slot, scale) if len(found) < 2 else ()
+    ticks = tuple(Tick(_y(value, scale), said(value, plot.unit)) for value in scale.ticks)
+    return Days(
+        height=HEIGHT,
+        left=room(ticks),
+        zero=_y(0, scale),
+        ticks=ticks,
+        labels=_thinned(labels, slot),
+        columns=columns,
+        whiskers=whiskers,
+        legend=legend(found),
+    )
+
+
+def _y(value: float, scale: Scale) -> float:
+    return _above(HEIGHT - FOOT, TOP, value, scale)
+
+
+def _above(floor: float, top: float, value: float, scale: Scale) -> float:
+    """Pixels from above of a value on a scale that reaches from `floor` to `top`."""
+    return round(floor - (floor - top) * scale.share(value), 2)
+
+
+def _stacked(marks: Sequence[Mark]) -> Iterator[Part]:
+    """Each on the one before of its label; what is below 0 on what is below 0."""
+    reached: dict[tuple[str, bool], float] = {}
+    for mark in marks:
+        side = (mark.label, mark.value < 0)
+        start = reached.get(side, 0.0)
+        reached[side] = start + mark.value
+        yield mark, start, reached[side]
+
+
+def _column(part: Part, x: float, slot: float, scale: Scale, plot: Plot, tone: int) -> Column:
+    mark, start, end = part
+    top, bottom = _y(max(start, end), scale), _y(min(start, end), scale)
+    return Column(
+        x=round(x + slot * _GAP, 3),
+        width=round(slot * (1 - 2 * _GAP), 3),
+        y=top,
+        height=round(bottom - top, 2),
+        title=title(mark, plot.unit),
+        tone=tone,
+    )
+
+
+def _whiskers(plot: Plot, places: Mapping[str, int], slot: float, scale: Scale) -> tuple[Whisker, ...]:
+    return tuple(
+        Whisker(round(slot * (places[mark.label] + 0.5), 3), _y(mark.low, scale), _y(mark.high, scale))
+        for mark in plot.marks
+        if mark.low is not None and mark.high is not None
+    )
+
+
+def _thinned(labels: list[str], slot: float) -> tuple[Tick, ...]:
+    """The last one always has room; others every so often, counted from it."""
+    wide, few = (math.ceil(len(labels) / most) for most in (WIDE_LABELS, FEW_LABELS))
+    few = math.ceil(few / wide) * wide if labels else 1
+    short = _short(labels)
+    return tuple(
+        Tick(round(slot * (place + 0.5), 3), text, wide=(len(labels) - 1 - place) % few > 0)
+        for place, text in enumerate(short)
+        if (len(labels) - 1 - place) % wide == 0
+    )
+
+
+def _short(labels: list[str]) -> list[str]:
+    """Days and hours of one year without it."""
+    years = {label[:5] for label in labels}
+    dated = len(years) == 1 and years.pop()[:4].isdigit() and all(label[4:5] == "-" for label in labels)
+    return [label[5:] for label in labels] if dated else labels
+
+
+# Points at two numbers, with the intervals that they may lie in, and lines that lead from one to the next.
+
+POINTS_HEIGHT, POINTS_TOP, POINTS_FOOT = 320, 14, 26
+_WIDE_TICK = 2
+"""On a phone only every so many ticks across are named."""
+
+
+def points(plot: Plot) -> Points:
+    across = spread([mark.x or 0.0 for mark in plot.marks], plot.x_unit)
+    up, found = _up(plot), tones(plot.marks)
+    dots = tuple(_dot(number + 1, mark, plot, across, up, found) for number, mark in enumerate(plot.marks))
+    ticks = tuple(Tick(_points_y(value, up), said(value, plot.unit)) for value in up.ticks)
+    return Points(
+        height=POINTS_HEIGHT,
+        left=room(ticks),
+        floor=POINTS_HEIGHT - POINTS_FOOT,
+        across=tuple(
+            Tick(_x(value, across), said(value, plot.x_unit), wide=place % _WIDE_TICK > 0)
+            for place, value in enumerate(across.ticks)
+        ),
+        up=ticks,
+        dots=dots,
+        lines=tuple(_lines(plot, across, up, found)),
+        x_title=plot.x_title + (", logarithmic" if across.logarithmic else ""),
+        legend=legend(found),
+    )
+
+
+def _up(plot: Plot) -> Scale:
+    """A rate's axis is all of 0 to 1."""
+    whole = [1.0] if plot.unit is Kind.RATE else []
+    return linear([*reach(plot.marks), *whole], plot.unit)
+
+
+def _x(value: float, scale: Scale) -> float:
+    return round(100 * scale.share(value), 3)
+
+
+def _points_y(value: float, scale: Scale) -> float:
+    return _above(POINTS_HEIGHT - POINTS_FOOT, POINTS_TOP, value, scale)
+
+
+def _dot(number: int, mark: Mark, plot: Plot, across: Scale, up: Scale, found: Tones) -> Dot:
+    x = mark.x or 0.0
+    return Dot(
+        number=number,
+        x=_x(x, across),
+        y=_points_y(mark.value, up),
+        title=f"{title(mark, plot.unit)}, {plot.x_title} {said(x, plot.x_unit)}",
+        label=mark.label or NO_LABEL,
+        text=f"{said(x, plot.x_unit)} · {said(mark.value, plot.unit)}{interval(mark, plot.unit)}",
+        tone=found.get(mark.series, 0),
+        low=None if mark.low is None else _points_y(mark.low, up),
+        high=None if mark.high is None else _points_y(mark.high, up),
+    )
+
+
+def _lines(plot: Plot, across: Scale, up: Scale, found: Tones) -> Iterator[Line]:
+    """From each joined mark to the next one of its series, in the order given."""
+    before: dict[str, Mark] = {}
+    for mark in plot.marks:
+        if not mark.joined:
+            continue
+        start = before.get(mark.series)
+        if start is not None:
+            yield Line(
+                x=_x(start.x or 0.0, across),
+                y=_points_y(start.value, up),
+                to_x=_x(mark.x or 0.0, across),
+                to_y=_points_y(mark.value, up),
+                tone=found.get(mark.series, 0),
+            )
+        before[mark.series] = mark
+
+
+# A plot → its drawing.
+
+_UNITS = {Kind.USD: "USD", Kind.AMOUNT: "USD", Kind.RATE: "0 to 1"}
+"""What ticks don't say by themselves."""
+_SHAPES: Mapping[Shape, Callable[[Plot], Bars | Days | Points]] = {
+    Shape.BARS: bars,
+    Shape.DAYS: days,
+    Shape.POINTS: points,
+}
+
+
+def draw(plot: Plot) -> Drawing:
+    return Drawing(plot.title, _UNITS.get(plot.unit, ""), plot.shape.value, _SHAPES[plot.shape](plot))

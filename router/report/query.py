@@ -1,0 +1,178 @@
+"""What is asked of a report, and the sums of the ledger that answer it."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, tzinfo
+from difflib import get_close_matches
+from zoneinfo import ZoneInfo, available_timezones
+
+from msgspec import Struct, structs
+
+from router.errors import ClientError
+from router.ledger.facts import passes
+from router.ledger.facts.query import Query, Sums, Where
+from router.ledger.rollups import sums
+from router.ledger.rows import EVER_MS, Connection
+from router.report.report import Report, moment
+from router.types.target import Target
+
+# What a report is made from, and what every report tells of itself.
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What somebody wants to know. `by` is empty for the report's own usual; times are Unix ms, None is open."""
+
+    by: tuple[str, ...] = ()
+    where: tuple[Where, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+    zone: tzinfo
+    """In which days begin."""
+    now_ms: int
+    baseline: str = ""
+    """A target to compare with; empty: those that the report knows by itself."""
+    subject: str = ""
+    """The request or session that it is about."""
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Unix ms, for statements that need both."""
+        return self.since_ms or 0, EVER_MS if self.until_ms is None else self.until_ms
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """One moment of the ledger (`connection` is inside a read transaction), the targets of the policy in force, and the
+    standing of its budgets, where that could be read."""
+
+    connection: Connection
+    asked: Asked
+    targets: Mapping[str, Target]
+    pots: Report | None = None
+
+    def always(self) -> "Source":
+        """Of all time and unfiltered."""
+        return structs.replace(self, asked=structs.replace(self.asked, where=(), since_ms=None, until_ms=None))
+
+    def sums(self, table: str, by: Sequence[str], measures: Sequence[str], *where: Where) -> Sums:
+        """Of the window and filters that were asked for, and `where`. Raises ValueError and `Expired`."""
+        return sums(self.connection, self._query(table, by, measures, where))
+
+    def passes(self, by: Sequence[str], measures: Sequence[str], *where: Where) -> Sums:
+        """Of judged answers (`router.ledger.facts.passes`); otherwise as `sums`."""
+        return passes.sums(self.connection, self._query(passes.TABLE, by, measures, where))
+
+    def _query(self, table: str, by: Sequence[str], measures: Sequence[str], where: Sequence[Where]) -> Query:
+        asked = self.asked
+        return Query(
+            table=table,
+            by=tuple(by),
+            measures=tuple(measures),
+            where=(*asked.where, *where),
+            since_ms=asked.since_ms,
+            until_ms=asked.until_ms,
+        )
+
+
+class Definition(Struct, frozen=True, kw_only=True):
+    """One report: what it is called, what may be asked of it, and the pure function that makes it."""
+
+    name: str
+    summary: str
+    """One line for help and navigation."""
+    make: Callable[[Source], Report]
+    by: tuple[str, ...] = ()
+    """What it can be grouped by; empty: it has its own groups only."""
+    where: tuple[str, ...] = ()
+    """What it can be filtered by."""
+    needs_subject: bool = False
+    """It is about one request or session, which must be named."""
+    takes_baseline: bool = False
+    needs_pots: bool = False
+    """It can't be made while the store of the budgets does not answer; others leave that store alone."""
+
+
+# A question as people write it, in words, turned into what a report is asked.
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """Everything as text, empty where nothing was said: from the command line, a URL or a form."""
+
+    by: str = ""
+    """Names with commas."""
+    where: tuple[str, ...] = ()
+    """`dimension=label,label` or `dimension!=label,label`; all of them hold."""
+    since: str = ""
+    until: str = ""
+    zone: str = ""
+    baseline: str = ""
+    subject: str = ""
+
+
+def asked(definition: Definition, question: Question, now_ms: int) -> Asked:
+    """All but the filters, which only the ledger can tell (`router.report.catalog`).
+
+    Raises `ClientError`: 400 with the `param` that makes no sense.
+    """
+    zone = zone_of(question.zone)
+    since_ms, until_ms = moment("since", question.since, now_ms, zone), moment("until", question.until, now_ms, zone)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise wrong("since", f"since ({question.since}) is not before until ({question.until}).")
+    return Asked(
+        by=_by(definition, _names(question.by)),
+        since_ms=since_ms,
+        until_ms=until_ms,
+        zone=zone,
+        now_ms=now_ms,
+        baseline=_baseline(definition, question.baseline),
+        subject=_subject(definition, question.subject),
+    )
+
+
+def zone_of(name: str) -> tzinfo:
+    """An IANA time zone; UTC for "". Raises a 400 `ClientError`."""
+    if not name:
+        return UTC
+    known = available_timezones()
+    if name in known:
+        return ZoneInfo(name)
+    folded = {one.casefold(): one for one in known}
+    near = [folded[one] for one in get_close_matches(name.casefold(), folded, n=3)]
+    meant = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise wrong("zone", f"zone: '{name[:40]}' is no time zone.{meant} Send an IANA name such as Europe/Berlin or UTC.")
+
+
+def wrong(param: str, message: str) -> ClientError:
+    return ClientError(400, "invalid_request_error", message, param=param)
+
+
+def named(known: Collection[str]) -> str:
+    return f"Known: {', '.join(known)}." if known else "There is none."
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Each once."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(","))) if text else ()
+
+
+def _by(definition: Definition, names: Sequence[str]) -> tuple[str, ...]:
+    if names and not definition.by:
+        raise wrong("by", f"{definition.name} has groups of its own: leave by out.")
+    unknown = next((name for name in names if name not in definition.by), None)
+    if unknown is not None:
+        raise wrong("by", f"{definition.name} can't be grouped by '{unknown[:40]}'. {named(definition.by)}")
+    return tuple(names)
+
+
+def _baseline(definition: Definition, name: str) -> str:
+    if name and not definition.takes_baseline:
+        raise wrong("baseline", f"{definition.name} compares with no baseline: leave it out.")
+    return name
+
+
+def _subject(definition: Definition, subject: str) -> str:
+    if subject and not definition.needs_subject:
+        raise wrong("subject", f"{definition.name} is about no single request or session: leave '{subject[:40]}' out.")
+    if "\0" in subject:
+        raise wrong("subject", "subject: a NUL is in no id.")
+    if definition.needs_subject and not subject:
+        raise wrong("subject", f"{definition.name} is about one: say which, by its id.")
+    return subject

@@ -1,0 +1,365 @@
+"""What a process counts, and the page of `/metrics`."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from router.budget.loops import Kind
+from router.classify.deep.second import Verdict
+from router.report.budgets import Standing
+from router.types.account import Unit
+from router.types.attempt import Attempt
+from router.types.price import NANO_PER_USD
+from router.types.target import EngineState, Status
+
+# Every metric name, in one place, and how the numbers of several processes become one.
+
+Numbers = Mapping[tuple[str, ...], float]
+"""Values of a metric's labels → number."""
+Values = Mapping[str, Numbers]
+"""Metric → values of its labels → number; from one process, or from all together."""
+
+
+class Shape(Struct, frozen=True):
+    """`together` makes the number of all processes from theirs."""
+
+    help_text: str
+    labels: tuple[str, ...] = ()
+    family: type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily] = CounterMetricFamily
+    together: Callable[[Iterable[float]], float] = sum
+    edges: Sequence[float] = ()
+    """Of a histogram: upper edges of its buckets, all but the last, which has none."""
+
+
+_CALLS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300)
+_OURS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 10)
+SUM = "sum"
+"""In place of an edge: what all values of a histogram add up to."""
+ENGINE = ("engine", "replica")
+
+
+SHAPES = {
+    "lowpass_requests": Shape("Requests answered.", ("route", "status")),
+    "lowpass_attempts": Shape("Calls of a target.", ("target", "outcome")),
+    "lowpass_tokens": Shape("Tokens; input includes cached ones, output reasoning.", ("target", "direction")),
+    "lowpass_cost_usd": Shape("Charged, in USD.", ("target",)),
+    "lowpass_own_cost_usd": Shape(
+        "What our own prices make of it: differs where a provider states its charge.", ("target",)
+    ),
+    "lowpass_thinking_cost_usd": Shape("The part of the cost that was reasoning.", ("target",)),
+    "lowpass_cache_saved_usd": Shape("What cached input saved.", ("target",)),
+    "lowpass_cache_extra_usd": Shape("What writing caches cost beyond what they saved.", ("target",)),
+    "lowpass_overruns": Shape("Requests that were charged more than was held for them."),
+    "lowpass_held_usd": Shape("Held for requests, by the time they were settled."),
+    "lowpass_held_used_usd": Shape("What of that they were charged."),
+    "lowpass_attempt_seconds": Shape(
+        "Time spent waiting for a target.", ("target",), HistogramMetricFamily, edges=_CALLS_S
+    ),
+    "lowpass_first_byte_seconds": Shape(
+        "Until the first byte of a target's answer.", ("target",), HistogramMetricFamily, edges=_CALLS_S
+    ),
+    "lowpass_overhead_seconds": Shape(
+        "Time of a request in which no target was waited for.", family=HistogramMetricFamily, edges=_OURS_S
+    ),
+    "lowpass_ledger_available": Shape("1 while the ledger takes rows.", family=GaugeMetricFamily, together=min),
+    "lowpass_in_flight": Shape("Requests being answered.", family=GaugeMetricFamily),
+    # Processes notice the same outage and the same edit, each for itself.
+    "lowpass_open_circuits": Shape(
+        "Targets that are not asked after failures.", family=GaugeMetricFamily, together=max
+    ),
+    "lowpass_loops_tripped": Shape("Trips of the loop breaker.", ("kind",)),
+    "lowpass_second_opinions": Shape("What a local model said of what was only possible.", ("answer",)),
+    "lowpass_verdicts": Shape("What verifiers said of answers, or why they said nothing.", ("verifier", "result")),
+    "lowpass_feedback": Shape("Answers that clients judged.", ("result",)),
+    "lowpass_outcomes_contradictory": Shape("Answers that clients judged otherwise than another source."),
+    # Every process reads the same log.
+    "lowpass_outcomes": Shape("Rows of the log of outcomes, by what was learned of them.", ("result",), together=max),
+    "lowpass_passes": Shape("Answers that the log says were right, or wrong.", ("target", "result"), together=max),
+    "lowpass_drift_alarms": Shape("Targets that are not what they were.", ("target",), together=max),
+    "lowpass_judgements": Shape("Pairs of questions to judges.", ("judge", "result")),
+    "lowpass_judge_consistency": Shape(
+        "Share of the latest pairs in which a judge agreed with itself.", ("judge",), GaugeMetricFamily, max
+    ),
+    "lowpass_judge_agreement": Shape(
+        "Share of its latest verdicts in which a judge agreed with clients and verifiers.",
+        ("judge",),
+        GaugeMetricFamily,
+        max,
+    ),
+    "lowpass_spilled": Shape(
+        "Requests for which others were asked before a target, because of its queue.", ("target",)
+    ),
+    "lowpass_policy_errors": Shape("Edits of the policy that were refused.", together=max),
+    "lowpass_policies": Shape(
+        "Different policies of the gateways that share these budgets: 1 where they agree.",
+        family=GaugeMetricFamily,
+        together=max,
+    ),
+    # Read from the store that all share, by who answers.
+    "lowpass_budget_limit_usd": Shape("Limits of a budget's pots.", ("budget",), GaugeMetricFamily),
+    "lowpass_budget_spent_usd": Shape("Spent of them.", ("budget",), GaugeMetricFamily),
+    "lowpass_budget_held_usd": Shape("Held of them.", ("budget",), GaugeMetricFamily),
+    "lowpass_budget_limit_tokens": Shape("Limits of a thinking budget's pots.", ("budget",), GaugeMetricFamily),
+    "lowpass_budget_spent_tokens": Shape("Spent of them.", ("budget",), GaugeMetricFamily),
+    "lowpass_budget_held_tokens": Shape("Held of them.", ("budget",), GaugeMetricFamily),
+    "lowpass_budget_used_share": Shape("Spent and held of its fullest pot, 1 is all.", ("budget",), GaugeMetricFamily),
+    # As the engines say it, by who answers.
+    "lowpass_engine_ready": Shape("1 while a replica serves.", ENGINE, GaugeMetricFamily),
+    "lowpass_engine_restarts": Shape("Times that it was started again.", ENGINE),
+    "lowpass_engine_running": Shape("Requests that it works on.", ENGINE, GaugeMetricFamily),
+    "lowpass_engine_waiting": Shape("Requests in its queue.", ENGINE, GaugeMetricFamily),
+    "lowpass_engine_kv_cache_share": Shape("KV cache in use, 1 is all.", ENGINE, GaugeMetricFamily),
+    "lowpass_engine_rejected": Shape("Requests that it turned away.", ENGINE),
+    "lowpass_engine_preempted": Shape("Requests that it set aside for lack of memory.", ENGINE),
+}
+
+
+def edge_names(edges: Iterable[float]) -> tuple[str, ...]:
+    """As Prometheus writes them; the last bucket has no edge."""
+    return (*(str(float(edge)) for edge in edges), "+Inf")
+
+
+def together(parts: Iterable[Values]) -> Values:
+    """What several processes have counted, as one."""
+    found: defaultdict[str, defaultdict[tuple[str, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
+    for values in parts:
+        for name, numbers in values.items():
+            for labels, number in numbers.items():
+                found[name][labels].append(number)
+    return {
+        name: {labels: SHAPES[name].together(several) for labels, several in numbers.items()}
+        for name, numbers in found.items()
+    }
+
+
+def counters(values: Values) -> Values:
+    """What stays of a process that is gone."""
+    return {name: numbers for name, numbers in values.items() if SHAPES[name].family is not GaugeMetricFamily}
+
+
+# Values in buckets.
+
+
+class Histogram:
+    """How many values of each label lie in which bucket, and what they add up to."""
+
+    __slots__ = ("_counts", "_edges", "_sums")
+
+    def __init__(self, name: str) -> None:
+        self._edges = SHAPES[name].edges
+        self._counts: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0] * (len(self._edges) + 1))
+        self._sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
+
+    def add(self, labels: tuple[str, ...], value: float) -> None:
+        self._counts[labels][bisect_left(self._edges, value)] += 1
+        self._sums[labels] += value
+
+    @property
+    def values(self) -> Mapping[tuple[str, ...], float]:
+        """Labels and a bucket's upper edge → count; and labels and `SUM`."""
+        names = edge_names(self._edges)
+        counts = {
+            (*labels, edge): count
+            for labels, row in self._counts.items()
+            for edge, count in zip(names, row, strict=True)
+        }
+        return counts | {(*labels, SUM): total for labels, total in self._sums.items()}
+
+
+# Numbers as Prometheus reads them.
+
+
+def of_budgets(standings: Iterable[Standing]) -> Values:
+    """As metrics, all pots of a budget together. What was split off is left out: clients name it."""
+    found: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
+    for one in standings:
+        budget, account, balance = one.pot.budget, one.pot.account, one.balance
+        if budget is None:
+            continue
+        unit, scale = ("usd", NANO_PER_USD) if account.unit is Unit.USD else ("tokens", 1)
+        amounts = {"limit": account.limit, "spent": balance.spent, "held": balance.held}
+        for name, amount in amounts.items():
+            found[f"lowpass_budget_{name}_{unit}"][budget.id,] += amount / scale
+        shares = found["lowpass_budget_used_share"]
+        used = (balance.spent + balance.held) / account.limit if account.limit else 1.0
+        shares[budget.id,] = max(shares[budget.id,], used)
+    return found
+
+
+def of_engines(states: Iterable[EngineState]) -> Values:
+    """As metrics; what a replica does not say is left out."""
+    found: defaultdict[str, defaultdict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
+    for state in states:
+        whose = state.name, str(state.replica)
+        numbers: dict[str, float] = {"ready": state.status is Status.READY, "restarts": state.restarts}
+        if (load := state.load) is not None:
+            counts = {"running": load.running, "waiting": load.waiting}
+            numbers |= counts | {"rejected": load.rejected, "preempted": load.preempted}
+            numbers |= {} if load.kv_cache is None else {"kv_cache_share": load.kv_cache}
+        for name, number in numbers.items():
+            found[f"lowpass_engine_{name}"][whose] = number
+    return found
+
+
+def page(values: Values) -> bytes:
+    """In Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(values))
+    return generate_latest(registry)
+
+
+class _Families(Collector):
+    def __init__(self, values: Values) -> None:
+        self._values = values
+
+    def collect(self) -> Iterator[Metric]:
+        for name, shape in SHAPES.items():
+            numbers = self._values.get(name, {})
+            if shape.family is HistogramMetricFamily:
+                yield _histogram(name, shape, numbers)
+                continue
+            family: Any = shape.family(name, shape.help_text, labels=shape.labels)
+            for labels, number in numbers.items():
+                family.add_metric(labels, number)
+            yield family
+
+
+def _histogram(name: str, shape: Shape, numbers: Mapping[tuple[str, ...], float]) -> HistogramMetricFamily:
+    """Each bucket has all values up to its edge."""
+    family = HistogramMetricFamily(name, shape.help_text, labels=shape.labels)
+    edges = edge_names(shape.edges)
+    for labels in dict.fromkeys(known[:-1] for known in numbers):
+        upto = accumulate(numbers[*labels, edge] for edge in edges)
+        family.add_metric(labels, list(zip(edges, upto, strict=True)), numbers[*labels, SUM])
+    return family
+
+
+# What one process has counted. Counters are plain integers; Prometheus reads them when it asks.
+
+
+class Telemetry:
+    """Cardinality is bounded by the policy: labels are routes, targets and closed sets, never text of a request."""
+
+    def __init__(self) -> None:
+        self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self.attempts: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.cost: defaultdict[str, int] = defaultdict(int)
+        self.own_cost: defaultdict[str, int] = defaultdict(int)
+        self.overruns = 0
+        self.tokens: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.thinking_cost: defaultdict[str, int] = defaultdict(int)
+        self.saved: defaultdict[str, int] = defaultdict(int)
+        self.extra: defaultdict[str, int] = defaultdict(int)
+        self.held = self.held_used = 0
+        self.calls, self.first_bytes = Histogram("lowpass_attempt_seconds"), Histogram("lowpass_first_byte_seconds")
+        self.overhead = Histogram("lowpass_overhead_seconds")
+        self.ledger = True
+        self.in_flight = 0
+        self.health: Mapping[str, str] = {}
+        self.policy_errors = 0
+        self.policies: frozenset[str] = frozenset()
+        """Hashes of those of all gateways that share the budgets."""
+        self.spilled: defaultdict[str, int] = defaultdict(int)
+        self.loops: Mapping[str, int] = dict.fromkeys(Kind, 0)
+        self.opinions: dict[Verdict, int] = dict.fromkeys(Verdict, 0)
+        self.verdicts: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.judged: dict[str, int] = {"passed": 0, "failed": 0}
+        self.contradictory = 0
+        self.outcomes: dict[str, int] = {"learned": 0, "not_learned": 0}
+        self.passes: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.drift: defaultdict[str, int] = defaultdict(int)
+        self.judgements: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.consistency: Mapping[str, float] = {}
+        self.agreement: Mapping[str, float] = {}
+
+    def opinion(self, verdict: Verdict) -> None:
+        self.opinions[verdict] += 1
+
+    def verdict(self, verifier: str, became: str) -> None:
+        self.verdicts[verifier, became] += 1
+
+    def feedback(self, passed: bool, contrary: int) -> None:
+        """`contrary`: how many other sources say otherwise of the same answer."""
+        self.judged["passed" if passed else "failed"] += 1
+        self.contradictory += contrary > 0
+
+    def judgement(self, judge: str, became: str) -> None:
+        self.judgements[judge, became] += 1
+
+    def settled(self, route: str, status: int, attempts: list[Attempt], overhead_us: int, held: int | None) -> None:
+        """`held`: nano-USD that were held for it; None where no budget in USD binds it."""
+        self.requests[route, status] += 1
+        self.overhead.add((), overhead_us / 1_000_000)
+        if held is not None:
+            self.held += held
+            self.held_used += sum(attempt.cost.nano for attempt in attempts)
+        for attempt in attempts:
+            self._attempt(attempt.target.id, attempt)
+
+    def _attempt(self, name: str, attempt: Attempt) -> None:
+        cost, usage = attempt.cost, attempt.usage
+        self.attempts[name, attempt.outcome] += 1
+        self.cost[name] += cost.nano
+        self.own_cost[name] += cost.nano if cost.own is None else cost.own
+        self.thinking_cost[name] += cost.thinking or 0
+        if cost.saved:
+            (self.saved if cost.saved > 0 else self.extra)[name] += abs(cost.saved)
+        self.calls.add((name,), attempt.total_ms / 1000)
+        if attempt.first_ms is not None:
+            self.first_bytes.add((name,), attempt.first_ms / 1000)
+        if usage is not None:
+            self.tokens[name, "input"] += usage.input_total
+            self.tokens[name, "output"] += usage.output_total
+            if usage.output_reasoning is not None:
+                self.tokens[name, "reasoning"] += usage.output_reasoning
+            if usage.cached or usage.written:
+                self.tokens[name, "cache_read"] += usage.cached
+                self.tokens[name, "cache_write"] += usage.written
+
+    def values(self) -> Values:
+        """In the event loop: it is one moment's."""
+        unhealthy = sum(state in ("open", "half-open", "region mismatch") for state in self.health.values())
+        return {
+            "lowpass_requests": {(route, str(status)): count for (route, status), count in self.requests.items()},
+            "lowpass_attempts": {(target, str(outcome)): count for (target, outcome), count in self.attempts.items()},
+            "lowpass_tokens": {(target, way): count for (target, way), count in self.tokens.items()},
+            "lowpass_cost_usd": _usd(self.cost),
+            "lowpass_own_cost_usd": _usd(self.own_cost),
+            "lowpass_thinking_cost_usd": _usd(self.thinking_cost),
+            "lowpass_cache_saved_usd": _usd(self.saved),
+            "lowpass_cache_extra_usd": _usd(self.extra),
+            "lowpass_overruns": {(): self.overruns},
+            "lowpass_held_usd": {(): self.held / NANO_PER_USD},
+            "lowpass_held_used_usd": {(): self.held_used / NANO_PER_USD},
+            "lowpass_attempt_seconds": self.calls.values,
+            "lowpass_first_byte_seconds": self.first_bytes.values,
+            "lowpass_overhead_seconds": self.overhead.values,
+            "lowpass_ledger_available": {(): float(self.ledger)},
+            "lowpass_in_flight": {(): self.in_flight},
+            "lowpass_open_circuits": {(): unhealthy},
+            "lowpass_loops_tripped": {(str(kind),): count for kind, count in self.loops.items()},
+            "lowpass_second_opinions": {(str(verdict),): count for verdict, count in self.opinions.items()},
+            "lowpass_verdicts": {pair: count for pair, count in self.verdicts.items()},
+            "lowpass_feedback": {(result,): count for result, count in self.judged.items()},
+            "lowpass_outcomes_contradictory": {(): self.contradictory},
+            "lowpass_outcomes": {(result,): count for result, count in self.outcomes.items()},
+            "lowpass_passes": {pair: count for pair, count in self.passes.items()},
+            "lowpass_drift_alarms": {(target,): count for target, count in self.drift.items()},
+            "lowpass_judgements": {pair: count for pair, count in self.judgements.items()},
+            "lowpass_judge_consistency": {(judge,): share for judge, share in self.consistency.items()},
+            "lowpass_judge_agreement": {(judge,): share for judge, share in self.agreement.items()},
+            "lowpass_spilled": {(target,): count for target, count in self.spilled.items()},
+            "lowpass_policy_errors": {(): self.policy_errors},
+            "lowpass_policies": {(): len(self.policies)},
+        }
+
+
+def _usd(by_target: Mapping[str, int]) -> Numbers:
+    return {(target,): nano / NANO_PER_USD for target, nano in by_target.items()}

@@ -1,0 +1,197 @@
+"""What the first process does beside the requests: metering, prices of engines, upkeep of the ledger."""
+
+import asyncio
+import logging
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from local_serving.meter import Machine, Metered
+from router.estimate.latency import Measured
+from router.ledger.engines import GATEWAY, in_force, keep, newest
+from router.ledger.ledger import Ledger
+from router.ledger.upkeep import EVERY_S, needed
+from router.types.account import LedgerUnavailable
+from router.types.clock import now_ms
+from router.types.price import EngineHour, EnginePrice, added
+from router.types.target import EngineState
+
+# Meters the local engines beside the requests: what they did by the hour and what their tokens cost goes into the
+# ledger, where every process of every gateway reads it.
+
+READ_S = 0.5
+"""Between two looks at the engines' loads."""
+KEEP_S = 10.0
+"""Between two writes: so much is lost when the gateway is killed."""
+_log = logging.getLogger("lowpass")
+
+
+class Metering:
+    """`launch()` in the running event loop of the first process; then `await stop()`."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        machines: Sequence[Machine],
+        states: Callable[[], Sequence[EngineState]],
+        read_s: float = READ_S,
+        keep_s: float = KEEP_S,
+    ) -> None:
+        self._ledger, self._machines, self._states = ledger, machines, states
+        self._read_s, self._keep_s = read_s, keep_s
+        self._metered: dict[str, Metered] = {}
+        self._hours: dict[tuple[str, int], EngineHour] = {}
+        self._prices: list[EnginePrice] = []
+        self._ended = asyncio.Event()
+        self._life: asyncio.Future[None] | None = None
+
+    def launch(self) -> None:
+        if self._machines:
+            self._life = asyncio.ensure_future(self._meter())
+            self._life.add_done_callback(_tell)
+
+    async def stop(self) -> None:
+        """Writes what is known."""
+        self._ended.set()
+        if self._life is not None:
+            await asyncio.wait([self._life])
+
+    async def _meter(self) -> None:
+        loop = asyncio.get_running_loop()
+        await self._remember()
+        due = loop.time() + self._keep_s
+        while not self._ended.is_set():
+            for state in self._states():
+                if state.name in self._metered:
+                    self._metered[state.name].read(state.replica, state.load)
+            if loop.time() >= due:
+                await self._keep()
+                due = loop.time() + self._keep_s
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), self._read_s)
+        await self._keep()
+
+    async def _remember(self) -> None:
+        """The prices that were in force; without a ledger to ask, none was."""
+        known: dict[str, EnginePrice] = {}
+        with suppress(LedgerUnavailable):
+            known = in_force(await asyncio.to_thread(self._newest))
+        self._metered = {one.engine: Metered(one, GATEWAY, known.get(one.engine)) for one in self._machines}
+        await self._keep()
+
+    def _newest(self) -> list[EnginePrice]:
+        with self._ledger.reading() as connection:
+            return newest(connection)
+
+    async def _keep(self) -> None:
+        """What can't be written now is written with what comes next."""
+        now = now_ms()
+        for metered in self._metered.values():
+            self._note(metered.hour(now), metered.price(now))
+        hours, prices = tuple(self._hours.values()), tuple(self._prices)
+        if not (hours or prices):
+            return
+        try:
+            await asyncio.to_thread(keep, self._ledger, hours, prices)
+        except LedgerUnavailable as error:
+            _log.error("what local engines did could not be written (%s), trying again", error)
+            return
+        self._hours.clear()
+        self._prices.clear()
+
+    def _note(self, hour: EngineHour | None, price: EnginePrice | None) -> None:
+        if hour is not None:
+            at = (hour.engine, hour.hour)
+            self._hours[at] = added(self._hours[at], hour) if at in self._hours else hour
+        if price is not None:
+            self._prices.append(price)
+
+
+def _tell(life: asyncio.Future[None]) -> None:
+    """A mistake of ours costs the measurement, and nothing else."""
+    error = None if life.cancelled() else life.exception()
+    if error is not None:
+        _log.error("local engines are not metered any more, prices stay as they are", exc_info=error)
+
+
+# Measured prices, read from the ledger: what one gateway's first process finds out, all processes go by.
+
+OVERLAP_MS = 120_000
+"""Rows of transactions that overlap may appear late."""
+
+
+class Tariff:
+    """Of one process."""
+
+    def __init__(self, ledger: Ledger, measured: Measured) -> None:
+        self._ledger, self._measured = ledger, measured
+        self._known: dict[tuple[str, str], EnginePrice] = {}
+        """The newest of each engine at each gateway."""
+
+    def read(self) -> None:
+        """Has requests decided from now on go by what is in the ledger. Waits for the database: call it in a thread.
+
+        Raises `LedgerUnavailable`; then prices stay as they are.
+        """
+        since = max((price.since_ms for price in self._known.values()), default=OVERLAP_MS) - OVERLAP_MS
+        with self._ledger.reading() as connection:
+            found = {(price.engine, price.gateway): price for price in newest(connection, since)}
+        if any(self._known.get(key) != price for key, price in found.items()):
+            self._known |= found
+            prices = in_force(self._known.values())
+            self._measured.publish({engine: price.price for engine, price in prices.items()})
+
+
+# Keeps the ledger in order beside the requests, in a process that is there while there is something to do.
+
+
+class Upkeep:
+    """`launch()` in the running event loop of the first process; then `await stop()`."""
+
+    def __init__(self, ledger: Ledger, keep_ms: int | None, every_s: float = EVERY_S) -> None:
+        """`keep_ms`: how long rows are kept; None: for ever."""
+        self._ledger, self._keep_ms, self._every_s = ledger, keep_ms, every_s
+        self._process: Process | None = None
+        self._life: asyncio.Future[None] | None = None
+
+    def launch(self) -> None:
+        self._life = asyncio.ensure_future(self._run_forever())
+
+    async def stop(self) -> None:
+        """Kills it, if need be: it may end at any moment."""
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.wait([self._life])
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+    async def _run_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            try:
+                if await asyncio.to_thread(needed, self._ledger, now_ms(), self._keep_ms):
+                    await self._run()
+            except (LedgerUnavailable, OSError) as error:
+                _log.error("settled rows of the ledger could not be moved (%s), trying again", error)
+
+    async def _run(self) -> None:
+        """Standard input says that we live; a session of its own keeps a Ctrl-C in the terminal from it."""
+        process = self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "router.ledger.upkeep"),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=PIPE,
+            stdout=DEVNULL,
+            stderr=PIPE,
+            start_new_session=True,
+        )
+        assert process.stderr is not None  # noqa: S101
+        said = await process.stderr.read()
+        status = await process.wait()
+        self._process = None
+        if status:
+            reason = (said.decode(errors="replace").strip().splitlines() or [f"exit status {status}"])[-1]
+            raise OSError(reason)

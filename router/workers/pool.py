@@ -1,0 +1,402 @@
+"""The processes of a gateway and how they talk."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from threading import Thread
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from router.telemetry import Telemetry, Values, counters, together
+from router.types.target import EngineState, Served
+
+# What the first process and a worker tell each other: each message is its length in four bytes, and msgpack.
+
+_LENGTH_BYTES = 4
+
+
+class Post(Struct, frozen=True):
+    """Told a worker at birth: `listener` and `channel` are file descriptors, `engines` by the policy's names."""
+
+    listener: int
+    policy: str
+    host: str
+    engines: Mapping[str, Served]
+    number: int = 1
+    channel: int = -1
+
+
+class Engines(Struct, frozen=True, tag=True):
+    """What became of the local engines."""
+
+    states: Sequence[EngineState]
+
+
+class Count(Struct, frozen=True, tag=True):
+    """Asks a worker what it has counted."""
+
+
+class Total(Struct, frozen=True, tag=True):
+    """What all have counted."""
+
+    values: Values
+
+
+class Drain(Struct, frozen=True, tag=True):
+    """The first process ends; `at_once`: requests in progress are not waited for."""
+
+    at_once: bool
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """The worker serves."""
+
+
+class Counted(Struct, frozen=True, tag=True):
+    """What the worker has counted."""
+
+    values: Values
+
+
+class Sum(Struct, frozen=True, tag=True):
+    """Asks the first process what all have counted."""
+
+
+ToWorker = Engines | Count | Total | Drain
+ToFirst = Ready | Counted | Sum
+_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+_to_first: msgspec.msgpack.Decoder[ToFirst] = msgspec.msgpack.Decoder(ToFirst)
+
+
+def frame(message: ToWorker | ToFirst) -> bytes:
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+async def to_first(reader: asyncio.StreamReader) -> AsyncIterator[ToFirst]:
+    """Until the worker is gone."""
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+            yield _to_first.decode(await reader.readexactly(length))
+
+
+def to_worker(channel: socket.socket) -> Iterator[ToWorker]:
+    """Until the first process is gone; blocks."""
+    with channel.makefile("rb") as stream:
+        while head := stream.read(_LENGTH_BYTES):
+            yield _to_worker.decode(stream.read(int.from_bytes(head, "big")))
+
+
+# What a gateway process has in common with its siblings.
+
+
+class Crew(Protocol):
+    """Of the first process it is `Workers`, of the others `Worker`."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What this process counts."""
+        ...
+
+    @property
+    def engines(self) -> Sequence[EngineState]: ...
+
+    async def values(self) -> Values:
+        """What all processes have counted; no counter is ever less than it was when it was last asked for."""
+        ...
+
+
+# The place of one worker: when it dies, another one takes it.
+
+START_LIMIT_S = 60.0
+"""A worker that does not serve by then is killed."""
+MOST_KILLED = 5
+"""Times that the first worker may be killed while it starts, by the kernel or a person, before the gateway gives up."""
+STEADY_S = 60.0
+"""After serving this long, the next replacement is prompt again."""
+COUNT_LIMIT_S = 1.0
+"""How long a worker is waited for when its counters are asked for; then the ones known from before stand."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
+_log = logging.getLogger("lowpass")
+
+
+class Seat:
+    """Await `keep_filled()` beside everything else; `drain()` lets it return."""
+
+    def __init__(self, crew: Crew, post: Post) -> None:
+        self.number = post.number
+        self._loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[str] = self._loop.create_future()
+        """Done when the first worker serves, with an empty text; or when it failed, with the reason."""
+        self._crew, self._post = crew, post
+        self._ending = asyncio.Event()
+        self._process: Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._serving_since: float | None = None
+        self._before: Values = {}
+        self._last: Values = {}
+        self._counting: asyncio.Future[None] | None = None
+        self._sums: set[asyncio.Task[None]] = set()
+
+    @property
+    def values(self) -> Values:
+        """What its workers are known to have counted, dead ones included."""
+        return together([self._before, self._last])
+
+    async def keep_filled(self) -> None:
+        pause_s, killed = _FIRST_PAUSE_S, 0
+        while not self._ending.is_set():
+            status, reason, served_s = await self._live()
+            if self._ending.is_set():
+                return
+            killed += status < 0
+            if not self.opened.done() and (status >= 0 or killed == MOST_KILLED):
+                return self.opened.set_result(reason)
+            pause_s = _FIRST_PAUSE_S if served_s >= STEADY_S else pause_s
+            _log.error("worker %d ended: %s; another starts in %.1f s", self.number, reason, pause_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def send(self, message: ToWorker) -> None:
+        """To the worker; without one, to nobody."""
+        if self._writer is not None:
+            self._writer.write(frame(message))
+
+    async def count(self) -> None:
+        """Brings `values` up to date, as far as the worker answers in time. One that is stuck is not asked again."""
+        if self._serving_since is None:
+            return
+        if self._counting is None:
+            self._counting = self._loop.create_future()
+            self.send(Count())
+        await asyncio.wait([self._counting], timeout=COUNT_LIMIT_S)
+
+    def drain(self, at_once: bool) -> None:
+        """The worker finishes its requests and is not replaced; one that does not serve yet is killed."""
+        self._ending.set()
+        if self._serving_since is None:
+            self.kill()
+        self.send(Drain(at_once))
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _live(self) -> tuple[int, str, float]:
+        """One worker, to its end: its exit status, why it ended, and for how many seconds it served."""
+        try:
+            process, reader = await self._spawn()
+        except OSError as error:
+            return 1, f"can't run {sys.executable}: {error.strerror}", 0.0
+        self.send(Engines(self._crew.engines))
+        overdue = self._loop.call_later(START_LIMIT_S, self._kill_late)
+        async for message in to_first(reader):
+            if isinstance(message, Ready):
+                overdue.cancel()
+            self._take(message, process.pid)
+        status = await process.wait()
+        overdue.cancel()
+        return status, _reason(status), self._bury()
+
+    async def _spawn(self) -> tuple[Process, asyncio.StreamReader]:
+        """A session of its own keeps a Ctrl-C in the terminal from it: the end comes through the channel, once."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            post = msgspec.structs.replace(self._post, channel=theirs.fileno())
+            try:
+                process = self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", "router.server", msgspec.json.encode(post).decode()),
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                    stdin=DEVNULL,
+                    pass_fds=(post.listener, post.channel),
+                    start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                raise
+        reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        if self._ending.is_set():
+            self.kill()
+        return process, reader
+
+    def _kill_late(self) -> None:
+        _log.error("worker %d does not serve after %.0f s and is killed", self.number, START_LIMIT_S)
+        self.kill()
+
+    def _take(self, message: ToFirst, pid: int) -> None:
+        match message:
+            case Ready():
+                self._serves(pid)
+            case Counted():
+                self._last = message.values
+                self._counted()
+            case Sum():
+                task = self._loop.create_task(self._tell_total())
+                self._sums.add(task)
+                task.add_done_callback(self._sums.discard)
+
+    def _serves(self, pid: int) -> None:
+        self._serving_since = self._loop.time()
+        _log.info("worker %d serves, pid %d", self.number, pid)
+        if not self.opened.done():
+            self.opened.set_result("")
+
+    def _counted(self) -> None:
+        if self._counting is not None:
+            self._counting.set_result(None)
+            self._counting = None
+
+    async def _tell_total(self) -> None:
+        self.send(Total(await self._crew.values()))
+
+    def _bury(self) -> float:
+        """For how many seconds it served. A counter must never fall, so what it counted stays in the sum."""
+        since, self._serving_since = self._serving_since, None
+        self._before, self._last = together([self._before, counters(self._last)]), {}
+        self._counted()
+        if self._writer is not None:
+            self._writer.close()
+        self._process = self._writer = None
+        return 0.0 if since is None else self._loop.time() - since
+
+
+def _reason(status: int) -> str:
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
+
+# The crew as the first process has it.
+
+GRACE_S = 5.0
+"""How much longer than it may drain a worker is waited for, before SIGKILL."""
+ENGINES_EVERY_S = 0.2
+"""How often workers are told what became of the local engines, if anything did."""
+
+
+class WorkerError(Exception):
+    """A worker does not start; says why."""
+
+
+class Workers:
+    """The first process itself and `count` - 1 workers, in the running event loop.
+
+    `launch()`, then `await ready()`; then `await stop()`, whatever happened.
+    """
+
+    def __init__(self, count: int, post: Post, engines: Callable[[], Sequence[EngineState]]) -> None:
+        self.telemetry = Telemetry()
+        self._states = engines
+        self._seats = [Seat(self, msgspec.structs.replace(post, number=number)) for number in range(2, count + 1)]
+        self._lives: list[asyncio.Future[None]] = []
+        self._telling: asyncio.Future[None] | None = None
+
+    @property
+    def engines(self) -> Sequence[EngineState]:
+        return self._states()
+
+    def launch(self) -> None:
+        """Spawns every worker and returns at once."""
+        self._lives = [asyncio.ensure_future(seat.keep_filled()) for seat in self._seats]
+        if self._seats:
+            self._telling = asyncio.ensure_future(self._tell_engines())
+
+    async def ready(self) -> None:
+        """Waits until all serve and know of the engines what is known now. Raises `WorkerError`."""
+        for seat in self._seats:
+            if failure := await seat.opened:
+                raise WorkerError(f"worker {seat.number} does not start ({failure}); what it said of it is above")
+            seat.send(Engines(self.engines))
+        # Messages are read in their order: who has answered this one knows the one before.
+        await self.values()
+
+    async def values(self) -> Values:
+        await asyncio.gather(*(seat.count() for seat in self._seats))
+        return together([self.telemetry.values(), *(seat.values for seat in self._seats)])
+
+    def drain(self, at_once: bool = False) -> None:
+        """No worker is replaced any more. Those that serve finish their requests; `at_once`: they cut them off."""
+        for seat in self._seats:
+            seat.drain(at_once)
+
+    async def stop(self, drain_s: float) -> None:
+        """Returns when all workers are gone: by themselves within `drain_s` and `GRACE_S`, else killed."""
+        self.drain()
+        if self._telling is not None:
+            self._telling.cancel()
+        if self._lives:
+            await asyncio.wait(self._lives, timeout=drain_s + GRACE_S)
+        for seat in self._seats:
+            seat.kill()
+        await asyncio.gather(*self._lives)
+
+    async def _tell_engines(self) -> None:
+        told = self.engines
+        while True:
+            await asyncio.sleep(ENGINES_EVERY_S)
+            if told != self.engines:
+                told = self.engines
+                for seat in self._seats:
+                    seat.send(Engines(told))
+
+
+# The crew as a worker has it.
+
+
+class Worker:
+    """Use inside one running event loop. Ends the process when the first one is gone."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.telemetry = Telemetry()
+        self.engines: Sequence[EngineState] = ()
+        self._loop = asyncio.get_running_loop()
+        self._channel = channel
+        self._drain: Callable[[bool], None] | None = None
+        self._totals: deque[asyncio.Future[Values]] = deque()
+        Thread(target=self._listen, name="channel", daemon=True).start()
+
+    def ready(self, drain: Callable[[bool], None]) -> None:
+        """Tells that requests are served from now on; `drain(at_once)` is called when that should end."""
+        self._drain = drain
+        self._send(Ready())
+
+    async def values(self) -> Values:
+        total: asyncio.Future[Values] = self._loop.create_future()
+        self._totals.append(total)
+        self._send(Sum())
+        return await total
+
+    def _listen(self) -> None:
+        """In a thread of its own, so that the end is noticed even while the event loop is stuck."""
+        try:
+            for message in to_worker(self._channel):
+                self._loop.call_soon_threadsafe(self._take, message)
+        finally:
+            os._exit(1)
+
+    def _take(self, message: ToWorker) -> None:
+        match message:
+            case Engines():
+                self.engines = message.states
+            case Count():
+                self._send(Counted(self.telemetry.values()))
+            case Total():
+                total = self._totals.popleft()
+                if not total.done():
+                    total.set_result(message.values)
+            case Drain():
+                if self._drain is not None:
+                    self._drain(message.at_once)
+
+    def _send(self, message: ToFirst) -> None:
+        self._channel.sendall(frame(message))

@@ -1,0 +1,193 @@
+"""One request of a gateway whose tactic and verifier a test sets, over scripted targets: what came, and its rows."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+from msgspec import Struct, structs
+
+from router import app, pipeline
+from router.aftermath import Aftermath
+from router.choose import Rules
+from router.decide.eligibility import Gate
+from router.dispatch import ask, tactics
+from router.dispatch.ask import Answered, Errand, Opened
+from router.dispatch.meter import Fold
+from router.dispatch.tactics import NOTHING, answers
+from router.pipeline import Pipeline
+from router.screen import Screened
+from router.settlement import Settlement
+from router.testing.gateway import Stream
+from router.types.attempt import Asked, Verdict, Verify
+from router.types.decision import Decision, Tactic, Weighed
+from router.types.request import Caller, Endpoint, Request
+from tests.dispatch.scripted import USAGE, Condition, Reply, Scripted
+from tests.gateway.running import Gateway, ordered, serving, target, until
+
+CAP = 20
+"""Output tokens of every request here."""
+MICRO = 1_000
+"""nano-USD for a token of input; one of output costs two."""
+COST = (USAGE.uncached + 2 * USAGE.visible) * MICRO
+"""nano-USD of an answer."""
+WHOLE = (96 + 2 * CAP) * MICRO
+"""What is held for one: its input is bounded by a rule, of 96 tokens here."""
+ENOUGH = 10**9
+"""A limit that binds nothing."""
+REQUESTS: dict[Endpoint, tuple[str, dict[str, Any]]] = {
+    Endpoint.CHAT: ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": CAP}),
+    Endpoint.COMPLETIONS: ("/v1/completions", {"prompt": "Hi", "max_tokens": CAP}),
+    Endpoint.RESPONSES: ("/v1/responses", {"input": "Hi", "max_output_tokens": CAP}),
+}
+
+
+class Opinion:
+    """A verifier with scores of its own for texts; `questions` collects what it was asked."""
+
+    def __init__(self, **scores: float | None) -> None:
+        self.scores, self.questions = scores, list[Asked]()
+
+    async def __call__(self, asked: Asked) -> Sequence[Verdict]:
+        self.questions.append(asked)
+        return [Verdict("number", self.scores.get(answer.text, 1.0)) for answer in asked.answers]
+
+
+class Case(Struct, kw_only=True):
+    """`tactic` over the targets of `scripts`, in their order, under a budget of `limit` nano-USD. `passes_ms` of the
+    deadline are over once the first target is asked. `takes_ms`: what answers of a target usually take; `times`: what
+    it charges, of the usual price; `fields`: of the request's body; `leaves`: when the client does, or after the first
+    part of a stream. `watched`: somebody looks at answers after they were given."""
+
+    scripts: Mapping[str, list[Reply]]
+    tactic: Tactic | None
+    verify: Verify | None = None
+    watched: bool = False
+    endpoint: Endpoint = Endpoint.CHAT
+    stream: bool = False
+    limit: int = ENOUGH
+    deadline_ms: int | None = None
+    passes_ms: int = 0
+    takes_ms: Mapping[str, int] = {}
+    times: Mapping[str, int] = {}
+    retries: int = 0
+    fields: Mapping[str, Any] = {}
+    leaves: Condition | None = None
+    leaves_after_part: bool = False
+    sensitivity: Mapping[str, Any] = {}
+
+
+class Given(Struct):
+    """What the client got, and what was written down. `text` is None where it got an error, or left."""
+
+    upstream: Scripted
+    row: dict[str, Any]
+    body: bytes
+    text: str | None
+
+    @property
+    def attempts(self) -> list[dict[str, Any]]:
+        return list(self.row["attempts"])
+
+    @property
+    def history(self) -> list[tuple[Any, ...]]:
+        """Of each attempt: target, outcome, role, whether it was passed over, and the least score."""
+        names = ("target", "outcome", "role", "passed_over", "verdict")
+        return [tuple(attempt[name] for name in names) for attempt in self.attempts]
+
+
+class Planned(Pipeline):
+    """Plans as it should, but for what `case` says."""
+
+    case: ClassVar[Case]
+    upstream: ClassVar[Scripted]
+
+    def _choose(
+        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
+    ) -> tuple[Decision, Gate]:
+        decision, gate = super()._choose(rules, request, caller, screened, route)
+        weighed = tuple(_weighed(name, ms) for name, ms in self.case.takes_ms.items())
+        plan = structs.replace(decision.plan, tactic=self.case.tactic, weighed=weighed)
+        return structs.replace(decision, plan=plan), gate
+
+    async def _dispatch(self, errand: Errand, settlement: Settlement) -> Answered | Opened:
+        self.upstream.attempts = settlement.purse.attempts
+        return await super()._dispatch(errand, settlement)
+
+
+def _weighed(name: str, total_ms: int) -> Weighed:
+    """Only its time is looked at."""
+    return Weighed(name, 0.5, 0.1, 1, 1, 1, first_ms=1, total_ms=total_ms, value_nano=1, why="")
+
+
+def policy(case: Case, url: str) -> dict[str, Any]:
+    prices = {name: {"input": case.times.get(name, 1), "output": 2 * case.times.get(name, 1)} for name in case.scripts}
+    targets = {
+        name: target(url, "m", flavour=name, provider="deepseek", price=price, retries=case.retries, abandoned="cancel")
+        for name, price in prices.items()
+    }
+    route = ordered(*targets) | ({"verifiers": [{"kind": "number"}]} if case.watched else {})
+    budget = {"id": "pot", "limit_usd": case.limit / 1e9, "window": "lifetime"}
+    rules = {"version": 1, "targets": targets, "routes": {"auto": route}, "budgets": [budget]}
+    return {**rules, "sensitivity": case.sensitivity} if case.sensitivity else rules
+
+
+def run(home: Path, case: Case) -> Given:
+    """Its hold is the same in every case."""
+    path, fields = REQUESTS[case.endpoint]
+    body = msgspec.json.encode({"model": "auto", "stream": case.stream, **fields, **case.fields})
+    headers = {} if case.deadline_ms is None else {"x-lowpass-deadline-ms": f"{case.deadline_ms}"}
+    with pytest.MonkeyPatch.context() as patch, Scripted(case.scripts) as upstream:
+        patch.setattr(app, "Pipeline", Planned)
+        patch.setattr(Aftermath, "verify", lambda *_: case.verify)
+        Planned.case, Planned.upstream = case, upstream
+        with serving(home, policy(case, upstream.url)) as gateway:
+            if case.passes_ms:
+                for module in (ask, tactics, tactics, pipeline):
+                    patch.setattr(module, "clock_ms", lambda: case.passes_ms if upstream.asked else 0)
+            if case.leaves_after_part:
+                patch.setattr(Stream, "_send", _stuck)
+            got = _asked(gateway, case, path, body, headers)
+            (row,) = gateway.rows("SELECT id FROM requests")
+            row = gateway.settled(row["id"])
+            gateway.tick()
+            gateway.check_books()
+            assert sum(attempt["outcome"] == "ok" and not attempt["passed_over"] for attempt in row["attempts"]) <= 1
+        text = _text(case.endpoint, got) if row["status"] == 200 and not row["error"] else None
+        return Given(upstream, row, got, text)
+
+
+async def _stuck(stream: Any, message: Any) -> None:
+    """Of a client that takes no more than the first part."""
+    stream._messages.put(message)
+    if message.get("body"):
+        await asyncio.Event().wait()
+
+
+def _asked(gateway: Gateway, case: Case, path: str, body: bytes, headers: dict[str, str]) -> bytes:
+    if case.leaves_after_part:
+        stream = gateway.stream(path, body, headers)
+        part = next(iter(stream))
+        stream.close()
+        return part
+    if case.leaves is None:
+        return gateway.request("POST", path, body, headers).body
+    with gateway.raw() as connection:
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        until(lambda: case.leaves is not None and case.leaves(Planned.upstream))
+        gateway.tick()  # so it reads what was sent before
+    return b""
+
+
+def _text(endpoint: Endpoint, got: bytes) -> str:
+    fold = Fold(endpoint)
+    if got.startswith((b"data:", b"event:")):
+        fold.feed(got)
+    body = fold.body() or msgspec.json.decode(got, type=dict[str, msgspec.Raw])
+    (answer,) = answers(body)
+    assert answer is not NOTHING
+    return answer.text or json.dumps([call.name for call in answer.tool_calls])

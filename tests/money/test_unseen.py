@@ -1,0 +1,298 @@
+"""Costs that nobody sees: usage missing, wrong or late; no cap or price; options dropped; another model served."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.catalog import shipped
+from router.api.parse import parse
+from router.estimate.price import charge
+from router.testing import lowpass
+from router.testing.upstream import WORD, Answer, Behaviour, Page, Tokens, Upstream
+from router.types.attempt import Usage
+from router.types.clock import new_id
+from router.types.price import Rule
+from router.types.request import Caller, Endpoint
+from router.types.target import Model
+from tests.gateway.running import MESSAGES, Gateway, serving, target, until
+from tests.money import books
+from tests.money.books import IN, NANO, OUT, PRICE, account, bookings, budgets, row_of, rules, within
+from tests.money.crowd import Wish, crowd
+from tests.tables import each_row
+
+ALWAYS = {"contract": "always_on", "levels": ["on"], "tokens": [5_000]}
+
+
+def reporting(**counts: Any) -> Page:
+    usage = {"prompt_tokens": 20, **counts}
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
+    return Page((json.dumps({"id": "c", "object": "chat.completion", "choices": [choice], "usage": usage}).encode(),))
+
+
+THOUGHT = {"completion_tokens_details": {"reasoning_tokens": 70}}
+WRONG = {
+    "total-too-small": (reporting(completion_tokens=10, total_tokens=3), 20 * IN + 10 * OUT),
+    "total-too-large": (reporting(completion_tokens=10, total_tokens=100), 20 * IN + 80 * OUT),
+    "more-thought-than-output": (reporting(completion_tokens=10, total_tokens=30, **THOUGHT), 20 * IN + 80 * OUT),
+    "absurd": (reporting(completion_tokens=10**9, total_tokens=10**9 + 20), 20 * IN + 128 * OUT),
+}
+"""What a provider reports, and what of it is charged: the larger reading, but no more than it may have written."""
+NEGATIVE = reporting(completion_tokens=-500, total_tokens=-480)
+SAYS = {"silent": "missing-usage", "negative": "negative", "zero": "zero-usage", "late": "say-400-ms-5"}
+SAYS |= {"slow": books.GATED, "deaf": "say-300-ms-2-deaf", "endless": "say-20000-deaf", "hidden": "hidden"}
+SAYS |= {"no-cap": "say-40", "lost": "say-40"}
+"""Routes, each with a budget of its own name, and what their only target does."""
+
+
+def policy(url: str) -> dict[str, Any]:
+    names = (*SAYS, *WRONG)
+    targets = {
+        "always": target(url, "reasoning", thinking=ALWAYS),
+        **{f"at-{name}": target(url, behaviour, price=PRICE) for name, behaviour in SAYS.items()},
+        **{f"at-{name}": target(url, name, price=PRICE) for name in WRONG},
+    }
+    ample = dict.fromkeys(WRONG, 1_000) | {"negative": 1_000, "silent": 1_000, "endless": 1_000}
+    limits = budgets(dict.fromkeys(names, 5) | {"no-cap": 0.1, "deaf": 0.05} | ample)
+    return rules(targets, {name: f"at-{name}" for name in names}, limits)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def wrong(upstream_server: Upstream) -> None:
+    for name, page in {"negative": NEGATIVE, **{name: page for name, (page, _) in WRONG.items()}}.items():
+        books.saying(upstream_server, name, page)
+
+
+@each_row("route, stream", [("silent", False), ("silent", True), ("negative", False)])
+def test_cost_observability_usage_that_is_missing(gateway: Gateway, route: str, stream: bool) -> None:
+    """It is estimated, marked, and charged to the budget: never nothing. Negative usage is none."""
+    before, _ = account(gateway, route)
+    row = row_of(gateway, gateway.chat(route, stream=stream))
+    (attempt,) = row["attempts"]
+    assert (attempt["usage_source"], attempt["cost_source"]) == ("estimated", "estimated")
+    assert attempt["output_visible"] > 0
+    assert row["cost"] > 0
+    assert account(gateway, route) == (before + row["cost"], 0)
+
+
+@each_row("stream", [False, True])
+def test_cost_observability_usage_of_zero_is_a_fact(gateway: Gateway, stream: bool) -> None:
+    row = row_of(gateway, gateway.chat("zero", stream=stream))
+    (attempt,) = row["attempts"]
+    assert (attempt["usage_source"], attempt["output_visible"], row["cost"]) == ("reported", 0, 0)
+    assert account(gateway, "zero") == (0, 0)
+
+
+@each_row("name", WRONG)
+def test_cost_observability_usage_that_is_wrong(gateway: Gateway, name: str) -> None:
+    """The larger reading is charged, in full; what no answer can have cost is marked for whoever reads the books."""
+    reply = gateway.chat(name, max_completion_tokens=50)
+    row, cost = row_of(gateway, reply), WRONG[name][1]
+    (attempt,) = row["attempts"]
+    assert row["cost"] == cost == round(reply.json["usage"]["cost"] * NANO)
+    assert bool(row["overrun"]) == (cost > row["held"])
+    assert attempt["flagged"] or row["overrun"]
+    assert account(gateway, name) == (cost, 0)
+    assert gateway.chat(name, max_completion_tokens=50).status == (402 if cost > 5 * NANO else 200)
+
+
+def test_cost_observability_usage_that_comes_after_the_client_has_gone(gateway: Gateway) -> None:
+    """What was produced until then is charged, and marked as estimated."""
+    crowd(gateway, [Wish("late", {"stream": True}, leaves_after=2_000)])
+    until(lambda: gateway.rows("SELECT id FROM requests WHERE route = 'late' AND status = 499"))
+    row = gateway.only("late")
+    (attempt,) = row["attempts"]
+    assert (row["error"], attempt["usage_source"]) == ("client_gone", "estimated")
+    assert 0 < attempt["output_visible"] < 400
+    assert bookings(gateway, row) == [("late", row["held"], row["cost"])]
+    assert row["cost"] <= row["held"]
+
+
+def test_cost_observability_usage_that_comes_after_its_lease_was_recovered(
+    gateway: Gateway, upstream: Upstream
+) -> None:
+    """Its gateway was taken for dead and the hold was charged: what the answer cost takes its place, once."""
+    with books.waiting(gateway, upstream, "slow") as (identifier, end):
+        dead = "UPDATE live_requests SET lease_until_ms = 1, owner = 'a dead one' WHERE id = ?"
+        books.change(gateway, dead, identifier)
+        gateway.tick()
+        recovered = gateway.row(identifier)
+        assert recovered["state"] == "recovered"
+        assert account(gateway, "slow") == (recovered["held"], 0)
+        assert end().body.endswith(b"data: [DONE]\n\n")
+    row = until(lambda: row if (row := gateway.row(identifier))["state"] == "settled" else None)
+    assert row["cost"] == 20 * IN + 100 * OUT
+    assert account(gateway, "slow") == (row["cost"], 0)
+
+
+def test_a_request_that_ended_without_a_settlement_is_charged_at_its_hold_by_the_living_process(
+    gateway: Gateway,
+) -> None:
+    """A defect of ours is played: a stream was opened, and what serves it is gone."""
+    before, _ = account(gateway, "lost")
+
+    async def lose() -> str:
+        body = json.dumps({"model": "lost", "messages": MESSAGES, "stream": True, "max_completion_tokens": 40})
+        request = parse(Endpoint.CHAT, new_id(), body.encode(), ())
+        await gateway.app._pipeline.serve(request, Caller())
+        return request.id
+
+    lost = asyncio.run_coroutine_threadsafe(lose(), gateway.loop).result()
+    gateway.tick()
+    row = until(lambda: row if (row := gateway.row(lost))["state"] == "recovered" else None)
+    assert row["cost"] == row["held"] > 0
+    assert account(gateway, "lost") == (before + row["held"], 0)
+
+
+def test_primitive_missing_a_request_without_a_cap(gateway: Gateway, upstream: Upstream) -> None:
+    """Nobody said max_tokens: what is sent bounds it, or the stream is metered; nothing is spent beyond the budget."""
+    replies = crowd(gateway, [Wish("no-cap", {"stream": number % 2 == 0}) for number in range(60)])
+    assert {reply.status for reply in replies} == {200, 402}
+    assert within(gateway, "no-cap") > 0.05
+    assert {row_of(gateway, reply)["overrun"] for reply in replies} == {0}
+
+
+def test_primitive_missing_a_provider_that_hears_no_cap(gateway: Gateway) -> None:
+    """An answer that runs on past its cap is ended, charged and marked; for the next one more is held as it grows."""
+    first, second = (row_of(gateway, gateway.chat("deaf", max_completion_tokens=100)) for _ in range(2))
+    assert first["error"] == "cap_exceeded"
+    assert 100 * OUT < first["cost"] < 300 * OUT, "it would have said 300 words"
+    assert (second["overrun"], second["cost"] <= second["held"]) == (0, True)
+    assert account(gateway, "deaf")[0] == first["cost"] + second["cost"] <= 0.05 * NANO
+
+
+@each_row("path, stream", [("chat/completions", True), ("responses", True), ("chat/completions", False)])
+def test_primitive_missing_a_stream_that_runs_on_past_its_cap(gateway: Gateway, path: str, stream: bool) -> None:
+    """It ends there, says why, and what the client got is charged. A whole answer was written, and is charged whole."""
+    asked = {"max_output_tokens": 50, "input": "Say hello."}
+    if path != "responses":
+        asked = {"max_completion_tokens": 50, "messages": MESSAGES}
+    reply = gateway.post(f"/v1/{path}", {"model": "endless", "stream": stream, **asked})
+    row = row_of(gateway, reply)
+    (attempt,) = row["attempts"]
+    if stream:
+        assert len(reply.body) < 2_000_000
+        assert b"cap_exceeded" in reply.body
+        assert (row["error"], attempt["outcome"], attempt["finish_reason"]) == ("cap_exceeded", "ok", "length")
+        assert 300 < attempt["output_visible"] < 10_000
+    else:
+        assert (row["error"], attempt["output_visible"]) == (None, 20_000)
+
+
+CUSTOM = {"index": 0, "id": "c", "type": "custom", "custom": {"name": "f", "input": "x" * 999}}
+DETAILS = {"type": "reasoning.text", "text": "x" * 999}
+
+
+@each_row("hidden", [{"tool_calls": [CUSTOM]}, {"unknown": "x" * 999}, {"reasoning_details": [DETAILS]}])
+def test_what_a_stream_holds_beside_its_text_is_bounded_by_its_cap_too(
+    gateway: Gateway, upstream: Upstream, hidden: dict[str, object]
+) -> None:
+    choice = {"index": 0, "delta": {"content": "", **hidden}, "finish_reason": None}
+    event = f"data: {json.dumps({'id': 'c', 'choices': [choice]})}\n\n".encode()
+    books.saying(upstream, "hidden", Page((event * 1_000,) * 3, headers={"content-type": "text/event-stream"}))
+    reply = gateway.chat("hidden", stream=True, max_completion_tokens=10)
+    row = row_of(gateway, reply)
+    assert len(reply.body) < 2_500_000
+    assert (row["error"], row["attempts"][0]["output_visible"] >= 10) == ("cap_exceeded", True)
+
+
+def test_option_silently_dropped_a_thinking_budget_is_honoured_or_refused(gateway: Gateway, upstream: Upstream) -> None:
+    reply = gateway.chat("always", headers={"x-lowpass-thinking-budget": "700"})
+    assert (reply.status, reply.error["code"]) == (403, "no_eligible_target")
+    assert [dropped["reason"] for dropped in reply.error["targets"]] == ["thinking"]
+    assert upstream.requests == []
+
+
+@each_row("header", ["x-lowpass-thinking-budgets", "x-lowpass-max-budget", "x-lowpass-budget_usd"])
+def test_option_silently_dropped_a_misspelt_header_is_refused(
+    gateway: Gateway, upstream: Upstream, header: str
+) -> None:
+    reply = gateway.chat("no-cap", headers={header: "1"})
+    assert (reply.status, reply.error["param"]) == (400, header)
+    assert "x-lowpass-budget-usd" in reply.error["message"]
+    assert upstream.requests == []
+
+
+MISSPELT = ("budget", "limit_dollars", "max_budget")
+UNPRICED = rules({"m": target("http://127.0.0.1:9", "m", price=None)}, {"r": "m"}, [])
+
+
+@each_row(
+    "policy, message",
+    [
+        (UNPRICED, "no price"),
+        *((UNPRICED | {"budgets": [{**books.budgets({"r": 5})[0], key: 5}]}, key) for key in MISSPELT),
+    ],
+)
+def test_a_policy_of_a_model_without_a_price_or_a_misspelt_key_of_a_budget_is_refused(
+    tmp_path: Path, policy: dict[str, Any], message: str
+) -> None:
+    status, output = Gateway(tmp_path, policy).lowpass("check", "--policy", str(tmp_path / "policy.yaml"))
+    assert (status != 0, message in output) == (True, True), output
+
+
+@each_row(
+    "model, served, charged, stream",
+    [
+        ("openai/gpt-4.1-mini", "gpt-4.1", "openai/gpt-4.1", False),
+        ("openai/gpt-4.1-mini", "gpt-4.1-2025-04-14", "openai/gpt-4.1", True),
+        ("openai/gpt-4.1-mini", "gpt-4.1-mini-2025-04-14", "openai/gpt-4.1-mini", False),
+        ("openai/gpt-4.1-mini", "unheard-of", "openai/gpt-4.1-mini", True),
+        ("anthropic/claude-haiku-4-5", "claude-sonnet-4-5-20250929", "anthropic/claude-sonnet-4-5", True),
+        ("gemini/gemini-2.5-flash", "gemini-2.5-pro", "gemini/gemini-2.5-pro", False),
+    ],
+)
+def test_the_model_that_served_is_the_one_that_is_charged(
+    tmp_path_factory: pytest.TempPathFactory, upstream: Upstream, model: str, served: str, charged: str, stream: bool
+) -> None:
+    provider, _, name = model.partition("/")
+    tokens = Tokens(uncached=20, visible=300)
+    upstream.behaviours[name] = Behaviour(answer=lambda *_: Answer(text=(WORD,) * 300), tokens=tokens, served=served)
+    url = upstream.base_url(provider) if provider == "openai" else upstream.url
+    own = rules({"it": {"model": model, "base_url": url, "api_key": "sk-upstream"}}, {"auto": "it"}, [])
+    with serving(tmp_path_factory.mktemp("served"), own) as gateway:
+        assert gateway.chat("auto").status == 200
+        row = gateway.settled(gateway.chat("auto", stream=stream).id)
+        (attempt,) = row["attempts"]
+        card, _ = shipped().models[charged]
+        assert attempt["model_served"] == served
+        assert row["cost"] == charge(card.price, Usage(input_uncached=20, output_visible=300)).nano
+        incidents = gateway.rows("SELECT subject FROM incidents WHERE kind = 'other_model'")
+        assert incidents == ([] if charged == model else [{"subject": "it"}])
+        gateway.check_books()
+        assert gateway.lowpass("ledger", "verify")[0] == 0
+
+
+def test_a_region_that_costs_more_is_in_every_estimate_and_check_says_so(tmp_path: Path) -> None:
+    dear = [(model, rule) for model, rule in _regional() if model.id.startswith(("anthropic/", "openai/"))]
+    assert len(dear) > 5
+    targets: dict[str, Any] = {}
+    for number, (model, rule) in enumerate(dear):
+        targets |= {f"near-{number}": {"model": model.id, "api_key": "x", "region": rule.region}}
+        targets |= {f"any-{number}": {"model": model.id, "api_key": "x"}}
+    routes = {str(number): _cheapest(f"near-{number}", f"any-{number}") for number in range(len(dear))}
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(json.dumps({"version": 1, "targets": targets, "routes": routes}))
+    checked = lowpass(tmp_path, "check", "--policy", str(policy)).output
+    for number, (model, rule) in enumerate(dear):
+        request = tmp_path / "request.json"
+        request.write_text(json.dumps({"model": str(number), "messages": MESSAGES}))
+        explained = json.loads(lowpass(tmp_path, "explain", "--policy", str(policy), str(request), "--json").output)
+        first, second = explained["considered"]
+        assert first["target"] == f"any-{number}"
+        over, under = rule.times
+        assert second["cost_usd"] == pytest.approx(first["cost_usd"] * over / under, rel=1e-6)
+        assert f"near-{number}: in region {rule.region} {model.id} costs {over / under:g} times" in checked
+
+
+def _cheapest(*targets: str) -> dict[str, Any]:
+    return {"strategy": {"kind": "cheapest", "targets": list(targets)}}
+
+
+def _regional() -> Iterator[tuple[Model, Rule]]:
+    for model, _ in shipped().models.values():
+        rules = model.price.rules if model.price else ()
+        yield from ((model, rule) for rule in rules if rule.region and not rule.service_tier)
