@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,28 +175,30 @@ def vote_price(gateway: Gateway, route: str, text: str) -> dict[str, str]:
     return pays[len(pays) // 2]
 
 
-@pytest.fixture(scope="module")
-def apart(tmp_path_factory: pytest.TempPathFactory, upstream_server: School) -> Iterator[Gateway]:
-    """What others have taught their gateway does not lead this one anywhere."""
-    with serving(tmp_path_factory.mktemp("apart"), policy(upstream_server.url)) as gateway:
+@pytest.fixture
+def untaught(tmp_path: Path, upstream: School) -> Iterator[Gateway]:
+    """A gateway that learns nothing between what it says that it would do and what it does."""
+    with serving(tmp_path, policy(upstream.url)) as gateway:
         yield gateway
-        gateway.check_books()
 
 
-def test_samples_that_differ_are_not_believed_and_those_that_agree_are(apart: Gateway, upstream: School) -> None:
+def test_samples_that_differ_are_not_believed(untaught: Gateway, upstream: School) -> None:
     text = school.product(18, 13)
-    reply = ask(apart, "vote", text, vote_price(apart, "vote", text))
+    reply = ask(untaught, "vote", text, vote_price(untaught, "vote", text))
     assert (reply.headers["x-lowpass-model"], school.text_of(reply)) == ("dear", "The answer is 234.")
     assert names(upstream) == ["unsure", "unsure", "dear"]
-    row, unsure = apart.settled(reply.id), ("unsure", "vote", 1)
+    row, unsure = untaught.settled(reply.id), ("unsure", "vote", 1)
     assert [attempt[:3] for attempt in attempts(row)] == [unsure, unsure, ("dear", "", 0)]
     assert row["cost"] == 2 * CHEAP_NANO + DEAR_NANO
-    upstream.clear()
-    reply = ask(apart, "agreed", text, vote_price(apart, "agreed", text))
-    samples = school.decision(apart, reply)["tactic"]["samples"]
+
+
+def test_samples_that_agree_are(untaught: Gateway, upstream: School) -> None:
+    text = school.product(19, 13)
+    reply = ask(untaught, "agreed", text, vote_price(untaught, "agreed", text))
+    samples = school.decision(untaught, reply)["tactic"]["samples"]
     assert (reply.headers["x-lowpass-model"], school.text_of(reply)) == ("cheap", "The answer is 7.")
     assert names(upstream) == ["cheap"] * samples
-    assert apart.settled(reply.id)["cost"] == samples * CHEAP_NANO
+    assert untaught.settled(reply.id)["cost"] == samples * CHEAP_NANO
 
 
 def test_what_can_not_be_compared_is_not_sampled(gateway: Gateway) -> None:
@@ -252,13 +255,13 @@ ANYWHERE = {
 
 @each_row("number, name", enumerate(ANYWHERE, 10))
 def test_what_may_go_anywhere_gets_to_the_second_and_what_must_stay_at_home_never_does(
-    apart: Gateway, upstream: School, number: int, name: str
+    untaught: Gateway, upstream: School, number: int, name: str
 ) -> None:
     route, text, second = ANYWHERE[name]
 
     def go(mark: int, headers: dict[str, str]) -> Reply:
-        price = vote_price(apart, "vote", text(mark, 13)) if name == "vote" else {}
-        return ask(apart, route, text(mark, 13), {**headers, **price, "x-lowpass-session": f"{name}-{mark}"})
+        price = vote_price(untaught, "vote", text(mark, 13)) if name == "vote" else {}
+        return ask(untaught, route, text(mark, 13), {**headers, **price, "x-lowpass-session": f"{name}-{mark}"})
 
     def reached(pupil: str, mark: int) -> bool:
         return any(str(mark) in json.dumps(body) for body in upstream.of(pupil))
@@ -266,11 +269,11 @@ def test_what_may_go_anywhere_gets_to_the_second_and_what_must_stay_at_home_neve
     go(700 + number, {})
     until(lambda: reached(second, 700 + number))
     reply = go(800 + number, {"x-lowpass-data-class": "secret"})
-    assert {row["target"] for row in apart.settled(reply.id)["attempts"]} <= {"cheap", "unsure", "late"}
+    assert {row["target"] for row in untaught.settled(reply.id)["attempts"]} <= {"cheap", "unsure", "late"}
     if name == "judge":
-        assert refusals(apart, f"judge-{800 + number}") == [(403, "no_eligible_target", 0)]
+        assert refusals(untaught, f"judge-{800 + number}") == [(403, "no_eligible_target", 0)]
     if name == "http verifier":
-        until(lambda: school.metric(apart, "lowpass_verdicts_total", result="kept_in"))
+        until(lambda: school.metric(untaught, "lowpass_verdicts_total", result="kept_in"))
     assert not any(reached(pupil, 800 + number) for pupil in ("dear", school.VERIFIER))
 
 
