@@ -1,9 +1,4 @@
-"""Tools for engines that ignore them, asked for through a JSON schema (`grammar_turns` reads the answer).
-
-The engine is bound to reply with `{"name", "arguments"}`, with `{"calls": [...]}` if the client allows parallel calls,
-or, unless a call is required, with `{"answer"}`. One system message says so; earlier calls and results become turns of
-plain text.
-"""
+"""Tools for engines that ignore them: asked for through a JSON schema, and read from the answer."""
 
 from typing import Any
 
@@ -18,6 +13,12 @@ from router.errors import ClientError
 from router.types.attempt import Call, Reply
 from router.types.clock import new_id
 from router.types.request import Endpoint
+
+# Tools for engines that ignore them, asked for through a JSON schema (`grammar_turns` reads the answer).
+#
+# The engine is bound to reply with `{"name", "arguments"}`, with `{"calls": [...]}` if the client allows parallel
+# calls, or, unless a call is required, with `{"answer"}`. One system message says so; earlier calls and results
+# become turns of plain text.
 
 MOST_CALLS = 4
 """In one turn; without a bound a small model repeats itself until its context is full."""

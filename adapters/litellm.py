@@ -1,4 +1,4 @@
-"""An answer that a thread writes and the event loop reads, at the reader's pace."""
+"""The adapter of LiteLLM: request, answer, and the thread that calls it."""
 
 import asyncio
 import logging
@@ -19,6 +19,8 @@ from router.errors import ClientError, UpstreamFailure
 from router.types.attempt import Call, ErrorKind, Failure, Reply, StreamDecoder, UpstreamRequest
 from router.types.request import Endpoint
 from router.types.target import Timeouts
+
+# An answer that a thread writes and the event loop reads, at the reader's pace.
 
 DEPTH = 16
 """Pieces that a thread may be ahead of its reader."""

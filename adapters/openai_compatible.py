@@ -1,7 +1,4 @@
-"""The thinking control in the fields of OpenAI's relatives: one writer a `ThinkingField`.
-
-Names and values: vLLM 0.32, DashScope 2.0.2, DeepSeek, Moonshot, OpenRouter 1.3.84, Gemini's compatible endpoint.
-"""
+"""The adapter of OpenAI's wire and its relatives, with their thinking controls and strict tools."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -33,6 +30,10 @@ from router.types.attempt import Call, Failure, Reply, StreamDecoder, UpstreamRe
 from router.types.clock import new_id
 from router.types.request import Endpoint
 from router.types.target import EFFORTS, Contract, ThinkingField
+
+# The thinking control in the fields of OpenAI's relatives: one writer a `ThinkingField`.
+#
+# Names and values: vLLM 0.32, DashScope 2.0.2, DeepSeek, Moonshot, OpenRouter 1.3.84, Gemini's compatible endpoint.
 
 Fields = dict[str, object]
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])

@@ -1,4 +1,4 @@
-"""What has to be understood of an answer on OpenAI's chat and completions wire, whole or as a chunk."""
+"""Answers on OpenAI's chat and completions wire, whole and streamed."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -15,6 +15,8 @@ from router.types.attempt import Call, Usage
 from router.types.clock import new_id
 from router.types.request import Endpoint
 from router.types.target import Contract
+
+# What has to be understood of an answer on OpenAI's chat and completions wire, whole or as a chunk.
 
 ID_PREFIXES = {Endpoint.CHAT: "chatcmpl-", Endpoint.COMPLETIONS: "cmpl-"}
 NULL = Raw(b"null")

@@ -1,8 +1,4 @@
-"""What OpenAI's family reports of its usage, under one set of names.
-
-`read` flattens the names that providers use into a `Report`; in a stream the reports are folded with `merge`, counter
-by counter, which is right for cumulative and for split reports.
-"""
+"""Usage as OpenAI's family reports it, under one set of names."""
 
 from decimal import Decimal, InvalidOperation
 from math import ceil
@@ -14,6 +10,11 @@ from msgspec import Meta, Raw, Struct, structs
 from adapters.failure import UNREADABLE
 from router.types.attempt import Source, Usage
 from router.types.price import NANO_PER_USD, nano_from_usd
+
+# What OpenAI's family reports of its usage, under one set of names.
+#
+# `read` flattens the names that providers use into a `Report`; in a stream the reports are folded with `merge`,
+# counter by counter, which is right for cumulative and for split reports.
 
 TICKS_PER_NANO = 10
 """xAI's `cost_in_usd_ticks`: 1 tick = 1e-10 USD (xai-sdk 1.21.0)."""

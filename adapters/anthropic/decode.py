@@ -1,4 +1,4 @@
-"""What the Messages API sends, as far as it is read; unknown fields, block types and events pass unnoticed."""
+"""A Messages answer or stream becomes a chat answer, with its usage."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,6 +11,8 @@ from adapters.sse import Chunks, EventStream, answer_id, completion
 from adapters.usage import Count, tier
 from router.errors import UpstreamFailure
 from router.types.attempt import Call, Reply, Source, Usage
+
+# What the Messages API sends, as far as it is read; unknown fields, block types and events pass unnoticed.
 
 NULL = Raw(b"null")
 

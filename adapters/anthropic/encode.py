@@ -1,8 +1,4 @@
-"""JSON schemas as Anthropic's structured output takes them.
-
-Objects must be closed, and the keywords below are refused; they move into the description, where the model still reads
-them (the anthropic SDK 2.11.0 does the same to the schemas that it sends).
-"""
+"""A chat request becomes a Messages request."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,6 +9,11 @@ from adapters.chat import Chat, Json, Message, ToolChoice, arguments, data_url, 
 from adapters.thinking import Applied, applied
 from router.types.attempt import Call, UpstreamRequest
 from router.types.target import Contract, Target
+
+# JSON schemas as Anthropic's structured output takes them.
+#
+# Objects must be closed, and the keywords below are refused; they move into the description, where the model still
+# reads them (the anthropic SDK 2.11.0 does the same to the schemas that it sends).
 
 REFUSED = frozenset(
     [

@@ -1,4 +1,4 @@
-"""A price as a flat table of cells, in which sources are merged and compared; and its way to and from the catalog."""
+"""The catalog's prices compared with the price lists of installed packages."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +17,8 @@ from adapters.catalog import shipped
 from adapters.catalog.tables import Loader, Table, read_tables
 from router.types.price import DAYS, RATES
 from router.types.target import Model
+
+# A price as a flat table of cells, in which sources are merged and compared; and its way to and from the catalog.
 
 OFF_PEAK = "off_peak"
 EACH, REGION = "each ", "region "

@@ -1,4 +1,4 @@
-"""What `generateContent` sends, as far as it is read: whole answers and stream chunks have the same shape."""
+"""A `generateContent` answer or stream becomes a chat answer, with its usage."""
 
 from typing import Any
 
@@ -10,6 +10,8 @@ from adapters.sse import Chunks, EventStream, answer_id, completion
 from adapters.usage import Count, tier
 from router.errors import UpstreamFailure
 from router.types.attempt import Call, ErrorKind, Failure, Reply, Source, Usage
+
+# What `generateContent` sends, as far as it is read: whole answers and stream chunks have the same shape.
 
 NULL = Raw(b"null")
 

@@ -1,10 +1,4 @@
-"""JSON schemas as Gemini takes them in `parametersJsonSchema` and `responseJsonSchema`.
-
-Google lists the keywords that it supports and refuses or ignores the rest. `const` becomes an `enum` of one,
-`exclusiveMinimum` and `exclusiveMaximum` of an integer the next whole bound, an `allOf` of one its only part. Left out:
-`$schema`, `pattern`, `default`, `examples`, `multipleOf`, `uniqueItems`, `minLength`, `maxLength`, `not`, `if`, longer
-`allOf`s and everything else that is not in `SUPPORTED`.
-"""
+"""A chat request becomes a `generateContent` request."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -29,6 +23,13 @@ from adapters.chat import (
 from adapters.thinking import Applied, applied
 from router.types.attempt import Call, UpstreamRequest
 from router.types.target import Contract, Thinking
+
+# JSON schemas as Gemini takes them in `parametersJsonSchema` and `responseJsonSchema`.
+#
+# Google lists the keywords that it supports and refuses or ignores the rest. `const` becomes an `enum` of one,
+# `exclusiveMinimum` and `exclusiveMaximum` of an integer the next whole bound, an `allOf` of one its only part. Left
+# out: `$schema`, `pattern`, `default`, `examples`, `multipleOf`, `uniqueItems`, `minLength`, `maxLength`, `not`,
+# `if`, longer `allOf`s and everything else that is not in `SUPPORTED`.
 
 SUPPORTED = frozenset(
     [

@@ -1,4 +1,4 @@
-"""Which engines run for this home folder, and whose they are: a file for each, and a lock that ends with its owner."""
+"""Which engines run for this home folder, and who owns them."""
 
 import asyncio
 import fcntl
@@ -19,6 +19,8 @@ from msgspec import Struct
 from local_serving.spec.spec import Cost, EngineError, EngineSpec
 from local_serving.watch import read as watch_read
 from router.types.target import EngineState, Load, Status
+
+# Which engines run for this home folder, and whose they are: a file for each, and a lock that ends with its owner.
 
 _GONE = "gone"
 Owner = Literal["serve", "up"]

@@ -1,4 +1,4 @@
-"""What engines say while they start → why they don't, and what to do about it; and how little of it is kept later."""
+"""One process of an engine: started, probed, watched, and why it does not start."""
 
 import asyncio
 import logging
@@ -23,6 +23,8 @@ from local_serving.launch.recipe import Launched, Place, recipe
 from local_serving.launch.vllm import DRAIN_S, names
 from local_serving.spec.spec import EngineError, Llamacpp, Vllm
 from router.types.target import SERVING, EngineState, Status
+
+# What engines say while they start → why they don't, and what to do about it; and how little of it is kept later.
 
 _LINE_CHARS, _KNOWN_CHARS = 300, 160
 _PREFIX = re.compile(r"^(?:\([^)]*\)\s*)?(?:(?:ERROR|WARNING|INFO|CRITICAL)\s+\S+\s+\S+\s+\[[^\]]*\]\s*)?")

@@ -1,4 +1,4 @@
-"""One engine with all of its replicas: run by this process, or by another one of the same home folder and followed."""
+"""The supervisor of all engines of a gateway, and engines that others run."""
 
 import asyncio
 import socket
@@ -19,6 +19,8 @@ from local_serving.launch.replica import Replica
 from local_serving.served import served
 from local_serving.spec.spec import EngineError, EngineSpec, External, Llamacpp
 from router.types.target import SERVING, EngineState, Served, Status
+
+# One engine with all of its replicas: run by this process, or by another one of the same home folder and followed.
 
 OWN_PORTS = range(20_000, 32_768)
 """Linux gives away those from 32768 on."""

@@ -1,8 +1,4 @@
-"""A model's `config.json`, as Hugging Face has it, → its architecture: parameters are counted tensor by tensor.
-
-Known: Llama, Mistral, Qwen 2 to 3-Next, Mixtral, DeepSeek 2 and 3, GLM 4, Gemma 2 and 3, GPT-OSS, Llama 4, Granite 4.
-Norms, biases and vision towers are left out: well below 1 % of a language model.
-"""
+"""The architecture of a model from its `config.json` or GGUF file, parameters counted."""
 
 import struct
 from collections import Counter
@@ -15,6 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from local_serving.spec.spec import Architecture, Attention, EngineError, Vllm
+
+# A model's `config.json`, as Hugging Face has it, → its architecture: parameters are counted tensor by tensor.
+#
+# Known: Llama, Mistral, Qwen 2 to 3-Next, Mixtral, DeepSeek 2 and 3, GLM 4, Gemma 2 and 3, GPT-OSS, Llama 4, Granite
+# 4. Norms, biases and vision towers are left out: well below 1 % of a language model.
 
 Config = Mapping[str, Any]
 """Its numbers are taken as they are: a folder's own files are trusted as its weights are."""

@@ -1,4 +1,4 @@
-"""What an engine keeps of the tokens that it has read: bytes on each GPU, and what fits into so many of them."""
+"""Whether an engine fits: weights, KV cache, overhead, speed, on GPUs and CPUs."""
 
 import os
 from collections.abc import Iterator
@@ -23,6 +23,8 @@ from local_serving.spec.spec import (
     Parallelism,
     Vllm,
 )
+
+# What an engine keeps of the tokens that it has read: bytes on each GPU, and what fits into so many of them.
 
 
 class Cache(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""A YAML file as a tree in which every value knows its place, and the mistakes found in it so far."""
+"""Engine specs as YAML trees with the place of every value; shapes and plain values."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +12,8 @@ import yaml
 from msgspec import Struct, inspect
 
 from local_serving.spec.spec import NAME, PIECE, SHA256, EngineError, EngineSpec
+
+# A YAML file as a tree in which every value knows its place, and the mistakes found in it so far.
 
 Place: TypeAlias = tuple[str | int, ...]
 """Keys and indices that lead to a value."""

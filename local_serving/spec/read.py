@@ -1,4 +1,4 @@
-"""What a spec of sound shape can still get wrong: each check yields its findings, with the place and the remedy."""
+"""Reads an engine's spec and checks it; every mistake has its place and remedy."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +11,8 @@ from local_serving.plan.gpus import GPUS
 from local_serving.spec import spec as vllm
 from local_serving.spec.document import Document, Place, Shape, did_you_mean, parse
 from local_serving.spec.spec import Attention, EngineError, EngineSpec, External, Llamacpp, Vllm
+
+# What a spec of sound shape can still get wrong: each check yields its findings, with the place and the remedy.
 
 _BITS = {
     "fp8": 8,

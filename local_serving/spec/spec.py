@@ -1,4 +1,4 @@
-"""What a local engine is: one frozen value for each kind of engine. One served model a spec."""
+"""The spec of a local engine, llama.cpp's or vLLM's. One served model a spec."""
 
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from router.types.target import Counted
+
+# What a local engine is: one frozen value for each kind of engine. One served model a spec.
 
 Positive = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]

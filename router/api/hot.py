@@ -1,4 +1,4 @@
-"""Step 8: what the client reads: the answer with its usage, and the headers that explain it."""
+"""The routes that models are called by, as one ASGI function: steps 1, 2 and 8 around the pipeline."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
@@ -38,6 +38,8 @@ from router.types.clock import new_id, now_ms
 from router.types.decision import Served
 from router.types.price import usd_json
 from router.types.request import Endpoint, Request
+
+# Step 8: what the client reads: the answer with its usage, and the headers that explain it.
 
 
 def whole(request: Request, served: Served) -> bytes:

@@ -1,4 +1,4 @@
-"""Step 1: bytes → Request. Nothing is copied that need not change; whatever is wrong is named with its `param`."""
+"""Step 1, parse: bytes become a `Request`, and the gateway's own requests to itself."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -30,6 +30,8 @@ from router.types.clock import new_id
 from router.types.decision import Served
 from router.types.request import Caller, Endpoint, Limits, Modality, Passage, Request
 from router.types.target import Capability
+
+# Step 1: bytes → Request. Nothing is copied that need not change; whatever is wrong is named with its `param`.
 
 MOST_CHOICES = 128
 MOST_TOKENS = 10_000_000

@@ -1,4 +1,4 @@
-"""Everything but the hot routes, as one FastAPI app that speaks the same error envelope."""
+"""Every other route, as one FastAPI app: models, decisions, metrics, reports, feedback."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -36,6 +36,8 @@ from router.types.clock import new_id, now_ms
 from router.types.logged import Said
 from router.types.request import Caller, Endpoint
 from router.types.target import EngineState, Target
+
+# Everything but the hot routes, as one FastAPI app that speaks the same error envelope.
 
 
 def rest(

@@ -1,4 +1,4 @@
-"""Windows of time: which bookings count now. Nothing is ever reset; a window is a condition on timestamps."""
+"""Budgets: their windows, scopes and accounts."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -17,6 +17,8 @@ from pydantic_core import PydanticCustomError
 from router.types.account import Account, Unit
 from router.types.price import nano_from_usd, usd_from_nano
 from router.types.request import Allowance, Caller, seconds
+
+# Windows of time: which bookings count now. Nothing is ever reset; a window is a condition on timestamps.
 
 Calendar = Literal["hour", "day", "week", "month", "year"]
 

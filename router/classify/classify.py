@@ -1,4 +1,4 @@
-"""What was found in requests that have just been looked at, so that the same text is not looked at twice."""
+"""Step 3, classify: sensitivity, difficulty and task of a request. Texts seen before are not scanned again."""
 
 import logging
 from collections import Counter, OrderedDict
@@ -14,6 +14,8 @@ from router.classify.difficulty import warm
 from router.classify.rewritten import View
 from router.classify.views import body_views, joins, strings, views
 from router.types.request import Cause, Classification, Finding, Request
+
+# What was found in requests that have just been looked at, so that the same text is not looked at twice.
 
 LEAST = 256
 """Bytes of a field that are worth it."""

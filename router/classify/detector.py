@@ -1,4 +1,4 @@
-"""What every detector offers, and what a scan yields."""
+"""Detectors and the scanner: one pass of RE2 over the text, candidates confirmed one by one."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import re2
 
 from router.types.request import Finding
+
+# What every detector offers, and what a scan yields.
 
 SURE = 0.5
 """A hit below this score is only possible: it counts where a second opinion confirms it."""

@@ -1,9 +1,11 @@
-"""Languages by what gives them away: their commonest words and letters. ISO 639-1."""
+"""The languages of a text, and what it asks to be translated into."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from router.types.request import UNKNOWN, Languages, Passage, Path, Request
+
+# Languages by what gives them away: their commonest words and letters. ISO 639-1.
 
 WORDS: dict[str, str] = {
     "cs": "a aby ale ano až bude být byl byla bylo co do ho i jak jako je jeho jejich jen jsem jsme jsou již k která"

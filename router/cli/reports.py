@@ -1,4 +1,4 @@
-"""Commands that read the ledger and the budgets."""
+"""`lowpass report`, `lowpass replay` and `lowpass export`."""
 
 import os
 from pathlib import Path
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from router.report.query import Question
     from router.report.report import Report
     from router.settings import Settings
+
+
+# Commands that read the ledger and the budgets.
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Tree → Policy: every departure from the shape becomes a problem, and the sound parts are kept."""
+"""A YAML tree becomes a `Policy`: every departure from the shape is a problem with a place."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +14,8 @@ from router.budget.budget import WEBHOOK
 from router.config.policy import HEADER_NAME, HEADER_VALUE, LANGUAGE, NAME, URL, VERIFY, Policy
 from router.config.source import Loc, Source, construct, word
 from router.types.price import DATE, HOURS
+
+# Tree → Policy: every departure from the shape becomes a problem, and the sound parts are kept.
 
 _NAMED_PARTS = {"sensitivity": 3}
 """Depth of the part that is dropped for a mistake inside it; 2 (a target, a route, a budget) elsewhere."""

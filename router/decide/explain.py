@@ -1,4 +1,4 @@
-"""Why a request went where it did, in one sentence, from its decision document alone."""
+"""A decision explained: the reason for each choice in one sentence, and the whole table."""
 
 from collections.abc import Iterable, Sequence
 
@@ -22,6 +22,8 @@ from router.types.decision import (
 from router.types.price import usd_about, usd_json
 from router.types.request import Cause, Classification, Finding, Path, Reading
 from router.types.target import Task
+
+# Why a request went where it did, in one sentence, from its decision document alone.
 
 DEGREES = ((0.02, "trivial"), (0.1, "easy"), (0.35, "middling"), (0.7, "hard"), (1.0, "very hard"))
 """Words for difficulty, each up to that share of usual targets that fail such a request."""

@@ -1,4 +1,4 @@
-"""What sessions have done so far, as far as the next decision asks: kept in this process, the oldest forgotten."""
+"""A request's profile, which is stored with its decision, and what sessions have done so far."""
 
 from collections.abc import Set
 
@@ -7,6 +7,8 @@ from msgspec import Raw, Struct
 from router.types.decision import NO_STAKES, OTHER, USUAL, Before, Shape, Stakes
 from router.types.request import NO_LIMITS, UNKNOWN, Endpoint, Languages, Limits, Request
 from router.types.target import EFFORTS, Capability
+
+# What sessions have done so far, as far as the next decision asks: kept in this process, the oldest forgotten.
 
 MOST_SESSIONS = 65_536
 

@@ -1,4 +1,4 @@
-"""What the dispatcher is sent to do: a plan, the request in both of its forms, and a purse that pays for it."""
+"""The attempt loop: asks the targets of a plan in order until one answers."""
 
 import asyncio
 import logging
@@ -38,6 +38,8 @@ from router.types.clock import clock_ms, now_ms
 from router.types.decision import Candidate, Plan
 from router.types.request import UNKNOWN, Endpoint, Redacted, Request
 from router.types.target import Target, Timeouts, Wire
+
+# What the dispatcher is sent to do: a plan, the request in both of its forms, and a purse that pays for it.
 
 LEAST_TIME_MS = 10
 """Nobody is asked for an answer within less."""

@@ -1,4 +1,4 @@
-"""Where a provider says that it processed a request, beside where its target says."""
+"""One attempt at a target, from its start to its charge."""
 
 from collections.abc import Callable
 from math import ceil
@@ -30,6 +30,8 @@ from router.types.decision import Candidate
 from router.types.price import Cost, CostSource
 from router.types.request import Endpoint, Request
 from router.types.target import Contract, Target
+
+# Where a provider says that it processed a request, beside where its target says.
 
 LONGEST = 64
 """Characters of a stated region that are kept: whatever else stands there is the provider's to answer for."""

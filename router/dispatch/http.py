@@ -1,4 +1,4 @@
-"""One kept connection to an upstream, and one request with its response on it (HTTP/1.1 by httptools)."""
+"""The HTTP/1.1 client for upstreams: kept connections, timeouts, one request with its response on each."""
 
 import asyncio
 import select
@@ -15,6 +15,8 @@ from msgspec import Struct, structs
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure, UpstreamRequest
 from router.types.target import Timeouts
+
+# One kept connection to an upstream, and one request with its response on it (HTTP/1.1 by httptools).
 
 HIGH_WATER = 262_144
 """Bytes of an unread stream at which the upstream is no longer read from."""

@@ -1,4 +1,4 @@
-"""How one target is asked, where that is not as plainly as can be."""
+"""The budget hold of one request: what it may spend, and how it waits for room."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,6 +27,8 @@ from router.types.clock import clock_ms, now_ms
 from router.types.decision import Candidate
 from router.types.request import Request
 from router.types.target import Contract
+
+# How one target is asked, where that is not as plainly as can be.
 
 CLIENT_GONE = "client_gone"
 """Outcome of an attempt whose client left."""

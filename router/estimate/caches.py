@@ -1,4 +1,4 @@
-"""The last values of something that is counted, kept sorted: quantiles that forget."""
+"""Prompt caches: the share of a prompt that a target has cached. Sorted windows of the last values."""
 
 from array import array
 from bisect import bisect_left, insort
@@ -11,6 +11,8 @@ from router.types.attempt import Usage
 from router.types.decision import Prefix
 from router.types.price import Rates
 from router.types.target import Wire
+
+# The last values of something that is counted, kept sorted: quantiles that forget.
 
 SIZE = 128
 """Values remembered: enough for a 99 % quantile, few enough to follow a change within some dozen requests."""

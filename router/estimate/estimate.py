@@ -1,4 +1,4 @@
-"""What one request can cost at one target, for any length of its output."""
+"""The cost of a request at a target, and how the request is made to fit into a budget."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ from router.types.decision import Candidate, Estimate
 from router.types.price import UNITS_PER_RATE, Price, Scope, Writes
 from router.types.request import Endpoint, Reading, Request, tokens_read
 from router.types.target import Contract, Target, Task
+
+# What one request can cost at one target, for any length of its output.
 
 MOST_PRICES = 4_096
 _plain: dict[tuple[int, Writes, bool], tuple[Price, int, int]] = {}

@@ -1,4 +1,4 @@
-"""How long targets take, and how much of them is used: means that forget, from the attempts that ended."""
+"""Latency and load of targets, as means that forget."""
 
 from collections.abc import Mapping
 from math import exp, log, sqrt
@@ -7,6 +7,8 @@ from msgspec import Struct, field, structs
 
 from router.types.price import MEASURED, Price
 from router.types.target import Target
+
+# How long targets take, and how much of them is used: means that forget, from the attempts that ended.
 
 PRIOR_FIRST_MS = 800.0
 PRIOR_MS_PER_TOKEN = 16.0

@@ -1,4 +1,4 @@
-"""What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun."""
+"""What attempts taught of targets: quantiles of tokens, margins, paces, service times."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from math import ceil, exp
@@ -11,6 +11,8 @@ from router.estimate.latency import Z90, Measured, Pace
 from router.types.decision import Candidate
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING
 from router.types.target import Target, Task
+
+# What targets did so far: quantiles of their tokens by kind of work, which forget, and margins after an overrun.
 
 EXTEND = 0.15
 """A stream that has used up its hold has it raised to so much more than what it has used."""

@@ -1,7 +1,4 @@
-"""The two tables of a fit, in any usual form, as one set of arrays; what could not be used is counted.
-
-Tables are pandas, polars, pyarrow, a dict of columns or a list of dicts; none of these packages is imported.
-"""
+"""Tables of outcomes for the offline estimator, and the choice of a target by them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +6,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+# The two tables of a fit, in any usual form, as one set of arrays; what could not be used is counted.
+#
+# Tables are pandas, polars, pyarrow, a dict of columns or a list of dicts; none of these packages is imported.
 
 Ints = NDArray[np.intp]
 Floats = NDArray[np.float64]

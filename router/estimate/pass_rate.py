@@ -1,4 +1,4 @@
-"""Card → ability: what a target that was never seen can do, from the facts that are known of it."""
+"""Pass rates: the prior of a model card, the posterior over it, and alarms when a target drifts."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -31,6 +31,8 @@ from router.types.request import (
     Classification,
 )
 from router.types.target import Benchmark, Contract, Target, Task
+
+# Card → ability: what a target that was never seen can do, from the facts that are known of it.
 
 KNOWN = (Task.MATHS, Task.CODE, Task.FACTUAL, Task.REASONING)
 """Tasks of which there are public outcomes: abilities are known for each of them."""

@@ -1,4 +1,4 @@
-"""What was observed, as sums: evidence of several workers adds up, and fades as time passes."""
+"""The posterior of pass rates: evidence that fades, the regression over it, and what templates add."""
 
 import math
 from collections.abc import Sequence
@@ -10,6 +10,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from router.types.decision import NODE_WEIGHTS, Vector
+
+# What was observed, as sums: evidence of several workers adds up, and fades as time passes.
 
 VERSION = 1
 """Of the bytes; evidence of another version is not understood."""

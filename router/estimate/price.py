@@ -1,4 +1,4 @@
-"""Which rules of a price apply: to a size, a service tier, a region, a moment."""
+"""Prices: which rules apply to an attempt, and its charge in nano-USD."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -24,6 +24,8 @@ from router.types.price import (
     Window,
     Writes,
 )
+
+# Which rules of a price apply: to a size, a service tier, a region, a moment.
 
 _DAY_MIN, _DAY_MS = 1_440, 86_400_000
 _EPOCH_WEEKDAY = 3

@@ -1,4 +1,4 @@
-"""How large the ledger is, and from when on it has rows."""
+"""`lowpass ledger info|backup|restore`."""
 
 import gzip
 import os
@@ -19,6 +19,8 @@ from router.ledger.rollups import expired
 from router.ledger.rows import Connection, insert
 from router.types.account import LedgerUnavailable
 from router.types.clock import now_ms
+
+# How large the ledger is, and from when on it has rows.
 
 _COUNT = "SELECT COUNT(*) FROM {}_requests"
 _OLDEST = """

@@ -1,8 +1,4 @@
-"""Group commit: everything queued during one turn of the event loop becomes one SQLite transaction.
-
-It runs in the event loop: a commit in WAL mode without fsync takes tens of microseconds, a hop to a thread costs more.
-`synchronous=NORMAL` keeps every committed row through a crash of the process; a power cut may lose the last ones.
-"""
+"""The journal: writes of requests, committed in groups."""
 
 import asyncio
 import logging
@@ -17,6 +13,12 @@ from typing import Any, TypeVar
 from router.ledger.migrate import migrate
 from router.types.account import Journal, LedgerUnavailable, LocalJournal, Row
 from router.types.clock import new_id
+
+# Group commit: everything queued during one turn of the event loop becomes one SQLite transaction.
+#
+# It runs in the event loop: a commit in WAL mode without fsync takes tens of microseconds, a hop to a thread costs
+# more. `synchronous=NORMAL` keeps every committed row through a crash of the process; a power cut may lose the last
+# ones.
 
 T = TypeVar("T")
 RETRY_S = 0.5

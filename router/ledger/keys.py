@@ -1,4 +1,4 @@
-"""Who changed what, when: keys, limits of budgets and corrections of charges, one row a change."""
+"""Keys, limits that stand in place of the policy's, and the audit of every change."""
 
 import hashlib
 import secrets
@@ -14,6 +14,8 @@ from router.types.account import Journal
 from router.types.clock import new_id, now_ms
 from router.types.price import nano_from_usd, usd_from_nano
 from router.types.request import Allowance, Caller, KeyTerms
+
+# Who changed what, when: keys, limits of budgets and corrections of charges, one row a change.
 
 COMMAND_LINE = "command line"
 """The actor of changes by `lowpass` commands."""

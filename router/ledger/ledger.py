@@ -1,4 +1,4 @@
-"""Where the ledger is: a file, or a database that several gateways share. Readers and writers all ask here."""
+"""The ledger: where it is, its secret, and which alerts were claimed."""
 
 import secrets
 import sqlite3
@@ -12,6 +12,8 @@ from router.ledger.migrate import SQLITE, Dialect, current, migrate, readable
 from router.ledger.rows import Connection
 from router.types.account import Journal, LedgerUnavailable
 from router.types.target import Secret
+
+# Where the ledger is: a file, or a database that several gateways share. Readers and writers all ask here.
 
 
 class Ledger(Protocol):

@@ -1,8 +1,4 @@
-"""Numbered SQL files, applied once each and in order; the ledger itself keeps the number of the last one.
-
-NNNN_name.sql goes up to version N, NNNN_name.down.sql takes it back. A line `-- loses WHAT: SELECT …` of the latter
-says what is gone where that finds a row.
-"""
+"""Migrations of the ledger up and down, and its schema in either database."""
 
 import re
 import sqlite3
@@ -16,6 +12,11 @@ from msgspec import Struct
 
 from router.ledger.rows import Connection
 from router.types.account import LedgerUnavailable
+
+# Numbered SQL files, applied once each and in order; the ledger itself keeps the number of the last one.
+#
+# NNNN_name.sql goes up to version N, NNNN_name.down.sql takes it back. A line `-- loses WHAT: SELECT …` of the latter
+# says what is gone where that finds a row.
 
 FIRST = 1
 """The version that nothing goes back from."""

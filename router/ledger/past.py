@@ -1,6 +1,4 @@
-"""Batches of rows of the past, each with a digest over its rows and the digest before: what is changed, taken out or
-put in afterwards shows (`lowpass ledger verify`).
-"""
+"""Settled requests move into narrow rows, which are chained by digests and expire by age."""
 
 import hashlib
 import time
@@ -31,6 +29,9 @@ from router.ledger.rows import (
 from router.types.account import RATE_ACCOUNTS, Value
 from router.types.clock import least_id
 from router.types.request import DAY_MS
+
+# Batches of rows of the past, each with a digest over its rows and the digest before: what is changed, taken out or
+# put in afterwards shows (`lowpass ledger verify`).
 
 _SIZE = 16
 _LAST = "SELECT last, digest FROM chain ORDER BY last DESC LIMIT 1"

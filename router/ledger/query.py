@@ -1,6 +1,4 @@
-"""Requests with their decisions and nothing else, in stretches that several processes can share: quicker than whole
-rows, for those who look at all of them.
-"""
+"""Queries for requests with their decisions."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,6 +9,9 @@ from msgspec import Struct
 from router.ledger.ledger import Ledger
 from router.ledger.rows import EVER_MS, NOT_MOVED, Connection, Documents
 from router.types.clock import now_ms
+
+# Requests with their decisions and nothing else, in stretches that several processes can share: quicker than whole
+# rows, for those who look at all of them.
 
 LENGTH = 16_384
 """Requests in a stretch."""

@@ -1,4 +1,4 @@
-"""What a provider billed, by day and model: the files that customers can download, as `Billed` lines."""
+"""`lowpass ledger reconcile`: a provider's statement compared with the rows by day and model."""
 
 import csv
 import re
@@ -34,6 +34,8 @@ from router.ledger.rows import Connection
 from router.types.account import Unit
 from router.types.price import NANO_PER_USD
 from router.types.request import DAY_MS
+
+# What a provider billed, by day and model: the files that customers can download, as `Billed` lines.
 
 DAY_S = 86_400
 _PREAMBLE = 20

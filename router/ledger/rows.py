@@ -1,4 +1,4 @@
-"""What reports, keys and look-ups need of a database: SQLite's own connection has it, PostgreSQL's is made to."""
+"""Rows as reports and look-ups read them: connections, documents, whole requests."""
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from router.types.account import Journal, Value
+
+# What reports, keys and look-ups need of a database: SQLite's own connection has it, PostgreSQL's is made to.
 
 Parameters = Sequence[Value] | Mapping[str, Value]
 """For `?` or for `:name`."""

@@ -1,4 +1,4 @@
-"""What is wrong, and in which row."""
+"""`lowpass ledger verify`: books, charges, outcomes and sums compared with their rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +18,8 @@ from router.ledger.rows import Connection, Kept, every
 from router.ledger.write import BUCKETS
 from router.types.account import RATE_ACCOUNTS
 from router.types.clock import least_id
+
+# What is wrong, and in which row.
 
 
 class Finding(Struct, frozen=True):

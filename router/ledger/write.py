@@ -1,4 +1,4 @@
-"""The row of an attempt: every count and every circumstance that its price depends on."""
+"""The statements that write requests and attempts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,6 +9,8 @@ from router.types.account import LEASE_MS, Amount, Journal
 from router.types.attempt import Attempt, Usage, Verdict
 from router.types.decision import Decision
 from router.types.request import Caller, Request
+
+# The row of an attempt: every count and every circumstance that its price depends on.
 
 LONGEST_NAME = 128
 _NAMED = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-"

@@ -1,4 +1,4 @@
-"""One client's request as whoever watches sees it, noted on the way and looked at when it is over."""
+"""One request as logs and traces see it."""
 
 import logging
 import os
@@ -18,6 +18,8 @@ from router.types.attempt import Attempt
 from router.types.decision import Decision
 from router.types.price import usd_json
 from router.types.request import Endpoint
+
+# One client's request as whoever watches sees it, noted on the way and looked at when it is over.
 
 PARENT = frozenset({b"traceparent", b"tracestate"})
 """Headers that name the client's own trace; no other is kept."""

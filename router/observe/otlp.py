@@ -1,7 +1,4 @@
-"""OpenTelemetry's names for what a gateway knows: GenAI semantic conventions, as of 1.42 (status: development).
-
-https://github.com/open-telemetry/semantic-conventions-genai
-"""
+"""OpenTelemetry: names, spans and metrics of requests, and their export."""
 
 import logging
 import uuid
@@ -26,6 +23,10 @@ from router.observe.observer import Observed, plain
 from router.types.attempt import Attempt
 from router.types.price import NANO_PER_USD
 from router.types.request import Endpoint
+
+# OpenTelemetry's names for what a gateway knows: GenAI semantic conventions, as of 1.42 (status: development).
+#
+# https://github.com/open-telemetry/semantic-conventions-genai
 
 Attribute = str | bool | int | float | list[str]
 OPERATIONS = {

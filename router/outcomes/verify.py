@@ -1,4 +1,4 @@
-"""The gateway's side of child processes: started before they are needed, killed when they hang, replaced."""
+"""Verification of answers, and the child processes that run Python verifiers and schemas."""
 
 import asyncio
 import logging
@@ -17,6 +17,8 @@ from router.outcomes.verifiers import Claim, JsonSchema, ToolCallValid, expected
 from router.types.attempt import PASSED, Answer, Asked, Verdict
 from router.types.logged import Said
 from router.types.request import Request
+
+# The gateway's side of child processes: started before they are needed, killed when they hang, replaced.
 
 START_S = 30.0
 """How long the function's own imports may take."""

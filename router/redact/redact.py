@@ -1,4 +1,4 @@
-"""JSON inside a string: arguments of tools, structured answers, tool results. A value stands there in its escapes."""
+"""Redaction: values become placeholders before a request leaves."""
 
 import hmac
 from base64 import b32encode, urlsafe_b64decode, urlsafe_b64encode
@@ -13,6 +13,8 @@ import re2
 from msgspec import Raw, structs
 
 from router.types.request import Finding, Passage, Path, Request
+
+# JSON inside a string: arguments of tools, structured answers, tool results. A value stands there in its escapes.
 
 _STRING = re2.compile(r'(?s)"(?:[^"\\]|\\.)*"')
 _ESCAPE = re2.compile(r"(?s)\\(?:u[dD][89aAbB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|.)")

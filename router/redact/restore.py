@@ -1,4 +1,4 @@
-"""Placeholders as models write them: in HTML's and JSON's escapes, in small letters, without their marks."""
+"""Restoring: placeholders in answers and streams become the values again."""
 
 import string
 from bisect import bisect_left
@@ -11,6 +11,8 @@ import re2
 from msgspec import Raw, Struct
 
 from router.redact.redact import SHORTEST_TAG, Slot, core, encoded, escaped, head, is_json, put, slots, tree
+
+# Placeholders as models write them: in HTML's and JSON's escapes, in small letters, without their marks.
 
 _MARKS = {
     "\\\\u003c": "\\\\u003e",

@@ -1,11 +1,4 @@
-"""From lines to changes: calibrated, corrected where chance asked the new choice before, with intervals.
-
-What a new choice costs is not observed, so it is the model's expectation, times what answers of that target cost
-compared with what was expected of them (the direct method). Experiments of the past that asked whom the new policy
-would choose say how far that is off: their residuals, each weighted with one over its propensity, are added (the
-doubly robust estimator of Dudík, Langford and Li, ICML 2011; its weights normalised by their sum). What was done is
-observed.
-"""
+"""What the changed decisions would have cost: calibrated, doubly robust, with intervals and what can't be known."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -23,6 +16,14 @@ from router.replay.report import Change, Changed, Effect, Egress, Shift, Unknown
 from router.replay.sides import Compared
 from router.types.decision import Vector
 from router.types.target import Target
+
+# From lines to changes: calibrated, corrected where chance asked the new choice before, with intervals.
+#
+# What a new choice costs is not observed, so it is the model's expectation, times what answers of that target cost
+# compared with what was expected of them (the direct method). Experiments of the past that asked whom the new policy
+# would choose say how far that is off: their residuals, each weighted with one over its propensity, are added (the
+# doubly robust estimator of Dudík, Langford and Li, ICML 2011; its weights normalised by their sum). What was done is
+# observed.
 
 RESAMPLES = 500
 LEAST_SEEN = 30

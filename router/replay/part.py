@@ -1,4 +1,4 @@
-"""What was found in a stretch of the ledger: a line for each request, and more of those whose decision changes."""
+"""The results of a stretch of the ledger, and sessions and budgets played forward."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from router.types.account import Account
 from router.types.decision import Vector
+
+# What was found in a stretch of the ledger: a line for each request, and more of those whose decision changes.
 
 K = TypeVar("K", bound=Hashable)
 Lines = NDArray[np.void]

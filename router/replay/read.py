@@ -1,4 +1,4 @@
-"""What a choice is expected to cost, target by target, and how likely it ends in a right answer."""
+"""Reads a stretch of the ledger and decides each of its requests under both policies."""
 
 import zlib
 from collections import Counter
@@ -24,6 +24,8 @@ from router.types.decision import Dropped, Hedge, Plan, Tactic, Vector, Vote, We
 from router.types.request import Caller, Classification
 from router.types.target import Target
 from router.worth import PERFECT, RHO, Check, Value, cascade_value, sample_value
+
+# What a choice is expected to cost, target by target, and how likely it ends in a right answer.
 
 _FREE = np.array([1.0, 0.0])
 

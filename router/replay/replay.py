@@ -1,4 +1,4 @@
-"""Which requests are replayed, by what decisions and rows say of them."""
+"""`lowpass replay`: which requests, in which processes, and the result."""
 
 import gc
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,6 +25,8 @@ from router.report.query import Definition, Question, Source, asked
 from router.report.report import Report
 from router.types.clock import now_ms
 from router.types.request import Caller
+
+# Which requests are replayed, by what decisions and rows say of them.
 
 DIMENSIONS: Mapping[str, Callable[[Stored], Label]] = {
     "route": lambda one: one.route,

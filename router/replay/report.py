@@ -1,4 +1,4 @@
-"""What a replay found. Money in nano-USD, passes and refusals in requests; a change is new less old."""
+"""The report of a replay. Money in nano-USD, passes and refusals in requests; a change is new less old."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -8,6 +8,8 @@ from msgspec import Struct
 from router.replay.part import Move
 from router.report.report import Column, Kind, Report, Row
 from router.types.price import usd_from_nano
+
+# What a replay found. Money in nano-USD, passes and refusals in requests; a change is new less old.
 
 
 class Change(Struct, frozen=True):

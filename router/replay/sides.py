@@ -1,4 +1,4 @@
-"""Rows of the ledger → requests as they can be decided again."""
+"""Stored requests decided again: what was known then, and both policies."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +30,8 @@ from router.types.decision import Decision, Plan, Shape, Tactic, Vector
 from router.types.decision import Weighed as Planned
 from router.types.request import TRAITS, Caller, Cause, Classification, Reading, Redacted, Request
 from router.types.target import Queue, Queues, Secret, Target, Task
+
+# Rows of the ledger → requests as they can be decided again.
 
 _ENDED = ("settled", "released")
 LOWERED = "route"

@@ -1,4 +1,4 @@
-"""What budgets and the loop breaker stopped, and how much more was held than it cost."""
+"""`lowpass report budgets`: standing, forecast, and what budgets and the loop breaker refused."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +19,8 @@ from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, V
 from router.report.statistics import LOOK_BACK_HOURS, Forecast, Profile
 from router.types.account import Account, Balance, BudgetStore, Child, Unit
 from router.types.price import usd_from_nano
+
+# What budgets and the loop breaker stopped, and how much more was held than it cost.
 
 _REFUSED = "budget_exceeded"
 """`requests.error`; with status 200 it began to answer, and was stopped."""

@@ -1,4 +1,4 @@
-"""Which target gives a right answer for the least in each cell, and what would be lost without it."""
+"""`lowpass report cost-of-pass`: which target gives a right answer for the least."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +11,8 @@ from router.report.judged import CELL, FEW, FINER, Facts, Group, Labels, cells, 
 from router.report.query import Definition, Source
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
 from router.types.price import usd_from_nano
+
+# Which target gives a right answer for the least in each cell, and what would be lost without it.
 
 Values = Mapping[Label, float]
 """Cost of pass by target, nano-USD."""

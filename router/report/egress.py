@@ -1,4 +1,4 @@
-"""Rows of attempts judged again: by the policy that was in force for each, with the rule that stood at the door."""
+"""`lowpass report egress`: which data went to which provider and region, and whether the policy allowed it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +15,8 @@ from router.ledger.rows import documents
 from router.report.query import Definition, Source
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape
 from router.types.target import Target
+
+# Rows of attempts judged again: by the policy that was in force for each, with the rule that stood at the door.
 
 NO_POLICY = "its policy is not in the ledger"
 NO_CLASSES = "it was written before classes were"

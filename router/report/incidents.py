@@ -1,8 +1,10 @@
-"""What was stopped: by the loop breaker, or because an answer came from another region than its target states."""
+"""`lowpass report incidents` and `lowpass report audit`."""
 
 from router.ledger.rows import EVER_MS, Connection
 from router.report.query import Definition, Source
 from router.report.report import Column, Kind, Report
+
+# What was stopped: by the loop breaker, or because an answer came from another region than its target states.
 
 _LATEST = """
     SELECT at_ms, kind, scope, subject, reason, until_ms FROM incidents

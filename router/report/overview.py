@@ -1,4 +1,4 @@
-"""Budgets at a glance."""
+"""The overview of the dashboard."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC
@@ -19,6 +19,8 @@ from router.report.render import NO_LABEL
 from router.report.report import Kind, Mark, Plot, Report, Shape, Value, day, iso
 from router.types.price import nano_from_usd
 from router.types.target import Target
+
+# Budgets at a glance.
 
 
 class Gauge(Struct, frozen=True):

@@ -1,6 +1,4 @@
-"""What the same requests would have cost, and how often they would have been right, at one target: as the decisions
-expected it, corrected by what was expected of that target and came out.
-"""
+"""`lowpass report savings`: what routing saved against one target for everything, and what it did to quality."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,6 +19,9 @@ from router.report.query import Definition, Source, named, wrong
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, bounds, day, drawn
 from router.report.statistics import Estimate, weighted
 from router.types.price import usd_from_nano
+
+# What the same requests would have cost, and how often they would have been right, at one target: as the decisions
+# expected it, corrected by what was expected of that target and came out.
 
 ENOUGH = 30
 """Requests that a target has to have served as the first choice, for its forecasts to be corrected by them."""

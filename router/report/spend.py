@@ -1,4 +1,4 @@
-"""What the chart of spend shows: the dearest groups, or each day's."""
+"""`lowpass report spend`: cost and tokens by any dimension, with a chart."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
@@ -14,6 +14,8 @@ from router.report.query import Asked, Definition, Source
 from router.report.render import NO_LABEL
 from router.report.report import STEPS_MS, Column, Kind, Mark, Plot, Report, Shape, Value, day, hour, next_day, step
 from router.types.price import usd_from_nano
+
+# What the chart of spend shows: the dearest groups, or each day's.
 
 MOST_BARS = 12
 MOST_SERIES = 6

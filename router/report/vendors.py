@@ -1,9 +1,4 @@
-"""Who else could have served what some targets served, and for how much: from what was expected of each candidate.
-
-Sums know how many requests of a kind each candidate could have served, not which of them. What one could, another is
-taken to have been able to as well, as far as it goes: so no more are said to be served than surely could be. Exact,
-request by request, is `lowpass replay` under a policy without these targets.
-"""
+"""`lowpass report vendors`: shares of providers, and who could have served in their place."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +13,12 @@ from router.report.egress import NOWHERE, Place, Places
 from router.report.query import Definition, Source
 from router.report.report import Column, Kind, Mark, Plot, Report, Row, Shape, Value
 from router.types.price import usd_from_nano
+
+# Who else could have served what some targets served, and for how much: from what was expected of each candidate.
+#
+# Sums know how many requests of a kind each candidate could have served, not which of them. What one could, another
+# is taken to have been able to as well, as far as it goes: so no more are said to be served than surely could be.
+# Exact, request by request, is `lowpass replay` under a policy without these targets.
 
 _KIND = ("route", "class")
 _MEASURES = ("requests", "expected", "rated", "pass_e4")

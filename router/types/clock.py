@@ -1,7 +1,9 @@
-"""The two clocks: one for when, one for how long. A test may let time pass for both."""
+"""The clocks of a gateway and the ids of its requests."""
 
 import time
 from random import getrandbits
+
+# The two clocks: one for when, one for how long. A test may let time pass for both.
 
 _passed_s = 0.0
 

@@ -1,9 +1,4 @@
-"""Who may see the dashboard: whoever sends a key with the scope `reports`, or the cookie that it was traded for.
-
-The cookie says which key it came from and until when it is good, signed with the ledger's own secret: so any process
-of any gateway on this ledger knows it, nothing is kept, and it opens nothing once the key is revoked. It never holds
-the key.
-"""
+"""Sign-in to the dashboard, and its posted forms."""
 
 import hashlib
 import hmac
@@ -19,6 +14,12 @@ from router.api.auth import OPEN, REPORTS, Keyring
 from router.errors import ClientError
 from router.types.request import Caller
 from router.types.target import Secret
+
+# Who may see the dashboard: whoever sends a key with the scope `reports`, or the cookie that it was traded for.
+#
+# The cookie says which key it came from and until when it is good, signed with the ledger's own secret: so any
+# process of any gateway on this ledger knows it, nothing is kept, and it opens nothing once the key is revoked. It
+# never holds the key.
 
 COOKIE = "lowpass"
 LIFE_S = 12 * 3_600

@@ -1,4 +1,4 @@
-"""What the dashboard is told by whoever runs it."""
+"""How pages of the dashboard are drawn, and what they are given."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -26,6 +26,8 @@ from router.types.account import LedgerUnavailable, StoreUnavailable
 from router.types.clock import now_ms
 from router.types.price import nano_from_usd
 from router.types.target import Secret
+
+# What the dashboard is told by whoever runs it.
 
 
 class Site(Struct, frozen=True, kw_only=True):

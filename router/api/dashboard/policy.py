@@ -1,4 +1,4 @@
-"""The policy in force as tables: what serves, how it is chosen, what it may cost, where classes may go."""
+"""The policy page: rules in force, a check of an edited policy, a replay under it."""
 
 import asyncio
 import os
@@ -29,6 +29,8 @@ from router.types.account import Unit
 from router.types.decision import Stakes
 from router.types.request import DAY_MS
 from router.types.target import Target
+
+# The policy in force as tables: what serves, how it is chosen, what it may cost, where classes may go.
 
 _ROUTES = ("route", "strategy", "targets", "at stake", "verifiers", "judge")
 _TARGETS = ("target", "model", "effort", "provider", "where", "state")

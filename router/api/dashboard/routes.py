@@ -1,4 +1,4 @@
-"""A page for every report of the catalog."""
+"""The routes of the dashboard, with a page for every report."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,6 +19,8 @@ from router.report.overview import MONTH, WEEK, overview
 from router.report.render import as_csv
 from router.report.report import Report, iso
 from router.types.account import StoreUnavailable
+
+# A page for every report of the catalog.
 
 
 def add(router: APIRouter, site: Site, pages: Pages) -> None:

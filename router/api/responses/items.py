@@ -1,4 +1,4 @@
-"""Reads the parts of a request body; whatever is wrong becomes a 400 that names the parameter and the remedy."""
+"""Input items of a Responses request become chat messages."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
@@ -8,6 +8,8 @@ from msgspec import DecodeError, Raw, Struct, field
 from msgspec.json import Decoder, Encoder
 
 from router.errors import ClientError
+
+# Reads the parts of a request body; whatever is wrong becomes a 400 that names the parameter and the remedy.
 
 T = TypeVar("T")
 _MISSING = "Object missing required field `"

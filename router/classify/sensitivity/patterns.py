@@ -1,4 +1,4 @@
-"""The operator's own words: project names, markings, customer names."""
+"""The operator's own words and patterns."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -9,6 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from router.classify.detector import Form, possibly
 from router.types.request import Finding
+
+# The operator's own words: project names, markings, customer names.
 
 _MOST_TOGETHER = 6_000
 """Characters of words in one pattern: with some 100,000 RE2's automaton runs out of memory."""

@@ -1,4 +1,4 @@
-"""Lines that only a program, a query or a diff has. Each is tried at the start of a line, behind its indentation."""
+"""The detector of source code."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from router.classify.detector import Characters, Form, Pattern, Span
 from router.types.request import Finding
+
+# Lines that only a program, a query or a diff has. Each is tried at the start of a line, behind its indentation.
 
 _INDENT = r"^(?:[>+|-]|[ \t]*\d{1,5}(?:\t| ?[|:→]))?[ \t]*"
 """A line may be quoted, of a diff, or numbered."""

@@ -1,4 +1,4 @@
-"""Where the database is, out of its URL; connections to it. The URL's password is in no message, whatever is wrong."""
+"""Connections to PostgreSQL: address, values, errors. The URL's password is in no message."""
 
 import re
 import select
@@ -15,6 +15,8 @@ from psycopg.pq.abc import PGconn, PGresult
 from router.settings import SettingError
 from router.types.account import LedgerUnavailable, Value
 from router.types.target import Secret
+
+# Where the database is, out of its URL; connections to it. The URL's password is in no message, whatever is wrong.
 
 SETTING = "LOWPASS_DATABASE_URL"
 CONNECT_S = 3

@@ -1,4 +1,4 @@
-"""What waits for the next transaction, in the order in which it is written."""
+"""The journal and the ledger in PostgreSQL: group commit over one pipelined connection."""
 
 import asyncio
 import logging
@@ -16,6 +16,8 @@ from router.ledger.rows import Connection
 from router.types.account import LedgerUnavailable, Row
 from router.types.clock import new_id
 from router.types.target import Secret
+
+# What waits for the next transaction, in the order in which it is written.
 
 LARGEST = 50_000
 """Statements that wait at most, about 50 MB; so many come together only from requests that are refused meanwhile."""
