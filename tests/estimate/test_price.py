@@ -123,6 +123,11 @@ def test_the_most_output_that_fits_is_left(price: Price, call: Call, nano: int) 
         assert ceiling(price, tokens, left + 1, at_ms=held, scope=scope) > nano
 
 
+def test_caches_saved_what_reads_were_cheaper_less_what_writes_were_dearer() -> None:
+    price = Price(input=1_000_000, output=1_000_000, cache_read=100_000, cache_write=1_250_000, version="v")
+    assert charge(price, Usage(input_uncached=10, cache_read=1_000, cache_write=400)).saved == 900 - 100
+
+
 def test_the_ceiling_is_as_narrow_as_what_is_known_of_the_call() -> None:
     """Of 1 a token of input and 5 of output; more for what may be written to a cache, for media and for tiers."""
     rates: dict[str, Any] = {"cache_write": 3_000_000, "cache_write_1h": 4_000_000, "reasoning": 5_000_000}
