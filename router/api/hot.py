@@ -77,8 +77,6 @@ def answer_headers(request: Request, served: Served) -> Headers:
     return headers
 
 
-# The routes that models are called by, as one ASGI function: steps 1, 2 and 8 around the pipeline.
-
 PATHS = {
     "/v1/chat/completions": Endpoint.CHAT,
     "/v1/responses": Endpoint.RESPONSES,
@@ -127,7 +125,10 @@ class HotRoutes:
             path = scope.get("path")
             if path == ALIVE:
                 await send_json(200, b'{"status":"ok"}', [(b"x-request-id", new_id().encode())], send)
-            elif path == READY and scope["method"] == "GET":
+            elif path == READY and scope["method"] != "GET":
+                wrong = ClientError(405, "method_not_allowed", f"{path} is called with GET.")
+                await refuse(wrong, new_id(), send)
+            elif path == READY:
                 state = self._state()
                 identity = [(b"x-request-id", new_id().encode())]
                 await send_json(200 if state["ready"] else 503, encode(state), identity, send)
