@@ -87,16 +87,16 @@ def test_two_hundred_cascades_spend_no_more_than_there_is(tmp_path: Path) -> Non
             replies = list(crowd.map(ask, range(PARALLEL)))
             given = Counter((reply.status, reply.headers.get("x-lowpass-model")) for reply in replies)
             assert set(given) <= {(200, "cheap"), (200, "dear"), (402, None)}
-            dear, both = given[200, "dear"], school.CHEAP_NANO + school.DEAR_NANO
-            assert dear > 10
-            spent = dear * both + given[200, "cheap"] * school.CHEAP_NANO
+            dear = given[200, "dear"]
+            passed_over = len(gateway.rows("SELECT 1 FROM attempts WHERE passed_over = 1 AND target = 'cheap'"))
+            # Late requests may go to the dear target at once: by then the route has learned that the cheap one fails.
+            assert 10 < passed_over <= dear
+            spent = dear * school.DEAR_NANO + (passed_over + given[200, "cheap"]) * school.CHEAP_NANO
             sums = "SELECT count(*), sum(cost), sum(state = 'held') FROM requests WHERE route = 'auto'"
             assert gateway.values(sums) == {(PARALLEL, spent, 0)}
             assert gateway.values("SELECT sum(cost) FROM attempts") == {(spent,)}
             assert windows(gateway) == {(spent, 0)}
             assert spent <= CASCADES_NANO
-            passed_over = "SELECT target, count(*) FROM attempts WHERE passed_over = 1 GROUP BY target"
-            assert gateway.values(passed_over) == {("cheap", dear)}
             assert len(upstream.of("dear")) == dear
             gateway.check_books()
 
