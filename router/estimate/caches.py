@@ -21,41 +21,60 @@ SIZE = 128
 class Window:
     """Whole numbers, 0 ≤ value < 2**63. Adding costs a move of at most 1 KiB, a quantile one look-up."""
 
-    __slots__ = ("_next", "_order", "_sorted", "_sum")
+    __slots__ = ("_next", "_order", "_sorted", "count", "sum")
 
     def __init__(self) -> None:
         self._order, self._sorted = array("q"), array("q")
-        self._next, self._sum = 0, 0
-
-    def __len__(self) -> int:
-        return len(self._order)
+        self._next = self.count = self.sum = 0
 
     def add(self, value: int) -> None:
-        if len(self._order) < SIZE:
+        if self.count < SIZE:
             self._order.append(value)
+            self.count += 1
         else:
             oldest = self._order[self._next]
             del self._sorted[bisect_left(self._sorted, oldest)]
             self._order[self._next] = value
             self._next = (self._next + 1) % SIZE
-            self._sum -= oldest
+            self.sum -= oldest
         insort(self._sorted, value)
-        self._sum += value
-
-    @property
-    def sum(self) -> int:
-        return self._sum
+        self.sum += value
 
     def upper(self, share: float) -> int:
         """A bound that the next value keeps with probability `share`, if it is like these (split conformal).
 
         The ⌈share·(n + 1)⌉-th smallest, or the largest where so few values say nothing about that share.
         """
-        return self._sorted[min(int(share * (len(self._sorted) + 1)), len(self._sorted) - 1)]
+        return self._sorted[min(int(share * (self.count + 1)), self.count - 1)]
 
     def lower(self, share: float) -> int:
         """The mirror image: a bound that the next value stays above with probability `share`."""
-        return self._sorted[max(len(self._sorted) - 1 - int(share * (len(self._sorted) + 1)), 0)]
+        return self._sorted[max(self.count - 1 - int(share * (self.count + 1)), 0)]
+
+
+class RunningRatio:
+    """Sum ÷ sum of the last pairs of whole numbers, so that means are kept."""
+
+    __slots__ = ("_next", "_pairs", "over", "under")
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[int, int]] = []
+        self._next = self.over = self.under = 0
+
+    def add(self, over: int, under: int) -> None:
+        if len(self._pairs) < SIZE:
+            self._pairs.append((over, under))
+        else:
+            oldest = self._pairs[self._next]
+            self._pairs[self._next] = over, under
+            self._next = (self._next + 1) % SIZE
+            self.over, self.under = self.over - oldest[0], self.under - oldest[1]
+        self.over, self.under = self.over + over, self.under + under
+
+    def leaning(self, prior: float, weight: int) -> float:
+        """The ratio, with `weight` pairs of the prior."""
+        count = len(self._pairs)
+        return (self.over / max(self.under, 1) * count + prior * weight) / (count + weight)
 
 
 # How much of a prompt targets have in their caches: of what this process sent there a short while ago.
@@ -136,4 +155,4 @@ class Caches:
         window = self._hits.get(target)
         if window is None:
             return HIT_MILLE / 1_000
-        return max((window.sum + WEIGHT * HIT_MILLE) / (len(window) + WEIGHT) / 1_000, 1e-3)
+        return max((window.sum + WEIGHT * HIT_MILLE) / (window.count + WEIGHT) / 1_000, 1e-3)

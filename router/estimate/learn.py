@@ -1,12 +1,13 @@
 """What attempts taught of targets: quantiles of tokens, margins, paces, service times."""
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from math import ceil, exp
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from router.estimate.caches import Caches, Window
+from router.estimate.caches import Caches, RunningRatio, Window
 from router.estimate.latency import Z90, Measured, Pace
 from router.types.decision import Candidate
 from router.types.request import USUAL_OUTPUT, USUAL_THINKING
@@ -52,7 +53,6 @@ IN_FLIGHT_MS = 100
 """What a target writes in that time may be on its way: to the provider and back, and through a busy event loop."""
 
 T = TypeVar("T")
-K = TypeVar("K")
 ALL = ""
 """Stands for all tasks, efforts or targets."""
 
@@ -104,13 +104,14 @@ _UNSEEN = Ratio()
 
 
 class _Cell:
-    """Tokens, and of each of the same attempts what had been read: visible tokens, and the need to think in mille."""
+    """What was seen of one kind of work. `written`: visible tokens ÷ those that had been read from the text; `thought`:
+    thinking tokens ÷ the need to think that had been read, in mille."""
 
-    __slots__ = ("need", "output", "read", "thinking", "visible")
+    __slots__ = ("output", "thinking", "thought", "written")
 
     def __init__(self) -> None:
         self.output, self.thinking = Window(), Window()
-        self.visible, self.read, self.need = Window(), Window(), Window()
+        self.written, self.thought = RunningRatio(), RunningRatio()
 
 
 class Kind:
@@ -126,13 +127,13 @@ class Kind:
     def __init__(self, cells: Iterable[_Cell | None], shared: _Cell | None = None, own: _Cell | None = None) -> None:
         self._cells, self._shared, self._own = [cell for cell in cells if cell is not None], shared, own
         known = self._cells + ([] if own is None else [own])
-        self._outputs = [cell.output for cell in known if cell.output]
-        self._thoughts = [cell.thinking for cell in known if cell.thinking]
+        self._outputs = [cell.output for cell in known if cell.output.count]
+        self._thoughts = [cell.thinking for cell in known if cell.thinking.count]
 
     def output(self, share: float, prior: int) -> int:
         """Thinking included."""
         for window in self._outputs:
-            prior = leaning(window.upper(share), len(window), prior)
+            prior = leaning(window.upper(share), window.count, prior)
         return prior
 
     def thinking(self, share: float, prior: int) -> int:
@@ -140,28 +141,29 @@ class Kind:
         if self._outputs and not self._thoughts:
             return min(prior, self.output(share, prior))
         for window in self._thoughts:
-            prior = leaning(window.upper(share), len(window), prior)
+            prior = leaning(window.upper(share), window.count, prior)
         return prior
 
     def wordiness(self) -> float:
         """Visible tokens ÷ those that are read from requests' texts."""
         ratio = 1.0
         for cell in self._cells:
-            ratio = _leaning_ratio(cell.visible, cell.read, ratio)
+            ratio = cell.written.leaning(ratio, PRIOR_WEIGHT)
         if self._shared is not None:
-            ratio *= _leaning_ratio(self._shared.visible, self._shared.read, 1.0)
-        return ratio if self._own is None else _leaning_ratio(self._own.visible, self._own.read, ratio)
+            ratio *= self._shared.written.leaning(1.0, PRIOR_WEIGHT)
+        return ratio if self._own is None else self._own.written.leaning(ratio, PRIOR_WEIGHT)
 
     def thought(self, prior: float) -> float:
         """Thinking tokens of a request that needs all of the usual thinking; 0 where answers never tell them apart from
         visible ones, as all tokens count as visible then."""
         if self._outputs and not self._thoughts:
             return 0.0
+        ratio = prior / MILLE
         for cell in self._cells:
-            prior = _leaning_ratio(cell.thinking, cell.need, prior / MILLE) * MILLE
+            ratio = cell.thought.leaning(ratio, PRIOR_WEIGHT)
         if self._shared is not None:
-            prior *= _leaning_ratio(self._shared.thinking, self._shared.need, 1.0)
-        return prior if self._own is None else _leaning_ratio(self._own.thinking, self._own.need, prior / MILLE) * MILLE
+            ratio *= self._shared.thought.leaning(1.0, PRIOR_WEIGHT)
+        return MILLE * (ratio if self._own is None else self._own.thought.leaning(ratio, PRIOR_WEIGHT))
 
 
 class Learned:
@@ -169,10 +171,10 @@ class Learned:
 
     def __init__(self) -> None:
         self._cells: dict[tuple[str, str, str], _Cell] = {}
-        self._inputs: dict[tuple[str, str], Window] = {}
-        self._bytes: dict[str, Window] = {}
-        self._pieces: dict[str, Window] = {}
-        self._shares: dict[str, Window] = {}
+        self._inputs = defaultdict[tuple[str, str], Window](Window)
+        self._bytes = defaultdict[str, Window](Window)
+        self._pieces = defaultdict[str, Window](Window)
+        self._shares = defaultdict[str, Window](Window)
         self._deaf: set[str] = set()
         self._paces: dict[str, Pace] = {}
         self._margins: dict[str, float] = {}
@@ -185,46 +187,57 @@ class Learned:
         """What local engines cost."""
 
     def observe(self, seen: Seen) -> None:
+        target, output, thinking, template = seen.target, seen.output, seen.thinking, seen.template
         if self._margins:
-            self._calm(seen.target)
-        if seen.template:
+            self._calm(target)
+        if template and not seen.cut:
             self._share(seen)
-        for kind in (ALL, seen.task, *([seen.template] if seen.template else [])):
-            cell = self._cell((seen.target, seen.effort, kind))
-            if seen.output is not None and _add(cell.output, seen.output, seen.cut):
-                cell.visible.add(max(seen.output - (seen.thinking or 0), 0))
-                cell.read.add(max(int(seen.read_output), 1))
-            if seen.thinking is not None and _add(cell.thinking, seen.thinking, seen.cut):
-                cell.need.add(max(int(seen.read_thinking * MILLE), 1))
-        self._hear(seen.target, len(cell.output))
-        if seen.input is not None and seen.expected_input > 0:
-            ratio = seen.input * MILLE // seen.expected_input
-            _window(self._inputs, (seen.target, seen.script)).add(ratio)
-        if seen.output_bytes and seen.output:
-            _window(self._bytes, seen.target).add(seen.output_bytes * MILLE // seen.output)
-        self._see_pieces(seen)
+        for kind in (ALL, seen.task, template) if template else (ALL, seen.task):
+            cell = self._cell((target, seen.effort, kind))
+            # Of an answer that was cut only a length that is long even so says something.
+            if output is not None and not (seen.cut and cell.output.count and output < cell.output.upper(LONG)):
+                cell.output.add(output)
+                cell.written.add(max(output - (thinking or 0), 0), max(int(seen.read_output), 1))
+            if thinking is not None and not (seen.cut and cell.thinking.count and thinking < cell.thinking.upper(LONG)):
+                cell.thinking.add(thinking)
+                cell.thought.add(thinking, max(int(seen.read_thinking * MILLE), 1))
+        news = self._news.get(target, 0) + 1
+        if news * NEWS >= cell.output.count:
+            self._recalled.pop(target, None)
+            news = 0
+        self._news[target] = news
+        self._see_sizes(seen)
         if seen.past_cap:
-            self._deaf.add(seen.target)
-        if seen.output:
-            pace = self._paces.setdefault(seen.target, Pace())
-            pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=seen.output, ended_ms=seen.ended_ms)
+            self._deaf.add(target)
+        if output:
+            pace = self._paces.setdefault(target, Pace())
+            pace.observe(first_ms=seen.first_ms, total_ms=seen.total_ms, output=output, ended_ms=seen.ended_ms)
 
-    def _see_pieces(self, seen: Seen) -> None:
+    def _see_sizes(self, seen: Seen) -> None:
+        target, output = seen.target, seen.output
+        if seen.input is not None and seen.expected_input > 0:
+            self._inputs[target, seen.script].add(seen.input * MILLE // seen.expected_input)
+        if seen.output_bytes and output:
+            self._bytes[target].add(seen.output_bytes * MILLE // output)
         if seen.largest:
-            _window(self._pieces, seen.target).add(seen.largest)
-            if seen.output and seen.output >= LEAST_STREAMED:
-                _window(self._shares, seen.target).add(seen.largest * MILLE // seen.output)
+            self._pieces[target].add(seen.largest)
+            if output and output >= LEAST_STREAMED:
+                self._shares[target].add(seen.largest * MILLE // output)
 
     def _share(self, seen: Seen) -> None:
         """What its template makes of an answer, beside what was to be expected of the target."""
-        cell, kind = self._cell((ALL, ALL, seen.template)), self.kind(seen.target, seen.effort, seen.task)
-        if seen.output is not None and not seen.cut:
-            cell.visible.add(max(seen.output - (seen.thinking or 0), 0))
-            cell.read.add(max(int(kind.wordiness() * seen.read_output), 1))
-        expected = int(kind.thought(0.0) * seen.read_thinking)
-        if seen.thinking is not None and expected and not seen.cut:
-            cell.thinking.add(seen.thinking)
-            cell.need.add(expected)
+        cell = self._cell((ALL, ALL, seen.template))
+        wordiness, thought = self.recall(seen.target, (seen.effort, seen.task), lambda: self._plainly(seen))
+        if seen.output is not None:
+            cell.written.add(max(seen.output - (seen.thinking or 0), 0), max(int(wordiness * seen.read_output), 1))
+        expected = int(thought * seen.read_thinking)
+        if seen.thinking is not None and expected:
+            cell.thought.add(seen.thinking, expected)
+
+    def _plainly(self, seen: Seen) -> tuple[float, float]:
+        """`Kind.wordiness` and `Kind.thought` of such work, whatever its template."""
+        kind = self.kind(seen.target, seen.effort, seen.task)
+        return kind.wordiness(), kind.thought(0.0)
 
     def overrun(self, target: str) -> None:
         """An attempt cost more than was held: its target's bounds are widened for a while."""
@@ -270,7 +283,7 @@ class Learned:
         window = self._bytes.get(target)
         if window is None:
             return BYTES_PER_OUTPUT_TOKEN
-        return leaning(window.lower(SAME), len(window), int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
+        return leaning(window.lower(SAME), window.count, int(BYTES_PER_OUTPUT_TOKEN * MILLE)) / MILLE
 
     def ahead(self, target: str) -> int | None:
         """Tokens of a choice that may come, or be on their way, before the next look at a stream.
@@ -292,26 +305,18 @@ class Learned:
         window = self._bytes.get(target)
         if window is None:
             return MEAN_OUTPUT_BYTES
-        return leaning(_mean(window), len(window), int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
+        return leaning(_mean(window), window.count, int(MEAN_OUTPUT_BYTES * MILLE)) / MILLE
 
     def most_output_bytes(self, target: str) -> float:
         """How many bytes of a stream may be one token of it: what has more, for its tokens, has more tokens."""
         window = self._bytes.get(target)
         if window is None:
             return MOST_OUTPUT_BYTES
-        return leaning(int(window.upper(SAME) * DENSER), len(window), int(MOST_OUTPUT_BYTES * MILLE)) / MILLE
+        return leaning(int(window.upper(SAME) * DENSER), window.count, int(MOST_OUTPUT_BYTES * MILLE)) / MILLE
 
     def _ratio(self, key: tuple[str, str], share: float) -> Ratio:
         window = self._inputs.get(key)
-        return _UNSEEN if window is None else Ratio(window.upper(share), _mean(window), len(window))
-
-    def _hear(self, target: str, known: int) -> None:
-        """One more observation of a kind of work of which `known` are remembered."""
-        news = self._news.get(target, 0) + 1
-        if news * NEWS >= known:
-            self._recalled.pop(target, None)
-            news = 0
-        self._news[target] = news
+        return _UNSEEN if window is None else Ratio(window.upper(share), _mean(window), window.count)
 
     def _cell(self, key: tuple[str, str, str]) -> _Cell:
         cell = self._cells.pop(key, None) or _Cell()
@@ -326,34 +331,13 @@ class Learned:
             self._margins[target] = 1 + (margin - 1) * CALM
 
 
-def _window(windows: dict[K, Window], key: K) -> Window:
-    found = windows.get(key)
-    if found is None:
-        found = windows[key] = Window()
-    return found
-
-
 def _mean(window: Window) -> int:
-    return window.sum // len(window)
+    return window.sum // window.count
 
 
 def leaning(value: int, count: int, prior: int) -> int:
     """What `count` observations say, leaning on the prior."""
     return (value * count + prior * PRIOR_WEIGHT) // (count + PRIOR_WEIGHT)
-
-
-def _add(window: Window, value: int, cut: bool) -> bool:
-    """Of an answer that was cut only a length that is long even so says something."""
-    says = not (cut and len(window) and value < window.upper(LONG))
-    if says:
-        window.add(value)
-    return says
-
-
-def _leaning_ratio(over: Window, under: Window, prior: float) -> float:
-    """Sum ÷ sum, so that means are kept; with `PRIOR_WEIGHT` observations of the prior."""
-    count = len(over)
-    return (over.sum / max(under.sum, 1) * count + prior * PRIOR_WEIGHT) / (count + PRIOR_WEIGHT)
 
 
 # For how long a target is busy with a request, once it has begun.

@@ -51,7 +51,7 @@ def test_a_window_is_the_quantile_of_the_last_values(values: list[int], share: f
     for value in values:
         window.add(value)
     last = sorted(values[-SIZE:])
-    assert (len(window), window.sum) == (len(last), sum(last))
+    assert (window.count, window.sum) == (len(last), sum(last))
     least = min(share * (len(last) + 1), len(last))
     upper, lower = window.upper(share), window.lower(share)
     assert sum(value <= upper for value in last) >= least
