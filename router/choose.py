@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from router.budget.budget import Budget, Charged, Downgrade, Pots, rates
+from router.budget.budget import Charged, Downgrade, Pots, rates
 from router.classify.language import languages
 from router.classify.template import instructions, template
 from router.config.policy import Config, Route
@@ -26,10 +26,10 @@ from router.estimate.learn import takes_ms, usual_ms
 from router.estimate.tokens import fits_thinking, roughly
 from router.refusals import unknown_model
 from router.screen import Screen, Screened
-from router.types.account import Account, Bound, Child
+from router.types.account import Account, Bound, Child, Unit
 from router.types.clock import now_ms
 from router.types.decision import Decision, Estimate, Prefix, Shape, Stakes
-from router.types.request import NO_LIMITS, UNKNOWN, Caller, Languages, Request
+from router.types.request import NO_LIMITS, UNKNOWN, Caller, Request
 from router.types.target import Asks, Secret, Target
 
 _UNBOUND = Bound()
@@ -60,6 +60,8 @@ class Rules(Struct, frozen=True):
     pots: Pots
     routes: Mapping[str, tuple[Route, tuple[Target, ...]]]
     """By the `model` that a client sends: routes, and every target by its own id as a route that pins it."""
+    specialised: frozenset[str]
+    """Routes with a target that is for some tasks or languages only."""
     regions: frozenset[str]
     """Of its targets."""
     budgets: frozenset[str]
@@ -76,8 +78,10 @@ def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = Non
     sensitivity = config.sensitivity
     document = in_force(config.hash, sensitivity.default, sensitivity.classes, config.targets)
     screen, pots = Screen(sensitivity, secret, config.targets), Pots(config.budgets)
+    specialised = {name for name, (_, targets) in routes.items() if any(row.tasks or row.languages for row in targets)}
     regions = frozenset(target.region for target in config.targets.values())
-    rules = Rules(config, document, screen, pots, routes, regions, frozenset(one.id for one in config.budgets))
+    budgets = frozenset(budget.id for budget in config.budgets)
+    rules = Rules(config, document, screen, pots, routes, frozenset(specialised), regions, budgets)
     return limited(rules, limits) if limits else rules
 
 
@@ -117,8 +121,10 @@ def choose(
         seen = structs.replace(seen, app=app, template=template(request, route.name, app))
     now = now_ms() if at_ms is None else at_ms
     within = partial(fits_thinking, learned=forecaster.learned)
-    told = _languages(request, targets)
-    special = asked(request, seen, targets, told or UNKNOWN) if _special(targets) else ANYTHING
+    special, told = ANYTHING, None
+    if route.name in rules.specialised:
+        told = languages(request) if any([target.languages for target in targets]) else None
+        special = asked(request, seen, targets, told or UNKNOWN)
     queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=forecaster.learned))
     known = partial(estimate, learned=forecaster.learned, at_ms=now, holds=at_ms is None)
     rough = roughly(request)
@@ -127,9 +133,22 @@ def choose(
     estimates = partial(known, task=seen.task, template=seen.template, reading=seen.reading, cached=cached)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
-    stakes = own.over(demands.stakes()).over(route.stakes)
+    stakes = own.over(demands.stakes).over(route.stakes)
     by = (rules.screen.guard, screened.redacted, now, health.resting, within)
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms)
+    shape = _KEPT
+    if at_ms is None:
+        shape = shape_of(
+            request,
+            own,
+            progress,
+            fixed=fixed,
+            redacted=None if screened.redacted is None else screened.redacted.classes,
+            regions=rules.regions,
+            budgets=rules.budgets,
+            languages=told,
+            at_ms=now,
+        )
     if weighs(strategy):
         cap, verified = per_choice(request, demands.thinking_cap), bool(route.verifiers)
         situation = partial(_situation, gate, forecaster, cached, stakes, cap, verified, fixed, progress, draw)
@@ -146,7 +165,7 @@ def choose(
         classification=seen,
         plan=chosen,
         stakes=stakes,
-        shape=_shape(rules, request, own, screened, progress, fixed, told, now) if at_ms is None else _KEPT,
+        shape=shape,
         prefix=prefix,
     )
     return decision, gate
@@ -193,39 +212,6 @@ def _unheld(target: Target, request: Request) -> Estimate:
     return _UNHELD
 
 
-def _languages(request: Request, targets: Sequence[Target]) -> Languages | None:
-    """None where no target goes by them: nobody looks then."""
-    return languages(request) if any([target.languages for target in targets]) else None
-
-
-def _special(targets: Sequence[Target]) -> bool:
-    return any([target.tasks or target.languages for target in targets])
-
-
-def _shape(
-    rules: Rules,
-    request: Request,
-    own: Stakes,
-    screened: Screened,
-    progress: Progress,
-    fixed: bool,
-    told: Languages | None,
-    now: int,
-) -> Shape:
-    redacted = screened.redacted
-    return shape_of(
-        request,
-        own,
-        progress,
-        fixed=fixed,
-        redacted=None if redacted is None else redacted.classes,
-        regions=rules.regions,
-        budgets=rules.budgets,
-        languages=told,
-        at_ms=now,
-    )
-
-
 def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, children: Sequence[Child]) -> Bound:
     """Everything that limits what this request may spend: budgets of the policy whose filters match it or that key
     and header name, the budget split off for it, and the caps of header and class. Raises `ClientError`."""
@@ -239,7 +225,7 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
         caller=caller,
         session=limits.session,
         tags=(*caller.tags, *limits.tags),
-        targets=tuple(step.target.id for step in decision.plan.steps),
+        targets=tuple([step.target.id for step in decision.plan.steps]),
     )
     binds = rules.pots.binding(charged, named(rules, request, caller))
     at_ms = now_ms()
@@ -248,16 +234,16 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
         replaced = {account for child in children for account in child.replaces}
         accounts += [child.account() for child in children]
         accounts = [account for account in accounts if account.id not in replaced]
-    thinking = [limits.thinking_budget, requirements.thinking_cap, *[budget.thinking_cap for budget in binds]]
-    return Bound(
-        accounts=(*rates(caller, _tokens(request, decision), at_ms), *accounts),
-        caps=(
-            *_asked(request),
-            *_most(decision.stakes),
-            *[_cap(budget) for budget in binds if budget.caps(charged) and not budget.soft],
-        ),
-        thinking=min([cap for cap in thinking if cap is not None], default=None),
-    )
+    if caller.allowance is not None:
+        accounts = [*rates(caller, _tokens(request, decision), at_ms), *accounts]
+    caps = _own_caps(request, decision.stakes)
+    most = [limits.thinking_budget, requirements.thinking_cap]
+    for budget in binds:
+        most.append(budget.thinking_cap)
+        if not budget.soft and budget.caps(charged):
+            caps.append(_cap(budget.id, budget.limit_of(budget.id), budget.unit))
+    thinking = min([tokens for tokens in most if tokens is not None], default=None)
+    return Bound(accounts=tuple(accounts), caps=tuple(caps), thinking=thinking)
 
 
 def _tokens(request: Request, decision: Decision) -> int:
@@ -281,26 +267,23 @@ def downgrade(rules: Rules, budget_id: str) -> str:
     return budget.exhausted.downgrade if budget and isinstance(budget.exhausted, Downgrade) else ""
 
 
-def _asked(request: Request) -> tuple[Account, ...]:
-    nano = request.limits.budget_nano
-    name = "x-lowpass-budget-usd"
-    return () if nano is None else (Account(id=name, budget=name, scope="request", limit=nano),)
+def _own_caps(request: Request, stakes: Stakes) -> list[Account]:
+    """The request's own: what is expected to cost no more than `max_cost_usd` may still turn out to."""
+    caps = []
+    if request.limits.budget_nano is not None:
+        caps.append(_cap("x-lowpass-budget-usd", request.limits.budget_nano))
+    if stakes.max_nano is not None:
+        caps.append(_cap("max_cost_usd", stakes.max_nano))
+    return caps
 
 
-def _most(stakes: Stakes) -> tuple[Account, ...]:
-    """What is expected to cost no more may still turn out to: the hold sees to it."""
-    if stakes.max_nano is None:
-        return ()
-    return (Account(id="max_cost_usd", budget="max_cost_usd", scope="request", limit=stakes.max_nano),)
-
-
-def _cap(budget: Budget) -> Account:
-    return Account(id=budget.id, budget=budget.id, scope="request", unit=budget.unit, limit=budget.limit_of(budget.id))
+def _cap(name: str, limit: int, unit: Unit = Unit.USD) -> Account:
+    return Account(id=name, budget=name, scope="request", unit=unit, limit=limit)
 
 
 def _route(rules: Rules, model: str, caller: Caller) -> tuple[Route, tuple[Target, ...]]:
     found = rules.routes.get(model)
-    if found is None or not may_name(rules, caller, model):
+    if found is None or ((caller.routes or caller.targets) and not may_name(rules, caller, model)):
         raise unknown_model(model, [name for name in rules.routes if may_name(rules, caller, name)])
     return found
 

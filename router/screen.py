@@ -65,6 +65,7 @@ class Screen:
     def __init__(self, sensitivity: Sensitivity, secret: Secret, targets: Mapping[str, Target] = _NOBODY) -> None:
         self._sensitivity, self._secret = sensitivity, secret.reveal().encode()
         self.ranks = sensitivity.ranks()
+        self._default = Cause(sensitivity.default, "default")
         detectors = sensitivity.detectors
         self._second = next((one for one in detectors if isinstance(one, SecondOpinion)), None)
         self._asked = targets.get(self._second.target) if self._second else None
@@ -120,27 +121,22 @@ class Screen:
     async def _look(
         self, request: Request, caller: Caller, before: Taint, read: Sequence[Finding] | None, sources: Sources
     ) -> Screened:
-        """What is only possible counts, unless somebody says no."""
-        screened = await self._alone(request, caller, before, read)
+        """What is only possible counts, unless a second opinion denies it."""
+        large = len(request.raw) >= LARGE
+        screened = (
+            await asyncio.to_thread(self.alone, request, caller, before, read)
+            if large
+            else self.alone(request, caller, before, read)
+        )
+        if not screened.classification.possible or self._second is None:
+            return screened
         denied = await self._denied(request, screened.classification, sources.opinions)
-        return await self._alone(request, caller, before, read, denied) if denied else screened
-
-    async def _alone(
-        self,
-        request: Request,
-        caller: Caller,
-        before: Taint,
-        read: Sequence[Finding] | None,
-        denied: Set[Doubt] = _NOTHING,
-    ) -> Screened:
-        if len(request.raw) < LARGE:
-            return self.alone(request, caller, before, read, denied)
-        return await asyncio.to_thread(self.alone, request, caller, before, read, denied)
+        return await asyncio.to_thread(self.alone, request, caller, before, read, denied) if denied else screened
 
     async def _denied(self, request: Request, seen: Classification, opinions: Opinions | None) -> Set[Doubt]:
-        """Nothing, where nobody can be asked."""
+        """Nothing, where there is no target to ask."""
         second, target = self._second, self._asked
-        if not seen.possible or second is None or target is None or opinions is None:
+        if second is None or target is None or opinions is None:
             return _NOTHING
         questions = second.questions(seen.possible, request.passages)
         if not questions:
@@ -157,8 +153,9 @@ class Screen:
         denied: Set[Doubt] = _NOTHING,
     ) -> Screened:
         """Without asking anybody. Pure. `read`: what the deep tier has found; `denied`: what was said no to."""
-        floor = (*self._floor(request, caller), *self._remembered(before.firm), *self._unread(read))
-        seen = self.classifier.classify(request, (*floor, *self._remembered(before.found)), read or (), denied)
+        floor = self._floor(request, caller, before, read)
+        past = self._remembered(before.found) if before.found else ()
+        seen = self.classifier.classify(request, (*floor, *past), read or (), denied)
         names = seen.classes & self._redactable
         if not names:
             return Screened(seen)
@@ -192,22 +189,26 @@ class Screen:
         scope = session_key(caller.id, session) if session else request.id
         return hmac.digest(self._secret, scope.encode(), hashlib.sha256)
 
-    def _floor(self, request: Request, caller: Caller) -> Iterable[Cause]:
-        """What holds whatever is found. A name that the policy does not know is every class."""
-        yield Cause(self._sensitivity.default, "default")
+    def _floor(
+        self, request: Request, caller: Caller, before: Taint, read: Sequence[Finding] | None
+    ) -> tuple[Cause, ...]:
+        """What holds whatever is found in the text. A name that the policy does not know is every class."""
+        causes = [self._default]
         for name, by in ((caller.min_class, "key"), (request.limits.data_class, "header")):
-            for known in (name,) if name in self.ranks else self.ranks if name else ():
-                yield Cause(known, by)
+            if name:
+                causes += [Cause(known, by) for known in ((name,) if name in self.ranks else self.ranks)]
         for modality in sorted(request.unscannable):
-            yield Cause(self._sensitivity.unread(modality), f"unscannable.{modality}")
+            causes.append(Cause(self._sensitivity.unread(modality), f"unscannable.{modality}"))
+        if before.firm:
+            causes += self._remembered(before.firm)
+        if read is None:
+            causes += [Cause(name, "detector_failed") for name in self.ranks]
+        return tuple(causes)
 
     def _remembered(self, classes: frozenset[str]) -> Iterable[Cause]:
         """Of a session. A class that the policy has no more is every class."""
         known = classes if classes <= self.ranks.keys() else self.ranks
         return (Cause(name, "session") for name in sorted(known))
-
-    def _unread(self, read: Sequence[Finding] | None) -> Iterable[Cause]:
-        return () if read is not None else (Cause(name, "detector_failed") for name in self.ranks)
 
     def _taint(self, seen: Classification) -> Taint:
         """What this request adds to its session."""

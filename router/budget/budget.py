@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -173,6 +173,9 @@ class Charged(Struct, frozen=True, kw_only=True):
     """Those that may serve it."""
 
 
+_EVERYBODY = ("",)
+
+
 class Budget(_Part):
     """Binds every request that matches all given filters; each value of its scope has a pot of its own."""
 
@@ -265,10 +268,10 @@ class Budget(_Part):
     def binds(self, charged: Charged) -> bool:
         caller = charged.caller
         return (
-            _among(self.routes, charged.route)
-            and _among(self.keys, caller.name)
-            and _among(self.teams, caller.team)
-            and _among(self.organisations, caller.organisation)
+            (not self.routes or charged.route in self.routes)
+            and (not self.keys or caller.name in self.keys)
+            and (not self.teams or caller.team in self.teams)
+            and (not self.organisations or caller.organisation in self.organisations)
             and (not self.tags or any(tag in self.tags for tag in charged.tags))
             and (not self.targets or any(target in self.targets for target in charged.targets))
         )
@@ -276,12 +279,6 @@ class Budget(_Part):
     def caps(self, charged: Charged) -> bool:
         """It limits each request by itself; a request that names no session is a session of its own."""
         return self.scope == "request" or (self.scope == "session" and not charged.session)
-
-    def accounts(self, charged: Charged, span: Span) -> list[Account]:
-        """The pots that a request which it binds is charged to; none for one that it only caps."""
-        if self.caps(charged):
-            return []
-        return [self.account(value, span, self._targets(value)) for value in self._values(charged)]
 
     def account(self, value: str, span: Span, targets: frozenset[str] = frozenset()) -> Account:
         identifier = self.id if self.scope == "all" else f"{self.id}|{value}"
@@ -306,22 +303,33 @@ class Budget(_Part):
 
     def pot(self, value: str, now_ms: int) -> Account:
         """The pot of one value of the scope."""
-        return self.account(value, self.span(now_ms), self._targets(value))
+        return self.account(value, self.span(now_ms), self.at_targets(value))
 
     def full(self, now_ms: int) -> Account:
         """The only pot, or one that stands for all that nothing was booked in yet."""
         account = self.account("", self.span(now_ms), frozenset(self.targets))
         return msgspec.structs.replace(account, id=self.id, limit=self.limit_of(self.id))
 
-    def _targets(self, value: str) -> frozenset[str]:
+    def at_targets(self, value: str) -> frozenset[str]:
         return frozenset({value}) if self.scope == "target" else frozenset(self.targets)
 
-    def _values(self, charged: Charged) -> Iterable[str]:
+    def values(self, charged: Charged) -> Iterable[str]:
+        """Whose pots a request is charged to which it binds: names of what its scope says."""
+        if self.scope == "all":
+            return _EVERYBODY
         if self.scope == "target":
             return [target for target in charged.targets if not self.targets or target in self.targets]
         if self.scope == "tag":
             return dict.fromkeys(tag for tag in charged.tags if not self.tags or tag in self.tags)
-        return (_value(self.scope, charged),)
+        caller = charged.caller
+        values = {
+            "organisation": caller.organisation,
+            "team": caller.team,
+            "key": caller.name,
+            "session": charged.session,
+            "route": charged.route,
+        }
+        return (values[self.scope],)
 
 
 class KeyLimit(Budget):
@@ -343,25 +351,11 @@ class SessionLimit(Budget):
         return bool(charged.session) and charged.caller.name not in self.exempt
 
 
-def _value(scope: Scope, charged: Charged) -> str:
-    values: dict[str, Any] = {
-        "all": "",
-        "organisation": charged.caller.organisation,
-        "team": charged.caller.team,
-        "key": charged.caller.name,
-        "session": charged.session,
-        "route": charged.route,
-    }
-    return str(values[scope])
-
-
-def _among(wanted: tuple[str, ...], value: str) -> bool:
-    return not wanted or value in wanted
-
-
-# Which accounts a request is charged to, with the windows computed once and not for every request.
+# Which accounts a request is charged to: each is made once for its window and not for every request.
 
 MINUTE_MS = 60_000
+MOST_ACCOUNTS = 4_096
+"""Accounts that are remembered: sessions and tags are the clients' to name."""
 
 
 class Pots:
@@ -369,14 +363,16 @@ class Pots:
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
         self.budgets = tuple(budgets)
-        self._spans: dict[tuple[str, object], tuple[int, int, Span]] = {}
+        self._accounts: dict[tuple[int, str], tuple[int, int, Account, Budget]] = {}
+        """By identity of the budget, which stays alive here, and value: from when and until when it is this account."""
         self._of_keys: dict[tuple[str, Allowance], KeyLimit] = {}
 
     def binding(self, charged: Charged, named: frozenset[str]) -> list[Budget]:
         """The budgets that bind a request: those whose filters match it, those that it names, and its key's limit."""
         binds = [budget for budget in self.budgets if budget.binds(charged) or budget.id in named]
-        limit = self.of_key(charged.caller)
-        return binds if limit is None else [*binds, limit]
+        if charged.caller.allowance is not None and (limit := self.of_key(charged.caller)) is not None:
+            binds.append(limit)
+        return binds
 
     def of_key(self, caller: Caller) -> KeyLimit | None:
         """What the key may spend, as a budget; None: as much as the policy's budgets leave it."""
@@ -396,17 +392,26 @@ class Pots:
         return [limits[name] for name in sorted(limits)]
 
     def accounts(self, charged: Charged, budgets: Iterable[Budget], now_ms: int) -> list[Account]:
-        return [account for budget in budgets for account in budget.accounts(charged, self.span(budget, now_ms))]
+        """Of budgets that bind a request; none of one that only caps it."""
+        accounts = []
+        for budget in budgets:
+            if budget.scope == "request" or (budget.scope == "session" and not charged.session):
+                continue
+            for value in budget.values(charged):
+                known = self._accounts.get((id(budget), value))
+                if known is not None and known[0] <= now_ms < known[1]:
+                    accounts.append(known[2])
+                else:
+                    accounts.append(self._account(budget, value, now_ms))
+        return accounts
 
-    def span(self, budget: Budget, now_ms: int) -> Span:
-        """`budget.span`, remembered while it stays the same."""
-        key = (budget.id, budget.window)
-        known = self._spans.get(key)
-        if known is not None and known[0] <= now_ms < known[1]:
-            return known[2]
+    def _account(self, budget: Budget, value: str, now_ms: int) -> Account:
+        if len(self._accounts) >= MOST_ACCOUNTS:
+            self._accounts.clear()
         span = budget.span(now_ms)
-        self._spans[key] = (span.start, _until(budget, span), span)
-        return span
+        account = budget.account(value, span, budget.at_targets(value))
+        self._accounts[id(budget), value] = span.start, _until(budget, span), account, budget
+        return account
 
 
 def rates(caller: Caller, tokens: int, now_ms: int) -> list[Account]:

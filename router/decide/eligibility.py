@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -113,6 +113,7 @@ class Requirements(BaseModel):
             deadline_ms=_least(self.deadline_ms, other.deadline_ms),
         )
 
+    @cached_property
     def stakes(self) -> Stakes:
         return stakes(self.failure_cost_usd, self.min_pass_rate, self.max_cost_usd, self.deadline_ms)
 
@@ -375,18 +376,24 @@ class Gate(Struct, frozen=True):
     """For how long the answer may take."""
 
 
-def refusal(target: Target, gate: Gate) -> Dropped | None:
-    """The first reason why `target` must not be asked, or None."""
-    for reason, check in _CHECKS:
-        detail = check(target, gate)
-        if detail:
-            return Dropped(target.id, reason, detail)
-    return None
+def sift(targets: Iterable[Target], gate: Gate) -> tuple[list[Target], list[Dropped]]:
+    """Targets that may be asked, and the first reason why each of the others must not."""
+    limits, eligible, dropped = gate.request.limits, list[Target](), list[Dropped]()
+    plain = not (gate.caller.targets or limits.region or limits.thinking_budget is not None or gate.queues)
+    checks = _USUAL if plain and gate.asked is ANYTHING else CHECKS
+    for target in targets:
+        for reason, check in checks:
+            if detail := check(target, gate):
+                dropped.append(Dropped(target.id, reason, detail))
+                break
+        else:
+            eligible.append(target)
+    return eligible, dropped
 
 
 def must_redact(target: Target, gate: Gate) -> bool:
     """`target` may not see the request as it is."""
-    return bool(_as_it_is(target, gate))
+    return bool(gate.guard.refusal(target, gate.classification.classes, gate.now_ms, redacted=False))
 
 
 def narrowed(target: Target, region: str) -> str:
@@ -402,19 +409,15 @@ def _key(target: Target, gate: Gate) -> str:
 
 
 def _evidence(target: Target, gate: Gate) -> str:
-    return expired(target, gate.now_ms)
+    return expired(target, gate.now_ms) if target.terms.expires_ms is not None else ""
 
 
 def _data_class(target: Target, gate: Gate) -> str:
-    detail = _as_it_is(target, gate)
+    detail = gate.guard.refusal(target, gate.classification.classes, gate.now_ms, redacted=False)
     if not detail or gate.redacted is None:
         return detail
     detail = gate.guard.refusal(target, gate.redacted.classes, gate.now_ms, redacted=True)
     return f"even redacted: {detail}" if detail else ""
-
-
-def _as_it_is(target: Target, gate: Gate) -> str:
-    return gate.guard.refusal(target, gate.classification.classes, gate.now_ms, redacted=False)
 
 
 def _eligible_region(target: Target, gate: Gate) -> str:
@@ -422,6 +425,8 @@ def _eligible_region(target: Target, gate: Gate) -> str:
 
 
 def _capability(target: Target, gate: Gate) -> str:
+    if gate.request.needs <= target.model.capabilities:
+        return ""
     missing = gate.request.needs - target.model.capabilities
     if target.provider.quirks.responses:
         missing -= {Capability.RESPONSES}
@@ -461,7 +466,10 @@ def _engine(target: Target, gate: Gate) -> str:
     return _FAILED if queue.down == Status.FAILED else f"its engine is {queue.down}"
 
 
-_CHECKS: tuple[tuple[str, Callable[[Target, Gate], str]], ...] = (
+_Checks = Sequence[tuple[str, Callable[[Target, Gate], str]]]
+
+
+CHECKS: _Checks = (
     ("not_allowed", _key),
     ("evidence_expired", _evidence),
     ("data_class", _data_class),
@@ -474,6 +482,9 @@ _CHECKS: tuple[tuple[str, Callable[[Target, Gate], str]], ...] = (
     ("circuit_open", _health),
     ("engine_down", _engine),
 )
+_USUAL = tuple(row for row in CHECKS if row[1] not in (_key, _eligible_region, _special, _thinking, _engine))
+"""Of a request that names no region and no thinking budget, with a key that may use all targets, none of which is a
+specialist or has an engine."""
 
 
 # The policy's rule over its classes, asked when targets are chosen and again at the door. Implements `Guard`.

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from typing_extensions import TypeIs
 
-from router.decide.eligibility import Gate, must_redact, refusal
+from router.decide.eligibility import Gate, must_redact, sift
 from router.decide.weigh import Exploration, Ranks, Situation, Takes, explore, hopeless, noted, overtaken, spilled
 from router.types.decision import Candidate, Dropped, Estimate, Plan, Weighed
 from router.types.request import Request
@@ -41,7 +41,7 @@ def plan(
     takes: Takes,
 ) -> Plan:
     """Pure: `draw`, uniform in [0, 1), is the only chance in it."""
-    eligible, dropped = sift(targets, gate)
+    eligible, dropped = _in_time(targets, gate)
     steps = strategy.order(_candidates(eligible, gate, estimate), draw)
     if not gate.queues:
         return Plan(route=route, strategy=strategy.kind, steps=steps, dropped=dropped)
@@ -61,7 +61,7 @@ def weighed_plan(
     draw: float,
 ) -> Plan:
     """Pure. The tokens and holds of the steps alone are worked out: the forecast covers the others."""
-    eligible, dropped = sift(targets, gate)
+    eligible, dropped = _in_time(targets, gate)
     if not eligible:
         return Plan(
             route=route, strategy=strategy.kind, steps=(), dropped=dropped, queued=noted(gate.queues, frozenset())
@@ -82,20 +82,11 @@ def weighed_plan(
     )
 
 
-def sift(targets: Iterable[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
-    """Who may and can serve, and why the others may not or can't."""
-    eligible: list[Target] = []
-    dropped: list[Dropped] = []
-    for target in targets:
-        reason = refusal(target, gate)
-        if reason is None:
-            eligible.append(target)
-        else:
-            dropped.append(reason)
+def _in_time(targets: Iterable[Target], gate: Gate) -> tuple[tuple[Target, ...], tuple[Dropped, ...]]:
+    """Who may and can serve before the deadline, and why the others may not or can't."""
+    eligible, dropped = sift(targets, gate)
     late = hopeless(eligible, gate.queues, gate.deadline_ms) if gate.queues else ()
-    if late:
-        return (), (*dropped, *late)
-    return tuple(eligible), tuple(dropped)
+    return ((), (*dropped, *late)) if late else (tuple(eligible), tuple(dropped))
 
 
 def _late(weighed: Sequence[Weighed]) -> frozenset[str]:
@@ -103,13 +94,9 @@ def _late(weighed: Sequence[Weighed]) -> frozenset[str]:
 
 
 def _candidates(targets: Sequence[Target], gate: Gate, estimate: Estimates) -> tuple[Candidate, ...]:
-    redacts, queues = gate.redacted is not None, gate.queues
-    return tuple(
-        Candidate(
-            target,
-            estimate(target, gate.request),
-            redacts and must_redact(target, gate),
-            queues[target.id].wait_ms if target.id in queues else 0,
-        )
-        for target in targets
-    )
+    steps = []
+    for target in targets:
+        redacted = gate.redacted is not None and must_redact(target, gate)
+        wait_ms = gate.queues[target.id].wait_ms if target.id in gate.queues else 0
+        steps.append(Candidate(target, estimate(target, gate.request), redacted, wait_ms))
+    return tuple(steps)

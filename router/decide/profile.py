@@ -75,17 +75,17 @@ def shape_of(
         file_bytes=request.file_bytes,
         needs=USUAL if needs == _CHAT else tuple(sorted(needs)),
         max_output=request.max_output,
-        effort=_known(request.effort or "", EFFORTS),
+        effort=_known(request.effort, EFFORTS) if request.effort else "",
         n=request.n,
         prompts=request.prompts,
         best_of=request.best_of,
-        tier=_known(request.service_tier, TIERS),
+        tier=_known(request.service_tier, TIERS) if request.service_tier else "",
         caches=request.caches + request.caches_long,
         speaks="audio" in request.body,
         fixed=fixed,
         task=limits.task,
         languages=None if languages is None else (languages.source, languages.target),
-        region=_known(limits.region, regions),
+        region=_known(limits.region, regions) if limits.region else "",
         thinking=limits.thinking_budget,
         budget=limits.budget if limits.budget in budgets else "",
         stakes=NO_STAKES if stakes == NO_STAKES else stakes,
@@ -174,4 +174,4 @@ def _before(progress: Progress, at_ms: int) -> Before:
 
 
 def _known(word: str, words: Set[str] | tuple[str, ...]) -> str:
-    return word if not word or word in words else OTHER
+    return word if word in words else OTHER

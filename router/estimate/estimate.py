@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, LEAST, keeps
 from router.estimate.learn import Learned
-from router.estimate.price import UNLIMITED, ceiling, charge, output_left
+from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
 from router.estimate.tokens import (
     LEAST_ANSWER,
     LEAST_THOUGHT,
@@ -25,7 +25,7 @@ from router.estimate.tokens import (
 from router.types.account import Amount
 from router.types.attempt import Usage
 from router.types.decision import Candidate, Estimate
-from router.types.price import UNITS_PER_RATE, Price, Scope, Writes
+from router.types.price import UNITS_PER_RATE, WORST_CASE, Price, Scope, Writes
 from router.types.request import Endpoint, Reading, Request, tokens_read
 from router.types.target import Contract, Target, Task
 
@@ -101,9 +101,8 @@ def estimate(
     Without `holds` what it may cost at most is left out, which is most of the work.
     """
     outlook = _outlook(target, request, learned, task, template, per_choice(request, thinking_cap))
-    read = tokens_read(reading)
-    figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), read)
-    choices = request.choices
+    read, margin, choices = tokens_read(reading), learned.margin(target.id), request.choices
+    figures = size(target, request, outlook.rung, outlook.usual, margin, read)
     sent = prompt(target, request, learned)
     output, thinking = figures.output * choices, figures.thinking * choices
     least, tight, whole = _holds(bill(target, request, sent.bound, at_ms), figures, outlook) if holds else _NO_HOLDS
@@ -215,7 +214,7 @@ def _cost(
         counts["cache_read"] = min(int(cached), tokens_in)
         counts["cache_write_1h" if request.caches_long else "cache_write"] = tokens_in - counts["cache_read"]
     usage = Usage(service_tier=request.service_tier, **counts)
-    return charge(target.model.price, usage, at_ms=at_ms, region=target.region).nano
+    return own_cost(target.model.price or WORST_CASE, usage, at_ms, target.region)[1]
 
 
 # Makes a request fit what is granted: a shorter answer, less thinking, or both; never one without room to answer.

@@ -199,9 +199,9 @@ def charge(price: Price | None, usage: Usage, *, at_ms: int = 0, took_ms: int = 
     dearer of its begin and its end does. `region` is the target's, for providers that don't report where they served.
     """
     price = price or WORST_CASE
-    some, own = _own(price, usage, at_ms, region)
+    some, own = own_cost(price, usage, at_ms, region)
     if took_ms and price.rules and timed(price):
-        later, dearer = _own(price, usage, at_ms + took_ms, region)
+        later, dearer = own_cost(price, usage, at_ms + took_ms, region)
         if dearer > own:
             some, own = later, dearer
     if usage.provider_cost is not None:
@@ -238,12 +238,14 @@ def output_left(price: Price | None, nano: int, input_tokens: int, *, at_ms: int
     return max(0, least)
 
 
-def _own(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[Terms, int]:
+def own_cost(price: Price, usage: Usage, at_ms: int, region: str) -> tuple[Terms, int]:
+    """What the price alone says, in nano-USD, whatever the provider states."""
     if price.rules:
         some = terms(price, usage.input_total, usage.service_tier, usage.region_served or region, at_ms)
     else:
         some = Terms(price, price.each)
-    return some, _rounded(_paid(some, usage), some.under * UNITS_PER_RATE)
+    scale = some.under * UNITS_PER_RATE
+    return some, (2 * _paid(some, usage) + scale) // (2 * scale)
 
 
 def _paid(some: Terms, usage: Usage) -> int:

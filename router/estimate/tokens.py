@@ -230,8 +230,11 @@ def expected(known: Usual, read_output: float, read_thinking: float) -> tuple[fl
 
 def size(target: Target, request: Request, rung: Rung, known: Usual, margin: float, read: Read) -> Size:
     most = output_bound(target, request)
-    whole_thinking = _worst_thinking(target, rung, most)
-    metered = target.model.thinking.streamed or not rung.thinks
+    thinks = rung.p90 > 0
+    # Only an exact contract keeps thinking below the cap on all output.
+    exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
+    whole_thinking = 0 if not thinks else min(most, rung.number or most) if exact else most
+    metered = target.model.thinking.streamed or not thinks
     least, tight = min(most, rung.p90 + min(LEAST_ANSWER, known.long)), min(most, int(known.tight * margin))
     tight = max(least, tight) if known.blind else tight
     start = tight if known.blind else int(known.tight_thinking * margin)
@@ -292,14 +295,6 @@ def _safe(kind: Kind, rung: Rung, thought: int) -> int:
     return found if rung.number is None else min(found, rung.number + SAFE_ANSWER)
 
 
-def _worst_thinking(target: Target, rung: Rung, most: int) -> int:
-    """Only an exact contract keeps thinking below the cap on all output."""
-    if not rung.thinks:
-        return 0
-    exact = target.model.thinking.contract is Contract.EXACT and rung.number is not None
-    return min(most, rung.number or most) if exact else most
-
-
 # How many tokens a prompt may take, before anyone has counted them: first by rule, then by learned ratios.
 
 TYPICAL = (17, 73)
@@ -343,10 +338,14 @@ class Prompt(NamedTuple):
 
 
 def prompt(target: Target, request: Request, learned: Learned) -> Prompt:
-    words, dense = _bytes(target, request)
     context, kind = target.model.context, script(request)
     media = media_tokens(target, request) if kind.endswith(MEDIA) else 0
-    rough = roughly(request) + template(target) + media
+    words, dense, rough = request.prompt_bytes - request.dense_bytes, request.dense_bytes, roughly(request) + media
+    if (own := target.prompt) is not None:
+        # A template adds its own text, and may say the same twice.
+        times = max(own.times, 1.0)
+        words, dense = int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
+        rough += template(target)
     likely = ceiling = (words * TOKENS_MOST[0] + dense * TOKENS_MOST[1]) // 100 + TEMPLATE_TOKENS + media
     ratio = learned.input(target.id, kind, INPUT_SHARE)
     if not media:  # small images say nothing of the next one
@@ -370,15 +369,6 @@ def template(target: Target) -> int:
 
 def _rough(words: int, dense: int) -> int:
     return (words * TYPICAL[0] + dense * TYPICAL[1]) // 100
-
-
-def _bytes(target: Target, request: Request) -> tuple[int, int]:
-    """Of words and of all else, as they are sent there: a template adds its own, and may say the same twice."""
-    words, dense, own = request.prompt_bytes - request.dense_bytes, request.dense_bytes, target.prompt
-    if own is None:
-        return words, dense
-    times = max(own.times, 1.0)
-    return int(words * times) + own.bytes - own.dense, int(dense * times) + own.dense
 
 
 def media_tokens(target: Target, request: Request) -> int:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
-from functools import cached_property
 from math import exp
 from typing import Annotated, Literal, Protocol, TypeAlias
 
@@ -316,9 +315,9 @@ STEPS = 127
 """Traits are whole multiples of one over this, so that a signed byte holds each of them exactly."""
 MOST_OUTPUT_SD = 1.2
 USUAL_OUTPUT = 500.0
-"""Mean of `Reading.mean_output` over everyday requests (the anchors of tools/anchors) …"""
+"""Mean of the first of `tokens_read` over everyday requests (the anchors of tools/anchors) …"""
 USUAL_THINKING = 0.46
-"""… and of `Reading.thinking`."""
+"""… and of the second."""
 
 
 class Finding(Struct, frozen=True):
@@ -342,49 +341,25 @@ class Cause(Struct, frozen=True):
     count: int = 1
 
 
-class Reading(Struct, frozen=True, eq=False, dict=True):
+class Reading(Struct, frozen=True, eq=False):
     """What estimates go by: numbers of a request's text and form, from which no text can be read."""
 
     traits: Traits
     """[TRAITS], about -1 … 1."""
 
-    @cached_property
+    @property
     def difficulty(self) -> float:
         """Logit of the share of usual targets that fail such a request."""
-        return self._trait(DIFFICULTY)
+        return float(self.traits[DIFFICULTY]) * SCALES[DIFFICULTY]
 
-    @cached_property
-    def difficulty_sd(self) -> float:
-        """Standard deviation of that logit, given what was read."""
-        return self._trait(DIFFICULTY_SD)
-
-    @cached_property
+    @property
     def output(self) -> float:
         """Visible tokens of a usual target's answer: the median."""
-        return exp(self._trait(OUTPUT))
-
-    @cached_property
-    def mean_output(self) -> float:
-        """Visible tokens of a usual target's answer: the mean of a lognormal, of which the tail is cut."""
-        sd = min(self.output_sd, MOST_OUTPUT_SD)
-        return self.output * exp(sd * sd / 2)
-
-    @cached_property
-    def output_sd(self) -> float:
-        """Standard deviation of the logarithm of visible tokens."""
-        return self._trait(OUTPUT_SD)
-
-    @cached_property
-    def thinking(self) -> float:
-        """How much of its usual thinking a target needs for it: about 0 for a greeting, 1 for a hard problem."""
-        return self._trait(THINKING)
+        return exp(float(self.traits[OUTPUT]) * SCALES[OUTPUT])
 
     def share(self, task: Task) -> float:
         """How likely the request is of that task."""
         return float(self.traits[SHARE + TASKS.index(task)])
-
-    def _trait(self, index: int) -> float:
-        return float(self.traits[index]) * SCALES[index]
 
     def packed(self) -> bytes:
         """A signed byte for each trait."""
@@ -399,8 +374,17 @@ class Reading(Struct, frozen=True, eq=False, dict=True):
 
 
 def tokens_read(reading: Reading | None) -> tuple[float, float]:
-    """Visible tokens and the need to think that a request's text foretells; the usual ones where it was not read."""
-    return (USUAL_OUTPUT, USUAL_THINKING) if reading is None else (reading.mean_output, reading.thinking)
+    """What a request's text foretells of a usual target's answer; usual figures where the text was not read.
+
+    Visible tokens: the mean of a lognormal whose tail is cut. And how much of its usual thinking the target needs:
+    about 0 for a greeting, 1 for a hard problem.
+    """
+    if reading is None:
+        return USUAL_OUTPUT, USUAL_THINKING
+    traits = reading.traits
+    sd = min(float(traits[OUTPUT_SD]) * SCALES[OUTPUT_SD], MOST_OUTPUT_SD)
+    mean = exp(float(traits[OUTPUT]) * SCALES[OUTPUT] + sd * sd / 2)
+    return mean, float(traits[THINKING]) * SCALES[THINKING]
 
 
 class Classification(Struct, frozen=True, kw_only=True):

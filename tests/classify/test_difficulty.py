@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from router.classify import difficulty
 from router.classify.difficulty import ARRAYS, FOLDER, MANIFEST, Read, ReaderError, read, read_arrays
-from router.types.request import SHARE, TRAITS, Endpoint, Limits, Passage, Reading, Request
+from router.types.request import SHARE, TRAITS, Endpoint, Limits, Passage, Reading, Request, tokens_read
 from router.types.target import Task
 from tests.classify.looking import conversation
 from tests.decide.values import request
@@ -39,8 +39,9 @@ def seen(asked: str | Request) -> tuple[Read, Reading]:
 def test_a_greeting_is_easier_and_shorter_and_needs_less_thinking_than_a_proof(greeting: str) -> None:
     (_, easy), (_, hard) = seen(greeting), seen(PROOF)
     assert easy.difficulty < hard.difficulty - 2
-    assert easy.mean_output < hard.mean_output / 5
-    assert easy.thinking < 0.3 < 0.7 < hard.thinking
+    (short, little), (long, much) = tokens_read(easy), tokens_read(hard)
+    assert short < long / 5
+    assert little < 0.3 < 0.7 < much
 
 
 @each_row("task", TEXTS)
@@ -72,7 +73,7 @@ LENGTHS = {
 
 @each_row("asked, bounds", LENGTHS.items())
 def test_what_asks_for_much_or_for_a_number_of_words_is_expected_to_get_it(asked: str, bounds: tuple[int, int]) -> None:
-    assert bounds[0] < seen(asked)[1].mean_output < bounds[1]
+    assert bounds[0] < tokens_read(seen(asked)[1])[0] < bounds[1]
 
 
 def test_embeddings_are_not_read_nor_traits_of_another_version_and_the_prompt_of_a_completion_is() -> None:
@@ -99,7 +100,7 @@ def test_no_request_breaks_it_and_its_traits_fit_into_signed_bytes(turns: list[t
     found, reading = seen(asked)
     assert 0 < found.difficulty < 1
     assert 0 <= found.unfamiliarity <= 1
-    assert 1 <= reading.output <= reading.mean_output
+    assert tokens_read(reading)[0] >= 1
     assert np.abs(reading.traits).max() <= 1
     assert reading.traits[SHARE:].sum() == pytest.approx(1, abs=0.05)
     assert (Reading.unpack(reading.packed()).traits == reading.traits).all()

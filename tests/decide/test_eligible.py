@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from router.decide.eligibility import ClassGuard, Gate, Redact, Requirements, must_redact, refusal
+from router.decide.eligibility import ClassGuard, Gate, Redact, Requirements, must_redact, sift
 from router.types.request import Caller, Limits, Redacted
 from router.types.target import Capability, Contract, Licence, Provider, Quirks, Target, Terms, Thinking
 from tests.decide.values import LOCAL, PRICE, REMOTE, gate, request, target
@@ -36,9 +36,10 @@ def limits(**limits: Any) -> Gate:
 
 def dropped(where: Target, rules: Gate) -> tuple[str, str]:
     """The reason and its detail, if it is refused."""
-    row = refusal(where, rules)
-    assert row is None or (row.target == "t" and row.detail)
-    return (row.reason, row.detail) if row else ("", "")
+    eligible, dropped = sift([where], rules)
+    assert len(eligible) + len(dropped) == 1
+    assert all(row.target == "t" and row.detail for row in dropped)
+    return (dropped[0].reason, dropped[0].detail) if dropped else ("", "")
 
 
 @each_row(
@@ -94,7 +95,7 @@ def test_the_first_of_several_reasons_is_told() -> None:
     for reason, mend in mended.items():
         assert dropped(where, worst)[0] == reason
         worst, where = mend(worst, where)
-    assert refusal(where, worst) is None
+    assert sift([where], worst)[0] == [where]
 
 
 def place(provider: Provider = REMOTE, licence: Licence = UNKNOWN, region: str = "", **terms: Any) -> Target:
@@ -207,7 +208,7 @@ def test_redacted_is_what_counts_where_the_whole_may_not_go_unless_redaction_lef
     """An encoding, an image, a detector that failed: it must not leave because everything else was replaced."""
     asked = request()
     form = Redacted(asked, frozenset({"open"}), {})
-    assert refusal(place(), gate(requirements=LOCAL_ONLY, redacted=form)) is None
+    assert sift([place()], gate(requirements=LOCAL_ONLY, redacted=form))[0]
     assert must_redact(place(), gate(requirements=LOCAL_ONLY, redacted=form))
     assert not must_redact(place(LOCAL), gate(requirements=LOCAL_ONLY, redacted=form))
     form = Redacted(asked, frozenset({"internal"}), {})
