@@ -14,7 +14,7 @@ from adapters.gemini import GeminiAdapter
 from adapters.litellm import LitellmAdapter, LitellmTransport
 from adapters.openai_compatible import OpenAICompatible
 from router.access import ledger_of, refresh
-from router.aftermath import Aftermath
+from router.accounting import Accounting
 from router.api.asgi import App
 from router.api.auth import Keyring
 from router.api.edge import Visits
@@ -28,10 +28,10 @@ from router.classify.deep.names import Reader
 from router.config import Watcher
 from router.config.policy import Config
 from router.decide.health import Health
-from router.dispatch.door import Door
+from router.dispatch.dispatch import Dispatcher
+from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import Opinions, Verifiers, Webhooks
-from router.dispatch.tactics import Dispatcher
 from router.engines import Fleet, Replicas, can_serve
 from router.errors import ConfigError
 from router.estimate.pass_rate import PassRateModel
@@ -42,9 +42,9 @@ from router.ledger.ledger import claim, instance_secret
 from router.ledger.write import recover, renew
 from router.observe.observer import observer
 from router.pipeline import JUDGED, Pipeline
+from router.recorder import OutcomeRecorder
 from router.screen import Sources
 from router.settings import Settings
-from router.settlement import Books
 from router.stores import Stores, learned_from
 from router.types.account import LedgerUnavailable, StoreUnavailable
 from router.types.attempt import Adapter, Transport
@@ -94,22 +94,22 @@ class Gateway:
         self._judging: set[str] = set()
         """Requests that the gateway sends to itself."""
         self._policy_error, self._steady, self._ticking = "", True, asyncio.Lock()
-        self._door = Door(self._transports())
+        self._egress = EgressFilter(self._transports())
         self._secret = instance_secret(self._ledger)
         self._replicas = Replicas(self._secret.reveal().encode())
         fleet = Fleet(self._replicas, lambda: crew.engines)
-        dispatcher = Dispatcher(_ADAPTERS, self._door, self._health, self._replicas)
-        opinions = Opinions(_ADAPTERS, self._door, self._health, self._replicas, self._telemetry.opinion)
-        self._webhooks = Webhooks(self._door)
-        self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._door.withheld)
+        dispatcher = Dispatcher(_ADAPTERS, self._egress, self._health, self._replicas)
+        opinions = Opinions(_ADAPTERS, self._egress, self._health, self._replicas, self._telemetry.opinion)
+        self._webhooks = Webhooks(self._egress)
+        self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._egress.withheld)
         self._alerts.adopt(config.budgets)
-        verifiers = Verifiers(self._door, self._telemetry.verdict)
-        self._aftermath = Aftermath(
+        verifiers = Verifiers(self._egress, self._telemetry.verdict)
+        self._aftermath = OutcomeRecorder(
             self._ledger, self._journal, PassRateModel(), verifiers, self._telemetry, asking(self._judged)
         )
         learned = learned_from(self._ledger)
         self._tariff = Tariff(self._ledger, learned.measured)
-        books = self._books = Books(
+        books = self._books = Accounting(
             self._journal,
             self._budgets,
             learned,
@@ -162,7 +162,7 @@ class Gateway:
     def _open_door(self) -> None:
         """Webhooks stand under the policy in force; a request goes under the one that it was decided by."""
         rules = self._pipeline.rules
-        self._door.adopt(rules.screen.guard, frozenset(one.webhook for one in rules.config.budgets if one.webhook))
+        self._egress.adopt(rules.screen.guard, frozenset(one.webhook for one in rules.config.budgets if one.webhook))
 
     def _rest(self) -> App:
         """Imported here: FastAPI, the reports and the dashboard take as long to import as all the rest."""

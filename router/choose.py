@@ -10,12 +10,13 @@ from router.budget.budget import Charged, Downgrade, Pots, rates
 from router.classify.language import languages
 from router.classify.template import instructions, template
 from router.config.policy import Config, Route
-from router.decide.eligibility import ANYTHING, Gate, asked
+from router.decide.eligibility import ANYTHING, Asked, Gate, asked
 from router.decide.in_force import InForce, in_force
 from router.decide.plan import plan, weighed_plan, weighs
 from router.decide.profile import NEW, Progress, own_stakes, shape_of
 from router.decide.strategies import Pinned
 from router.decide.weigh import Situation
+from router.dispatch.hold import UNBOUND
 from router.dispatch.tactics import always_the_same
 from router.engines import conversation, queues_of
 from router.errors import ClientError
@@ -29,10 +30,9 @@ from router.screen import Screen, Screened
 from router.types.account import Account, Bound, Child, Unit
 from router.types.clock import now_ms
 from router.types.decision import Decision, Estimate, Prefix, Shape, Stakes
-from router.types.request import NO_LIMITS, UNKNOWN, Caller, Request
+from router.types.request import NO_LIMITS, UNKNOWN, Caller, Classification, Languages, Request
 from router.types.target import Asks, Secret, Target
 
-_UNBOUND = Bound()
 _NONE: frozenset[str] = frozenset()
 _CHANCES = 1 << 62
 _KEPT = Shape()
@@ -108,47 +108,32 @@ def choose(
     at_ms: int | None = None,
     asks: Asks | None = None,
 ) -> tuple[Decision, Gate]:
-    """Of a request that `check` let pass. `model`: a route that the policy sends it to in place of the one it names.
-
-    `progress`: of its session. `at_ms`: decided again, as of then (Unix); what it would hold is not worked out.
-    `asks`: who knows how busy local engines are.
-    """
+    """Decides a request that `check` let pass. `model`: a route that it goes to in place of the one it names; `progress`:
+    of its session; `at_ms`: decided again, as of then (Unix), without what it would hold; `asks`: local engines."""
+    learned = forecaster.learned
     route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
-    targets = listed if at_ms is not None else forecaster.learned.measured.priced(listed)
+    targets = listed if at_ms is not None else learned.measured.priced(listed)
     seen, strategy = screened.classification, route.strategy
     if at_ms is None:
         app = request.limits.app or caller.name
         seen = structs.replace(seen, app=app, template=template(request, route.name, app))
     now = now_ms() if at_ms is None else at_ms
-    within = partial(fits_thinking, learned=forecaster.learned)
-    special, told = ANYTHING, None
-    if route.name in rules.specialised:
-        told = languages(request) if any([target.languages for target in targets]) else None
-        special = asked(request, seen, targets, told or UNKNOWN)
-    queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=forecaster.learned))
-    known = partial(estimate, learned=forecaster.learned, at_ms=now, holds=at_ms is None)
+    special, told = _special(request, seen, targets) if route.name in rules.specialised else (ANYTHING, None)
+    queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=learned))
     rough = roughly(request)
     prefix = None if at_ms is not None or rough < LEAST else _prefix(request, caller, seen.template)
-    cached = forecaster.learned.caches.expected(prefix, rough, now) if prefix else COLD
-    estimates = partial(known, task=seen.task, template=seen.template, reading=seen.reading, cached=cached)
+    cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
+    known = partial(estimate, learned=learned, at_ms=now, holds=at_ms is None, cached=cached)
+    estimates = partial(known, task=seen.task, template=seen.template, reading=seen.reading)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes).over(route.stakes)
-    by = (rules.screen.guard, screened.redacted, now, health.resting, within)
+    by = (rules.screen.guard, screened.redacted, now, health.resting, partial(fits_thinking, learned=learned))
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms)
     shape = _KEPT
     if at_ms is None:
-        shape = shape_of(
-            request,
-            own,
-            progress,
-            fixed=fixed,
-            redacted=None if screened.redacted is None else screened.redacted.classes,
-            regions=rules.regions,
-            budgets=rules.budgets,
-            languages=told,
-            at_ms=now,
-        )
+        hidden = None if screened.redacted is None else screened.redacted.classes
+        shape = shape_of(request, own, progress, fixed, hidden, rules.regions, rules.budgets, told, now)
     if weighs(strategy):
         cap, verified = per_choice(request, demands.thinking_cap), bool(route.verifiers)
         situation = partial(_situation, gate, forecaster, cached, stakes, cap, verified, fixed, progress, draw)
@@ -156,7 +141,7 @@ def choose(
         steps = estimates if at_ms is None else _unheld
         chosen = weighed_plan(route.name, strategy, targets, gate, steps, situation, route.exploration, draw)
     else:
-        takes = partial(takes_ms, learned=forecaster.learned, choices=request.choices)
+        takes = partial(takes_ms, learned=learned, choices=request.choices)
         chosen = plan(route.name, strategy, targets, gate, estimates, draw, takes)
     decision = Decision(
         id=request.id,
@@ -202,6 +187,12 @@ def _situation(
     )
 
 
+def _special(request: Request, seen: Classification, targets: Sequence[Target]) -> tuple[Asked, Languages | None]:
+    """What the request is for; its languages, where a target goes by them."""
+    told = languages(request) if any([target.languages for target in targets]) else None
+    return asked(request, seen, targets, told or UNKNOWN), told
+
+
 def _prefix(request: Request, caller: Caller, template: str) -> Prefix:
     turns = conversation(request, caller.id.encode()[:64])
     shared = instructions(request) / max(request.prompt_bytes, 1)
@@ -218,7 +209,7 @@ def binding(rules: Rules, request: Request, caller: Caller, decision: Decision, 
     limits, requirements = request.limits, rules.screen.guard.demands(decision.classification.classes)
     free = limits is NO_LIMITS and requirements.thinking_cap is None and decision.stakes.max_nano is None
     if free and not (rules.pots.budgets or children or caller.allowance):
-        return _UNBOUND
+        return UNBOUND
     charged = Charged(
         request_id=request.id,
         route=decision.plan.route,

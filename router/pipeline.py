@@ -7,23 +7,25 @@ from functools import partial
 
 from msgspec import structs
 
-from router.aftermath import Heard
+from router.accounting import CLIENT_CLOSED, Accounting, Settlement
 from router.choose import Rules, binding, chance, check, choose, downgrade, index, limited, named
 from router.config.policy import Config
 from router.decide.eligibility import Gate
 from router.decide.explain import encode, explain
 from router.decide.health import Health
 from router.decide.profile import NEW
-from router.dispatch.ask import Answered, Errand, Opened, forward
+from router.dispatch.dispatch import Dispatcher, DispatchJob
+from router.dispatch.hold import CLIENT_GONE, Presence
 from router.dispatch.meter import said
-from router.dispatch.purse import CLIENT_GONE, Presence
-from router.dispatch.tactics import Dispatcher, overheard, unchecked
+from router.dispatch.stream import Answered, Opened, forward
+from router.dispatch.tactics import run_plan, tee, unchecked
 from router.engines import Fleet
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.forecast import Forecaster
 from router.ledger.rows import adopted
 from router.ledger.write import record
 from router.observe.observer import Observed
+from router.recorder import ServedContext
 from router.refusals import (
     budget_exceeded,
     loop_detected,
@@ -34,13 +36,11 @@ from router.refusals import (
     upstream_failed,
 )
 from router.screen import Screened, Sources
-from router.settlement import CLIENT_CLOSED, Books, Settlement
 from router.types.account import Child, Refused, StoreUnavailable
-from router.types.attempt import Asked, Attempt, ErrorKind, Usage
+from router.types.attempt import Asked, Attempt, ErrorKind, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Decision, Plan, Served, Stakes, Translation
 from router.types.request import Caller, Request, session_key
-from router.usage_json import usage_json
 
 JUDGED = "judge"
 """What a judge's requests are called in place of their route."""
@@ -50,7 +50,7 @@ class Pipeline:
     """Steps 1, 2 and 8 are the HTTP edge's (`router.api`). `adopt` swaps the whole policy between two requests."""
 
     def __init__(
-        self, config: Config, books: Books, sources: Sources, dispatcher: Dispatcher, health: Health, fleet: Fleet
+        self, config: Config, books: Accounting, sources: Sources, dispatcher: Dispatcher, health: Health, fleet: Fleet
     ) -> None:
         self.health, self._fleet = health, fleet
         self._books, self._sources, self._dispatcher = books, sources, dispatcher
@@ -59,9 +59,9 @@ class Pipeline:
 
     def adopt(self, config: Config) -> None:
         self.rules: Rules = index(config, self._sources.secret, self._limits)
-        aftermath = self._books.aftermath
-        aftermath.adopt(config)
-        self._forecaster = Forecaster(tuple(config.targets.values()), self._books.learned, aftermath.beliefs)
+        recorder = self._books.recorder
+        recorder.adopt(config)
+        self._forecaster = Forecaster(tuple(config.targets.values()), self._books.learned, recorder.beliefs)
         policy = self.rules.in_force
         adopted(self._books.journal, policy.hash, now_ms(), policy.document)
 
@@ -117,14 +117,14 @@ class Pipeline:
         children = await self._children(rules, request, caller)
         decision, gate, plan = await self._pay(rules, request, caller, settlement, children)
         route, _ = rules.routes[request.model if settlement.internal else plan.route]
-        heard = settlement.heard = Heard(decision, route, caller)
-        verify = self._books.aftermath.verify(heard.route, gate.guard)
+        context = settlement.context = ServedContext(decision, route, caller)
+        verify = self._books.recorder.verify(context.route, gate.guard)
         check = None if translation is None else translation.check
-        errand = Errand(request, plan, gate, settlement.purse, _deadline(decision.stakes), verify, check)
-        answer = await self._dispatch(errand, settlement)
+        job = DispatchJob(request, plan, gate, settlement.budget, _deadline(decision.stakes), verify, check)
+        answer = await self._dispatch(job, settlement)
         if isinstance(answer, Opened):
-            return self._stream(heard, errand, settlement, answer, translation)
-        return await self._whole(heard, errand, settlement, answer)
+            return self._stream(context, job, settlement, answer, translation)
+        return await self._whole(context, job, settlement, answer)
 
     async def _screen(self, rules: Rules, request: Request, caller: Caller) -> Screened:
         check(rules, request, caller)
@@ -194,17 +194,17 @@ class Pipeline:
         self._record(decision)
         return await settlement.turn_away(decision, refusal)
 
-    async def _dispatch(self, errand: Errand, settlement: Settlement) -> Answered | Opened:
+    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         _step(settlement, "dispatch")
         try:
-            answer = await self._dispatcher.walk(errand)
-            self._heed(settlement.purse.attempts, answer.step.target.id)
+            answer = await run_plan(self._dispatcher, job)
+            self._heed(settlement.budget.attempts, answer.step.target.id)
             return answer
         except UpstreamFailure as error:
-            self._heed(settlement.purse.attempts)
-            refusal = upstream_failed(error.failure, settlement.purse.attempts)
+            self._heed(settlement.budget.attempts)
+            refusal = upstream_failed(error.failure, settlement.budget.attempts)
             if error.failure.kind is ErrorKind.BUDGET:
-                refusal = await self._short(errand, settlement, refusal)
+                refusal = await self._short(job, settlement, refusal)
             settlement.close(refusal.status, error.failure.kind)
             await self._books.durable()
             raise refusal from None
@@ -219,11 +219,11 @@ class Pipeline:
             if one.outcome == ErrorKind.SATURATED and one.target.id != served:
                 self._fleet.refused(one.target)
 
-    async def _short(self, errand: Errand, settlement: Settlement, failed: ClientError) -> ClientError:
+    async def _short(self, job: DispatchJob, settlement: Settlement, failed: ClientError) -> ClientError:
         """What was held fits no target: the client hears of the budget, and of the attempts that used it up."""
         refused = None
         with suppress(StoreUnavailable):
-            refused = await settlement.purse.shortage(errand.plan.steps)
+            refused = await settlement.budget.shortage(job.plan.steps)
         if refused is None:
             return failed
         refusal = budget_exceeded(refused, self.rules.config.budget_status)
@@ -232,53 +232,55 @@ class Pipeline:
 
     def _stream(
         self,
-        heard: Heard,
-        errand: Errand,
+        context: ServedContext,
+        job: DispatchJob,
         settlement: Settlement,
         opened: Opened,
         translation: Translation | None,
     ) -> Served:
-        translated = errand.translated(opened.step)
+        translated = job.translated(opened.step)
         settlement.translation = translation if translated else None
         settlement.lowered += opened.lowered
         events = forward(opened, self.health, settlement)
-        if heard.watched:
-            tell = partial(self._given, heard, errand)
-            events = overheard(events, errand, opened, tell)
+        if context.watched:
+            tell = partial(self._given, context, job)
+            events = tee(events, job, opened, tell)
         return Served(
-            decision=heard.decision,
+            decision=context.decision,
             step=opened.step,
-            thinking=opened.trial.thinking,
+            thinking=opened.record.thinking,
             lowered=settlement.lowered,
             loop=settlement.loop,
-            rates=settlement.purse.reservation.rates,
+            rates=settlement.budget.reservation.rates,
             events=events,
             translated=translated,
         )
 
-    def _given(self, heard: Heard, errand: Errand, asked: Asked | None) -> None:
+    def _given(self, context: ServedContext, job: DispatchJob, asked: Asked | None) -> None:
         if asked is not None:
-            self._books.aftermath.given(heard, errand.verify, asked, len(errand.purse.attempts))
+            self._books.recorder.given(context, job.verify, asked, len(job.budget.attempts))
 
-    async def _whole(self, heard: Heard, errand: Errand, settlement: Settlement, answer: Answered) -> Served:
-        settlement.purse.attempts.append(answer.attempt)
+    async def _whole(
+        self, context: ServedContext, job: DispatchJob, settlement: Settlement, answer: Answered
+    ) -> Served:
+        settlement.budget.attempts.append(answer.attempt)
         settlement.lowered += answer.lowered
         settlement.answer = said(answer.reply.body)
         cost = settlement.close(200, answer.stopped or None)
         await self._books.durable()
-        if heard.watched:
-            self._given(heard, errand, unchecked(errand, answer))
+        if context.watched:
+            self._given(context, job, unchecked(job, answer))
         return Served(
-            decision=heard.decision,
+            decision=context.decision,
             step=answer.step,
             thinking=answer.attempt.thinking,
             lowered=settlement.lowered,
             loop=settlement.loop,
-            rates=settlement.purse.reservation.rates,
+            rates=settlement.budget.reservation.rates,
             cost=cost,
             body=answer.reply.body,
-            usage=usage_json(errand.request.endpoint, answer.attempt.usage or Usage(), cost),
-            translated=errand.translated(answer.step),
+            usage=usage_json(job.request.endpoint, answer.attempt.usage or Usage(), cost),
+            translated=job.translated(answer.step),
         )
 
     def _record(self, decision: Decision) -> None:

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from router.api.asgi import ALIVE, App, Receive, encode
-from router.dispatch.purse import Presence
+from router.dispatch.hold import Presence
 from router.errors import ClientError
 from router.types.clock import monotonic_s, new_id
 

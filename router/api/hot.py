@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Raw
 
+from router.accounting import CLIENT_CLOSED
 from router.api.asgi import (
     ALIVE,
     CRASHED,
@@ -27,13 +28,12 @@ from router.api.parse import parse
 from router.api.responses.reply import from_chat
 from router.api.responses.stream import ResponsesStream
 from router.decide.explain import explain, with_reason
-from router.dispatch.purse import CLIENT_GONE
+from router.dispatch.hold import CLIENT_GONE
 from router.errors import ClientError
 from router.observe.observer import Observed, Observer
 from router.pipeline import Pipeline
 from router.refusals import rate_headers
 from router.screen import LARGE
-from router.settlement import CLIENT_CLOSED
 from router.types.clock import new_id, now_ms
 from router.types.decision import Served
 from router.types.price import usd_json

@@ -121,7 +121,7 @@ class Requirements(BaseModel):
         """No place but a local one is on both lists."""
         return _apart(self.regions, other.regions) or _apart(self.providers, other.providers)
 
-    @property
+    @cached_property
     def private(self) -> bool:
         """The provider must neither keep nor train on it."""
         return self.training == "never" or self.retention_days_max is not None or self.baa

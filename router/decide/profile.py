@@ -55,7 +55,6 @@ def shape_of(
     request: Request,
     stakes: Stakes,
     progress: Progress,
-    *,
     fixed: bool,
     redacted: Set[str] | None,
     regions: Set[str],

@@ -1,1 +1,1 @@
-"""Step 7: the one door through which every outgoing byte passes."""
+"""Step 7: the one egress through which every outgoing byte passes."""

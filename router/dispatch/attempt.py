@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import Raw, structs
 
 from router.decide.health import Health
+from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold
 from router.dispatch.meter import PAST_CAP, Meter, said
-from router.dispatch.purse import ALONE, CLIENT_GONE, OUTRUN, How, Purse
 from router.engines import Replicas
 from router.estimate.estimate import Fit
 from router.estimate.latency import PRIOR_MS_PER_TOKEN
@@ -60,7 +60,7 @@ def misplaced(target: Target, stated: str) -> bool:
 # An attempt's place among what its replica is at work on.
 
 
-class Seat:
+class ReplicaLease:
     """Taken when it is made; `url` is that of the replica. It has to be left, and leaving it again changes nothing."""
 
     __slots__ = ("_replicas", "_taken", "_target", "url")
@@ -103,7 +103,7 @@ UNCOUNTED = "more output than counted"
 _NO_INPUT = dict.fromkeys([name for name in Usage.__struct_fields__ if name.startswith(("cache_", "input_"))], 0)
 
 
-class Trial:
+class AttemptRecord:
     """Collects what is learned while an attempt runs; `done` freezes it. `clock` gives ms since any start.
 
     `health` hears how long answers took, and of a target whose answer was served elsewhere than the target states.
@@ -114,16 +114,16 @@ class Trial:
         step: Candidate,
         fit: Fit,
         call: Call,
-        purse: Purse,
+        budget: BudgetHold,
         now_ms: int,
         clock: Callable[[], float],
         health: Health,
-        seat: Seat,
+        lease: ReplicaLease,
         restorer: Restorer | None = None,
-        how: How = ALONE,
+        options: AttemptOptions = ALONE,
     ) -> None:
-        self.step, self.fit, self.call, self._learned, self._health = step, fit, call, purse.learned, health
-        self.how, self.restorer, self.seat = how, restorer, seat
+        self.step, self.fit, self.call, self._learned, self._health = step, fit, call, budget.learned, health
+        self.options, self.restorer, self.lease = options, restorer, lease
         """`restorer`: of an answer to a request with placeholders."""
         self.thinking = "none"
         self.meter: Meter | None = None
@@ -138,7 +138,7 @@ class Trial:
         """The region, as the provider states it."""
         self._started_ms, self._clock, self._start = now_ms, clock, clock()
         self._first: int | None = None
-        self._waits, self._awaited, self._presence = purse.waits, False, purse.presence
+        self._waits, self._awaited, self._presence = budget.waits, False, budget.presence
         self._cap = (call.max_output or step.estimate.max_output) * call.n
         # Some providers' caps do not count thoughts (DashScope's, xAI's).
         thinking = step.target.model.thinking
@@ -166,8 +166,8 @@ class Trial:
     def first_byte(self) -> None:
         if self._first is None:
             self._first = self._elapsed()
-            if self.how.race is not None:
-                self.how.race.begun = True
+            if self.options.race is not None:
+                self.options.race.begun = True
 
     def fed(self, data: bytes, before: int) -> None:
         """The decoder has had one more piece of a stream. `before`: bytes of output that it had seen until then."""
@@ -375,7 +375,7 @@ class Trial:
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
     ) -> Attempt:
         self.received()
-        self.seat.leave()
+        self.lease.leave()
         target, took = self.step.target, self._elapsed()
         region, verified = placed(target, self._stated)
         if usage is not None:
@@ -400,7 +400,7 @@ class Trial:
             redacted=self.restorer is not None and self.sent,
             region=region,
             region_verified=verified,
-            role=self.how.role,
+            role=self.options.role,
         )
 
     def _seen(self, usage: Usage, finish_reason: str, outcome: str, took: int) -> Seen:

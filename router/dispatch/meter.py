@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from router.dispatch.purse import ENDLESS, Purse
+from router.dispatch.hold import ENDLESS, BudgetHold
 from router.estimate.estimate import Fit, bill_of, worst_cost
 from router.estimate.learn import EXTEND
 from router.types.account import Amount
@@ -188,13 +188,13 @@ STEP = 8
 class Meter:
     """Of one attempt. `due` is asked after every part of the stream, so it only compares numbers."""
 
-    def __init__(self, purse: Purse, step: Candidate, request: Request, fit: Fit) -> None:
-        self._purse, self._candidate, self._request = purse, step, request
+    def __init__(self, budget: BudgetHold, step: Candidate, request: Request, fit: Fit) -> None:
+        self._purse, self._candidate, self._request = budget, step, request
         exact = step.target.model.thinking.contract is Contract.EXACT
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
         self._thinks = fit.thinks
-        learned, target = purse.learned, step.target.id
+        learned, target = budget.learned, step.target.id
         self._bytes = learned.output_bytes(target)
         self._deaf = learned.deaf(target)
         self._in_flight = (learned.ahead(target) or 0) * request.n * self._bytes

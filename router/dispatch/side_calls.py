@@ -11,8 +11,8 @@ from msgspec import Struct
 from router.classify.deep.second import Question, Verdict, Words, asked, denied, longest, verdicts
 from router.classify.detector import Doubt
 from router.decide.health import Health
-from router.dispatch.attempt import Seat
-from router.dispatch.door import Door, KeptIn, Parcel
+from router.dispatch.attempt import ReplicaLease
+from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
 from router.dispatch.meter import said
 from router.engines import Replicas
 from router.errors import UpstreamFailure
@@ -23,7 +23,7 @@ from router.types.attempt import Verdict as OutcomeVerdict
 from router.types.request import Endpoint
 from router.types.target import Guard, Target, Timeouts, Wire
 
-# Asks a model of this machine for its opinion: through the door, and past a guard that lets nothing leave.
+# Asks a model of this machine for its opinion: through the egress filter, and past a guard that lets nothing leave.
 
 _log = logging.getLogger(__name__)
 
@@ -75,12 +75,18 @@ class Opinions:
     def __init__(
         self,
         adapters: Mapping[Wire, Adapter],
-        door: Door,
+        egress: EgressFilter,
         health: Health,
         replicas: Replicas,
         count: Callable[[Verdict], object],
     ) -> None:
-        self._adapters, self._door, self._health, self._replicas, self._count = adapters, door, health, replicas, count
+        self._adapters, self._egress, self._health, self._replicas, self._count = (
+            adapters,
+            egress,
+            health,
+            replicas,
+            count,
+        )
 
     async def denied(self, inquiry: Inquiry) -> frozenset[Doubt]:
         """What it says no to."""
@@ -94,26 +100,26 @@ class Opinions:
             return ""
         try:
             return await asyncio.wait_for(self._ask(inquiry), inquiry.timeout_ms / 1000)
-        except (TimeoutError, KeptIn, UpstreamFailure, msgspec.DecodeError) as error:
+        except (TimeoutError, EgressDenied, UpstreamFailure, msgspec.DecodeError) as error:
             _log.warning("no second opinion of %s (%s): it counts as found", inquiry.target.id, type(error).__name__)
             return ""
 
     async def _ask(self, inquiry: Inquiry) -> str:
-        seat = Seat(self._replicas, inquiry.target, None, [])
+        lease = ReplicaLease(self._replicas, inquiry.target, None, [])
         try:
-            return await self._said(inquiry, seat.url)
+            return await self._said(inquiry, lease.url)
         except UpstreamFailure as error:
             if error.failure.kind is ErrorKind.CONNECT:  # it may just have been slower than we are patient
-                seat.broke()
+                lease.broke()
             raise
         finally:
-            seat.leave()
+            lease.leave()
 
     async def _said(self, inquiry: Inquiry, url: str) -> str:
         target, call = inquiry.target, inquiry.call()
         adapter = self._adapters[target.provider.wire]
-        parcel = Parcel(AtHome(inquiry.guard), target, adapter.encode(call), inquiry.classes, url=url)
-        response = await self._door.send(parcel, _within(inquiry.timeout_ms), _unnoted)
+        outbound = OutboundRequest(AtHome(inquiry.guard), target, adapter.encode(call), inquiry.classes, url=url)
+        response = await self._egress.send(outbound, _within(inquiry.timeout_ms), _unnoted)
         try:
             if response.status != 200:
                 return ""
@@ -130,7 +136,7 @@ def _unnoted(classes: frozenset[str]) -> None:
     """No row of the ledger: nothing is charged, and nothing has left."""
 
 
-# Verifiers with what they need of the world: the door for those that are asked over HTTP, children for the others.
+# Verifiers with what they need of the world: the egress filter for those that are asked over HTTP, else children.
 
 LARGEST = 65_536
 """Bytes of what a verifier says, which is a number."""
@@ -148,8 +154,8 @@ _reply = msgspec.json.Decoder(_Reply)
 class Verifiers:
     """Use inside one running event loop; `close()` at the end. `count` hears what became of each verifier."""
 
-    def __init__(self, door: Door, count: Callable[[str, Became], object]) -> None:
-        self._door, self._count, self._pool = door, count, Pool()
+    def __init__(self, egress: EgressFilter, count: Callable[[str, Became], object]) -> None:
+        self._egress, self._count, self._pool = egress, count, Pool()
 
     def adopt(self, every: Iterable[Verifier]) -> None:
         """All that the policy in force declares: their children are started, all others ended."""
@@ -174,16 +180,16 @@ class Verifiers:
     async def _post(self, guard: Guard, verifier: Http, asked: Asked, body: bytes) -> float | None:
         request = UpstreamRequest("POST", verifier.path, _headers(verifier), body)
         # All classes bind, as nothing was replaced: the answer has its values again.
-        parcel = Parcel(guard, verifier.place, request, asked.classes, region=asked.request.limits.region)
+        outbound = OutboundRequest(guard, verifier.place, request, asked.classes, region=asked.request.limits.region)
         try:
-            response = await self._door.send(parcel, _within(verifier.timeout_ms), _verify_unnoted)
+            response = await self._egress.send(outbound, _within(verifier.timeout_ms), _verify_unnoted)
             try:
                 if response.status != 200:
                     raise Crashed(f"status {response.status}")
                 return _score(await _short(response.chunks()))
             finally:
                 response.close()
-        except KeptIn:
+        except EgressDenied:
             raise KeptAway from None
         except UpstreamFailure as error:
             if error.failure.kind is ErrorKind.TIMEOUT:
@@ -235,8 +241,8 @@ _WEBHOOK_HEADERS = (("content-type", "application/json"), ("user-agent", "lowpas
 class Webhooks:
     """Use inside one running event loop. The log names the host only: an address may hold a secret."""
 
-    def __init__(self, door: Door, waits_s: tuple[float, ...] = WAITS_S) -> None:
-        self._door, self._waits_s = door, waits_s
+    def __init__(self, egress: EgressFilter, waits_s: tuple[float, ...] = WAITS_S) -> None:
+        self._egress, self._waits_s = egress, waits_s
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -271,10 +277,10 @@ class Webhooks:
     async def _try(self, url: str, body: bytes) -> str:
         """What went wrong; empty for a 2xx."""
         try:
-            response = await self._door.post(url, UpstreamRequest("POST", "", _WEBHOOK_HEADERS, body), _TIMEOUTS)
+            response = await self._egress.post(url, UpstreamRequest("POST", "", _WEBHOOK_HEADERS, body), _TIMEOUTS)
         except UpstreamFailure as failure:
             return f"failed ({failure.failure.kind})"
-        except KeptIn:
+        except EgressDenied:
             return "may not have it"
         except Exception as error:  # whatever it is, it must not end the gateway's own work
             return f"failed ({type(error).__name__})"

@@ -11,55 +11,14 @@ import msgspec
 import re2
 from msgspec import Raw, structs
 
-from router.dispatch.ask import Answered, Asker, Errand, Kept, Opened
-from router.dispatch.door import KeptIn
+from router.dispatch.dispatch import AttemptLoop, Dispatcher, DispatchJob
+from router.dispatch.hold import CLIENT_GONE, OUTRUN, AttemptOptions, BudgetHold, Race
 from router.dispatch.meter import Fold
-from router.dispatch.purse import ALONE, CLIENT_GONE, OUTRUN, WITH_FALLBACK, How, Purse, Race
-from router.errors import TABLE, LowpassError, UpstreamFailure
-from router.types.attempt import Answer, Asked, ErrorKind, Failure, ToolCall, Verdict, accepted
+from router.dispatch.stream import Answered, Kept, Opened
+from router.types.attempt import Answer, Asked, ToolCall, Verdict, accepted
 from router.types.clock import clock_ms
 from router.types.decision import Candidate, Cascade, Vote
 from router.types.request import Endpoint, Request
-
-# One errand on its way from target to target: what went wrong so far, and whether another may be asked.
-
-
-class Course:
-    """`over`: nobody else may be asked."""
-
-    def __init__(self, asker: Asker, errand: Errand) -> None:
-        self._asker, self.errand = asker, errand
-        self.over = False
-        self._failure: Failure | None = None
-        self._kept_in: KeptIn | None = None
-
-    async def ask(self, step: Candidate, how: How) -> Answered | Opened | None:
-        """None: it gave no answer."""
-        try:
-            answer = await self._asker.ask(step, self.errand, how)
-        except KeptIn as refusal:
-            self._kept_in = self._kept_in or refusal
-            return None
-        if not isinstance(answer, Failure):
-            return answer
-        self._failure = answer
-        self.over = not TABLE[answer.kind].fall_back or self.errand.late(clock_ms())
-        return None
-
-    async def walk(self, steps: Sequence[Candidate]) -> Answered | Opened | None:
-        """The first answer of `steps`, in order; None where there is none to be had."""
-        for number, step in enumerate(steps, 1):
-            answer = await self.ask(step, WITH_FALLBACK if number < len(steps) else ALONE)
-            if answer is not None or self.over:
-                return answer
-        return None
-
-    def error(self) -> LowpassError:
-        """Why there is no answer."""
-        if self._kept_in is not None and self._failure is None:
-            return self._kept_in
-        return UpstreamFailure(self._failure or Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask."))
-
 
 # Whole answers as verifiers read them: one `Answer` for each choice, whatever the endpoint.
 
@@ -69,35 +28,35 @@ _LENGTH = {"max_output_tokens": "length"}
 """Why a response is incomplete, in the words of chat."""
 
 
-def asked(errand: Errand, answered: Answered) -> Asked:
+def asked(job: DispatchJob, answered: Answered) -> Asked:
     """For verifiers: the client's own request, and its answer with values in the place of placeholders."""
-    return _asked(errand, answered.step, answered.reply.body)
+    return _asked(job, answered.step, answered.reply.body)
 
 
-def unchecked(errand: Errand, answered: Answered) -> Asked | None:
+def unchecked(job: DispatchJob, answered: Answered) -> Asked | None:
     """What can still be learned of an answer that is given; None where it was looked at, or its budget ended it."""
-    return None if answered.stopped or answered.attempt.verdicts else asked(errand, answered)
+    return None if answered.stopped or answered.attempt.verdicts else asked(job, answered)
 
 
-async def overheard(
-    events: AsyncGenerator[bytes], errand: Errand, opened: Opened, tell: Callable[[Asked], object]
+async def tee(
+    events: AsyncGenerator[bytes], job: DispatchJob, opened: Opened, tell: Callable[[Asked], object]
 ) -> AsyncGenerator[bytes]:
     """A stream as its client gets it; in the end `tell` hears of its answer, as `unchecked` would have it."""
-    fold = Fold(errand.request.endpoint)
+    fold = Fold(job.request.endpoint)
     try:
         async for part in events:
             fold.feed(part)
             yield part
     finally:
         await events.aclose()
-    complete = not opened.stopped and errand.purse.attempts[-1].outcome == "ok"
+    complete = not opened.stopped and job.budget.attempts[-1].outcome == "ok"
     if complete and not (isinstance(opened, Kept) and opened.attempt.verdicts):
-        tell(_asked(errand, opened.step, fold.body()))
+        tell(_asked(job, opened.step, fold.body()))
 
 
-def _asked(errand: Errand, step: Candidate, body: Mapping[str, Raw]) -> Asked:
-    classes = errand.gate.classification.classes
-    return Asked(request=errand.request, target=step.target, answers=answers(body), classes=classes)
+def _asked(job: DispatchJob, step: Candidate, body: Mapping[str, Raw]) -> Asked:
+    classes = job.gate.classification.classes
+    return Asked(request=job.request, target=step.target, answers=answers(body), classes=classes)
 
 
 def answers(body: Mapping[str, Raw]) -> tuple[Answer, ...]:
@@ -316,48 +275,48 @@ def _decimal(written: str) -> Decimal | None:
 ROLE = "cascade"
 
 
-async def cascade(course: Course, levels: int) -> Answered | Opened | None:
+async def cascade(loop: AttemptLoop, levels: int) -> Answered | Opened | None:
     """The first answer that nobody rejects; the last level's, or a fallback's, as it is.
 
     Where these have none (no budget, no time, no target), what was rejected last is better than an error.
     """
-    errand, rejected = course.errand, None
-    steps = errand.plan.steps
+    job, rejected = loop.job, None
+    steps = job.plan.steps
     for number, step in enumerate(steps, 1):
-        if course.over or (rejected is not None and not errand.time_for(step, clock_ms())):
+        if loop.over or (rejected is not None and not job.time_for(step, clock_ms())):
             break
         checks = number < min(levels, len(steps))
         fallback = number < len(steps) or rejected is not None
-        answer = await course.ask(step, How(role=ROLE, fallback=fallback, whole=checks))
+        answer = await loop.try_target(step, AttemptOptions(role=ROLE, fallback=fallback, whole=checks))
         if answer is None:
             continue
         if not checks or isinstance(answer, Opened):
             return answer
-        answer = await _checked(errand, answer)
+        answer = await _checked(job, answer)
         if accepted(answer.attempt.verdicts) is not False:
-            return answer.given(errand.purse)
+            return answer.given(job.budget)
         rejected = answer
-    return None if rejected is None else rejected.given(errand.purse)
+    return None if rejected is None else rejected.given(job.budget)
 
 
-async def _checked(errand: Errand, answered: Answered) -> Answered:
+async def _checked(job: DispatchJob, answered: Answered) -> Answered:
     """Set aside with what was said of it, also where the client leaves meanwhile."""
     verdicts: tuple[Verdict, ...] = ()
     try:
-        verdicts = await _verdicts(errand, answered)
+        verdicts = await _verdicts(job, answered)
     finally:
-        attempt = errand.purse.set_aside(answered.attempt, verdicts)
+        attempt = job.budget.set_aside(answered.attempt, verdicts)
     return structs.replace(answered, attempt=attempt)
 
 
-async def _verdicts(errand: Errand, answered: Answered) -> tuple[Verdict, ...]:
+async def _verdicts(job: DispatchJob, answered: Answered) -> tuple[Verdict, ...]:
     """None when the time is up: then there is none for another answer either."""
-    if errand.verify is None:
+    if job.verify is None:
         return ()
-    left_s = None if errand.deadline is None else (errand.deadline - clock_ms()) / 1000
+    left_s = None if job.deadline is None else (job.deadline - clock_ms()) / 1000
     try:
         async with asyncio.timeout(left_s):
-            return tuple(await errand.verify(asked(errand, answered)))
+            return tuple(await job.verify(asked(job, answered)))
     except TimeoutError:
         return ()
 
@@ -368,31 +327,35 @@ HEDGE_ROLE = "hedge"
 Asking = asyncio.Task[Answered | Opened | None]
 
 
-async def hedge(course: Course, after_ms: int) -> Answered | Opened | None:
+async def hedge(loop: AttemptLoop, after_ms: int) -> Answered | Opened | None:
     """Both together never cost more than is held: where that can't be held, the second waits for the first to fail."""
-    steps, race = course.errand.plan.steps, Race()
+    steps, race = loop.job.plan.steps, Race()
     if len(steps) < 2:
-        return await course.walk(steps)
-    rivals = [asyncio.ensure_future(course.ask(steps[0], How(fallback=True, race=race)))]
+        return await loop.walk(steps)
+    rivals = [asyncio.ensure_future(loop.try_target(steps[0], AttemptOptions(fallback=True, race=race)))]
     winner: Asking | None = None
     try:
         await asyncio.wait(rivals, timeout=after_ms / 1000)
-        if not (rivals[0].done() or race.begun) and await _affords(course):
+        if not (rivals[0].done() or race.begun) and await _affords(loop):
             race.on = not rivals[0].done()
         if race.on:
-            rivals.append(asyncio.ensure_future(course.ask(steps[1], How(role=HEDGE_ROLE, fallback=True, race=race))))
+            rivals.append(
+                asyncio.ensure_future(
+                    loop.try_target(steps[1], AttemptOptions(role=HEDGE_ROLE, fallback=True, race=race))
+                )
+            )
         winner = await _first(rivals)
     finally:
-        await _end(rivals, winner, course.errand.purse)
+        await _end(rivals, winner, loop.job.budget)
     if winner is not None:
         return winner.result()
-    return None if course.over else await course.walk(steps[len(rivals) :])
+    return None if loop.over else await loop.walk(steps[len(rivals) :])
 
 
-async def _affords(course: Course) -> bool:
-    errand = course.errand
-    steps = errand.plan.steps[:2]
-    return not errand.late(clock_ms()) and await errand.purse.covers(steps)
+async def _affords(loop: AttemptLoop) -> bool:
+    job = loop.job
+    steps = job.plan.steps[:2]
+    return not job.late(clock_ms()) and await job.budget.covers(steps)
 
 
 async def _first(rivals: Sequence[Asking]) -> Asking | None:
@@ -406,7 +369,7 @@ async def _first(rivals: Sequence[Asking]) -> Asking | None:
     return None
 
 
-async def _end(rivals: Sequence[Asking], winner: Asking | None, purse: Purse) -> None:
+async def _end(rivals: Sequence[Asking], winner: Asking | None, budget: BudgetHold) -> None:
     """Whoever has not won is given up, and pays for what was used; without a winner it is the client that left."""
     losers, left = [rival for rival in rivals if rival is not winner], False
     for rival in losers:
@@ -417,21 +380,21 @@ async def _end(rivals: Sequence[Asking], winner: Asking | None, purse: Purse) ->
         except asyncio.CancelledError:  # they end at once, and what they cost must be known by then
             left = True
     for rival in losers:
-        _drop(rival, OUTRUN, purse)
+        _drop(rival, OUTRUN, budget)
     if left and winner is not None:
-        _drop(winner, CLIENT_GONE, purse)
+        _drop(winner, CLIENT_GONE, budget)
     if left:
         raise asyncio.CancelledError
 
 
-def _drop(rival: Asking, outcome: str, purse: Purse) -> None:
+def _drop(rival: Asking, outcome: str, budget: BudgetHold) -> None:
     """An answer that nobody will get is paid for all the same."""
     answer = None if rival.cancelled() or rival.exception() is not None else rival.result()
     if isinstance(answer, Answered):
-        purse.set_aside(answer.attempt)
+        budget.set_aside(answer.attempt)
     elif isinstance(answer, Opened):
         answer.response.close()
-        purse.attempts.append(answer.ended(outcome))
+        budget.attempts.append(answer.ended(outcome))
 
 
 # A vote: a cheap target answers several times, and is believed where its answers say the same.
@@ -440,24 +403,24 @@ VOTE_ROLE = "vote"
 _NULL = b"null"
 
 
-async def vote(course: Course, samples: int) -> Answered | Opened | None:
+async def vote(loop: AttemptLoop, samples: int) -> Answered | Opened | None:
     """The first sample, where all agree with it, or where it can't be compared; else what the other steps say.
 
     Where these say nothing (no budget, no time, no target), the first sample is better than an error.
     """
-    errand = course.errand
-    step, *others = errand.plan.steps
-    if samples < 2 or always_the_same(errand.request):
-        return await course.walk(errand.plan.steps)
-    first = await _sample(course, step, fallback=bool(others))
+    job = loop.job
+    step, *others = job.plan.steps
+    if samples < 2 or always_the_same(job.request):
+        return await loop.walk(job.plan.steps)
+    first = await _sample(loop, step, fallback=bool(others))
     if first is None:
-        return None if course.over else await course.walk(others)
-    if await _settled(course, step, first, samples) or course.over or not others or not _time(course, others[0]):
-        return first.given(errand.purse)
-    return await course.walk(others) or first.given(errand.purse)
+        return None if loop.over else await loop.walk(others)
+    if await _settled(loop, step, first, samples) or loop.over or not others or not _time(loop, others[0]):
+        return first.given(job.budget)
+    return await loop.walk(others) or first.given(job.budget)
 
 
-async def _settled(course: Course, step: Candidate, first: Answered, samples: int) -> bool:
+async def _settled(loop: AttemptLoop, step: Candidate, first: Answered, samples: int) -> bool:
     """Nobody else needs to be asked."""
     said = _said(first)
     if said is None:
@@ -465,20 +428,20 @@ async def _settled(course: Course, step: Candidate, first: Answered, samples: in
     for _ in range(samples - 1):
         if said == NORMALISE_NOTHING:
             return False
-        if not _time(course, step):
+        if not _time(loop, step):
             return True
-        again = await _sample(course, step, fallback=True)
+        again = await _sample(loop, step, fallback=True)
         if again is None or _said(again) != said:
             return False
     return True
 
 
-async def _sample(course: Course, step: Candidate, *, fallback: bool) -> Answered | None:
+async def _sample(loop: AttemptLoop, step: Candidate, *, fallback: bool) -> Answered | None:
     """Set aside."""
-    answer = await course.ask(step, How(role=VOTE_ROLE, fallback=fallback, whole=True))
+    answer = await loop.try_target(step, AttemptOptions(role=VOTE_ROLE, fallback=fallback, whole=True))
     if not isinstance(answer, Answered):
         return None
-    return structs.replace(answer, attempt=course.errand.purse.set_aside(answer.attempt))
+    return structs.replace(answer, attempt=loop.job.budget.set_aside(answer.attempt))
 
 
 def _said(answered: Answered) -> str | None:
@@ -487,8 +450,8 @@ def _said(answered: Answered) -> str | None:
     return comparable(choices[0]) if len(choices) == 1 else None
 
 
-def _time(course: Course, step: Candidate) -> bool:
-    return course.errand.time_for(step, clock_ms())
+def _time(loop: AttemptLoop, step: Candidate) -> bool:
+    return loop.job.time_for(step, clock_ms())
 
 
 def always_the_same(request: Request) -> bool:
@@ -509,28 +472,20 @@ def _zero(number: bytes) -> bool:
 # Carries a plan out: targets in order, or by its tactic.
 
 
-class Dispatcher(Asker):
-    """Carries errands out."""
+async def run_plan(dispatcher: Dispatcher, job: DispatchJob) -> Answered | Opened:
+    """The answer to give; every other attempt is among those of the job's hold, also when this raises.
 
-    async def walk(self, errand: Errand) -> Answered | Opened:
-        """The answer to give; every other attempt is among the purse's, also when it raises.
-
-        Raises `UpstreamFailure`; `KeptIn` where the door let nothing out.
-        """
-        course = Course(self, errand)
-        answer = await _carried(course)
-        if answer is None:
-            raise course.error()
-        return answer
-
-
-async def _carried(course: Course) -> Answered | Opened | None:
-    plan, request = course.errand.plan, course.errand.request
-    tactic = plan.tactic
-    if tactic is None or request.endpoint is Endpoint.EMBEDDINGS:
-        return await course.walk(plan.steps)
-    if isinstance(tactic, Cascade):
-        return await cascade(course, tactic.levels)
-    if isinstance(tactic, Vote):
-        return await vote(course, tactic.samples)
-    return await hedge(course, tactic.after_ms)
+    Raises `UpstreamFailure`; `EgressDenied` where the egress filter let nothing out.
+    """
+    loop, plan, tactic = AttemptLoop(dispatcher, job), job.plan, job.plan.tactic
+    if tactic is None or job.request.endpoint is Endpoint.EMBEDDINGS:
+        answer = await loop.walk(plan.steps)
+    elif isinstance(tactic, Cascade):
+        answer = await cascade(loop, tactic.levels)
+    elif isinstance(tactic, Vote):
+        answer = await vote(loop, tactic.samples)
+    else:
+        answer = await hedge(loop, tactic.after_ms)
+    if answer is None:
+        raise loop.error()
+    return answer

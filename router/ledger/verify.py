@@ -221,7 +221,7 @@ def _finding(said: _Said, says: str) -> Finding:
     return Finding("outcomes", f"{said.position} by {said.source} about {said.request_id}", says)
 
 
-# What must hold within one request, however it ended: see `router.ledger.write` and `router.settlement`.
+# What must hold within one request, however it ended: see `router.ledger.write` and `router.accounting`.
 
 _INPUT = [name for name in BUCKETS if not name.startswith("output")]
 _OUTPUT = [name for name in BUCKETS if name.startswith("output")]
@@ -297,7 +297,7 @@ def _sums(request: Row, attempts: tuple[Row, ...]) -> Iterator[str]:
 
 
 def _most_thinking(attempt: Row) -> int:
-    """All of its output, where the provider does not tell thoughts apart (`router.dispatch.purse.thought`)."""
+    """All of its output, where the provider does not tell thoughts apart (`router.dispatch.hold.thought`)."""
     if attempt["output_reasoning"] is not None:
         return _whole(attempt["output_reasoning"])
     return 0 if attempt["thinking"] == "off" else sum(_whole(attempt[name]) for name in _OUTPUT)

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 from msgspec import Struct, structs
 
-from router.aftermath import recollect
 from router.choose import Rules, chance, choose, index
 from router.config.policy import Config
 from router.decide.eligibility import Redact
@@ -22,6 +21,7 @@ from router.estimate.pass_rate import Expected, Index, PassRateModel
 from router.estimate.price import timed
 from router.ledger.ledger import Ledger
 from router.ledger.query import Row
+from router.recorder import recollect
 from router.screen import Screened
 from router.stores import learned_from
 from router.types.account import LedgerUnavailable

@@ -96,7 +96,7 @@ def test_the_door_alone_is_given_transports() -> None:
     """They are made in the composition root; there they are handed over, told which engines are gone, and closed."""
     assert handlers(modules(*PRODUCT)) == {APP}
     (tree,) = (tree for _, tree in modules(APP))
-    assert handed(tree) == {"Door", "close", "end"}
+    assert handed(tree) == {"EgressFilter", "close", "end"}
 
 
 GIVEN_AWAY = [
@@ -110,12 +110,12 @@ def test_a_transport_for_anybody_else_is_noticed(line: str) -> None:
     tree = ast.parse((ROOT / APP).read_text("utf-8"))
     (gateway,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Gateway")
     gateway.body.append(ast.parse(f"def mutant(self):\n    {line}").body[0])
-    assert handed(tree) != {"Door", "close"}
+    assert handed(tree) != {"EgressFilter", "close"}
 
 
 def test_nobody_else_names_the_port_that_transports_implement() -> None:
     named = {place for place, tree in modules("router") for name in imports(tree) if name.endswith("attempt.Transport")}
-    assert named == {APP, "router/dispatch/door.py"}
+    assert named == {APP, "router/dispatch/egress.py"}
 
 
 def handlers(parsed: Modules) -> set[str]:

@@ -16,7 +16,7 @@ from router.budget.alerts import Alerts
 from router.budget.budget import Budget, Rolling
 from router.budget.sqlite import SqliteBudgets
 from router.decide.eligibility import ClassGuard, Requirements
-from router.dispatch.door import Door
+from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import Webhooks
 from router.ledger.ledger import SqliteLedger, claim
@@ -45,7 +45,7 @@ class Gateway:
         self.hook, self.log = hook, log
         self.path, self.journal = path, ledger.open_journal()
         self.store, self.transport = SqliteBudgets(self.journal, LEASE_MS), HttpTransport()
-        self.door = Door({Wire.OPENAI_COMPATIBLE: self.transport})
+        self.door = EgressFilter({Wire.OPENAI_COMPATIBLE: self.transport})
         self.webhooks = Webhooks(self.door, WAITS_S)
 
         async def claimed(account: str, window_start_ms: int, shares: Sequence[int]) -> Sequence[int]:

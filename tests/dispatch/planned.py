@@ -11,16 +11,17 @@ import pytest
 from msgspec import Struct, structs
 
 from router import app, pipeline
-from router.aftermath import Aftermath
+from router.accounting import Settlement
 from router.choose import Rules
 from router.decide.eligibility import Gate
-from router.dispatch import ask, tactics
-from router.dispatch.ask import Answered, Errand, Opened
+from router.dispatch import dispatch, tactics
+from router.dispatch.dispatch import DispatchJob
 from router.dispatch.meter import Fold
+from router.dispatch.stream import Answered, Opened
 from router.dispatch.tactics import NOTHING, answers
 from router.pipeline import Pipeline
+from router.recorder import OutcomeRecorder
 from router.screen import Screened
-from router.settlement import Settlement
 from router.testing.gateway import Stream
 from router.types.attempt import Asked, Verdict, Verify
 from router.types.decision import Decision, Tactic, Weighed
@@ -113,9 +114,9 @@ class Planned(Pipeline):
         plan = structs.replace(decision.plan, tactic=self.case.tactic, weighed=weighed)
         return structs.replace(decision, plan=plan), gate
 
-    async def _dispatch(self, errand: Errand, settlement: Settlement) -> Answered | Opened:
-        self.upstream.attempts = settlement.purse.attempts
-        return await super()._dispatch(errand, settlement)
+    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
+        self.upstream.attempts = settlement.budget.attempts
+        return await super()._dispatch(job, settlement)
 
 
 def _weighed(name: str, total_ms: int) -> Weighed:
@@ -142,11 +143,11 @@ def run(home: Path, case: Case) -> Given:
     headers = {} if case.deadline_ms is None else {"x-lowpass-deadline-ms": f"{case.deadline_ms}"}
     with pytest.MonkeyPatch.context() as patch, Scripted(case.scripts) as upstream:
         patch.setattr(app, "Pipeline", Planned)
-        patch.setattr(Aftermath, "verify", lambda *_: case.verify)
+        patch.setattr(OutcomeRecorder, "verify", lambda *_: case.verify)
         Planned.case, Planned.upstream = case, upstream
         with serving(home, policy(case, upstream.url)) as gateway:
             if case.passes_ms:
-                for module in (ask, tactics, tactics, pipeline):
+                for module in (dispatch, tactics, pipeline):
                     patch.setattr(module, "clock_ms", lambda: case.passes_ms if upstream.asked else 0)
             if case.leaves_after_part:
                 patch.setattr(Stream, "_send", _stuck)

@@ -61,7 +61,7 @@ class Scripted(Upstream):
         self.attempts: Sequence[object] = ()
         self.streamed = 0
         """Streams of which all has been sent that will be."""
-        self.heard = True
+        self.context = True
         """While it is false an error in the middle of a stream waits, for its client to get what came before."""
         self._reply = Reply()
 
@@ -95,10 +95,10 @@ class Scripted(Upstream):
         return Behaviour(answer=lambda *_: answer, tokens=USAGE, breaks=reply.breaks)
 
     async def _frames(self, connection: Connection, frames: list[Any], *how: Any) -> None:
-        errs = not self.heard and b'"error"' in frames[-2].encode("\n")
+        errs = not self.context and b'"error"' in frames[-2].encode("\n")
         await super()._frames(connection, frames[:-2] if errs else frames, *how)
         if errs:
-            while not self.heard:  # noqa: ASYNC110 - another thread says so
+            while not self.context:  # noqa: ASYNC110 - another thread says so
                 await asyncio.sleep(_LOOK_S)
             await super()._frames(connection, frames[-2:], *how)
         self.streamed += 1

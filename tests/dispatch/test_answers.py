@@ -73,7 +73,7 @@ HELLO, CUT = Reply("Hello there."), Reply("Hello there.", breaks=Break.CUT)
 
 @each_row("stream", [False, True], ids=["whole", "stream"])
 @each_row(
-    "reply, tactic, endpoint, heard",
+    "reply, tactic, endpoint, context",
     [
         (HELLO, None, Endpoint.CHAT, [HELLO.text]),
         (HELLO, None, Endpoint.COMPLETIONS, [HELLO.text]),
@@ -82,12 +82,12 @@ HELLO, CUT = Reply("Hello there."), Reply("Hello there.", breaks=Break.CUT)
     ],
 )
 def test_an_answer_is_heard_once_before_it_is_given_or_when_it_is_over(
-    tmp_path: Path, reply: Reply, tactic: Tactic | None, endpoint: Endpoint, heard: list[str], stream: bool
+    tmp_path: Path, reply: Reply, tactic: Tactic | None, endpoint: Endpoint, context: list[str], stream: bool
 ) -> None:
     verifier, scripts = Opinion(), {"weak": [reply]} | ({"strong": [reply]} if tactic else {})
     case = Case(scripts=scripts, tactic=tactic, verify=verifier, watched=True, stream=stream, endpoint=endpoint)
     given = run(tmp_path, case)
-    assert [asked.answers[0].text for asked in verifier.questions] == heard
+    assert [asked.answers[0].text for asked in verifier.questions] == context
     assert all((asked.target.id, asked.classes) == ("weak", frozenset({"internal"})) for asked in verifier.questions)
     assert given.body.endswith(b"[DONE]\n\n") == (stream and reply is HELLO)
 

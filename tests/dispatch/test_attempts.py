@@ -9,8 +9,8 @@ from msgspec import structs
 
 from adapters.openai_compatible import OpenAICompatible
 from router.decide.health import Health
-from router.dispatch.attempt import Seat, Trial
-from router.dispatch.purse import Waits
+from router.dispatch.attempt import AttemptRecord, ReplicaLease
+from router.dispatch.hold import Waits
 from router.engines import Replicas
 from router.estimate.estimate import estimate
 from router.estimate.latency import Pace
@@ -20,7 +20,7 @@ from router.types.decision import Candidate
 from router.types.price import Cost, CostSource
 from router.types.target import Contract, Target, Thinking
 from tests.decide.values import request, target
-from tests.dispatch.values import ANSWER, asking, at, errand, purse
+from tests.dispatch.values import ANSWER, asking, at, budget, job
 from tests.tables import each_row
 
 EXACT = Thinking(contract=Contract.EXACT, levels=("none", "low", "high"), tokens=(0, 700, 5_000))
@@ -42,7 +42,7 @@ def test_a_cap_on_thinking_is_for_all_attempts_together(
     thinking: Thinking, before: tuple[int, ...], granted: int | None
 ) -> None:
     place, asked = target(thinking=thinking, max_output=10_000), request(effort="high")
-    pays = purse(asked, bound=Bound(thinking=CAP))
+    pays = budget(asked, bound=Bound(thinking=CAP))
     pays.attempts += [thought(place, tokens) for tokens in before]
     fit = pays.fit(Candidate(place, estimate(place, asked, pays.learned)))
     assert (None if fit is None else fit.thinking_budget) == granted
@@ -76,22 +76,22 @@ EVENTS = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in CHUNKS).encode() 
 def pace(first_ms: int, total_ms: int, wait_ms: int, *, stream: bool) -> Pace:
     """After one answer that took so long."""
     now, asked, adapter = 0.0, asking(stream=stream), OpenAICompatible()
-    task = errand(at("http://127.0.0.1:1"), asked=asked)
+    task = job(at("http://127.0.0.1:1"), asked=asked)
     step = structs.replace(task.plan.steps[0], wait_ms=wait_ms)
-    fit = task.purse.fit(step)
+    fit = task.budget.fit(step)
     assert fit is not None
-    call, seat = task.call(step, fit), Seat(Replicas(), step.target, asked, [])
-    trial = Trial(step, fit, call, task.purse, 0, lambda: now, Health(lambda: 0.0), seat)
+    call, lease = task.call(step, fit, task.view(step)), ReplicaLease(Replicas(), step.target, asked, [])
+    record = AttemptRecord(step, fit, call, task.budget, 0, lambda: now, Health(lambda: 0.0), lease)
     now = first_ms
-    trial.first_byte()
+    record.first_byte()
     now = total_ms
     if stream:
-        trial.decoder = adapter.stream(call)
-        trial.decoder.feed(EVENTS)
-        trial.streamed(trial.decoder)
+        record.decoder = adapter.stream(call)
+        record.decoder.feed(EVENTS)
+        record.streamed(record.decoder)
     else:
-        trial.answered(adapter.decode(call, WHOLE))
-    return task.purse.learned.pace(step.target.id)
+        record.answered(adapter.decode(call, WHOLE))
+    return task.budget.learned.pace(step.target.id)
 
 
 @each_row(

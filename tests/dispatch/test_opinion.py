@@ -1,4 +1,4 @@
-"""Whom a second opinion reaches: a local engine through the door, and no other whatever a policy says."""
+"""Whom a second opinion reaches: a local engine through the egress filter, and no other whatever a policy says."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from router.classify.deep.second import Question, Verdict
 from router.classify.detector import Doubt
 from router.decide.eligibility import ClassGuard, Requirements
 from router.decide.health import LONGEST_RUN, Health
-from router.dispatch.door import Door
+from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import Inquiry, Opinions
 from router.engines import Replicas
@@ -34,8 +34,11 @@ class Second:
 
     def __init__(self, transport: HttpTransport, health: Health | None = None) -> None:
         self.verdicts, self.replicas = list[Verdict](), Replicas()
-        adapters, door = {Wire.OPENAI_COMPATIBLE: OpenAICompatible()}, Door({Wire.OPENAI_COMPATIBLE: transport})
-        self._opinions = Opinions(adapters, door, health or Health(lambda: 0.0), self.replicas, self.verdicts.append)
+        adapters, egress = (
+            {Wire.OPENAI_COMPATIBLE: OpenAICompatible()},
+            EgressFilter({Wire.OPENAI_COMPATIBLE: transport}),
+        )
+        self._opinions = Opinions(adapters, egress, health or Health(lambda: 0.0), self.replicas, self.verdicts.append)
 
     async def denied(self, place: Target, count: int = 1) -> frozenset[Doubt]:
         classes = frozenset({"internal", "pii"})

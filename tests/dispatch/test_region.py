@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from adapters.anthropic import AnthropicAdapter
 from router.decide.health import SUSPENSION_S, Health
-from router.dispatch.ask import Answered, Opened
 from router.dispatch.attempt import LONGEST
 from router.dispatch.http import HttpTransport
+from router.dispatch.stream import Answered, Opened
+from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
 from router.types.attempt import Attempt
 from router.types.target import Target, Terms, Wire
-from tests.dispatch.values import ANSWER, Clock, asking, at, dispatcher, errand, with_transport
+from tests.dispatch.values import ANSWER, Clock, asking, at, dispatcher, job, with_transport
 from tests.gateway.canned import canned
 from tests.tables import each_row
 
@@ -31,14 +32,14 @@ def asked_for(place: Target, health: Health, *, stream: bool) -> Attempt:
 
     async def ask(transport: HttpTransport) -> Attempt:
         adapter = AnthropicAdapter() if place.provider.wire is Wire.ANTHROPIC else None
-        answer = await dispatcher(transport, health, adapter).walk(errand(place, asked=asking(stream=stream)))
+        answer = await run_plan(dispatcher(transport, health, adapter), job(place, asked=asking(stream=stream)))
         if isinstance(answer, Answered):
             return answer.attempt
         assert isinstance(answer, Opened)
         async for data in answer.response.chunks():
             answer.decoder.feed(data)
         answer.response.close()
-        return answer.trial.streamed(answer.decoder)
+        return answer.record.streamed(answer.decoder)
 
     return with_transport(ask)
 

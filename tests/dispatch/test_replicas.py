@@ -14,10 +14,12 @@ from msgspec import Struct, structs
 
 from adapters.openai_compatible import OpenAICompatible
 from router.decide.health import AT_FIRST, Health, run_limit
-from router.dispatch.ask import Answered, Errand, Opened, forward
-from router.dispatch.attempt import Seat
-from router.dispatch.door import KeptIn
+from router.dispatch.attempt import ReplicaLease
+from router.dispatch.dispatch import DispatchJob
+from router.dispatch.egress import EgressDenied
 from router.dispatch.http import HttpTransport
+from router.dispatch.stream import Answered, Opened, forward
+from router.dispatch.tactics import run_plan
 from router.engines import Replicas
 from router.errors import UpstreamFailure
 from router.testing import until
@@ -28,7 +30,7 @@ from router.types.decision import Cascade, Hedge, Tactic, Vote
 from router.types.request import Request
 from router.types.target import EngineState, Load, Served, Status, Target, Timeouts
 from tests.dispatch.scripted import Reply, Scripted, after, never
-from tests.dispatch.values import AsyncTest, End, Test, asking, at, dispatcher, errand, on_loop, transport
+from tests.dispatch.values import AsyncTest, End, Test, asking, at, dispatcher, job, on_loop, transport
 from tests.tables import each_row
 
 OK, DOWN = Reply("fine"), Reply(status=500)
@@ -73,15 +75,15 @@ class Site:
         urls = [self.url(name) for name in NAMES]
         return {url: count for url in urls if (count := self.replicas.sent(url))}
 
-    async def whole(self, task: Errand | None = None, leaves_after: int = 1_000) -> bytes:
+    async def whole(self, task: DispatchJob | None = None, leaves_after: int = 1_000) -> bytes:
         """What the client gets: a body, or the events of a stream, of which it reads so many parts."""
-        answer = await self.dispatcher.walk(task or errand(self.target))
+        answer = await run_plan(self.dispatcher, task or job(self.target))
         if isinstance(answer, Answered):
             return b"".join(map(bytes, answer.reply.body.values()))
         got, events = b"", forward(answer, self.health, End())
         try:
             async for part in events:
-                self.upstream.heard = True
+                self.upstream.context = True
                 got += part
                 leaves_after -= 1
                 if leaves_after <= 0:
@@ -103,8 +105,8 @@ def on_site(**fields: Any) -> Callable[[AsyncTest], Test]:
     return on_loop(lambda: site(**fields))
 
 
-def outcomes(task: Errand) -> list[str]:
-    return [attempt.outcome for attempt in task.purse.attempts]
+def outcomes(task: DispatchJob) -> list[str]:
+    return [attempt.outcome for attempt in task.budget.attempts]
 
 
 @each_row(
@@ -120,7 +122,7 @@ async def test_another_replica_answers_at_once_for_one_that_fails(
     here: Site, stream: bool, fails: Reply, outcome: str
 ) -> None:
     here.answers(fails)
-    task = errand(here.target, asked=asking(stream=stream))
+    task = job(here.target, asked=asking(stream=stream))
     assert b"fine" in await here.whole(task)
     assert outcomes(task) == [outcome]
     assert len(set(here.upstream.asked)) == 2
@@ -135,7 +137,7 @@ async def test_a_replica_that_takes_no_connection_costs_no_retry(here: Site) -> 
         urls = (f"http://127.0.0.1:{port}/v1", f"http://localhost:{port}/v1", here.url("a"))
         place = structs.replace(here.target, engine=Served(name="e", urls=urls, slots=8))
         for number in range(2 * TRIPS):
-            assert b"fine" in await here.whole(errand(place, asked=asking(f"Question {number}?")))
+            assert b"fine" in await here.whole(job(place, asked=asking(f"Question {number}?")))
     assert here.health.snapshot() == {}, "the target is well"
 
 
@@ -165,7 +167,7 @@ async def test_one_failing_replica_never_closes_the_target(here: Site) -> None:
     here.answers(DOWN)
     for number in range(4 * TRIPS):
         with suppress(UpstreamFailure):
-            await here.whole(errand(here.target, asked=asking(f"Question {number}?")))
+            await here.whole(job(here.target, asked=asking(f"Question {number}?")))
     assert here.health.snapshot() == {}
     assert min(Counter(here.upstream.asked).values()) == 1, "it rests"
 
@@ -174,8 +176,8 @@ async def test_one_failing_replica_never_closes_the_target(here: Site) -> None:
 @on_site()
 async def test_an_error_event_is_a_failure_though_a_regular_end_follows(here: Site, reply: Reply) -> None:
     here.upstream.scripts |= {name: [reply] for name in NAMES} | {"else": [OK]}
-    here.upstream.heard = False
-    task = errand(here.target, at(here.url("else"), identity="other"), asked=asking(stream=True))
+    here.upstream.context = False
+    task = job(here.target, at(here.url("else"), identity="other"), asked=asking(stream=True))
     got = await here.whole(task)
     assert (b"fine" in got) == reply.dies, "no other may take over once something was sent"
     assert (b'"error"' in got) != reply.dies
@@ -188,7 +190,7 @@ async def test_a_stream_of_an_engine_that_was_stopped_ends_with_an_error_at_once
     """Some keep the connection open, and say nothing any more."""
     here.answers(Reply("half of it", breaks=Break.HANG))
     stopped = here.state(here.home, Status.STOPPED)
-    answer = await here.dispatcher.walk(errand(here.target, asked=asking(stream=True)))
+    answer = await run_plan(here.dispatcher, job(here.target, asked=asking(stream=True)))
     assert isinstance(answer, Opened)
     events = forward(answer, here.health, End())
     begun = b""
@@ -233,8 +235,8 @@ async def test_nothing_goes_to_an_address_that_is_not_the_target_s(here: Site) -
             return here.url("c")
 
     lost = dispatcher(here.transport, here.health, None, Astray())
-    with pytest.raises(KeptIn, match="address"):
-        await lost.walk(errand(here.behind("a", "b")))
+    with pytest.raises(EgressDenied, match="address"):
+        await run_plan(lost, job(here.behind("a", "b")))
     assert here.upstream.asked == []
 
 
@@ -279,16 +281,16 @@ async def _rejects(asked: Asked) -> list[Verdict]:
 @given(courses=some.lists(COURSES, min_size=3, max_size=6))
 @on_site()
 async def test_however_requests_end_every_replica_is_left_once(here: Site, courses: list[Course]) -> None:
-    for course in courses:
-        here.upstream.scripts = {name: list(replies) for name, replies in course.replies.items()}
+    for loop in courses:
+        here.upstream.scripts = {name: list(replies) for name, replies in loop.replies.items()}
         here.upstream.asked.clear()
-        fields: dict[str, Any] = {"retries": course.retries, "timeouts": Timeouts(first=150, between=100, total=400)}
+        fields: dict[str, Any] = {"retries": loop.retries, "timeouts": Timeouts(first=150, between=100, total=400)}
         places = here.behind("a", "b", **fields), here.behind("c", "d", identity="second", **fields)
-        asked = asking(stream=course.stream)
+        asked = asking(stream=loop.stream)
         deadline = clock_ms() + 1_000
-        task = errand(*places, asked=asked, deadline=deadline, verify=_rejects, tactic=course.tactic)
-        with suppress(UpstreamFailure, KeptIn, TimeoutError):
-            await asyncio.wait_for(here.whole(task, course.leaves_after), course.leaves_s)
+        task = job(*places, asked=asked, deadline=deadline, verify=_rejects, tactic=loop.tactic)
+        with suppress(UpstreamFailure, EgressDenied, TimeoutError):
+            await asyncio.wait_for(here.whole(task, loop.leaves_after), loop.leaves_s)
         assert [here.replicas.sent(here.url(name)) for name in "abcd"] == [0, 0, 0, 0]
 
 
@@ -299,13 +301,13 @@ async def test_a_crash_of_our_own_leaves_the_replica(here: Site) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await dispatcher(here.transport, here.health, Crashing(), here.replicas).walk(errand(here.target))
+        await run_plan(dispatcher(here.transport, here.health, Crashing(), here.replicas), job(here.target))
     assert here.taken == {}
 
 
 @on_site()
 async def test_a_seat_is_left_once(here: Site) -> None:
-    seats = [Seat(here.replicas, here.target, asking(), []) for _ in range(2)]
-    for seat, left in ((seats[0], 1), (seats[0], 1), (seats[1], 0)):
-        seat.leave()
+    seats = [ReplicaLease(here.replicas, here.target, asking(), []) for _ in range(2)]
+    for lease, left in ((seats[0], 1), (seats[0], 1), (seats[1], 0)):
+        lease.leave()
         assert sum(here.taken.values()) == left

@@ -31,14 +31,14 @@ HALF = WHOLE + COST // 2
 """Of a budget: for one answer, and not for two."""
 
 
-def course(*scripts: Reply | list[Reply]) -> Scripts:
+def loop(*scripts: Reply | list[Reply]) -> Scripts:
     """What targets a, b, c and d say."""
     return {
         name: script if isinstance(script, list) else [script] for name, script in zip("abcd", scripts, strict=False)
     }
 
 
-BOTH = course(BAD, BEST)
+BOTH = loop(BAD, BEST)
 
 
 def opinion() -> Opinion:
@@ -60,53 +60,53 @@ FIRST, RIVAL, OUTRUN = ("a", "ok", "", 0), ("b", "ok", "hedge", 0), ("a", "outru
 RIVAL_OUTRUN, RIVAL_DOWN = ("b", "outrun", "hedge", 0), down("b", "hedge")
 # Tactic, and what is said by whom → what is given, and of each attempt: target, outcome, role, passed over, score.
 CASES: dict[str, tuple[Tactic, Scripts, str, list[Row]]] = {
-    "cascade: the first is accepted": (TWO, course(GOOD, BEST), "good", [level("a", 0, 0.9)]),
+    "cascade: the first is accepted": (TWO, loop(GOOD, BEST), "good", [level("a", 0, 0.9)]),
     "the first is rejected": (TWO, BOTH, "best", [A_BAD, B]),
-    "the second of three is accepted": (THREE, course(BAD, GOOD, BEST), "good", [A_BAD, level("b", 0, 0.9)]),
+    "the second of three is accepted": (THREE, loop(BAD, GOOD, BEST), "good", [A_BAD, level("b", 0, 0.9)]),
     "the last level is given whatever it is": (
-        *(THREE, course(BAD, Reply("worse"), BAD, BEST), "bad"),
+        *(THREE, loop(BAD, Reply("worse"), BAD, BEST), "bad"),
         [A_BAD, level("b", 1, 0.0), level("c")],
     ),
-    "no verifier can say": (TWO, course(UNKNOWN, BEST), "no idea", [level("a")]),
-    "the first level fails": (TWO, course(DOWN, BEST), "best", [down("a"), B]),
+    "no verifier can say": (TWO, loop(UNKNOWN, BEST), "no idea", [level("a")]),
+    "the first level fails": (TWO, loop(DOWN, BEST), "best", [down("a"), B]),
     "of three: the next is looked at": (
         THREE,
-        course(DOWN, BAD, BEST),
+        loop(DOWN, BAD, BEST),
         "best",
         [down("a"), level("b", 1, 0.2), level("c")],
     ),
-    "the last level fails, a fallback is left": (TWO, course(BAD, DOWN, GOOD), "good", [A_BAD, down("b"), level("c")]),
+    "the last level fails, a fallback is left": (TWO, loop(BAD, DOWN, GOOD), "good", [A_BAD, down("b"), level("c")]),
     "all others fail: what was rejected is better than an error": (
-        *(TWO, course(BAD, DOWN, DOWN), "bad"),
+        *(TWO, loop(BAD, DOWN, DOWN), "bad"),
         [down("b"), down("c"), level("a", 0, 0.2)],
     ),
     "the other finds the request wrong: no other is asked": (
-        *(TWO, course(BAD, REFUSED, BEST), "bad"),
+        *(TWO, loop(BAD, REFUSED, BEST), "bad"),
         [level("b", outcome="bad_request"), level("a", 0, 0.2)],
     ),
-    "there is but one level": (TWO, course(BAD), "bad", [level("a")]),
-    "vote: all agree": (VOTE, course([YES, SAME, YES], BEST), YES.text, [OVER, OVER, SAMPLE]),
-    "the second differs": (VOTE, course([YES, OTHER, YES], BEST), "best", [OVER, OVER, INSTEAD]),
-    "the third differs": (VOTE, course([YES, SAME, OTHER], BEST), "best", [OVER, OVER, OVER, INSTEAD]),
-    "nothing to compare": (VOTE, course(PROSE, BEST), PROSE.text, [SAMPLE]),
-    "the first is empty": (VOTE, course(Reply(""), BEST), "best", [OVER, INSTEAD]),
-    "the first is cut": (VOTE, course(CUT, BEST), "best", [OVER, INSTEAD]),
-    "the second is cut": (VOTE, course([YES, CUT], BEST), "best", [OVER, OVER, INSTEAD]),
-    "the first fails": (VOTE, course(DOWN, BEST), "best", [down("a", "vote"), INSTEAD]),
-    "the second fails": (VOTE, course([YES, DOWN], BEST), "best", [OVER, down("a", "vote"), INSTEAD]),
-    "they differ, no other answers": (VOTE, course([YES, OTHER], DOWN), YES.text, [OVER, down("b", ""), SAMPLE]),
-    "calls that are the same": (VOTE, course([CALL, SAME_CALL], BEST), '["look"]', [OVER, OVER, SAMPLE]),
-    "calls that differ": (VOTE, course([CALL, OTHER_CALL], BEST), "best", [OVER, OVER, INSTEAD]),
-    "hedge: the first is quick": (PATIENT, course(GOOD, SLOW), "good", [FIRST]),
-    "the first is slow": (SOON, course(SLOW, GOOD), "good", [OUTRUN, RIVAL]),
-    "the second is slower still": (SOON, course(LATE, SLOW), "late", [RIVAL_OUTRUN, FIRST]),
-    "the first fails at once": (PATIENT, course(DOWN, GOOD), "good", [down("a", ""), INSTEAD]),
-    "the rival fails": (SOON, course(AFTER_A_FAILURE, DOWN), "late", [RIVAL_DOWN, FIRST]),
+    "there is but one level": (TWO, loop(BAD), "bad", [level("a")]),
+    "vote: all agree": (VOTE, loop([YES, SAME, YES], BEST), YES.text, [OVER, OVER, SAMPLE]),
+    "the second differs": (VOTE, loop([YES, OTHER, YES], BEST), "best", [OVER, OVER, INSTEAD]),
+    "the third differs": (VOTE, loop([YES, SAME, OTHER], BEST), "best", [OVER, OVER, OVER, INSTEAD]),
+    "nothing to compare": (VOTE, loop(PROSE, BEST), PROSE.text, [SAMPLE]),
+    "the first is empty": (VOTE, loop(Reply(""), BEST), "best", [OVER, INSTEAD]),
+    "the first is cut": (VOTE, loop(CUT, BEST), "best", [OVER, INSTEAD]),
+    "the second is cut": (VOTE, loop([YES, CUT], BEST), "best", [OVER, OVER, INSTEAD]),
+    "the first fails": (VOTE, loop(DOWN, BEST), "best", [down("a", "vote"), INSTEAD]),
+    "the second fails": (VOTE, loop([YES, DOWN], BEST), "best", [OVER, down("a", "vote"), INSTEAD]),
+    "they differ, no other answers": (VOTE, loop([YES, OTHER], DOWN), YES.text, [OVER, down("b", ""), SAMPLE]),
+    "calls that are the same": (VOTE, loop([CALL, SAME_CALL], BEST), '["look"]', [OVER, OVER, SAMPLE]),
+    "calls that differ": (VOTE, loop([CALL, OTHER_CALL], BEST), "best", [OVER, OVER, INSTEAD]),
+    "hedge: the first is quick": (PATIENT, loop(GOOD, SLOW), "good", [FIRST]),
+    "the first is slow": (SOON, loop(SLOW, GOOD), "good", [OUTRUN, RIVAL]),
+    "the second is slower still": (SOON, loop(LATE, SLOW), "late", [RIVAL_OUTRUN, FIRST]),
+    "the first fails at once": (PATIENT, loop(DOWN, GOOD), "good", [down("a", ""), INSTEAD]),
+    "the rival fails": (SOON, loop(AFTER_A_FAILURE, DOWN), "late", [RIVAL_DOWN, FIRST]),
     "both fail, and a third is left": (
-        *(SOON, course(DOWN_AFTER_A_FAILURE, DOWN, GOOD), "good"),
+        *(SOON, loop(DOWN_AFTER_A_FAILURE, DOWN, GOOD), "good"),
         [RIVAL_DOWN, down("a", ""), ("c", "ok", "", 0)],
     ),
-    "none is left to be asked as well": (SOON, course(GOOD), "good", [FIRST]),
+    "none is left to be asked as well": (SOON, loop(GOOD), "good", [FIRST]),
 }
 
 
@@ -140,14 +140,14 @@ def gone(target: str, role: str = "cascade") -> Row:
 
 # Where the client leaves → what is written down: target, outcome, role, whether it was passed over.
 LEAVES: dict[str, tuple[Case, list[Row]]] = {
-    "cascade: before the first answer": (Case(scripts=course(SLOW, BEST), tactic=TWO, leaves=after(1)), [gone("a")]),
+    "cascade: before the first answer": (Case(scripts=loop(SLOW, BEST), tactic=TWO, leaves=after(1)), [gone("a")]),
     BESIDE: (Case(scripts=BOTH, tactic=TWO, leaves=lambda _: bool(UNDECIDED.questions)), [level("a", 1)]),
-    "before the second answer": (Case(scripts=course(BAD, SLOW), tactic=TWO, leaves=after(2)), [A_BAD, gone("b")]),
+    "before the second answer": (Case(scripts=loop(BAD, SLOW), tactic=TWO, leaves=after(2)), [A_BAD, gone("b")]),
     "between the samples of a vote": (
-        *(Case(scripts=course([YES, SLOW], BEST), tactic=VOTE, leaves=after(2)), [OVER, gone("a", "vote")]),
+        *(Case(scripts=loop([YES, SLOW], BEST), tactic=VOTE, leaves=after(2)), [OVER, gone("a", "vote")]),
     ),
     "both rivals": (
-        *(Case(scripts=course(SLOW, SLOW), tactic=SOON, leaves=after(2)), [gone("a", ""), gone("b", "hedge")]),
+        *(Case(scripts=loop(SLOW, SLOW), tactic=SOON, leaves=after(2)), [gone("a", ""), gone("b", "hedge")]),
     ),
 }
 
@@ -169,13 +169,13 @@ def test_a_client_that_leaves_a_stream_before_it_is_looked_at_pays_for_the_part_
     def silent(upstream: Scripted) -> bool:
         return upstream.streamed == 1
 
-    scripts = course(Reply("half of it", breaks=Break.HANG), BEST)
+    scripts = loop(Reply("half of it", breaks=Break.HANG), BEST)
     given = run(tmp_path, Case(scripts=scripts, tactic=TWO, verify=opinion(), stream=True, leaves=silent))
     assert (given.history, given.upstream.gone) == ([level("a", outcome="client_gone")], ["a"])
     assert (given.row["status"], given.attempts[0]["output_visible"] > 0) == (499, True)
 
 
-DIFFER, DEAR = course([YES, OTHER], BEST), {"b": 9}
+DIFFER, DEAR = loop([YES, OTHER], BEST), {"b": 9}
 # What is left to spend → who is asked, and what is given.
 BUDGETS: dict[str, tuple[Case, str, str]] = {
     "cascade: for one": (Case(scripts=BOTH, tactic=TWO, limit=HALF), "a", "bad"),
@@ -183,13 +183,13 @@ BUDGETS: dict[str, tuple[Case, str, str]] = {
     "more is held for the dearer": (Case(scripts=BOTH, tactic=TWO, limit=COST + 9 * WHOLE, times=DEAR), "ab", "best"),
     "not for the dearer": (Case(scripts=BOTH, tactic=TWO, limit=COST + 8 * WHOLE, times=DEAR), "a", "bad"),
     "a fallback is paid for where the level is not": (
-        *(Case(scripts=course(BAD, BEST, GOOD), tactic=TWO, limit=COST + WHOLE, times=DEAR), "ac", "good"),
+        *(Case(scripts=loop(BAD, BEST, GOOD), tactic=TWO, limit=COST + WHOLE, times=DEAR), "ac", "good"),
     ),
     "vote: neither for a sample nor instead of one": (
         *(Case(scripts=DIFFER, tactic=VOTE, limit=HALF, times=DEAR), "a", YES.text),
     ),
     "for two samples": (Case(scripts=DIFFER, tactic=VOTE, limit=WHOLE + COST, times=DEAR), "aa", YES.text),
-    "hedge: one at a time": (Case(scripts=course(GOOD, BEST), tactic=Hedge(0), limit=int(1.5 * WHOLE)), "a", "good"),
+    "hedge: one at a time": (Case(scripts=loop(GOOD, BEST), tactic=Hedge(0), limit=int(1.5 * WHOLE)), "a", "good"),
 }
 
 
@@ -214,7 +214,7 @@ DEADLINES: dict[str, tuple[Case, str, list[Row]]] = {
         *(structs.replace(AN_HOUR, tactic=VOTE, takes_ms={"a": 6_000_000}), "a", [SAMPLE]),
     ),
     "who is late is not waited for": (
-        *(structs.replace(AN_HOUR, scripts=course(BAD, SLOW), passes_ms=599_900), "ab"),
+        *(structs.replace(AN_HOUR, scripts=loop(BAD, SLOW), passes_ms=599_900), "ab"),
         [level("b", outcome="timeout"), level("a", 0, 0.2)],
     ),
     "nor is a verifier": (structs.replace(AN_HOUR, verify=Undecided(), passes_ms=599_900), "a", [level("a")]),
@@ -236,7 +236,7 @@ def test_without_a_verifier_the_first_answer_is_given(tmp_path: Path) -> None:
 
 
 def test_a_client_that_leaves_an_accepted_stream_leaves_an_answer_that_is_paid_for(tmp_path: Path) -> None:
-    case = Case(scripts=course(GOOD, BEST), tactic=TWO, verify=opinion(), stream=True, leaves_after_part=True)
+    case = Case(scripts=loop(GOOD, BEST), tactic=TWO, verify=opinion(), stream=True, leaves_after_part=True)
     given = run(tmp_path, case)
     assert given.history == [level("a", 0, 0.9)]
     assert (given.row["status"], given.row["error"], given.row["cost"]) == (499, "client_gone", COST)
@@ -255,7 +255,7 @@ def test_an_accepted_stream_has_the_events_of_a_plain_one(
     tmp_path: Path, endpoint: Endpoint, reply: Reply, text: str, tactic: Tactic
 ) -> None:
     verifier, fields = Opinion(), {"stream_options": {"include_usage": True}}
-    case = Case(scripts=course(reply, BEST), tactic=tactic, stream=True, endpoint=endpoint, verify=verifier)
+    case = Case(scripts=loop(reply, BEST), tactic=tactic, stream=True, endpoint=endpoint, verify=verifier)
     case = structs.replace(case, fields=fields)
     kept, plain = run(tmp_path / "kept", case), run(tmp_path / "plain", structs.replace(case, tactic=None))
     assert kept.text == plain.text == text
@@ -267,7 +267,7 @@ def test_an_accepted_stream_has_the_events_of_a_plain_one(
 
 def test_the_last_level_streams_as_it_comes(tmp_path: Path) -> None:
     """What breaks there can't be taken back: an error event ends it, and it is charged."""
-    scripts = course(BAD, Reply("best of all", breaks=Break.CUT))
+    scripts = loop(BAD, Reply("best of all", breaks=Break.CUT))
     given = run(tmp_path, Case(scripts=scripts, tactic=TWO, verify=opinion(), stream=True))
     assert [step[:2] for step in given.history] == [("a", "ok"), ("b", "cut")]
     assert (b"best" in given.body, b'"error"' in given.body, b"[DONE]" in given.body) == (True, True, False)
@@ -275,7 +275,7 @@ def test_the_last_level_streams_as_it_comes(tmp_path: Path) -> None:
 
 @STREAM
 def test_what_breaks_before_it_is_looked_at_is_asked_elsewhere(tmp_path: Path, stream: bool) -> None:
-    scripts = course(Reply("good enough", breaks=Break.CUT), BEST)
+    scripts = loop(Reply("good enough", breaks=Break.CUT), BEST)
     given = run(tmp_path, Case(scripts=scripts, tactic=TWO, verify=opinion(), stream=stream))
     assert (given.text, [step[:2] for step in given.history]) == ("best", [("a", "cut"), ("b", "ok")])
 
@@ -285,7 +285,7 @@ def test_verifiers_see_the_client_s_own_request_and_words(tmp_path: Path, stream
     """The weak target sees placeholders; the answer has values again before a verifier looks at it."""
     classes = {"internal": {}, "pii": {"local_only": True, "redact": "needed"}}
     rules = {"default": "internal", "classes": classes, "detectors": [{"kind": "identifiers", "class": "pii"}]}
-    value, verifier, scripts = "jane.roe@corp-mail.net", Opinion(), course(Reply("{asked}: hello."), BEST)
+    value, verifier, scripts = "jane.roe@corp-mail.net", Opinion(), loop(Reply("{asked}: hello."), BEST)
     fields = {"messages": [{"role": "user", "content": f"Write to {value}"}]}
     case = Case(scripts=scripts, tactic=TWO, verify=verifier, stream=stream, sensitivity=rules, fields=fields)
     given = run(tmp_path, case)
@@ -299,7 +299,7 @@ def test_verifiers_see_the_client_s_own_request_and_words(tmp_path: Path, stream
 
 @each_row("reply, written", [(GOOD, '{"number":0.9}'), (UNKNOWN, '{"number":null}')])
 def test_verdicts_are_written_down(tmp_path: Path, reply: Reply, written: str) -> None:
-    given = run(tmp_path, Case(scripts=course(reply, BEST), tactic=TWO, verify=opinion()))
+    given = run(tmp_path, Case(scripts=loop(reply, BEST), tactic=TWO, verify=opinion()))
     assert [attempt["verdicts"] for attempt in given.attempts] == [written]
 
 
@@ -313,18 +313,18 @@ def test_verdicts_are_written_down(tmp_path: Path, reply: Reply, written: str) -
 def test_where_nothing_is_left_to_chance_one_sample_is_enough(
     tmp_path: Path, fields: dict[str, Any], drawn: int
 ) -> None:
-    given = run(tmp_path, Case(scripts=course(YES, BEST), tactic=VOTE, fields=fields))
+    given = run(tmp_path, Case(scripts=loop(YES, BEST), tactic=VOTE, fields=fields))
     assert (given.text, given.upstream.asked) == (YES.text, ["a"] * drawn)
     assert [attempt["role"] for attempt in given.attempts] == (["vote"] * 3 if drawn == 3 else [""])
 
 
 def test_completions_vote_too(tmp_path: Path) -> None:
-    given = run(tmp_path, Case(scripts=course(YES, BEST), tactic=Vote(2), endpoint=Endpoint.COMPLETIONS))
+    given = run(tmp_path, Case(scripts=loop(YES, BEST), tactic=Vote(2), endpoint=Endpoint.COMPLETIONS))
     assert (given.text, given.upstream.asked) == (YES.text, ["a"] * 2)
 
 
 def test_a_rival_that_was_outrun_is_cut_off_and_charged_what_it_may_have_written(tmp_path: Path) -> None:
-    given = run(tmp_path, Case(scripts=course(SLOW, GOOD), tactic=SOON))
+    given = run(tmp_path, Case(scripts=loop(SLOW, GOOD), tactic=SOON))
     outrun, _ = given.attempts
     assert given.upstream.gone == ["a"]
     assert outrun["usage_source"] == "estimated"
@@ -334,14 +334,14 @@ def test_a_rival_that_was_outrun_is_cut_off_and_charged_what_it_may_have_written
 
 def test_rivals_are_not_asked_again(tmp_path: Path) -> None:
     """What is held pays for one answer of each."""
-    case = Case(scripts=course([LATE_DOWN, GOOD], AFTER_A_FAILURE), tactic=SOON, retries=2)
+    case = Case(scripts=loop([LATE_DOWN, GOOD], AFTER_A_FAILURE), tactic=SOON, retries=2)
     given = run(tmp_path, case)
     assert (given.text, given.upstream.asked) == ("late", ["a", "b"])
 
 
 @STREAM
 def test_of_two_answers_at_once_both_are_paid_for_and_one_is_given(tmp_path: Path, stream: bool) -> None:
-    scripts = course(Reply("one", when=after(2)), Reply("two", when=after(2)))
+    scripts = loop(Reply("one", when=after(2)), Reply("two", when=after(2)))
     given = run(tmp_path, Case(scripts=scripts, tactic=Hedge(0), stream=stream))
     assert given.text == ("one" if given.row["target"] == "a" else "two")
     assert {attempt["target"] for attempt in given.attempts} == {"a", "b"}

@@ -10,16 +10,17 @@ import pytest
 from adapters.openai_compatible import OpenAICompatible
 from bench.framing import differences
 from router.decide.health import AT_FIRST, FIRST_REST_S, Health, run_limit
-from router.dispatch.ask import Errand, Opened, forward
+from router.dispatch.dispatch import Dispatcher, DispatchJob
 from router.dispatch.http import HIGH_WATER, SWEEP_S, Exchange, HttpTransport
-from router.dispatch.tactics import Dispatcher
+from router.dispatch.stream import Opened, forward
+from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
 from router.estimate.estimate import Fit
 from router.testing.upstream import Upstream
 from router.types.attempt import Call, UpstreamRequest
 from router.types.clock import clock_ms
 from router.types.target import Target, Timeouts
-from tests.dispatch.values import ANSWER, Clock, End, asking, at, dispatcher, errand, on_loop, transport
+from tests.dispatch.values import ANSWER, Clock, End, asking, at, dispatcher, job, on_loop, transport
 from tests.gateway.canned import canned
 from tests.gateway.running import until
 
@@ -33,9 +34,9 @@ class Crashing(OpenAICompatible):
         raise ZeroDivisionError
 
 
-async def outcome(dispatcher: Dispatcher, task: Errand) -> str:
+async def outcome(dispatcher: Dispatcher, task: DispatchJob) -> str:
     try:
-        answer = await dispatcher.walk(task)
+        answer = await run_plan(dispatcher, task)
     except UpstreamFailure as error:
         return error.failure.kind
     if isinstance(answer, Opened):
@@ -57,7 +58,7 @@ def tripped() -> Health:
 async def test_of_many_requests_at_once_one_probes_a_half_open_target(own: HttpTransport) -> None:
     with canned({"m": (200, ANSWER)}) as server:
         dispatch, place = dispatcher(own, tripped()), at(f"{server.url}/m/v1")
-        outcomes = await asyncio.gather(*(outcome(dispatch, errand(place)) for _ in range(8)))
+        outcomes = await asyncio.gather(*(outcome(dispatch, job(place)) for _ in range(8)))
         assert sorted(outcomes) == ["circuit_open"] * 7 + ["ok"]
         assert server.asked == ["m"]
 
@@ -66,7 +67,7 @@ async def test_of_many_requests_at_once_one_probes_a_half_open_target(own: HttpT
 async def test_a_probe_that_crashes_in_our_own_code_is_given_back(own: HttpTransport) -> None:
     health = tripped()
     with pytest.raises(ZeroDivisionError):
-        await dispatcher(own, health, Crashing()).walk(errand(at("http://127.0.0.1:9/v1")))
+        await run_plan(dispatcher(own, health, Crashing()), job(at("http://127.0.0.1:9/v1")))
     assert health.admit("t")
 
 
@@ -78,7 +79,7 @@ async def test_a_stream_without_any_text_closes_the_circuit_too(own: HttpTranspo
     health = tripped()
     with canned({"m": (200, SILENT)}) as server:
         place = at(f"{server.url}/m/v1")
-        answer = await dispatcher(own, health).walk(errand(place, asked=STREAM))
+        answer = await run_plan(dispatcher(own, health), job(place, asked=STREAM))
         assert isinstance(answer, Opened)
         assert health.admit("t"), "it has begun to answer"
         assert [events async for events in forward(answer, health, End())]
@@ -91,14 +92,14 @@ async def test_a_client_in_a_hurry_does_not_open_the_circuit_for_the_others(
 ) -> None:
     health, place = Health(Clock()), at(upstream.base_url("openai"), "hang")
     for _ in range(TRIPS + 1):
-        assert await outcome(dispatcher(own, health), errand(place, deadline=clock_ms() + 30)) in ("timeout", "connect")
+        assert await outcome(dispatcher(own, health), job(place, deadline=clock_ms() + 30)) in ("timeout", "connect")
     assert health.snapshot() == {}
 
 
 @on_loop(transport)
 async def test_a_target_that_is_slower_than_its_own_limit_does(own: HttpTransport, upstream: Upstream) -> None:
     health, place = Health(Clock()), at(upstream.base_url("openai"), "hang", timeouts=Timeouts(first=20))
-    outcomes = [await outcome(dispatcher(own, health), errand(place)) for _ in range(TRIPS + 1)]
+    outcomes = [await outcome(dispatcher(own, health), job(place)) for _ in range(TRIPS + 1)]
     assert outcomes == ["timeout"] * TRIPS + ["circuit_open"]
 
 
@@ -106,8 +107,8 @@ async def test_a_target_that_is_slower_than_its_own_limit_does(own: HttpTranspor
 async def test_a_request_on_its_second_connection_can_be_cancelled(own: HttpTransport, upstream: Upstream) -> None:
     """The kept connection is closed under it; the upstream must notice when the client leaves the fresh one."""
     base, dispatch = upstream.base_url("openai"), dispatcher(own, Health(Clock()))
-    assert await outcome(dispatch, errand(at(base, "close-under-next"))) == "ok"
-    second = asyncio.ensure_future(outcome(dispatch, errand(at(base, "hang"))))
+    assert await outcome(dispatch, job(at(base, "close-under-next"))) == "ok"
+    second = asyncio.ensure_future(outcome(dispatch, job(at(base, "hang"))))
     await asyncio.to_thread(until, lambda: len(upstream.requests) == 3, 60)
     second.cancel()
     await asyncio.wait([second])
@@ -120,14 +121,15 @@ async def test_a_request_on_its_second_connection_can_be_cancelled(own: HttpTran
 async def test_kept_connections_are_used_again_and_survive_being_closed(own: HttpTransport, upstream: Upstream) -> None:
     base, dispatch = upstream.base_url("openai"), dispatcher(own, Health(Clock()))
     for name in ("normal", "normal", "close-keepalive", "normal", "close-under-next", "normal"):
-        assert await outcome(dispatch, errand(at(base, name))) == "ok"
+        assert await outcome(dispatch, job(at(base, name))) == "ok"
     first, second, *_ = (request.connection for request in upstream.requests)
     assert first == second
 
 
 async def sent(own: HttpTransport, place: Target, *, stream: bool = False) -> Exchange:
-    task = errand(place, asked=STREAM if stream else None)
-    request = OpenAICompatible().encode(task.call(task.plan.steps[0], Fit()))
+    task = job(place, asked=STREAM if stream else None)
+    step = task.plan.steps[0]
+    request = OpenAICompatible().encode(task.call(step, Fit(), task.view(step)))
     return await own.send(place.base_url, request, place.timeouts)
 
 
@@ -173,7 +175,7 @@ async def test_an_upstream_that_takes_no_connection_is_given_up(own: HttpTranspo
             waiting.setblocking(False)
             waiting.connect_ex(server.getsockname())
         place = at(f"http://127.0.0.1:{server.getsockname()[1]}/v1", timeouts=Timeouts(connect=20))
-        assert await outcome(dispatcher(own, Health(Clock())), errand(place)) == "connect"
+        assert await outcome(dispatcher(own, Health(Clock())), job(place)) == "connect"
 
 
 @pytest.mark.parametrize("cases", [500, pytest.param(10_000, marks=pytest.mark.nightly)])

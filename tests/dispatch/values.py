@@ -1,4 +1,4 @@
-"""Errands as small as the dispatcher allows, and a dispatcher with the real door, wire and transport."""
+"""Errands as small as the dispatcher allows, and a dispatcher with the real egress, wire and transport."""
 
 import asyncio
 import inspect
@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from adapters.openai_compatible import OpenAICompatible
 from router.decide.eligibility import Gate
 from router.decide.health import Health
-from router.dispatch.ask import Errand, Opened
-from router.dispatch.door import Door
+from router.dispatch.dispatch import Dispatcher, DispatchJob
+from router.dispatch.egress import EgressFilter
+from router.dispatch.hold import BudgetHold, Room
 from router.dispatch.http import HttpTransport
-from router.dispatch.purse import Purse, Room
-from router.dispatch.tactics import Dispatcher
+from router.dispatch.stream import Opened
 from router.engines import Replicas
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
@@ -58,27 +58,30 @@ def asking(text: str = "Hi", *, model: str = "m", stream: bool = False, **fields
     return request(body=raw, stream=stream, model=model, text=text, **fields)
 
 
-def purse(asked: Request, *, bound: Bound | None = None, store: BudgetStore | None = None) -> Purse:
+def budget(asked: Request, *, bound: Bound | None = None, store: BudgetStore | None = None) -> BudgetHold:
     """Where nothing binds, no store is asked."""
-    return Purse(cast(BudgetStore, store), Learned(), Room(), asked, bound or Bound())
+    pays = BudgetHold(cast(BudgetStore, store), Learned(), Room(), asked)
+    if bound is not None:
+        pays.bind(bound)
+    return pays
 
 
-def errand(
+def job(
     *places: Target,
     asked: Request | None = None,
     own: Gate | None = None,
     hidden: Container[str] = (),
     deadline: float | None = None,
-    pays: Purse | None = None,
+    pays: BudgetHold | None = None,
     verify: Verify | None = None,
     **plan: Any,
-) -> Errand:
+) -> DispatchJob:
     """Asks all of `places` in order, whether they may be asked or not; those in `hidden` see the redacted form."""
     asked = asked or asking(model=places[0].model.name)
-    pays = pays or purse(asked)
+    pays = pays or budget(asked)
     steps = tuple(Candidate(place, estimate(place, asked, pays.learned), place.id in hidden) for place in places)
     plans = Plan(route="auto", strategy="ordered", steps=steps, **plan)
-    return Errand(asked, plans, own or gate(asked=asked), pays, deadline, verify)
+    return DispatchJob(asked, plans, own or gate(asked=asked), pays, deadline, verify)
 
 
 def at(base_url: str, name: str = "m", identity: str = "t", **fields: Any) -> Target:
@@ -130,8 +133,11 @@ def dispatcher(
     transport: HttpTransport, health: Health, adapter: Adapter | None = None, replicas: Replicas | None = None
 ) -> Dispatcher:
     wires = (Wire.OPENAI_COMPATIBLE, Wire.ANTHROPIC)
-    adapters, door = dict.fromkeys(wires, adapter or OpenAICompatible()), Door(dict.fromkeys(wires, transport))
-    return Dispatcher(adapters, door, health, replicas or Replicas())
+    adapters, egress = (
+        dict.fromkeys(wires, adapter or OpenAICompatible()),
+        EgressFilter(dict.fromkeys(wires, transport)),
+    )
+    return Dispatcher(adapters, egress, health, replicas or Replicas())
 
 
 class End:

@@ -13,20 +13,21 @@ import msgspec
 from msgspec.structs import replace
 
 from router.access import keyring
+from router.accounting import Settlement
 from router.api.parse import parse
 from router.api.responses.stream import ResponsesStream
 from router.app import Gateway
 from router.choose import Rules
 from router.decide.eligibility import Gate
-from router.dispatch.ask import Answered, Errand, Opened
-from router.dispatch.door import Parcel
+from router.dispatch.dispatch import DispatchJob
+from router.dispatch.egress import OutboundRequest
+from router.dispatch.stream import Answered, Opened
 from router.errors import ClientError, UpstreamFailure
 from router.estimate.estimate import estimate
 from router.estimate.learn import Learned
 from router.pipeline import Pipeline
 from router.screen import Screened
 from router.settings import read as settings_of
-from router.settlement import Settlement
 from router.telemetry import Telemetry
 from router.types.attempt import Asked as Question
 from router.types.attempt import UpstreamRequest, Verdict
@@ -75,12 +76,12 @@ class Planner(Pipeline):
             gate = replace(gate, classification=replace(gate.classification, classes=nothing))
         return replace(decision, plan=plan), gate
 
-    async def _dispatch(self, errand: Errand, settlement: Settlement) -> Answered | Opened:
+    async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
         """Answers are liked or not, or nobody can say."""
         try:
-            return await super()._dispatch(replace(errand, verify=self._judged), settlement)
+            return await super()._dispatch(replace(job, verify=self._judged), settlement)
         finally:
-            self._outcomes.update(f"asked as {one.role}" for one in settlement.purse.attempts if one.role)
+            self._outcomes.update(f"asked as {one.role}" for one in settlement.budget.attempts if one.role)
 
     async def _judged(self, asked: Question) -> list[Verdict]:
         return [Verdict("dice", self._random.choice((0.0, 0.0, 1.0, None))) for _ in asked.answers]
@@ -194,16 +195,16 @@ class Play:
         await events.aclose()
 
     async def _stray(self, written: Written) -> str:
-        """A judge, a shadow or an embedding of routing, whose author never heard of classes: it goes to the door."""
+        """A judge, a shadow or an embedding of routing, whose author never context of classes: it goes to the door."""
         random, rules = self.world.random, self.pipeline.rules
         target = random.choice(list(rules.config.targets.values()))
         body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": f"Judge: {written.text}"}]})
         path = "/v1/messages" if target.provider.wire is Wire.ANTHROPIC else "/chat/completions"
         request = UpstreamRequest("POST", path, (("content-type", "application/json"),), body)
         known = frozenset({rules.config.sensitivity.default})
-        parcel = Parcel(rules.screen.guard, target, request, known, redacted=random.random() < 0.3)
+        outbound = OutboundRequest(rules.screen.guard, target, request, known, redacted=random.random() < 0.3)
         try:
-            response = await self.gateway._door.send(parcel, _QUICK, lambda classes: None)
+            response = await self.gateway._egress.send(outbound, _QUICK, lambda classes: None)
             response.close()
             return "sent"
         except UpstreamFailure:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from router import app
-from router.dispatch import ask, door
-from router.dispatch.door import Door
+from router.dispatch import dispatch, egress
+from router.dispatch.egress import EgressFilter
 from tests.invariant.runs import Found, Planner, runs
 
 RUNS = int(os.environ.get("LOWPASS_INVARIANT_RUNS", "12000"))
@@ -27,7 +27,7 @@ _NOTHING: frozenset[str] = frozenset()
 @pytest.fixture(autouse=True)
 def _quick_and_quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Retries come at once, so that more of them fit into a second; every failure is wanted, so none is logged."""
-    monkeypatch.setattr(ask, "BACKOFF_S", 0.005)
+    monkeypatch.setattr(dispatch, "BACKOFF_S", 0.005)
     monkeypatch.setattr(app, "Pipeline", Planner)
     logging.disable(logging.ERROR)
     yield
@@ -61,19 +61,19 @@ async def _unscanned(*_: object) -> frozenset[str]:
     return _NOTHING
 
 
-def _by_hearsay(self: Door, parcel: Any, unseen: frozenset[str]) -> str:
+def _by_hearsay(self: EgressFilter, outbound: Any, unseen: frozenset[str]) -> str:
     """The door asks about what it was told, whatever the scan has found."""
-    return str(parcel.guard.refusal(parcel.target, parcel.classes, 0, redacted=parcel.redacted))
+    return str(outbound.guard.refusal(outbound.target, outbound.classes, 0, redacted=outbound.redacted))
 
 
 # What is taken from the door → what must come of it.
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any], str]] = {
-    "the guard is not asked again": (Door, "_refusal", _unasked, "it can read"),
-    "what the bytes show does not count": (Door, "_refusal", _by_hearsay, "it can read"),
-    "the bytes are not looked at": (Door, "_unseen", _unscanned, "it can read"),
-    "the time is not looked at": (door, "now_ms", lambda: 0, "its evidence had expired"),
-    "the caller's region is not asked for": (door, "narrowed", _unasked, "another region"),
-    "webhooks are told everything": (Door, "withheld", lambda *_: _NOTHING, "a webhook was told"),
+    "the guard is not asked again": (EgressFilter, "_refusal", _unasked, "it can read"),
+    "what the bytes show does not count": (EgressFilter, "_refusal", _by_hearsay, "it can read"),
+    "the bytes are not looked at": (EgressFilter, "_unseen", _unscanned, "it can read"),
+    "the time is not looked at": (egress, "now_ms", lambda: 0, "its evidence had expired"),
+    "the caller's region is not asked for": (egress, "narrowed", _unasked, "another region"),
+    "webhooks are told everything": (EgressFilter, "withheld", lambda *_: _NOTHING, "a webhook was told"),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from router.decide.eligibility import ClassGuard, Requirements
-from router.dispatch.door import Door
+from router.dispatch.egress import EgressFilter
 from router.dispatch.http import HttpTransport
 from router.dispatch.side_calls import LARGEST, Verifiers
 from router.outcomes import verify
@@ -53,7 +53,9 @@ def judged(verifiers: Sequence[Any], questions: Iterable[Asked] = (PLAIN,)) -> t
 
     async def work() -> None:
         transport = HttpTransport()
-        own = Verifiers(Door({Wire.OPENAI_COMPATIBLE: transport}), lambda name, became: counted.append(str(became)))
+        own = Verifiers(
+            EgressFilter({Wire.OPENAI_COMPATIBLE: transport}), lambda name, became: counted.append(str(became))
+        )
         own.adopt(verifiers)
         look = own.of(verifiers, GUARD)
         try:

@@ -57,7 +57,7 @@ class Race:
         """`begun`: the first byte of an answer is here."""
 
 
-class How(Struct, frozen=True):
+class AttemptOptions(Struct, frozen=True):
     role: str = ""
     """`Attempt.role`."""
     fallback: bool = False
@@ -67,8 +67,8 @@ class How(Struct, frozen=True):
     race: Race | None = None
 
 
-ALONE = How()
-WITH_FALLBACK = How(fallback=True)
+ALONE = AttemptOptions()
+WITH_FALLBACK = AttemptOptions(fallback=True)
 
 
 # Where requests wait for room in a budget: what others hold comes back when they are settled.
@@ -155,34 +155,45 @@ ENDLESS = 2**62
 LENT_PATIENCE_MS = 1_000
 """How long a request waits for what was split off: it may come back at once, or in a month."""
 _ENDLESS = Amount(ENDLESS, ENDLESS)
+UNBOUND = Bound()
 
 
-class Purse:
-    """Opened before a byte leaves; `charges` says in the end what each account pays."""
+class BudgetHold:
+    """Bound and opened before a byte leaves; `charges` says in the end what each account pays."""
 
     def __init__(
-        self,
-        store: BudgetStore,
-        learned: Learned,
-        room: Room,
-        request: Request,
-        bound: Bound,
-        presence: Presence | None = None,
+        self, store: BudgetStore, learned: Learned, room: Room, request: Request, presence: Presence | None = None
     ) -> None:
-        self._store, self.learned, self._room = store, learned, room
+        self._store, self.learned, self._room, self._request = store, learned, room, request
         self.presence = presence or Presence()
-        self._request, self._bound = request, bound
-        self._accounts = tuple([account for account in bound.accounts if not account.size])
+        self._bound = UNBOUND
+        self._accounts: tuple[Account, ...] = ()
         """Those that limit what it spends; the others are rates."""
-        self.bound = bool(self._accounts or bound.caps)
-        self._usd = self.bound and bound.binds(Unit.USD)
-        self._thinking = self.bound and bound.binds(Unit.THINKING)
-        self._partial = self.bound and any(account.targets for account in self._accounts)
+        self.bound = self._usd = self._thinking = self._partial = False
         self.reservation = Reservation(request.id, _ENDLESS)
         self.attempts: list[Attempt] = []
         self.waits = Waits()
         self._extending = asyncio.Lock()
         """Rivals hold more from the same reservation: one after the other."""
+
+    def bind(self, bound: Bound) -> None:
+        """Says what limits it, before it is opened."""
+        self._bound = bound
+        self._accounts = tuple([account for account in bound.accounts if not account.size])
+        self.bound = bool(self._accounts or bound.caps)
+        self._usd = self._thinking = self._partial = False
+        for account in (*self._accounts, *bound.caps):
+            self._usd = self._usd or (account.hard and account.unit is Unit.USD)
+            self._thinking = self._thinking or (account.hard and account.unit is Unit.THINKING)
+            self._partial = self._partial or bool(account.targets)
+
+    @property
+    def cost(self) -> int:
+        """nano-USD of the attempts so far."""
+        cost = 0
+        for attempt in self.attempts:
+            cost += attempt.cost.nano
+        return cost
 
     def ask(self, steps: Sequence[Candidate]) -> Ask:
         """Enough for the first step, or at least for the cheapest, and no more than the caps allow."""
@@ -190,7 +201,10 @@ class Purse:
         # A stream that is metered as it comes needs no more than its start.
         metered = self._request.stream and first.metered and not first.blind
         whole = first.tight if metered else first.whole
-        return Ask(least=_least(steps), tight=self._capped(first.tight), whole=self._capped(whole))
+        least = first.least if len(steps) == 1 else _least(steps)
+        if not self._bound.caps:
+            return Ask(least=least, tight=first.tight, whole=whole)
+        return Ask(least=least, tight=self._capped(first.tight), whole=self._capped(whole))
 
     async def open(self, ask: Ask, steps: Sequence[Candidate], patience_ms: float) -> Refused | None:
         """`ask` is for `steps`. Raises `StoreUnavailable`.
@@ -204,7 +218,7 @@ class Purse:
         if not self._bound.accounts:
             self.reservation = structs.replace(self.reservation, granted=self._capped(_ENDLESS))
             return None
-        granted = await self._reserve(self._thoughtful(ask))
+        granted = await self._reserve(self._thoughtful(ask) if self._thinking else ask)
         if isinstance(granted, Refused) and granted.passing:
             lent = not (await self._knowing_what_is_lent(granted)).passing
             patience_ms = min(patience_ms, LENT_PATIENCE_MS) if lent else patience_ms
@@ -246,14 +260,16 @@ class Purse:
         found = fit(step, self._request, left, self.learned, cap)
         return self._within_reach(step, found) if found is not None and found.metered else found
 
-    async def ready(self, step: Candidate) -> Fit | None:
-        """As `fit`; a step that needs more than is held, such as a dearer fallback, has more held for it first."""
-        found = self.fit(step)
-        if (found is None or found.lowered) and self._accounts:
-            left, tight = self.left(step.target.id), self._anew(step).estimate.tight
-            if await self.extend(Amount(max(0, tight.usd - left.usd), max(0, tight.thinking - left.thinking))):
-                found = self.fit(step)
-        return found
+    async def extended_fit(self, step: Candidate, fitted: Fit | None) -> Fit | None:
+        """As `fit`, after more was held for a step that needs more than is held, such as a dearer fallback.
+
+        `fitted`: what `fit` gave.
+        """
+        if not self._accounts:
+            return fitted
+        left, tight = self.left(step.target.id), self._anew(step).estimate.tight
+        more = Amount(max(0, tight.usd - left.usd), max(0, tight.thinking - left.thinking))
+        return self.fit(step) if await self.extend(more) else fitted
 
     def _anew(self, step: Candidate) -> Candidate:
         return held_anew(step, self._request, self.learned, self._bound.thinking)
@@ -347,15 +363,15 @@ class Purse:
 
     def left(self, target: str) -> Amount:
         """What may still be spent at `target`, after the attempts that were made; `ENDLESS` where nothing limits it."""
-        granted = self.reservation.at(target)
-        usd = granted.usd - sum(attempt.cost.nano for attempt in self.attempts) if self._usd else ENDLESS
+        granted = self.reservation.at(target) if self._partial else self.reservation.granted
+        usd = granted.usd - self.cost if self._usd else ENDLESS
         thinking = granted.thinking - sum(map(thought, self.attempts)) if self._thinking else ENDLESS
         return Amount(usd, thinking)
 
     @property
     def held(self) -> int | None:
         """nano-USD in the largest of its holds; None where no budget in USD binds it."""
-        return max((hold.amount for hold in self.reservation.holds if hold.unit is Unit.USD), default=None)
+        return max([hold.amount for hold in self.reservation.holds if hold.unit is Unit.USD], default=None)
 
     def charges(self) -> list[int]:
         """What each hold of the reservation is charged, in its own unit."""
@@ -366,15 +382,22 @@ class Purse:
             return 0
         if hold.unit is Unit.REQUESTS:
             return hold.amount
-        attempts = [attempt for attempt in self.attempts if not hold.targets or attempt.target.id in hold.targets]
-        if hold.unit is Unit.TOKENS:
-            return sum(used(attempt) for attempt in attempts)
-        return sum(attempt.cost.nano if hold.unit is Unit.USD else thought(attempt) for attempt in attempts)
+        charge = 0
+        for attempt in self.attempts:
+            if hold.targets and attempt.target.id not in hold.targets:
+                continue
+            if hold.unit is Unit.USD:
+                charge += attempt.cost.nano
+            else:
+                charge += used(attempt) if hold.unit is Unit.TOKENS else thought(attempt)
+        return charge
 
     def overrun(self, charges: Sequence[int]) -> bool:
         """More was charged than was held."""
-        pairs = zip(charges, self.reservation.holds, strict=True)
-        return any(charge > hold.amount for charge, hold in pairs if hold.unit in GRANTED)
+        for charge, hold in zip(charges, self.reservation.holds, strict=True):
+            if charge > hold.amount and hold.unit in GRANTED:
+                return True
+        return False
 
     async def _reserve(self, ask: Ask) -> Reservation | Refused:
         return await self._store.reserve(self._request.id, self._bound.accounts, ask, now_ms())
@@ -410,8 +433,6 @@ def thought(attempt: Attempt) -> int:
 
 def _least(steps: Sequence[Candidate]) -> Amount:
     """For the cheapest; a dearer one that is fallen back to has more held for it then."""
-    if len(steps) == 1:
-        return steps[0].estimate.least
     return Amount(min(step.estimate.least.usd for step in steps), min(step.estimate.least.thinking for step in steps))
 
 

@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Sequence, Set
 from contextlib import suppress
 
-from router.aftermath import Aftermath, Heard
 from router.budget.alerts import Alerts
 from router.budget.loop_breaker import Breaker
 from router.decide.health import SUSPENSION_S
 from router.decide.profile import Recall
-from router.dispatch.ask import Opened
+from router.dispatch.hold import CLIENT_GONE, PATIENCE_MS, UNBOUND, BudgetHold, Presence, Room, thought
 from router.dispatch.meter import finish
-from router.dispatch.purse import CLIENT_GONE, PATIENCE_MS, Presence, Purse, Room, thought
+from router.dispatch.stream import Opened
 from router.errors import TABLE, ClientError
 from router.estimate.learn import Learned
 from router.ledger.incident import exhausted, odd_charges, region_mismatches
 from router.ledger.write import Outcome, birth, lose, reroute, settle
 from router.observe.observer import Observed
+from router.recorder import OutcomeRecorder, ServedContext
 from router.refusals import ledger_down, store_down, stream_error
 from router.telemetry import Telemetry
 from router.types.account import (
@@ -31,19 +31,16 @@ from router.types.account import (
     StoreUnavailable,
     Unit,
 )
-from router.types.attempt import Attempt, Failure, Usage
+from router.types.attempt import Attempt, Failure, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
 from router.types.decision import Candidate, Decision, Plan, Translation
 from router.types.request import Caller, Endpoint, Request, session_key
-from router.usage_json import usage_json
 
 CLIENT_CLOSED = 499
 """Status of a request whose client left, as nginx logs it; nobody receives it."""
 
-_UNBOUND = Bound()
 
-
-class Books:
+class Accounting:
     """Where money and rows are kept, and what is learned from them."""
 
     def __init__(
@@ -54,10 +51,10 @@ class Books:
         telemetry: Telemetry,
         alerts: Alerts,
         breaker: Breaker,
-        aftermath: Aftermath,
+        recorder: OutcomeRecorder,
     ) -> None:
         self.journal, self.store, self.learned, self.telemetry = journal, store, learned, telemetry
-        self.alerts, self.breaker, self.room, self.aftermath, self.recall = alerts, breaker, Room(), aftermath, Recall()
+        self.alerts, self.breaker, self.room, self.recorder, self.recall = alerts, breaker, Room(), recorder, Recall()
         self.open: dict[str, Settlement] = {}
         """By request, from its birth to its end."""
         self.lease = Lease(now_ms)
@@ -83,7 +80,7 @@ class Settlement:
 
     def __init__(
         self,
-        books: Books,
+        books: Accounting,
         request: Request,
         caller: Caller,
         internal: str = "",
@@ -93,15 +90,15 @@ class Settlement:
         self.id, self.internal, self.observed = request.id, internal, observed
         self._books, self._request, self._caller = books, request, caller
         self._started, self._open, self._born = clock_ms(), True, False
-        self._route, self._bound, self._deadline_ms = "", _UNBOUND, request.limits.deadline_ms
+        self._route, self._bound, self._deadline_ms = "", UNBOUND, request.limits.deadline_ms
         self._presence = presence or Presence()
         self._presence.lost_since = books.lease.lost_since
-        self.purse = Purse(books.store, books.learned, books.room, request, _UNBOUND, self._presence)
+        self.budget = BudgetHold(books.store, books.learned, books.room, request, self._presence)
         self.lowered: tuple[str, ...] = ()
         self.loop = ""
         """What will stop the conversation if it goes on like this."""
         self.translation: Translation | None = None
-        self.heard: Heard | None = None
+        self.context: ServedContext | None = None
         """Once it is decided."""
         self.answer: str | None = None
         """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
@@ -112,11 +109,11 @@ class Settlement:
         Raises `ClientError` while nothing can be held, or written down.
         """
         books, plan = self._books, decision.plan
-        if bound != _UNBOUND:
+        if bound is not UNBOUND:
             self._bound = bound
-            self.purse = Purse(books.store, books.learned, books.room, self._request, bound, self._presence)
+            self.budget.bind(bound)
         self._deadline_ms = decision.stakes.deadline_ms
-        ask = self.purse.ask(plan.steps)
+        ask = self.budget.ask(plan.steps)
         self._birth(decision, ask.whole)
         if not (bound.accounts or bound.caps):
             return self._unheld(plan)
@@ -163,7 +160,7 @@ class Settlement:
         deadline = self._deadline_ms
         patience = PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline)
         try:
-            return await self.purse.open(ask, steps, patience)
+            return await self.budget.open(ask, steps, patience)
         except asyncio.CancelledError:
             self.close(CLIENT_CLOSED, CLIENT_GONE)
             raise
@@ -183,7 +180,7 @@ class Settlement:
 
     def lose(self) -> None:
         self._open = False
-        reservation = self.purse.reservation
+        reservation = self.budget.reservation
         if reservation.holds:
             charges = [0 if hold.unit is Unit.PARALLEL else hold.amount for hold in reservation.holds]
             self._books.store.settle(reservation, charges)
@@ -193,19 +190,19 @@ class Settlement:
 
     def close(self, status: int, error: str | None) -> int:
         """Books, rows and metrics learn of the end in one transaction. Returns the request's cost in nano-USD."""
-        purse, books = self.purse, self._books
+        budget, books = self.budget, self._books
         if self._presence.gone:
             status, error = CLIENT_CLOSED, CLIENT_GONE
-        cost = sum(attempt.cost.nano for attempt in purse.attempts)
+        cost = budget.cost
         if self._open:
             self._open = False
             if self.observed is not None:
                 self.observed.step("settle")
-                self.observed.settled(status, error, purse.attempts, cost)
-            charges = purse.charges()
-            overrun = purse.overrun(charges)
-            if purse.reservation.holds:
-                books.store.settle(purse.reservation, charges)
+                self.observed.settled(status, error, budget.attempts, cost)
+            charges = budget.charges()
+            overrun = budget.overrun(charges)
+            if budget.reservation.holds:
+                books.store.settle(budget.reservation, charges)
                 books.room.wake()
                 for account in self._bound.accounts:
                     books.alerts.touch(account)
@@ -213,34 +210,34 @@ class Settlement:
             settle(books.journal, self.id, outcome)
             books.open.pop(self.id, None)
             books.used_keys.add(self._caller.id)
-            region_mismatches(books.journal, purse.attempts, now_ms(), SUSPENSION_S)
-            odd_charges(books.journal, purse.attempts, now_ms())
-            if self.heard is not None:
-                books.aftermath.settled(self.heard, purse.attempts)
-            books.telemetry.settled(self._route, status, purse.attempts, outcome.overhead_us or 0, purse.held)
+            region_mismatches(books.journal, budget.attempts, now_ms(), SUSPENSION_S)
+            odd_charges(books.journal, budget.attempts, now_ms())
+            if self.context is not None:
+                books.recorder.settled(self.context, budget.attempts)
+            books.telemetry.settled(self._route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
             if not self.internal:
                 self._remember(cost)
             if overrun:
-                books.learned.overrun(purse.attempts[-1].target.id)
+                books.learned.overrun(budget.attempts[-1].target.id)
                 books.telemetry.overruns += 1
         return cost
 
     def _remember(self, cost: int) -> None:
         """What a client's own request tells of its session and its conversation."""
-        books, attempts, session = self._books, self.purse.attempts, self._request.limits.session
+        books, attempts, session = self._books, self.budget.attempts, self._request.limits.session
         if session:
             given = next((one for one in reversed(attempts) if one.outcome == "ok" and not one.passed_over), None)
             answered = "" if given is None else given.target.id
             began = now_ms() - int(clock_ms() - self._started)
             books.recall.note(session_key(self._caller.id, session), answered, cost, began)
-        if self.heard is not None and (prefix := self.heard.decision.prefix) is not None:
+        if self.context is not None and (prefix := self.context.decision.prefix) is not None:
             for attempt in attempts:
                 if attempt.usage is not None and attempt.outcome == "ok":
                     books.learned.caches.note(prefix, attempt.target.id, attempt.usage, now_ms())
         books.breaker.settled(self._request, self._caller, cost=cost, sent=bool(attempts), answer=self.answer)
 
     def _outcome(self, status: int, error: str | None, cost: int, overrun: bool) -> Outcome:
-        attempts, now = self.purse.attempts, clock_ms()
+        attempts, now = self.budget.attempts, clock_ms()
         took = now - self._started
         return Outcome(
             status=status,
@@ -252,13 +249,13 @@ class Settlement:
             lowered=self.lowered,
             total_ms=int(took),
             first_ms=attempts[-1].first_ms if attempts else None,
-            overhead_us=round((took - self.purse.waits.total(now)) * 1000),
+            overhead_us=round((took - self.budget.waits.total(now)) * 1000),
         )
 
-    # What remains when a stream is over (`router.dispatch.ask.Ending`).
+    # What remains when a stream is over (`router.dispatch.dispatch.Ending`).
 
     def settle(self, attempt: Attempt, error: str | None) -> bytes:
-        self.purse.attempts.append(attempt)
+        self.budget.attempts.append(attempt)
         cost = self.close(CLIENT_CLOSED if error == CLIENT_GONE else 200, error)
         translated = self.translation is not None
         endpoint = Endpoint.RESPONSES if translated else self._request.endpoint
@@ -273,7 +270,7 @@ class Settlement:
     def closing(self, opened: Opened, usage: bytes) -> bytes:
         if self.translation is not None:
             last = (
-                self.translation.feed(finish(opened.first, opened.trial.call, opened.stopped))
+                self.translation.feed(finish(opened.first, opened.record.call, opened.stopped))
                 if opened.stopped
                 else b""
             )

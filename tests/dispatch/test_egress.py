@@ -1,4 +1,4 @@
-"""What the door lets out, with real bytes over a real socket: whatever a plan says, and whoever made it."""
+"""What the egress filter lets out, with real bytes over a real socket: whatever a plan says, and whoever made it."""
 
 import asyncio
 import threading
@@ -11,15 +11,17 @@ from msgspec.structs import replace
 
 from router.decide.eligibility import ClassGuard, Gate, Redact, Requirements, Scan
 from router.decide.health import Health
-from router.dispatch.ask import Answered, Errand
-from router.dispatch.door import LARGE, KeptIn
+from router.dispatch.dispatch import DispatchJob
+from router.dispatch.egress import LARGE, EgressDenied, OutboundRequest
 from router.dispatch.http import HttpTransport
+from router.dispatch.stream import Answered
+from router.dispatch.tactics import run_plan
 from router.errors import UpstreamFailure
 from router.types.clock import now_ms
 from router.types.request import Limits, Redacted, Request
 from router.types.target import Target, Terms
 from tests.decide.values import gate
-from tests.dispatch.values import ANSWER, asking, at, at_home, dispatcher, errand, with_transport
+from tests.dispatch.values import ANSWER, asking, at, at_home, dispatcher, job, with_transport
 from tests.gateway.canned import Canned, canned
 from tests.tables import each_row
 
@@ -44,26 +46,26 @@ def under(asked: Request, *classes: str, scan: Scan = find, redacted: Redacted |
     return Gate(asked, own.caller, seen, ClassGuard(CLASSES, scan), redacted, now_ms(), own.resting, own.thinks_within)
 
 
-def plain(text: str, *classes: str, to: tuple[Target, ...], scan: Scan = find, **limits: Any) -> Errand:
+def plain(text: str, *classes: str, to: tuple[Target, ...], scan: Scan = find, **limits: Any) -> DispatchJob:
     asked = asking(text, limits=Limits(**limits))
-    return errand(*to, asked=asked, own=under(asked, *classes, scan=scan))
+    return job(*to, asked=asked, own=under(asked, *classes, scan=scan))
 
 
-def carried(task: Errand) -> Answered:
+def carried(task: DispatchJob) -> Answered:
     async def walk(transport: HttpTransport) -> Any:
-        return await dispatcher(transport, Health(lambda: 0.0)).walk(task)
+        return await run_plan(dispatcher(transport, Health(lambda: 0.0)), task)
 
     answer = with_transport(walk)
     assert isinstance(answer, Answered)
     return answer
 
 
-def stays_in(server: Canned, task: Errand) -> str:
+def stays_in(server: Canned, task: DispatchJob) -> str:
     """The refusal's message; nothing has arrived, and nothing was charged."""
-    with pytest.raises(KeptIn) as refused:
+    with pytest.raises(EgressDenied) as refused:
         carried(task)
     assert server.asked == []
-    assert task.purse.attempts == []
+    assert task.budget.attempts == []
     assert (refused.value.status, refused.value.code) == (403, "no_eligible_target")
     return refused.value.message
 
@@ -78,11 +80,11 @@ def places(server: Canned, *regions: str, **fields: Any) -> tuple[Target, ...]:
     return tuple(at(f"{server.url}/m/v1", identity=region or "t", region=region, **fields) for region in regions)
 
 
-def concealed(server: Canned, left: str, *classes: str, place: str = "us", redacted: bool = True) -> Errand:
+def concealed(server: Canned, left: str, *classes: str, place: str = "us", redacted: bool = True) -> DispatchJob:
     """A request about an orchid, of which `left` is still there once it is redacted."""
     asked, rest = asking("an orchid"), frozenset({"open", *classes})
     own = under(asked, "hidden", redacted=Redacted(asking(left), rest, {"[FLOWER_1]": "orchid"}) if redacted else None)
-    return errand(*places(server, place), asked=asked, own=own, hidden={place})
+    return job(*places(server, place), asked=asked, own=own, hidden={place})
 
 
 # Text, what was known of it, where it is tried, the caller's wish → who gets it, with which classes; or the refusal.
@@ -136,7 +138,7 @@ def test_a_failure_is_told_before_a_refusal(server: Canned) -> None:
     task = plain("in Cologne", to=places(server, "us", "eu"))
     with pytest.raises(UpstreamFailure):
         carried(task)
-    assert [attempt.target.id for attempt in task.purse.attempts] == ["eu"]
+    assert [attempt.target.id for attempt in task.budget.attempts] == ["eu"]
 
 
 def test_a_request_goes_out_redacted_where_it_may_not_as_it_is(server: Canned) -> None:
@@ -195,14 +197,14 @@ def test_a_client_that_leaves_while_the_bytes_are_looked_at_pays_nothing(server:
     task = plain("x" * LARGE, to=places(server, "us"), scan=slow)
 
     async def hang_up(transport: HttpTransport) -> None:
-        walk = asyncio.ensure_future(dispatcher(transport, Health(lambda: 0.0)).walk(task))
+        walk = asyncio.ensure_future(run_plan(dispatcher(transport, Health(lambda: 0.0)), task))
         await asyncio.to_thread(looking.wait, 60)
         walk.cancel()
         await asyncio.wait([walk])
         leave.set()
 
     with_transport(hang_up)
-    (attempt,) = task.purse.attempts
+    (attempt,) = task.budget.attempts
     assert (attempt.outcome, attempt.usage, attempt.classes) == ("client_gone", None, frozenset())
     assert server.asked == []
 
@@ -210,9 +212,10 @@ def test_a_client_that_leaves_while_the_bytes_are_looked_at_pays_nothing(server:
 def test_a_parcel_shows_nothing_of_its_contents(server: Canned) -> None:
     task = plain("in Cologne", to=places(server, "eu"))
     request: Any = msgspec.json.encode({"text": "in Cologne"})
-    assert "Cologne" not in repr(task.parcel(task.plan.steps[0], request))
+    place = task.plan.steps[0].target
+    assert "Cologne" not in repr(OutboundRequest(task.gate.guard, place, request, frozenset({"Cologne"})))
 
 
 def test_the_log_names_target_and_classes_of_a_refusal(server: Canned, caplog: pytest.LogCaptureFixture) -> None:
     stays_in(server, plain("in Cologne", to=places(server, "us"), region="Cologne"))
-    assert caplog.messages == ["kept in at the door: ['european', 'open'] for us"]
+    assert caplog.messages == ["stopped by the egress filter: ['european', 'open'] for us"]

@@ -1,4 +1,4 @@
-"""The one door: every byte that leaves for an upstream or a webhook is judged here, whatever path led to it.
+"""The one egress: every byte that leaves for an upstream or a webhook is judged here, whatever path led to it.
 
 It alone holds transports. Retry, fallback and webhook are alike to it, and so is whatever else may come to send: no
 path has a privilege, so none has to be named.
@@ -23,7 +23,7 @@ _NOTHING: frozenset[str] = frozenset()
 _log = logging.getLogger(__name__)
 
 
-class Parcel(Struct, frozen=True):
+class OutboundRequest(Struct, frozen=True):
     """What is about to be sent. `guard` is of the policy under which that was decided."""
 
     guard: Guard
@@ -39,17 +39,17 @@ class Parcel(Struct, frozen=True):
     """Base URL of the replica that it goes to; empty: the target's own."""
 
     def __repr__(self) -> str:
-        return f"Parcel({self.target.id})"
+        return f"OutboundRequest({self.target.id})"
 
 
-class KeptIn(ClientError):
+class EgressDenied(ClientError):
     """Nothing was sent: it may not go there. Says class and rule, never what was found."""
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(403, "no_eligible_target", f"{place}: {reason}.", type="permission_error")
 
 
-class Door:
+class EgressFilter:
     """Carries what may leave. Webhooks stand under the policy that was adopted last."""
 
     def __init__(self, transports: Mapping[Wire, Transport]) -> None:
@@ -62,21 +62,21 @@ class Door:
         self._guard, self._webhooks = guard, webhooks
 
     async def send(
-        self, parcel: Parcel, timeouts: Timeouts, leaves: Callable[[frozenset[str]], object]
+        self, outbound: OutboundRequest, timeouts: Timeouts, leaves: Callable[[frozenset[str]], object]
     ) -> UpstreamResponse:
         """`leaves` is told the classes of what is sent, just before it is.
 
-        Raises `KeptIn`, and `UpstreamFailure` for everything that goes wrong on the way.
+        Raises `EgressDenied`, and `UpstreamFailure` for everything that goes wrong on the way.
         """
-        unseen = await self._judge(parcel)
-        leaves(parcel.classes | unseen)
-        transport = self._transports[parcel.target.provider.wire]
-        return await transport.send(_address(parcel), parcel.request, timeouts)
+        unseen = await self._judge(outbound)
+        leaves(outbound.classes | unseen)
+        transport = self._transports[outbound.target.provider.wire]
+        return await transport.send(_address(outbound), outbound.request, timeouts)
 
     async def post(self, url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
         """To a webhook; `request` has everything but its path. Raises as `send` does."""
         if url not in self._webhooks or self.withheld(request.body):
-            raise KeptIn("a webhook", "the policy does not declare it, or what it would be told is sensitive")
+            raise EgressDenied("a webhook", "the policy does not declare it, or what it would be told is sensitive")
         parts = urlsplit(url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         told = UpstreamRequest(request.method, path, request.headers, request.body)
@@ -90,35 +90,37 @@ class Door:
         found = guard.unseen(text, _NOTHING)
         return frozenset(name for name in found if guard.refusal(_HOOK, frozenset({name}), now, redacted=False))
 
-    async def _judge(self, parcel: Parcel) -> frozenset[str]:
+    async def _judge(self, outbound: OutboundRequest) -> frozenset[str]:
         """Classes that only the bytes have shown. The last look is at the moment of sending: a scan takes time."""
-        unseen = await self._unseen(parcel)
-        reason = self._refusal(parcel, unseen)
+        unseen = await self._unseen(outbound)
+        reason = self._refusal(outbound, unseen)
         if reason:
             # Not the reason, which may quote the caller's own region.
-            _log.warning("kept in at the door: %s for %s", sorted(parcel.classes | unseen), parcel.target.id)
-            raise KeptIn(parcel.target.id, reason)
+            _log.warning(
+                "stopped by the egress filter: %s for %s", sorted(outbound.classes | unseen), outbound.target.id
+            )
+            raise EgressDenied(outbound.target.id, reason)
         return unseen
 
-    def _refusal(self, parcel: Parcel, unseen: frozenset[str]) -> str:
+    def _refusal(self, outbound: OutboundRequest, unseen: frozenset[str]) -> str:
         """`unseen` was found in the bytes themselves: whatever was replaced in them, that was not."""
-        target, classes = parcel.target, parcel.classes | unseen
-        refusal = parcel.guard.refusal(target, classes, now_ms(), redacted=parcel.redacted)
-        return refusal or narrowed(target, parcel.region)
+        target, classes = outbound.target, outbound.classes | unseen
+        refusal = outbound.guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
+        return refusal or narrowed(target, outbound.region)
 
-    async def _unseen(self, parcel: Parcel) -> frozenset[str]:
-        body = parcel.request.body
+    async def _unseen(self, outbound: OutboundRequest) -> frozenset[str]:
+        body = outbound.request.body
         if len(body) < LARGE:
-            return parcel.guard.unseen(body, parcel.classes)
-        return await asyncio.to_thread(parcel.guard.unseen, body, parcel.classes)
+            return outbound.guard.unseen(body, outbound.classes)
+        return await asyncio.to_thread(outbound.guard.unseen, body, outbound.classes)
 
 
-def _address(parcel: Parcel) -> str:
+def _address(outbound: OutboundRequest) -> str:
     """What was judged is the target: nothing goes elsewhere than to a place of its own."""
-    target, url = parcel.target, parcel.url
+    target, url = outbound.target, outbound.url
     if not url or url == target.base_url or (target.engine is not None and url in target.engine.urls):
         return url or target.base_url
-    raise KeptIn(target.id, "none of its replicas is at the address that was picked")
+    raise EgressDenied(target.id, "none of its replicas is at the address that was picked")
 
 
 _HOOK = Target(

@@ -31,7 +31,7 @@ MOST_PENDING = 256
 _log = logging.getLogger("lowpass")
 
 
-class Heard(Struct, frozen=True):
+class ServedContext(Struct, frozen=True):
     """One request, as far as what is said of its answers concerns it."""
 
     decision: Decision
@@ -62,7 +62,7 @@ def _log_of(ledger: Ledger, keep: Callable[[str, int, bytes], object]) -> Log:
     return Log(partial(since, ledger), partial(newest, ledger), partial(load, ledger), keep)
 
 
-class Aftermath:
+class OutcomeRecorder:
     """One for a process. `ask` is how a judge is asked: as any client is."""
 
     def __init__(
@@ -112,49 +112,49 @@ class Aftermath:
         """None: nobody looks at the route's answers."""
         return self._verifiers.of(route.verifiers, guard) if route.verifiers else None
 
-    def settled(self, heard: Heard, attempts: Sequence[Attempt]) -> None:
+    def settled(self, context: ServedContext, attempts: Sequence[Attempt]) -> None:
         """Every attempt has its number: what was said of answers before they were given, and who answered."""
         for number, attempt in enumerate(attempts, 1):
-            self._write(heard, attempt.verdicts, number, attempt.target.id)
+            self._write(context, attempt.verdicts, number, attempt.target.id)
             if attempt.model_served and attempt.target.id in self._drift.targets:
                 at = self._drift.targets.index(attempt.target.id)
                 alarm = self._drift.served(at, "model", attempt.model_served, now_ms())
                 if alarm is not None:
                     self._learning.alarm(alarm, f"{alarm.kind}-{attempt.model_served}")
 
-    def given(self, heard: Heard, verify: Verify | None, asked: Asked, number: int) -> None:
+    def given(self, context: ServedContext, verify: Verify | None, asked: Asked, number: int) -> None:
         """An answer that nobody has looked at yet is on its way to its client."""
-        self._consider(heard, asked, number)
+        self._consider(context, asked, number)
         if verify is None or len(self._pending) >= MOST_PENDING:
             return
-        task = asyncio.create_task(self._look(heard, verify, asked, number))
+        task = asyncio.create_task(self._look(context, verify, asked, number))
         self._pending.add(task)
         task.add_done_callback(self._pending.discard)
 
-    async def _look(self, heard: Heard, verify: Verify, asked: Asked, number: int) -> None:
-        self._write(heard, await verify(asked), number, asked.target.id)
+    async def _look(self, context: ServedContext, verify: Verify, asked: Asked, number: int) -> None:
+        self._write(context, await verify(asked), number, asked.target.id)
 
-    def _write(self, heard: Heard, verdicts: Sequence[Verdict], number: int, target: str) -> None:
+    def _write(self, context: ServedContext, verdicts: Sequence[Verdict], number: int, target: str) -> None:
         if verdicts:
-            rows = said(heard.route.verifiers, verdicts, heard.decision.id, number, target)
-            self._say(heard.about, rows)
+            rows = said(context.route.verifiers, verdicts, context.decision.id, number, target)
+            self._say(context.about, rows)
 
     def _say(self, about: About, rows: Iterable[Said]) -> None:
         for row in rows:
             say(self._journal, row, about, now_ms())
 
-    def _consider(self, heard: Heard, asked: Asked, number: int) -> None:
-        judge = heard.route.judge
+    def _consider(self, context: ServedContext, asked: Asked, number: int) -> None:
+        judge = context.route.judge
         if judge is None:
             return
-        about = heard.about
+        about = context.about
 
         def tell(row: Said) -> None:
             self._say(about, (row,))
 
         given = (Given(number, asked.target.id, asked.answers[0]),)
-        priority = overlap(heard.decision.plan.weighed)
-        make = partial(case, judge, asked.request, heard.caller, given, priority, tell)
+        priority = overlap(context.decision.plan.weighed)
+        make = partial(case, judge, asked.request, context.caller, given, priority, tell)
         self._judging.consider(judge, priority, make)
 
     def _watch(self, outcome: Outcome) -> Alarm | None:

@@ -1,0 +1,318 @@
+"""The attempt loop: asks the targets of a plan in order until one answers. The only code that talks to an upstream for
+a client's request."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from random import random
+from typing import NamedTuple
+
+from msgspec import Raw, Struct, structs
+
+from router.classify.language import languages
+from router.decide.eligibility import Gate
+from router.decide.health import Health
+from router.dispatch.attempt import AttemptRecord, ReplicaLease
+from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest
+from router.dispatch.hold import ALONE, CLIENT_GONE, OUTRUN, WITH_FALLBACK, AttemptOptions, BudgetHold
+from router.dispatch.meter import Fold, Meter
+from router.dispatch.stream import CUT, Answered, Opened, metered, unreadable, without_key
+from router.engines import Replicas
+from router.errors import TABLE, LowpassError, UpstreamFailure
+from router.estimate.estimate import Fit
+from router.redact.restore import Restorer
+from router.types.account import StoreUnavailable
+from router.types.attempt import Adapter, Call, ErrorKind, Failure, Reply, StreamDecoder, UpstreamResponse, Verify
+from router.types.clock import clock_ms, now_ms
+from router.types.decision import Candidate, Plan
+from router.types.request import UNKNOWN, Endpoint, Redacted, Request
+from router.types.target import Timeouts, Wire
+
+LEAST_TIME_MS = 10
+"""No target is asked for an answer within less."""
+LARGEST_ERROR = 65_536
+"""Bytes of a refusal that are read: what is larger explains nothing."""
+LARGE = 262_144
+"""Bytes of an answer that is decoded beside the event loop."""
+BACKOFF_S = 0.2
+"""First pause before the same target is asked again; doubles, with jitter."""
+LONGEST_PAUSE_S = 10.0
+PAUSE_WITH_FALLBACK_S = 0.5
+"""A longer wait than this is not worth it while another target stands ready."""
+_UNTAKEN = (ErrorKind.CONNECT, ErrorKind.SATURATED)
+
+
+class View(NamedTuple):
+    """What one target sees of a request: the client's own, or the one with placeholders."""
+
+    request: Request
+    classes: frozenset[str]
+    redacted: Redacted | None = None
+
+
+class DispatchJob(Struct, frozen=True):
+    """A plan, the request, and the hold that pays for it. The egress filter asks `gate` again for every attempt."""
+
+    request: Request
+    """The client's own."""
+    plan: Plan
+    gate: Gate
+    budget: BudgetHold
+    deadline: float | None
+    """In ms of `clock_ms`."""
+    verify: Verify | None = None
+    """None: the route has no verifier."""
+    check: Callable[[dict[str, Raw]], None] | None = None
+    """Raises `UpstreamFailure` for a whole answer that can't be translated for the client."""
+
+    def view(self, step: Candidate) -> View:
+        redacted = self.gate.redacted if step.redacted else None
+        if redacted is None:
+            return View(self.request, self.gate.classification.classes)
+        return View(redacted.request, redacted.classes, redacted)
+
+    def call(self, step: Candidate, fit: Fit, view: View) -> Call:
+        request, translated = view.request, self.translated(step)
+        return Call(
+            target=step.target,
+            endpoint=Endpoint.CHAT if translated else request.endpoint,
+            body=request.chat if translated and request.chat is not None else request.body,
+            model=request.model,
+            request_id=request.id,
+            stream=request.stream or fit.metered,
+            stream_usage=request.stream_usage or translated,
+            n=request.n,
+            max_output=fit.max_output,
+            effort=fit.effort,
+            thinking_budget=fit.thinking_budget,
+            languages=UNKNOWN if step.target.prompt is None else languages(request),
+            private=self.gate.guard.private(view.classes),
+        )
+
+    def late(self, now: float) -> bool:
+        """No time is left in which another answer could arrive."""
+        return self.deadline is not None and now + LEAST_TIME_MS > self.deadline
+
+    def time_for(self, step: Candidate, now: float) -> bool:
+        """An answer of `step` would usually arrive before the deadline."""
+        if self.deadline is None:
+            return True
+        usual = next((row.total_ms for row in self.plan.weighed if row.target == step.target.id), 0.0)
+        return now + max(usual, LEAST_TIME_MS) <= self.deadline
+
+    def translated(self, step: Candidate) -> bool:
+        """A Responses request goes out as chat where the upstream has no Responses endpoint of its own."""
+        return self.request.endpoint is Endpoint.RESPONSES and not step.target.provider.quirks.responses
+
+
+class Dispatcher(Struct, frozen=True):
+    """What every attempt needs of the process."""
+
+    adapters: Mapping[Wire, Adapter]
+    egress: EgressFilter
+    health: Health
+    replicas: Replicas
+
+
+class AttemptLoop:
+    """One job on its way from target to target: `walk` → `try_target` (retries) → `_send_once`.
+
+    Every attempt but the one that is given is appended to the hold's, also when one of these raises.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, job: DispatchJob) -> None:
+        self._to, self.job = dispatcher, job
+        self.over = False
+        """No other target may be asked."""
+        self._failure: Failure | None = None
+        self._denied: EgressDenied | None = None
+
+    async def walk(self, steps: Sequence[Candidate]) -> Answered | Opened | None:
+        """The first answer of `steps`, in order; None where there is none to be had."""
+        last = len(steps) - 1
+        for number, step in enumerate(steps):
+            answer = await self.try_target(step, ALONE if number == last else WITH_FALLBACK)
+            if answer is not None or self.over:
+                return answer
+        return None
+
+    async def try_target(self, step: Candidate, options: AttemptOptions) -> Answered | Opened | None:
+        """Asks one target, again where it helps. None: it gave no answer."""
+        replicas, retries, tried = self._to.replicas, 0, list[str]()
+        while True:
+            try:
+                return await self._send_once(step, options, tried)
+            except EgressDenied as denied:
+                self._denied = self._denied or denied
+                return None
+            except UpstreamFailure as error:
+                failure = error.failure
+            # Another replica is asked at once; where the one before had not taken the request, that is no retry.
+            spare = replicas.spare(step.target, tried)
+            untaken = spare and failure.kind in _UNTAKEN
+            pause = 0.0 if spare else _pause_s(failure, retries)
+            retries += not untaken
+            again = untaken or (TABLE[failure.kind].retry and retries <= step.target.retries)
+            if not again or _too_long(pause, self.job, options):
+                self._failure = failure
+                self.over = not TABLE[failure.kind].fall_back or self.job.late(clock_ms())
+                return None
+            if pause:
+                await asyncio.sleep(pause)
+
+    def error(self) -> LowpassError:
+        """Why there is no answer."""
+        if self._denied is not None and self._failure is None:
+            return self._denied
+        return UpstreamFailure(self._failure or Failure(ErrorKind.CIRCUIT_OPEN, "No target was left to ask."))
+
+    async def _send_once(self, step: Candidate, options: AttemptOptions, tried: list[str]) -> Answered | Opened:
+        job, budget, target, health = self.job, self.job.budget, step.target, self._to.health
+        attempts, presence = budget.attempts, budget.presence
+        if presence.gone:
+            raise asyncio.CancelledError
+        fit = budget.fit(step)
+        if fit is None or fit.lowered:
+            fit = await budget.extended_fit(step, fit)
+        if fit is None:
+            raise UpstreamFailure(Failure(ErrorKind.BUDGET, "What is left of the budget does not pay for this target."))
+        view = job.view(step)
+        call = job.call(step, fit, view)
+        lease = ReplicaLease(self._to.replicas, target, view.request, tried)
+        restorer = None if view.redacted is None else Restorer(view.redacted.values)
+        record = AttemptRecord(step, fit, call, budget, now_ms(), clock_ms, health, lease, restorer, options)
+        if fit.metered:
+            record.metered_by(Meter(budget, step, job.request, fit))
+        if not health.admit(target.id):
+            failure = Failure(ErrorKind.CIRCUIT_OPEN, "The target is resting after failures.")
+            attempts.append(record.failed(failure))
+            raise UpstreamFailure(failure)
+        presence.reads_on = target.reads_on(call.stream)
+        try:
+            return await self._exchange(record, view)
+        except UpstreamFailure as error:
+            raise UpstreamFailure(self._failed(record, error.failure)) from None
+        except asyncio.CancelledError as cancelled:
+            attempts.append(record.abandoned(OUTRUN if OUTRUN in cancelled.args else CLIENT_GONE))
+            health.abandoned(target.id)
+            raise
+        except Exception:
+            lease.leave()
+            health.abandoned(target.id)
+            raise
+
+    def _failed(self, record: AttemptRecord, failure: Failure) -> Failure:
+        """An attempt has ended without an answer: its row, and what it says of its target."""
+        budget, lease, target, rule = self.job.budget, record.lease, record.step.target, TABLE[failure.kind]
+        budget.presence.reads_on = False
+        failure = without_key(failure, target)
+        budget.attempts.append(record.failed(failure))
+        trips = rule.trips and not self.job.late(clock_ms())
+        alone = lease.broke() if trips else not self._to.replicas.spare(target)
+        if failure.kind is ErrorKind.SATURATED:
+            lease.full()
+        # What a request did wrong says nothing of the next one.
+        wish = failure.retry_after_s if rule.fall_back else None
+        self._to.health.failed(target.id, trips=trips and alone, retry_after_s=wish if alone else None)
+        return failure
+
+    async def _exchange(self, record: AttemptRecord, view: View) -> Answered | Opened:
+        job, target = self.job, record.step.target
+        adapter = self._to.adapters[target.provider.wire]
+        sent = adapter.encode(record.call)
+        record.thinking = sent.thinking
+        redacted, region = view.redacted is not None, job.request.limits.region
+        outbound = OutboundRequest(job.gate.guard, target, sent, view.classes, redacted, region, record.lease.url)
+        timeouts = target.timeouts if job.deadline is None else _cut(target.timeouts, job.deadline)
+        response = await self._to.egress.send(outbound, timeouts, record.leaves)
+        record.opened(response)
+        try:
+            answer = await self._receive(record, adapter, response)
+            if isinstance(answer, Opened):
+                if job.request.stream and not record.options.whole:
+                    return answer
+                answer = await self._gather(answer)
+            if job.check is not None and job.translated(record.step):
+                job.check(dict(answer.reply.body))
+            return answer
+        except BaseException as error:
+            response.close()
+            if isinstance(error, LowpassError | StoreUnavailable) or not isinstance(error, Exception):
+                raise
+            raise UpstreamFailure(unreadable(error)) from error
+
+    async def _receive(self, record: AttemptRecord, adapter: Adapter, response: UpstreamResponse) -> Answered | Opened:
+        call = record.call
+        if not 200 <= response.status < 300:
+            body = await response.read()
+            body = body if len(body) <= LARGEST_ERROR else b""
+            raise UpstreamFailure(adapter.failure(response.status, response.headers, body))
+        if call.stream:
+            return await self._open(record, adapter.stream(call), response)
+        body = await response.read()
+        record.first_byte()
+        record.received()
+        large = len(body) > LARGE
+        reply = await asyncio.to_thread(adapter.decode, call, body) if large else adapter.decode(call, body)
+        self._to.health.succeeded(record.step.target.id)
+        record.lease.worked()
+        attempt = record.answered(reply)
+        if record.restorer is not None:
+            reply = structs.replace(reply, body=record.restorer.body(reply.body))
+        return Answered(attempt, reply, record.step, record.fit.lowered)
+
+    async def _open(self, record: AttemptRecord, decoder: StreamDecoder, response: UpstreamResponse) -> Opened:
+        record.decoder = decoder
+        async for data in response.chunks():
+            before = decoder.output_chars
+            first = decoder.feed(data)
+            record.fed(data, before)
+            if first or decoder.complete:
+                record.first_byte()
+                record.locate(decoder.region_served)
+                # It has answered, and whether the answer is whole is seen at its end.
+                self._to.health.abandoned(record.step.target.id)
+                record.lease.worked()
+                return Opened(record, response, decoder, first, record.step)
+        if not decoder.finished:
+            raise UpstreamFailure(Failure(ErrorKind.BAD_RESPONSE, "The upstream's stream ended without an answer."))
+        return Opened(record, response, decoder, b"", record.step)
+
+    async def _gather(self, opened: Opened) -> Answered:
+        """The whole of a stream; what breaks in the middle may still be asked elsewhere."""
+        decoder, record = opened.decoder, opened.record
+        parts = [events async for events in metered(opened) if events]
+        if rest := opened.rest():
+            parts.append(rest)
+        stopped = opened.stopped
+        if not (decoder.finished or stopped):
+            raise UpstreamFailure(CUT)
+        opened.response.close(complete=decoder.complete)
+        self._to.health.succeeded(record.step.target.id)
+        record.lease.worked()
+        fold = Fold(record.call.endpoint)
+        for events in (*parts, opened.closing(b"null")):
+            fold.feed(events)
+        reply = Reply(body=fold.body(), usage=decoder.usage)
+        stream = (opened, tuple(parts)) if self.job.request.stream else None
+        return Answered(record.streamed(decoder), reply, record.step, opened.lowered, stopped, stream)
+
+
+def _cut(timeouts: Timeouts, deadline: float) -> Timeouts:
+    """Timeouts of a target, cut to the deadline of a request."""
+    left = max(1, int(deadline - clock_ms()))
+    names = ("connect", "first", "total")
+    return structs.replace(timeouts, **{name: min(getattr(timeouts, name), left) for name in names})
+
+
+def _pause_s(failure: Failure, tries: int) -> float:
+    if failure.retry_after_s is not None:
+        return failure.retry_after_s + 0.001
+    return float(BACKOFF_S * 2**tries * (0.5 + random()))  # noqa: S311 - jitter
+
+
+def _too_long(pause_s: float, job: DispatchJob, options: AttemptOptions) -> bool:
+    if job.deadline is not None and clock_ms() + pause_s * 1000 > job.deadline:
+        return True
+    if options.race is not None and options.race.on:
+        return True
+    return pause_s > (PAUSE_WITH_FALLBACK_S if options.fallback else LONGEST_PAUSE_S)

@@ -1,0 +1,192 @@
+"""What a target gives: a whole answer, or a stream that is followed from its first events to its end."""
+
+import logging
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct, structs
+
+from router.decide.health import Health
+from router.dispatch.attempt import AttemptRecord
+from router.dispatch.hold import CLIENT_GONE, BudgetHold
+from router.dispatch.meter import MESSAGES, PAST_CAP, STOPPED, closing
+from router.errors import TABLE, UpstreamFailure
+from router.types.attempt import Attempt, ErrorKind, Failure, Reply, StreamDecoder, UpstreamResponse
+from router.types.decision import Candidate
+from router.types.target import Target
+
+SHORTEST_SECRET = 12
+"""A key of fewer characters is a word, such as the "EMPTY" that local engines are given."""
+CUT = Failure(ErrorKind.CUT, "The upstream broke off in the middle of its answer.")
+_log = logging.getLogger(__name__)
+
+
+class Opened(Struct, frozen=True):
+    """A stream whose first events are here; from now on no other target can take over."""
+
+    record: AttemptRecord
+    response: UpstreamResponse
+    decoder: StreamDecoder
+    first: bytes
+    step: Candidate
+
+    @property
+    def stopped(self) -> str:
+        """Why the gateway ended it, as an error code; empty: it did not."""
+        return self.record.stopped
+
+    @property
+    def lowered(self) -> tuple[str, ...]:
+        return self.record.fit.lowered
+
+    def events(self) -> AsyncIterator[bytes]:
+        """As they come, with values in the place of placeholders."""
+        return metered(self)
+
+    def restored(self, events: bytes) -> bytes:
+        """With values in the place of placeholders, where the request had some."""
+        restorer = self.record.restorer
+        return events if restorer is None else restorer.feed(events)
+
+    def rest(self) -> bytes:
+        """What was held back as the possible beginning of a placeholder: sent before the end, whatever that is."""
+        return b"" if self.record.restorer is None else self.record.restorer.end()
+
+    def closing(self, usage: bytes) -> bytes:
+        """The last events; `usage` is the JSON usage object of the call's endpoint."""
+        end = closing(self.first, self.record.call, usage, self.stopped) if self.stopped else self.decoder.final(usage)
+        return self.restored(end)
+
+    def ended(self, error: str) -> Attempt:
+        """The attempt, now that its stream is over. `error`: empty, or what broke it or stopped it."""
+        return self.record.streamed(self.decoder, "" if error in MESSAGES else error)
+
+
+class Kept(Opened, frozen=True):
+    """A stream that was looked at as a whole before its client got any of it."""
+
+    parts: tuple[bytes, ...]
+    attempt: Attempt
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        for part in self.parts:
+            yield part
+
+    def ended(self, error: str) -> Attempt:
+        """However its client left: the target has answered."""
+        return self.attempt
+
+
+class Answered(Struct, frozen=True):
+    """A whole answer. `lowered`: what was changed to fit its budget; `stopped`: why the gateway ended it."""
+
+    attempt: Attempt
+    reply: Reply
+    step: Candidate
+    lowered: tuple[str, ...]
+    stopped: str = ""
+    stream: tuple[Opened, tuple[bytes, ...]] | None = None
+    """What it was gathered from, where the client wants a stream."""
+
+    def given(self, budget: BudgetHold) -> "Answered | Opened":
+        """After it was set aside: whole, or as a stream, as its client wants it."""
+        attempt = budget.take_back(self.attempt)
+        if self.stream is None:
+            return structs.replace(self, attempt=attempt)
+        of, parts = self.stream
+        return Kept(of.record, of.response, of.decoder, of.first, of.step, parts, attempt)
+
+
+async def metered(opened: Opened) -> AsyncGenerator[bytes]:
+    """The events of a stream as they come, up to its cap, and as long as what is held for it pays for them."""
+    decoder, record = opened.decoder, opened.record
+    meter, restorer = record.meter, record.restorer
+    if opened.first:
+        yield opened.restored(opened.first)
+    if decoder.complete:
+        return
+    async for data in opened.response.chunks():
+        before = decoder.output_chars
+        try:
+            events = decoder.feed(data)
+        except UpstreamFailure as failure:
+            yield opened.restored(failure.before)
+            raise
+        finally:
+            record.fed(data, before)
+        yield events if restorer is None else restorer.feed(events)
+        if decoder.complete:
+            return
+        if decoder.output_chars > record.most_bytes or record.received_bytes > record.most_received:
+            record.stopped = PAST_CAP
+            return
+        if meter is not None and meter.due(decoder) and not decoder.finished and not await meter.extend(decoder):
+            record.stopped = STOPPED
+            return
+
+
+class Ending(Protocol):
+    """What remains to be done when a stream is over."""
+
+    def settle(self, attempt: Attempt, error: str | None) -> bytes:
+        """Called exactly once, whatever happens; returns the usage JSON for the closing events."""
+        ...
+
+    def render(self, events: bytes) -> bytes:
+        """The decoder's events as the client's endpoint speaks them."""
+        ...
+
+    def closing(self, opened: Opened, usage: bytes) -> bytes: ...
+
+    def durable(self) -> Awaitable[None]:
+        """Done when the settlement can't be lost any more."""
+        ...
+
+    def broken(self, failure: Failure) -> bytes:
+        """The error event that stands where the closing events would have been."""
+        ...
+
+
+async def forward(opened: Opened, health: Health, ending: Ending) -> AsyncGenerator[bytes]:
+    """Yields client-ready events: never a clean end that neither the upstream nor its budget made."""
+    decoder, failure, error = opened.decoder, CUT, CLIENT_GONE
+    try:
+        async for events in opened.events():
+            if events:
+                yield ending.render(events)
+        error = opened.stopped or ("" if decoder.finished else CUT.kind)
+    except UpstreamFailure as upstream:
+        failure, error = without_key(upstream.failure, opened.step.target), upstream.failure.kind
+    except Exception as fault:
+        failure = unreadable(fault)
+        error = failure.kind
+    finally:
+        opened.response.close(complete=decoder.complete)
+        usage = ending.settle(opened.ended(error), error or None)
+    await ending.durable()
+    if rest := opened.rest():
+        yield ending.render(rest)
+    broken, target = error not in ("", opened.stopped), opened.step.target.id
+    if broken:
+        health.failed(target, trips=TABLE[failure.kind].trips and opened.record.lease.broke())
+    else:
+        health.succeeded(target)
+    yield ending.broken(failure) if broken else ending.closing(opened, usage)
+
+
+def unreadable(error: Exception) -> Failure:
+    """Our reading of an answer ended in an error that it does not foresee: the answer is at fault, whatever it is."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+    _log.warning("an upstream's answer can't be read: %s at %s", type(error).__name__, place)
+    return Failure(ErrorKind.BAD_RESPONSE, "The upstream's answer can't be read.")
+
+
+def without_key(failure: Failure, target: Target) -> Failure:
+    """A provider may quote the key that it refused; it is the operator's, not the client's."""
+    key = target.api_key.reveal() if target.api_key is not None else ""
+    if len(key) < SHORTEST_SECRET:
+        return failure
+    return structs.replace(failure, message=failure.message.replace(key, "***"))
