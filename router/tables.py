@@ -17,14 +17,18 @@ def table(path: str) -> Any:
 
 
 @cache
-def patterns(path: str) -> dict[str, Any]:
-    """Patterns by name. A list holds alternatives; «name» stands for a pattern that the file has above."""
-    known: dict[str, Any] = {}
+def patterns(path: str, **given: str) -> dict[str, Any]:
+    """Patterns by name. A list holds alternatives; «name» stands for one that is given, or that the file has above."""
+    known: dict[str, Any] = {**given}
 
     def filled(value: Any) -> Any:
         if isinstance(value, dict):
             return {name: filled(inner) for name, inner in value.items()}
-        return _REFERENCE.sub(lambda match: known[match[1]], value if isinstance(value, str) else "|".join(value))
+        if isinstance(value, list):
+            if isinstance(value[0], dict):
+                return [filled(row) for row in value]
+            value = "|".join(value)
+        return _REFERENCE.sub(lambda match: known[match[1]], value) if isinstance(value, str) else value
 
     for name, value in table(path).items():
         known[name] = filled(value)
