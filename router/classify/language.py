@@ -92,8 +92,12 @@ def languages(request: Request) -> Languages:
         told = _named(_said(request.passages, ("system", "developer"))[:MOST], bare=False)
         source, target = source or told[0], told[1]
     source = source or language(text)
-    english = (NAMES[code].partition(" ")[0] if code else "" for code in (source, target))
-    return Languages(source, target, *english, text) if said else UNKNOWN
+    return Languages(source, target, english(source), english(target), text) if said else UNKNOWN
+
+
+def english(code: str) -> str:
+    """A language's name in English."""
+    return NAMES[code].partition(" ")[0] if code else ""
 
 
 def _said(passages: Sequence[Passage], roles: Sequence[str]) -> str:
