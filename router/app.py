@@ -24,7 +24,7 @@ from router.budget.alerts import Alerts
 from router.budget.budget import Budget
 from router.budget.loop_breaker import ROWS, Breaker
 from router.choose import Rules
-from router.classify.deep.names import Reader
+from router.classify.ner import Reader
 from router.config import Watcher
 from router.config.policy import Config
 from router.decide.health import Health

@@ -11,7 +11,7 @@ from router.api.auth import OPEN
 from router.api.parse import parse
 from router.budget.budget import Pots
 from router.choose import check, choose, index
-from router.classify.deep.names import Reader
+from router.classify.ner import Reader
 from router.decide.explain import Examined, examine
 from router.decide.health import Health
 from router.errors import ConfigError

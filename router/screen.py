@@ -10,9 +10,9 @@ from contextlib import suppress
 from msgspec import Struct
 
 from router.classify.classify import Classifier
-from router.classify.deep.names import Names, Reader, Unread
-from router.classify.deep.second import SecondOpinion, words
 from router.classify.detector import Doubt
+from router.classify.ner import Names, Reader, Unread
+from router.classify.second_opinion import SecondOpinion, words
 from router.config.policy import Sensitivity
 from router.decide.eligibility import ClassGuard, Redact
 from router.dispatch.side_calls import Inquiry, Opinions

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from router.budget.loops import Kind
-from router.classify.deep.second import Verdict
+from router.classify.second_opinion import Verdict
 from router.report.budgets import Standing
 from router.types.account import Unit
 from router.types.attempt import Attempt

@@ -11,7 +11,7 @@ from bench.sensitivity.identifiers import Miss, Seen, covers
 from bench.sensitivity.sentences import Text, presidio, templates
 from bench.sensitivity.sight import Sight, request, said
 from bench.sensitivity.split import Split, chance
-from router.classify.deep.names import Reader
+from router.classify.ner import Reader
 
 RECALL = 0.85
 """Of persons; the rest is reported."""

@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 import re2
+from pydantic import BaseModel, ConfigDict, Field
 
 from router.types.request import Finding
 
@@ -68,7 +69,7 @@ class Hit(NamedTuple):
 
 
 class Detects(Protocol):
-    """A detector of the fast tier: a frozen model of the policy file."""
+    """A detector of the fast tier."""
 
     @property
     def kind(self) -> str: ...
@@ -80,6 +81,17 @@ class Detects(Protocol):
     def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
         """What its own hits in a whole request mean, beside those of all detectors."""
         ...
+
+
+class DetectorModel(BaseModel):
+    """A detector as the policy file has it. `kind` is the subclass's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+    kind: str
+    data_class: str = Field(alias="class")
+
+    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+        return own
 
 
 # RE2 over bytes, without what its wrapper makes of each match: a text has thousands of them.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from router.budget.budget import Budget, Downgrade, FailOpenWithin, Rolling, SessionLimit
-from router.classify.deep.second import SecondOpinion
+from router.classify.second_opinion import SecondOpinion
 from router.classify.sensitivity.patterns import Keywords, Patterns
 from router.config.policy import Catalog, Config, Policy, Route, RouteRow, Sensitivity
 from router.config.sensitivity import check_sensitivity, check_served

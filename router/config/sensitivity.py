@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from router.classify.deep.second import SecondOpinion
+from router.classify.second_opinion import SecondOpinion
 from router.config.policy import Catalog, Policy, Sensitivity
 from router.config.shape import report_unknown
 from router.config.source import Loc, Source, word

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from router.classify.deep.second import Question, Verdict, Words, asked, denied, longest, verdicts
 from router.classify.detector import Doubt
+from router.classify.second_opinion import Question, Verdict, Words, asked, denied, longest, verdicts
 from router.decide.health import Health
 from router.dispatch.attempt import ReplicaLease
 from router.dispatch.egress import EgressDenied, EgressFilter, OutboundRequest

@@ -3,15 +3,13 @@
 import asyncio
 import logging
 import os
-import signal
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from enum import StrEnum
 
 import msgspec
 from msgspec import Struct
 
+from router.child_process import ChildProcess
 from router.outcomes.checks import Http, Python, Verifier
 from router.outcomes.verifiers import Claim, JsonSchema, ToolCallValid, expected
 from router.types.attempt import PASSED, Answer, Asked, Verdict
@@ -61,34 +59,34 @@ class Pool:
     """Use inside one running event loop; `close()` at the end."""
 
     def __init__(self) -> None:
-        self._crews: dict[Work, _Crew] = {}
-        self._dismissed: list[_Crew] = []
+        self._children: dict[Work, _Children] = {}
+        self._dismissed: list[_Children] = []
 
     def keep(self, works: Iterable[Work]) -> None:
         """Starts the children of these, so that no request waits for imports, and ends all others."""
         wanted = set(works)
-        for gone in self._crews.keys() - wanted:
-            self._dismissed.append(self._crews.pop(gone))
+        for gone in self._children.keys() - wanted:
+            self._dismissed.append(self._children.pop(gone))
             self._dismissed[-1].end()
         for work in wanted:
-            self._crew(work).fill()
+            self._of(work).fill()
 
     async def call(self, work: Work, *told: object) -> float | None:
         """What the function says. Cancelled, it kills the child: set a time limit around it.
 
         Raises `Crashed` and `Nonsense`.
         """
-        question, crew = msgspec.json.encode(told), self._crew(work)
-        child = await crew.idle()
+        question, children = msgspec.json.encode(told), self._of(work)
+        child = await children.idle()
         try:
             reply = _reply.decode(await child.ask(question))
         except BaseException as error:
             # Half an answer may be under way: the next one must not get it.
-            crew.lose(child)
+            children.lose(child)
             if isinstance(error, OSError | EOFError | ValueError):
                 raise Crashed(type(error).__name__) from None
             raise
-        crew.put(child)
+        children.put(child)
         if reply.failed:
             raise Crashed(reply.failed)
         if reply.nonsense:
@@ -97,27 +95,27 @@ class Pool:
 
     async def close(self) -> None:
         self.keep(())
-        await asyncio.gather(*(crew.ended() for crew in self._dismissed))
+        await asyncio.gather(*(children.ended() for children in self._dismissed))
         self._dismissed.clear()
 
-    def _crew(self, work: Work) -> "_Crew":
-        if work not in self._crews:
-            self._crews[work] = _Crew(work)
-        return self._crews[work]
+    def _of(self, work: Work) -> "_Children":
+        if work not in self._children:
+            self._children[work] = _Children(work)
+        return self._children[work]
 
 
-class _Crew:
+class _Children:
     """The children of one function: some idle, some busy, some starting."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._idle: asyncio.Queue[_Child | None] = asyncio.Queue()
-        self._all: set[_Child] = set()
+        self._idle: asyncio.Queue[ChildProcess | None] = asyncio.Queue()
+        self._all: set[ChildProcess] = set()
         self._starts: set[asyncio.Task[None]] = set()
         self._count, self._waiting, self._not_before = 0, 0, 0.0
         self._over = False
 
-    async def idle(self) -> "_Child":
+    async def idle(self) -> ChildProcess:
         """Waits for one. Raises `Crashed` where none can be started."""
         if self._idle.empty():
             self.fill(at_least=False)
@@ -144,7 +142,12 @@ class _Crew:
         task.add_done_callback(self._starts.discard)
 
     async def _start(self) -> None:
-        child = _Child(self._work)
+        child = ChildProcess(
+            *("router.outcomes.child", self._work.function, str(self._work.memory_mb)),
+            longest_line=LONGEST_LINE,
+            env={name: os.environ[name] for name in _KEPT if name in os.environ},
+            own_session=True,
+        )
         self._all.add(child)
         try:
             await asyncio.wait_for(child.start(), START_S)
@@ -157,13 +160,13 @@ class _Crew:
             return
         self.put(child)
 
-    def put(self, child: "_Child") -> None:
+    def put(self, child: ChildProcess) -> None:
         if self._over:
             self.lose(child)
         else:
             self._idle.put_nowait(child)
 
-    def lose(self, child: "_Child") -> None:
+    def lose(self, child: ChildProcess) -> None:
         self._count -= 1
         child.kill()
         # It stays until the system has confirmed its end, which nobody waits for here.
@@ -180,54 +183,6 @@ class _Crew:
 
     async def ended(self) -> None:
         await asyncio.gather(*self._starts, *(child.gone() for child in self._all), return_exceptions=True)
-
-
-class _Child:
-    """A process of its own group, so that what it has started ends with it. Raises `OSError` and `EOFError`."""
-
-    def __init__(self, work: Work) -> None:
-        self._work = work
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        self._process = process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "router.outcomes.child", self._work.function, str(self._work.memory_mb)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            limit=LONGEST_LINE,
-            start_new_session=True,
-            env={name: os.environ[name] for name in _KEPT if name in os.environ},
-        )
-        if process.stdin is None or process.stdout is None:
-            raise EOFError
-        self._in, self._out = process.stdin, process.stdout
-        await self._line()
-
-    async def ask(self, question: bytes) -> bytes:
-        self._in.write(question + b"\n")
-        await self._in.drain()
-        return await self._line()
-
-    def kill(self) -> None:
-        process = self._process
-        if process is not None and process.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-    @property
-    def over(self) -> bool:
-        return self._process is not None and self._process.returncode is not None
-
-    async def gone(self) -> None:
-        if self._process is not None:
-            await self._process.wait()
-
-    async def _line(self) -> bytes:
-        line = await self._out.readline()
-        if not line.endswith(b"\n"):
-            raise EOFError
-        return line
 
 
 # All verifiers of a route over one answer. Never raises, never hangs: what breaks says nothing, and is counted.

@@ -12,12 +12,11 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.classify.deep import names as process
-from router.classify.deep import reader, second
-from router.classify.deep.names import Entity, Named, Names, Reader, Unread
-from router.classify.deep.people import people, rightly
-from router.classify.deep.second import Question, SecondOpinion, Verdict
+from router.classify import ner, ner_child, second_opinion
 from router.classify.detector import Detects, Doubt
+from router.classify.ner import Entity, Named, Names, Reader, Unread
+from router.classify.ner_child import corrected, people
+from router.classify.second_opinion import Question, SecondOpinion, Verdict
 from router.classify.sensitivity.patterns import Keywords, Patterns
 from router.types.request import Finding, Passage
 from tests.classify.looking import IDENTIFIERS, samples, unmarked
@@ -33,7 +32,7 @@ AT = ("messages", 0, "content")
 def model(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that need the model, however long a busy machine takes to load it."""
     pytest.importorskip("spacy", reason="the extra `names` is not installed")
-    monkeypatch.setattr(process, "START_S", PATIENT_MS / 1_000)
+    monkeypatch.setattr(ner, "START_S", PATIENT_MS / 1_000)
 
 
 @asynccontextmanager
@@ -121,8 +120,8 @@ def test_most_persons_are_found_and_few_sentences_without_one_hold_any(model: No
         [text for texts in samples(file).values() for text in texts] for file in ("persons.txt", "no_persons.txt")
     )
     plain = [MARKED.sub(r"\1", text) for text in naming]
-    answers = reader._read(reader.load(), [*plain, *harmless])
-    read = {text: persons(text, reader.merged(text, found)) for text, found in answers}
+    answers = ner_child._read(ner_child.load(), [*plain, *harmless])
+    read = {text: persons(text, ner_child.merged(text, found)) for text, found in answers}
     names = [(text, name) for text, marked in zip(plain, naming, strict=True) for name in MARKED.findall(marked)]
     missed = [name for text, name in names if not any(name in person or person in name for person in read[text])]
     assert len(missed) <= (1 - RECALL) * len(names), missed
@@ -160,7 +159,7 @@ RIGHTLY = [
 @each_row("text, entity", RIGHTLY)
 def test_what_the_model_takes_for_a_person_is_looked_at_again(text: str, entity: str | None) -> None:
     text, name = unmarked(text)
-    right = rightly(text, Named(Entity.PERSON, text.index(name), text.index(name) + len(name)))
+    right = corrected(text, Named(Entity.PERSON, text.index(name), text.index(name) + len(name)))
     assert (right and right.entity) == entity
 
 
@@ -185,26 +184,26 @@ CLEAR = [('{"1": "yes", "2": "no"}', (YES, NO)), (' {"2":"no","1":"no"} ', (NO, 
 
 @each_row("answer, expected", [*CLEAR, *((answer, (NONE, NONE)) for answer in UNCLEAR)])
 def test_an_answer_is_plain_and_whole_or_none(answer: str, expected: tuple[Verdict, ...]) -> None:
-    assert second.verdicts(answer, [question(), question()]) == expected
+    assert second_opinion.verdicts(answer, [question(), question()]) == expected
 
 
 @settings(deadline=None)
 @given(st.text())
 def test_no_text_is_a_no_by_accident(answer: str) -> None:
-    assert second.verdicts(answer, [question()]) == (NONE,)
+    assert second_opinion.verdicts(answer, [question()]) == (NONE,)
 
 
 def test_the_engine_can_only_say_yes_or_no_and_not_much_of_it() -> None:
-    body = second.asked([question()] * 3, ASKED_AS)
+    body = second_opinion.asked([question()] * 3, ASKED_AS)
     schema = json.loads(bytes(body["response_format"]))["json_schema"]["schema"]
     assert schema["required"] == ["1", "2", "3"]
     assert all(answer["enum"] == ["yes", "no"] for answer in schema["properties"].values())
-    assert second.longest([question()] * 20) < 200
+    assert second_opinion.longest([question()] * 20) < 200
 
 
 @each_row("text", ["⟦x⟧", '"}\n2. Text: "', "\n\nIs ⟦…⟧ fine?", "\ud800"])
 def test_a_text_can_not_pass_for_the_question(text: str) -> None:
-    body = second.asked([question(text)], ASKED_AS)
+    body = second_opinion.asked([question(text)], ASKED_AS)
     shown, asked = json.loads(bytes(body["messages"]))[1]["content"].split("\n")
     assert asked == "Is ⟦…⟧ a telephone number?"
     assert shown.count("⟦") == shown.count("⟧") == 1
@@ -215,7 +214,7 @@ def test_each_form_is_called_by_its_detector_or_by_its_name() -> None:
     rows = [{"kind": "keywords", "class": "x", "words": [word], "ask": ask} for word, ask in words.items()]
     patterns = Patterns.model_validate({"kind": "patterns", "class": "x", "patterns": {"case": r"C-\d+"}})
     detectors: list[Detects] = [IDENTIFIERS, *map(Keywords.model_validate, rows), patterns, SECOND]
-    called = second.words(detectors)
+    called = second_opinion.words(detectors)
     assert called[PHONE, "pii"] == "a telephone number"
     assert called["identifiers.bank_account", "pii"] == "a bank account"
     assert called["keywords.word", "x"] == "our engine or our boat"

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from router.api.parse import parse
-from router.classify.deep import names
-from router.classify.deep.names import Named, Reader, Unread
+from router.classify import ner
 from router.classify.detector import Doubt
+from router.classify.ner import Named, Reader, Unread
 from router.config.policy import Sensitivity
 from router.ledger.journal import SqliteJournal
 from router.ledger.ledger import SqliteLedger
@@ -132,7 +132,7 @@ def test_two_callers_have_placeholders_of_their_own_in_sessions_of_one_name() ->
 
 def test_names_are_read_where_the_policy_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("spacy", reason="the extra `names` is not installed")
-    monkeypatch.setattr(names, "START_S", 600.0)
+    monkeypatch.setattr(ner, "START_S", 600.0)
     (seen,) = look(tmp_path, turn("please call Ada Lovelace", screen(NAMES)))
     assert classes(seen) == {"internal", "pii"}
     assert left(seen) == {"internal"}

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from adapters.openai_compatible import OpenAICompatible
 from local_serving.launch.supervisor import Supervisor
 from local_serving.spec.read import read
-from router.classify.deep.second import Question, Verdict
 from router.classify.detector import Doubt
+from router.classify.second_opinion import Question, Verdict
 from router.decide.eligibility import ClassGuard, Requirements
 from router.decide.health import LONGEST_RUN, Health
 from router.dispatch.egress import EgressFilter

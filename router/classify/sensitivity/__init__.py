@@ -4,12 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from router.classify.deep.names import Names
-from router.classify.deep.second import SecondOpinion
+from router.classify.ner import Names
+from router.classify.second_opinion import SecondOpinion
 from router.classify.sensitivity.health import Health
 from router.classify.sensitivity.identifiers import Identifiers
-from router.classify.sensitivity.markings import Markings
-from router.classify.sensitivity.patterns import Keywords, Patterns
+from router.classify.sensitivity.patterns import Keywords, Markings, Patterns
 from router.classify.sensitivity.secrets import Secrets
 from router.classify.sensitivity.source_code import SourceCode
 

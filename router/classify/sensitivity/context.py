@@ -7,54 +7,13 @@ from itertools import islice
 import re2
 
 from router.classify.detector import POSSIBLE, Confirm, Form, Span
+from router.tables import patterns
 
 # Which word names a number: of several kinds with as many digits, the nearest name counts.
 
-NATIONAL = (
-    "national id(?:entity|entification)? | (?:personal|citizen|identity|government) (?:id|number|no)"
-    " | personal identification | persoonsnummer | persoonlijke? nummer | numéro national"
-)
-"""What people call their state's number, whatever its name is."""
-SIN = "sin | s\\.i\\.n | soc(?:ial|\\.)? ins(?:urance)? | nas | n\\.a\\.s | assurance[ -]sociale | ass\\. sociale"
-SSN = (
-    "ssn | ssns | ssa | s\\.s\\.n | social security | soc(?:ial|\\.)? sec(?:urity|\\.)? | ss ?# | ss ?(?:no|number|num)"
-    " | seguro social"
-)
-BSN = (
-    "bsn | b\\.s\\.n | burger ?service ?(?:nummer|nr|no)? | burgerservicenr | so-?fi-?(?:nummer|nr)? | citizen service"
-    " | (?:dutch|netherlands)(?: [a-z]+){0,2} (?:id|number|no) | social security number \\(netherlands | nlminbiza"
-    " | dutch social security | fiscaal ?nummer | elfproef"
-)
-_NAMES = {
-    "bsn": BSN,
-    "sin": f"{SIN} | canadian social security",
-    "nir": "nir | sécurité sociale | sécu | french social security",
-    "ssn": f"{SSN} | social",
-    "nhs": "n\\.?h\\.?s | national health",
-    "aadhaar": "aadha+r | aadhar | adha+r | uidai",
-    "pesel": "pesel",
-    "cpf": "c\\.?p\\.?f",
-    "fodselsnummer": "f[øo]dselsnummer | fnr",
-    "personnummer": "personnummer",
-    "cpr": "cpr",
-    "tckn": "tckn | kimlik",
-    "isikukood": "isikukood | asmens kodas",
-    "oib": "oib",
-    "egn": "egn",
-    "de_tax_id": "steuer[\\pL-]* | idnr | german tax",
-    "be_national": "rijksregister[a-z]* | registre national | niss | insz",
-    "cuit": "cui[tl]",
-    "tfn": "tfn | tax file",
-    "phone": "(?:tele|smart)?phones? | t[eé]l[eéè]?f?[\\pL]* | mobile?[\\pL]* | m[oó]vil | celular | cellulare"
-    " | portable | cell | fax | handy[a-z]*",
-    "bank_account": "account (?:number|no) | acct | routing | aba | konto[a-z]*",
-    "passport": "passports? | reisepass | passeport | pasaporte",
-}
-"""Forms, and the words that name no other. Of two that begin at the same place the first counts."""
+NUMBER_NAMES = patterns("classify/data/number_names.yaml")
 _REACH = 60
 """Characters before a number in which a name is looked for."""
-SUFFIX = r"(?:[ _-]?(?:card|kaart))?(?:[ _-]?(?:numbers?|nummer|numero|num|nbr|nr|no|id|code|value))?"
-"""What follows a name in headings and keys."""
 
 
 def spread(words: str) -> str:
@@ -72,11 +31,11 @@ def camel(words: str) -> str:
 
 _NAMED = re2.compile(
     r"(?i)(?:\b|_)(?:"
-    + "|".join(f"(?P<{form}>{spread(words)})" for form, words in _NAMES.items())
-    + rf"){SUFFIX}(?:\b|_)"
+    + "|".join(f"(?P<{form}>{spread(words)})" for form, words in NUMBER_NAMES["names"].items())
+    + rf"){NUMBER_NAMES['suffix']}(?:\b|_)"
 )
 _BRACKET = re2.compile(r"[0-9 .-]+\(([^()\n]+)")
-NAMED = frozenset(_NAMES)
+NAMED = frozenset(NUMBER_NAMES["names"])
 """Forms of which one may pass as another."""
 
 
@@ -94,8 +53,6 @@ def names_other(text: str, start: int, own: str) -> bool:
 
 EDGE = r"(?:\b|_)"
 """RE2's word boundary, and beside an underscore, which it counts as a letter."""
-GAP = r"[ \x{a0}\x{2007}\x{202f}\x{2010}-\x{2013}.-]"
-"""What is printed between groups of digits."""
 _GAPS = " \u00a0\u2007\u202f\u2010\u2011\u2012\u2013-./()_"
 _NO_GAPS = str.maketrans("", "", _GAPS)
 HEX = frozenset(string.hexdigits)
@@ -112,14 +69,6 @@ _FAR_BEFORE = 40
 
 _MOST = 4
 """Numbers that one word can stand for."""
-
-THINGS = (
-    "isbn|issn|arxiv|doi|p/n|s/n|ean|upc|gtin|skus?|asin|part|item|model|serial|order|invoice|ticket|tracking|shipment|parcel"
-    "|batch|lot|build|version|product|article|tx|transaction|request|session|job|row|hash|size|count|total|amount|returned|returns|seed"
-    r"|bestell\pL*|artikel\pL*|auftrag\pL*|rechnung\pL*|commande|facture|pedido|factura|ordine|fattura|zamówieni\pL*"
-    r"|заказ\pL*|订单号?|注文番号|주문번호"
-)
-"""What else has a number."""
 
 Valid = Callable[[str], bool]
 """Of a number without its gaps."""
@@ -173,7 +122,8 @@ def named(names: str) -> Callable[[str, int], bool]:
     return lambda text, start: pattern.search(text[max(0, start - _BEFORE) : start]) is not None
 
 
-names_thing = named(THINGS)
+names_thing = named(NUMBER_NAMES["things"])
+"""Whether it is called one of the things that have numbers too."""
 
 
 def shaped(valid: Valid = always, weak: bool = False, own: str = "") -> Confirm:
@@ -245,7 +195,7 @@ def any_of(words: str) -> str:
 
 def _key(words: str) -> str:
     """The words, also as they are written in keys and headings."""
-    spaced = "|".join(_whole(spread(word), SUFFIX) for word in words.split(" | "))
+    spaced = "|".join(_whole(spread(word), NUMBER_NAMES["suffix"]) for word in words.split(" | "))
     cased = camel(words)
     return f"(?i:{spaced})" + (rf"|[a-z](?:{cased})(?:[A-Z]|{EDGE})" if cased else "")
 

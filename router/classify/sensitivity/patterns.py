@@ -1,14 +1,14 @@
-"""The operator's own words and patterns."""
+"""The operator's own words and patterns, and the markings that law or an originator puts on a text."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, get_args
 
 import re2
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from router.classify.detector import Form, possibly
-from router.types.request import Finding
+from router.classify.detector import DetectorModel, Form, possibly
+from router.tables import patterns, table
 
 # The operator's own words: project names, markings, customer names.
 
@@ -16,12 +16,10 @@ _MOST_TOGETHER = 6_000
 """Characters of words in one pattern: with some 100,000 RE2's automaton runs out of memory."""
 
 
-class Keywords(BaseModel):
+class Keywords(DetectorModel):
     """Whole words, any case, across the ends of lines."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
     kind: Literal["keywords"]
-    data_class: str = Field(alias="class")
     words: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
     ask: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="They count only where the second opinion says that they mean this."
@@ -30,11 +28,8 @@ class Keywords(BaseModel):
     @property
     def forms(self) -> tuple[Form, ...]:
         confirm = None if self.ask is None else possibly
-        patterns = ("(?i)" + "|".join(map(_whole, words)) for words in _shares(self.words))
-        return tuple(Form("word", pattern, confirm, self.ask or "") for pattern in patterns)
-
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
-        return own
+        expressions = ("(?i)" + "|".join(map(_whole, words)) for words in _shares(self.words))
+        return tuple(Form("word", expression, confirm, self.ask or "") for expression in expressions)
 
 
 def _shares(words: Iterable[str]) -> Iterator[list[str]]:
@@ -63,31 +58,6 @@ def _edge(character: str) -> str:
 _QUIET: Any = re2.Options()
 _QUIET.log_errors = False
 _SYNTAX = "a regular expression in RE2's syntax, which stays quick on any text"
-_REMEDIES = (
-    (
-        ("invalid perl operator: (?=", "invalid perl operator: (?!", "invalid perl operator: (?<"),
-        "it has no look-around: match what stands beside as well, or use \\b",
-    ),
-    (("invalid perl operator",), "it has only (?:…), (?P<name>…) and the flags i, m, s, U: leave this group out"),
-    (("invalid escape sequence: \\u",), "write the character itself, or \\x{20AC}"),
-    (("invalid escape sequence: \\Z",), "write \\z for the end of the text"),
-    (("invalid escape sequence",), "it has no such escape and no backreferences: write out what it stands for"),
-    (
-        ("invalid repetition size", "pattern too large"),
-        "repeat at most 1000 times in all: write + or * and leave it open",
-    ),
-    (("bad repetition operator",), "put one of * + ? {n,m} after a part, not two: it has no possessive repeats"),
-    (
-        ("no argument for repetition",),
-        "put something before the * + ? or {n,m}, or a backslash for the character itself",
-    ),
-    (("missing ]",), "close the bracket with ], or write \\[ for the character itself"),
-    (("missing )",), "close the parenthesis, or write \\( for the character itself"),
-    (("unexpected )",), "open the parenthesis, or write \\) for the character itself"),
-    (("invalid character class",), "give the range from low to high, e.g. [a-z], and a class that Unicode has"),
-    (("trailing \\",), "delete the \\ at its end, or double it"),
-    (("invalid UTF-8",), "write characters that UTF-8 has"),
-)
 _NOTHING = ("", "\naa  bb\n")
 """Has every place at which something without width can match."""
 _ORDINARY = ("Thank you, that is all.", "How do I sort a list by two keys?", "Wo finde ich den Bahnhof?")
@@ -99,16 +69,17 @@ def _mistake(expected: str, remedy: str) -> PydanticCustomError:
     return PydanticCustomError("mistake", "must be {expected}: {remedy}", {"expected": expected, "remedy": remedy})
 
 
-def _remedy(reason: str) -> str:
-    return next((remedy for starts, remedy in _REMEDIES if reason.startswith(starts)), "correct it, or make it shorter")
-
-
 def _compiled(expression: str) -> Any:
     try:
         return re2.compile(expression, _QUIET)
     except re2.error as error:
         reason = error.args[0]
-        raise _mistake(_SYNTAX, _remedy(reason.decode() if isinstance(reason, bytes) else str(reason))) from None
+        what = reason.decode() if isinstance(reason, bytes) else str(reason)
+        remedies = table("classify/data/expression_remedies.yaml").items()
+        remedy = next(
+            (remedy for start, remedy in remedies if what.startswith(start)), "correct it, or make it shorter"
+        )
+        raise _mistake(_SYNTAX, remedy) from None
 
 
 def _selective(expression: str) -> str:
@@ -126,12 +97,10 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$
 Expression = Annotated[str, AfterValidator(_selective)]
 
 
-class Patterns(BaseModel):
+class Patterns(DetectorModel):
     """Case counts; write (?i) before an expression where it must not."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
     kind: Literal["patterns"]
-    data_class: str = Field(alias="class")
     patterns: dict[Name, Expression] = Field(min_length=1, description="RE2 expressions by name.")
     ask: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="They count only where the second opinion says that it is this."
@@ -142,5 +111,25 @@ class Patterns(BaseModel):
         confirm = None if self.ask is None else possibly
         return tuple(Form(name, expression, confirm, self.ask or "") for name, expression in self.patterns.items())
 
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
-        return own
+
+# Markings: export control, classification, handling, distribution.
+
+Marking = Literal[
+    "itar", "ear", "us_classified", "cui", "nato", "eu", "uk", "germany", "france", "australia", "canada", "tlp",
+    "distribution", "foreign_nationals", "company",
+]  # fmt: skip
+_OPTIONAL = "company"
+
+
+class Markings(DetectorModel):
+    kind: Literal["markings"]
+    only: tuple[Marking, ...] = Field(
+        tuple(name for name in get_args(Marking) if name != _OPTIONAL),
+        min_length=1,
+        description="Markings to look for; `company`, a line that says confidential, is found only where it is listed.",
+    )
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        known = patterns("classify/data/markings.yaml")["markings"]
+        return tuple(Form(name, known[name]) for name in self.only)

@@ -9,10 +9,11 @@ import re2
 from stdnum import isbn
 
 from router.classify.detector import POSSIBLE, Form, Span
+from router.classify.sensitivity.checksums import luhn
 from router.classify.sensitivity.context import (
     FAR,
     HEX,
-    THINGS,
+    NUMBER_NAMES,
     alone,
     any_of,
     compact,
@@ -22,37 +23,12 @@ from router.classify.sensitivity.context import (
     trimmed,
     whole,
 )
-from router.classify.sensitivity.numbers import luhn
+from router.tables import patterns
 
-_DASH = r"\x{2010}-\x{2013}-"
-_SPACE = r"\x{a0}\x{202f} "
-_GAP = rf"[{_SPACE}{_DASH}.]"
-_EXTENSION = rf"(?:[{_SPACE},;]{{0,2}}(?i:x|ext\.?|extension|#)[{_SPACE}]?\d{{1,6}})?"
-_INTERNATIONAL = rf"\+[{_SPACE}]?\(?[1-9](?:[{_SPACE}{_DASH}./()]{{0,3}}\d){{6,16}}{_EXTENSION}"
-_DIALLED = rf"\b00[1-9]\d{{0,2}}(?:{_GAP}\(?\d{{1,8}}\)?){{2,5}}{_EXTENSION}"
-_AMERICAN = (
-    rf"(?:\b1{_GAP}?)?(?:\(\d{{3}}\)[{_SPACE}{_DASH}]?\d{{3}}{_GAP}?|\b\d{{3}}[{_DASH}]\d{{3}}[{_DASH}]"
-    rf"|\b[1-9]\d{{2}}[{_SPACE}]\d{{3}}[{_SPACE}{_DASH}]|\b[1-9]\d{{2}}\.\d{{3}}\.)\d{{4}}{_EXTENSION}"
-)
-_TRUNK = (
-    rf"\b0[1-9]\d{{0,4}}(?:[{_SPACE}{_DASH}/]\d{{5,8}}"
-    rf"|(?:[{_SPACE}{_DASH}/]| / )\d{{3,4}}(?:[{_SPACE}{_DASH}]\d{{2,4}}){{1,3}}"
-    rf"|(?:[{_SPACE}{_DASH}/]\d\d){{3,4}}|(?:\.\d{{2,4}}){{2,4}}){_EXTENSION}"
-)
-_BRACKETED = (
-    rf"\(0\d{{1,5}}\)[{_SPACE}{_DASH}./]{{0,2}}\d{{2,8}}(?:{_GAP}\d{{2,6}}){{0,4}}{_EXTENSION}"
-    rf"|(?:\(\d{{2}}\)[{_SPACE}]?|\b[1-9]\d )9?\d{{4}}[{_DASH}]\d{{4}}"
-)
-_PAIRED = rf"\b[1-9]\d[{_SPACE}]\d{{3}}(?:[{_SPACE}]\d\d){{2}}\b|\b[6-9]\d\d(?:[{_SPACE}]\d\d){{3}}\b"
-_CHINESE = rf"\b1[3-9]\d[{_SPACE}{_DASH}]\d{{4}}[{_SPACE}{_DASH}]\d{{4}}\b"
-_PLAIN = r"\b0[1-9]\d{8,9}\b"
-_NUMBER = rf"\(?\d(?:[{_SPACE}{_DASH}./()]{{0,2}}\d){{6,14}}{_EXTENSION}"
-_DATE = re2.compile(
-    r"^(?:[0-3]?\d[./-][01]?\d[./-](?:19|20)?\d\d|(?:19|20)\d\d[./-][01]?\d[./-][0-3]?\d)(?:[^\d./-]|$)"
-    r"|^(?:19|20)\d\d\D{1,3}(?:19|20)\d\d$"
-)
+_PATTERNS = patterns("classify/data/phones.yaml")
+_DATE = re2.compile(_PATTERNS["date"])
 _named_otherwise = named(
-    f"{THINGS}|commit|merge|id|reference|ref|case|ssn|sin|date|see|pin|replaces|account|acct|card|zip|policy"
+    f"{NUMBER_NAMES['things']}|commit|merge|id|reference|ref|case|ssn|sin|date|see|pin|replaces|account|acct|card|zip|policy"
 )
 _OTHER_SHAPES = ((3, 2, 4), (3, 3, 3), (3, 4, 2))
 """Of other numbers of nine digits, and of parts."""
@@ -166,35 +142,7 @@ def _begins_number(after: str) -> bool:
     return after[:1].isdigit() or (gap == " " and len(second) == 2 and HEX.issuperset(first + second))
 
 
-_WORDS = (
-    "(?:tele)?phones? | tel\\.? | mobile | cell ?phone | cell number | my cell | fax | contact number | hotline | pager"
-    " | voicemail | whatsapp | emergency contact | telefone? | telefono | teléfono | téléphone | tél\\.? | telefoon"
-    " | telefoonnummer | telefon | telefonnummer | rufnummer | handy | handynummer | mobil | mobilnummer | móvil"
-    " | celular | cellulare | portable | mobiel | tlf\\.? | telefonu | komórk\\pL+ | 電話 | 电话 | 手机 | 携帯"
-    " | 전화 | телефон"
-)
-_CALL = (
-    "(?:call(?:ing|ed)?|reach(?:ed|able)?|contact(?:ed)?|ring|text(?:ed)?|dial(?:l?ed)?|sms)"
-    "(?: (?:me|us|him|her|them|is|no))? | mob | ph | cell | kom | my registered"
-)
-_CALL_AT = (
-    "(?:call(?:ing|ed)?|reach(?:ed|able)?|contact(?:ed)?|ring|text(?:ed)?|answer(?:ing|ed|s)?|messages?|sms)"
-    "(?: [^ 0-9\n]+){0,4}? (?:at|on|via|under|to)"
-    " | (?:ruf|erreich|rückruf)(?:[^ 0-9\n]*)(?: [^ 0-9\n]+){0,4}? unter"
-    " | (?:appel|joign|joindre)[^ 0-9\n]*(?: [^ 0-9\n]+){0,2}? au | (?:ll[aá]m|contact)[^ 0-9\n]+ (?:al|en el)"
-    " | chiam[^ 0-9\n]+ (?:al|il) | (?:bel|bereik)[^ 0-9\n]*(?: [^ 0-9\n]+){0,2}? op"
-    " | (?:za)?dzwo[^ 0-9\n]+ (?:do|pod|na)"
-    " | lig(?:a|ue|ar) (?:para|no) | ring(?: mig)? på | number to call is | missed call from | 拨打 | 致电"
-    " | (?:my|his|her|new|their|our|your) number | (?:mijn|mein|meine|mitt|mit) nummer | mon numéro | mi número"
-    " | il mio numero | meu número | mój numer"
-)
-_SIGNED = r"(?m-i)(?:^|\| ?|\()(?:[MTPCHW]|\([mtphw])[:.)]{0,2} \(?\d"
-"""The last lines of a letter: "T 030 1234567"."""
-_TIGHT = r"[^0-9A-Za-z\n]{1,3}\d"
-_LOOSE = r"(?: [^ 0-9\n]+){0,2}[^0-9A-Za-z\n]{0,3}\d"
-"""Between such a word and the first digit of its number."""
-_AT_OFFICE = r"\d[ ,(]{1,2}(?i:office|home|work|cell)\b"
-_WHOLE = re2.compile(whole(_NUMBER))
+_WHOLE = re2.compile(whole(_PATTERNS["number"]))
 _LONGEST = 40
 
 
@@ -215,16 +163,20 @@ def _preceded(text: str, start: int, end: int) -> Iterator[Span]:
             yield Span(begin, stop)
 
 
-PHONES_FORMS = (
-    Form("phone", _INTERNATIONAL, _international),
-    Form("phone", _DIALLED, _printed),
-    Form("phone", _AMERICAN, _printed),
-    Form("phone", _TRUNK, _trunk),
-    Form("phone", f"{_BRACKETED}|{_CHINESE}", _printed),
-    Form("phone", _PAIRED, _paired),
-    Form("phone", _PLAIN, _plain),
-    Form("phone", any_of(_WORDS), near(_NUMBER, _said, FAR, before=_BEFORE)),
-    Form("phone", any_of(_CALL) + _TIGHT, _followed),
-    Form("phone", f"{any_of(_CALL_AT)}{_LOOSE}|{_SIGNED}", _followed),
-    Form("phone", _AT_OFFICE, _preceded),
+_SAID = near(_PATTERNS["number"], _said, FAR, before=_BEFORE)
+PHONES_FORMS = tuple(
+    Form("phone", pattern, confirm)
+    for pattern, confirm in (
+        (_PATTERNS["international"], _international),
+        (_PATTERNS["dialled"], _printed),
+        (_PATTERNS["american"], _printed),
+        (_PATTERNS["trunk"], _trunk),
+        (f"{_PATTERNS['bracketed']}|{_PATTERNS['chinese']}", _printed),
+        (_PATTERNS["paired"], _paired),
+        (_PATTERNS["plain"], _plain),
+        (any_of(_PATTERNS["words"]), _SAID),
+        (any_of(_PATTERNS["call"]) + _PATTERNS["tight"], _followed),
+        (f"{any_of(_PATTERNS['call_at'])}{_PATTERNS['loose']}|{_PATTERNS['signed']}", _followed),
+        (_PATTERNS["at_office"], _preceded),
+    )
 )

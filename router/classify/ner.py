@@ -1,8 +1,10 @@
-"""The detector of names, and the process that reads with spaCy."""
+"""The detector of names, places and organisations: what a policy says of it, and the process that reads with spaCy.
+
+Only where a policy asks for it; the model runs here.
+"""
 
 import asyncio
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -10,10 +12,11 @@ from importlib.util import find_spec
 from typing import Annotated, Literal, NamedTuple, Self
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from router.classify.detector import Form
+from router.child_process import ChildProcess
+from router.classify.detector import DetectorModel, Form
 from router.types.request import Finding, Passage
 
 # The policy's detector of names: what it looks for, and what it does with what was read.
@@ -40,12 +43,10 @@ class Named(NamedTuple):
     end: int
 
 
-class Names(BaseModel):
+class Names(DetectorModel):
     """`{kind: names, class: pii, only: [person]}`. English; needs the packages of the extra `names`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
     kind: Literal["names"]
-    data_class: str = Field(alias="class")
     only: tuple[Entity, ...] = Field(tuple(Entity), min_length=1, description="Kinds of names; all where it is absent.")
     timeout_ms: Annotated[int, Field(gt=0)] = Field(5_000, description="Then it has every class.")
     most_chars: Annotated[int, Field(gt=0)] = Field(
@@ -56,9 +57,6 @@ class Names(BaseModel):
     def forms(self) -> tuple[Form, ...]:
         """Nothing for the fast tier."""
         return ()
-
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
-        return own
 
     @model_validator(mode="after")
     def _readable(self) -> Self:
@@ -99,7 +97,7 @@ class Reader:
     """One process for one gateway; texts are read one request after another."""
 
     def __init__(self) -> None:
-        self._child: _Child | None = None
+        self._child: ChildProcess | None = None
         self._turn = asyncio.Lock()
 
     async def read(self, texts: Sequence[str], timeout_ms: int) -> list[list[Named]]:
@@ -130,9 +128,9 @@ class Reader:
                 await self._end()
                 raise
 
-    async def _running(self) -> "_Child":
+    async def _running(self) -> ChildProcess:
         if self._child is None:
-            self._child = _Child()
+            self._child = ChildProcess("router.classify.ner_child", longest_line=LONGEST_LINE)
             await asyncio.wait_for(self._child.start(), START_S)
             _log.info("the reader of names is ready")
         return self._child
@@ -140,41 +138,5 @@ class Reader:
     async def _end(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            await child.end()
-
-
-class _Child:
-    """The process and its two pipes. Raises `OSError` and `EOFError` once it is gone."""
-
-    _process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        self._process = process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "router.classify.deep.reader"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            limit=LONGEST_LINE,
-        )
-        if process.stdin is None or process.stdout is None:
-            raise EOFError
-        self._in, self._out = process.stdin, process.stdout
-        await self._line()
-
-    async def ask(self, question: bytes) -> bytes:
-        self._in.write(question + b"\n")
-        await self._in.drain()
-        return await self._line()
-
-    async def end(self) -> None:
-        process = self._process
-        if process is not None and process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-
-    async def _line(self) -> bytes:
-        line = await self._out.readline()
-        if not line.endswith(b"\n"):
-            raise EOFError
-        return line
+            child.kill()
+            await child.gone()

@@ -1,0 +1,262 @@
+"""The process that reads names: JSON lines of texts on its input, JSON lines of spans on its output.
+
+A process of its own: the model's work would stop the event loop, and its memory is given back with it.
+"""
+
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import re2
+
+from router.classify.ner import MODEL, Entity, Named
+from router.tables import patterns
+
+_ENTITIES = {
+    "PERSON": Entity.PERSON,
+    "GPE": Entity.LOCATION,
+    "LOC": Entity.LOCATION,
+    "FAC": Entity.LOCATION,
+    "ORG": Entity.ORGANISATION,
+}
+"""The model's labels: https://catalog.ldc.upenn.edu/LDC2013T19 (OntoNotes 5)."""
+_TEXTS = msgspec.json.Decoder(list[str])
+
+
+def serve(source: BinaryIO, sink: BinaryIO) -> None:
+    """Until the input ends. The first line out is empty: it is ready."""
+    model = load()
+    sink.write(b"\n")
+    sink.flush()
+    for line in source:
+        answer = [merged(text, found) for text, found in _read(model, _TEXTS.decode(line))]
+        sink.write(msgspec.json.encode(answer) + b"\n")
+        sink.flush()
+
+
+def load() -> Any:
+    """Only what finds entities: the rest of the pipeline is not needed for it."""
+    import spacy
+
+    (folder,) = [entry.parent for entry in Path(str(files(MODEL))).glob("*/config.cfg")]
+    return spacy.load(folder, exclude=["tagger", "parser", "attribute_ruler", "lemmatizer", "senter"])
+
+
+def _read(model: Any, texts: Sequence[str]) -> Iterator[tuple[str, list[Named]]]:
+    for text, document in zip(texts, model.pipe(texts), strict=True):
+        known = [entity for entity in document.ents if entity.label_ in _ENTITIES]
+        yield text, [Named(_ENTITIES[entity.label_], entity.start_char, entity.end_char) for entity in known]
+
+
+def merged(text: str, found: Sequence[Named]) -> list[Named]:
+    """The model's, and the persons that it overlooked; what overlaps and is of one kind is one."""
+    rest = [right for named in found if (right := corrected(text, named)) is not None]
+    whole: list[Named] = []
+    for named in sorted([*rest, *people(text)], key=lambda named: (named.entity, named.start)):
+        last = whole[-1] if whole else None
+        if last is not None and last.entity == named.entity and named.start < last.end:
+            whole[-1] = Named(last.entity, last.start, max(last.end, named.end))
+        else:
+            whole.append(named)
+    return whole
+
+
+# Words that are names: lists of first names and surnames, and how surnames end; no accents, lower case.
+
+_LETTERS = str.maketrans({"ł": "l", "ø": "o", "ß": "ss", "ı": "i", "đ": "d", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th"})
+"""Letters with a mark that Unicode does not take apart."""
+_PARTS = re2.compile(r"[-'’]")
+_PATTERNS = patterns("classify/data/people.yaml")
+_ENDING = re2.compile(_PATTERNS["surname_ending"])
+_COMMON = frozenset(_PATTERNS["common_words"].split())
+_ROOM = re2.Options()
+_ROOM.max_mem = 64 << 20
+"""Bytes for the automaton of a long pattern: with less it is slower."""
+
+
+@cache
+def _listed(file: str) -> frozenset[str]:
+    text = (Path(__file__).parent / "data" / file).read_text("utf-8")
+    return frozenset(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def plain(word: str) -> str:
+    """As in the lists: without genitive, accents and capitals."""
+    bare = word.removesuffix("'s").removesuffix("’s").casefold().translate(_LETTERS)
+    return "".join(one for one in unicodedata.normalize("NFD", bare) if not unicodedata.combining(one))
+
+
+def is_first(word: str) -> bool:
+    """One of the list, or two of them with a hyphen."""
+    bare = plain(word)
+    first_names = _listed("first_names.txt")
+    return bare in first_names or ("-" in bare and _PARTS.split(bare)[0] in first_names)
+
+
+def is_surname(word: str) -> bool:
+    """Of the list, or that ends as surnames do; each part of a double name counts."""
+    bare = plain(word)
+    surnames = _listed("surnames.txt")
+    return any(
+        part in surnames or (part not in _COMMON and _ENDING.fullmatch(part) is not None)
+        for part in (bare, *_PARTS.split(bare))
+    )
+
+
+# What announces a person, whatever the name is: titles, phrases, kin, fields, signatures, and what only people do.
+
+_LONGEST = 80
+"""Characters of a name, and of what stands beside it."""
+NAME = re2.compile(_PATTERNS["name"])
+"""Capitalised words, with initials and what stands before surnames."""
+_ANY = re2.compile(_PATTERNS["any_name"])
+_CUES = tuple(re2.compile(_PATTERNS[cue], _ROOM) for cue in ("cue_before", "fields", "names"))
+_AFTER = re2.compile(_PATTERNS["deed_after"])
+_IMPERATIVE = re2.compile(_PATTERNS["imperative"])
+_NO_NAMES = frozenset(_PATTERNS["no_names"].split())
+_GREETING = re2.compile(r"(?i)\bhi,? i['’]?m[ ]+(\p{L}{3,})[ ]and\b")
+_STARTS = re2.compile(r"(?:^|[.!?\n“”\"][ ]*|, |\b(?:and|that|when|if|because|but) )$")
+_FROM = re2.compile(r"^\w+(?:ese|ish|[iea]an|ani)$")
+
+
+def announced(text: str) -> Iterator[tuple[int, int]]:
+    """Names by what stands before them."""
+    for cue in _CUES:
+        for match in cue.finditer(text):
+            at = match.start(1)
+            yield from _whole(NAME, text, at) if text[at].isupper() else _small(text, at)
+    for match in _GREETING.finditer(text):
+        yield from _whole(_ANY, match.group(1), 0, match.start(1))
+
+
+def acts(text: str, start: int, end: int) -> bool:
+    """What follows is what only persons do, or have: a verb of saying, an address in brackets."""
+    before, after = text[max(0, start - _LONGEST) : start], text[end : end + _LONGEST]
+    if is_no_name(text[start:end]):
+        return False
+    return _AFTER.match(after) is not None and (_STARTS.search(before) is not None or "<" in after[:3])
+
+
+def is_order(text: str, start: int, end: int) -> bool:
+    """A verb where a sentence starts, that would be a name elsewhere: `Bill the customer`."""
+    starts = _STARTS.search(text[max(0, start - _LONGEST) : start]) is not None
+    return starts and _IMPERATIVE.match(text[end : end + _LONGEST]) is not None
+
+
+def is_no_name(name: str) -> bool:
+    """Begins with a word that no person is called by."""
+    return plain(name.split()[0].rstrip(",:.")) in _NO_NAMES
+
+
+def _small(text: str, at: int) -> Iterator[tuple[int, int]]:
+    """A name without capitals: words up to the first that is none, if one of them is on the lists."""
+    for start, end in _whole(_ANY, text, at):
+        words = list(takewhile(lambda word: not is_no_name(word), text[start:end].split()))
+        if any(is_first(word) or is_surname(word) for word in words):
+            yield start, start + len(" ".join(words))
+
+
+def _whole(words: re2._Regexp, text: str, at: int, offset: int = 0) -> Iterator[tuple[int, int]]:
+    name = words.match(text[at : at + _LONGEST])
+    if name is None or is_no_name(name.group()):
+        return
+    if _FROM.search(name.group()) is None or is_first(name.group()):  # else where a person is from: `I am Spanish`
+        yield offset + at, offset + at + name.end()
+
+
+# What bears the name of a person and is none: streets, towns, companies, houses.
+
+_REACH = 40
+"""Characters beside a name that tell."""
+_PLACE_BEFORE, _PLACE_AFTER = re2.compile(_PATTERNS["place_before"]), re2.compile(_PATTERNS["place_after"])
+_COMPANY = re2.compile(_PATTERNS["company"])
+_AT_COMPANY = re2.compile(r"(?:&|\b(?:University|Bank|Hotel|School|House) of)[ ]+$")
+
+
+def is_place(text: str, start: int, end: int) -> bool:
+    """A street or a town that is named after somebody."""
+    before, after = _around(text, start, end)
+    return _PLACE_BEFORE.search(before) is not None or _PLACE_AFTER.match(after) is not None
+
+
+def is_company(text: str, start: int, end: int) -> bool:
+    """A company or a house that is named after somebody."""
+    before, after = _around(text, start, end)
+    return _AT_COMPANY.search(before) is not None or _COMPANY.match(after) is not None
+
+
+def _around(text: str, start: int, end: int) -> tuple[str, str]:
+    """What stands before it, and from the end of its first word on."""
+    first = text.find(" ", start, end)
+    return text[max(0, start - _REACH) : start], text[first if first > 0 else end : end + _REACH]
+
+
+# Persons whom the model overlooks: by what announces a name, and by common first names and surnames.
+
+_WORDS = re2.compile(r"[^ ]+")
+_REVERSED = re2.compile(r"(?m)(?:^|[:;>\"][ ]?|\bunder )((\p{Lu}[\p{L}\p{M}'’-]+),[ ]?(\p{Lu}[\p{L}\p{M}'’-]+))")
+_CAPITAL = re2.compile(r"\b\p{Lu}")
+_ARTICLES = 8
+"""Characters of the longest article, with what stands before it."""
+_ARTICLE = re2.compile(_PATTERNS["article"])
+_DIGIT = re2.compile(r"\d")
+
+
+def people(text: str) -> Iterator[Named]:
+    """Spans may overlap one another and those of the model."""
+    for start, end in (*announced(text), *_reversed(text), *_people_listed(text)):
+        if not is_place(text, start, end) and not is_company(text, start, end):
+            yield Named(Entity.PERSON, start, end)
+
+
+def corrected(text: str, named: Named) -> Named | None:
+    """What the model took for a person: as what it is, None where it names nothing."""
+    entity, start, end = named
+    if entity is not Entity.PERSON:
+        return named
+    words = text[start:end]
+    if _DIGIT.search(words) or is_place(text, start, end):
+        return Named(Entity.LOCATION, start, end)
+    if is_company(text, start, end):
+        return Named(Entity.ORGANISATION, start, end)
+    return None if is_no_name(words) or is_order(text, start, end) or _is_thing(text, start, end) else named
+
+
+def _is_thing(text: str, start: int, end: int) -> bool:
+    """Without a capital, or one word after an article, that is on no list."""
+    words = text[start:end]
+    if _CAPITAL.search(words) is None:
+        return True
+    single = " " not in words and not is_first(words) and not is_surname(words.removesuffix("s"))
+    return single and _ARTICLE.search(text[max(0, start - _ARTICLES) : start]) is not None
+
+
+def _reversed(text: str) -> Iterator[tuple[int, int]]:
+    """`Surname, First`."""
+    for match in _REVERSED.finditer(text):
+        if is_first(match.group(3)):
+            yield match.span(1)
+
+
+def _people_listed(text: str) -> Iterator[tuple[int, int]]:
+    """From the first word of a run of capitalised words that is a name to the end of the run."""
+    for run in NAME.finditer(text):
+        start, end = run.span()
+        if acts(text, start, end):
+            yield start, end
+        for word in _WORDS.finditer(run.group()):
+            if is_no_name(word.group()) or not (is_first(word.group()) or is_surname(word.group())):
+                continue
+            if not is_order(text, start + word.start(), end):
+                yield start + word.start(), end
+            break
+
+
+if __name__ == "__main__":
+    serve(sys.stdin.buffer, sys.stdout.buffer)
