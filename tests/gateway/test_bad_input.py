@@ -143,15 +143,15 @@ def test_the_fields_of_the_other_endpoints(gateway: Gateway, endpoint: str, body
     assert (reply.status, reply.error["param"]) == (400, param)
 
 
-METHODS = [
-    (method, path, 405)
-    for method in ("GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
-    for path in (CHAT, "/v1/embeddings", "/v1/route")
-]
+VERBS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
+METHODS = {CHAT: "POST", "/v1/embeddings": "POST", "/v1/route": "POST", "/health/ready": "GET"}
+METHODS |= {"/v1/budgets/day": "GET DELETE PATCH", "/v1/budgets": "GET"}
+"""What a path is called with; everything else is refused."""
+OTHERS = [(m, path, 405) for path, own in METHODS.items() for m in VERBS if m not in own.split()]
 PATHS = ("/", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1//chat/completions", "/v2/x", "/%00")
 
 
-@each_row("method, path, status", [*METHODS, *(("POST", path, 404) for path in PATHS)])
+@each_row("method, path, status", [*OTHERS, *(("POST", path, 404) for path in PATHS)])
 def test_a_wrong_method_and_an_unknown_path_are_refused(gateway: Gateway, method: str, path: str, status: int) -> None:
     reply = gateway.request(method, path, b"{}" if method == "POST" else None)
     assert (reply.status, method == "HEAD" or bool(reply.error["message"])) == (status, True)
