@@ -17,20 +17,7 @@ from local_serving.launch import record, replica
 from local_serving.spec.spec import EngineError, External
 from router.types.target import Status
 from tests.local_serving import supervised
-from tests.local_serving.supervised import (
-    ROOT,
-    SMOLLM2,
-    alive,
-    ask,
-    gone,
-    in_loop,
-    pid,
-    standin,
-    started,
-    state,
-    supervising,
-    until,
-)
+from tests.local_serving.supervised import alive, ask, gone, in_loop, pid, standin, started, state, supervising, until
 from tests.tables import each_row
 
 pytestmark = pytest.mark.timeout(300)
@@ -59,7 +46,7 @@ FAILING: list[tuple[dict[str, Any], str]] = [
     ({"manner": "yes to all"}, r"port \d+ is answered by something else: .* is no list of models"),
     ({"manner": "never ready", "start_s": 1}, "it does not serve after 1 s.*: see its log, or raise `start_s`"),
     ({"path": "/nowhere/model"}, "the model folder /nowhere/model is missing: set `path` in the spec of mine"),
-    ({"path": str(ROOT)}, r"holds no model \(no config.json\): set `path`"),
+    ({"path": str(supervised.ROOT)}, r"holds no model \(no config.json\): set `path`"),
     ({"python": "/nowhere/python"}, "/nowhere/python is no program that can be run: correct `python` in its spec"),
     ({"python": ""}, "mine has no vLLM to run: set `python` in its spec, or LOWPASS_VLLM_PYTHON"),
     ({"template": "/nowhere/chat.jinja"}, "/nowhere/chat.jinja is missing"),
@@ -93,7 +80,7 @@ def running(folder: Path) -> list[str]:
 async def test_a_first_start_that_fails_gives_its_cause_and_the_remedy_in_a_line_and_leaves_nothing(
     tmp_path: Path, own: bool, changes: dict[str, Any], message: str
 ) -> None:
-    spec = msgspec.structs.replace(SMOLLM2, **changes) if own else standin(tmp_path, **changes)
+    spec = msgspec.structs.replace(supervised.SMOLLM2, **changes) if own else standin(tmp_path, **changes)
     async with supervising(tmp_path, spec) as supervisor:
         with pytest.raises(EngineError, match=message) as caught:
             await supervisor.start(timeout_s=60)
