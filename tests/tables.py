@@ -80,4 +80,4 @@ def _name(ids: Names, number: int, row: tuple[Any, ...]) -> str:
 
 def data(beside: str, name: str) -> Any:
     """What stands in the YAML file `name` beside a test."""
-    return yaml.safe_load(Path(beside).with_name(name).read_text("utf-8"))
+    return yaml.safe_load((Path(beside).parent / name).read_text("utf-8"))

