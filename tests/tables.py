@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from router.testing.upstream import Upstream
 
 Test = Callable[..., None]
@@ -74,3 +76,8 @@ def _name(ids: Names, number: int, row: tuple[Any, ...]) -> str:
     if ids is None:
         return repr(row if len(row) > 1 else row[0])[:200]
     return str(ids(row[0]) if callable(ids) else ids[number])
+
+
+def data(beside: str, name: str) -> Any:
+    """What stands in the YAML file `name` beside a test."""
+    return yaml.safe_load((Path(beside).parent / name).read_text("utf-8"))

@@ -7,7 +7,7 @@ import pytest
 
 from router.errors import ClientError
 from router.types.target import Quirks
-from tests.adapters.calls import ADAPTER, HI, USAGE, answer, answered, call, chunk, events, message, sent, sse
+from tests.adapters.calls import ADAPTER, HI, USAGE, answer, answered, call, chunk, events, message, sent, sse, table
 from tests.tables import each_row
 
 GRAMMAR = Quirks(grammar_tools=True)
@@ -107,31 +107,15 @@ def test_earlier_calls_and_results_become_plain_turns(tools: dict[str, Any]) -> 
     ]
 
 
-def calls_of(turn: dict[str, Any]) -> list[tuple[str, str]]:
+def calls_of(turn: dict[str, Any]) -> list[list[str]]:
     made = turn.get("tool_calls", [])
     assert all(each["id"].startswith("call_") and each["type"] == "function" for each in made)
     assert len({each["id"] for each in made}) == len(made)
-    return [(each["function"]["name"], each["function"]["arguments"]) for each in made]
+    return [[each["function"]["name"], each["function"]["arguments"]] for each in made]
 
 
 @each_row("role_first", [True, False])
-@each_row(
-    "written, stopped, content, calls, finish, answers",
-    [
-        (CALL, "stop", None, [("weather", '{"city":"Paris"}')], "tool_calls", True),
-        ('{"name": "clock", "arguments": {}}', "stop", None, [("clock", "{}")], "tool_calls", True),
-        (f'{{"calls": [{CALL}, {CALL}]}}', "stop", None, [("weather", '{"city":"Paris"}')] * 2, "tool_calls", True),
-        ('{"answer": "Hi \\"you\\" é"}', "stop", 'Hi "you" é', [], "stop", True),
-        ('{"answer": {"a": [1.50]}}', "stop", '{"a": [1.50]}', [], "stop", True),
-        ('{"answer": ""}', "stop", "", [], "stop", False),
-        ('{"answer": "It is su', "length", "It is su", [], "length", True),
-        ('{"answer": "It is \\ud83d\\u', "length", "It is ", [], "length", True),
-        ('{ "answer": "a: \\', "length", "a: ", [], "length", True),
-        ('{"name": "weather", "arguments": {"ci', "length", None, [], "length", False),
-        ('{"name": "weather", "arguments": {"ci', "stop", None, [], "length", False),
-        ("I can't do that.", "stop", "I can't do that.", [], "stop", True),
-    ],
-)
+@each_row("written, stopped, content, calls, finish, answers", table("grammar.yaml"))
 def test_what_was_written_becomes_a_turn_whole_and_streamed(
     written: str, stopped: str, content: str | None, calls: list[Any], finish: str, answers: bool, role_first: bool
 ) -> None:

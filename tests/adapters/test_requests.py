@@ -145,62 +145,25 @@ def test_what_changes_in_the_body(body: dict[str, Any], fields: dict[str, Any], 
 # Thinking: the policy's effort wins, the budget caps, nothing is dropped silently
 
 
-THREE = Thinking(contract=C.LEVEL, levels=("none", "low", "high"), tokens=(0, 1_000, 9_000))
-ALWAYS_LEVELS = Thinking(contract=C.LEVEL, levels=("low", "high"), tokens=(1_000, 9_000))
-UNSIZED = Thinking(contract=C.LEVEL, levels=("low", "high"))
-EXACT = Thinking(contract=C.EXACT)
-TARGET = Thinking(contract=C.TARGET, minimum=1_024)
-SWITCH = Thinking(contract=C.SWITCH, tokens=(3_000,))
-ALWAYS = Thinking(contract=C.ALWAYS_ON)
+CONTROLS = table("controls.yaml")
+KINDS = {
+    "three": Thinking(contract=C.LEVEL, levels=("none", "low", "high"), tokens=(0, 1_000, 9_000)),
+    "always levels": Thinking(contract=C.LEVEL, levels=("low", "high"), tokens=(1_000, 9_000)),
+    "unsized": Thinking(contract=C.LEVEL, levels=("low", "high")),
+    "target": Thinking(contract=C.TARGET, minimum=1_024),
+    "switch": Thinking(contract=C.SWITCH, tokens=(3_000,)),
+    **{"exact": Thinking(contract=C.EXACT), "always": Thinking(contract=C.ALWAYS_ON), "none": Thinking()},
+}
 FIELD = {C.LEVEL: F.REASONING_EFFORT, C.EXACT: F.TOKEN_BUDGET, C.TARGET: F.REASONING, C.SWITCH: F.THINKING_TYPE}
 
 
-@each_row(
-    "thinking, policy, asked, budget, stated",
-    [
-        (THREE, None, None, None, "none"),
-        (THREE, None, "high", None, "effort=high"),
-        (THREE, "low", "high", None, "effort=high"),
-        (THREE, "high", "low", None, "effort=low"),
-        (THREE, None, "medium", None, "effort=low"),
-        (THREE, None, "max", None, "effort=high"),
-        (THREE, None, "none", None, "off"),
-        (THREE, None, "high", 8_999, "effort=low"),
-        (THREE, None, "high", 9_000, "effort=high"),
-        (THREE, None, None, 1_500, "effort=low"),
-        (THREE, None, "low", 50_000, "effort=low"),
-        (THREE, None, None, 999, "off"),
-        (ALWAYS_LEVELS, None, None, 5, "effort=low"),
-        (ALWAYS_LEVELS, None, "none", None, "effort=low"),
-        (ALWAYS_LEVELS, None, "minimal", None, "effort=low"),
-        (UNSIZED, None, "high", 4_000, "effort=low"),
-        (EXACT, None, None, 8, "budget=8"),
-        (EXACT, None, None, 0, "off"),
-        (EXACT, None, "medium", None, "budget=8192"),
-        (EXACT, None, "high", 500, "budget=500"),
-        (EXACT, "low", None, 5_000, "budget=1024"),
-        (EXACT, None, "none", 500, "off"),
-        (TARGET, None, None, 1_023, "off"),
-        (TARGET, None, None, 1_024, "budget=1024"),
-        (TARGET, None, "minimal", None, "budget=1024"),
-        (SWITCH, None, "high", None, "on"),
-        (SWITCH, None, "none", None, "off"),
-        (SWITCH, None, None, 3_000, "on"),
-        (SWITCH, None, "high", 2_999, "off"),
-        (ALWAYS, None, None, 10, "always_on"),
-        (ALWAYS, None, "none", None, "always_on"),
-        (Thinking(), None, "high", 10, "none"),
-    ],
-)
+@each_row("kind, policy, asked, budget, stated", CONTROLS["stated"])
 def test_what_is_stated_to_be_applied(
-    thinking: Thinking, policy: str | None, asked: str | None, budget: int | None, stated: str
+    kind: str, policy: str | None, asked: str | None, budget: int | None, stated: str
 ) -> None:
-    quirks = Quirks(thinking_field=FIELD.get(thinking.contract, F.NONE))
-    made = call(thinking=thinking, quirks=quirks, effort=policy, asked_effort=asked, thinking_budget=budget)
+    quirks = Quirks(thinking_field=FIELD.get(KINDS[kind].contract, F.NONE))
+    made = call(thinking=KINDS[kind], quirks=quirks, effort=policy, asked_effort=asked, thinking_budget=budget)
     assert ADAPTER.encode(made).thinking == stated
-
-
-ON_1000, OFF, LOW = {"thinking_budget": 1_000}, {"asked_effort": "none"}, {"asked_effort": "low"}
 
 
 SHOWN, CAP = {"include_thoughts": True}, {"thinking_budget": 9}
@@ -214,34 +177,15 @@ def template(thinks: bool, **more: object) -> dict[str, Any]:
     return {"chat_template_kwargs": {"enable_thinking": thinks, **more}}
 
 
-def controlled(field: ThinkingField, thinking: Thinking, body: dict[str, Any], **asked: Any) -> dict[str, Any]:
-    return sent(call({**HI, **body}, quirks=Quirks(thinking_field=field), thinking=thinking, **asked))
+def controlled(field: ThinkingField, kind: str, body: dict[str, Any], **asked: Any) -> dict[str, Any]:
+    return sent(call({**HI, **body}, quirks=Quirks(thinking_field=field), thinking=KINDS[kind], **asked))
 
 
-@each_row(
-    "field, thinking, asked, expected",
-    [
-        (F.REASONING_EFFORT, THREE, LOW, {"reasoning_effort": "low"}),
-        (F.REASONING_EFFORT, THREE, OFF, {"reasoning_effort": "none"}),
-        (F.TOKEN_BUDGET, EXACT, ON_1000, {"thinking_token_budget": 1_000, **template(True)}),
-        (F.TOKEN_BUDGET, EXACT, OFF, template(False)),
-        (F.ENABLE_THINKING, EXACT, ON_1000, {"enable_thinking": True, "thinking_budget": 1_000}),
-        (F.ENABLE_THINKING, SWITCH, OFF, {"enable_thinking": False}),
-        (F.THINKING_TYPE, SWITCH, OFF, {"thinking": {"type": "disabled"}}),
-        (F.THINKING_TYPE, THREE, LOW, {"thinking": {"type": "enabled"}, "reasoning_effort": "low"}),
-        (F.REASONING, EXACT, ON_1000, {"reasoning": {"max_tokens": 1_000}}),
-        (F.REASONING, THREE, LOW, {"reasoning": {"effort": "low"}}),
-        (F.REASONING, THREE, OFF, {"reasoning": {"effort": "none"}}),
-        (F.THINKING_CONFIG, EXACT, ON_1000, google(ON_1000)),
-        (F.THINKING_CONFIG, THREE, LOW, google({"thinking_level": "low"})),
-        (F.THINKING_CONFIG, EXACT, OFF, google({"thinking_budget": 0})),
-        (F.NONE, Thinking(), LOW, {}),
-    ],
-)
+@each_row("field, kind, asked, expected", CONTROLS["fields"])
 def test_the_fields_that_a_provider_understands(
-    field: ThinkingField, thinking: Thinking, asked: dict[str, Any], expected: dict[str, object]
+    field: str, kind: str, asked: dict[str, Any], expected: dict[str, object]
 ) -> None:
-    body = controlled(field, thinking, {"reasoning_effort": "high"}, **asked)
+    body = controlled(F(field), kind, {"reasoning_effort": "high"}, **asked)
     assert body == {"model": "served-1", **HI, **expected}
 
 
@@ -257,20 +201,20 @@ def test_what_else_the_client_put_beside_the_control_stays(
     field: ThinkingField, given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     (name,) = given
-    assert controlled(field, EXACT, given, thinking_budget=9)[name] == expected
+    assert controlled(field, "exact", given, thinking_budget=9)[name] == expected
 
 
 def test_responses_say_it_in_their_own_field() -> None:
     quirks = Quirks(responses=True, thinking_field=F.REASONING_EFFORT)
     body = {"input": "Hi", "reasoning": {"effort": "high", "summary": "auto"}}
-    asked = call(body, quirks=quirks, thinking=THREE, asked_effort="medium", endpoint=E.RESPONSES)
+    asked = call(body, quirks=quirks, thinking=KINDS["three"], asked_effort="medium", endpoint=E.RESPONSES)
     assert sent(asked)["reasoning"] == {"summary": "auto", "effort": "low"}
     plain = call(body, quirks=quirks, asked_effort="medium", endpoint=E.RESPONSES)
     assert "reasoning" not in sent(plain)
 
 
 def test_a_control_that_the_wire_has_no_words_for_is_not_claimed() -> None:
-    asked = call(quirks=Quirks(thinking_field=F.REASONING_EFFORT), thinking=EXACT, thinking_budget=9)
+    asked = call(quirks=Quirks(thinking_field=F.REASONING_EFFORT), thinking=KINDS["exact"], thinking_budget=9)
     assert ADAPTER.encode(asked).thinking == "none"
 
 

@@ -11,7 +11,7 @@ from router.config.targets import as_served
 from router.types.attempt import Call, ErrorKind, Source, StreamDecoder
 from router.types.request import Endpoint
 from router.types.target import Contract, Quirks, Served, Thinking, ThinkingField
-from tests.adapters.calls import ADAPTER, HI, answer, call, chunk, cut, events, fails, message, sent, sse
+from tests.adapters.calls import ADAPTER, HI, answer, call, chunk, cut, events, fails, message, sent, sse, table
 from tests.tables import each_row
 
 RECORDED = Path(__file__).with_name("recorded")
@@ -32,51 +32,19 @@ def asked(engine: Served | None, thinking: Thinking, body: dict[str, Any] | None
     return structs.replace(made, target=structs.replace(made.target, engine=engine, provider=provider))
 
 
-KWARGS: dict[str, Any] = {**HI, "chat_template_kwargs": {"enable_thinking": False, "tone": 1}}
-OWN: dict[str, Any] = {**HI, "thinking_token_budget": 3}
+ENGINES = {"parsed": PARSED, "unparsed": UNPARSED, None: None}
+KINDS = {"switch": SWITCH, "always": ALWAYS, "exact": EXACT, "level": LEVEL, "none": Thinking()}
 
 
-@each_row(
-    "engine, thinking, body, fields, expected",
-    [
-        # no control asked for: it is sent all the same, unless the client sent one
-        (PARSED, SWITCH, HI, {}, (True, None, None)),
-        (PARSED, ALWAYS, HI, {}, (True, None, None)),
-        (PARSED, Thinking(), HI, {}, (False, None, None)),
-        (UNPARSED, SWITCH, HI, {}, (True, None, None)),
-        (UNPARSED, Thinking(), HI, {}, (None, None, None)),
-        (None, SWITCH, HI, {}, (True, None, None)),
-        (None, Thinking(), HI, {}, (None, None, None)),
-        (PARSED, SWITCH, KWARGS, {}, (False, None, None)),
-        (PARSED, SWITCH, KWARGS, {"thinking_budget": 100}, (True, 107, None)),
-        # a budget means thoughts: 8 tokens of the template come on top, one that ends the thought is kept free
-        (PARSED, SWITCH, HI, {"thinking_budget": 100}, (True, 107, None)),
-        (PARSED, ALWAYS, HI, {"thinking_budget": 100}, (True, 107, None)),
-        (PARSED, EXACT, HI, {"thinking_budget": 5}, (True, 12, None)),
-        (PARSED, EXACT, HI, {"thinking_budget": 4}, (False, None, None)),
-        (PARSED, SWITCH, HI, {"thinking_budget": 1}, (False, None, None)),
-        (PARSED, SWITCH, HI, {"asked_effort": "low"}, (True, 1_031, None)),
-        (PARSED, SWITCH, HI, {"asked_effort": "none"}, (False, None, None)),
-        (PARSED, LEVEL, HI, {"asked_effort": "ultra"}, (True, None, "max")),
-        (PARSED, LEVEL, HI, {"asked_effort": "low"}, (True, None, "low")),
-        # without a parser the engine would refuse it
-        (UNPARSED, SWITCH, HI, {"thinking_budget": 24_576}, (True, None, None)),
-        (UNPARSED, SWITCH, HI, {"thinking_budget": 100}, (False, None, None)),
-        (UNPARSED, EXACT, HI, {"thinking_budget": 100}, (False, None, None)),
-        (UNPARSED, SWITCH, OWN, {}, (True, None, None)),
-        (PARSED, SWITCH, OWN, {}, (True, 3, None)),
-        (None, EXACT, HI, {"thinking_budget": 100}, (True, 100, None)),
-        # completions have no template
-        (PARSED, SWITCH, {"prompt": "a"}, {"endpoint": Endpoint.COMPLETIONS}, (None, None, None)),
-    ],
-)
+@each_row("engine, kind, body, fields, expected", table("vllm.yaml"))
 def test_what_the_engine_is_told_of_thinking(
-    engine: Served | None, thinking: Thinking, body: dict[str, Any], fields: dict[str, Any], expected: object
+    engine: str | None, kind: str, body: dict[str, Any], fields: dict[str, Any], expected: list[object]
 ) -> None:
     """Whether to think, its budget, its effort."""
-    told = sent(asked(engine, thinking, body, **fields))
+    asks = {name: Endpoint(value) if name == "endpoint" else value for name, value in fields.items()}
+    told = sent(asked(ENGINES[engine], KINDS[kind], body if "prompt" in body else {**HI, **body}, **asks))
     switch = told.get("chat_template_kwargs", {}).get("enable_thinking")
-    assert (switch, told.get("thinking_token_budget"), told.get("reasoning_effort")) == expected
+    assert [switch, told.get("thinking_token_budget"), told.get("reasoning_effort")] == expected
 
 
 @each_row(

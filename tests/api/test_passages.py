@@ -3,17 +3,15 @@
 import base64
 import contextlib
 import json
-from pathlib import Path
 from typing import Any
 
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import ClientError
 from router.types.request import Endpoint, Modality, Request
 from tests.classify.looking import CLASSIFIER, KEY, MAIL, VALUES, chat, classes, classified, findings, sent, texts
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 CHAT, RESPONSES, COMPLETIONS, EMBEDDINGS = Endpoint
 HERE = "it-stands-here"
@@ -44,8 +42,7 @@ def _items(*items: dict[str, Any]) -> dict[str, Any]:
     return {"input": [*PLAIN, *items]}
 
 
-PLACES = yaml.safe_load(Path(__file__).with_name("passages.yaml").read_text(encoding="utf-8"))
-every_place = each_row("row", PLACES, ids=lambda row: row["name"])
+every_place = each_row("row", data(__file__, "passages.yaml"), ids=lambda row: row["name"])
 
 
 def _with(value: Any, body: Any) -> Any:
@@ -141,56 +138,18 @@ def test_documents_that_are_text_are_read(endpoint: Endpoint, body: dict[str, An
 
 IMAGE, AUDIO, FILE, TOKENS = Modality
 PNG, PDF = f"data:image/png;base64,{PICTURE}", f"data:application/pdf;base64,{PICTURE}"
-SCREEN = {"type": "computer_screenshot", "image_url": PNG}
-MODALITIES: list[tuple[Endpoint, dict[str, Any], set[Modality]]] = [
-    (CHAT, _part(type="image_url", image_url={"url": PNG}), {IMAGE}),
-    (CHAT, _part(type="image_url", image_url={"url": "https://x.io/a.png"}), {IMAGE}),
-    (CHAT, _part(type="image_url", image_url="https://x.io/a.png"), {IMAGE}),
-    (CHAT, _part(type="image_url", image_url={"url": PNG}, cache_control={"type": "ephemeral"}), {IMAGE}),
-    (CHAT, _part(type="image", source={"type": "base64", "media_type": "image/png", "data": PICTURE}), {IMAGE, FILE}),
-    (CHAT, _part(type="input_audio", input_audio={"data": PICTURE, "format": "wav"}), {AUDIO}),
-    (CHAT, _message(audio={"id": "audio_1"}), {AUDIO}),
-    (CHAT, _part(type="file", file={"file_data": PDF, "filename": "a.pdf"}), {FILE}),
-    (CHAT, _part(type="file", file={"file_id": "file-1"}), {FILE}),
-    (CHAT, _part(type="file", file={"file_data": _inline("x" * 400_000)}), {FILE}),
-    (CHAT, _part(type="video_url", video_url={"url": "https://x.io/a.mp4"}), {FILE}),
-    (CHAT, _part(type="document", source={"type": "url", "url": "https://x.io/a"}), {FILE}),
-    (CHAT, _part(type="hologram", hologram={"cube": "x"}), {FILE}),
-    (CHAT, {"messages": PLAIN, "attachment": PDF}, {FILE}),
-    (CHAT, {"messages": PLAIN, "previous_response_id": "resp_1"}, {FILE}),
-    (RESPONSES, _input(type="input_image", image_url=PNG), {IMAGE}),
-    (RESPONSES, _input(type="input_image", file_id="file-1"), {IMAGE, FILE}),
-    (RESPONSES, _input(type="input_file", file_data=PDF, filename="a"), {FILE}),
-    (RESPONSES, _input(type="input_file", file_url="https://x.io/a.pdf"), {FILE}),
-    (RESPONSES, {"input": "hi", "previous_response_id": "resp_1"}, {FILE}),
-    (RESPONSES, {"input": "hi", "conversation": {"id": "conv_1"}}, {FILE}),
-    (RESPONSES, {"input": "hi", "prompt": {"id": "p"}}, {FILE}),
-    (RESPONSES, _items({"type": "item_reference", "id": "msg_1"}), {FILE}),
-    (RESPONSES, _items({"type": "computer_call_output", "call_id": "c", "output": SCREEN}), {IMAGE}),
-    (COMPLETIONS, {"prompt": [1, 2, 3]}, {TOKENS}),
-    (COMPLETIONS, {"prompt": [[1, 2], [3]]}, {TOKENS}),
-    (COMPLETIONS, {"prompt": "hi", "prompt_embeds": PICTURE}, {FILE}),
-    (EMBEDDINGS, {"input": [1, 2, 3]}, {TOKENS}),
-    (EMBEDDINGS, {"input": [[1, 2], [3]]}, {TOKENS}),
-    # all of it is text
-    (CHAT, {"messages": PLAIN}, set()),
-    (CHAT, _part(type="thinking", thinking="hm", signature=PICTURE[:200]), set()),
-    (CHAT, _part(type="text", text="b", cache_control={"type": "ephemeral"}), set()),
-    (CHAT, _part(type="novelty", text="only text"), set()),
-    (CHAT, _tool(parameters={"properties": {"file_id": {"type": "string"}, "image_url": {"type": "string"}}}), set()),
-    (CHAT, _message(content="data: what is that? data:image/png;base64,"), set()),
-    (CHAT, {"messages": PLAIN, "previous_response_id": None}, set()),
-    (RESPONSES, {"input": "hi", "previous_response_id": None}, set()),
-    (RESPONSES, _items({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}), set()),
-    (COMPLETIONS, {"prompt": "hi"}, set()),
-    (EMBEDDINGS, {"input": ["a", "b"]}, set()),
-]
 
 
-@each_row("endpoint, body, expected", MODALITIES)
-def test_what_cannot_be_read_is_said(endpoint: Endpoint, body: dict[str, Any], expected: set[Modality]) -> None:
-    request = sent(endpoint, body)
-    assert request.unscannable == expected
+DATA = {"PNG": PNG, "PDF": PDF, "LONG": _inline("x" * 400_000), "PICTURE": PICTURE, "SIGNED": PICTURE[:200]}
+
+
+@each_row("endpoint, body, expected", data(__file__, "modalities.yaml"))
+def test_what_cannot_be_read_is_said(endpoint: str, body: dict[str, Any], expected: list[str]) -> None:
+    text = json.dumps(body)
+    for name, content in DATA.items():
+        text = text.replace(name, content)
+    request = sent(Endpoint(endpoint), json.loads(text))
+    assert request.unscannable == set(map(Modality, expected))
     assert not classes(request)
     assert not any(len(passage.text) > 1_000 for passage in request.passages)
 

@@ -1,12 +1,9 @@
 """What the translation sends to a chat provider, and what it refuses to send."""
 
-import base64
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -14,7 +11,7 @@ from msgspec import Raw
 from router.api.responses.request import to_chat
 from router.errors import ClientError
 from tests.api.bodies import decoded, raws
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 FUNCTION = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": True}
 CALL = {"type": "function_call", "call_id": "a", "name": "weather", "arguments": "{}"}
@@ -26,10 +23,7 @@ def chat(**body: Any) -> dict[str, Any]:
     return decoded(to_chat(raws({"model": "auto", "input": "hi", **body})))
 
 
-ROWS = yaml.safe_load(Path(__file__).with_name("responses_requests.yaml").read_text(encoding="utf-8"))
-
-
-@each_row("row", ROWS, ids=lambda row: row["name"])
+@each_row("row", data(__file__, "responses_requests.yaml"), ids=lambda row: row["name"])
 def test_requests_are_translated(row: dict[str, Any]) -> None:
     assert chat(**row["body"]) == {"model": "auto", "messages": [HI], **row["chat"]}
 
@@ -67,90 +61,7 @@ def test_content_parts(content: Any, expected: Any) -> None:
     assert result == {"role": "tool", "tool_call_id": "a", "content": expected}
 
 
-def item(**fields: Any) -> dict[str, Any]:
-    return {"input": [fields]}
-
-
-def part(**fields: Any) -> dict[str, Any]:
-    return item(role="user", content=[fields])
-
-
-def sealed(payload: bytes) -> dict[str, Any]:
-    content = "lowpass1." + base64.urlsafe_b64encode(payload).decode()
-    return item(type="reasoning", summary=[], encrypted_content=content)
-
-
-def chosen(choice: object, *tools: object) -> dict[str, Any]:
-    return {"tools": [*tools], "tool_choice": choice}
-
-
-PNG = "https://example.com/a.png"
-MCP = {"type": "mcp", "server_label": "x"}
-GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "x"}
-BAD: list[tuple[dict[str, Any], str, str]] = [
-    ({"input": None}, "input", "missing"),
-    ({"input": []}, "input", "empty"),
-    ({"input": 3}, "input", "array"),
-    ({"input": ["x"]}, "input[0]", "object"),
-    (item(role="wizard", content="x"), "input[0].role", "user"),
-    (item(role="user"), "input[0].content", "content"),
-    (item(role="user", content=3), "input[0].content", "array"),
-    (part(type="text", text="x"), "input[0].content[0].type", "input_text"),
-    (part(text="x"), "input[0].content[0].type", "string"),
-    (part(type="input_text"), "input[0].content[0].text", "string"),
-    (part(type="input_image", file_id="f"), "input[0].content[0].file_id", "data: URL"),
-    (part(type="input_image"), "input[0].content[0].image_url", "string"),
-    (part(type="input_file", file_id="f"), "input[0].content[0].file_id", "file_data"),
-    (part(type="input_file", file_url=PNG), "input[0].content[0].file_url", "file_data"),
-    (item(role="assistant", content=[{"type": "input_image"}]), "input[0].content[0].type", "output_text"),
-    (item(type="item_reference", id="msg_1"), "input[0]", "whole item"),
-    (item(id="msg_1"), "input[0]", "whole item"),
-    (item(type="web_search_call", id="ws_1"), "input[0].type", "web_search_call"),
-    ({"input": [OUTPUT]}, "input[0].call_id", "nothing is stored"),
-    ({"input": [CALL]}, "input[0]", "output"),
-    (item(type="function_call", call_id="a", name="f"), "input[0].arguments", "arguments"),
-    ({"input": [{**CALL, "arguments": {"a": 1}}]}, "input[0].arguments", "str"),
-    (item(type="function_call_output", output="x"), "input[0].call_id", "call_id"),
-    (item(type="reasoning", summary="x"), "input[0].summary", "array"),
-    (sealed(b"{"), "input[0].encrypted_content", "unchanged"),
-    (sealed(b'{"thinking_blocks":3}'), "input[0].encrypted_content", "damaged"),
-    (item(type="reasoning", summary=[], encrypted_content="lowpass1.é"), "input[0].encrypted_content", "damaged"),
-    ({"instructions": ["x"]}, "instructions", "str"),
-    ({"previous_response_id": "resp_1"}, "previous_response_id", "whole conversation"),
-    ({"conversation": "conv_1"}, "conversation", "whole conversation"),
-    ({"prompt": {"id": "pmpt_1"}}, "prompt", "instructions"),
-    ({"context_management": [{"type": "compaction"}]}, "context_management", "leave it out"),
-    ({"background": True}, "background", "stream"),
-    ({"background": "yes"}, "background", "bool"),
-    ({"messages": []}, "messages", "input"),
-    ({"response_format": {"type": "json_object"}}, "response_format", "text.format"),
-    ({"max_tokens": 3}, "max_tokens", "max_output_tokens"),
-    ({"reasoning_effort": "low"}, "reasoning_effort", "reasoning.effort"),
-    ({"n": 2}, "n", "several times"),
-    ({"max_output_tokens": 0}, "max_output_tokens", "at least 1"),
-    ({"max_output_tokens": "9"}, "max_output_tokens", "int"),
-    ({"top_logprobs": 21}, "top_logprobs", "20"),
-    ({"include": "x"}, "include", "array"),
-    ({"reasoning": "low"}, "reasoning", "object"),
-    ({"reasoning": {"effort": 3}}, "reasoning.effort", "str"),
-    ({"reasoning": {"mode": "pro"}}, "reasoning.mode", "standard"),
-    ({"text": {"format": {"type": "grammar"}}}, "text.format.type", "json_schema"),
-    ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name", "name"),
-    ({"tools": {}}, "tools", "array"),
-    ({"tools": [{"name": "f"}]}, "tools[0].type", "missing"),
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools[0].name", "top level"),
-    ({"tools": [FUNCTION, {"type": "web_search"}]}, "tools[1].type", "web_search"),
-    ({"tools": [MCP]}, "tools[0].type", "mcp"),
-    ({"tools": [{"type": "custom", "name": "shell", "format": GRAMMAR}]}, "tools[0].format", "grammar"),
-    (chosen("maybe", FUNCTION), "tool_choice", "required"),
-    (chosen("required"), "tool_choice", "at least one"),
-    (chosen({"type": "function", "name": "time"}, FUNCTION), "tool_choice.name", "time"),
-    (chosen({"type": "web_search"}, FUNCTION), "tool_choice.type", "web_search"),
-    (chosen({"type": "allowed_tools", "mode": "auto", "tools": [MCP]}, FUNCTION), "tool_choice.tools[0].type", "mcp"),
-]
-
-
-@each_row("fields, param, words", BAD)
+@each_row("fields, param, words", data(__file__, "responses_refused.yaml"))
 def test_bad_input_is_a_400_that_names_the_parameter_and_the_remedy(
     fields: dict[str, Any], param: str, words: str
 ) -> None:

@@ -12,20 +12,9 @@ import pytest
 from router.budget.redis import RedisBudgets
 from router.types.account import Amount, Balance, Refused, Reservation, StoreUnavailable
 from router.types.target import Secret
+from tests.budget import redis_gateways
 from tests.budget.conformance.desk import NOW
-from tests.budget.redis_gateways import (
-    POT,
-    Gateways,
-    at_own_redis,
-    at_redis,
-    back,
-    balance,
-    comes_to,
-    eventually,
-    hold,
-    pause,
-    reserve,
-)
+from tests.budget.redis_gateways import POT, Gateways, at_own_redis, at_redis, back, balance, eventually, hold, reserve
 from tests.ledger import plain
 from tests.ledger.books import rows
 from tests.tables import each_row
@@ -45,7 +34,7 @@ async def test_no_call_hangs_on_a_paused_server_which_comes_back_by_itself(
     gateways: Gateways, store: RedisBudgets
 ) -> None:
     kept = await hold(store, 500)
-    pause(gateways.server, store)
+    redis_gateways.pause(gateways.server, store)
     calls: list[Any] = [reserve(store, 100) for _ in range(20)]
     calls += [store.extend(kept, [POT], Amount(1), NOW), store.recover(NOW), store.balances([POT])]
     calls += [store.values("pot", 0), store.child("child"), store.children(), store.close("child", NOW)]
@@ -57,7 +46,7 @@ async def test_no_call_hangs_on_a_paused_server_which_comes_back_by_itself(
     gateways.server.resume()
     await back(store)
     # What was asked of the paused server has been granted by it, and given back.
-    await comes_to(store, Balance(300, 0))
+    await redis_gateways.comes_to(store, Balance(300, 0))
     await hold(store, 9_700)
     await store.settled()
     assert gateways.rows() == Balance(300, 9_700)
@@ -173,7 +162,7 @@ async def test_a_connection_that_breaks_under_load_is_made_anew(
             store.settle(reservation, [7])
             spent += 7
         await back(store)
-    await comes_to(store, Balance(spent, 0))
+    await redis_gateways.comes_to(store, Balance(spent, 0))
     assert gateways.rows() == Balance(spent, 0)
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from router.budget.budget import LIFETIME, PARTS, Budget, Calendar, Span, calendar, rolling, step_ms
 from router.types.request import seconds
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 CALENDARS: list[Calendar] = ["hour", "day", "week", "month", "year"]
 ZONES = [
@@ -21,6 +21,7 @@ ZONES = [
     *("America/Santiago", "America/Havana", "Africa/Cairo"),  # at midnight, which comes twice, or not at all
     "Africa/Casablanca",  # for Ramadan
 ]
+WINDOWS = data(__file__, "windows.yaml")
 FIRST_MS = 1_577_836_800_000
 MOMENTS = st.integers(FIRST_MS, FIRST_MS + 100 * 365 * 86_400_000)
 LENGTHS = st.integers(1, 3_660 * 86_400)
@@ -30,55 +31,18 @@ def at(text: str, zone: str = "UTC", fold: int = 0) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp() * 1000)
 
 
-@each_row(
-    "window, now, start, end",
-    [
-        ("hour", "2026-12-31T23:59:59.999", "2026-12-31T23:00", "2027-01-01T00:00"),
-        ("hour", "2026-06-01T00:00", "2026-06-01T00:00", "2026-06-01T01:00"),
-        ("day", "2026-12-31T12:00", "2026-12-31T00:00", "2027-01-01T00:00"),
-        ("day", "2028-02-29T00:00", "2028-02-29T00:00", "2028-03-01T00:00"),
-        ("day", "2027-02-28T23:59:59.999", "2027-02-28T00:00", "2027-03-01T00:00"),
-        ("week", "2026-11-22T23:59:59.999", "2026-11-16T00:00", "2026-11-23T00:00"),
-        ("week", "2026-11-23T00:00", "2026-11-23T00:00", "2026-11-30T00:00"),
-        ("week", "2027-01-01T08:00", "2026-12-28T00:00", "2027-01-04T00:00"),
-        ("week", "2028-03-01T08:00", "2028-02-28T00:00", "2028-03-06T00:00"),
-        ("month", "2026-12-31T23:59:59.999", "2026-12-01T00:00", "2027-01-01T00:00"),
-        ("month", "2028-02-29T10:00", "2028-02-01T00:00", "2028-03-01T00:00"),
-        ("year", "2028-02-29T10:00", "2028-01-01T00:00", "2029-01-01T00:00"),
-        ("year", "2026-12-31T23:59:59.999", "2026-01-01T00:00", "2027-01-01T00:00"),
-    ],
-)
+@each_row("window, now, start, end", WINDOWS["bounds"])
 def test_bounds_are_those_of_the_zone_s_own_clocks(window: Calendar, now: str, start: str, end: str) -> None:
     for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
         opened = at(start, zone)
         assert calendar(window, ZoneInfo(zone), at(now, zone)) == Span(opened, opened, at(end, zone))
 
 
-HOUR = timedelta(hours=1)
-
-
-@each_row(
-    "zone, window, now, length",
-    [
-        ("Europe/Berlin", "day", "2026-03-29T12:00", 23 * HOUR),
-        ("Europe/Berlin", "day", "2026-10-25T12:00", 25 * HOUR),
-        ("Europe/Berlin", "week", "2026-03-25T12:00", 167 * HOUR),
-        ("Europe/Berlin", "month", "2026-10-25T12:00", 745 * HOUR),
-        ("Europe/Berlin", "year", "2026-07-01T12:00", 8_760 * HOUR),
-        ("Australia/Lord_Howe", "day", "2026-04-05T12:00", 24.5 * HOUR),
-        ("America/Santiago", "day", "2026-09-06T12:00", 23 * HOUR),
-        ("America/Santiago", "day", "2026-04-04T12:00", 25 * HOUR),
-        ("America/Havana", "day", "2026-11-01T12:00", 25 * HOUR),
-        ("Africa/Cairo", "day", "2026-04-24T12:00", 23 * HOUR),
-        ("Asia/Kolkata", "day", "2026-03-29T12:00", 24 * HOUR),
-        ("Australia/Lord_Howe", "hour", "2026-04-05T01:15", HOUR),
-        ("Europe/Berlin", "hour", "2026-03-29T03:15", HOUR),
-    ],
-)
-def test_a_window_is_as_long_as_clocks_make_it(zone: str, window: Calendar, now: str, length: timedelta) -> None:
+@each_row("zone, window, now, hours", WINDOWS["lengths"])
+def test_a_window_is_as_long_as_clocks_make_it(zone: str, window: Calendar, now: str, hours: float) -> None:
     span = calendar(window, ZoneInfo(zone), at(now, zone))
     assert span.resets_at is not None
-    assert timedelta(milliseconds=span.resets_at - span.start) == length
+    assert timedelta(milliseconds=span.resets_at - span.start) == timedelta(hours=hours)
 
 
 @each_row(

@@ -18,7 +18,7 @@ from router.types.request import Cause, Finding
 from tests.classify.looking import HEALTH, IDENTIFIERS, SECRETS, samples, unmarked, values
 from tests.config import loaded, told
 from tests.decide.values import request
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 
 def markings(**fields: object) -> Scanner:
@@ -220,28 +220,6 @@ sensitivity:
         staff: 'E-\\d{{6}}'
         {name}: '{expression}'
 """
-REFUSED = {
-    "a regular expression in RE2's syntax, which stays quick on any text": {
-        **dict.fromkeys([r"(?=E)\w+", r"(?<!x)E-\d+"], "it has no look-around"),
-        **{r"(?>a+)b": "it has only (?:…)", r"(a+)-\1": "it has no such escape and no backreferences"},
-        **dict.fromkeys([r"E-\d{2000}", r"((E{100}){100}){100}"], "repeat at most 1000 times in all"),
-        **{r"E-\d++": "put one of * + ? {n,m} after a part", r"*E": "put something before the *"},
-        **{r"E-[0-9": "close the bracket", r"E-(\d": "close the parenthesis", r"E-\d)": "open the parenthesis"},
-        **{r"[9-0]": "give the range from low to high", "E-\\": "delete the \\ at its end"},
-    },
-    "an expression that matches at least one character": dict.fromkeys(
-        ["\\d*", "\\b", "", "^", "E?$"], "write + for *"
-    ),
-    "an expression that most texts don't match": dict.fromkeys([".", "(?s).+", "\\w+", "[a-z]", "\\s"], "add what is"),
-}
-MISTAKES = [
-    *(
-        ("bad", expression, f"13:14: sensitivity.detectors.1.patterns.bad must be {expected}: {remedy}")
-        for expected, rows in REFUSED.items()
-        for expression, remedy in rows.items()
-    ),
-    ("staff number", "E-", "13:9: 'staff number' can't be a name: "),
-]
 
 
 def policy(folder: Path, expression: str, name: str = "bad") -> Path:
@@ -250,7 +228,7 @@ def policy(folder: Path, expression: str, name: str = "bad") -> Path:
     return path
 
 
-@each_row("name, expression, mistake", MISTAKES)
+@each_row("name, expression, mistake", data(__file__, "samples/expressions.yaml"))
 def test_what_cannot_be_used_is_refused_with_line_and_column(
     name: str, expression: str, mistake: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,20 +16,8 @@ from hypothesis import strategies as st
 from router.classify.rewritten import Place, TooMuch, View
 from router.classify.views import body_views, views
 from router.types.request import Endpoint, Finding, Passage, Request
-from tests.classify.looking import (
-    CARD,
-    KEY,
-    MAIL,
-    VALUES,
-    chat,
-    classified,
-    conversation,
-    findings,
-    samples,
-    sent,
-    texts,
-    user,
-)
+from tests.classify import looking
+from tests.classify.looking import KEY, MAIL, VALUES, classified, conversation, findings, samples, sent, texts, user
 from tests.tables import each_row
 
 Write = Callable[[str], str]
@@ -164,7 +152,7 @@ def test_words_of_lookalikes_are_read_with_what_is_beside_them(written: str, det
 
 @each_row("name, write", (FOLDED | HIDDEN).items())
 def test_a_value_can_be_replaced_where_it_is_written_otherwise_and_not_where_it_hides(name: str, write: Write) -> None:
-    request, card = user(f"before {write(KEY)} after"), user(f"pay with {write(CARD)} please")
+    request, card = user(f"before {write(KEY)} after"), user(f"pay with {write(looking.CARD)} please")
     (finding,) = of_class(request, "secret")
     assert finding.exact is (name in FOLDED)
     assert shown(request, finding) in write(KEY)
@@ -173,7 +161,7 @@ def test_a_value_can_be_replaced_where_it_is_written_otherwise_and_not_where_it_
 
 
 def parts(*texts: str) -> Request:
-    return chat({"role": "user", "content": [{"type": "text", "text": text} for text in texts]})
+    return looking.chat({"role": "user", "content": [{"type": "text", "text": text} for text in texts]})
 
 
 SPLIT = {

@@ -4,7 +4,7 @@ from router.classify.language import KNOWN, NAMES, WORDS, language, languages
 from router.types.request import Endpoint, Passage, Request
 from tests.classify.looking import conversation, samples
 from tests.decide.values import request
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 SENTENCES = samples("languages.txt")
 
@@ -39,30 +39,11 @@ def test_what_is_named_is_known_and_what_has_words_has_a_name() -> None:
     assert len(names) == len(set(names))
 
 
-TRANSLATIONS = [
-    ("Translate to French: Good morning, my friend.", "en", "fr", "Good morning, my friend."),
-    ("Translate into German:\n\nWhere is the station?", "en", "de", "Where is the station?"),
-    ("Please translate the following English text to Polish: Hello there.", "en", "pl", "Hello there."),
-    ("Translate from Italian to English: Dov'è la stazione?", "it", "en", "Dov'è la stazione?"),
-    ("Übersetze ins Englische: Wo ist der Bahnhof?", "de", "en", "Wo ist der Bahnhof?"),
-    ("Traduis en anglais : Le magasin est fermé.", "fr", "en", "Le magasin est fermé."),
-    ("Traduce al inglés: ¿Dónde está la estación?", "es", "en", "¿Dónde está la estación?"),
-    ('How do you say "Where is my luggage?" in Spanish?', "en", "es", "Where is my luggage?"),
-    ("Translate «Où est la gare ?» into Dutch.", "fr", "nl", "Où est la gare ?"),
-    ("English to Polish: the invoice is overdue", "en", "pl", "the invoice is overdue"),
-    ("Swedish translation: the invoice is overdue", "en", "sv", "the invoice is overdue"),
-    ("Where is the station?", "en", "", "Where is the station?"),
-    ("Dear all: the station is closed.", "en", "", "Dear all: the station is closed."),
-    ("I have a French friend: she is called Anne.", "en", "", "I have a French friend: she is called Anne."),
-    ("", "", "", ""),
-]
-
-
 SYSTEM = ("system", "You translate all that the user says into German.")
 BEFORE = (("user", "Translate to French: Where is it?"), ("assistant", "Certainly."))
 PROMPT = (Passage(("prompt",), "Wo ist der Bahnhof?"), Passage(("user",), "the one who asks"))
 ASKED = [
-    *((request(text=text), *row) for text, *row in TRANSLATIONS),
+    *((request(text=text), *row) for text, *row in data(__file__, "samples/translations.yaml")),
     (conversation(SYSTEM, ("user", "She has lost her keys.")), "en", "de", "She has lost her keys."),
     (conversation(*BEFORE, ("user", "Wo ist der Bahnhof?")), "de", "", "Wo ist der Bahnhof?"),
     (request(endpoint=Endpoint.COMPLETIONS, passages=PROMPT), "de", "", "Wo ist der Bahnhof?"),

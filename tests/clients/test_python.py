@@ -204,12 +204,19 @@ def test_the_client_tries_again_when_told_to_and_as_late(
     assert [row["status"] for row in rows] == [failed, 200]
 
 
-def test_the_client_does_not_try_again_in_vain(client: openai.OpenAI, gateway: Gateway) -> None:
+@each_row("missing, asked", [("tools", {"messages": MESSAGES, "tools": [TOOL]}), ("vision", {"messages": IMAGES})])
+def test_a_target_that_can_not_is_named_with_what_it_lacks_and_not_tried_again_in_vain(
+    client: openai.OpenAI, gateway: Gateway, upstream: Upstream, missing: str, asked: Any
+) -> None:
     before = len(gateway.rows("SELECT id FROM requests WHERE requested = 'text-only'"))
     with pytest.raises(openai.PermissionDeniedError) as caught:
-        client.with_options(max_retries=2).chat.completions.create(model="text-only", messages=MESSAGES, tools=[TOOL])
+        client.with_options(max_retries=2).chat.completions.create(model="text-only", **asked)
     assert caught.value.response.headers["x-should-retry"] == "false"
+    assert f"text-only: lacks {missing}" in caught.value.message
+    row = gateway.row(caught.value.request_id or "")
+    assert (row["status"], row["error"], row["cost"], row["attempts"]) == (403, "no_eligible_target", 0, [])
     assert len(gateway.rows("SELECT id FROM requests WHERE requested = 'text-only'")) == before + 1
+    assert upstream.requests == []
 
 
 @each_row("kind", KINDS)

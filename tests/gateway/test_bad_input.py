@@ -7,7 +7,7 @@ from typing import Any
 
 from router.testing.upstream import Upstream
 from tests.gateway.running import CHAT, MESSAGES, Gateway, local, ordered, user
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 HI = json.dumps(MESSAGES)
 DEEP = 100_000
@@ -37,31 +37,17 @@ UNREADABLE = [
     *(chat(temperature=number) for number in ("NaN", "Infinity", "-Infinity")),
     *(chat(messages="[" * DEEP + "]" * DEEP), chat(x='{"a":' * DEEP + "1" + "}" * DEEP), b"[" * DEEP),
 ]
-# The place that the answer must name → what its field must not be.
-WRONG = {
-    "model": ["null", '""', "4", '["auto"]'],
-    "messages": ["null", "[]", "[ ]", '"hi"'],
-    "messages[0]": ["[1]"],
-    "messages[0].role": ['[{"content": "hi"}]', '[{"role": null, "content": "hi"}]'],
-    "messages[0].content": ['[{"role": "user", "content": 7}]', '[{"role": "user", "content": {}}]'],
-    "stream": ['"yes"', "1"],
-    "stream_options": ['"usage"'],
-    "n": ['"2"', "0", "-1", "1.5", "1000000", f"{10**30}"],
-    "max_completion_tokens": ["0", "-5", "999999999999", "1e999"],
-    "max_tokens": ['"many"'],
-    "tools": ['{"type": "function"}', '"all"'],
-    "response_format": ['"json"'],
-    "response_format.type": ['{"type": 1}'],
-    "reasoning_effort": ["3"],
-    "user": ["5"],
-    "metadata": ['"x"'],
-    "metadata.session_id": ['{"session_id": 5}'],
-    "logprobs": ['"all"'],
-}
+
+
+WRONG = data(__file__, "bad_input.yaml")
 FIELD = re.compile(r"\w+")
 BODIES: list[tuple[bytes, str | None]] = [
     *((body, None) for body in UNREADABLE),
-    *((chat(**{FIELD.findall(place)[0]: value}), place) for place, values in WRONG.items() for value in values),
+    *(
+        (chat(**{FIELD.findall(place)[0]: value}), place)
+        for place, values in WRONG["fields"].items()
+        for value in values
+    ),
     *((f'{{"messages": {HI}}}'.encode(), "model"), (b'{"model": "auto"}', "messages")),
 ]
 ODD_BUT_FINE = {
@@ -71,17 +57,6 @@ ODD_BUT_FINE = {
     "null content": message('"role": "assistant", "content": null'),
     "an unknown role": message('"role": "oracle", "content": "hi"'),
     "emoji and zero bytes": message('"role": "user", "content": "\\u0000 👋"'),
-}
-HEADERS = {
-    "x-lowpass-frobnicate": ["1"],
-    "x-lowpass-data-class": ["cosmic", ""],
-    "x-lowpass-budget-usd": ["much", "-1", "0", "NaN", "1e999", "1e9"],
-    "x-lowpass-thinking-budget": ["1.5", "-1", "9" * 30, "²"],
-    "x-lowpass-deadline-ms": ["0", "soon"],
-    "x-lowpass-budget": ["nobody"],
-    "x-lowpass-explain": ["maybe"],
-    "x-lowpass-session": ["x" * 257, "a\tb"],
-    "x-lowpass-tags": ["a,,b"],
 }
 
 
@@ -101,7 +76,7 @@ def test_an_odd_body_is_served(gateway: Gateway, name: str) -> None:
     assert gateway.post(CHAT, ODD_BUT_FINE[name]).status == 200
 
 
-@each_row("header, value", [(header, value) for header, values in HEADERS.items() for value in values])
+@each_row("header, value", [(header, value) for header, values in WRONG["headers"].items() for value in values])
 def test_a_bad_header_is_refused_by_name(gateway: Gateway, upstream: Upstream, header: str, value: str) -> None:
     reply = gateway.chat("auto", headers={header: value.encode("latin-1")})  # type: ignore[dict-item]
     assert reply.status == 400, reply.body
@@ -143,15 +118,15 @@ def test_the_fields_of_the_other_endpoints(gateway: Gateway, endpoint: str, body
     assert (reply.status, reply.error["param"]) == (400, param)
 
 
-METHODS = [
-    (method, path, 405)
-    for method in ("GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
-    for path in (CHAT, "/v1/embeddings", "/v1/route")
-]
+VERBS = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")
+METHODS = {CHAT: "POST", "/v1/embeddings": "POST", "/v1/route": "POST", "/health/ready": "GET"}
+METHODS |= {"/v1/budgets/day": "GET DELETE PATCH", "/v1/budgets": "GET"}
+"""What a path is called with; everything else is refused."""
+OTHERS = [(m, path, 405) for path, own in METHODS.items() for m in VERBS if m not in own.split()]
 PATHS = ("/", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1//chat/completions", "/v2/x", "/%00")
 
 
-@each_row("method, path, status", [*METHODS, *(("POST", path, 404) for path in PATHS)])
+@each_row("method, path, status", [*OTHERS, *(("POST", path, 404) for path in PATHS)])
 def test_a_wrong_method_and_an_unknown_path_are_refused(gateway: Gateway, method: str, path: str, status: int) -> None:
     reply = gateway.request(method, path, b"{}" if method == "POST" else None)
     assert (reply.status, method == "HEAD" or bool(reply.error["message"])) == (status, True)

@@ -15,7 +15,7 @@ import pytest
 from router.testing.upstream import Behaviour, Upstream
 from router.types import clock
 from tests.gateway.running import CHAT, MESSAGES, Gateway, Reply, ordered, serving, target
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 
 def policy(url: str) -> dict[str, Any]:
@@ -239,39 +239,14 @@ def test_a_key_expires_and_a_rotated_one_is_known_by_both_secrets_for_a_while(ga
     assert chat(gateway, new).status == 401
 
 
-WRONG_TERMS: list[tuple[dict[str, object], str]] = [
-    ({"name": "root"}, "there is a key named 'root'"),
-    ({"routes": ["atuo"]}, "unknown route 'atuo'; did you mean 'auto'?"),
-    ({"targets": ["none"], "budget": "montly"}, "did you mean 'monthly'?"),
-    ({"tags": ["batsh"]}, "unknown tag 'batsh'; did you mean 'batch'?"),
-    ({"min_class": "secrit"}, "unknown class 'secrit'"),
-    ({"scopes": ["root"]}, "no scope 'root'"),
-    ({"limit_usd": -1}, "above 0"),
-    ({"rpm": 0}, "rpm"),
-    ({"rpm": 1.5}, "int"),
-    ({"window": "fortnight"}, "fortnight"),
-    ({"expires": "soon"}, "write a length such as 90d"),
-    ({"expires": "2020-01-01"}, "has passed"),
-    ({"unheard_of": 1}, "unheard_of"),
-    ({"name": None}, "name"),
-    ({"name": ""}, "name"),
-]
-WRONG_LIMITS: list[tuple[str, dict[str, object], int, str]] = [
-    ("monthly", {"limit_usd": 0}, 400, "above 0"),
-    ("monthly", {"limit_usd": -3}, 400, "above 0"),
-    ("monthly", {"limit_thinking_tokens": 5}, 400, "send limit_usd"),
-    ("monthly", {}, 400, "Send limit_usd"),
-    ("monthly", {"limit_usd": 5, "expires_in_s": 0}, 400, "expires_in_s"),
-    ("monthli", {"limit_usd": 5}, 404, "Known: monthly"),
-    ("key.limit|root", {"limit_usd": 5}, 400, "PATCH /v1/keys/root"),
-]
+WRONG = data(__file__, "keys.yaml")
 
 
 @each_row(
     "method, path, body, status, message",
     [
-        *(("POST", "/v1/keys", {"name": "x", **terms}, 400, message) for terms, message in WRONG_TERMS),
-        *(("PATCH", f"/v1/budgets/{name}", *row) for name, *row in WRONG_LIMITS),
+        *(("POST", "/v1/keys", {"name": "x", **terms}, 400, message) for terms, message in WRONG["terms"]),
+        *(("PATCH", f"/v1/budgets/{name}", *row) for name, *row in WRONG["limits"]),
     ],
 )
 def test_a_key_and_a_limit_that_can_not_be_are_refused_and_nothing_is_kept(

@@ -9,7 +9,7 @@ import pytest
 
 from router.testing.upstream import Behaviour, Upstream
 from tests.gateway.running import Gateway, local, ordered, serving, target, user
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 KEY = "AKIA" + "QYLPMN5HHHF7NVXA"
 
@@ -45,60 +45,15 @@ def places(upstream: Upstream) -> list[str]:
     return [request.path.split("/")[1] for request in upstream.requests]
 
 
-def assistant(**fields: object) -> dict[str, Any]:
-    """After its words the user says something harmless."""
-    return {"messages": [*HI, {"role": "assistant", "content": None, **fields}, *HI]}
-
-
-def tool(**fields: object) -> dict[str, Any]:
-    return {"messages": HI, "tools": [{"type": "function", "function": {"name": "f", **fields}}]}
-
-
 HI = user("Hi")
-CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": json.dumps({"key": KEY})}}
-SCHEMA = {"type": "object", "properties": {"x": {"type": "string", "description": KEY}}}
-RESULT = [
-    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
-    {"type": "function_call_output", "call_id": "c", "output": KEY},
-]
-CHATS: dict[str, dict[str, Any]] = {
-    "content": {"messages": user(f"my key is {KEY}")},
-    "a part": {"messages": user([{"type": "text", "text": KEY}])},
-    "the system's words": {"messages": [{"role": "system", "content": KEY}, *HI]},
-    "an earlier turn": {"messages": [*user(KEY), {"role": "assistant", "content": "ok"}, *HI]},
-    "the assistant's words": assistant(content=KEY),
-    "a refusal": assistant(refusal=KEY),
-    "a name": {"messages": [{"role": "user", "name": KEY, "content": "Hi"}]},
-    "tool arguments": assistant(tool_calls=[CALL]),
-    "a tool's result": {"messages": [*HI, {"role": "tool", "tool_call_id": "c1", "content": KEY}]},
-    "a tool's description": tool(description=KEY),
-    "a tool's schema": tool(parameters=SCHEMA),
-    "an image's address": {"messages": user([{"type": "image_url", "image_url": {"url": f"https://x.y/{KEY}"}}])},
-    "an unknown field in a message": {"messages": [{"role": "user", "content": "Hi", "extra": {"k": KEY}}]},
-    "reasoning": assistant(content="ok", reasoning_content=KEY),
-}
-FIELDS: list[dict[str, Any]] = [
-    {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}},
-    *({"unknown": value} for value in ({"deep": [KEY]}, {KEY: 1}, "ESCAPED")),
-    *({name: KEY} for name in ("user", "prompt", "input", "service_tier")),
-    *({"metadata": {"note": KEY}}, {"stop": [KEY]}, {"prediction": {"type": "content", "content": KEY}}),
-]
-HIDING_PLACES: list[tuple[str, dict[str, Any]]] = [
-    *(("chat/completions", body) for body in (*CHATS.values(), *({"messages": HI, **field} for field in FIELDS))),
-    *(("completions", {"prompt": prompt}) for prompt in (KEY, ["a", KEY])),
-    *(("completions", {"prompt": "a", name: KEY}) for name in ("suffix", "user")),
-    *(("embeddings", body) for body in ({"input": KEY}, {"input": ["a", KEY]}, {"input": "a", "user": KEY})),
-    *(("responses", {"input": value}) for value in (KEY, user(KEY), [*HI, *RESULT])),
-    ("responses", {"input": "a", "tools": [{"type": "function", "name": "f", "description": KEY}]}),
-    *(("responses", {"input": "a", **field}) for field in ({"instructions": KEY}, {"metadata": {"k": KEY}})),
-]
 
 
 def encoded(body: dict[str, Any]) -> bytes:
-    return json.dumps(body).replace("ESCAPED", "".join(f"\\u{ord(letter):04x}" for letter in KEY)).encode()
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
+    return json.dumps(body).replace("ESCAPED", escaped).replace("KEY", KEY).encode()
 
 
-@each_row("endpoint, body", HIDING_PLACES)
+@each_row("endpoint, body", data(__file__, "hiding_places.yaml"))
 def test_a_secret_stays_at_home_wherever_it_hides(
     gateway: Gateway, upstream: Upstream, endpoint: str, body: dict[str, Any]
 ) -> None:

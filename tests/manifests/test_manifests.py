@@ -12,20 +12,8 @@ import pytest
 import yaml
 from msgspec import structs
 
-from local_serving.manifests import (
-    GATEWAY,
-    PORT,
-    compose,
-    container,
-    dumped,
-    external,
-    hosts,
-    kubernetes,
-    label,
-    nodes,
-    services_of,
-    written,
-)
+from local_serving import manifests
+from local_serving.manifests import PORT, compose, container, dumped, kubernetes, label, nodes, services_of, written
 from local_serving.served import gpus
 from local_serving.spec.read import read
 from local_serving.spec.spec import Adapter, EngineError, Vllm
@@ -223,7 +211,7 @@ def test_what_can_t_be_one_file_is_refused(specs: list[Vllm], message: str) -> N
 
 @one_machine
 def test_the_gateway_s_spec_of_it_can_be_read_back(spec: Vllm, tmp_path: Path) -> None:
-    there = external(spec, services_of(spec))
+    there = manifests.external(spec, services_of(spec))
     (tmp_path / "engine.yaml").write_text(written(there))
     assert read(tmp_path / "engine.yaml") == there
     assert (len(there.urls), there.cost, there.reasoning) == (spec.replicas, spec.cost, spec.reasoning)
@@ -328,7 +316,10 @@ def test_a_group_is_told_its_ranks_by_the_controller_or_starts_its_head_over_ray
 
 def test_only_the_gateway_reaches_an_engine_and_its_nodes_each_other() -> None:
     single, several = (objects(spec)["NetworkPolicy"]["spec"] for spec in (ONE_MACHINE[0], MACHINES[0]))
-    asking = {"from": [{"podSelector": {"matchLabels": GATEWAY}}], "ports": [{"protocol": "TCP", "port": PORT}]}
+    asking = {
+        "from": [{"podSelector": {"matchLabels": manifests.GATEWAY}}],
+        "ports": [{"protocol": "TCP", "port": PORT}],
+    }
     assert single["ingress"] == [asking]
     assert several["ingress"] == [asking, {"from": [{"podSelector": several["podSelector"]}]}]
     assert single["policyTypes"] == several["policyTypes"] == ["Ingress"]
@@ -342,7 +333,7 @@ def test_no_secret_is_written_down() -> None:
 
 
 def test_each_replica_has_a_name_that_its_pod_bears() -> None:
-    assert hosts(BY_NAME["twins"]) == ("twins-0.twins", "twins-1.twins")
+    assert manifests.hosts(BY_NAME["twins"]) == ("twins-0.twins", "twins-1.twins")
     assert objects(BY_NAME["twins"])["Service"]["spec"]["clusterIP"] == "None"
 
 

@@ -22,7 +22,7 @@ from tests.gateway.running import MESSAGES, Gateway, ordered, target
 from tests.gateway.test_keys import bearer, create
 from tests.money.books import NANO
 from tests.postgres import Server
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
 HEADER = "date,model,cost_usd"
@@ -289,46 +289,17 @@ def test_what_was_estimated_is_corrected_first_and_teaches(gateway: Gateway) -> 
     assert factors["slow"] == gateway.app._books.learned.billed["slow"] == pytest.approx(2)
 
 
-OPENAI = [
-    "start_time,end_time,start_time_iso,end_time_iso,amount_value,amount_currency,line_item,project_id",
-    '1790553600,1790640000,2026-09-28T00:00:00+00:00,x,0.25,usd,"gpt-4.1-mini-2025-04-14, input",p',
-    '1790553600,1790640000,2026-09-28T00:00:00+00:00,x,1.5,usd,"gpt-4.1-mini-2025-04-14, output",p',
-    "1790553600,1790640000,2026-09-28T00:00:00+00:00,x,0.03,usd,web search tool calls,p",
-]
-FORMS = [
-    ("OpenAI costs", OPENAI, {"gpt-4.1-mini": 1_750_000_000, None: 30_000_000}),
-    (
-        "Anthropic costs",
-        [
-            "usage_date_utc,model,workspace,api_key,usage_type,context_window,token_type,cost_usd,list_price_usd",
-            "2026-09-28,Claude Haiku 4.5,Default,k,message,x,input_no_cache,0.05,0.05",
-            "2026-09-28,Claude Haiku 4.5,Default,k,message,x,output,0.20,0.20",
-        ],
-        {"claude-haiku-4-5": 250_000_000},
-    ),
-    (
-        "Google Cloud billing",
-        [
-            "Billing account,X",
-            "",
-            "Service description,SKU description,Usage start date,Cost ($)",
-            'Gemini API,"Gemini 2.5 Flash Text Output - Predictions",2026-09-28,"1,000.25"',
-            'Gemini API,"Gemini 2.5 Flash Lite Text Output - Predictions",2026-09-28,0.5',
-        ],
-        {"gemini-2.5-flash": 1_000_250_000_000, "gemini-2.5-flash-lite": 500_000_000},
-    ),
-    ("plain", ["date,model,cost_usd", "2026-09-28,gpt-4.1,-0.5", "2026-09-28,gpt-4.1,1"], {"gpt-4.1": 500_000_000}),
-]
+FORMS = data(__file__, "statements.yaml")
 MODELS = ("gpt-4.1", "gpt-4.1-mini", "claude-haiku-4-5", "gemini-2.5-flash", "gemini-2.5-flash-lite")
 
 
-@each_row("name, lines, expected", FORMS)
-def test_every_form_is_read(name: str, lines: list[str], expected: dict[str | None, int]) -> None:
-    form, statement = read(lines)
+@each_row("row", FORMS, ids=lambda row: row["name"])
+def test_every_form_is_read(row: dict[str, Any]) -> None:
+    form, statement = read(row["lines"])
     sums: Counter[str | None] = Counter()
     for line in statement:
         sums[model_of(line, {model: model for model in MODELS})] += line.nano
-    assert (form, dict(sums), {line.day for line in statement}) == (name, expected, {20_724})
+    assert (form, dict(sums), {line.day for line in statement}) == (row["name"], row["expected"], {20_724})
 
 
 @each_row(
@@ -355,7 +326,7 @@ UNREADABLE = [HEADER, "2026-09-28,m,1", "28.9.26,m,1", "2026-09-28,m,much"]
         ([HEADER], "no line with an amount"),
         (UNREADABLE, "line 3: '28.9.26' is no date"),
         (UNREADABLE, "line 4: 'much' is no amount"),
-        ([OPENAI[0], "x,x,2026-09-28,x,1,eur,x,p"], "line 2: the currency is 'eur'"),
+        ([FORMS[0]["lines"][0], "x,x,2026-09-28,x,1,eur,x,p"], "line 2: the currency is 'eur'"),
         ([HEADER, "2026-09-28,m,NaN"], "no amount"),
     ],
 )

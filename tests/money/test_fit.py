@@ -52,8 +52,8 @@ def policy(url: str) -> dict[str, Any]:
     limits += budgets({"richer": 1}, exhausted={"downgrade": "poor"})
     limits += budgets({f"capped/{name}": 100 for name in THINKERS}, thinking_cap=200)
     targets["slow"] = target(url, "say-10-think-200-ms-2", thinking=LEVELS, max_output=1_000)
-    routes["crowd"] = "slow"
-    limits += thoughts({"crowd": 4_300, "untold": 1_500, **{f"mind/{name}": 1_500 for name in THINKERS}})
+    routes |= {"crowd": "slow", "lent": "told-exact"}
+    limits += thoughts({"lent": 1_000, "crowd": 4_300, "untold": 1_500, **{f"mind/{name}": 1_500 for name in THINKERS}})
     sensitivity = {"classes": {"internal": {}, "careful": {"thinking_cap": 400}}, "default": "internal"}
     return rules(targets, routes, limits, sensitivity=sensitivity)
 
@@ -208,6 +208,9 @@ def test_a_budget_of_thinking_tokens_by_contract(gateway: Gateway, upstream: Ups
     spent = within(gateway, f"mind/{name}")
     thought = [row_of(gateway, reply)["thinking"] for reply in replies]
     assert sum(thought) == spent
+    if name in ("level", "switch", "always"):  # told no number, they are capped by what is left to think with
+        first = upstream.requests[0].json
+        assert int(str(first.get("max_completion_tokens", first.get("max_tokens", 5_000)))) <= 1_500
     last = replies[-1]
     if name == "always":
         assert thought[0] == 300
@@ -220,6 +223,17 @@ def test_a_budget_of_thinking_tokens_by_contract(gateway: Gateway, upstream: Ups
         assert (last.status, last.headers["x-lowpass-thinking"], thought[-1]) == (200, "off", 0)
         assert "effort" in last.headers["x-lowpass-lowered"]
         assert text(last)
+
+
+def test_what_is_split_off_a_budget_of_thinking_tokens_is_all_its_requests_think(gateway: Gateway) -> None:
+    child = gateway.post("/v1/budgets/lent/split", {"limit_thinking_tokens": 400}).json["id"]
+    reply = gateway.chat("lent", reasoning_effort="high", headers={"x-lowpass-budget": child})
+    assert (reply.status, reply.headers["x-lowpass-thinking"]) == (200, "budget=400")
+    assert row_of(gateway, reply)["thinking"] == 300
+    shown = [(pot(gateway, name)["spent"], pot(gateway, name)["held"]) for name in (child, "lent")]
+    assert shown == [(300, 0), (0, 400)]
+    assert gateway.request("DELETE", f"/v1/budgets/{child}").status == 200
+    assert within(gateway, "lent") == 300
 
 
 @each_row("stream", [False, True])

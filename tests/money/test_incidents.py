@@ -15,22 +15,8 @@ import pytest
 from router.testing.upstream import Page, Upstream
 from tests.gateway.running import Gateway, Reply, local, serving, target, usd
 from tests.gateway.test_keys import bearer, create
-from tests.money.books import (
-    CAP,
-    COST,
-    IN,
-    NANO,
-    OUT,
-    PRICE,
-    account,
-    bookings,
-    budgets,
-    pot,
-    row_of,
-    rules,
-    saying,
-    split,
-)
+from tests.money import books
+from tests.money.books import CAP, COST, IN, NANO, OUT, PRICE, account, bookings, budgets, pot, row_of, rules, split
 from tests.money.crowd import Wish, crowd
 from tests.tables import each_row
 
@@ -94,7 +80,7 @@ def policy(url: str) -> dict[str, Any]:
 @pytest.fixture(autouse=True, scope="module")
 def quiet(upstream_server: Upstream) -> None:
     for name, body in WITHOUT_USAGE.items():
-        saying(upstream_server, f"quiet-{name}", Page((body,), headers={"content-type": "text/event-stream"}))
+        books.saying(upstream_server, f"quiet-{name}", Page((body,), headers={"content-type": "text/event-stream"}))
 
 
 def test_retry_loop_fallbacks_share_one_hold(gateway: Gateway, upstream: Upstream) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from router.dispatch import purse
 from router.testing.upstream import WORD, Ask, Break, Upstream
 from router.testing.upstream.behaviours import built_in
 from tests.gateway.running import MESSAGES, Gateway, Process, Reply, local, serving, target, until
@@ -108,6 +109,30 @@ def test_a_model_that_is_told_nothing_may_think_all_the_same(gateway: Gateway) -
     """Its levels are none and high; nobody asks for either, and it thinks, before anything was learned of it."""
     crowd(gateway, [Wish("mind/unasked", {"stream": True})] * 20)
     within(gateway, "mind/unasked")
+
+
+def test_a_waiting_request_is_woken_when_another_settles(
+    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would not look again by itself. There is room for one hold and, later, for the true costs of both."""
+    monkeypatch.setattr(purse, "LOOK_S", 1e9)
+    targets = {model: target(upstream.url, model, price=PRICE) for model in (books.GATED, "say-40")}
+    routes = {"slow": books.GATED, "plain": "say-40"}
+    room = {**budgets({"room": 0.04})[0], "routes": list(routes)}
+    with (
+        serving(tmp_path, rules(targets, routes, [room])) as gateway,
+        ThreadPoolExecutor(1) as client,
+        books.waiting(gateway, upstream, "slow") as (_, end),
+    ):
+        second = client.submit(gateway.chat, "plain")
+        until(lambda: gateway.rows("SELECT id FROM requests WHERE route = 'plain' AND state = 'held'"))
+        for _ in range(20):  # each look at the budget goes the way that the looks of the second request go
+            assert books.pot(gateway, "room")["held"] > 0
+        assert not second.done()
+        assert end().status == second.result().status == 200
+        assert row_of(gateway, second.result())["cost"] == COST
+        within(gateway, "room")
+        gateway.check_books()
 
 
 @each_row("stream", [False, True])

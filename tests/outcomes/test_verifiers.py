@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -21,7 +20,7 @@ from router.types.attempt import Answer
 from router.types.request import Endpoint, Request
 from tests.docs import blocks, page, rows
 from tests.outcomes.values import asking, expecting, saying, verifier
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 FIELDS = {"name": {"type": "string"}, "age": {"type": "integer"}}
 PERSON = {"type": "object", "properties": FIELDS, "required": ["name"], "additionalProperties": False}
@@ -32,7 +31,7 @@ CLOCK = {"type": "function", "function": {"name": "clock"}}
 SHELL = {"type": "custom", "custom": {"name": "shell"}}
 PLAIN = asking()
 CALL, NO_CITY = ("weather", '{"city": "Cologne"}'), ("weather", "{}")
-TEXTS = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text("utf-8"))
+TEXTS, TABLES = data(__file__, "refusals.yaml"), data(__file__, "verifiers.yaml")
 
 
 def check(own: Any, request: Request, *answers: str | Answer) -> list[float | None]:
@@ -62,26 +61,7 @@ def test_schemas_and_expressions_of_the_policy_that_are_none_are_told() -> None:
             verifier("regex", **fields)
 
 
-NAMED = {"type": "function", "function": {"name": "weather"}}
-
-
-@each_row(
-    "choice, score, calls",
-    [
-        *((None, 1.0, [call]) for call in (CALL, ("clock", "{}"), ("clock", '{"anything": 1}'), ("shell", "ls -l"))),
-        (None, 1.0, [CALL, ("clock", "")]),
-        *((None, 0.0, [("weather", told)]) for told in ("{}", '{"city": 5}', '{"city": "Col', '["Cologne"]')),
-        (None, 0.0, [("whether", '{"city": "Cologne"}')]),
-        (None, 0.0, [CALL, NO_CITY]),
-        (None, None, []),
-        ("auto", None, []),
-        ("required", 0.0, []),
-        ("required", 1.0, [CALL]),
-        (NAMED, 1.0, [CALL]),
-        (NAMED, 0.0, [("clock", "{}")]),
-        (NAMED, 0.0, []),
-    ],
-)
+@each_row("choice, score, calls", TABLES["tool_call"])
 def test_tool_call(choice: Any, score: float | None, calls: list[tuple[str, str]]) -> None:
     demanded = {"tool_choice": choice} if choice else {}
     request = asking(tools=[WEATHER, CLOCK, SHELL], **demanded)
@@ -115,27 +95,7 @@ def test_regex() -> None:
         assert scores == [1.0] * len(right) + [0.0] * len(wrong), fields
 
 
-@each_row(
-    "expected, score, texts",
-    [
-        (72, 1.0, ["So 70 + 2 = 72.", r"\boxed{72} after 3 steps"]),
-        ("72", 1.0, ["#### 72\n\nI checked it 3 times"]),
-        (72, 0.0, ["27", "It can't be known.", ""]),
-        ("0.5", 1.0, [r"It is \boxed{\frac{1}{2}}."]),
-        ("1/3", 1.0, ["0.3333333"]),
-        (1234567, 1.0, ["1,234,567", "1.234.567"]),
-        (1234.5, 1.0, ["1.234,5", "1,234.5"]),
-        (3.5, 1.0, ["3,5"]),
-        (-4, 1.0, ["\N{MINUS SIGN}4"]),
-        (42, 1.0, ["٤٢"]),
-        (1e6, 1.0, ["1e6"]),
-        ("$1,000", 1.0, ["1000 dollars"]),
-        (1234, 1.0, ["1.234"]),
-        (1.234, 0.0, ["1234"]),
-        ([72, 73], 1.0, ["73"]),
-        *((expected, None, ["70", "1", "NaN"]) for expected in ("seventy", None, True, "1/0", "NaN")),
-    ],
-)
+@each_row("expected, score, texts", TABLES["number"])
 def test_number(expected: Any, score: float | None, texts: list[str]) -> None:
     assert check(verifier("number"), expecting(expected), *texts) == [score] * len(texts)
 
@@ -158,22 +118,7 @@ def test_a_whole_number_is_found_however_it_is_grouped(value: int) -> None:
     assert check(verifier("number"), expecting(value), *texts) == [1.0] * 4
 
 
-@each_row(
-    "expected, score, texts",
-    [
-        ("Paris", 1.0, ["paris."]),
-        ("Paris", 0.0, ["London", ""]),
-        ("B", 1.0, ["(B)"]),
-        ("B", 0.0, ["B) Because of it"]),
-        ("New York", 1.0, ["**new  york**"]),
-        ("x+1", 1.0, [r"Therefore $\boxed{x+1}$"]),
-        (["UK", "United Kingdom"], 1.0, ["united kingdom"]),
-        ("Straße", 1.0, ["STRASSE"]),
-        (5, 1.0, ["5"]),
-        (None, None, ["Paris"]),
-        ({"a": 1}, None, ["Paris"]),
-    ],
-)
+@each_row("expected, score, texts", TABLES["exact"])
 def test_exact(expected: Any, score: float | None, texts: list[str]) -> None:
     assert check(verifier("exact"), expecting(expected), *texts) == [score] * len(texts)
 

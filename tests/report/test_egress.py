@@ -18,7 +18,7 @@ from tests.ledger.books import found
 from tests.report.asking import reported, totals
 from tests.report.filled import MONDAY_MS, Happened, Tried, fill
 from tests.stores import Make
-from tests.tables import each_row
+from tests.tables import data, each_row
 
 EXPIRES = MONDAY_MS + 1_000
 
@@ -122,25 +122,7 @@ def test_it_counts_only_its_window(ledger: Ledger) -> None:
     assert egress(ledger, since="2026-11-02T00:00:05").total("requests") == 0
 
 
-@each_row(
-    "table, change, request_id, rule",
-    [
-        ("attempts", "target = 'cn'", "r000001", "is under the law of CN"),
-        ("attempts", "target = 'us', region = 'us'", "r000004", "its region is us"),
-        ("attempts", "target = 'us', region = 'us', region_source = 'asserted'", "r000005", "it is not local"),
-        ("attempts", "target = 'nowhere'", "r000000", "no target nowhere"),
-        ("attempts", "classes = 'internal'", "r000001", "was sent without that class"),
-        ("attempts", "classes = 'public,pii,internal'", "r000001", "no class public"),
-        ("attempts", "classes = 'pii'", "r000001", "was sent without"),  # not even the default
-        ("attempts", "redacted = 0", "r000003", "was not redacted"),
-        ("attempts", "redacted = 1, classes = 'internal'", "r000005", "may not be redacted"),
-        ("attempts", "region = 'eu'", "r000001", "its region is said to be eu"),
-        ("attempts", "region = 'us', region_source = 'mismatch'", "r000004", "region is us"),
-        ("attempts", f"started_ms = {EXPIRES}", "r000007", "expired"),
-        ("requests", "classes = 'internal'", "r000001", "not among those it held"),
-        ("requests", "data_class = 'internal', classes = 'internal,eu'", "r000001", "eu"),
-    ],
-)
+@each_row("table, change, request_id, rule", data(__file__, "egress.yaml"))
 def test_a_forged_row_is_a_violation(new_ledger: Make, table: str, change: str, request_id: str, rule: str) -> None:
     key = "id" if table == "requests" else "request_id"
     statement = f"UPDATE live_{table} SET {change} WHERE {key} = '{request_id}'"  # noqa: S608 - of this file
