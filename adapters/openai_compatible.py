@@ -236,14 +236,18 @@ class OpenAICompatible:
         _identify(call, fields)
         if call.endpoint is Endpoint.EMBEDDINGS:
             return _embeddings(call, fields, answer)
-        wordless = call.endpoint is Endpoint.CHAT and any(choice.message is None for choice in answer.choices or ())
-        if not answer.choices or wordless:
+        if not answer.choices:
             raise UpstreamFailure(malformed(NO_CHOICES))
+        has_answer = False
+        for choice in answer.choices:
+            if choice.message is None and call.endpoint is Endpoint.CHAT:
+                raise UpstreamFailure(malformed(NO_CHOICES))
+            has_answer = has_answer or choice.answers
         reply = Reply(
             body=fields,
             usage=counted(call, _usage(call, answer.report), answer.choices),
             finish_reason=answer.choices[0].finish_reason or "",
-            has_answer=any(choice.answers for choice in answer.choices),
+            has_answer=has_answer,
             model_served=answer.model or "",
         )
         return called(reply) if applies(call) else reply

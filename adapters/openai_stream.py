@@ -86,7 +86,9 @@ class Said(Struct):
     @property
     def answers(self) -> bool:
         """Something for the client, not only thoughts."""
-        return bool(self.tool_calls or self.function_call or self.refusal or self.audio) or not _blank(self.text)
+        text = self.content if isinstance(self.content, str) else self.text
+        others = self.tool_calls or self.function_call or self.refusal or self.audio
+        return bool(others or (text and not text.isspace()))
 
     @property
     def chars(self) -> int:
@@ -132,7 +134,8 @@ class Choice(Struct):
 
     @property
     def answers(self) -> bool:
-        return self.said.answers or not _blank(self.text)
+        said = self.delta or self.message
+        return (said is not None and said.answers) or bool(self.text and not self.text.isspace())
 
     @property
     def chars(self) -> int:
@@ -193,19 +196,17 @@ def without_usage(fields: dict[str, Raw], answer: Answer) -> None:
     fields.pop("usage", None)
     if answer.x_groq is not None and answer.x_groq.usage is not NULL:
         fields.pop("x_groq")
-    if any(choice.usage is not NULL for choice in answer.choices or ()):
-        choices = CHOICES.decode(fields["choices"])
-        for choice in choices:
-            choice.pop("usage", None)
-        fields["choices"] = Raw(msgspec.json.encode(choices))
+    for choice in answer.choices or ():
+        if choice.usage is not NULL:
+            choices = CHOICES.decode(fields["choices"])
+            for members in choices:
+                members.pop("usage", None)
+            fields["choices"] = Raw(msgspec.json.encode(choices))
+            return
 
 
 def absent(fields: dict[str, Raw], name: str) -> bool:
     return name not in fields or bytes(fields[name]) in _NOTHING
-
-
-def _blank(text: str | None) -> bool:
-    return not text or text.isspace()
 
 
 # Content parts of Mistral's reasoning models: in answers they become the text and the thoughts that clients expect.
@@ -222,11 +223,15 @@ _PARTS = msgspec.json.Decoder(list[Part])
 
 def plain(fields: dict[str, Raw], answer: Answer) -> None:
     """Every message and delta of `fields` with its parts as `content` and `reasoning_content`."""
-    if not any(isinstance(choice.said.content, list) for choice in answer.choices or ()):
+    for choice in answer.choices or ():
+        said = choice.delta or choice.message
+        if said is not None and isinstance(said.content, list):
+            break
+    else:
         return
     choices = CHOICES.decode(fields["choices"])
-    for choice in choices:
-        choice.update({name: _told(choice[name]) for name in ("message", "delta") if not absent(choice, name)})
+    for members in choices:
+        members.update({name: _told(members[name]) for name in ("message", "delta") if not absent(members, name)})
     fields["choices"] = _raw(choices)
 
 

@@ -57,14 +57,6 @@ class _InputDetails(Struct):
     image_tokens: Count | None = None
     video_tokens: Count | None = None
 
-    @property
-    def written(self) -> int | None:
-        return _stated(self.cache_write_tokens, _stated(self.cache_creation_tokens, self.cache_creation_input_tokens))
-
-    @property
-    def ages(self) -> _WritesByAge:
-        return self.cache_write_tokens_details or self.cache_creation_token_details or self.cache_creation or _NO_AGES
-
 
 class _OutputDetails(Struct):
     reasoning_tokens: Count | None = None
@@ -148,16 +140,20 @@ def read(raw: Raw | bytes, service_tier: str | None = None) -> Report | None:
         return None
     inputs = wire.prompt_tokens_details or wire.input_tokens_details or _NO_INPUT
     outputs = wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT
+    ages = inputs.cache_write_tokens_details or inputs.cache_creation_token_details or inputs.cache_creation or _NO_AGES
+    cached = wire.cached_tokens if wire.prompt_cache_hit_tokens is None else wire.prompt_cache_hit_tokens
+    created = inputs.cache_creation_tokens
+    created = inputs.cache_creation_input_tokens if created is None else created
     report = Report(
-        input=_stated(wire.prompt_tokens, wire.input_tokens),
-        output=_stated(wire.completion_tokens, wire.output_tokens),
+        input=wire.input_tokens if wire.prompt_tokens is None else wire.prompt_tokens,
+        output=wire.output_tokens if wire.completion_tokens is None else wire.completion_tokens,
         total=wire.total_tokens,
-        cached=_stated(inputs.cached_tokens, _stated(wire.prompt_cache_hit_tokens, wire.cached_tokens)),
+        cached=cached if inputs.cached_tokens is None else inputs.cached_tokens,
         missed=wire.prompt_cache_miss_tokens,
         explicit=inputs.cache_type == "ephemeral",
-        written=inputs.written,
-        written_1h=inputs.ages.ephemeral_1h_input_tokens,
-        written_12h=inputs.ages.ttl_12h,
+        written=created if inputs.cache_write_tokens is None else inputs.cache_write_tokens,
+        written_1h=ages.ephemeral_1h_input_tokens,
+        written_12h=ages.ttl_12h,
         input_audio=inputs.audio_tokens,
         input_image=inputs.image_tokens,
         input_video=inputs.video_tokens,
@@ -166,8 +162,8 @@ def read(raw: Raw | bytes, service_tier: str | None = None) -> Report | None:
         output_image=outputs.image_tokens,
         searches=wire.server_tool_use.web_search_requests if wire.server_tool_use else None,
         sources=wire.num_sources_used,
-        cost=_cost(wire),
-        service_tier=tier(service_tier or wire.service_tier),
+        cost=None if wire.cost is _NULL and wire.cost_in_usd_ticks is None else _cost(wire),
+        service_tier=tier(service_tier or wire.service_tier) if service_tier or wire.service_tier else "",
     )
     return None if report.input is report.output is report.total is None else report
 
@@ -187,8 +183,6 @@ def merge(a: Report | None, b: Report | None) -> Report | None:
 
 def _cost(wire: _Wire) -> int | None:
     """nano-USD. With `is_byok` OpenRouter's `cost` is only its fee; what the key's owner pays upstream is added."""
-    if wire.cost is _NULL and wire.cost_in_usd_ticks is None:
-        return None
     if wire.cost_in_usd_ticks is not None:
         return nano_from_usd(Decimal(wire.cost_in_usd_ticks) / (TICKS_PER_NANO * NANO_PER_USD))
     cost = _amount(wire.cost)
@@ -207,10 +201,6 @@ def _amount(raw: Raw) -> int | None:
     return nano_from_usd(amount) if 0 <= amount < _MOST_USD else None
 
 
-def _stated(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a
-
-
 def _maximum(a: Any, b: Any) -> Any:
     return a if b is None else b if a is None else max(a, b)
 
@@ -225,7 +215,8 @@ def canonical(report: Report) -> Usage:
     violations: list[str] = []
     prompt, completion, source = _totals(report)
     uncached, cached, written = _input(report, prompt, violations)
-    audio, image, video = _media(report, uncached)
+    media = report.input_audio or report.input_image or report.input_video
+    audio, image, video = _media(report, uncached) if media else (0, 0, 0)
     visible, output_audio, output_image = _output(report, prompt, completion, violations)
     written_12h = min(report.written_12h or 0, written)
     written_1h = min(report.written_1h or 0, written - written_12h)
@@ -243,7 +234,7 @@ def canonical(report: Report) -> Usage:
         output_reasoning=report.reasoning,
         output_audio=output_audio,
         output_image=output_image,
-        units=_units(report),
+        units=_units(report) if report.searches or report.sources else {},
         source=source,
         service_tier=report.service_tier,
         reasoning_source=Source.UNKNOWN if report.reasoning is None else Source.REPORTED,
@@ -315,8 +306,6 @@ def _media(report: Report, uncached: int) -> tuple[int, int, int]:
 
 
 def _units(report: Report) -> dict[str, int]:
-    if not (report.searches or report.sources):
-        return {}
     said = {"web_search": report.searches, "search_source": report.sources}
     return {unit: count for unit, count in said.items() if count}
 

@@ -1,7 +1,7 @@
 """Steps 6 and 9 of one request: money is held before a byte leaves, and settled exactly once whatever ends it."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence, Set
+from collections.abc import Awaitable, Set
 from contextlib import suppress
 
 from router.budget.alerts import Alerts
@@ -21,7 +21,6 @@ from router.refusals import ledger_down, store_down, stream_error
 from router.telemetry import Telemetry
 from router.types.account import (
     Amount,
-    Ask,
     Bound,
     BudgetStore,
     Journal,
@@ -33,7 +32,7 @@ from router.types.account import (
 )
 from router.types.attempt import Attempt, Failure, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
-from router.types.decision import Candidate, Decision, Plan, Translation
+from router.types.decision import Decision, Translation
 from router.types.request import Caller, Endpoint, Request, session_key
 
 CLIENT_CLOSED = 499
@@ -80,7 +79,7 @@ class Settlement:
 
     def __init__(
         self,
-        books: Accounting,
+        accounting: Accounting,
         request: Request,
         caller: Caller,
         internal: str = "",
@@ -88,12 +87,12 @@ class Settlement:
         presence: Presence | None = None,
     ) -> None:
         self.id, self.internal, self.observed = request.id, internal, observed
-        self._books, self._request, self._caller = books, request, caller
+        self._accounting, self._request, self._caller = accounting, request, caller
         self._started, self._open, self._born = clock_ms(), True, False
-        self._route, self._bound, self._deadline_ms = "", UNBOUND, request.limits.deadline_ms
+        self._route, self._bound = "", UNBOUND
         self._presence = presence or Presence()
-        self._presence.lost_since = books.lease.lost_since
-        self.budget = BudgetHold(books.store, books.learned, books.room, request, self._presence)
+        self._presence.lost_since = accounting.lease.lost_since
+        self.budget = BudgetHold(accounting.store, accounting.learned, accounting.room, request, self._presence)
         self.lowered: tuple[str, ...] = ()
         self.loop = ""
         """What will stop the conversation if it goes on like this."""
@@ -103,32 +102,42 @@ class Settlement:
         self.answer: str | None = None
         """What was said, where it was not streamed: the loop breaker compares it with what comes next."""
 
-    async def reserve(self, decision: Decision, bound: Bound) -> Plan | Refused:
-        """Holds enough for an answer. May be called again, with another decision, after a refusal.
+    async def reserve(self, decision: Decision, bound: Bound) -> Refused | None:
+        """Holds enough for an answer; None: it is held. May be called again, with another decision, after a refusal.
 
         Raises `ClientError` while nothing can be held, or written down.
         """
-        books, plan = self._books, decision.plan
+        accounting, budget, steps = self._accounting, self.budget, decision.plan.steps
         if bound is not UNBOUND:
             self._bound = bound
-            self.budget.bind(bound)
-        self._deadline_ms = decision.stakes.deadline_ms
-        ask = self.budget.ask(plan.steps)
+            budget.bind(bound)
+        ask = budget.ask(steps)
         self._birth(decision, ask.whole)
+        if not accounting.journal.available:
+            raise self._down(ledger_down())
         if not (bound.accounts or bound.caps):
-            return self._unheld(plan)
-        refused = await self._hold(ask, plan.steps)
+            return None
+        deadline = decision.stakes.deadline_ms
+        try:
+            refused = await budget.open(ask, steps, PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline))
+        except asyncio.CancelledError:
+            self.close(CLIENT_CLOSED, CLIENT_GONE)
+            raise
+        except LedgerUnavailable:
+            raise self._down(ledger_down()) from None
+        except StoreUnavailable:
+            raise self._down(store_down()) from None
         if refused is None:
-            return plan
+            return None
         if refused.account in bound.accounts and not refused.account.size and not refused.passing:
-            exhausted(books.journal, refused, now_ms())
-            books.alerts.refuse(refused.account)
+            exhausted(accounting.journal, refused, now_ms())
+            accounting.alerts.refuse(refused.account)
         return refused
 
     async def refuse(self, refusal: ClientError) -> ClientError:
         """A request that is turned away has its row too."""
         self.close(refusal.status, refusal.code)
-        await self._books.durable()
+        await self._accounting.durable()
         return refusal
 
     async def turn_away(self, decision: Decision, refusal: ClientError) -> ClientError:
@@ -138,36 +147,15 @@ class Settlement:
 
     def _birth(self, decision: Decision, held: Amount) -> None:
         """The row is there before anything is held: a crash in between leaves nothing that nobody knows of."""
-        journal, self._route = self._books.journal, decision.plan.route
+        journal, self._route = self._accounting.journal, decision.plan.route
         if self._born:
             reroute(journal, self._request.id, decision, held)
         else:
             birth(journal, self._request, self._caller, decision, held, now_ms())
         self._born = True
-        self._books.open[self.id] = self
+        self._accounting.open[self.id] = self
         if self.observed is not None:
             self.observed.decision = decision
-
-    def _unheld(self, plan: Plan) -> Plan:
-        """No budget binds: there is nothing to hold and nothing to wait for."""
-        if not self._books.journal.available:
-            raise self._down(ledger_down())
-        return plan
-
-    async def _hold(self, ask: Ask, steps: Sequence[Candidate]) -> Refused | None:
-        if not self._books.journal.available:
-            raise self._down(ledger_down())
-        deadline = self._deadline_ms
-        patience = PATIENCE_MS if deadline is None else min(PATIENCE_MS, deadline)
-        try:
-            return await self.budget.open(ask, steps, patience)
-        except asyncio.CancelledError:
-            self.close(CLIENT_CLOSED, CLIENT_GONE)
-            raise
-        except LedgerUnavailable:
-            raise self._down(ledger_down()) from None
-        except StoreUnavailable:
-            raise self._down(store_down()) from None
 
     def _down(self, refusal: ClientError) -> ClientError:
         self.close(refusal.status, refusal.code)
@@ -183,14 +171,14 @@ class Settlement:
         reservation = self.budget.reservation
         if reservation.holds:
             charges = [0 if hold.unit is Unit.PARALLEL else hold.amount for hold in reservation.holds]
-            self._books.store.settle(reservation, charges)
-            self._books.room.wake()
-        lose(self._books.journal, self.id)
-        del self._books.open[self.id]
+            self._accounting.store.settle(reservation, charges)
+            self._accounting.room.wake()
+        lose(self._accounting.journal, self.id)
+        del self._accounting.open[self.id]
 
     def close(self, status: int, error: str | None) -> int:
         """Books, rows and metrics learn of the end in one transaction. Returns the request's cost in nano-USD."""
-        budget, books = self.budget, self._books
+        budget, accounting = self.budget, self._accounting
         if self._presence.gone:
             status, error = CLIENT_CLOSED, CLIENT_GONE
         cost = budget.cost
@@ -202,39 +190,39 @@ class Settlement:
             charges = budget.charges()
             overrun = budget.overrun(charges)
             if budget.reservation.holds:
-                books.store.settle(budget.reservation, charges)
-                books.room.wake()
+                accounting.store.settle(budget.reservation, charges)
+                accounting.room.wake()
                 for account in self._bound.accounts:
-                    books.alerts.touch(account)
+                    accounting.alerts.touch(account)
             outcome = self._outcome(status, error, cost, overrun)
-            settle(books.journal, self.id, outcome)
-            books.open.pop(self.id, None)
-            books.used_keys.add(self._caller.id)
-            region_mismatches(books.journal, budget.attempts, now_ms(), SUSPENSION_S)
-            odd_charges(books.journal, budget.attempts, now_ms())
+            settle(accounting.journal, self.id, outcome)
+            accounting.open.pop(self.id, None)
+            accounting.used_keys.add(self._caller.id)
+            region_mismatches(accounting.journal, budget.attempts, now_ms(), SUSPENSION_S)
+            odd_charges(accounting.journal, budget.attempts, now_ms())
             if self.context is not None:
-                books.recorder.settled(self.context, budget.attempts)
-            books.telemetry.settled(self._route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
+                accounting.recorder.settled(self.context, budget.attempts)
+            accounting.telemetry.settled(self._route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
             if not self.internal:
                 self._remember(cost)
             if overrun:
-                books.learned.overrun(budget.attempts[-1].target.id)
-                books.telemetry.overruns += 1
+                accounting.learned.overrun(budget.attempts[-1].target.id)
+                accounting.telemetry.overruns += 1
         return cost
 
     def _remember(self, cost: int) -> None:
         """What a client's own request tells of its session and its conversation."""
-        books, attempts, session = self._books, self.budget.attempts, self._request.limits.session
+        accounting, attempts, session = self._accounting, self.budget.attempts, self._request.limits.session
         if session:
             given = next((one for one in reversed(attempts) if one.outcome == "ok" and not one.passed_over), None)
             answered = "" if given is None else given.target.id
             began = now_ms() - int(clock_ms() - self._started)
-            books.recall.note(session_key(self._caller.id, session), answered, cost, began)
+            accounting.recall.note(session_key(self._caller.id, session), answered, cost, began)
         if self.context is not None and (prefix := self.context.decision.prefix) is not None:
             for attempt in attempts:
                 if attempt.usage is not None and attempt.outcome == "ok":
-                    books.learned.caches.note(prefix, attempt.target.id, attempt.usage, now_ms())
-        books.breaker.settled(self._request, self._caller, cost=cost, sent=bool(attempts), answer=self.answer)
+                    accounting.learned.caches.note(prefix, attempt.target.id, attempt.usage, now_ms())
+        accounting.breaker.settled(self._request, self._caller, cost=cost, sent=bool(attempts), answer=self.answer)
 
     def _outcome(self, status: int, error: str | None, cost: int, overrun: bool) -> Outcome:
         attempts, now = self.budget.attempts, clock_ms()
@@ -262,7 +250,7 @@ class Settlement:
         return usage_json(endpoint, attempt.usage or Usage(), cost)
 
     def durable(self) -> Awaitable[None]:
-        return self._books.durable()
+        return self._accounting.durable()
 
     def render(self, events: bytes) -> bytes:
         return self.translation.feed(events) if self.translation is not None else events

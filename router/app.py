@@ -109,7 +109,7 @@ class Gateway:
         )
         learned = learned_from(self._ledger)
         self._tariff = Tariff(self._ledger, learned.measured)
-        books = self._books = Accounting(
+        accounting = self._accounting = Accounting(
             self._journal,
             self._budgets,
             learned,
@@ -119,7 +119,7 @@ class Gateway:
             self._aftermath,
         )
         sources = Sources(self._stores.sessions, self._reader, self._secret, opinions)
-        self._pipeline = Pipeline(config, books, sources, dispatcher, self._health, fleet)
+        self._pipeline = Pipeline(config, accounting, sources, dispatcher, self._health, fleet)
         self._open_door()
         self._observer = observer(settings.json_log, os.environ)
         self.app = HotRoutes(self._pipeline, ring, self._visits, self.state, Later(self._rest), self._observer)
@@ -255,8 +255,8 @@ class Gateway:
                 await self._aftermath.tick()
             self._adopt(await asyncio.to_thread(self._watcher.poll))
             await self._share_loops()
-            used(self._journal, self._books.used_keys - {""}, now_ms())
-            self._books.used_keys.clear()
+            used(self._journal, self._accounting.used_keys - {""}, now_ms())
+            self._accounting.used_keys.clear()
             if forget:
                 self._breaker.forget()
             await self._alerts.tick(now_ms())
@@ -268,7 +268,7 @@ class Gateway:
 
     async def _refresh(self) -> None:
         """Keys, the limits that stand in place of the policy's, and what statements taught."""
-        limits, self._books.learned.billed = await asyncio.to_thread(
+        limits, self._accounting.learned.billed = await asyncio.to_thread(
             refresh, self.keyring, self._ledger, self._settings
         )
         if self._pipeline.limit(limits):
@@ -309,8 +309,8 @@ class Gateway:
             _log.error("the edited policy is not used; the one before stays in force:\n%s", change)
 
     async def _recover(self) -> None:
-        self._books.lease.renew()
-        if lost := self._books.recover(self._visits.ids | self._judging):
+        self._accounting.lease.renew()
+        if lost := self._accounting.recover(self._visits.ids | self._judging):
             _log.error("%d requests ended without a settlement and were charged at their hold", lost)
         if self._rows is not self._local or self._settings.redis_url is not None:
             self._recover_rows()

@@ -108,8 +108,8 @@ def choose(
     at_ms: int | None = None,
     asks: Asks | None = None,
 ) -> tuple[Decision, Gate]:
-    """Decides a request that `check` let pass. `model`: a route that it goes to in place of the one it names; `progress`:
-    of its session; `at_ms`: decided again, as of then (Unix), without what it would hold; `asks`: local engines."""
+    """Decides a request that `check` let pass. `model`: a route that it goes to in place of the one it names;
+    `progress`: of its session; `at_ms`: decided again, as of then, without what it would hold; `asks`: engines."""
     learned = forecaster.learned
     route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
     targets = listed if at_ms is not None else learned.measured.priced(listed)

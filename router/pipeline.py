@@ -36,10 +36,10 @@ from router.refusals import (
     upstream_failed,
 )
 from router.screen import Screened, Sources
-from router.types.account import Child, Refused, StoreUnavailable
+from router.types.account import Child, StoreUnavailable
 from router.types.attempt import Asked, Attempt, ErrorKind, Usage, usage_json
 from router.types.clock import clock_ms, now_ms
-from router.types.decision import Decision, Plan, Served, Stakes, Translation
+from router.types.decision import Decision, Served, Translation
 from router.types.request import Caller, Request, session_key
 
 JUDGED = "judge"
@@ -50,20 +50,26 @@ class Pipeline:
     """Steps 1, 2 and 8 are the HTTP edge's (`router.api`). `adopt` swaps the whole policy between two requests."""
 
     def __init__(
-        self, config: Config, books: Accounting, sources: Sources, dispatcher: Dispatcher, health: Health, fleet: Fleet
+        self,
+        config: Config,
+        accounting: Accounting,
+        sources: Sources,
+        dispatcher: Dispatcher,
+        health: Health,
+        fleet: Fleet,
     ) -> None:
         self.health, self._fleet = health, fleet
-        self._books, self._sources, self._dispatcher = books, sources, dispatcher
+        self._accounting, self._sources, self._dispatcher = accounting, sources, dispatcher
         self._limits: Mapping[str, int] = {}
         self.adopt(config)
 
     def adopt(self, config: Config) -> None:
         self.rules: Rules = index(config, self._sources.secret, self._limits)
-        recorder = self._books.recorder
+        recorder = self._accounting.recorder
         recorder.adopt(config)
-        self._forecaster = Forecaster(tuple(config.targets.values()), self._books.learned, recorder.beliefs)
+        self._forecaster = Forecaster(tuple(config.targets.values()), self._accounting.learned, recorder.beliefs)
         policy = self.rules.in_force
-        adopted(self._books.journal, policy.hash, now_ms(), policy.document)
+        adopted(self._accounting.journal, policy.hash, now_ms(), policy.document)
 
     def limit(self, limits: Mapping[str, int]) -> bool:
         """Limits in place of those of the policy, in nano-USD or tokens, by id of a budget or of an account. Returns
@@ -76,10 +82,12 @@ class Pipeline:
 
     async def route(self, request: Request, caller: Caller) -> Decision:
         """Decides, and keeps the decision, without having it answered."""
-        screened = await self._screen(self.rules, request, caller)
-        decision, _ = self._choose(self.rules, request, caller, screened)
+        rules = self.rules
+        check(rules, request, caller)
+        screened = await rules.screen.look(request, caller, self._sources)
+        decision, _ = self._choose(rules, request, caller, screened)
         self._record(decision)
-        await self._books.durable()
+        await self._accounting.durable()
         return decision
 
     async def serve(
@@ -93,12 +101,27 @@ class Pipeline:
     ) -> Served:
         """Raises `ClientError`, with the answer for the client, when no target gives one.
 
-        `internal`: what a request that no client sent is called in place of its route. Nobody looks at its answer, and
+        `internal`: what a request that no client sent is called in place of its route. Its answer is not judged, and
         it is no part of what its session repeats.
         """
-        rules, settlement = self.rules, Settlement(self._books, request, caller, internal, observed, presence)
+        rules, settlement = self.rules, Settlement(self._accounting, request, caller, internal, observed, presence)
         try:
-            return await self._answer(rules, request, caller, settlement, translation)
+            children = await self._children(rules, request, caller) if request.limits.budget or caller.budget else ()
+            decision, gate = await self._pay(rules, request, caller, settlement, children)
+            plan = decision.plan
+            route, _ = rules.routes[request.model if internal else plan.route]
+            context = settlement.context = ServedContext(decision, route, caller)
+            verify = self._accounting.recorder.verify(route, gate.guard) if route.verifiers else None
+            limit_ms = decision.stakes.deadline_ms
+            deadline = None if limit_ms is None else clock_ms() + limit_ms
+            readable = None if translation is None else translation.check
+            job = DispatchJob(request, plan, gate, settlement.budget, deadline, verify, readable)
+            if observed is not None:
+                observed.step("dispatch")
+            answer = await self._dispatch(job, settlement)
+            if isinstance(answer, Opened):
+                return self._stream(context, job, settlement, answer, translation)
+            return await self._whole(context, job, settlement, answer)
         except asyncio.CancelledError:
             settlement.abandon(CLIENT_CLOSED, CLIENT_GONE)
             raise
@@ -106,36 +129,11 @@ class Pipeline:
             settlement.abandon(500, "internal_error")
             raise
 
-    async def _answer(
-        self,
-        rules: Rules,
-        request: Request,
-        caller: Caller,
-        settlement: Settlement,
-        translation: Translation | None,
-    ) -> Served:
-        children = await self._children(rules, request, caller)
-        decision, gate, plan = await self._pay(rules, request, caller, settlement, children)
-        route, _ = rules.routes[request.model if settlement.internal else plan.route]
-        context = settlement.context = ServedContext(decision, route, caller)
-        verify = self._books.recorder.verify(context.route, gate.guard)
-        check = None if translation is None else translation.check
-        job = DispatchJob(request, plan, gate, settlement.budget, _deadline(decision.stakes), verify, check)
-        answer = await self._dispatch(job, settlement)
-        if isinstance(answer, Opened):
-            return self._stream(context, job, settlement, answer, translation)
-        return await self._whole(context, job, settlement, answer)
-
-    async def _screen(self, rules: Rules, request: Request, caller: Caller) -> Screened:
-        check(rules, request, caller)
-        return await rules.screen.look(request, caller, self._sources)
-
     def _choose(
         self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
     ) -> tuple[Decision, Gate]:
-        draw = chance(request.id)
-        session = request.limits.session
-        progress = self._books.recall.of(session_key(caller.id, session)) if session else NEW
+        draw, session = chance(request.id), request.limits.session
+        progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
         return choose(
             *(rules, request, caller, screened, self.health, self._forecaster, draw, route, progress), asks=self._fleet
         )
@@ -147,7 +145,7 @@ class Pipeline:
 
     async def _child(self, rules: Rules, caller: Caller, name: str) -> Child:
         try:
-            child = await self._books.store.child(name)
+            child = await self._accounting.store.child(name)
         except StoreUnavailable:
             raise store_down() from None
         if child is None or not child.open_at(now_ms()) or not child.usable_by(caller):
@@ -156,46 +154,45 @@ class Pipeline:
 
     async def _pay(
         self, rules: Rules, request: Request, caller: Caller, settlement: Settlement, children: Sequence[Child]
-    ) -> tuple[Decision, Gate, Plan]:
+    ) -> tuple[Decision, Gate]:
         """Decides, and holds what the choice costs; a budget that is used up may send the request to another route."""
-        _step(settlement, "classify")
-        screened = await self._screen(rules, request, caller)
-        _step(settlement, "decide")
-        decision, gate = self._choose(rules, request, caller, screened)
-        looped = None if settlement.internal else self._books.breaker.check(request, caller, now_ms())
-        if looped is not None:
-            raise await self._turn_away(settlement, decision, loop_detected(looped))
-        settlement.loop = self._books.breaker.approaching(request.id)
-        if settlement.internal:
-            decision = structs.replace(decision, plan=structs.replace(decision.plan, route=settlement.internal))
-        tried = {decision.plan.route}
+        observed, breaker = settlement.observed, self._accounting.breaker
+        if observed is not None:
+            observed.step("classify")
+        check(rules, request, caller)
+        screened = await rules.screen.look(request, caller, self._sources)
+        tried, route = set[str](), ""
         while True:
+            if observed is not None:
+                observed.step("decide")
+            decision, gate = self._choose(rules, request, caller, screened, route)
+            if not tried and not settlement.internal:
+                if (looped := breaker.check(request, caller, now_ms())) is not None:
+                    raise await self._turn_away(settlement, decision, loop_detected(looped))
+                settlement.loop = breaker.approaching(request.id)
+            elif not tried:
+                decision = structs.replace(decision, plan=structs.replace(decision.plan, route=settlement.internal))
+            tried.add(decision.plan.route)
             if not decision.plan.steps:
                 raise await self._turn_away(settlement, decision, _unserved(request, decision, self.health))
-            bound = binding(rules, request, caller, decision, children)
-            _step(settlement, "reserve")
-            paid = await settlement.reserve(decision, bound)
-            if not isinstance(paid, Refused):
+            if observed is not None:
+                observed.step("reserve")
+            refused = await settlement.reserve(decision, binding(rules, request, caller, decision, children))
+            if refused is None:
                 self._record(decision)
-                return decision, gate, paid
-            if paid.account.size:
+                return decision, gate
+            route = "" if refused.account.size else downgrade(rules, refused.account.budget)
+            if not route or route in tried:
                 self._record(decision)
-                raise await settlement.refuse(rate_limited(paid, now_ms()))
-            other = downgrade(rules, paid.account.budget)
-            if not other or other in tried:
-                self._record(decision)
-                raise await settlement.refuse(budget_exceeded(paid, rules.config.budget_status))
-            tried.add(other)
+                rate = rate_limited(refused, now_ms()) if refused.account.size else None
+                raise await settlement.refuse(rate or budget_exceeded(refused, rules.config.budget_status))
             settlement.lowered = ("route",)
-            _step(settlement, "decide")
-            decision, gate = self._choose(rules, request, caller, screened, other)
 
     async def _turn_away(self, settlement: Settlement, decision: Decision, refusal: ClientError) -> ClientError:
         self._record(decision)
         return await settlement.turn_away(decision, refusal)
 
     async def _dispatch(self, job: DispatchJob, settlement: Settlement) -> Answered | Opened:
-        _step(settlement, "dispatch")
         try:
             answer = await run_plan(self._dispatcher, job)
             self._heed(settlement.budget.attempts, answer.step.target.id)
@@ -206,11 +203,11 @@ class Pipeline:
             if error.failure.kind is ErrorKind.BUDGET:
                 refusal = await self._short(job, settlement, refusal)
             settlement.close(refusal.status, error.failure.kind)
-            await self._books.durable()
+            await self._accounting.durable()
             raise refusal from None
         except ClientError as error:
             settlement.close(error.status, error.code)
-            await self._books.durable()
+            await self._accounting.durable()
             raise
 
     def _heed(self, attempts: Sequence[Attempt], served: str = "") -> None:
@@ -258,7 +255,7 @@ class Pipeline:
 
     def _given(self, context: ServedContext, job: DispatchJob, asked: Asked | None) -> None:
         if asked is not None:
-            self._books.recorder.given(context, job.verify, asked, len(job.budget.attempts))
+            self._accounting.recorder.given(context, job.verify, asked, len(job.budget.attempts))
 
     async def _whole(
         self, context: ServedContext, job: DispatchJob, settlement: Settlement, answer: Answered
@@ -267,7 +264,7 @@ class Pipeline:
         settlement.lowered += answer.lowered
         settlement.answer = said(answer.reply.body)
         cost = settlement.close(200, answer.stopped or None)
-        await self._books.durable()
+        await self._accounting.durable()
         if context.watched:
             self._given(context, job, unchecked(job, answer))
         return Served(
@@ -285,15 +282,9 @@ class Pipeline:
 
     def _record(self, decision: Decision) -> None:
         for queue in decision.plan.queued:
-            self._books.telemetry.spilled[queue.target] += queue.spilled
+            self._accounting.telemetry.spilled[queue.target] += queue.spilled
         document = encode(explain(decision))
-        record(self._books.journal, decision.id, now_ms(), decision.policy, document)
-
-
-def _step(settlement: Settlement, name: str) -> None:
-    """For whoever watches this request."""
-    if settlement.observed is not None:
-        settlement.observed.step(name)
+        record(self._accounting.journal, decision.id, now_ms(), decision.policy, document)
 
 
 def _unserved(request: Request, decision: Decision, health: Health) -> ClientError:
@@ -302,8 +293,3 @@ def _unserved(request: Request, decision: Decision, health: Health) -> ClientErr
         message, param = request.unsaid
         return ClientError(400, "invalid_request_error", message, param=param)
     return no_target(decision.plan, decision.classification.data_class, health.resting)
-
-
-def _deadline(stakes: Stakes) -> float | None:
-    limit = stakes.deadline_ms
-    return None if limit is None else clock_ms() + limit

@@ -213,13 +213,13 @@ class AttemptRecord:
     def answered(self, reply: Reply) -> Attempt:
         self.locate(reply.region_served)
         embeds = self.call.endpoint is Endpoint.EMBEDDINGS
-        usage, size = reply.usage, 0 if embeds else sum(len(raw) for raw in reply.body.values())
+        usage, size = reply.usage, 0 if embeds else sum(map(len, reply.body.values()))
         if usage is None:
             usage = self._estimated(size, left=False)
-        elif not _plausible(usage, size):
-            usage = self._recounted(usage, self._written(reply))
-        else:
+        elif _plausible(usage, size):
             usage = self._bounded(usage, size)
+        else:
+            usage = self._recounted(usage, self._written(reply))
         return self._done("ok", usage, reply.finish_reason, reply.model_served, reply.has_answer)
 
     def streamed(self, decoder: StreamDecoder, error: str = "") -> Attempt:
@@ -291,15 +291,16 @@ class AttemptRecord:
         """What can't be true is bounded: output by the cap, or by a token for each byte that came; input by what was
         sent at most, or something at least."""
         estimate, most = self.step.estimate, max(self._most, size)
+        read, written = counted.input_total, counted.output_total
         changes: dict[str, Any] = {}
         violations = list(counted.violations)
-        if counted.output_total > most and not (counted.output_audio or counted.output_image or counted.output_video):
-            violations.append(f"{counted.output_total} output tokens reported")
+        if written > most and not (counted.output_audio or counted.output_image or counted.output_video):
+            violations.append(f"{written} output tokens reported")
             changes |= self._split(most, size)
-        if counted.input_total > max(self.step.target.model.context, estimate.input_bound):
-            violations.append(f"{counted.input_total} input tokens reported")
+        if read > max(self.step.target.model.context, estimate.input_bound):
+            violations.append(f"{read} input tokens reported")
             changes |= {**_NO_INPUT, "input_uncached": estimate.input_bound}
-        elif counted.output_total and not counted.input_total and estimate.input_tokens:
+        elif written and not read and estimate.input_tokens:
             violations.append("no input tokens reported")
             changes["input_uncached"] = estimate.input_tokens
         if not changes:
@@ -374,15 +375,17 @@ class AttemptRecord:
     def _done(
         self, outcome: str, usage: Usage | None, finish_reason: str = "", model_served: str = "", answered: bool = False
     ) -> Attempt:
-        self.received()
+        if self._awaited:
+            self.received()
         self.lease.leave()
-        target, took = self.step.target, self._elapsed()
+        target, took = self.step.target, int(self._clock() - self._start)
         region, verified = placed(target, self._stated)
         if usage is not None:
-            self._learned.observe(self._seen(usage, finish_reason, outcome, took))
+            output = usage.output_total
+            self._learned.observe(self._seen(usage, output, finish_reason, outcome, took))
             if outcome == "ok" and target.engine is None:
                 first = self._first if self.decoder is not None else None
-                self._health.took(target.id, took, first, usage.output_total // self.call.n)
+                self._health.took(target.id, took, first, output // self.call.n)
         return Attempt(
             target=target,
             outcome=outcome,
@@ -391,7 +394,7 @@ class AttemptRecord:
             first_ms=self._first,
             status=self.status,
             usage=usage,
-            cost=_nothing(target) if usage is None else self._charge(usage, took, model_served),
+            cost=self._cost(usage, took, model_served),
             finish_reason=finish_reason,
             answered=answered,
             model_served=model_served,
@@ -403,11 +406,11 @@ class AttemptRecord:
             role=self.options.role,
         )
 
-    def _seen(self, usage: Usage, finish_reason: str, outcome: str, took: int) -> Seen:
+    def _seen(self, usage: Usage, output: int, finish_reason: str, outcome: str, took: int) -> Seen:
         """What the next estimates for this target go by. Counts that we made up teach nothing."""
         estimate, decoder, n = self.step.estimate, self.decoder, self.call.n
         first = self._first if decoder is not None else None
-        waited = self._waited(first, took, usage.output_total // n) if self.step.wait_ms else 0
+        waited = self._waited(first, took, output // n) if self.step.wait_ms else 0
         told = usage.source is Source.REPORTED and not usage.violations
         return Seen(
             target=self.step.target.id,
@@ -417,13 +420,15 @@ class AttemptRecord:
             script=estimate.script,
             read_output=estimate.read_output,
             read_thinking=estimate.read_thinking,
-            output=usage.output_total // n if told else None,
+            output=output // n if told else None,
             thinking=None if usage.output_reasoning is None or not told else usage.output_reasoning // n,
             input=usage.input_total if told else None,
             expected_input=estimate.input_rough,
             output_bytes=decoder.output_chars // n if decoder is not None and decoder.finished else 0,
-            past_cap=self.stopped == PAST_CAP or (told and usage.output_total > self._most),
-            largest=ceil(self._largest / n / self._learned.mean_output_bytes(self.step.target.id)),
+            past_cap=self.stopped == PAST_CAP or (told and output > self._most),
+            largest=ceil(self._largest / n / self._learned.mean_output_bytes(self.step.target.id))
+            if self._largest
+            else 0,
             first_ms=None if first is None else first - waited,
             total_ms=took - waited,
             ended_ms=self._started_ms + took,
@@ -439,8 +444,10 @@ class AttemptRecord:
         usual_ms = pace.first_ms + output * pace.ms_per_token
         return min(self.step.wait_ms, max(0, took - int(usual_ms / 2)))
 
-    def _charge(self, usage: Usage, took: int, served: str) -> Cost:
+    def _cost(self, usage: Usage | None, took: int, served: str) -> Cost:
         target = self.step.target
+        if usage is None:
+            return Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")
         return charge(target.price(served), usage, at_ms=self._started_ms, took_ms=took, region=target.region)
 
     def _elapsed(self) -> int:
@@ -450,7 +457,3 @@ class AttemptRecord:
 def _plausible(usage: Usage, size: int) -> bool:
     """Whether so many tokens may have so many bytes. Images and sounds are not measured by them."""
     return size <= usage.output_total * BYTES_PER_TOKEN + SLACK_BYTES or bool(usage.output_image or usage.output_audio)
-
-
-def _nothing(target: Target) -> Cost:
-    return Cost(0, CostSource.PRICED, target.model.price.version if target.model.price else "")

@@ -189,7 +189,7 @@ class Meter:
     """Of one attempt. `due` is asked after every part of the stream, so it only compares numbers."""
 
     def __init__(self, budget: BudgetHold, step: Candidate, request: Request, fit: Fit) -> None:
-        self._purse, self._candidate, self._request = budget, step, request
+        self._budget, self._candidate, self._request = budget, step, request
         exact = step.target.model.thinking.contract is Contract.EXACT
         self._cap = fit.max_output or step.estimate.max_output
         self._thought_cap = min(self._cap, fit.thinking_budget or ENDLESS) if exact else self._cap
@@ -215,10 +215,10 @@ class Meter:
         """Holds more; False: nothing is left, and the stream must end now."""
         usage, seen = decoder.usage, decoder.output_chars
         thoughts, output = (self._thought, seen) if usage is None else self._counted(usage, seen)
-        left = self._purse.left(self._candidate.target.id)
+        left = self._budget.left(self._candidate.target.id)
         usd = worst_cost(self._candidate, self._request, self._tokens(output)) - left.usd
         thinking = self._tokens(thoughts) - left.thinking if self._thinks and not decoder.has_answer else 0
-        await self._purse.extend(Amount(max(0, usd), max(0, thinking)))
+        await self._budget.extend(Amount(max(0, usd), max(0, thinking)))
         self._measure()
         return not self.due(decoder)
 
@@ -242,7 +242,7 @@ class Meter:
 
     def _measure(self) -> None:
         """Bytes of output and of thoughts that what is left pays for; endless where what was sent sees to it."""
-        left, n = self._purse.left(self._candidate.target.id), self._request.n
+        left, n = self._budget.left(self._candidate.target.id), self._request.n
         tokens = bill_of(self._candidate, self._request).output(left.usd) // self._request.choices
         self.paid = tokens * n
         """Tokens, over all choices, that what is left pays for."""

@@ -286,7 +286,7 @@ def test_what_was_estimated_is_corrected_first_and_teaches(gateway: Gateway) -> 
     assert booked(gateway)["monthly"] == whole + left["cost"]
     factors = {row["target"]: row["factor"] for row in gateway.rows("SELECT target, factor FROM billing")}
     gateway.tick()
-    assert factors["slow"] == gateway.app._books.learned.billed["slow"] == pytest.approx(2)
+    assert factors["slow"] == gateway.app._accounting.learned.billed["slow"] == pytest.approx(2)
 
 
 FORMS = data(__file__, "statements.yaml")

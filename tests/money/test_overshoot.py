@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from router.dispatch import purse
+from router.dispatch import hold
 from router.testing.upstream import WORD, Ask, Break, Upstream
 from router.testing.upstream.behaviours import built_in
 from tests.gateway.running import MESSAGES, Gateway, Process, Reply, local, serving, target, until
@@ -115,7 +115,7 @@ def test_a_waiting_request_is_woken_when_another_settles(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would not look again by itself. There is room for one hold and, later, for the true costs of both."""
-    monkeypatch.setattr(purse, "LOOK_S", 1e9)
+    monkeypatch.setattr(hold, "LOOK_S", 1e9)
     targets = {model: target(upstream.url, model, price=PRICE) for model in (books.GATED, "say-40")}
     routes = {"slow": books.GATED, "plain": "say-40"}
     room = {**budgets({"room": 0.04})[0], "routes": list(routes)}
