@@ -202,6 +202,8 @@ class Settlement:
             odd_charges(accounting.journal, budget.attempts, now_ms())
             if self.context is not None:
                 accounting.recorder.settled(self.context, budget.attempts)
+                if self.context.decision.classification.unread:
+                    accounting.recorder.read_later(self._request, self.context.decision)
             accounting.telemetry.settled(self._route, status, budget.attempts, outcome.overhead_us or 0, budget.held)
             if not self.internal:
                 self._remember(cost)

@@ -104,7 +104,7 @@ class Gateway:
         self._alerts = Alerts(self._budgets, self._claim, self._webhooks.post, self._egress.withheld)
         self._alerts.adopt(config.budgets)
         verifiers = Verifiers(self._egress, self._telemetry.verdict)
-        self._aftermath = OutcomeRecorder(
+        self._recorder = OutcomeRecorder(
             self._ledger, self._journal, PassRateModel(), verifiers, self._telemetry, asking(self._judged)
         )
         learned = learned_from(self._ledger)
@@ -116,7 +116,7 @@ class Gateway:
             self._telemetry,
             self._alerts,
             self._breaker,
-            self._aftermath,
+            self._recorder,
         )
         sources = Sources(self._stores.sessions, self._reader, self._secret, opinions)
         self._pipeline = Pipeline(config, accounting, sources, dispatcher, self._health, fleet)
@@ -131,7 +131,7 @@ class Gateway:
                 self._breaker.restore(connection.execute(ROWS).fetchall())
             self._telemetry.loops = self._breaker.trips
             await self._stores.start()
-            await self._aftermath.start()
+            await self._recorder.start()
             await self._warm()
         except BaseException:
             await self.close()
@@ -192,7 +192,7 @@ class Gateway:
             calls=[
                 rest.models_routes(self._rules, self._started_s),
                 rest.decisions_routes(self._pipeline, ledger),
-                rest.feedback_routes(ledger, self._journal, self._telemetry.feedback),
+                rest.feedback_routes(ledger, self._journal, self._telemetry.feedback, self._recorder.read_waiting),
                 admin.budgets_routes(self._rules, self._budgets, self._declared),
             ],
             reports=[
@@ -252,7 +252,7 @@ class Gateway:
                 await self._refresh()
                 if any(target.engine for target in self._config().targets.values()):
                     await asyncio.to_thread(self._tariff.read)
-                await self._aftermath.tick()
+                await self._recorder.tick()
             self._adopt(await asyncio.to_thread(self._watcher.poll))
             await self._share_loops()
             used(self._journal, self._accounting.used_keys - {""}, now_ms())
@@ -283,7 +283,7 @@ class Gateway:
 
     async def close(self) -> None:
         await self._visits.end()
-        await self._aftermath.close()
+        await self._recorder.close()
         await self._webhooks.close()
         await self._reader.close()
         self._http.close()

@@ -7,6 +7,7 @@ from typing import Protocol
 from msgspec import Struct, structs
 
 from router.budget.budget import Charged, Downgrade, Pots, rates
+from router.classify.difficulty import with_reading
 from router.classify.language import languages
 from router.classify.template import instructions, template
 from router.config.policy import Config, Route
@@ -62,6 +63,8 @@ class Rules(Struct, frozen=True):
     """By the `model` that a client sends: routes, and every target by its own id as a route that pins it."""
     specialised: frozenset[str]
     """Routes with a target that is for some tasks or languages only."""
+    reading: frozenset[str]
+    """Routes that go by what a request's text foretells; for the others it is read after the answer."""
     regions: frozenset[str]
     """Of its targets."""
     budgets: frozenset[str]
@@ -81,8 +84,15 @@ def index(config: Config, secret: Secret, limits: Mapping[str, int] | None = Non
     specialised = {name for name, (_, targets) in routes.items() if any(row.tasks or row.languages for row in targets)}
     regions = frozenset(target.region for target in config.targets.values())
     budgets = frozenset(budget.id for budget in config.budgets)
-    rules = Rules(config, document, screen, pots, routes, frozenset(specialised), regions, budgets)
+    reading = specialised | {name for name, (route, targets) in routes.items() if _reads(route, targets)}
+    rules = Rules(config, document, screen, pots, routes, frozenset(specialised), frozenset(reading), regions, budgets)
     return limited(rules, limits) if limits else rules
+
+
+def _reads(route: Route, targets: Sequence[Target]) -> bool:
+    """By its strategy, by whom its answers teach, or by how long a request would keep an engine busy."""
+    waits = len(targets) > 1 and any(target.engine is not None for target in targets)
+    return route.strategy.reads or bool(route.verifiers) or route.judge is not None or waits
 
 
 def limited(rules: Rules, limits: Mapping[str, int]) -> Rules:
@@ -107,16 +117,19 @@ def choose(
     progress: Progress = NEW,
     at_ms: int | None = None,
     asks: Asks | None = None,
+    reads: bool = False,
 ) -> tuple[Decision, Gate]:
     """Decides a request that `check` let pass. `model`: a route that it goes to in place of the one it names;
-    `progress`: of its session; `at_ms`: decided again, as of then, without what it would hold; `asks`: engines."""
+    `progress`: of its session; `at_ms`: decided again, as of then, without what it would hold; `asks`: engines;
+    `reads`: also what the route does not choose by."""
     learned = forecaster.learned
     route, listed = rules.routes[model] if model else _route(rules, request.model, caller)
     targets = listed if at_ms is not None else learned.measured.priced(listed)
     seen, strategy = screened.classification, route.strategy
     if at_ms is None:
         app = request.limits.app or caller.name
-        seen = structs.replace(seen, app=app, template=template(request, route.name, app))
+        whole = with_reading(seen, request) if reads or route.name in rules.reading else seen
+        seen = structs.replace(whole, app=app, template=template(request, route.name, app))
     now = now_ms() if at_ms is None else at_ms
     special, told = _special(request, seen, targets) if route.name in rules.specialised else (ANYTHING, None)
     queues = queues_of(targets, asks, health.degraded, partial(usual_ms, learned=learned))
@@ -124,16 +137,14 @@ def choose(
     prefix = None if at_ms is not None or rough < LEAST else _prefix(request, caller, seen.template)
     cached = learned.caches.expected(prefix, rough, now) if prefix else COLD
     known = partial(estimate, learned=learned, at_ms=now, holds=at_ms is None, cached=cached)
-    estimates = partial(known, task=seen.task, template=seen.template, reading=seen.reading)
+    estimates = partial(known, task=None if seen.unread else seen.task, template=seen.template, reading=seen.reading)
     demands = rules.screen.guard.demands(seen.classes)
     own, fixed = own_stakes(request), always_the_same(request)
     stakes = own.over(demands.stakes).over(route.stakes)
     by = (rules.screen.guard, screened.redacted, now, health.resting, partial(fits_thinking, learned=learned))
     gate = Gate(request, caller, seen, *by, special, queues, stakes.deadline_ms)
-    shape = _KEPT
-    if at_ms is None:
-        hidden = None if screened.redacted is None else screened.redacted.classes
-        shape = shape_of(request, own, progress, fixed, hidden, rules.regions, rules.budgets, told, now)
+    hidden = None if screened.redacted is None else screened.redacted.classes
+    kept = (request, own, progress, fixed, hidden, rules.regions, rules.budgets, told, now)
     if weighs(strategy):
         cap, verified = per_choice(request, demands.thinking_cap), bool(route.verifiers)
         situation = partial(_situation, gate, forecaster, cached, stakes, cap, verified, fixed, progress, draw)
@@ -150,7 +161,7 @@ def choose(
         classification=seen,
         plan=chosen,
         stakes=stakes,
-        shape=shape,
+        shape=shape_of(*kept) if at_ms is None else _KEPT,
         prefix=prefix,
     )
     return decision, gate

@@ -135,8 +135,8 @@ class Replicas:
         return replica.url
 
     def done(self, url: str) -> None:
-        """The replica that was picked has nothing more to do for it."""
-        self._known[url].sent -= 1
+        """The replica has nothing more to do for it."""
+        self._at(url).sent -= 1
 
     def sent(self, url: str) -> int:
         """Requests of this process that it has not finished."""

@@ -72,7 +72,7 @@ def explain_request(settings: Settings, body: bytes) -> Examined:
     targets = tuple(config.targets.values())
     knowledge = known(ledger_of(settings), targets)
     forecaster = Forecaster(targets, knowledge.learned, knowledge.beliefs(targets))
-    decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), forecaster, draw)
+    decision, _ = choose(rules, request, OPEN, screened, Health(time.monotonic), forecaster, draw, reads=True)
     return examine(decision)
 
 

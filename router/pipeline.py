@@ -85,7 +85,7 @@ class Pipeline:
         rules = self.rules
         check(rules, request, caller)
         screened = await rules.screen.look(request, caller, self._sources)
-        decision, _ = self._choose(rules, request, caller, screened)
+        decision, _ = self._choose(rules, request, caller, screened, reads=True)
         self._record(decision)
         await self._accounting.durable()
         return decision
@@ -111,7 +111,7 @@ class Pipeline:
             plan = decision.plan
             route, _ = rules.routes[request.model if internal else plan.route]
             context = settlement.context = ServedContext(decision, route, caller)
-            verify = self._accounting.recorder.verify(route, gate.guard) if route.verifiers else None
+            verify = self._accounting.recorder.verify(route, gate.guard)
             limit_ms = decision.stakes.deadline_ms
             deadline = None if limit_ms is None else clock_ms() + limit_ms
             readable = None if translation is None else translation.check
@@ -130,13 +130,12 @@ class Pipeline:
             raise
 
     def _choose(
-        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = ""
+        self, rules: Rules, request: Request, caller: Caller, screened: Screened, route: str = "", reads: bool = False
     ) -> tuple[Decision, Gate]:
         draw, session = chance(request.id), request.limits.session
         progress = self._accounting.recall.of(session_key(caller.id, session)) if session else NEW
-        return choose(
-            *(rules, request, caller, screened, self.health, self._forecaster, draw, route, progress), asks=self._fleet
-        )
+        known = (rules, request, caller, screened, self.health, self._forecaster, draw, route, progress)
+        return choose(*known, asks=self._fleet, reads=reads)
 
     async def _children(self, rules: Rules, request: Request, caller: Caller) -> list[Child]:
         """The budgets that were split off, of those that request and key name. Raises `ClientError`."""

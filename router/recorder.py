@@ -6,14 +6,17 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from router.classify.difficulty import with_reading
 from router.config.policy import Config, Route
+from router.decide.explain import encode, explain
 from router.dispatch.side_calls import Verifiers
 from router.estimate.pass_rate import Drift, PassRateModel
 from router.ledger.incident import drifted
 from router.ledger.ledger import Ledger
 from router.ledger.outcomes import About, load, newest, save, say, since
+from router.ledger.write import read
 from router.outcomes.judge import Ask, Given, Judging, Trust, case, overlap
 from router.outcomes.learning import Alarm, Learning, Log
 from router.outcomes.verify import said
@@ -23,9 +26,11 @@ from router.types.attempt import Asked, Attempt, Outcome, Verdict, Verify
 from router.types.clock import now_ms
 from router.types.decision import Decision
 from router.types.logged import Said
-from router.types.request import Caller
+from router.types.request import Caller, Request
 from router.types.target import Guard
 
+MOST_UNREAD, LONGEST_UNREAD = 128, 65_536
+"""Requests a tick whose text is read after their answers, and their bytes: under more load the others stay unread."""
 MOST_PENDING = 256
 """Answers that verifiers look at after they were given; one more is not looked at."""
 _log = logging.getLogger("lowpass")
@@ -62,6 +67,13 @@ def _log_of(ledger: Ledger, keep: Callable[[str, int, bytes], object]) -> Log:
     return Log(partial(since, ledger), partial(newest, ledger), partial(load, ledger), keep)
 
 
+def _with_readings(waiting: Iterable[tuple[Request, Decision]]) -> list[Decision]:
+    return [
+        structs.replace(decision, classification=with_reading(decision.classification, request))
+        for request, decision in waiting
+    ]
+
+
 class OutcomeRecorder:
     """One for a process. `ask` is how a judge is asked: as any client is."""
 
@@ -80,6 +92,8 @@ class OutcomeRecorder:
         self._judging = Judging(ask, self._trust, telemetry.judgement)
         self._drift = Drift(())
         self._pending: set[asyncio.Task[None]] = set()
+        self._unread: list[tuple[Request, Decision]] = []
+        self._reading = asyncio.Lock()
         log = _log_of(ledger, lambda name, position, state: save(journal, name, position, state, now_ms()))
         self._learning = Learning(log, beliefs, self._trust, telemetry, self._watch, self._tell)
         self._judges: asyncio.Task[None] | None = None
@@ -97,6 +111,7 @@ class OutcomeRecorder:
 
     async def tick(self) -> None:
         """Raises what the ledger raises."""
+        await self.read_waiting()
         await self._learning.tick()
         self._telemetry.consistency, self._telemetry.agreement = self._trust.consistency, self._trust.agreement
 
@@ -105,8 +120,23 @@ class OutcomeRecorder:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.read_waiting()
         self._learning.save()
         await self._verifiers.close()
+
+    def read_later(self, request: Request, decision: Decision) -> None:
+        """Its route did not choose by its text: what that foretells is worked out at the next tick, unless many wait."""
+        if len(self._unread) < MOST_UNREAD and len(request.raw) <= LONGEST_UNREAD:
+            self._unread.append((request, decision))
+
+    async def read_waiting(self) -> None:
+        """Reads them in a thread, beside the event loop; then their rows say what was read."""
+        async with self._reading:
+            waiting, self._unread = self._unread, []
+            if waiting:
+                for decision in await asyncio.to_thread(_with_readings, waiting):
+                    read(self._journal, decision, encode(explain(decision)))
+                await self._journal.committed()
 
     def verify(self, route: Route, guard: Guard) -> Verify | None:
         """None: nobody looks at the route's answers."""

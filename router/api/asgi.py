@@ -62,8 +62,9 @@ async def refuse(error: ClientError, request_id: str, send: Send) -> None:
     await send_json(error.status, encode(error.envelope()), headers, send)
 
 
-def crash(error: Exception) -> None:
-    """Where it happened, but not the message: it may quote a prompt."""
+def crash(error: Exception) -> ClientError:
+    """Logs where it happened, but not the message: it may quote a prompt. Returns what the client is told."""
     frames = traceback.extract_tb(error.__traceback__)
     places = " < ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames[-4:]))
     _log.error("%s at %s", type(error).__name__, places)
+    return CRASHED

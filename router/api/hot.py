@@ -9,7 +9,6 @@ from msgspec import Raw
 from router.accounting import CLIENT_CLOSED
 from router.api.asgi import (
     ALIVE,
-    CRASHED,
     READY,
     App,
     Headers,
@@ -60,9 +59,10 @@ def answer_headers(request: Request, served: Served) -> Headers:
         (b"x-lowpass-decision", request_id),
         (b"x-lowpass-model", served.step.target.id.encode()),
         (b"x-lowpass-class", seen.data_class.encode()),
-        (b"x-lowpass-difficulty", b"%.3f" % seen.difficulty),
         (b"x-lowpass-thinking", served.thinking.encode()),
     ]
+    if seen.reading is not None:
+        headers.append((b"x-lowpass-difficulty", b"%.3f" % seen.difficulty))
     if served.lowered:
         headers.append((b"x-lowpass-lowered", ", ".join(served.lowered).encode()))
     if served.decision.plan.queued:
@@ -122,22 +122,20 @@ class HotRoutes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = PATHS.get(scope["path"]) if scope["type"] == "http" else None
         if endpoint is None:
-            path = scope.get("path")
-            if path == ALIVE:
-                await send_json(200, b'{"status":"ok"}', [(b"x-request-id", new_id().encode())], send)
-            elif path == READY and scope["method"] != "GET":
-                wrong = ClientError(405, "method_not_allowed", f"{path} is called with GET.")
-                await refuse(wrong, new_id(), send)
-            elif path == READY:
-                state = self._state()
-                identity = [(b"x-request-id", new_id().encode())]
-                await send_json(200 if state["ready"] else 503, encode(state), identity, send)
-            else:
-                await self._rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
+            await self._other(scope, receive, send)
             return
         visit = self._visits.enter(receive)
+        visit.id = new_id()
+        observed = None if self._observer is None else self._observer.begin(visit.id, endpoint, scope["headers"])
         try:
-            await self._guarded(endpoint, scope, visit, send)
+            try:
+                await self._answer(endpoint, visit.id, scope, visit, send, observed)
+            except Exception as error:
+                # Whatever goes wrong before the status is sent becomes an answer in OpenAI's envelope.
+                refusal = error if isinstance(error, ClientError) else crash(error)
+                if observed is not None:
+                    observed.refused(refusal.status, refusal.code)
+                await refuse(refusal, visit.id, send)
         except asyncio.CancelledError:
             if not visit.gone:
                 raise
@@ -145,35 +143,22 @@ class HotRoutes:
                 visit.task.uncancel()
         finally:
             self._visits.leave(visit)
+            if observed is not None and self._observer is not None:
+                # Nothing else knows how a request ended whose client left before anything was decided.
+                observed.refused(CLIENT_CLOSED, CLIENT_GONE)
+                self._observer.end(observed)
 
-    async def _guarded(self, endpoint: Endpoint, scope: Scope, visit: Visit, send: Send) -> None:
-        """Whatever goes wrong before the status is sent becomes an answer in OpenAI's envelope."""
-        request_id = visit.id = new_id()
-        if self._observer is None:
-            await self._refusing(endpoint, request_id, scope, visit, send, None)
-            return
-        observed = self._observer.begin(request_id, endpoint, scope["headers"])
-        try:
-            await self._refusing(endpoint, request_id, scope, visit, send, observed)
-        finally:
-            # Of who left before anything was decided, nobody else knows how it ended.
-            observed.refused(CLIENT_CLOSED, CLIENT_GONE)
-            self._observer.end(observed)
-
-    async def _refusing(
-        self, endpoint: Endpoint, request_id: str, scope: Scope, visit: Visit, send: Send, observed: Observed | None
-    ) -> None:
-        try:
-            await self._answer(endpoint, request_id, scope, visit, send, observed)
-        except ClientError as error:
-            if observed is not None:
-                observed.refused(error.status, error.code)
-            await refuse(error, request_id, send)
-        except Exception as error:
-            crash(error)
-            if observed is not None:
-                observed.refused(CRASHED.status, CRASHED.code)
-            await refuse(CRASHED, request_id, send)
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, identity = scope.get("path"), [(b"x-request-id", new_id().encode())]
+        if path == ALIVE:
+            await send_json(200, b'{"status":"ok"}', identity, send)
+        elif path == READY and scope["method"] != "GET":
+            await refuse(ClientError(405, "method_not_allowed", f"{path} is called with GET."), new_id(), send)
+        elif path == READY:
+            state = self._state()
+            await send_json(200 if state["ready"] else 503, encode(state), identity, send)
+        else:
+            await self._rest(scope, receive, _identified(send) if scope["type"] == "http" else send)
 
     async def _answer(
         self,

@@ -277,14 +277,18 @@ class Feedback(BaseModel):
     key: Identifier | None = Field(None, description="The same key twice counts once.")
 
 
-def feedback_routes(ledger: Ledger, journal: Journal, count: Callable[[bool, int], object]) -> APIRouter:
-    """`count` hears of each answer that was judged: whether it passed, and how many other sources say the contrary."""
+def feedback_routes(
+    ledger: Ledger, journal: Journal, count: Callable[[bool, int], object], read: Callable[[], Awaitable[None]]
+) -> APIRouter:
+    """`count` hears of each answer that was judged: whether it passed, and how many other sources say the contrary.
+    `read` sees to it that the ledger knows what was asked: feedback may come before that was read."""
     router = APIRouter()
 
     @router.post("/v1/feedback")
     async def feedback(request: Request) -> Response:
         given = _read(await read_body(dict(request.scope["headers"]), request.receive))
         wanted, score = _wanted(given), _score(given)
+        await read()
         found = await asyncio.to_thread(answered, ledger, wanted)
         _check_known(wanted, [name for name, one in found.items() if may_judge(request.state.caller, one)])
         source = _source(given)

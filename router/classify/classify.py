@@ -1,4 +1,4 @@
-"""Step 3, classify: sensitivity, difficulty and task of a request. Texts seen before are not scanned again."""
+"""Step 3, classify: the sensitivity of a request. Texts seen before are not scanned again."""
 
 import logging
 from collections import Counter, OrderedDict
@@ -9,11 +9,11 @@ from typing import NamedTuple
 import msgspec
 
 from router.classify.detector import SURE, Detects, Doubt, Hit, Scanner
-from router.classify.difficulty import read as read_difficulty
 from router.classify.difficulty import warm
 from router.classify.rewritten import View
 from router.classify.views import body_views, joins, strings, views
-from router.types.request import Cause, Classification, Finding, Request
+from router.types.request import Cause, Classification, Endpoint, Finding, Request
+from router.types.target import Task
 
 # What was found in requests that have just been looked at, so that the same text is not looked at twice.
 
@@ -102,15 +102,11 @@ class Classifier:
         """
         findings, possible, causes = self._judge(request, floor, read, denied)
         classes = frozenset(cause.data_class for cause in causes)
-        asked = read_difficulty(request)
         return Classification(
             data_class=max(classes, key=self._ranks.__getitem__),
             classes=classes,
             causes=causes,
-            difficulty=asked.difficulty,
-            task=asked.task,
-            unfamiliarity=asked.unfamiliarity,
-            reading=asked.reading,
+            task=Task.EMBEDDING if request.endpoint is Endpoint.EMBEDDINGS else request.limits.task or Task.CHAT,
             findings=findings,
             possible=possible,
         )

@@ -16,14 +16,25 @@ from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from router.classify import embedding
 from router.classify.asked import NUMBERS, Asked, asked, cues
 from router.classify.embedding import DIMENSIONS, Single
 from router.errors import LowpassError
-from router.types.request import SCALES, SHARE, STEPS, TASKS, UNFAMILIARITY, Endpoint, Passage, Reading, Request
+from router.types.request import (
+    SCALES,
+    SHARE,
+    STEPS,
+    TASKS,
+    UNFAMILIARITY,
+    Classification,
+    Endpoint,
+    Passage,
+    Reading,
+    Request,
+)
 from router.types.target import Capability, Task
 
 FOLDER = Path(__file__).parent / "data"
@@ -248,6 +259,18 @@ def read(request: Request) -> Read:
     share = round(1 / (1 + exp(-reading.difficulty)), DIGITS)
     likeliest = TASKS[int(reading.traits[SHARE:].argmax())]
     return Read(stated or likeliest, share, round(float(reading.traits[UNFAMILIARITY]), DIGITS), reading)
+
+
+def with_reading(seen: Classification, request: Request) -> Classification:
+    """With difficulty and task, as `read` has them."""
+    found = read(request)
+    return structs.replace(
+        seen,
+        difficulty=found.difficulty,
+        task=found.task,
+        unfamiliarity=found.unfamiliarity,
+        reading=found.reading,
+    )
 
 
 def of_text(text: str, tools: int = 0) -> Asked:

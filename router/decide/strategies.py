@@ -1,6 +1,6 @@
-"""The strategies of routes. Each is its own policy object."""
+"""The strategies of routes. Each is its own policy object; `reads`: it chooses by what a request's text foretells."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -44,6 +44,7 @@ class Cascade(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    reads: ClassVar[bool] = True
     kind: Literal["cascade"]
     targets: tuple[str, ...] = Field(min_length=2)
     caution: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
@@ -72,6 +73,7 @@ class Cascade(BaseModel):
 
 class Cheapest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+    reads: ClassVar[bool] = True
     kind: Literal["cheapest"]
     targets: tuple[str, ...] = Field(min_length=1)
 
@@ -97,6 +99,7 @@ class CostOfPass(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    reads: ClassVar[bool] = True
     kind: Literal["cost_of_pass"]
     targets: tuple[str, ...] = Field(min_length=1)
     caution: Caution = 0.5
@@ -127,6 +130,7 @@ class CostOfPass(BaseModel):
 
 class Ordered(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+    reads: ClassVar[bool] = False
     kind: Literal["ordered"]
     targets: tuple[str, ...] = Field(min_length=1)
 
@@ -143,6 +147,7 @@ class Ordered(BaseModel):
 
 class Pinned(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+    reads: ClassVar[bool] = False
     kind: Literal["pinned"]
     target: str
 
@@ -173,6 +178,7 @@ class Plan(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    reads: ClassVar[bool] = True
     kind: Literal["plan"]
     targets: tuple[str, ...] = Field(min_length=1)
     draws: Annotated[int, Field(ge=50, le=2_000)] = 300
@@ -232,6 +238,7 @@ class SelfConsistency(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    reads: ClassVar[bool] = True
     kind: Literal["self_consistency"]
     targets: tuple[str, ...] = Field(min_length=2)
     samples: Annotated[int, Field(ge=2, le=8)] = 3
@@ -273,6 +280,7 @@ Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 class Weighted(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+    reads: ClassVar[bool] = False
     kind: Literal["weighted"]
     weights: dict[str, Weight] = Field(min_length=1)
 

@@ -88,7 +88,7 @@ def estimate(
     target: Target,
     request: Request,
     learned: Learned,
-    task: Task = Task.CHAT,
+    task: Task | None = Task.CHAT,
     reading: Reading | None = None,
     thinking_cap: int | None = None,
     at_ms: int = 0,
@@ -166,7 +166,7 @@ def _holds(worst: Bill, figures: Size, outlook: _Outlook) -> tuple[Amount, Amoun
 
 
 def _outlook(
-    target: Target, request: Request, learned: Learned, task: Task, template: str, cap: int | None
+    target: Target, request: Request, learned: Learned, task: Task | None, template: str, cap: int | None
 ) -> _Outlook:
     asked, thinking = target.effort or request.effort or "", target.model.thinking
 

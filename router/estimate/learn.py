@@ -63,7 +63,8 @@ class Seen(Struct, frozen=True, kw_only=True):
     target: str
     effort: str = ""
     """The level that was asked for: `Fit.effort`, else `Estimate.effort`."""
-    task: Task = Task.CHAT
+    task: Task | None = Task.CHAT
+    """None: its text was not read, so that it teaches nothing of how answers follow from that."""
     template: str = ""
     """`Estimate.template`."""
     script: str = ""
@@ -190,17 +191,20 @@ class Learned:
         target, output, thinking, template = seen.target, seen.output, seen.thinking, seen.template
         if self._margins:
             self._calm(target)
-        if template and not seen.cut:
+        if template and not seen.cut and seen.task is not None:
             self._share(seen)
-        for kind in (ALL, seen.task, template) if template else (ALL, seen.task):
+        kinds = (ALL,) if seen.task is None else (ALL, seen.task)
+        for kind in (*kinds, template) if template else kinds:
             cell = self._cell((target, seen.effort, kind))
             # Of an answer that was cut only a length that is long even so says something.
             if output is not None and not (seen.cut and cell.output.count and output < cell.output.upper(LONG)):
                 cell.output.add(output)
-                cell.written.add(max(output - (thinking or 0), 0), max(int(seen.read_output), 1))
+                if seen.task is not None:
+                    cell.written.add(max(output - (thinking or 0), 0), max(int(seen.read_output), 1))
             if thinking is not None and not (seen.cut and cell.thinking.count and thinking < cell.thinking.upper(LONG)):
                 cell.thinking.add(thinking)
-                cell.thought.add(thinking, max(int(seen.read_thinking * MILLE), 1))
+                if seen.task is not None:
+                    cell.thought.add(thinking, max(int(seen.read_thinking * MILLE), 1))
         news = self._news.get(target, 0) + 1
         if news * NEWS >= cell.output.count:
             self._recalled.pop(target, None)

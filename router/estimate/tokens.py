@@ -44,7 +44,7 @@ class Rung(Struct, frozen=True):
 OFF = Rung("none", 0)
 
 
-def rungs(target: Target, asked: str, cap: int | None, learned: Learned, task: Task) -> Iterator[Rung]:
+def rungs(target: Target, asked: str, cap: int | None, learned: Learned, task: Task | None) -> Iterator[Rung]:
     """What may be asked for instead of `asked`, from there down; all of it within `cap` thinking tokens per choice.
 
     Under a cap the model's own default is no answer: something has to be said, so the highest that fits is.
@@ -130,7 +130,7 @@ def _rank(word: str) -> int:
     return EFFORTS.index(word) if word in EFFORTS else 0
 
 
-def _words(target: Target, asked: str, learned: Learned, task: Task) -> Iterator[Rung]:
+def _words(target: Target, asked: str, learned: Learned, task: Task | None) -> Iterator[Rung]:
     """Less effort never counts as more thought, even where it has not been seen yet."""
     thinking = target.model.thinking
     most = p90(target, asked, learned, task)
@@ -144,7 +144,7 @@ def _words(target: Target, asked: str, learned: Learned, task: Task) -> Iterator
                 yield Rung(word, most)
 
 
-def _number(target: Target, asked: str, cap: int | None, learned: Learned, task: Task) -> Iterator[Rung]:
+def _number(target: Target, asked: str, cap: int | None, learned: Learned, task: Task | None) -> Iterator[Rung]:
     """As many tokens as the word stands for, or the cap; less than the provider's minimum can't be said."""
     thinking = target.model.thinking
     usual = p90(target, asked, learned, task)
@@ -244,7 +244,7 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
 
-def usual(target: Target, rung: Rung, learned: Learned, task: Task, template: str) -> Usual:
+def usual(target: Target, rung: Rung, learned: Learned, task: Task | None, template: str) -> Usual:
     template = learned.known(template)
     key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, template)
     return learned.recall(

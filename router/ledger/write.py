@@ -184,6 +184,8 @@ _LOSE = (
     "UPDATE live_requests SET state = 'recovered', cost = held, thinking = held_thinking, error = 'crashed'"
     " WHERE id = ? AND state = 'held'"
 )
+_READ = "UPDATE live_requests SET task = ?, difficulty = ? WHERE id = ?"
+_READ_DECISION = "UPDATE live_decisions SET document = ? WHERE id = ?"
 _DECISION = "INSERT INTO live_decisions (id, decided_ms, policy, document) VALUES (?, ?, ?, ?)"
 
 
@@ -296,6 +298,13 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
 
 def record(journal: Journal, decision_id: str, now_ms: int, policy: str, document: bytes) -> None:
     journal.add(_DECISION, (decision_id, now_ms, policy, document.decode()))
+
+
+def read(journal: Journal, decision: Decision, document: bytes) -> None:
+    """The text of a request was read after its answer: `decision` and `document` say what it foretells."""
+    seen = decision.classification
+    journal.change(_READ, (seen.task.value, seen.difficulty, decision.id))
+    journal.change(_READ_DECISION, (document.decode(), decision.id))
 
 
 def _reasoning(usages: Sequence[Usage]) -> int | None:

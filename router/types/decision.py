@@ -155,7 +155,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """The worst case."""
     effort: str = ""
     """The level of thinking that all of this is for; empty: the model's own default."""
-    task: Task = Task.CHAT
+    task: Task | None = Task.CHAT
+    """None: it was not read."""
     template: str = ""
     """`Classification.template`."""
     read_output: float = USUAL_OUTPUT

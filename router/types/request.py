@@ -398,11 +398,11 @@ class Classification(Struct, frozen=True, kw_only=True):
     data_class: str
     classes: frozenset[str] = frozenset()
     causes: tuple[Cause, ...] = ()
-    difficulty: float
-    task: Task
+    difficulty: float = 0.0
+    task: Task = Task.CHAT
     unfamiliarity: float = 1.0
     reading: Reading | None = None
-    """None: nothing was read, as for embeddings."""
+    """None: nothing was read, as for embeddings, or not yet, where the route does not choose by it."""
     app: str = ""
     """The application that it comes from …"""
     template: str = ""
@@ -410,3 +410,8 @@ class Classification(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     possible: tuple[Finding, ...] = ()
     """Hits that are only possible, of classes that nothing else gives: they count, for want of a no."""
+
+    @property
+    def unread(self) -> bool:
+        """Difficulty and task are not known yet."""
+        return self.reading is None and self.task is not Task.EMBEDDING
