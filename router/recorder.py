@@ -125,7 +125,7 @@ class OutcomeRecorder:
         await self._verifiers.close()
 
     def read_later(self, request: Request, decision: Decision) -> None:
-        """Its route did not choose by its text: what that foretells is worked out at the next tick, unless many wait."""
+        """Its route did not choose by its text: what that foretells is worked out at the next tick, if few wait."""
         if len(self._unread) < MOST_UNREAD and len(request.raw) <= LONGEST_UNREAD:
             self._unread.append((request, decision))
 
@@ -145,7 +145,8 @@ class OutcomeRecorder:
     def settled(self, context: ServedContext, attempts: Sequence[Attempt]) -> None:
         """Every attempt has its number: what was said of answers before they were given, and who answered."""
         for number, attempt in enumerate(attempts, 1):
-            self._write(context, attempt.verdicts, number, attempt.target.id)
+            if attempt.verdicts:
+                self._write(context, attempt.verdicts, number, attempt.target.id)
             if attempt.model_served and attempt.target.id in self._drift.targets:
                 at = self._drift.targets.index(attempt.target.id)
                 alarm = self._drift.served(at, "model", attempt.model_served, now_ms())

@@ -299,7 +299,7 @@ class Telemetry:
         self.overhead.add((), overhead_us / 1_000_000)
         if held is not None:
             self.held += held
-            self.held_used += sum(attempt.cost.nano for attempt in attempts)
+            self.held_used += sum([attempt.cost.nano for attempt in attempts])
         for attempt in attempts:
             self._attempt(attempt.target.id, attempt)
 

@@ -231,9 +231,10 @@ class Breaker:
         if not self.loops.enabled or caller.name in self.loops.exempt:
             return None
         asked = self._admit(request, caller)
-        tripped = (
-            self._resting(asked, now_ms) or self._worn_out(asked, now_ms) or self._look(asked, request, caller, now_ms)
-        )
+        tripped = self._resting(asked, now_ms)
+        if tripped is None and asked.session is not None:
+            tripped = self._worn_out(asked.session, now_ms)
+        tripped = tripped or self._look(asked, request, caller, now_ms)
         if tripped is None:
             self._begin(request.id, asked)
         return tripped
@@ -316,15 +317,14 @@ class Breaker:
 
     def _resting(self, asked: Asked, now_ms: int) -> Tripped | None:
         for subject in (asked.session, asked.key):
-            tripped = None if subject is None else resting(subject.row, now_ms)
-            if tripped is not None:
+            if subject is not None and subject.row.tripped is not None and (tripped := resting(subject.row, now_ms)):
                 return tripped
         return None
 
-    def _worn_out(self, asked: Asked, now_ms: int) -> Tripped | None:
+    def _worn_out(self, session: Subject, now_ms: int) -> Tripped | None:
         """The end of a session's life."""
-        most, session = self.loops.session_turns, asked.session
-        if session is None or most is None or session.row.turns < most:
+        most = self.loops.session_turns
+        if most is None or session.row.turns < most:
             return None
         row, kind = session.row, Kind.SESSION_TURNS
         reason = f"the session has had {row.turns} turns, all that it may have"
@@ -344,14 +344,14 @@ class Breaker:
             asked.waited = not asked.chain.open
             return self._chained(asked, asked.chain, turn, caller, now_ms)
         pair = asked.key.pair
-        if asked.single and holds(pair, now_ms) and asked.key.memory.knows(words(turn).heard):
+        if pair is not None and asked.single and holds(pair, now_ms) and asked.key.memory.knows(words(turn).heard):
             return pair
         return None
 
     def approaching(self, request_id: str) -> str:
         """What will stop the conversation if it goes on, such as `no_progress 18/24`; empty below half of a limit."""
         asked = self._asked.get(request_id)
-        if asked is None:
+        if asked is None or not (asked.chain or asked.session or asked.key.resent):
             return ""
         loops, chain, session = self.loops, asked.chain, asked.session
         counts = [(Kind.REPEATS, asked.key.resent if asked.single else 0, loops.resent)]
@@ -362,7 +362,7 @@ class Breaker:
             ]
         if session is not None:
             counts.append((Kind.REPEATS, session.row.stale, loops.repeats))
-        kind, seen, most = max(counts, key=lambda count: count[1] / count[2])
+        kind, seen, most = max(counts, key=_share)
         return f"{kind} {seen}/{most}" if 2 * seen >= most else ""
 
     def _chained(self, asked: Asked, chain: Chain, turn: Turn, caller: Caller, now_ms: int) -> Tripped | None:
@@ -499,6 +499,10 @@ class Breaker:
         return self._incidents.trip(
             row, kind, scope, subject, reason, seen=seen, limit=limit, at_ms=now_ms, cool_down_ms=rest
         )
+
+
+def _share(count: tuple[Kind, int, int]) -> float:
+    return count[1] / count[2]
 
 
 def _leads(row: ChainRow, caller: str, turns: int) -> bool:

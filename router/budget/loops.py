@@ -131,8 +131,13 @@ def _ends(found: list[bytes]) -> tuple[int, int]:
 
 
 def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
-    last = _assistant(messages, len(messages))
-    before = _assistant(messages, last)
+    last = before = -1
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place].role == "assistant":
+            if last >= 0:
+                before = place
+                break
+            last = place
     heard = messages[last + 1 :]
     return Turn(
         key=_key(messages[max(last, 0) :], seed),
@@ -141,7 +146,7 @@ def _turn(messages: list[_Message], size: int, seed: int) -> Turn:
         said=_said(messages[last]) if last >= 0 else "",
         acts=last >= 0 and bool(messages[last].tool_calls),
         heard="\n".join([_content(message) for message in heard if message.role not in _RULES]),
-        media=any(part.type != "text" for message in heard for part in _parts(message)),
+        media=any([_shows(message.content) for message in heard if isinstance(message.content, list)]),
     )
 
 
@@ -156,14 +161,6 @@ def _single(text: str, seed: int) -> Turn:
         heard=text,
         media=False,
     )
-
-
-def _assistant(messages: list[_Message], end: int) -> int:
-    """Place of the last message before `end` that the model wrote; -1: none."""
-    place = end - 1
-    while place >= 0 and messages[place].role != "assistant":
-        place -= 1
-    return place
 
 
 def _key(block: list[_Message], seed: int) -> int:
@@ -189,8 +186,8 @@ def _arguments(message: _Message) -> str:
     return " ".join([f"{call.function.name} {call.function.arguments}" for call in message.tool_calls or ()])
 
 
-def _parts(message: _Message) -> list[_TextPart]:
-    return message.content if isinstance(message.content, list) else []
+def _shows(parts: list[_TextPart]) -> bool:
+    return any(part.type != "text" for part in parts)
 
 
 def _shortened(text: str) -> str:

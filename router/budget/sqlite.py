@@ -7,7 +7,7 @@ row in its parent's account follows the child. The steps share a transaction wit
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -190,7 +190,7 @@ class Standing(Struct):
     def short_of(self, least: Amount) -> bool:
         """A request that needs nothing is not refused, not even by an account that is overdrawn."""
         needed = self.account.needs(least)
-        return self.account.hard and needed > 0 and self.left < needed
+        return self.account.hard and self.left < needed and needed > 0
 
     def refusal(self, needed: int) -> Refused:
         return Refused(account=self.account, spent=self.spent, held=self.held, needed=needed)
@@ -207,7 +207,7 @@ def _standing(connection: sqlite3.Connection, account: Account, window_start_ms:
 
 
 def _shut(connection: sqlite3.Connection, account: Account, now_ms: int) -> bool:
-    """A child that takes no new request: closed, expired or unknown."""
+    """It was split off, and takes no new request: closed, expired or unknown."""
     return account.scope == SPLIT and connection.execute(_OPEN_CHILD, (account.id, now_ms)).fetchone() is None
 
 
@@ -228,37 +228,36 @@ def _reserve(
     """None: something was booked for this request before."""
     if connection.execute(_KNOWN, (request_id,)).fetchone() is not None:
         return None
-    standings = []
+    standings, usd, thinking = [], _NO_LIMIT, _NO_LIMIT
     for account in accounts:
         at = _standing(connection, account, account.window_start_ms)
-        if _shut(connection, account, now_ms) or (not account.targets and at.short_of(ask.least)):
+        short = at.short_of(ask.least)
+        if (short and not account.targets) or _shut(connection, account, now_ms):
             return at.refusal(account.needs(ask.least))
-        standings.append(at)
-    usd, thinking = _left(standings)
+        standings.append((at, short))
+        # What the accounts that bind every target have left.
+        if account.hard and not account.size and not account.targets:
+            usd = min(usd, at.left) if account.unit is Unit.USD else usd
+            thinking = min(thinking, at.left) if account.unit is not Unit.USD else thinking
     granted = Amount(
         _grant(usd, ask.tight.usd, ask.whole.usd), _grant(thinking, ask.tight.thinking, ask.whole.thinking)
     )
-    holds = tuple(_hold(at, granted) for at in standings if not at.short_of(ask.least))
-    for hold in holds:
-        connection.execute(_HOLD, (request_id, hold.account, hold.window_start_ms, hold.amount))
+    holds, rates = [], []
+    for at, short in standings:
+        account = at.account
+        if account.size:
+            rates.append((account, at.left - account.size))
+        if short:
+            continue
+        amount = account.needs(granted)
+        if account.targets and account.hard:
+            amount = max(0, min(amount, at.left))
+        holds.append(account.hold(amount))
+        connection.execute(_HOLD, (request_id, account.id, account.window_start_ms, amount))
     if granted != (ask.born or ask.whole):
         connection.execute(_GRANTED, (granted.usd, granted.thinking, request_id))
     room = Amount(_rest(usd, granted.usd), _rest(thinking, granted.thinking))
-    rates = tuple([(at.account, at.left - at.account.size) for at in standings if at.account.size])
-    return Reservation(request_id, granted, holds, room, rates)
-
-
-def _left(standings: Iterable[Standing]) -> tuple[int, int]:
-    """What the accounts that bind every target have left: nano-USD, thinking tokens."""
-    usd = thinking = _NO_LIMIT
-    for at in standings:
-        if at.account.targets or at.account.size or not at.account.hard:
-            continue
-        if at.account.unit is Unit.USD:
-            usd = min(usd, at.left)
-        else:
-            thinking = min(thinking, at.left)
-    return usd, thinking
+    return Reservation(request_id, granted, tuple(holds), room, tuple(rates))
 
 
 def _grant(left: int, tight: int, whole: int) -> int:
@@ -268,13 +267,6 @@ def _grant(left: int, tight: int, whole: int) -> int:
 
 def _rest(left: int, granted: int) -> int:
     return max(0, left - granted) if left < _NO_LIMIT else 0
-
-
-def _hold(at: Standing, granted: Amount) -> Hold:
-    account, amount = at.account, at.account.needs(granted)
-    if account.targets and account.hard:
-        amount = max(0, min(amount, at.left))
-    return account.hold(amount)
 
 
 def _extend(

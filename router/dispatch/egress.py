@@ -68,10 +68,18 @@ class EgressFilter:
 
         Raises `EgressDenied`, and `UpstreamFailure` for everything that goes wrong on the way.
         """
-        unseen = await self._judge(outbound)
-        leaves(outbound.classes | unseen)
-        transport = self._transports[outbound.target.provider.wire]
-        return await transport.send(_address(outbound), outbound.request, timeouts)
+        # Classes that only the bytes have shown. The last look is at the moment of sending: a scan takes time.
+        unseen = await self._unseen(outbound)
+        reason = self._refusal(outbound, unseen)
+        target, url = outbound.target, outbound.url or outbound.target.base_url
+        if not reason and url != target.base_url and (target.engine is None or url not in target.engine.urls):
+            reason = "none of its replicas is at the address that was picked"
+        if reason:
+            # Not the reason, which may quote the caller's own region.
+            _log.warning("stopped by the egress filter: %s for %s", sorted(outbound.classes | unseen), target.id)
+            raise EgressDenied(target.id, reason)
+        leaves(outbound.classes | unseen if unseen else outbound.classes)
+        return await self._transports[target.provider.wire].send(url, outbound.request, timeouts)
 
     async def post(self, url: str, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
         """To a webhook; `request` has everything but its path. Raises as `send` does."""
@@ -90,37 +98,17 @@ class EgressFilter:
         found = guard.unseen(text, _NOTHING)
         return frozenset(name for name in found if guard.refusal(_HOOK, frozenset({name}), now, redacted=False))
 
-    async def _judge(self, outbound: OutboundRequest) -> frozenset[str]:
-        """Classes that only the bytes have shown. The last look is at the moment of sending: a scan takes time."""
-        unseen = await self._unseen(outbound)
-        reason = self._refusal(outbound, unseen)
-        if reason:
-            # Not the reason, which may quote the caller's own region.
-            _log.warning(
-                "stopped by the egress filter: %s for %s", sorted(outbound.classes | unseen), outbound.target.id
-            )
-            raise EgressDenied(outbound.target.id, reason)
-        return unseen
-
     def _refusal(self, outbound: OutboundRequest, unseen: frozenset[str]) -> str:
         """`unseen` was found in the bytes themselves: whatever was replaced in them, that was not."""
         target, classes = outbound.target, outbound.classes | unseen
         refusal = outbound.guard.refusal(target, classes, now_ms(), redacted=outbound.redacted)
-        return refusal or narrowed(target, outbound.region)
+        return refusal or (narrowed(target, outbound.region) if outbound.region else "")
 
     async def _unseen(self, outbound: OutboundRequest) -> frozenset[str]:
         body = outbound.request.body
         if len(body) < LARGE:
             return outbound.guard.unseen(body, outbound.classes)
         return await asyncio.to_thread(outbound.guard.unseen, body, outbound.classes)
-
-
-def _address(outbound: OutboundRequest) -> str:
-    """What was judged is the target: nothing goes elsewhere than to a place of its own."""
-    target, url = outbound.target, outbound.url
-    if not url or url == target.base_url or (target.engine is not None and url in target.engine.urls):
-        return url or target.base_url
-    raise EgressDenied(target.id, "none of its replicas is at the address that was picked")
 
 
 _HOOK = Target(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, structs
 
 from router.estimate.caches import COLD, LEAST, keeps
-from router.estimate.learn import Learned
+from router.estimate.learn import UNREAD, Learned, Work
 from router.estimate.price import UNLIMITED, ceiling, output_left, own_cost
 from router.estimate.tokens import (
     LEAST_ANSWER,
@@ -100,7 +100,7 @@ def estimate(
 
     Without `holds` what it may cost at most is left out, which is most of the work.
     """
-    outlook = _outlook(target, request, learned, task, template, per_choice(request, thinking_cap))
+    outlook = _outlook(target, request, learned, task or UNREAD, template, per_choice(request, thinking_cap))
     read, margin, choices = tokens_read(reading), learned.margin(target.id), request.choices
     figures = size(target, request, outlook.rung, outlook.usual, margin, read)
     sent = prompt(target, request, learned)
@@ -133,7 +133,9 @@ def estimate(
 def held_anew(step: Candidate, request: Request, learned: Learned, thinking_cap: int | None) -> Candidate:
     """With the holds that follow from what was learned since it was estimated."""
     known, target = step.estimate, step.target
-    outlook = _outlook(target, request, learned, known.task, known.template, per_choice(request, thinking_cap))
+    outlook = _outlook(
+        target, request, learned, known.task or UNREAD, known.template, per_choice(request, thinking_cap)
+    )
     figures = size(target, request, outlook.rung, outlook.usual, learned.margin(target.id), known.read)
     least, tight, whole = _holds(bill_of(step, request), figures, outlook)
     fresh = structs.replace(known, least=least, tight=tight, whole=whole, hold=whole.usd, blind=figures.blind)
@@ -166,7 +168,7 @@ def _holds(worst: Bill, figures: Size, outlook: _Outlook) -> tuple[Amount, Amoun
 
 
 def _outlook(
-    target: Target, request: Request, learned: Learned, task: Task | None, template: str, cap: int | None
+    target: Target, request: Request, learned: Learned, task: Work, template: str, cap: int | None
 ) -> _Outlook:
     asked, thinking = target.effort or request.effort or "", target.model.thinking
 
@@ -245,7 +247,7 @@ def fit(
     """None: not even a short answer fits, or the thinking can't be kept within the cap (tokens over all choices)."""
     if request.endpoint is Endpoint.EMBEDDINGS:
         return Fit() if step.estimate.tight.usd <= granted.usd else None
-    target, task, template = step.target, step.estimate.task, step.estimate.template
+    target, task, template = step.target, step.estimate.task or UNREAD, step.estimate.template
     effort = step.estimate.effort
     cap = per_choice(request, thinking_cap)
     for rung in rungs(target, target.effort or request.effort or "", cap, learned, task):

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from math import ceil, exp
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -55,6 +55,9 @@ IN_FLIGHT_MS = 100
 T = TypeVar("T")
 ALL = ""
 """Stands for all tasks, efforts or targets."""
+UNREAD: Literal["unread"] = "unread"
+"""Stands for the task of requests whose text was not read: what they are on the whole."""
+Work = Task | Literal["unread"]
 
 
 class Seen(Struct, frozen=True, kw_only=True):
@@ -193,7 +196,7 @@ class Learned:
             self._calm(target)
         if template and not seen.cut and seen.task is not None:
             self._share(seen)
-        kinds = (ALL,) if seen.task is None else (ALL, seen.task)
+        kinds = (ALL, seen.task or UNREAD)
         for kind in (*kinds, template) if template else kinds:
             cell = self._cell((target, seen.effort, kind))
             # Of an answer that was cut only a length that is long even so says something.
@@ -255,7 +258,7 @@ class Learned:
         """Factor on every bound of the target."""
         return max(self._margins.get(target, 1.0), min(MOST_MARGIN, self.billed.get(target, 1.0)))
 
-    def kind(self, target: str, effort: str, task: Task | None, template: str = "") -> Kind:
+    def kind(self, target: str, effort: str, task: Work | None, template: str = "") -> Kind:
         """Work of a template leans on all work of its task, and that on all of the target."""
         cells = self._cells
         widest = cells.get((target, effort, ALL))

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from router.estimate.learn import MILLE, Kind, Learned, leaning
+from router.estimate.learn import MILLE, Kind, Learned, Work, leaning
 from router.types.price import Scope, Writes
 from router.types.request import Endpoint, Request
-from router.types.target import EFFORTS, Capability, Contract, Target, Task, Thinking, Wire
+from router.types.target import EFFORTS, Capability, Contract, Target, Thinking, Wire
 
 # What a target can be held to in thinking: the levels of its contract, from the one asked for down to none.
 
@@ -44,7 +44,7 @@ class Rung(Struct, frozen=True):
 OFF = Rung("none", 0)
 
 
-def rungs(target: Target, asked: str, cap: int | None, learned: Learned, task: Task | None) -> Iterator[Rung]:
+def rungs(target: Target, asked: str, cap: int | None, learned: Learned, task: Work) -> Iterator[Rung]:
     """What may be asked for instead of `asked`, from there down; all of it within `cap` thinking tokens per choice.
 
     Under a cap the model's own default is no answer: something has to be said, so the highest that fits is.
@@ -64,7 +64,7 @@ def rungs(target: Target, asked: str, cap: int | None, learned: Learned, task: T
         yield OFF
 
 
-def lowest(target: Target, learned: Learned, task: Task | None = None) -> int:
+def lowest(target: Target, learned: Learned, task: Work | None = None) -> int:
     """The least thinking, in tokens per choice, that the target can be held to: 0 where it can be switched off."""
     thinking = target.model.thinking
     if thinking.can_stop:
@@ -79,7 +79,7 @@ def fits_thinking(target: Target, tokens: int, learned: Learned) -> bool:
     return lowest(target, learned) <= tokens
 
 
-def p90(target: Target, effort: str, learned: Learned, task: Task | None) -> int:
+def p90(target: Target, effort: str, learned: Learned, task: Work | None) -> int:
     if target.model.thinking.contract is Contract.NONE or effort == "none":
         return 0
     prior = card(target.model.thinking, effort)
@@ -130,7 +130,7 @@ def _rank(word: str) -> int:
     return EFFORTS.index(word) if word in EFFORTS else 0
 
 
-def _words(target: Target, asked: str, learned: Learned, task: Task | None) -> Iterator[Rung]:
+def _words(target: Target, asked: str, learned: Learned, task: Work) -> Iterator[Rung]:
     """Less effort never counts as more thought, even where it has not been seen yet."""
     thinking = target.model.thinking
     most = p90(target, asked, learned, task)
@@ -144,7 +144,7 @@ def _words(target: Target, asked: str, learned: Learned, task: Task | None) -> I
                 yield Rung(word, most)
 
 
-def _number(target: Target, asked: str, cap: int | None, learned: Learned, task: Task | None) -> Iterator[Rung]:
+def _number(target: Target, asked: str, cap: int | None, learned: Learned, task: Work) -> Iterator[Rung]:
     """As many tokens as the word stands for, or the cap; less than the provider's minimum can't be said."""
     thinking = target.model.thinking
     usual = p90(target, asked, learned, task)
@@ -244,7 +244,7 @@ def size(target: Target, request: Request, rung: Rung, known: Usual, margin: flo
     return Size(most, least, tight, start, whole_thinking, metered, known.blind, output, thinking)
 
 
-def usual(target: Target, rung: Rung, learned: Learned, task: Task | None, template: str) -> Usual:
+def usual(target: Target, rung: Rung, learned: Learned, task: Work, template: str) -> Usual:
     template = learned.known(template)
     key = (target.model.thinking, rung.effort, rung.number, rung.thinks, task, template)
     return learned.recall(

@@ -148,7 +148,7 @@ def _usage(usage: Usage) -> tuple[str | int | None, ...]:
         _json(usage.units) if usage.units else "",
         usage.source.value,
         usage.reasoning_source.value,
-        _name(usage.service_tier),
+        _name(usage.service_tier) if usage.service_tier else "",
     )
 
 
@@ -283,8 +283,8 @@ def settle(journal: Journal, request_id: str, outcome: Outcome) -> None:
             outcome.thinking,
             int(outcome.overrun),
             ", ".join(outcome.lowered),
-            sum(usage.input_total for usage in usages),
-            sum(usage.output_total for usage in usages),
+            sum([usage.input_total for usage in usages]),
+            sum([usage.output_total for usage in usages]),
             _reasoning(usages),
             outcome.total_ms,
             outcome.first_ms,

@@ -75,7 +75,7 @@ class Account(Struct, frozen=True, kw_only=True):
     """What each request takes of an account of a rate; 0: as its `Ask` says."""
 
     def needs(self, least: Amount) -> int:
-        return self.size or least.of(self.unit)
+        return self.size or (least.usd if self.unit is Unit.USD else least.thinking)
 
     def hold(self, amount: int) -> "Hold":
         return Hold(self.id, self.window_start_ms, self.unit, amount, self.targets)
