@@ -11,8 +11,7 @@ import msgspec
 from router.classify.detector import SURE, Detects, Doubt, Hit, Scanner
 from router.classify.difficulty import read as read_difficulty
 from router.classify.difficulty import warm
-from router.classify.rewritten import View
-from router.classify.views import body_views, joins, strings, views
+from router.classify.views import View, body_views, may_go_on, strings, views
 from router.types.request import Cause, Classification, Finding, Request
 
 # What was found in requests that have just been looked at, so that the same text is not looked at twice.
@@ -69,7 +68,7 @@ def parts(body: bytes, *, whole: bool) -> Parts | None:
 def apart(rest: bytes) -> bool:
     """Nothing in it goes on in another field."""
     try:
-        return not any(map(joins, strings(msgspec.json.decode(rest), keys=False)))
+        return not any(map(may_go_on, strings(msgspec.json.decode(rest), keys=False)))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
 
