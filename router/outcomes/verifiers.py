@@ -1,6 +1,7 @@
 """Verifiers that look at the answer alone."""
 
 import unicodedata
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, DivisionByZero, InvalidOperation
 from functools import lru_cache
@@ -63,9 +64,9 @@ def field(request: Request, name: str) -> Any:
 def expected(request: Request) -> tuple[str, ...]:
     """Right answers, any of which will do: `metadata.expected` is a text, a number, or a list of them."""
     metadata = field(request, "metadata")
-    found = metadata.get(EXPECTED) if isinstance(metadata, dict) else None
-    several = found if isinstance(found, list) else [found]
-    return tuple(str(one) for one in several if isinstance(one, str | int | float) and not isinstance(one, bool))
+    value = metadata.get(EXPECTED) if isinstance(metadata, dict) else None
+    values = value if isinstance(value, list) else [value]
+    return tuple(str(right) for right in values if isinstance(right, str | int | float) and not isinstance(right, bool))
 
 
 def calls_only(answer: Answer) -> bool:
@@ -165,13 +166,13 @@ class Number(Part):
     )
 
     def check(self, request: Request, answer: Answer) -> float | None:
-        right = [value for one in expected(request) for value in _meant(one.strip())]
+        right = [value for text in expected(request) for value in _meant(text.strip())]
         if not right or calls_only(answer):
             return None
-        return float(any(self._same(said, one) for said in last(answer.text) for one in right))
-
-    def _same(self, said: Decimal, right: Decimal) -> bool:
-        return abs(said - right) <= max(self.tolerance, self.relative * abs(right))
+        pairs = ((given, value) for given in last(answer.text) for value in right)
+        return float(
+            any(abs(given - value) <= max(self.tolerance, self.relative * abs(value)) for given, value in pairs)
+        )
 
 
 def boxed(text: str) -> list[str]:
@@ -186,8 +187,8 @@ def last(text: str) -> set[Decimal]:
         if marked:
             end = marked[-1]
             break
-    found = list(_NUMBER.finditer(_plain(end)))
-    return readings(found[-1][0]) if found else set()
+    numbers = list(_NUMBER.finditer(_plain(end)))
+    return readings(numbers[-1][0]) if numbers else set()
 
 
 def readings(text: str) -> set[Decimal]:
@@ -241,11 +242,10 @@ class Exact(Part):
     kind: Literal["exact"]
 
     def check(self, request: Request, answer: Answer) -> float | None:
-        right = {normalised(one) for one in expected(request)}
+        right = set(map(normalised, expected(request)))
         if not right or calls_only(answer):
             return None
-        said = {normalised(answer.text), *map(normalised, boxed(answer.text)[-1:])}
-        return float(bool(said & right))
+        return float(not right.isdisjoint((normalised(answer.text), *map(normalised, boxed(answer.text)[-1:]))))
 
 
 def normalised(text: str) -> str:
@@ -263,9 +263,8 @@ def _compiles(expression: str) -> str:
     try:
         re2.compile(expression, _QUIET)
     except re2.error as error:
-        reason = error.args[0]
-        said = reason.decode() if isinstance(reason, bytes) else str(reason)
-        remedy = f"{said}; it has no look-around and no backreferences"
+        what = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error.args[0])
+        remedy = f"{what}; it has no look-around and no backreferences"
         raise mistake("a regular expression in RE2's syntax", remedy) from None
     return expression
 
@@ -289,13 +288,10 @@ class Regex(Part):
     def check(self, request: Request, answer: Answer) -> float | None:
         if calls_only(answer):
             return None
-        found = self.must is None or _matches(self.must, answer.text)
-        return float(found and not (self.must_not is not None and _matches(self.must_not, answer.text)))
-
-
-def _matches(expression: str, text: str) -> bool:
-    """re2 keeps what it compiled last."""
-    return re2.compile(expression, _QUIET).search(text) is not None
+        # re2 keeps what it compiled last.
+        if self.must is not None and re2.compile(self.must, _QUIET).search(answer.text) is None:
+            return 0.0
+        return float(self.must_not is None or re2.compile(self.must_not, _QUIET).search(answer.text) is None)
 
 
 # Whether the answer was cut off.
@@ -358,16 +354,23 @@ def _valid(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _json(schema: Any) -> str:
     """A policy's numbers with a fraction are decimals."""
-    return msgspec.json.encode(schema, enc_hook=_json_schema_plain).decode()
+    return msgspec.json.encode(schema, enc_hook=float).decode()
 
 
-def _json_schema_plain(value: Any) -> float:
-    if isinstance(value, Decimal):
-        return float(value)
-    raise TypeError
+class SchemaPart(Part):
+    """Whether values are valid under schemas."""
+
+    @abstractmethod
+    def claims(self, request: Request, answer: Answer) -> tuple[Claim, ...] | float | None:
+        """What must be valid for a yes; or the score that is clear without."""
+
+    def check(self, request: Request, answer: Answer) -> float | None:
+        """Of a client's schema only in a process that may hang."""
+        claims = self.claims(request, answer)
+        return float(holds(claims)) if isinstance(claims, tuple) else claims
 
 
-class JsonSchema(Part):
+class JsonSchema(SchemaPart):
     """The request's own `response_format`, or the policy's schema. A request with neither is not judged."""
 
     kind: Literal["json_schema"]
@@ -386,11 +389,6 @@ class JsonSchema(Part):
             return 0.0
         return (Claim(schema, answer.text),)
 
-    def check(self, request: Request, answer: Answer) -> float | None:
-        """Of the request's own schema only in a process that may hang."""
-        found = self.claims(request, answer)
-        return float(holds(found)) if isinstance(found, tuple) else found
-
 
 def _asked_for(request: Request) -> str | None:
     form = field(request, "response_format")
@@ -405,12 +403,10 @@ def _asked_for(request: Request) -> str | None:
 
 # Whether the tools that an answer calls are there, and their arguments what they take.
 
-_TOOL_CALL_AN_OBJECT: dict[str, Any] = {"type": "object"}
-_Tools = dict[str, Any]
-"""Name → schema of its arguments; None: it takes any text."""
+_ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
-class ToolCallValid(Part):
+class ToolCallValid(SchemaPart):
     """An answer without a call is judged only where the request demands one."""
 
     kind: Literal["tool_call"]
@@ -420,7 +416,8 @@ class ToolCallValid(Part):
         demanded = _demanded(request)
         if not answer.tool_calls:
             return None if demanded is None else 0.0
-        tools, found = _tools(request), []
+        tools = dict(_declared(field(request, "tools"))) | dict(_functions(field(request, "functions")))
+        claims = []
         for call in answer.tool_calls:
             if call.name not in tools or (demanded and call.name != demanded):
                 return 0.0
@@ -428,13 +425,8 @@ class ToolCallValid(Part):
                 claim = _claim(call, tools[call.name])
                 if claim is None:
                     return 0.0
-                found.append(claim)
-        return tuple(found)
-
-    def check(self, request: Request, answer: Answer) -> float | None:
-        """Only in a process that may hang: the schemas are the client's."""
-        found = self.claims(request, answer)
-        return float(holds(found)) if isinstance(found, tuple) else found
+                claims.append(claim)
+        return tuple(claims)
 
 
 def _demanded(request: Request) -> str | None:
@@ -447,11 +439,8 @@ def _demanded(request: Request) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _tools(request: Request) -> _Tools:
-    return dict(_declared(field(request, "tools"))) | dict(_functions(field(request, "functions")))
-
-
 def _declared(tools: Any) -> Iterator[tuple[str, Any]]:
+    """Names and schemas of their arguments; None: it takes any text."""
     for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict):
             kind, inner = tool.get("type", "function"), tool.get("function") or tool.get("custom")
@@ -469,8 +458,8 @@ def _functions(functions: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _parameters(named: dict[str, Any]) -> Any:
-    found = named.get("parameters")
-    return _TOOL_CALL_AN_OBJECT if found is None else found
+    parameters = named.get("parameters")
+    return _ANY_OBJECT if parameters is None else parameters
 
 
 def _claim(call: ToolCall, schema: Any) -> Claim | None:
