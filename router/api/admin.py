@@ -15,7 +15,7 @@ from router.api.rest import answer
 from router.api.text import limits
 from router.budget.budget import Budget, Charged, KeyLimit
 from router.choose import Rules, may_name
-from router.config.keys import check_terms
+from router.config.check import check_terms
 from router.errors import ClientError
 from router.ledger import keys
 from router.ledger.keys import Key, set_limit

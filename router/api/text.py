@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from router.classify.views import LEAST_BARE, MOST_DECODED, document, inline, strings
+from router.classify.decoders import LEAST_BARE, MOST_DECODED, document, inline
+from router.classify.views import strings
 from router.errors import ClientError
 from router.types.price import nano_from_usd
 from router.types.request import NO_LIMITS, Limits, Modality, Passage, Path

@@ -7,14 +7,13 @@ read for what is asked, and of all else how much of it there is.
 import re
 from functools import cache
 from math import log1p
-from pathlib import Path as File
 from typing import NamedTuple
 
 import numpy as np
 import re2
-import yaml
 from numpy.typing import NDArray
 
+from router.tables import patterns, table
 from router.types.request import Request
 from router.types.target import Capability
 
@@ -33,6 +32,7 @@ _FIRST_WIDE = 0xE3
 WIDE = 3
 """Characters of English that say as much as one of Chinese, Japanese or Korean."""
 Single = NDArray[np.float32]
+_PATTERNS = patterns("classify/data/asked.yaml")
 
 
 class Asked(NamedTuple):
@@ -71,7 +71,8 @@ def asked(request: Request) -> Asked:
     """Of a conversation in any wire, a prompt or an input. Never raises on odd text."""
     users, answers, system, last_role, result, tools = _messages(request)
     whole = users[-1] if users else ""
-    message = _ends_of(whole).encode(errors="replace").decode()
+    ends = whole if len(whole) <= 2 * PAGE else f"{whole[:PAGE]}\n{whole[-PAGE:]}"
+    message = ends.encode(errors="replace").decode()
     ask = instruction(message)
     size = width(ask)
     follows = len(users) > 1 and size < SHORT
@@ -142,11 +143,6 @@ def _messages(request: Request) -> tuple[list[str], list[str], int, str, str, in
     return users, answers, system, last_role, result, tools
 
 
-def _ends_of(message: str) -> str:
-    """So that a long message costs no more than a page does."""
-    return message if len(message) <= 2 * PAGE else f"{message[:PAGE]}\n{message[-PAGE:]}"
-
-
 def instruction(message: str) -> str:
     """The words that ask: without code and quotations, and of a long message only its first and its last lines."""
     bare = message
@@ -173,10 +169,7 @@ def _end(part: str, *, first: bool) -> str:
 
 
 _stops = re.compile(r"[.!?。！？:：]\s|\n").finditer
-# What stands between quotes, from 24 characters on, is spoken of, and no word of the instruction.
-_quotations = re2.compile(
-    rb'"[^"\n]{24,}?"|\x{201C}[^\x{201D}\n]{24,}?\x{201D}|\x{AB}[^\x{BB}\n]{24,}?\x{BB}|\x{201E}[^\x{201C}\x{201D}\n]{24,}?[\x{201C}\x{201D}]|\x{300C}[^\x{300D}]{12,}?\x{300D}'
-).sub
+_quotations = re2.compile(_PATTERNS["quotations"].encode()).sub
 
 
 def width(text: str) -> int:
@@ -225,19 +218,9 @@ def _form(ask: str, message: str) -> tuple[float, ...]:
 
 _items = re2.compile(rb"(?m)^\s*(?:[-*\x{2022}]|\d{1,2}[.)])\s").findall
 _failed = re2.compile(rb"error|fail|exception|traceback|denied|not found|timeout|invalid").search
-_WORDS = (
-    r"words?|w(?:o|ö)rte?r?n?|mots|palabras|palavras|parole|слов|characters|zeichen|字|文字|단어|woorden|słów|kelime"
-)
-_PARTS = (
-    r"sentences?|sätzen?|satz|phrases?|frases|frasi|oraciones|句|文で|bullet|points?|ideas?|examples?|items?|steps?|"
-    r"options?|names?|lines?|questions?|reasons?|tips?|paragraphs?|punkten?|beispiele|ideen|fragen|points|idées|exemples|"
-    r"ideas|ejemplos|puntos|preguntas|ideias|exemplos|pontos|idee|esempi|punti|domande|个|点|条|つ|個|点|行"
-)
-_amount_words = re2.compile(rf"(\d[\d,.]*)\s*-?\s*(?:{_WORDS})").search
-_amount_items = re2.compile(
-    rf"\b(\d{{1,3}}|two|three|four|five|six|seven|eight|nine|ten|zwei|drei|vier|fünf|deux|trois|quatre|cinq|dos|tres|cuatro|cinco|dois|três|due|tre|quattro|cinque|三|五|十)\s*(?:\w+\s+)?(?:{_PARTS})"
-).search
-_amount_sentences = re2.compile(r"sentence|satz|sätze|phrase|frase|oraci|一句|句话|一文").search
+_amount_words = re2.compile(_PATTERNS["amount_of_words"]).search
+_amount_items = re2.compile(_PATTERNS["amount_of_items"]).search
+_amount_sentences = re2.compile(_PATTERNS["sentences"]).search
 _CARDINALS = {"two": 2, "three": 3, "four": 4, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 
 
@@ -246,13 +229,13 @@ def _stated_sizes(ask: str) -> tuple[int, tuple[float, ...]]:
     words, items = _amount_words(ask), _amount_items(ask)
     number = _number(words.group(1)) if words else 0
     count = _number(items.group(1)) if items else 0
-    said = (float(bool(words)), _log(number, 9), float(bool(items)), _log(count, 5))
-    return number, (*said, float(bool(_amount_sentences(ask))))
+    sizes = (float(bool(words)), _log(number, 9), float(bool(items)), _log(count, 5))
+    return number, (*sizes, float(bool(_amount_sentences(ask))))
 
 
 def _number(digits: str) -> int:
     if digits[0].isdigit():
-        return int("".join(one for one in digits if one.isdecimal() and one.isascii())[:6] or 0)
+        return int("".join(digit for digit in digits if digit.isdecimal() and digit.isascii())[:6] or 0)
     return _CARDINALS.get(digits, 4)
 
 
@@ -264,7 +247,7 @@ class Cues:
     """The words of `data/cues.yaml`, all in one automaton."""
 
     def __init__(self) -> None:
-        stems = yaml.load((File(__file__).parent / "data" / "cues.yaml").read_text(), Loader=yaml.CSafeLoader)
+        stems = table("classify/data/cues.yaml")
         self.names = tuple(stems)
         words = re2.Set.SearchSet()
         for listed in stems.values():

@@ -8,40 +8,39 @@ from typing import NamedTuple
 
 import msgspec
 
+from router.classify import difficulty
 from router.classify.detector import SURE, Detects, Doubt, Hit, Scanner
-from router.classify.difficulty import warm
-from router.classify.rewritten import View
-from router.classify.views import body_views, joins, strings, views
+from router.classify.views import View, body_views, may_go_on, strings, views
 from router.types.request import Cause, Classification, Endpoint, Finding, Request
 from router.types.target import Task
 
-# What was found in requests that have just been looked at, so that the same text is not looked at twice.
+# Classes of fields that have just been scanned, so that the same text is not scanned twice.
 
 LEAST = 256
 """Bytes of a field that are worth it."""
 MOST_REST = 4_096
 """Bytes of all other fields."""
 MOST = 1_024
-"""Looks that are kept: of requests that are about to be sent."""
+"""Texts whose classes are kept: of requests that are about to be sent."""
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.encode
 
 
-class Parts(NamedTuple):
+class SplitFields(NamedTuple):
     """A body's long fields, with their names and in their order, and an object of all others: both as JSON."""
 
     long: bytes
     rest: bytes
 
 
-class Looks:
+class ScanCache:
     """One policy's. No text is kept, only digests; the oldest are forgotten."""
 
     def __init__(self) -> None:
         self._classes: OrderedDict[bytes, frozenset[str]] = OrderedDict()
 
     def keep(self, text: bytes, classes: frozenset[str]) -> None:
-        """`classes`: of all that was found in it, by a look at the whole of which it is a part."""
+        """`classes`: of all findings in it, by a scan of the whole of which it is a part."""
         self._classes[sha256(text).digest()] = classes
         if len(self._classes) > MOST:
             self._classes.popitem(last=False)
@@ -50,7 +49,7 @@ class Looks:
         return self._classes.get(sha256(text).digest())
 
 
-def parts(body: bytes, *, whole: bool) -> Parts | None:
+def split_fields(body: bytes, *, whole: bool) -> SplitFields | None:
     """None: it is no JSON object, has no long field, or too much else.
 
     With `whole` also where anything in it is in no part: a field that stands there twice, blanks.
@@ -63,15 +62,7 @@ def parts(body: bytes, *, whole: bool) -> Parts | None:
         return None
     rest = _encode({name: value for name, value in fields.items() if len(bytes(value)) < LEAST})
     long = {name: value for name, value in fields.items() if len(bytes(value)) >= LEAST}
-    return Parts(_encode(long), rest) if long and len(rest) <= MOST_REST else None
-
-
-def apart(rest: bytes) -> bool:
-    """Nothing in it goes on in another field."""
-    try:
-        return not any(map(joins, strings(msgspec.json.decode(rest), keys=False)))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
+    return SplitFields(_encode(long), rest) if long and len(rest) <= MOST_REST else None
 
 
 # Request → Classification: the join of everything that was seen, and every class there is when a detector fails.
@@ -90,8 +81,8 @@ class Classifier:
     def __init__(self, detectors: Sequence[Detects], ranks: Mapping[str, int], *, doubts: bool = False) -> None:
         self._detectors, self._ranks, self._doubts = detectors, ranks, doubts
         self._scanner = Scanner(detectors)
-        self._looks = Looks()
-        warm()
+        self._cache = ScanCache()
+        difficulty.warm()
 
     def classify(
         self, request: Request, floor: Iterable[Cause], read: Sequence[Finding] = (), denied: Set[Doubt] = _NONE
@@ -117,46 +108,44 @@ class Classifier:
         """Only them, as `classify` gives them: what is asked for is not read."""
         return frozenset(cause.data_class for cause in self._judge(request, floor, read, denied)[2])
 
-    def _judge(
-        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding], denied: Set[Doubt]
-    ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Cause, ...]]:
-        """As `_seen`, and what it has whatever is found."""
-        floor = tuple(floor)
-        known = frozenset(cause.data_class for cause in floor)
-        findings, possible, causes = self._seen(request, known, read, denied)
-        return findings, possible, (*floor, *causes)
-
     def scan(self, body: bytes) -> frozenset[str]:
         """Classes of what is surely found in the bytes of a body. May raise.
 
         Its long fields are not looked at again where a whole request with the very same has been.
         """
-        sent = parts(body, whole=True)
-        known = self._looks.known(sent.long) if sent is not None else None
-        if sent is not None and known is not None and self._nothing_in(sent.rest):
+        sent = split_fields(body, whole=True)
+        known = self._cache.known(sent.long) if sent is not None else None
+        if sent is not None and known is not None and self._is_harmless(sent.rest):
             return known
         sure, _ = self._find(body_views(body), doubts=False)
         return _classes(self._conclude(sure))
 
-    def _nothing_in(self, rest: bytes) -> bool:
-        """What little is found may mean more beside what stands in the long fields."""
-        if self._looks.known(rest) is not None:
+    def _is_harmless(self, rest: bytes) -> bool:
+        """It has no findings, and none of its fields goes on in another: what little is found may mean more beside what
+        stands in the long fields."""
+        if self._cache.known(rest) is not None:
             return True
-        nothing = apart(rest) and not self._find(body_views(rest), doubts=False)[0]
-        if nothing:
-            self._looks.keep(rest, frozenset())
-        return nothing
+        try:
+            joined = any(map(may_go_on, strings(msgspec.json.decode(rest), keys=False)))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+        harmless = not joined and not self._find(body_views(rest), doubts=False)[0]
+        if harmless:
+            self._cache.keep(rest, frozenset())
+        return harmless
 
     def _remember(self, request: Request, sure: list[Finding]) -> None:
-        """Without what the deep tier has read, or nobody is sure of: neither is asked at the door."""
-        seen = parts(request.raw, whole=False)
-        if seen is not None and (not sure or self._nothing_in(seen.rest)):
-            self._looks.keep(seen.long, _classes(self._conclude(sure)))
+        """Without names that the model found, and what is only possible: the egress filter asks for neither."""
+        body = split_fields(request.raw, whole=False)
+        if body is not None and (not sure or self._is_harmless(body.rest)):
+            self._cache.keep(body.long, _classes(self._conclude(sure)))
 
-    def _seen(
-        self, request: Request, known: frozenset[str], read: Sequence[Finding], denied: Set[Doubt]
+    def _judge(
+        self, request: Request, floor: Iterable[Cause], read: Sequence[Finding], denied: Set[Doubt]
     ) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Cause, ...]]:
         """Findings; those of them that are only possible, of classes that nothing else gives; what follows."""
+        floor = tuple(floor)
+        known = {cause.data_class for cause in floor}
         try:
             sure, doubted = self._find(views(request.passages, request.raw), doubts=self._doubts)
             self._remember(request, sure)
@@ -167,47 +156,42 @@ class Classifier:
                 known |= {finding.data_class for finding in certain}
         except Exception as error:  # whatever breaks a detector, nothing may leave because of it
             _log.error("a detector failed (%s): the request is given every class", type(error).__name__)
-            return (), (), tuple(Cause(name, "detector_failed") for name in self._ranks)
+            return (), (), (*floor, *(Cause(name, "detector_failed") for name in self._ranks))
         counted = Counter((finding.data_class, finding.detector) for finding in findings)
-        causes = tuple(Cause(name, by, count) for (name, by), count in counted.items())
-        return tuple(findings), tuple(one for one in left if one.data_class not in known), causes
+        causes = (Cause(name, by, count) for (name, by), count in counted.items())
+        possible = tuple(finding for finding in left if finding.data_class not in known)
+        return tuple(findings), possible, (*floor, *causes)
 
-    def _find(self, looks: Iterable[View], *, doubts: bool) -> tuple[list[Finding], dict[Finding, Doubt]]:
+    def _find(self, texts: Iterable[View], *, doubts: bool) -> tuple[list[Finding], dict[Finding, Doubt]]:
         """What is there, and what is only possible."""
         sure, possible = _Places(), _Places()
-        for view in looks:
+        for view in texts:
             for hit in self._scanner.scan(view.text):
                 if hit.score >= SURE:
                     sure.add(hit, view)
                 elif doubts:
                     possible.add(hit, view)
-        return list(sure.found), possible.found
+        return list(sure.findings), possible.findings
 
-    def _conclude(self, found: list[Finding]) -> list[Finding]:
+    def _conclude(self, findings: list[Finding]) -> list[Finding]:
         """Several detectors may be of one kind."""
-        if not found:
-            return found
         concluded: list[Finding] = []
-        for one in self._detectors:
-            prefix = f"{one.kind}."
-            own = [
-                finding
-                for finding in found
-                if finding.data_class == one.data_class and finding.detector.startswith(prefix)
-            ]
-            concluded += one.conclude(own, found) if own else ()
+        for detector in self._detectors if findings else ():
+            prefix, data_class = f"{detector.kind}.", detector.data_class
+            own = [one for one in findings if one.data_class == data_class and one.detector.startswith(prefix)]
+            concluded += detector.conclude(own, findings) if own else ()
         return concluded
 
 
-def _classes(found: Iterable[Finding]) -> frozenset[str]:
-    return frozenset(finding.data_class for finding in found)
+def _classes(findings: Iterable[Finding]) -> frozenset[str]:
+    return frozenset(finding.data_class for finding in findings)
 
 
 class _Places:
     """Of hits: each once, however many views show it."""
 
     def __init__(self) -> None:
-        self.found: dict[Finding, Doubt] = {}
+        self.findings: dict[Finding, Doubt] = {}
         self._values: dict[str, set[str]] = {}
 
     def add(self, hit: Hit, view: View) -> None:
@@ -216,10 +200,10 @@ class _Places:
             return
         value, known = view.text[hit.start : hit.end], self._values.setdefault(hit.form, set())
         if place.exact or not _among(value, known):
-            self.found[Finding(hit.form, hit.data_class, *place)] = Doubt(hit.form, hit.data_class, value)
+            self.findings[Finding(hit.form, hit.data_class, *place)] = Doubt(hit.form, hit.data_class, value)
         known.add(value)
 
 
 def _among(value: str, known: set[str]) -> bool:
     """Nothing new, as with what was joined to it ("mail to" + "a@b.io"). Where too many are known, all is new."""
-    return value in known or (len(known) <= _MOST_COMPARED and any(one in value for one in known))
+    return value in known or (len(known) <= _MOST_COMPARED and any(shorter in value for shorter in known))

@@ -78,7 +78,7 @@ class Detects(Protocol):
     @property
     def forms(self) -> tuple[Form, ...]: ...
 
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+    def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         """What its own hits in a whole request mean, beside those of all detectors."""
         ...
 
@@ -90,7 +90,7 @@ class DetectorModel(BaseModel):
     kind: str
     data_class: str = Field(alias="class")
 
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+    def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         return own
 
 
@@ -179,7 +179,7 @@ class Scanner:
     """Built once a policy. Linear in the text, whatever it holds."""
 
     def __init__(self, detectors: Sequence[Detects]) -> None:
-        forms = [_compiled(one, form) for one in detectors for form in one.forms]
+        forms = [_compiled(detector, form) for detector in detectors for form in detector.forms]
         self._few, self._many = _dealt(forms, _TOGETHER_IF_SHORT), _dealt(forms, _TOGETHER)
 
     def scan(self, text: str) -> list[Hit]:

@@ -65,34 +65,33 @@ def language(text: str) -> str:
     return first if most >= LEAST and most >= CLEAR * second else ""
 
 
-def _count(found: set[str], table: Mapping[str, tuple[tuple[str, float], ...]], scores: dict[str, float]) -> None:
-    for one in found:
-        for code, weight in table.get(one, ()):
+def _count(parts: set[str], weights: Mapping[str, tuple[tuple[str, float], ...]], scores: dict[str, float]) -> None:
+    for part in parts:
+        for code, weight in weights.get(part, ()):
             scores[code] += weight
 
 
 def _script(text: str) -> str:
     """Of which there is more than of Latin; "" where there is none."""
-    letters = [letter for letter in text[:HEAD] if letter.isalpha()]
-    latin = sum(letter <= _LATIN for letter in letters)
-    counts = {
-        code: sum(first <= ord(one) <= last for one in letters) for code, (first, last) in TABLES["scripts"].items()
-    }
-    return next((code for code, count in counts.items() if count > latin), "")
+    letters = [ord(letter) for letter in text[:HEAD] if letter.isalpha()]
+    latin = sum(letter <= ord(_LATIN) for letter in letters)
+    scripts = TABLES["scripts"].items()
+    counts = ((code, sum(first <= letter <= last for letter in letters)) for code, (first, last) in scripts)
+    return next((code for code, count in counts if count > latin), "")
 
 
 def languages(request: Request) -> Languages:
     """What is known of a request already; else what its last message says, and its system prompt beside it."""
     if request.languages is not None:
         return request.languages
-    said = _said(request.passages, ("user", ""))
-    head, text = _parted(said)
+    message = _last_message(request.passages, ("user", ""))
+    head, text = _parted(message)
     source, target = _named(head) if head else ("", "")
     if not target:
-        told = _named(_said(request.passages, ("system", "developer"))[:MOST], bare=False)
-        source, target = source or told[0], told[1]
+        origin, target = _named(_last_message(request.passages, ("system", "developer"))[:MOST], bare=False)
+        source = source or origin
     source = source or language(text)
-    return Languages(source, target, english(source), english(target), text) if said else UNKNOWN
+    return Languages(source, target, english(source), english(target), text) if message else UNKNOWN
 
 
 def english(code: str) -> str:
@@ -100,7 +99,7 @@ def english(code: str) -> str:
     return NAMES[code].partition(" ")[0] if code else ""
 
 
-def _said(passages: Sequence[Passage], roles: Sequence[str]) -> str:
+def _last_message(passages: Sequence[Passage], roles: Sequence[str]) -> str:
     """All parts of the last message of such a role; of a request without messages, the last of its texts."""
     last: Path | None = None
     parts: list[str] = []
@@ -113,22 +112,22 @@ def _said(passages: Sequence[Passage], roles: Sequence[str]) -> str:
     return "\n".join(reversed(parts))
 
 
-def _parted(said: str) -> tuple[str, str]:
+def _parted(message: str) -> tuple[str, str]:
     """The instruction and the text that it is about: "Translate into French: …", 'How do you say "…" in French?'.
 
     No instruction: all of it is the text.
     """
     for mark in ("\n", ":"):
-        head, found, text = said.partition(mark)
-        if found and len(head) <= HEAD and text.strip() and _asks(head):
+        head, cut, text = message.partition(mark)
+        if cut and len(head) <= HEAD and text.strip() and _asks(head):
             return head, text.strip().lstrip(":").strip(_BLANKS)
-    if len(said) > HEAD or not _asks(said):
-        return "", said
+    if len(message) > HEAD or not _asks(message):
+        return "", message
     for opening, closing in _QUOTES:
-        first, last = said.find(opening), said.rfind(closing)
+        first, last = message.find(opening), message.rfind(closing)
         if first >= 0 and first + len(opening) < last:
-            return said[:first] + said[last:], said[first + len(opening) : last]
-    return said, said
+            return message[:first] + message[last:], message[first + len(opening) : last]
+    return message, message
 
 
 def _asks(head: str) -> bool:
@@ -143,7 +142,7 @@ def _named(head: str, *, bare: bool = True) -> tuple[str, str]:
     alone: list[str] = []
     words = [word.strip(_MARKS) for word in head.lower().split()]
     for at, code in enumerate(map(_NAMED.get, words)):
-        lead = next((one for one in reversed(words[max(at - 2, 0) : at]) if one not in _ARTICLES), "")
+        lead = next((word for word in reversed(words[max(at - 2, 0) : at]) if word not in _ARTICLES), "")
         if code is None:
             continue
         if lead in _INTO:

@@ -35,7 +35,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
     sink.write(b"\n")
     sink.flush()
     for line in source:
-        answer = [merged(text, found) for text, found in _read(model, _TEXTS.decode(line))]
+        answer = [merged(text, names) for text, names in _read(model, _TEXTS.decode(line))]
         sink.write(msgspec.json.encode(answer) + b"\n")
         sink.flush()
 
@@ -54,9 +54,9 @@ def _read(model: Any, texts: Sequence[str]) -> Iterator[tuple[str, list[Named]]]
         yield text, [Named(_ENTITIES[entity.label_], entity.start_char, entity.end_char) for entity in known]
 
 
-def merged(text: str, found: Sequence[Named]) -> list[Named]:
+def merged(text: str, names: Sequence[Named]) -> list[Named]:
     """The model's, and the persons that it overlooked; what overlaps and is of one kind is one."""
-    rest = [right for named in found if (right := corrected(text, named)) is not None]
+    rest = [right for named in names if (right := corrected(text, named)) is not None]
     whole: list[Named] = []
     for named in sorted([*rest, *people(text)], key=lambda named: (named.entity, named.start)):
         last = whole[-1] if whole else None
@@ -89,7 +89,7 @@ def _listed(file: str) -> frozenset[str]:
 def plain(word: str) -> str:
     """As in the lists: without genitive, accents and capitals."""
     bare = word.removesuffix("'s").removesuffix("’s").casefold().translate(_LETTERS)
-    return "".join(one for one in unicodedata.normalize("NFD", bare) if not unicodedata.combining(one))
+    return "".join(letter for letter in unicodedata.normalize("NFD", bare) if not unicodedata.combining(letter))
 
 
 def is_first(word: str) -> bool:

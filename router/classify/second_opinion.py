@@ -37,7 +37,7 @@ class Verdict(StrEnum):
     YES = "yes"
     NO = "no"
     NONE = "none"
-    """Nobody said anything that could be understood."""
+    """No answer that could be understood."""
 
 
 class Question(Struct, frozen=True):
@@ -71,7 +71,7 @@ class SecondOpinion(BaseModel):
     def forms(self) -> tuple[Form, ...]:
         return ()
 
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+    def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         return own
 
     def questions(self, possible: Sequence[Finding], passages: Sequence[Passage]) -> tuple[Question, ...]:
@@ -84,24 +84,24 @@ class SecondOpinion(BaseModel):
         for passage in passages:
             texts.setdefault(passage.path, []).append(passage.text)
         # A key and its value have one path: which of them was meant is not known.
-        said = ((finding, texts.get(finding.path, ())) for finding in shown)
-        return tuple(_question(finding, *text) for finding, text in said if len(text) == 1)
+        at = ((finding, texts.get(finding.path, ())) for finding in shown)
+        return tuple(_question(finding, *text) for finding, text in at if len(text) == 1)
 
 
 def words(detectors: Iterable[Detects]) -> Words:
     """What each form is called: by its detector, or else here."""
     called: dict[tuple[str, str], list[str]] = {}
-    for one in detectors:
-        for form in one.forms:
+    for detector in detectors:
+        for form in detector.forms:
             name = form.words or _CALLED.get(form.name) or f"a {form.name.replace('_', ' ')}"
-            called.setdefault((f"{one.kind}.{form.name}", one.data_class), []).append(name)
+            called.setdefault((f"{detector.kind}.{form.name}", detector.data_class), []).append(name)
     return {key: " or ".join(dict.fromkeys(names)) for key, names in called.items()}
 
 
 def asked(questions: Sequence[Question], called: Words) -> dict[str, Raw]:
     """The body of a chat request, numbered from 1; an engine that knows grammars can only answer yes or no."""
-    told = "\n\n".join(_told(number, one, called) for number, one in enumerate(questions, 1))
-    messages = [{"role": "system", "content": _RULES}, {"role": "user", "content": told}]
+    text = "\n\n".join(_written(number, question, called) for number, question in enumerate(questions, 1))
+    messages = [{"role": "system", "content": _RULES}, {"role": "user", "content": text}]
     fields = {"messages": messages, "temperature": 0, "response_format": _form(len(questions))}
     return {name: Raw(msgspec.json.encode(value)) for name, value in fields.items()}
 
@@ -114,19 +114,21 @@ def longest(questions: Sequence[Question]) -> int:
 def verdicts(answer: str, questions: Sequence[Question]) -> tuple[Verdict, ...]:
     """One a question. What is no plain yes or no to every one of them is no answer to any."""
     try:
-        said = _ANSWERS.decode(answer)
+        answers = _ANSWERS.decode(answer)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        said = {}
+        answers = {}
     numbers = tuple(str(number) for number, _ in enumerate(questions, 1))
-    if said.keys() != set(numbers):
+    if answers.keys() != set(numbers):
         return (Verdict.NONE,) * len(questions)
-    return tuple(Verdict(said[number]) for number in numbers)
+    return tuple(Verdict(answers[number]) for number in numbers)
 
 
-def denied(questions: Sequence[Question], said: Sequence[Verdict]) -> frozenset[Doubt]:
+def denied(questions: Sequence[Question], answers: Sequence[Verdict]) -> frozenset[Doubt]:
     """The same value may stand in several places: it is denied where every one of them is."""
-    doubted = {one.doubt for one, verdict in zip(questions, said, strict=True) if verdict is not Verdict.NO}
-    return frozenset(one.doubt for one in questions) - doubted
+    doubted = {
+        question.doubt for question, verdict in zip(questions, answers, strict=True) if verdict is not Verdict.NO
+    }
+    return frozenset(question.doubt for question in questions) - doubted
 
 
 def _question(finding: Finding, text: str) -> Question:
@@ -135,7 +137,7 @@ def _question(finding: Finding, text: str) -> Question:
     return Question(doubt, text[max(0, start - AROUND) : start], text[end : end + AROUND])
 
 
-def _told(number: int, question: Question, called: Words) -> str:
+def _written(number: int, question: Question, called: Words) -> str:
     doubt = question.doubt
     before, value, after = map(_unmarked, (question.before, doubt.value, question.after))
     quoted = f"…{before}{_OPEN}{value}{_CLOSE}{after}…".encode("utf-8", "replace").decode()

@@ -1,217 +1,142 @@
-"""Every reading of a body that detectors look at."""
+"""Every reading of a body that detectors look at, and where in the body its characters come from."""
 
-import base64
-import binascii
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 import msgspec
 
+from router.classify.decoders import (
+    LEAST_BARE,
+    MOST_DECODED,
+    Piece,
+    blobs,
+    document,
+    escapes,
+    folds,
+    inline,
+    pairs,
+    spaced,
+)
 from router.classify.detector import Characters, Pattern
-from router.classify.rewritten import Piece, Place, TooMuch, View, escapes, folds, rewritten, spaced
 from router.types.request import Passage, Path
 
-# Documents that stand in a request as base64: data URLs and payloads.
-
-MOST_DECODED = 256 * 1024
-"""Characters of base64 that are decoded of all documents of a request; the rest is as good as a picture."""
-LEAST_BARE = 1024
-"""A string of nothing but so much base64 is a payload, whatever stands before it."""
-_LONGEST_HEADER = 256
-_SNIFFED = 4096
-"""Characters that tell a text from other data: a multiple of 4."""
-_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\r\n"
-_CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r") + b"\x7f"
-_STANDARD = str.maketrans("-_", "+/", "\r\n ")
-_UTF_8 = "utf-8-sig"
-_MARKS = (b"\xff\xfe", b"\xfe\xff")
-"""Of UTF-16."""
+# A text to scan, and where in the request its characters come from.
 
 
-class Inline(NamedTuple):
-    """`media_type` is empty where nothing says it."""
+class Place(NamedTuple):
+    """`exact`: characters start:end of the text at `path` are the value itself, as written; else it hides there."""
 
-    media_type: str
-    payload: str
-
-
-def inline(text: str, least: int = LEAST_BARE) -> Inline | None:
-    """The base64 that a string is; None for all other text."""
-    if text.startswith("data:"):
-        comma = text.find(",", 0, _LONGEST_HEADER)
-        if comma > 0 and text[:comma].endswith(";base64") and is_base64(text[comma + 1 :]):
-            return Inline(text[len("data:") : comma].partition(";")[0].lower(), text[comma + 1 :])
-    return Inline("", text) if len(text) >= least and is_base64(text) else None
+    path: Path
+    start: int
+    end: int
+    exact: bool = True
 
 
-def is_base64(text: str) -> bool:
-    """Most texts show in their first word that they are not."""
-    return text.isascii() and not _beyond(text[:64]) and not _beyond(text)
+Locate = Callable[[int, int], Place | None]
 
 
-def document(payload: str) -> str | None:
-    """The text that a payload is; None where it is none."""
-    if len(payload) > _SNIFFED and not begins_as_text(unbase64(payload[:_SNIFFED])):
-        return None
-    return text_of(unbase64(payload))
+class View(NamedTuple):
+    """`locate` turns (start, end) of `text` into a place; None: this hit says nothing, another view has all of it."""
+
+    text: str
+    locate: Locate
 
 
-def begins_as_text(data: bytes | None) -> bool:
-    """Of a piece, whose last character may be cut: UTF-8 has at most four bytes. Cheap where it is none."""
-    if not data:
-        return False
-    if _encoding(data) != _UTF_8:
-        return text_of(data[: len(data) & -2]) is not None
-    if len(data.translate(None, _CONTROL)) != len(data):
-        return False
-    return data.isascii() or len(data) - len(data.decode("utf-8", "ignore").encode()) < 4
+class TooMuch(Exception):
+    """Something is wrapped more often than anybody looks. Its text never quotes."""
 
 
-def text_of(data: bytes | None) -> str | None:
-    """Bytes as UTF-8 or UTF-16, without control characters; None where they are none."""
-    if not data:
-        return None
-    try:
-        text = data.decode(_encoding(data))
-    except UnicodeDecodeError:
-        return None
-    plain = text.encode()
-    return text if len(plain.translate(None, _CONTROL)) == len(plain) else None
+# A text in which pieces were replaced, and the way back to where they stood.
+
+AROUND = 160
+"""Characters around a piece that are looked at again: a value and the words that tell what it is."""
+_CUT = "\n\0\n"
 
 
-def _encoding(data: bytes) -> str:
-    """UTF-16 has a mark, or every other byte of it is 0, as in what shells on Windows take."""
-    if data.startswith(_MARKS):
-        return "utf-16"
-    if data[1:2] == b"\0" and not data[1::2].strip(b"\0"):
-        return "utf-16-le"
-    return _UTF_8
+class _Run(NamedTuple):
+    """Characters start:end of the old text, and what is written for them: None for the same."""
+
+    start: int
+    end: int
+    text: str | None = None
+    hidden: bool = False
+
+    @property
+    def cut(self) -> bool:
+        return self.text is _CUT
+
+    @property
+    def each(self) -> bool:
+        """Character by character."""
+        return self.text is None or (len(self.text) == self.end - self.start and not self.hidden)
 
 
-def unbase64(text: str) -> bytes | None:
-    """Standard or URL-safe, wrapped or not, padded or not; a single character too many is left out."""
-    bare = text.translate(_STANDARD).rstrip("=")
-    bare = bare[:-1] if len(bare) % 4 == 1 else bare
-    try:
-        return binascii.a2b_base64(bare + "=" * (-len(bare) % 4))
-    except binascii.Error:
-        return None
+def replaced(view: View, pieces: Sequence[Piece]) -> View:
+    """Only what is near a piece: all else has been looked at. `pieces` in order; of two that overlap, the first."""
+    old = view.text
+    text = "".join([old[start:end] if new is None else new for start, end, new, _ in _runs(len(old), pieces)])
+    return View(text, _Back(view, pieces).locate)
 
 
-def _beyond(text: str) -> bytes:
-    return text.encode().translate(None, _BASE64)
-
-
-# Texts written as base64, base32 or hexadecimal digits.
-
-LEAST = 16
-"""Characters: twelve bytes of base64 are a short e-mail address; words are rarely as long."""
-_BLOBS_SNIFFED = 64
-_RUN = Pattern(r"[0-9A-Za-z+/_-]{16,}(?:\r?\n[0-9A-Za-z+/_-]+)*={0,6}")
-_PAIRS = Pattern(r"\b(?:[0-9A-Fa-f]{2}[ :]){11,}[0-9A-Fa-f]{2}\b")
-_BETWEEN = str.maketrans("", "", " :")
-_SEPARATORS = str.maketrans("/-_+\r\n", "      ")
-_BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567="
-_HEX = "0123456789abcdefABCDEF"
-_HEX_BYTES = _HEX.encode()
-_PREFIXES = ("0x", "0X")
-_FEW = 18
-"""Fewer bytes are believed to be a text in ASCII only: others often decode by accident."""
-_WHOLE = bytes(code if (chr(code).isalnum() and code < 128) or code in b"/-_+" else 32 for code in range(256))
-_PARTS = _WHOLE.translate(bytes.maketrans(b"/-_+", b"    "))
-"""What ends a word: everything that base64 does not have, or also what it has in common with paths and names."""
-
-
-def blobs(encoded: bytes, place: Characters, dull: set[bytes]) -> Iterator[Piece]:
-    """`dull`: runs that have been tried in vain; they are added."""
-    for start, end in _RUN.spans(encoded):
-        run = encoded[start:end]
-        if run in dull:
+def _runs(length: int, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, str | None, bool]]:
+    last = 0
+    reach = 0  # before the first piece nothing is behind another
+    for piece in pieces:
+        start = piece[0]
+        if start < last:
             continue
-        if _promising(run) if run.isalnum() else any(map(_promising, _words(run))):
-            first = place.of(start)
-            yield from _decoded(run.decode(), first, first + end - start)
-        else:
-            dull.add(run)
+        if start - last > reach + AROUND:
+            yield last, last + reach, None, False
+            yield last, last, _CUT, False
+            yield start - AROUND, start, None, False
+        elif start > last:
+            yield last, start, None, False
+        yield piece
+        last, reach = piece[1], AROUND
+    yield last, min(last + AROUND, length), None, False
+    if last + AROUND < length:
+        yield last, last, _CUT, False
 
 
-def pairs(encoded: bytes, place: Characters) -> Iterator[Piece]:
-    for start, end in _PAIRS.spans(encoded):
-        if (found := _text(encoded[start:end].decode().translate(_BETWEEN))) is not None:
-            first = place.of(start)
-            yield first, first + end - start, _apart(found), True
+class _Back:
+    """What stands where is counted up only when something was found."""
 
+    def __init__(self, view: View, pieces: Sequence[Piece]) -> None:
+        self._view, self._pieces = view, pieces
+        self._runs: list[_Run] = []
+        self._starts: list[int] = []
 
-def _words(run: bytes) -> set[bytes]:
-    """Its lines, and their parts."""
-    return {word for word in (*run.translate(_WHOLE).split(), *run.translate(_PARTS).split()) if len(word) >= LEAST}
+    def locate(self, start: int, end: int) -> Place | None:
+        if not self._runs:
+            self._runs = [_Run(*run) for run in _runs(len(self._view.text), self._pieces) if run[0] < run[1] or run[2]]
+            lengths = (run.end - run.start if run.text is None else len(run.text) for run in self._runs)
+            self._starts = list(accumulate(lengths, initial=0))
+        first, last = self._number(start), self._number(end - 1)
+        while first < last and self._runs[first].cut:
+            first += 1
+        while first < last and self._runs[last].cut:
+            last -= 1
+        return self._place(start, end, first, last)
 
+    def _place(self, start: int, end: int, first: int, last: int) -> Place | None:
+        severed = any(run.cut for run in self._runs[self._number(max(start - 1, 0)) : self._number(end) + 1])
+        begin, until = self._runs[first], self._runs[last]
+        if severed and first == last and begin.text is None:
+            return None  # nothing was replaced in it, so that it was found whole before
+        inside, before = max(start - self._starts[first], 0), max(self._starts[last + 1] - end, 0)
+        place = self._view.locate(
+            begin.start + inside if begin.each else begin.start, until.end - before if until.each else until.end
+        )
+        whole = (begin.each or not inside) and (until.each or not before) and not severed
+        if place is None or (whole and not any(run.hidden for run in self._runs[first : last + 1])):
+            return place
+        return place._replace(exact=False)
 
-def _promising(word: bytes) -> bool:
-    """It begins as a text would: whole groups of characters, as it may go on in the next line."""
-    if word.islower() and word.removeprefix(b"0x").strip(_HEX_BYTES):
-        return False
-    data = _bytes(word[: min(len(word) & -8, _BLOBS_SNIFFED)].decode())
-    return begins_as_text(data) and _believed(data)
-
-
-def _decoded(run: str, start: int, end: int) -> Iterator[Piece]:
-    """The whole run, or all but its last line, else its parts: paths and words may stand around it."""
-    for until in (len(run), run.rfind("\n")):
-        if until > 0 and (found := _text(run[:until].rstrip())) is not None:
-            yield start, start + until, _apart(found), True
-            return
-    at = 0
-    for part in run.translate(_SEPARATORS).split(" "):
-        if LEAST <= len(part) < len(run) and (found := _text(part)) is not None:
-            yield start + at, start + at + len(part), _apart(found), True
-        at += len(part) + 1
-
-
-def _apart(text: str) -> str:
-    """The characters around it belong to something else."""
-    return f" {text} "
-
-
-def _text(run: str) -> str | None:
-    bare = "".join(run.split()) if "\n" in run else run
-    if len(bare) > _BLOBS_SNIFFED and not begins_as_text(_bytes(bare[:_BLOBS_SNIFFED])):
-        return None
-    data = _bytes(bare)
-    return text_of(data) if _believed(data) else None
-
-
-def _bytes(run: str) -> bytes | None:
-    if not run.strip(_HEX):
-        return _unhex(run)
-    if run.startswith(_PREFIXES):
-        return _unhex(run[2:])
-    if run.isupper() and not run.strip(_BASE32):
-        return _unbase32(run.rstrip("="))
-    if run.islower() or run.isupper():
-        return None  # a path, a word, a name: base64 of a text has both
-    return unbase64(run)
-
-
-def _believed(data: bytes | None) -> bool:
-    return data is not None and (len(data) >= _FEW or data.isascii())
-
-
-def _unbase32(bare: str) -> bytes | None:
-    try:
-        return base64.b32decode(bare + "=" * (-len(bare) % 8))
-    except ValueError:
-        return None
-
-
-def _unhex(bare: str) -> bytes | None:
-    try:
-        return bytes.fromhex(bare)
-    except ValueError:
-        return None
+    def _number(self, at: int) -> int:
+        return bisect_right(self._starts, at, hi=len(self._runs)) - 1
 
 
 # All texts of a request as one, so that one scan sees them; what is inline is decoded.
@@ -223,14 +148,14 @@ BETWEEN = "\n\0\n"
 class Segment(NamedTuple):
     """`text` is what stands at `start` of the passage at `path`; with `hides` it is what so many characters hide.
 
-    With `seam` it is there once more, beside its neighbours: only hits that lie in several such segments count.
+    With `join` it is there once more, beside its neighbours: only hits that lie in several such segments count.
     """
 
     text: str
     path: Path
     start: int = 0
     hides: int = 0
-    seam: bool = False
+    join: bool = False
 
 
 def joined(groups: Iterable[Sequence[Segment]]) -> View:
@@ -247,18 +172,18 @@ def joined(groups: Iterable[Sequence[Segment]]) -> View:
 def segments(passages: Iterable[Passage]) -> list[Sequence[Segment]]:
     """Of pictures and the like only the heading: whoever read the request has marked them as unscannable."""
     left = MOST_DECODED
-    found: list[Sequence[Segment]] = []
+    groups: list[Sequence[Segment]] = []
     for passage in passages:
         path, text = passage.path, passage.text
         media = inline(text) if not path or path[-1] in _PAYLOADS else None
         if media is None:
-            found.append((Segment(text, path),))
+            groups.append((Segment(text, path),))
             continue
-        found.append((Segment(text[: len(text) - len(media.payload)], path),))
+        groups.append((Segment(text[: len(text) - len(media.payload)], path),))
         if len(media.payload) <= left and (decoded := document(media.payload)) is not None:
             left -= len(media.payload)
-            found.append((Segment(decoded, path, hides=len(text)),))
-    return found
+            groups.append((Segment(decoded, path, hides=len(text)),))
+    return groups
 
 
 _PAYLOADS = frozenset({"data", "file_data", "url", "image_url", "uri", "b64_json", "result"})
@@ -274,7 +199,7 @@ class _Places:
 
     def locate(self, start: int, end: int) -> Place | None:
         if not self._starts:
-            self._starts = list(accumulate((len(one.text) for one in self._segments), initial=0))
+            self._starts = list(accumulate((len(segment.text) for segment in self._segments), initial=0))
         first, last = self._number(start), self._number(end - 1)
         while first < last and self._segments[first] is _APART:
             first += 1
@@ -283,11 +208,11 @@ class _Places:
         segment = self._segments[first]
         offset = max(start - self._starts[first], 0)
         until = min(end - self._starts[first], len(segment.text))
-        if segment.seam and first == last:
+        if segment.join and first == last:
             return None
         if segment.hides:
             return Place(segment.path, 0, segment.hides, exact=False)
-        exact = first == last and segment.path != () and not segment.seam
+        exact = first == last and segment.path != () and not segment.join
         return Place(segment.path, segment.start + _whole(segment.text, offset), segment.start + until, exact)
 
     def _number(self, at: int) -> int:
@@ -315,27 +240,26 @@ _HEAD = 32
 """Bytes of a passage that are looked for; the rest is compared. A long needle is slow to prepare."""
 _TRIES = 4
 _EFFORT = 8
-"""So many times the body is searched at most: texts that are not where they are expected stay in the residue."""
+"""So many times the body is searched at most: texts elsewhere than expected stay unparsed."""
 _EMPTY = b'""'
 
 
-def residue(raw: bytes, passages: Sequence[Passage]) -> Iterator[Passage]:
+def unparsed_bytes(raw: bytes, passages: Sequence[Passage]) -> Iterator[Passage]:
     """The body with empty strings in the place of the passages; long strings of base64 apart, as they are media.
 
     Whatever is cut out is, letter by letter, one of the passages.
     """
     kept: list[bytes] = []
     end = 0
-    for start, until in sorted(_found(raw, passages)):
+    for start, until in sorted(_occurrences(raw, passages)):
         if start >= end:
             kept.append(raw[end:start])
             end = until
     kept.append(raw[end:])
     text = _EMPTY.join(kept).decode("utf-8", "replace")
-    return _residue_apart(text) if len(text) >= LEAST_BARE else iter((Passage((), text),))
-
-
-def _residue_apart(text: str) -> Iterator[Passage]:
+    if len(text) < LEAST_BARE:
+        yield Passage((), text)
+        return
     rest: list[str] = []
     for string in text.split('"'):
         bare = string.replace("\\/", "/") if len(string) >= LEAST_BARE else ""
@@ -346,7 +270,7 @@ def _residue_apart(text: str) -> Iterator[Passage]:
     yield Passage((), '"'.join(rest))
 
 
-def _found(raw: bytes, passages: Sequence[Passage]) -> Iterator[tuple[int, int]]:
+def _occurrences(raw: bytes, passages: Sequence[Passage]) -> Iterator[tuple[int, int]]:
     """Where the passages stand: those of one field in their order, wherever that field is."""
     ends: dict[str | int, int] = {}
     left = _EFFORT * len(raw)
@@ -380,33 +304,32 @@ def _find(raw: bytes, sent: bytes, start: int) -> int:
 # Texts that were taken apart: the end of one passage beside the beginning of the next.
 
 REACH = 64
-"""Characters on either side of a seam; a shorter passage is joined whole, with both its neighbours."""
-_SAID = frozenset({"content", "text", "arguments", "output", "input"})
-"""What a message says stands under these names."""
+"""Characters on either side of a join; a shorter passage is joined whole, with both its neighbours."""
+_MESSAGE_FIELDS = frozenset({"content", "text", "arguments", "output", "input"})
 
 
-def seams(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
+def joins(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
     """Of passages as they follow each other, and of those of one role, whoever spoke in between.
 
     Top-level lists (inputs of an embedding) are texts of their own.
     """
     if len(passages) < 2:
         return
-    said = list(filter(joins, passages))
-    yield from _chains(said)
-    if len(said) < 3:
+    messages = list(filter(may_go_on, passages))
+    yield from _chains(messages)
+    if len(messages) < 3:
         return
     by_role: dict[str, list[int]] = {}
-    for number, passage in enumerate(said):
+    for number, passage in enumerate(messages):
         by_role.setdefault(passage.role, []).append(number)
     for own in by_role.values():
         if own[-1] - own[0] >= len(own):  # others spoke in between
-            yield from _chains([said[number] for number in own])
+            yield from _chains([messages[number] for number in own])
 
 
-def joins(passage: Passage) -> bool:
+def may_go_on(passage: Passage) -> bool:
     """It may go on in another."""
-    return len(passage.path) > 1 and passage.path[-1] in _SAID
+    return len(passage.path) > 1 and passage.path[-1] in _MESSAGE_FIELDS
 
 
 def _chains(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
@@ -414,19 +337,14 @@ def _chains(passages: Sequence[Passage]) -> Iterator[Sequence[Segment]]:
     chain: list[Segment] = []
     for before, after in pairwise(passages):
         if not chain:
-            chain.append(_tail(before))
-        short = len(after.text) <= REACH
-        chain.append(Segment(after.text[:REACH], after.path, 0, 0, True))
-        if not short:
+            start = max(len(before.text) - REACH, 0)
+            chain.append(Segment(before.text[start:], before.path, start, join=True))
+        chain.append(Segment(after.text[:REACH], after.path, join=True))
+        if len(after.text) > REACH:
             yield chain
             chain = []
     if chain:
         yield chain
-
-
-def _tail(passage: Passage) -> Segment:
-    start = max(len(passage.text) - REACH, 0)
-    return Segment(passage.text[start:], passage.path, start, 0, True)
 
 
 # Every string in a JSON value, with its path.
@@ -439,22 +357,22 @@ def strings(value: Any, path: Path = (), *, keys: bool = True) -> Iterator[Passa
     """
     waiting: list[tuple[Path, Any, str, bool]] = [(path, value, "", False)]
     while waiting:
-        place, one, by, named = waiting.pop()
+        place, node, role, named = waiting.pop()
         if named:
-            yield Passage(place, str(place[-1]), by)
-        if isinstance(one, str):
-            yield Passage(place, one, by)
-        elif isinstance(one, dict):
-            own = one.get("role")
-            by = own if isinstance(own, str) else by
-            waiting += [((*place, key), item, by, keys) for key, item in reversed(one.items())]
-        elif isinstance(one, list):
-            waiting += [((*place, number), one[number], by, False) for number in range(len(one) - 1, -1, -1)]
+            yield Passage(place, str(place[-1]), role)
+        if isinstance(node, str):
+            yield Passage(place, node, role)
+        elif isinstance(node, dict):
+            own = node.get("role")
+            role = own if isinstance(own, str) else role
+            waiting += [((*place, key), item, role, keys) for key, item in reversed(node.items())]
+        elif isinstance(node, list):
+            waiting += [((*place, number), node[number], role, False) for number in range(len(node) - 1, -1, -1)]
 
 
 # The texts in which a request is looked at: its passages as they are, and as what evasions hide.
 #
-# The first view has every passage once, what of the body is in none of them, and the seams between passages. What is
+# The first view has every passage once, what of the body is in none of them, and the joins between passages. What is
 # written otherwise than it is read is replaced, and what stands near it is a second view; and so on, until nothing is
 # left to replace. Ordinary text has one view.
 
@@ -467,15 +385,15 @@ def views(passages: Sequence[Passage], raw: bytes) -> Iterator[View]:
 
     Hits in what no passage shows have the path () and are not exact. Raises `TooMuch`.
     """
-    rest = residue(raw, passages) if raw else ()
-    view = joined([*segments([*passages, *rest]), *seams(passages)])
+    rest = unparsed_bytes(raw, passages) if raw else ()
+    view = joined([*segments([*passages, *rest]), *joins(passages)])
     yield view
     dull: set[bytes] = set()
     for _ in range(MOST_LAYERS):
         pieces = _pieces(view.text, dull)
         if not pieces:
             return
-        view = rewritten(view, pieces)
+        view = replaced(view, pieces)
         yield view
     if _pieces(view.text, dull):
         raise TooMuch(f"More than {MOST_LAYERS} layers of encodings.")
@@ -493,12 +411,12 @@ def body_views(body: bytes) -> Iterator[View]:
 def _pieces(text: str, dull: set[bytes]) -> list[Piece]:
     encoded = text.encode("utf-8", "replace")
     place = Characters(text, encoded)
-    found = [*escapes(text), *folds(text, encoded, place), *blobs(encoded, place, dull)]
-    if _VIEWS_APART.search(encoded)[0] >= 0:
-        found += (*pairs(encoded, place), *spaced(text, encoded, place))
-    found.sort()
-    return found
+    pieces = [*escapes(text), *folds(text, encoded, place), *blobs(encoded, place, dull)]
+    if _SPACED.search(encoded)[0] >= 0:
+        pieces += (*pairs(encoded, place), *spaced(text, encoded, place))
+    pieces.sort()
+    return pieces
 
 
-_VIEWS_APART = Pattern(r"(?:\s[!-~]){8}|(?:[ :][0-9A-Fa-f]{2}){11}")
+_SPACED = Pattern(r"(?:\s[!-~]){8}|(?:[ :][0-9A-Fa-f]{2}){11}")
 """Letters that stand apart, or pairs of digits."""

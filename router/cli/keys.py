@@ -146,7 +146,7 @@ def _usd(text: str | None) -> Decimal | None:
 
 
 def _check(terms: "KeyTerms", policy: Any, new_tags: Sequence[str]) -> None:
-    from router.config.keys import check_terms
+    from router.config.check import check_terms
     from router.errors import ConfigError
     from router.policies import load_policy, unlaunched
 

@@ -1,7 +1,8 @@
 """What a policy must fulfil beyond its shape; every error at once."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from router.budget.budget import Budget, Downgrade, FailOpenWithin, Rolling, SessionLimit
@@ -17,6 +18,7 @@ from router.decide.strategies import Cascade, Plan
 from router.errors import ConfigError, Problem
 from router.outcomes.checks import mistakes
 from router.types.account import Unit
+from router.types.request import KeyTerms
 from router.types.target import Served, Target
 
 # Second opinions: one detector asks at most, somebody of this machine, and only where there is something to ask.
@@ -32,8 +34,13 @@ def check_opinion(source: Source, sensitivity: Sensitivity, names: Sequence[str]
             report_unknown(source, (*_AT, index, "target"), "target", second.target, names)
     for index, _ in asking[1:]:
         source.report(source.node((*_AT, index)), "a second local_llm: there is no third opinion", "keep one of them")
-    if not (asking or any(loc[:2] == _AT for loc in source.dropped)):
-        _report_unasked(source, sensitivity)
+    if asking or any(loc[:2] == _AT for loc in source.dropped):
+        return
+    for index, detector in enumerate(sensitivity.detectors):
+        if isinstance(detector, Keywords | Patterns) and detector.ask is not None:
+            what = "nobody is there to be asked: what it finds would never count"
+            remedy = "add {kind: local_llm, target: a local one} to the detectors, or remove ask"
+            source.report(source.key((*_AT, index, "ask")), what, remedy)
 
 
 def check_asked(source: Source, sensitivity: Sensitivity, targets: Mapping[str, Target]) -> None:
@@ -51,14 +58,6 @@ def _asking(sensitivity: Sensitivity) -> Iterator[tuple[int, SecondOpinion]]:
     for index, detector in enumerate(sensitivity.detectors):
         if isinstance(detector, SecondOpinion):
             yield index, detector
-
-
-def _report_unasked(source: Source, sensitivity: Sensitivity) -> None:
-    for index, detector in enumerate(sensitivity.detectors):
-        if isinstance(detector, Keywords | Patterns) and detector.ask is not None:
-            what = "nobody is there to be asked: what it finds would never count"
-            remedy = "add {kind: local_llm, target: a local one} to the detectors, or remove ask"
-            source.report(source.key((*_AT, index, "ask")), what, remedy)
 
 
 # What a route says beside its strategy: nothing that it needs and lacks, nothing that can never take effect.
@@ -84,8 +83,12 @@ def check_stakes(source: Source, policy: Policy) -> None:
     for name, row in policy.routes.items():
         if weighs(row.strategy):
             _check_weighing(source, name, row)
-        else:
-            _check_idle(source, name, row)
+            continue
+        for key in _FORECAST_ONLY:
+            if key in row.model_fields_set:
+                what = f"{row.strategy.kind} does not go by forecasts: {key} would never take effect"
+                remedy = "remove it, or use cost_of_pass, cascade, self_consistency or plan"
+                source.report(source.key(("routes", name, key)), what, remedy)
 
 
 def _check_weighing(source: Source, name: str, row: RouteRow) -> None:
@@ -103,14 +106,6 @@ def _check_weighing(source: Source, name: str, row: RouteRow) -> None:
 def _absent(source: Source, name: str, row: RouteRow, keys: tuple[str, ...]) -> bool:
     """None of them is there, not even as a mistake."""
     return all(getattr(row, key) is None and ("routes", name, key) not in source.dropped for key in keys)
-
-
-def _check_idle(source: Source, name: str, row: RouteRow) -> None:
-    for key in _FORECAST_ONLY:
-        if key in row.model_fields_set:
-            what = f"{row.strategy.kind} does not go by forecasts: {key} would never take effect"
-            remedy = "remove it, or use cost_of_pass, cascade, self_consistency or plan"
-            source.report(source.key(("routes", name, key)), what, remedy)
 
 
 # What the keys of a budget mean together: one limit, a window that can be, nothing that can never take effect.
@@ -192,11 +187,8 @@ def _without_effect(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iter
 def _idle_window(budget: Budget) -> Iterator[Found]:
     rolls = isinstance(budget.window, Rolling)
     if "timezone" in budget.model_fields_set and (rolls or budget.window_name in ("lifetime", "request")):
-        yield (
-            "timezone",
-            f"a {budget.window_name} window has no time zone",
-            "remove timezone, or choose a calendar window",
-        )
+        what = f"a {budget.window_name} window has no time zone"
+        yield "timezone", what, "remove timezone, or choose a calendar window"
 
 
 def _idle_in_each_request(budget: Budget) -> Iterator[Found]:
@@ -228,12 +220,8 @@ def _unreachable(budget: Budget, serves: Mapping[str, Sequence[str]]) -> Iterato
     """A client may pin any target, but then names no route."""
     reached = [target for route in budget.routes for target in serves.get(route, budget.targets)]
     if budget.routes and budget.targets and not set(budget.targets) & set(reached):
-        routes = " or ".join(budget.routes)
-        yield (
-            "targets",
-            f"route {routes} has none of these targets: it binds nothing",
-            "name some of the route's targets",
-        )
+        what = f"route {' or '.join(budget.routes)} has none of these targets: it binds nothing"
+        yield "targets", what, "name some of the route's targets"
 
 
 def _check_circles(source: Source, budgets: Sequence[Budget], routes: Iterable[str]) -> None:
@@ -255,13 +243,13 @@ def _ways(budget: Budget, routes: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _reachable(origin: str, ways: Sequence[tuple[str, str]]) -> set[str]:
-    found, ahead = {origin}, [origin]
+    reached, ahead = {origin}, [origin]
     while ahead:
         here = ahead.pop()
-        onward = {end for start, end in ways if start == here} - found
-        found |= onward
+        onward = {end for start, end in ways if start == here} - reached
+        reached |= onward
         ahead.extend(onward)
-    return found
+    return reached
 
 
 # What the names in a policy refer to: nothing unknown, nothing that can never take effect.
@@ -284,7 +272,9 @@ def _keys(source: Source, loc: Loc) -> tuple[str, ...]:
 
 def check_meaning(source: Source, policy: Policy, catalog: Catalog, names: Names) -> None:
     _check_sections(source, names)
-    _check_clashes(source, names)
+    for name in sorted(set(names.targets) & set(names.routes)):
+        what = f"'{name}' is both a route and a target: a request could mean either"
+        source.report(source.key(("routes", name)), what, "rename one of the two")
     _check_routes(source, policy, names)
     check_stakes(source, policy)
     check_outcomes(source, policy, names.targets)
@@ -302,12 +292,6 @@ def _check_sections(source: Source, names: Names) -> None:
     ):
         if not getattr(names, section) and (section,) not in source.dropped:
             source.report(source.key((section,)), f"the policy has no {section}", f"add {section}: {{{example}}}")
-
-
-def _check_clashes(source: Source, names: Names) -> None:
-    for name in sorted(set(names.targets) & set(names.routes)):
-        what = f"'{name}' is both a route and a target: a request could mean either"
-        source.report(source.key(("routes", name)), what, "rename one of the two")
 
 
 def _check_routes(source: Source, policy: Policy, names: Names) -> None:
@@ -388,13 +372,10 @@ def _examine(
     built = {name: builder.build(name, row) for name, row in policy.targets.items()}
     targets = {name: target for name, target in built.items() if target is not None}
     check_asked(source, policy.sensitivity, targets)
-    if len(targets) == len(names.targets) and not source.unset and not _damaged(source):
+    damaged = any(loc[0] == "targets" for loc in source.dropped)
+    if len(targets) == len(names.targets) and not source.unset and not damaged:
         check_served(source, policy.sensitivity, targets)
     return _config(source.path, digest, policy, targets)
-
-
-def _damaged(source: Source) -> bool:
-    return any(loc[0] == "targets" for loc in source.dropped)
 
 
 def _config(path: str, digest: str, policy: Policy, targets: dict[str, Target]) -> Config:
@@ -414,3 +395,66 @@ def _config(path: str, digest: str, policy: Policy, targets: dict[str, Target]) 
         budget_status=policy.budget_status,
         loops=loops,
     )
+
+
+# The policy file changes while a gateway runs.
+
+
+class Watcher:
+    """Make it before the first load: then no edit falls between the two. Pure but for the file; owns no thread."""
+
+    def __init__(self, path: Path, load: Callable[[Path], Config]) -> None:
+        self._path, self._load = path, load
+        self._seen = _stamp(path)
+
+    def poll(self) -> Config | ConfigError | None:
+        """What the file says now, if it changed since the last look; a file that went missing is a change too."""
+        stamp = _stamp(self._path)
+        if stamp == self._seen:
+            return None
+        self._seen = stamp
+        try:
+            return self._load(self._path)
+        except ConfigError as error:
+            return error
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Time, size and inode: editors and mounted volumes replace the file without a later time."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+# What a key can be given under a policy.
+
+_ID_LENGTH = 32
+"""Of a budget that was split off."""
+
+
+def check_terms(terms: KeyTerms, config: Config, new_tags: Collection[str] = ()) -> None:
+    """Raises ValueError for all names at once that the policy does not know. Tags are free where no budget goes by
+    them; else `new_tags` are those that are meant."""
+    if problems := "; ".join(_unknown(terms, config, new_tags)):
+        raise ValueError(f"{problems} (policy {config.path})")
+
+
+def _unknown(terms: KeyTerms, config: Config, new_tags: Collection[str]) -> Iterator[str]:
+    budgets = [budget.id for budget in config.budgets]
+    tags = {tag for budget in config.budgets for tag in budget.tags}
+    split_off = len(terms.budget) == _ID_LENGTH and terms.budget.isalnum()
+    given: list[tuple[str, Collection[str], Collection[str]]] = [
+        ("route", terms.routes, config.routes),
+        ("target", terms.targets, config.targets),
+        ("budget", [terms.budget] if terms.budget and not split_off else [], budgets),
+        ("class", [terms.min_class] if terms.min_class else [], config.sensitivity.classes),
+        ("tag", [tag for tag in terms.tags if tags and tag not in new_tags], tags),
+    ]
+    for kind, names, known in given:
+        for name in names:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                meant = f"did you mean '{near[0]}'?" if near else f"Known: {', '.join(sorted(known)) or 'none'}"
+                yield f"unknown {kind} '{name}'; {meant}"

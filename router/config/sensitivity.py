@@ -41,9 +41,9 @@ def check_served(source: Source, sensitivity: Sensitivity, targets: Mapping[str,
     if sensitivity.default not in sensitivity.classes:
         return
     guard = ClassGuard(sensitivity.classes, lambda body: frozenset())
-    everybody = _refusals(guard, sensitivity, sensitivity.default, sensitivity.default, targets)
+    default_refused = _refusals(guard, sensitivity, sensitivity.default, sensitivity.default, targets)
     for name, row in sensitivity.classes.items():
-        beside = name if everybody else sensitivity.default
+        beside = name if default_refused else sensitivity.default
         reasons = _refusals(guard, sensitivity, name, beside, targets)
         if reasons and not row.block:
             what = f"every request of class {name} would be refused: no target meets its requirements"
@@ -55,7 +55,7 @@ def _refusals(
 ) -> list[str]:
     """Why each target refuses a class, as it is and redacted, `beside` another one; none where one of them does not."""
     # What has expired is told at its own place.
-    now, row, told = 0, sensitivity.classes[name], []
+    now, row, reasons = 0, sensitivity.classes[name], []
     left = sensitivity.redacted_to(name) if row.redact is not Redact.NEVER else name
     for target in targets.values():
         reason = guard.refusal(target, frozenset({name, beside}), now, redacted=False)
@@ -63,8 +63,8 @@ def _refusals(
             reason = guard.refusal(target, frozenset({left, beside}), now, redacted=True)
         if not reason:
             return []
-        told.append(f"{target.id}: {reason}")
-    return told
+        reasons.append(f"{target.id}: {reason}")
+    return reasons
 
 
 def _at(*parts: str) -> Loc:
@@ -106,7 +106,7 @@ def _check_ranks(source: Source, sensitivity: Sensitivity) -> None:
 def _check_regions(source: Source, loc: Loc, row: Requirements, stated: set[str]) -> None:
     """Any word may be a region, also one that no target has yet; but not one that only its capitals keep apart."""
     for region in row.regions:
-        meant = {one for one in stated if one.casefold() == region.casefold()}
+        meant = {other for other in stated if other.casefold() == region.casefold()}
         if meant and region not in meant:
             node = source.find(loc, region)
             what = f"no target has the region '{word(node) or '${…}'}'"
@@ -138,11 +138,11 @@ def _idle(row: Requirements, keys: Iterable[str], why: str, stronger: str) -> It
 
 def _excluded(row: Requirements, catalog: Catalog) -> Iterator[Found]:
     known = [catalog.providers[name] for name in row.providers if name in catalog.providers]
-    law = {one.id: one.jurisdiction for one in known if not one.local}
-    excluded = ("", *row.jurisdictions_not)
-    if row.jurisdictions_not and law and len(known) == len(row.providers) and all(x in excluded for x in law.values()):
-        told = ", ".join(f"{name} {where or 'not stated'}" for name, where in law.items())
-        what = f"jurisdictions_not excludes every provider that is listed ({told})"
+    law = {provider.id: provider.jurisdiction for provider in known if not provider.local}
+    excluded = {"", *row.jurisdictions_not}
+    if row.jurisdictions_not and law and len(known) == len(row.providers) and excluded.issuperset(law.values()):
+        places = ", ".join(f"{name} {where or 'not stated'}" for name, where in law.items())
+        what = f"jurisdictions_not excludes every provider that is listed ({places})"
         yield "jurisdictions_not", what, "list a provider under another law, or write local_only: true"
 
 
@@ -157,11 +157,7 @@ def _wrong_redaction(source: Source, sensitivity: Sensitivity, name: str, row: R
         yield "redacted_to", "nothing of it is ever redacted", "add redact: needed, or remove redacted_to"
     if left == name:
         yield "redacted_to", "redaction would leave it the class that it has", "name a lower class"
-    elif left in sensitivity.classes and not _lower(sensitivity, left, name):
-        yield "redacted_to", f"class {left} is not lower than {name}", "name a lower class, or change their order"
-
-
-def _lower(sensitivity: Sensitivity, one: str, other: str) -> bool:
-    ranks = {name: row.rank for name, row in sensitivity.classes.items()}
-    places = sensitivity.ranks()
-    return places[one] < places[other] and (ranks[one] is None or ranks[one] != ranks[other])
+    elif left in sensitivity.classes:
+        places, rank = sensitivity.ranks(), sensitivity.classes[left].rank
+        if places[left] >= places[name] or (rank is not None and rank == row.rank):
+            yield "redacted_to", f"class {left} is not lower than {name}", "name a lower class, or change their order"

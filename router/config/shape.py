@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from router.budget.budget import WEBHOOK
 from router.config.policy import HEADER_NAME, HEADER_VALUE, LANGUAGE, NAME, URL, VERIFY, Policy
 from router.config.source import Loc, Source, construct, word
+from router.tables import table
 from router.types.price import DATE, HOURS
 
 # Tree → Policy: every departure from the shape becomes a problem, and the sound parts are kept.
@@ -20,44 +21,17 @@ from router.types.price import DATE, HOURS
 _NAMED_PARTS = {"sensitivity": 3}
 """Depth of the part that is dropped for a mistake inside it; 2 (a target, a route, a budget) elsewhere."""
 
-_WHOLE, _NUMBER, _TEXT = "a whole number", "a number", "text"
-_TYPES = {
-    "int_type": (_WHOLE, "write digits only, e.g. 5000"),
-    "int_parsing": (_WHOLE, "write digits only, e.g. 5000"),
-    "int_from_float": (_WHOLE, "drop the fraction"),
-    "decimal_type": (_NUMBER, "write it like 0.25"),
-    "decimal_parsing": (_NUMBER, "write it like 0.25"),
-    "finite_number": (_NUMBER, "write a finite number"),
-    "float_type": (_NUMBER, "write it like 0.25"),
-    "float_parsing": (_NUMBER, "write it like 0.25"),
-    "string_type": (_TEXT, "put it in quotes"),
-    "bool_type": ("true or false", "write true or false"),
-    "bool_parsing": ("true or false", "write true or false"),
-    "tuple_type": ("a list", "put it in brackets: [a, b]"),
-    "dict_type": ("a mapping", "write 'name: value' pairs below it"),
-    "model_type": ("a mapping", "write 'key: value' pairs"),
-    "model_attributes_type": ("a mapping", "write 'kind: …' and its other keys"),
-}
-_BOUNDS = {
-    "greater_than": ("above {gt:g}", "write a larger number"),
-    "greater_than_equal": ("at least {ge:g}", "write a larger number"),
-    "less_than": ("below {lt:g}", "write a smaller number"),
-    "less_than_equal": ("at most {le:g}", "write a smaller number"),
-    "too_short": ("a list of at least {min_length}", "add an entry"),
-    "decimal_max_places": ("a number with at most {decimal_places} decimals", "round it"),
-    "string_too_short": ("at least {min_length} character long", "write a name"),
-    "string_too_long": ("at most {max_length} characters long", "shorten it"),
-}
-_PATTERNS = {
-    NAME: ("a name", "use letters, digits and . _ : / - only, and start with a letter or a digit"),
-    URL: ("a web address", "start it with http:// or https://, without blanks, '?' or '#'"),
-    WEBHOOK: ("a web address", "start it with http:// or https://; ASCII, without blanks or '#'"),
-    HEADER_NAME: ("the name of an HTTP header", "write it like x-team"),
-    HOURS: ("hours of the day", 'write them like "22:30-06:00"'),
-    DATE: ("a date", "write it like 2027-01-01"),
-    LANGUAGE: ("an ISO 639-1 code", "write a language like en or fr"),
-    VERIFY: ("where an answer states its region", 'write it like usage.inference_geo or "header:x-region"'),
-    HEADER_VALUE: ("the value of an HTTP header", "use printable ASCII characters only, no line break"),
+_WRONG = table("config/wrong_values.yaml")
+_NAMES = {
+    NAME: "name",
+    URL: "url",
+    WEBHOOK: "webhook",
+    HEADER_NAME: "header_name",
+    HOURS: "hours",
+    DATE: "date",
+    LANGUAGE: "language",
+    VERIFY: "verify",
+    HEADER_VALUE: "header_value",
 }
 _FORMS = {
     "window": "{rolling: 36h}",
@@ -73,17 +47,17 @@ def read_policy(root: yaml.Node, source: Source, environ: Mapping[str, str]) -> 
         try:
             return Policy.model_validate(construct(root, source, environ))
         except ValidationError as error:
-            details = [detail for detail in error.errors(include_url=False) if not _is_echo(detail)]
+            # A list whose every entry is wrong is reported as too short besides.
+            details = [
+                detail
+                for detail in error.errors(include_url=False)
+                if detail["type"] != "too_short" or detail["ctx"]["actual_length"] >= len(detail["input"])
+            ]
         for detail in details:
             _report(source, detail)
         parts = {_smallest(source, detail) for detail in details}
-        for part in sorted(parts, key=_last_first, reverse=True):
+        for part in sorted(parts, key=_in_order, reverse=True):  # what stands last in a list goes first
             source.drop(part)
-
-
-def _is_echo(detail: ErrorDetails) -> bool:
-    """A list whose every entry is wrong is reported as too short besides."""
-    return detail["type"] == "too_short" and detail["ctx"]["actual_length"] < len(detail["input"])
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -109,7 +83,7 @@ def _optional(loc: Loc) -> bool:
     return loc[-1] in parent.get("properties", ()) and loc[-1] not in parent.get("required", ())
 
 
-def _last_first(loc: Loc) -> tuple[tuple[bool, int, str], ...]:
+def _in_order(loc: Loc) -> tuple[tuple[bool, int, str], ...]:
     return tuple((isinstance(part, int), part if isinstance(part, int) else 0, str(part)) for part in loc)
 
 
@@ -145,28 +119,20 @@ def _wrong_value(source: Source, detail: ErrorDetails) -> tuple[str, str]:
         return context["expected"], context["remedy"]
     if kind in ("literal_error", "enum"):
         return _words(source, detail["loc"], str(context["expected"]))
-    if kind in _TYPES:
-        return _TYPES[kind]
-    if kind in _BOUNDS:
-        what, remedy = _BOUNDS[kind]
-        return what.format_map(context), remedy
-    return _PATTERNS.get(str(context.get("pattern")), ("of another form", "correct it"))
+    name = _NAMES.get(str(context.get("pattern")), "")
+    what, remedy = _WRONG.get(kind) or _WRONG["patterns"].get(name, ("of another form", "correct it"))
+    return what.format_map(context), remedy
 
 
 def _words(source: Source, loc: Loc, expected: str) -> tuple[str, str]:
-    remedy = _expected_remedy(source.text(loc), expected)
+    remedy = did_you_mean(source.text(loc), [option.strip(" '") for option in expected.replace(" or ", ",").split(",")])
     form = _FORMS.get(str(source.walk(loc)[0][-1])) if loc[-1] == "word" else None
     return expected, remedy if form is None else f"{remedy}{' Or' if remedy.endswith('?') else ', or'} write {form}"
 
 
-def _expected_remedy(word: str, expected: str) -> str:
-    options = [option.strip(" '") for option in expected.replace(" or ", ",").split(",")]
-    return did_you_mean(word, options)
-
-
 def _report_kind(source: Source, detail: ErrorDetails) -> None:
     loc = detail["loc"]
-    kinds = [name for name in _branches(_schema_at(loc))]
+    kinds = list(_branches(_schema_at(loc)))
     word = source.text((*loc, "kind"))
     if detail["type"] == "union_tag_invalid":
         source.report(source.node((*loc, "kind")), f"unknown kind '{word}'", did_you_mean(word, kinds))
@@ -216,15 +182,10 @@ def _schema_at(loc: Loc) -> dict[str, Any]:
             schema = _resolve(schema["items"])
         elif part in schema.get("properties", ()):
             schema = _resolve(schema["properties"][part])
-        else:
-            schema = _resolve(_entries(schema))
+        else:  # a mapping's values; of anything else, itself
+            values = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
+            schema = _resolve(next((value for value in values if value), schema))
     return schema
-
-
-def _entries(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a mapping's values; of anything else, itself."""
-    values = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties")]
-    return next((value for value in values if value), schema)
 
 
 # Names in a policy that refer to something: told where nothing bears them, or where they stand twice.

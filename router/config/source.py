@@ -96,8 +96,8 @@ class Source:
     def find(self, loc: Loc, text: str, *, last: bool = False) -> yaml.Node | None:
         """The first (or last) key or value below `loc` that reads `text`; else the node of `loc`."""
         top = self.node(loc)
-        found = [node for node in _scalars(top) if node.value == text]
-        return found[-1 if last else 0] if found else top
+        nodes = [node for node in _scalars(top) if node.value == text]
+        return nodes[-1 if last else 0] if nodes else top
 
 
 def word(node: yaml.Node | None) -> str:
@@ -196,8 +196,8 @@ def _repeated(node: yaml.Node, seen: set[int]) -> yaml.Node | None:
         return node
     seen.add(id(node))
     children = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
-    found = (_repeated(child, seen) for child in children if isinstance(child, yaml.Node))
-    return next(filter(None, found), None)
+    repeated = (_repeated(child, seen) for child in children if isinstance(child, yaml.Node))
+    return next(filter(None, repeated), None)
 
 
 def _report_syntax(error: yaml.MarkedYAMLError, text: str, source: Source) -> None:
@@ -283,10 +283,7 @@ class _Constructor:
             return _number(text)
         if kind not in ("str", "bool", "timestamp", "merge", "value"):
             self._source.report(node, f"the tag {node.tag} is not supported", "remove the tag")
-        return self._fill(node) if "${" in text else text
-
-    def _fill(self, node: yaml.ScalarNode) -> str:
-        return _VALUES_REFERENCE.sub(lambda match: self._lookup(node, match), node.value)
+        return _VALUES_REFERENCE.sub(lambda match: self._lookup(node, match), text) if "${" in text else text
 
     def _lookup(self, node: yaml.ScalarNode, match: re.Match[str]) -> str:
         name = _NAME.fullmatch(match[1])

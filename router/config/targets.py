@@ -9,11 +9,10 @@ import yaml
 from jinja2 import StrictUndefined, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import structs
-from msgspec.structs import replace
 from pydantic import SecretStr
 
-from router.classify.language import KNOWN, NAMES
-from router.config.policy import Catalog, ModelRow, PromptRow, TargetRow, TermsRow, TimeoutsRow
+from router.classify.language import KNOWN, NAMES, english
+from router.config.policy import Catalog, ModelRow, PromptRow, TargetRow, TermsRow
 from router.config.shape import did_you_mean
 from router.config.source import Loc, Source
 from router.estimate.tokens import SCALE
@@ -69,25 +68,23 @@ def _with_words(thinking: Thinking) -> Thinking:
 def terms(source: Source, loc: Loc, row: TermsRow, provider: Provider) -> Terms:
     """`loc` is that of the row. Reports claims without evidence, evidence that has expired, and terms of nobody."""
     given = row.model_dump(exclude_none=True)
-    until = _start(given.pop("expires")) if row.expires else provider.terms.expires_ms
-    found = replace(provider.terms, **_lower(given), expires_ms=until)
+    until = provider.terms.expires_ms
+    if row.expires:
+        until = int(datetime.fromisoformat(given.pop("expires")).replace(tzinfo=UTC).timestamp() * 1000)
+    if given.get("verify", "").startswith("header:"):  # headers of answers are looked up in small letters
+        given["verify"] = given["verify"].lower()
+    promised = structs.replace(provider.terms, **given, expires_ms=until)
     if provider.local and row.model_fields_set:
         what = f"{provider.id} is local: there is no provider that could promise anything"
         source.report(source.key(loc), what, "remove terms")
-        return found
-    for key in _stronger(found, provider.terms) if row.evidence is None else ():
+        return promised
+    for key in _stronger(promised, provider.terms) if row.evidence is None else ():
         what = f"{key} is more than {provider.id} promises everybody, and nothing vouches for it"
         source.report(source.key((*loc, key)), what, f'remove {key}, or add evidence: "the contract that says so"')
     if row.expires and until is not None and until <= now_ms():
         what = f"the evidence expired on {row.expires}: nobody would be served there"
         source.report_passed(source.node((*loc, "expires")), what, "renew it, or remove what it vouches for")
-    return found
-
-
-def _lower(given: dict[str, Any]) -> dict[str, Any]:
-    """Headers of answers are looked up by their names in small letters."""
-    verify = given.get("verify", "")
-    return given | {"verify": verify.lower()} if verify.startswith("header:") else given
+    return promised
 
 
 def _stronger(ours: Terms, theirs: Terms) -> list[str]:
@@ -99,10 +96,6 @@ def _stronger(ours: Terms, theirs: Terms) -> list[str]:
         "baa": ours.baa and not theirs.baa,
     }
     return [key for key, more in beyond.items() if more]
-
-
-def _start(day: str) -> int:
-    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 # What makes a target a specialist: what it is for, and the template that a model without chat is asked by.
@@ -150,13 +143,8 @@ def _prompt(source: Source, loc: Loc, row: PromptRow, languages: Sequence[str]) 
         tree = _JINJA.parse(row.template)
         template = _JINJA.from_string(row.template)
     except TemplateSyntaxError as error:
-        _report(
-            source,
-            node,
-            error.lineno,
-            f"the template is wrong: {str(error.message).rstrip('.')}",
-            "see Jinja's documentation",
-        )
+        what = f"the template is wrong: {str(error.message).rstrip('.')}"
+        _report(source, node, error.lineno, what, "see Jinja's documentation")
         return bare
     unknown = _unknown(tree)
     for name, line in unknown:
@@ -174,7 +162,7 @@ class _Fails(Exception):
     """A template can't be rendered. `line` counts from 1 within it."""
 
     def __init__(self, pair: tuple[str, str], error: Exception) -> None:
-        source, target = map(_name, pair)
+        source, target = map(english, pair)
         where = f" from {source or 'an unknown language'} to {target or 'none'}" if pair != _NOBODY else ""
         super().__init__(f"the template fails{where or ' where no language is known'}: {error}")
         self.line = _line(error)
@@ -220,8 +208,8 @@ def _rendered(template: Any, pair: tuple[str, str], text: str) -> str:
         "system": "",
         "input": text,
         "text": text,
-        "source": _name(source),
-        "target": _name(target),
+        "source": english(source),
+        "target": english(target),
         "source_code": source,
         "target_code": target,
     }
@@ -230,10 +218,6 @@ def _rendered(template: Any, pair: tuple[str, str], text: str) -> str:
     except Exception as error:
         # Whatever a template may raise, it has to be told.
         raise _Fails(pair, error) from error
-
-
-def _name(code: str) -> str:
-    return NAMES[code].partition(" ")[0] if code else ""
 
 
 def _line(error: Exception) -> int:
@@ -281,10 +265,10 @@ class TargetBuilder:
     def build(self, name: str, row: TargetRow) -> Target | None:
         """None where the model or its provider is unknown: nothing else can be judged then."""
         loc: Loc = ("targets", name)
-        found = self._inline(loc, row.model) if isinstance(row.model, ModelRow) else self._card(loc, row.model)
-        if found is None:
+        known = self._inline(loc, row.model) if isinstance(row.model, ModelRow) else self._card(loc, row.model)
+        if known is None:
             return None
-        model, provider = found
+        model, provider = known
         engine = None if row.engine is None else self._engine(loc, row, row.engine, provider)
         if row.adapter is not None and row.engine is None:
             what = "an adapter is served by an engine, and there is none"
@@ -299,6 +283,10 @@ class TargetBuilder:
         self._check_effort(loc, row.effort, model)
         if not (engine and engine.mistakes):
             self._check_price(loc, model)
+        limits: dict[str, int] = row.timeouts.model_dump(exclude_none=True)
+        hourly = engine.hourly or None if engine else None
+        if row.hourly_usd is not None:  # the policy's word goes before that of the engine's spec
+            hourly = nano_from_usd(row.hourly_usd)
         return Target(
             id=name,
             model=model,
@@ -309,10 +297,10 @@ class TargetBuilder:
             headers=dict(row.headers),
             region=row.region,
             terms=terms(self._source, (*loc, "terms"), row.terms, provider),
-            timeouts=_timeouts(row.timeouts),
+            timeouts=Timeouts(**{name.removesuffix("_ms"): limit for name, limit in limits.items()}),
             retries=row.retries,
             max_event_bytes=row.max_event_bytes,
-            hourly=_hourly(row, engine),
+            hourly=hourly,
             engine=engine,
             max_wait_ms=row.max_wait_ms,
             tasks=frozenset(row.tasks),
@@ -355,7 +343,7 @@ class TargetBuilder:
             context=row.context,
             max_output=row.max_output,
             capabilities=frozenset(row.capabilities),
-            thinking=_thinking(row),
+            thinking=Thinking(**row.thinking.model_dump()) if row.thinking else Thinking(),
             price=row.price.price(self._version) if row.price else self._worst,
             licence=self._catalog.licences.get(row.licence, Licence(id=row.licence)),
             parameters_b=row.parameters_b,
@@ -413,9 +401,8 @@ class TargetBuilder:
         word = self._source.text((*loc, "engine"))
         if row.base_url:
             what = "engine and base_url exclude each other"
-            self._report(
-                (*loc, "base_url"), what, "keep engine to have it launched, or base_url to reach a running one"
-            )
+            remedy = "keep engine to have it launched, or base_url to reach a running one"
+            self._report((*loc, "base_url"), what, remedy)
         elif not provider.local:
             what = f"an engine can't serve a model of {provider.id}"
             self._report((*loc, "engine"), what, "remove engine, or name a local model")
@@ -453,22 +440,6 @@ class TargetBuilder:
             what = "the key has a blank, a line break or a character that no key has"
             self._report((*loc, "api_key"), what, "set it without them")
         return Secret(value) if value else None
-
-
-def _hourly(row: TargetRow, engine: Served | None) -> int | None:
-    """The policy's word goes before that of the engine's spec."""
-    if row.hourly_usd is not None:
-        return nano_from_usd(row.hourly_usd)
-    return (engine.hourly or None) if engine else None
-
-
-def _thinking(row: ModelRow) -> Thinking:
-    return Thinking(**row.thinking.model_dump()) if row.thinking else Thinking()
-
-
-def _timeouts(row: TimeoutsRow) -> Timeouts:
-    given: dict[str, int] = row.model_dump(exclude_none=True)
-    return Timeouts(**{name.removesuffix("_ms"): value for name, value in given.items()})
 
 
 def _is_of(url: str, provider: Provider) -> bool:

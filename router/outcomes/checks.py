@@ -30,7 +30,7 @@ from router.outcomes.verifiers import (
 )
 from router.types.target import Model, Provider, Target, Terms, Wire
 
-# Somebody else says whether the answer is right: a service of the operator's, asked over HTTP.
+# A service of the operator's says whether the answer is right, asked over HTTP.
 
 _ADDRESS: Any = re2.compile(r"https?://[^\s/?#@]+(/[^\s#]*)?")
 
@@ -74,12 +74,13 @@ class Promises(Shape):
         return self
 
     def terms(self) -> Terms:
+        expires = None if self.expires is None else datetime.fromisoformat(self.expires).replace(tzinfo=UTC)
         return Terms(
             training=self.training,
             retention_days=self.retention_days,
             baa=self.baa,
             evidence=self.evidence,
-            expires_ms=None if self.expires is None else _moment_ms(self.expires),
+            expires_ms=None if expires is None else int(expires.timestamp() * 1000),
         )
 
 
@@ -97,7 +98,7 @@ class Http(Part):
     terms: Promises = Promises()
 
     @model_validator(mode="after")
-    def _sound(self) -> Self:
+    def _consistent(self) -> Self:
         key = self.api_key.get_secret_value() if self.api_key else ""
         if any(not "!" <= character <= "~" for character in key):
             raise mistake("reachable with its key", "set api_key without blanks and line breaks")
@@ -107,34 +108,19 @@ class Http(Part):
 
     @cached_property
     def place(self) -> Target:
-        """As the door sees it: a target like any other."""
+        """As the egress filter sees it: a target like any other."""
         parts = urlsplit(self.url)
         base = f"{parts.scheme}://{parts.netloc}"
+        name, wire = f"verifier.{self.name}", Wire.OPENAI_COMPATIBLE
         model = Model(id=self.name, name=self.name, context=0, max_output=0, capabilities=frozenset())
-        provider = Provider(
-            id=f"verifier.{self.name}",
-            wire=Wire.OPENAI_COMPATIBLE,
-            base_url=base,
-            jurisdiction=self.jurisdiction,
-            local=self.local,
-        )
-        return Target(
-            id=f"verifier.{self.name}",
-            model=model,
-            provider=provider,
-            base_url=base,
-            region=self.region,
-            terms=self.terms.terms(),
-        )
+        provider = Provider(id=name, wire=wire, base_url=base, jurisdiction=self.jurisdiction, local=self.local)
+        terms = self.terms.terms()
+        return Target(id=name, model=model, provider=provider, base_url=base, region=self.region, terms=terms)
 
     @property
     def path(self) -> str:
         parts = urlsplit(self.url)
         return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-
-
-def _moment_ms(day: str) -> int:
-    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 # A function of the operator's says whether the answer is right, in a process of its own.

@@ -23,13 +23,16 @@ LOOK_S = 1.0
 def main() -> None:
     """`argv`: the function, and the megabytes that it may use."""
     answers, questions = _own_pipes()
-    _limit(int(sys.argv[2]))
+    # The address space, also of those that it starts. No core is left behind: it would hold prompts.
+    resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]) << 20,) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.addaudithook(_no_network)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    function = _function(sys.argv[1])
+    module, _, name = sys.argv[1].partition(":")
+    function: Function = getattr(import_module(module), name)
     _write(answers, {"ready": True})
     for line in questions:
-        _write(answers, _asked(function, json.loads(line)))
+        _write(answers, _called(function, json.loads(line)))
 
 
 def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -39,12 +42,6 @@ def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     return answers, questions
-
-
-def _limit(megabytes: int) -> None:
-    """Of its address space, and of those that it starts. No core is left behind: it would hold prompts."""
-    resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _end_with(parent: int) -> None:
@@ -60,15 +57,9 @@ def _no_network(event: str, arguments: tuple[Any, ...]) -> None:
         raise PermissionError("a verifier in Python has no network: use kind: http")
 
 
-def _function(named: str) -> Function:
-    module, _, name = named.partition(":")
-    found: Function = getattr(import_module(module), name)
-    return found
-
-
-def _asked(function: Function, told: list[Any]) -> dict[str, Any]:
+def _called(function: Function, arguments: list[Any]) -> dict[str, Any]:
     try:
-        return _said(function(*told))
+        return _score(function(*arguments))
     except MemoryError:
         # Whatever else it needed may be lacking too: a fresh process is better.
         os._exit(1)
@@ -76,7 +67,7 @@ def _asked(function: Function, told: list[Any]) -> dict[str, Any]:
         return {"failed": type(error).__name__}
 
 
-def _said(answer: Any) -> dict[str, Any]:
+def _score(answer: Any) -> dict[str, Any]:
     """A score from 0 to 1, a yes or no, or nothing. Arrays of one number are one."""
     if answer is None:
         return {"score": None}

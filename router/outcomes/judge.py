@@ -66,39 +66,37 @@ class _Verdict(Struct, frozen=True):
 
 def question(request: Request) -> str:
     """The conversation as JSON; empty: it holds what can't be told in words, or is too long."""
-    turns = [{"role": one.role, "text": one.text} for one in request.passages if one.role]
-    told = bool(request.images or request.audio_seconds or request.file_bytes != 0 or request.unscannable)
+    turns = [{"role": passage.role, "text": passage.text} for passage in request.passages if passage.role]
+    media = bool(request.images or request.audio_seconds or request.file_bytes != 0 or request.unscannable)
     text = json.dumps(turns, ensure_ascii=False)
-    return "" if told or not turns or len(text) > MOST_CHARS else text
+    return "" if media or not turns or len(text) > MOST_CHARS else text
 
 
 def shown(answer: Answer) -> str:
     """As JSON; empty: there is nothing to judge."""
     calls = [{"name": call.name, "arguments": call.arguments} for call in answer.tool_calls]
-    told: dict[str, object] = {"text": answer.text or answer.refusal}
+    fields: dict[str, object] = {"text": answer.text or answer.refusal}
     if calls:
-        told["tool_calls"] = calls
-    text = json.dumps(told, ensure_ascii=False)
+        fields["tool_calls"] = calls
+    text = json.dumps(fields, ensure_ascii=False)
     return text if (answer.text or answer.refusal or calls) and len(text) <= MOST_CHARS else ""
 
 
 def alone(judge: Judge, asked: str, answer: str, *, reverse: bool) -> bytes:
     """The body of a chat request: whether `answer` is right or, `reverse`, whether it is wrong."""
-    told = f'{{"conversation": {asked}, "answer": {answer}}}'
-    return _body(judge, told, _WRONG if reverse else _RIGHT)
+    return _body(judge, f'{{"conversation": {asked}, "answer": {answer}}}', _WRONG if reverse else _RIGHT)
 
 
 def pair(judge: Judge, asked: str, answers: Sequence[str]) -> bytes:
     """Likewise: what it makes of two answers, in this order."""
     first, second = answers
-    told = f'{{"conversation": {asked}, "first answer": {first}, "second answer": {second}}}'
-    return _body(judge, told, _BOTH)
+    return _body(judge, f'{{"conversation": {asked}, "first answer": {first}, "second answer": {second}}}', _BOTH)
 
 
 def verdict(reply: bytes) -> bool | None:
     """Of `alone`: whether it said yes; None: it can't be understood."""
-    found = _object(reply, _Verdict)
-    return None if found is None else found.verdict == "yes"
+    spoken = _object(reply, _Verdict)
+    return None if spoken is None else spoken.verdict == "yes"
 
 
 def grades(reply: bytes) -> Graded | None:
@@ -106,9 +104,9 @@ def grades(reply: bytes) -> Graded | None:
     return _object(reply, Graded)
 
 
-def _body(judge: Judge, told: str, demand: str) -> bytes:
+def _body(judge: Judge, case: str, demand: str) -> bytes:
     rules = f"{_LEAST} For this kind of request, right means: {judge.rubric}" if judge.rubric else _LEAST
-    messages = [{"role": "system", "content": rules}, {"role": "user", "content": f"{told}\n\n{demand}"}]
+    messages = [{"role": "system", "content": rules}, {"role": "user", "content": f"{case}\n\n{demand}"}]
     body = {"model": judge.target, "messages": messages, "max_completion_tokens": judge.max_output}
     return msgspec.json.encode(body)
 
@@ -128,8 +126,8 @@ class _Reply(Struct):
 def _object(reply: bytes, shape: type[T]) -> T | None:
     """The last object in what was said: some think aloud before it."""
     try:
-        said = msgspec.json.decode(reply, type=_Reply).choices[0].message.content or ""
-        return msgspec.json.decode(said[said.rindex("{") : said.rindex("}") + 1], type=shape)
+        text = msgspec.json.decode(reply, type=_Reply).choices[0].message.content or ""
+        return msgspec.json.decode(text[text.rindex("{") : text.rindex("}") + 1], type=shape)
     except (msgspec.DecodeError, UnicodeError, ValueError, IndexError):
         return None
 
@@ -282,18 +280,25 @@ def case(
 ) -> Case | None:
     """`given`: the answer and, where another target gave one too, that one. None: it can't be judged in words, or all
     of it is the judge's own."""
-    asked, others = question(request), [one for one in given[:2] if one.target != judge.target]
-    answers = [(one.attempt, one.target, shown(one.answer)) for one in others]
-    told = tuple(one for one in answers if one[2])
-    if not asked or not told:
+    asked, others = question(request), [answer for answer in given[:2] if answer.target != judge.target]
+    answers = [(answer.attempt, answer.target, text) for answer in others if (text := shown(answer.answer))]
+    if not asked or not answers:
         return None
+    limits = request.limits
     return Case(
         judge=judge,
         request_id=request.id,
         caller=caller,
-        limits=_limits(request.limits),
+        # What binds the request binds its judge; what it said of its own answer does not.
+        limits=Limits(
+            session=limits.session,
+            data_class=limits.data_class,
+            region=limits.region,
+            budget=limits.budget,
+            tags=limits.tags,
+        ),
         question=asked,
-        answers=told,
+        answers=tuple(answers),
         say=say,
         priority=priority,
         at_ms=clock_ms(),
@@ -370,11 +375,9 @@ class Judging:
 
     async def _alone(self, case: Case) -> tuple[float | None] | None:
         """Whether it is right, and whether it is wrong. None: no answer to one of them."""
-        (_, _, text), said = case.answers[0], []
-        for reverse in (False, True):
-            body = alone(case.judge, case.question, text, reverse=reverse)
-            said.append(verdict(await self._asked(case, body)))
-        right, wrong = said
+        _, _, text = case.answers[0]
+        right = verdict(await self._asked(case, alone(case.judge, case.question, text, reverse=False)))
+        wrong = verdict(await self._asked(case, alone(case.judge, case.question, text, reverse=True)))
         if right is None or wrong is None:
             return None
         return (None if right == wrong else float(right),)
@@ -382,24 +385,13 @@ class Judging:
     async def _pair(self, case: Case) -> tuple[float | None, float | None] | None:
         """Both in both orders."""
         texts = [text for _, _, text in case.answers]
-        one = grades(await self._asked(case, pair(case.judge, case.question, texts)))
-        other = grades(await self._asked(case, pair(case.judge, case.question, texts[::-1])))
-        if one is None or other is None:
+        forth = grades(await self._asked(case, pair(case.judge, case.question, texts)))
+        back = grades(await self._asked(case, pair(case.judge, case.question, texts[::-1])))
+        if forth is None or back is None:
             return None
-        if (one.first, one.second) != (other.second, other.first):
+        if (forth.first, forth.second) != (back.second, back.first):
             return None, None
-        return float(one.first == "right"), float(one.second == "right")
+        return float(forth.first == "right"), float(forth.second == "right")
 
     async def _asked(self, case: Case, body: bytes) -> bytes:
         return await asyncio.wait_for(self._ask(body, case.caller, case.limits), case.judge.timeout_ms / 1000)
-
-
-def _limits(limits: Limits) -> Limits:
-    """What binds the request binds its judge; what it said of its own answer does not."""
-    return Limits(
-        session=limits.session,
-        data_class=limits.data_class,
-        region=limits.region,
-        budget=limits.budget,
-        tags=limits.tags,
-    )

@@ -1,6 +1,7 @@
 """Verifiers that look at the answer alone."""
 
 import unicodedata
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, DivisionByZero, InvalidOperation
 from functools import lru_cache
@@ -12,6 +13,7 @@ from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from router.tables import table
 from router.types.attempt import Answer, ToolCall
 from router.types.request import Request
 
@@ -62,9 +64,9 @@ def field(request: Request, name: str) -> Any:
 def expected(request: Request) -> tuple[str, ...]:
     """Right answers, any of which will do: `metadata.expected` is a text, a number, or a list of them."""
     metadata = field(request, "metadata")
-    found = metadata.get(EXPECTED) if isinstance(metadata, dict) else None
-    several = found if isinstance(found, list) else [found]
-    return tuple(str(one) for one in several if isinstance(one, str | int | float) and not isinstance(one, bool))
+    value = metadata.get(EXPECTED) if isinstance(metadata, dict) else None
+    values = value if isinstance(value, list) else [value]
+    return tuple(str(right) for right in values if isinstance(right, str | int | float) and not isinstance(right, bool))
 
 
 def calls_only(answer: Answer) -> bool:
@@ -164,13 +166,13 @@ class Number(Part):
     )
 
     def check(self, request: Request, answer: Answer) -> float | None:
-        right = [value for one in expected(request) for value in _meant(one.strip())]
+        right = [value for text in expected(request) for value in _meant(text.strip())]
         if not right or calls_only(answer):
             return None
-        return float(any(self._same(said, one) for said in last(answer.text) for one in right))
-
-    def _same(self, said: Decimal, right: Decimal) -> bool:
-        return abs(said - right) <= max(self.tolerance, self.relative * abs(right))
+        pairs = ((given, value) for given in last(answer.text) for value in right)
+        return float(
+            any(abs(given - value) <= max(self.tolerance, self.relative * abs(value)) for given, value in pairs)
+        )
 
 
 def boxed(text: str) -> list[str]:
@@ -185,8 +187,8 @@ def last(text: str) -> set[Decimal]:
         if marked:
             end = marked[-1]
             break
-    found = list(_NUMBER.finditer(_plain(end)))
-    return readings(found[-1][0]) if found else set()
+    numbers = list(_NUMBER.finditer(_plain(end)))
+    return readings(numbers[-1][0]) if numbers else set()
 
 
 def readings(text: str) -> set[Decimal]:
@@ -240,11 +242,10 @@ class Exact(Part):
     kind: Literal["exact"]
 
     def check(self, request: Request, answer: Answer) -> float | None:
-        right = {normalised(one) for one in expected(request)}
+        right = set(map(normalised, expected(request)))
         if not right or calls_only(answer):
             return None
-        said = {normalised(answer.text), *map(normalised, boxed(answer.text)[-1:])}
-        return float(bool(said & right))
+        return float(not right.isdisjoint((normalised(answer.text), *map(normalised, boxed(answer.text)[-1:]))))
 
 
 def normalised(text: str) -> str:
@@ -262,9 +263,8 @@ def _compiles(expression: str) -> str:
     try:
         re2.compile(expression, _QUIET)
     except re2.error as error:
-        reason = error.args[0]
-        said = reason.decode() if isinstance(reason, bytes) else str(reason)
-        remedy = f"{said}; it has no look-around and no backreferences"
+        what = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error.args[0])
+        remedy = f"{what}; it has no look-around and no backreferences"
         raise mistake("a regular expression in RE2's syntax", remedy) from None
     return expression
 
@@ -288,13 +288,10 @@ class Regex(Part):
     def check(self, request: Request, answer: Answer) -> float | None:
         if calls_only(answer):
             return None
-        found = self.must is None or _matches(self.must, answer.text)
-        return float(found and not (self.must_not is not None and _matches(self.must_not, answer.text)))
-
-
-def _matches(expression: str, text: str) -> bool:
-    """re2 keeps what it compiled last."""
-    return re2.compile(expression, _QUIET).search(text) is not None
+        # re2 keeps what it compiled last.
+        if self.must is not None and re2.compile(self.must, _QUIET).search(answer.text) is None:
+            return 0.0
+        return float(self.must_not is None or re2.compile(self.must_not, _QUIET).search(answer.text) is None)
 
 
 # Whether the answer was cut off.
@@ -316,69 +313,12 @@ class Truncated(Part):
 OPENING = 240
 """Characters in which a refusal begins; later ones are about something else."""
 _FILTERED = "content_filter"
-_SAID = (
-    # English
-    r"\b(?:i(?:'m| am) (?:very |so |really |truly )?sorry,? (?:but )?(?:i|as an)|i apologi[sz]e,? but)\b",
-    r"\bi(?:'m| am)? (?:can(?:'t|not| not)|won't|will not|(?:am |'m )?(?:not able|unable) to|not able to|unable to)"
-    r" (?:\w+ )?(?:help|assist|provide|answer|comply|fulfil|fulfill|do that|do this|discuss|create|generate|write"
-    r"|engage|support|share|give|complete|offer|respond|access|browse|tell|say)",
-    r"\bas an ai(?: language)?(?: model)?,? i (?:can(?:'t|not| not)|don't|do not|am not|am unable)",
-    r"\bi (?:must|have to) (?:decline|refuse)|\bi(?:'d| would) rather not\b",
-    # German
-    r"(?:tut mir (?:sehr )?leid|entschuldigung|ich bedau(?:e)?re).{0,40}\b(?:kann|darf|möchte|bin|ist)\b",
-    r"\bich (?:kann|darf|werde)\b.{0,60}\bnicht (?:helfen|beantworten|bereitstellen|erfüllen|weiterhelfen"
-    r"|dabei|nachkommen|unterstützen)",
-    r"\bdabei kann ich\b.{0,20}\bnicht\b|\bals ki(?:-(?:sprach)?modell)?\b.{0,40}\bnicht\b",
-    # French
-    r"\bje (?:suis )?(?:vraiment )?(?:désolée?|navrée?).{0,20}\bje ne\b",
-    r"\bje ne (?:peux|puis|suis) (?:pas|malheureusement pas).{0,30}\b(?:aider|répondre|fournir|assister"
-    r"|satisfaire|en mesure|autorisé)",
-    # Spanish
-    r"\b(?:lo siento|disculpa|lamento).{0,30}\bno (?:puedo|me es posible)",
-    r"\bno puedo (?:ayudar|proporcionar|responder|asistir|cumplir|ofrecer|ayudarte|darte|generar)",
-    # Italian
-    r"\bmi (?:di)?spiace.{0,30}\bnon (?:posso|sono in grado)",
-    r"\bnon posso (?:aiutar|fornire|rispondere|assister|soddisfare)",
-    # Portuguese
-    r"\b(?:desculpe|lamento|sinto muito).{0,30}\bnão (?:posso|consigo)",
-    r"\bnão posso (?:ajudar|fornecer|responder|atender|auxiliar)",
-    # Dutch
-    r"\b(?:het spijt me|sorry).{0,30}\bik kan\b.{0,40}\bniet\b",
-    r"\bik kan (?:je|u|daar|dit|hier).{0,40}\bniet (?:helpen|geven|beantwoorden|mee)",
-    # Polish, Czech
-    r"\b(?:przykro mi|przepraszam).{0,30}\bnie mogę\b|\bnie mogę (?:pomóc|odpowiedzieć|udzielić|spełnić)",
-    r"\b(?:omlouvám se|je mi líto).{0,30}\bnemohu\b|\bnemohu (?:pomoci|poskytnout|odpovědět|vyhovět)",
-    # Swedish, Danish, Norwegian
-    r"\bjag kan (?:tyvärr )?inte (?:hjälpa|svara|ge|tillhandahålla)",
-    r"\bjeg kan (?:desværre |dessverre )?ikke (?:hjælpe|hjelpe|svare|gi|give)",
-    # Turkish
-    r"\b(?:üzgünüm|özür dilerim).{0,60}(?:amam|emem|amıyorum|emiyorum|amayız|emeyiz)\b|\byardımcı olamam\b",
-    # Russian, Ukrainian
-    r"(?:извините|к сожалению|простите|мне жаль).{0,30}(?:я )?не (?:могу|буду)",
-    r"я не могу (?:помочь|ответить|предоставить|выполнить)",
-    r"(?:вибачте|на жаль).{0,30}(?:я )?не можу|я не можу (?:допомогти|відповісти|надати|виконати)",
-    # Greek
-    r"(?:λυπάμαι|συγγνώμη).{0,30}δεν μπορώ",
-    # Arabic, Persian, Hebrew
-    r"(?:آسف|عذرا|عذرًا|أعتذر|للأسف).{0,30}(?:لا (?:أستطيع|يمكنني)|لن)",
-    r"لا (?:أستطيع|يمكنني) (?:المساعدة|مساعدتك|تقديم|الإجابة)",
-    r"متأسفم.{0,40}نمی|نمی(?:\x{200c})?توانم (?:کمک|پاسخ)|(?:מצטער|סליחה).{0,30}(?:לא יכול|איני)",
-    # Hindi
-    r"(?:क्षमा|माफ़ ?कीजिए|मुझे खेद).{0,60}(?:नहीं|असमर्थ)",
-    # Chinese, Japanese, Korean, Vietnamese, Thai, Indonesian
-    r"(?:抱歉|对不起|對不起|很遗憾).{0,20}(?:无法|不能|無法|没法|不会)|我(?:无法|不能|無法)(?:帮助|协助|提供|回答|满足|幫助|協助)",
-    r"(?:申し訳|すみません|ごめんなさい|恐れ入りますが).{0,60}(?:できません|できかねます|いたしかねます|お答えできない)",
-    r"(?:죄송|미안|유감).{0,60}(?:수 없|못합니다|어렵습니다)|도와드릴 수 없",
-    r"\bxin lỗi.{0,30}không thể|\btôi không thể (?:giúp|cung cấp|trả lời)",
-    r"ขออภัย.{0,40}ไม่สามารถ",
-    r"\bmaaf.{0,30}\btidak (?:bisa|dapat)\b",
-    r"\bsaya tidak (?:bisa|dapat) (?:membantu|memberikan|menjawab)",
-)
 _OPTIONS: Any = re2.Options()
 _OPTIONS.case_sensitive = False
 _OPTIONS.dot_nl = True
 _OPTIONS.max_mem = 64 << 20
-_REFUSES: Any = re2.compile("|".join(f"(?:{one})" for one in _SAID), _OPTIONS)
+_SAID = [pattern for language in table("outcomes/refusals.yaml").values() for pattern in language]
+_REFUSES: Any = re2.compile("|".join(f"(?:{pattern})" for pattern in _SAID), _OPTIONS)
 _QUOTES = str.maketrans("’‘ʼ", "'''")
 
 
@@ -414,16 +354,23 @@ def _valid(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _json(schema: Any) -> str:
     """A policy's numbers with a fraction are decimals."""
-    return msgspec.json.encode(schema, enc_hook=_json_schema_plain).decode()
+    return msgspec.json.encode(schema, enc_hook=float).decode()
 
 
-def _json_schema_plain(value: Any) -> float:
-    if isinstance(value, Decimal):
-        return float(value)
-    raise TypeError
+class SchemaPart(Part):
+    """Whether values are valid under schemas."""
+
+    @abstractmethod
+    def claims(self, request: Request, answer: Answer) -> tuple[Claim, ...] | float | None:
+        """What must be valid for a yes; or the score that is clear without."""
+
+    def check(self, request: Request, answer: Answer) -> float | None:
+        """Of a client's schema only in a process that may hang."""
+        claims = self.claims(request, answer)
+        return float(holds(claims)) if isinstance(claims, tuple) else claims
 
 
-class JsonSchema(Part):
+class JsonSchema(SchemaPart):
     """The request's own `response_format`, or the policy's schema. A request with neither is not judged."""
 
     kind: Literal["json_schema"]
@@ -442,11 +389,6 @@ class JsonSchema(Part):
             return 0.0
         return (Claim(schema, answer.text),)
 
-    def check(self, request: Request, answer: Answer) -> float | None:
-        """Of the request's own schema only in a process that may hang."""
-        found = self.claims(request, answer)
-        return float(holds(found)) if isinstance(found, tuple) else found
-
 
 def _asked_for(request: Request) -> str | None:
     form = field(request, "response_format")
@@ -461,12 +403,10 @@ def _asked_for(request: Request) -> str | None:
 
 # Whether the tools that an answer calls are there, and their arguments what they take.
 
-_TOOL_CALL_AN_OBJECT: dict[str, Any] = {"type": "object"}
-_Tools = dict[str, Any]
-"""Name → schema of its arguments; None: it takes any text."""
+_ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 
-class ToolCallValid(Part):
+class ToolCallValid(SchemaPart):
     """An answer without a call is judged only where the request demands one."""
 
     kind: Literal["tool_call"]
@@ -476,7 +416,8 @@ class ToolCallValid(Part):
         demanded = _demanded(request)
         if not answer.tool_calls:
             return None if demanded is None else 0.0
-        tools, found = _tools(request), []
+        tools = dict(_declared(field(request, "tools"))) | dict(_functions(field(request, "functions")))
+        claims = []
         for call in answer.tool_calls:
             if call.name not in tools or (demanded and call.name != demanded):
                 return 0.0
@@ -484,13 +425,8 @@ class ToolCallValid(Part):
                 claim = _claim(call, tools[call.name])
                 if claim is None:
                     return 0.0
-                found.append(claim)
-        return tuple(found)
-
-    def check(self, request: Request, answer: Answer) -> float | None:
-        """Only in a process that may hang: the schemas are the client's."""
-        found = self.claims(request, answer)
-        return float(holds(found)) if isinstance(found, tuple) else found
+                claims.append(claim)
+        return tuple(claims)
 
 
 def _demanded(request: Request) -> str | None:
@@ -503,11 +439,8 @@ def _demanded(request: Request) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _tools(request: Request) -> _Tools:
-    return dict(_declared(field(request, "tools"))) | dict(_functions(field(request, "functions")))
-
-
 def _declared(tools: Any) -> Iterator[tuple[str, Any]]:
+    """Names and schemas of their arguments; None: it takes any text."""
     for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict):
             kind, inner = tool.get("type", "function"), tool.get("function") or tool.get("custom")
@@ -525,8 +458,8 @@ def _functions(functions: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _parameters(named: dict[str, Any]) -> Any:
-    found = named.get("parameters")
-    return _TOOL_CALL_AN_OBJECT if found is None else found
+    parameters = named.get("parameters")
+    return _ANY_OBJECT if parameters is None else parameters
 
 
 def _claim(call: ToolCall, schema: Any) -> Claim | None:

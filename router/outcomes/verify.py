@@ -11,10 +11,9 @@ from msgspec import Struct
 
 from router.child_process import ChildProcess
 from router.outcomes.checks import Http, Python, Verifier
-from router.outcomes.verifiers import Claim, JsonSchema, ToolCallValid, expected
+from router.outcomes.verifiers import JsonSchema, ToolCallValid, expected
 from router.types.attempt import PASSED, Answer, Asked, Verdict
 from router.types.logged import Said
-from router.types.request import Request
 
 # The gateway's side of child processes: started before they are needed, killed when they hang, replaced.
 
@@ -169,8 +168,8 @@ class _Children:
     def lose(self, child: ChildProcess) -> None:
         self._count -= 1
         child.kill()
-        # It stays until the system has confirmed its end, which nobody waits for here.
-        self._all = {one for one in self._all if not one.over}
+        # It stays until the system has confirmed its end, which is not waited for here.
+        self._all = {other for other in self._all if not other.over}
         if self._waiting:
             self.fill(at_least=False)
 
@@ -187,6 +186,8 @@ class _Children:
 
 # All verifiers of a route over one answer. Never raises, never hangs: what breaks says nothing, and is counted.
 
+_Elsewhere = Http | Python | JsonSchema | ToolCallValid
+"""Verifiers that answer from another process or machine."""
 SCHEMA_MS = 1_000
 """How long a schema may be followed; most take less than one."""
 _SCHEMAS = Work("router.outcomes.verifiers:child", memory_mb=512)
@@ -227,19 +228,17 @@ _FAILED: Mapping[type[Exception], Became] = {
 
 async def verify_all(verifiers: Sequence[Verifier], asked: Asked, ports: Ports) -> Sequence[Verdict]:
     """In the order of `verifiers`; takes no longer than the slowest may."""
-    waiting = [one for one in verifiers if isinstance(one, Http | Python | JsonSchema | ToolCallValid)]
-    if len(waiting) < 2:
-        return [await _verdict(one, asked, ports) for one in verifiers]
-    slow = await asyncio.gather(*(_verdict(one, asked, ports) for one in waiting))
-    found = dict(zip(map(id, waiting), slow, strict=True))
-    return [found.get(id(one)) or await _verdict(one, asked, ports) for one in verifiers]
+    slow = [verifier for verifier in verifiers if isinstance(verifier, _Elsewhere)]
+    verdicts = await asyncio.gather(*(_verdict(verifier, asked, ports) for verifier in slow)) if len(slow) > 1 else ()
+    ready = dict(zip(map(id, slow), verdicts, strict=False))
+    return [ready.get(id(verifier)) or await _verdict(verifier, asked, ports) for verifier in verifiers]
 
 
 def works(verifiers: Iterable[Verifier]) -> list[Work]:
     """The children that these need: for `Pool.keep`."""
-    found = {_work(one) for one in verifiers if isinstance(one, Python)}
-    schemas = any(isinstance(one, JsonSchema | ToolCallValid) for one in verifiers)
-    return [*found, *([_SCHEMAS] if schemas else [])]
+    schemas = any(isinstance(verifier, JsonSchema | ToolCallValid) for verifier in verifiers)
+    functions = {_work(verifier) for verifier in verifiers if isinstance(verifier, Python)}
+    return [*functions, *([_SCHEMAS] if schemas else [])]
 
 
 def said(
@@ -275,71 +274,49 @@ async def _verdict(verifier: Verifier, asked: Asked, ports: Ports) -> Verdict:
     except Exception as error:  # whatever it is, an answer must not wait for it, nor its text be told
         became = _FAILED.get(type(error), Became.CRASHED)
         ports.count(name, became)
-        _log.warning("verifier %s said nothing: %s (%s)", name, became, _why(error))
+        # Only what is ours: another exception's message may quote the answer.
+        why = str(error) if isinstance(error, Crashed) else type(error).__name__
+        _log.warning("verifier %s said nothing: %s (%s)", name, became, why)
         return Verdict(name, None)
     ports.count(name, Became.NOT_APPLICABLE if score is None else Became.YES if score >= PASSED else Became.NO)
     return Verdict(name, score)
 
 
-def _why(error: Exception) -> str:
-    """Only what is ours: another exception's message may quote the answer."""
-    return str(error) if isinstance(error, Crashed) else type(error).__name__
-
-
 async def _score(verifier: Verifier, asked: Asked, ports: Ports) -> float | None:
-    """All choices must be right: one no is a no, whatever nobody can say of the others."""
-    limit = _limit_ms(verifier)
-    if limit is None:
-        return least(_check(verifier, asked.request, answer) for answer in asked.answers)
-    return await asyncio.wait_for(_each(verifier, asked, ports), limit / 1000)
+    """All choices must be right: one no is a no, whatever is not known of the others."""
+    if not isinstance(verifier, _Elsewhere):
+        return least(verifier.check(asked.request, answer) for answer in asked.answers)
+    limit_ms = verifier.timeout_ms if isinstance(verifier, Http | Python) else SCHEMA_MS
+    return await asyncio.wait_for(_each(verifier, asked, ports), limit_ms / 1000)
 
 
-async def _each(verifier: Verifier, asked: Asked, ports: Ports) -> float | None:
+async def _each(verifier: _Elsewhere, asked: Asked, ports: Ports) -> float | None:
     return least([await _outside(verifier, asked, answer, ports) for answer in asked.answers])
 
 
 def least(scores: Iterable[float | None]) -> float | None:
     known = list(scores)
-    found = [score for score in known if score is not None]
-    worst = min(found, default=None)
-    return worst if len(found) == len(known) or (worst is not None and worst < PASSED) else None
+    given = [score for score in known if score is not None]
+    worst = min(given, default=None)
+    return worst if len(given) == len(known) or (worst is not None and worst < PASSED) else None
 
 
-def _limit_ms(verifier: Verifier) -> int | None:
-    """None: it is asked here and now."""
-    if isinstance(verifier, Http | Python):
-        return verifier.timeout_ms
-    return SCHEMA_MS if isinstance(verifier, JsonSchema | ToolCallValid) else None
-
-
-def _check(verifier: Verifier, request: Request, answer: Answer) -> float | None:
-    return None if isinstance(verifier, Http | Python) else verifier.check(request, answer)
-
-
-async def _outside(verifier: Verifier, asked: Asked, answer: Answer, ports: Ports) -> float | None:
+async def _outside(verifier: _Elsewhere, asked: Asked, answer: Answer, ports: Ports) -> float | None:
+    request = asked.request
     if isinstance(verifier, Http):
-        return await ports.post(verifier, asked, _told(verifier, asked, answer))
+        fields = {"request_id": request.id, "target": asked.target.id, "answer": answer}
+        fields["expected"] = list(expected(request))
+        if verifier.with_request:
+            fields["request"] = request.chat or request.body
+        return await ports.post(verifier, asked, msgspec.json.encode(fields))
     if isinstance(verifier, Python):
-        body = {name: msgspec.json.decode(raw) for name, raw in (asked.request.chat or asked.request.body).items()}
+        body = {name: msgspec.json.decode(raw) for name, raw in (request.chat or request.body).items()}
         return await ports.pool.call(_work(verifier), answer, body)
-    if isinstance(verifier, JsonSchema | ToolCallValid):
-        return await _valid(verifier.claims(asked.request, answer), ports.pool)
-    return _check(verifier, asked.request, answer)
-
-
-async def _valid(claims: tuple[Claim, ...] | float | None, pool: Pool) -> float | None:
+    claims = verifier.claims(request, answer)
     if not isinstance(claims, tuple):
         return claims
-    return await pool.call(_SCHEMAS, claims) if claims else 1.0
+    return await ports.pool.call(_SCHEMAS, claims) if claims else 1.0
 
 
 def _work(verifier: Python) -> Work:
     return Work(verifier.function, verifier.memory_mb, verifier.processes)
-
-
-def _told(verifier: Http, asked: Asked, answer: Answer) -> bytes:
-    told = {"request_id": asked.request.id, "target": asked.target.id, "answer": answer}
-    told["expected"] = list(expected(asked.request))
-    if verifier.with_request:
-        told["request"] = asked.request.chat or asked.request.body
-    return msgspec.json.encode(told)

@@ -34,7 +34,7 @@ class Detector:
     def __init__(self, *forms: Form) -> None:
         self.forms = forms
 
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+    def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         return own
 
 

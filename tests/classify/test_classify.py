@@ -70,7 +70,7 @@ def raising_late(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 class RaisesLast(Detector):
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+    def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         raise KeyError(own)
 
 
@@ -157,7 +157,7 @@ class Counting(Detector):
 
     asked = 0
 
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+    def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         self.asked += 1
         return own
 

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.classify.rewritten import Place, TooMuch, View
-from router.classify.views import body_views, views
+from router.classify.views import Place, TooMuch, View, body_views, views
 from router.types.request import Endpoint, Finding, Passage, Request
 from tests.classify import looking
 from tests.classify.looking import KEY, MAIL, VALUES, classified, conversation, findings, samples, sent, texts, user

@@ -38,7 +38,7 @@ def filler(value: str) -> bool:
     """Stands in for a value in documentation."""
     characters = set(value)
     many = max(6, len(value) // 8)
-    if len(characters) < (4 if len(value) < 16 else 6) or any(one * many in value for one in characters):
+    if len(characters) < (4 if len(value) < 16 else 6) or any(character * many in value for character in characters):
         return True  # xxxxxxxx, 00000000, a sequence of four letters
     return _STAND_IN.search(value) is not None
 

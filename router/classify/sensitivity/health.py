@@ -63,10 +63,10 @@ class Health(DetectorModel):
     def forms(self) -> tuple[Form, ...]:
         return (*_TERMS, _HINTS, *_IDENTIFIERS)
 
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+    def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         """Neither the words nor the person alone are anything."""
         hints = {(finding.path, finding.start) for finding in own if finding.detector == _OWN_HINT}
         identifiers = [finding for finding in own if finding.detector in _OWN_IDENTIFIERS]
         other = any(finding.detector != _OWN_HINT and finding.detector not in _OWN_IDENTIFIERS for finding in own)
-        identified = identifiers or any(finding.detector.startswith(_IDENTIFYING) for finding in found)
+        identified = identifiers or any(finding.detector.startswith(_IDENTIFYING) for finding in findings)
         return own if identified and (other or len(hints) >= _LEAST_HINTS) else ()

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from router.classify.detector import Confirm, DetectorModel, Form
 from router.classify.sensitivity.checksums import CHECKS
-from router.classify.sensitivity.context import FAR, NEAR, Valid, always, beside, shaped, whole
+from router.classify.sensitivity.context_rules import FAR, NEAR, Valid, always, beside, shaped, whole
 from router.classify.sensitivity.numbers import CONFIRMS, NUMBERS, no_hash
 from router.classify.sensitivity.phones import PHONES_FORMS
 from router.types.request import Finding, Path
@@ -73,7 +73,7 @@ class Identifiers(DetectorModel):
             if form.name in (self.only or (form.name,)) and form.name not in self.without
         )
 
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+    def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         """One value is one finding: what lies within a longer one is left out, unless only it can be replaced."""
         reached: dict[tuple[Path, bool], int] = {}
         kept = []

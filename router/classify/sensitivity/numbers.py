@@ -10,7 +10,7 @@ from stdnum.iso7064 import mod_97_10
 
 from router.classify.detector import POSSIBLE, Confirm, Span
 from router.classify.sensitivity.checksums import luhn, ssn
-from router.classify.sensitivity.context import (
+from router.classify.sensitivity.context_rules import (
     HEX,
     NUMBER_NAMES,
     alone,
@@ -131,28 +131,22 @@ def _iban(text: str, start: int, end: int) -> Iterator[Span]:
     start, _ = trimmed(text, start, end)
     start += 4 * (text[start : start + 4].upper() == "IBAN")
     number, last = _characters(text, start, _IBAN_LENGTH[text[start : start + 2].upper()])
-    if (
-        number
-        and not (_is_dump(text, start, last) or text[last : last + 1].isalnum())
-        and mod_97_10.is_valid(number[4:] + number[:4])
-    ):
+    if not number or text[last : last + 1].isalnum():
+        return
+    # No dump: groups of hexadecimal digits, and one more.
+    dump = " " in text[start:last] and _HEX_GROUPS.fullmatch(text[start : last + 5])
+    if not dump and mod_97_10.is_valid(number[4:] + number[:4]):
         yield Span(start, last)
-
-
-def _is_dump(text: str, start: int, last: int) -> bool:
-    """Groups of hexadecimal digits, and one more."""
-    written = text[start:last]
-    return " " in written and _HEX_GROUPS.fullmatch(written + text[last : last + 5]) is not None
 
 
 def _characters(text: str, start: int, length: int) -> tuple[str, int]:
     """So many letters and digits, and where they end; none, where fewer are there."""
-    found: list[str] = []
+    characters = ""
     for place, character in enumerate(text[start : start + _LONGEST], start):
         if character.isascii() and character.isalnum():
-            found.append(character.upper())
-            if len(found) == length:
-                return "".join(found), place + 1
+            characters += character.upper()
+            if len(characters) == length:
+                return characters, place + 1
         elif character.isalnum() or character == "\n":
             break
     return "", start
@@ -162,7 +156,7 @@ def _characters(text: str, start: int, length: int) -> tuple[str, int]:
 
 _BEFORE = 256
 _SHARED = ("git", "hg", "svn")
-"""Accounts that everybody uses to fetch code over SSH: git@host:path."""
+"""Accounts by which code is fetched over SSH: git@host:path."""
 
 
 def _email(text: str, start: int, end: int) -> Iterator[Span]:

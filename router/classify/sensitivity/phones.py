@@ -10,7 +10,7 @@ from stdnum import isbn
 
 from router.classify.detector import POSSIBLE, Form, Span
 from router.classify.sensitivity.checksums import luhn
-from router.classify.sensitivity.context import (
+from router.classify.sensitivity.context_rules import (
     FAR,
     HEX,
     NUMBER_NAMES,
@@ -68,8 +68,8 @@ def _printed(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _trunk(text: str, start: int, end: int) -> Iterator[Span]:
     """A zero and some digits may be many things: only possibly it where a word before them says another."""
-    found = _printed(text, start, end)
-    yield from (span._replace(score=POSSIBLE) for span in found) if _named_otherwise(text, start) else found
+    spans = _printed(text, start, end)
+    yield from (span._replace(score=POSSIBLE) for span in spans) if _named_otherwise(text, start) else spans
 
 
 def _paired(text: str, start: int, end: int) -> Iterator[Span]:
@@ -149,16 +149,16 @@ _LONGEST = 40
 def _followed(text: str, start: int, end: int) -> Iterator[Span]:
     """What matched ends in the first digit of a number."""
     first = end - 1 - (text[end - 2] == "(")
-    found = _WHOLE.match(text[first : first + _LONGEST])
-    if found and alone(text, first, first + found.end()) and _said_weakly(text, first, first + found.end()):
-        yield Span(*trimmed(text, first, first + found.end()))
+    number = _WHOLE.match(text[first : first + _LONGEST])
+    if number and alone(text, first, first + number.end()) and _said_weakly(text, first, first + number.end()):
+        yield Span(*trimmed(text, first, first + number.end()))
 
 
 def _preceded(text: str, start: int, end: int) -> Iterator[Span]:
     """What matched begins with the last digit of a number."""
     first = max(0, start + 1 - _LONGEST)
-    for found in _WHOLE.finditer(text[first : start + 1]):
-        begin, stop = trimmed(text, first + found.start(), first + found.end())
+    for number in _WHOLE.finditer(text[first : start + 1]):
+        begin, stop = trimmed(text, first + number.start(), first + number.end())
         if stop == start + 1 and alone(text, begin, stop) and _said_weakly(text, begin, stop):
             yield Span(begin, stop)
 

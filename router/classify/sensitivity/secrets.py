@@ -30,11 +30,12 @@ class Secrets(DetectorModel):
     def forms(self) -> tuple[Form, ...]:
         return _FORMS
 
-    def conclude(self, own: Sequence[Finding], found: Sequence[Finding]) -> Sequence[Finding]:
+    def conclude(self, own: Sequence[Finding], findings: Sequence[Finding]) -> Sequence[Finding]:
         """An assignment is left out where a key that has a name lies in its place."""
-        named = [one for one in own if one.detector != _ASSIGNMENT]
-        places = {(one.path, one.end) for one in named}
-        return [one for one in own if one.detector != _ASSIGNMENT or (one.path, one.end) not in places]
+        named = {(finding.path, finding.end) for finding in own if finding.detector != _ASSIGNMENT}
+        return [
+            finding for finding in own if finding.detector != _ASSIGNMENT or (finding.path, finding.end) not in named
+        ]
 
 
 def _token(text: str, start: int, end: int) -> Iterator[Span]:

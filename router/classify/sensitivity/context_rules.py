@@ -145,14 +145,10 @@ def shaped(valid: Valid = always, weak: bool = False, own: str = "") -> Confirm:
 
 def _in_row(text: str, start: int, end: int) -> bool:
     """Groups of digits among more such groups, as in a card's number or a dump."""
-    return " " in text[start:end] and (_group_before(text, start) or _group_after(text, end))
-
-
-def _group_before(text: str, start: int) -> bool:
-    return text[start - 1 : start] == " " and text[start - 2 : start - 1].isdigit()
-
-
-def _group_after(text: str, end: int) -> bool:
+    if " " not in text[start:end]:
+        return False
+    if text[start - 1 : start] == " " and text[start - 2 : start - 1].isdigit():
+        return True
     group = text[end + 1 : end + 5]
     return text[end : end + 1] == " " and (group[:1].isdigit() or (HEX.issuperset(group) and not group.isalpha()))
 
