@@ -153,9 +153,7 @@ def _replayed(policy: Path, others: "list[Config]", question: "Question", proces
         with ledger_of(settings) as ledger:
             if not ledger.exists():
                 fail(f"there is no ledger at {ledger.name} yet: `lowpass serve` makes it")
-            about = stretch(ledger, question)
-            window = (about.since_ms, about.until_ms, about.where)
-            return as_report(again(ledger, config, *window, others=others, processes=processes))
+            return as_report(again(ledger, config, *stretch(ledger, question), others=others, processes=processes))
     except ClientError as error:
         fail(error.message)
 

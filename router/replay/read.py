@@ -13,15 +13,13 @@ from router.choose import named
 from router.decide.plan import weighs
 from router.decide.strategies import Cascade, Strategy
 from router.estimate.estimate import per_choice
-from router.estimate.forecast import Forecaster
 from router.ledger.query import Row
 from router.replay.part import CHARGE, MOVE, ROW, SERVED, TRIAL, UNANSWERED, Flow, Labels, Move, Part, Seen
 from router.replay.part import REFUSED as PART_REFUSED
 from router.replay.sides import REFUSED, Choice, Compared, Decided, Side, Stored, alike, same, stored, trial
 from router.types.account import Account, Unit
-from router.types.decision import Cascade as PlanCascade
-from router.types.decision import Dropped, Hedge, Plan, Tactic, Vector, Vote, Weighed
-from router.types.request import Caller, Classification
+from router.types.decision import Dropped, Hedge, Plan, Vector, Vote, Weighed
+from router.types.request import Caller
 from router.types.target import Target
 from router.worth import PERFECT, RHO, Check, Value, cascade_value, sample_value
 
@@ -38,35 +36,33 @@ class Expected(NamedTuple):
     p: float
 
 
-class Asked(NamedTuple):
-    """A request, and what is known of the targets it may go to. `cap`: thinking tokens over all choices; `weighed`:
-    what the decision has worked out already."""
-
-    one: Stored
-    seen: Classification
-    forecaster: Forecaster
-    cap: int | None
-    weighed: Sequence[Weighed] = ()
+_UNKNOWN, _NOTHING = Expected(nan, nan, nan), Expected(0.0, 0.0, 0.0)
 
 
-def alone(asked: Asked, target: Target) -> Expected:
-    """Expected nano-USD and pass rate of a target that is asked alone."""
-    for each in asked.weighed:
+def alone(side: Side, one: Stored, target: Target, weighed: Sequence[Weighed] = ()) -> Expected:
+    """Expected nano-USD and pass rate of a target that is asked alone. `weighed`: what the decision has worked out."""
+    for each in weighed:
         if each.target == target.id:
             return Expected(each.cost_nano, 0.0, each.p)
-    one = asked.one
-    cap = per_choice(one.request, asked.cap)
-    forecast = asked.forecaster.forecast((target,), one.request, asked.seen, one.at_ms, cap)
+    seen = side.seen(one)
+    cap = per_choice(one.request, side.rules.screen.guard.demands(seen.classes).thinking_cap)
+    forecast = side.forecaster.forecast((target,), one.request, seen, one.at_ms, cap)
     return Expected(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
 
 
-def expected(asked: Asked, choice: Choice, strategy: Strategy, first: Target, second: Target | None) -> Expected:
+def expected(side: Side, one: Stored, choice: Choice, weighed: Sequence[Weighed] = ()) -> Expected:
     """As the strategy itself values it: a pair by the chance that its second is asked. A hedge's second is taken to be
-    asked by nobody, as it mostly is."""
+    asked by nobody, as it mostly is. A refusal costs nothing, and is never right."""
+    if not choice.target:
+        return _NOTHING
+    first, second = side.targets.get(choice.target), side.targets.get(choice.second)
+    if first is None or (second is None and choice.second):
+        return _UNKNOWN
     if second is None or isinstance(choice.tactic, Hedge):
-        return alone(asked, first)
-    each = (alone(asked, first), alone(asked, second))
-    cost, p = np.array([one.first for one in each]), np.array([one.p for one in each])
+        return alone(side, one, first, weighed)
+    strategy = (side.rules.routes.get(side.named(one)) or next(iter(side.rules.routes.values())))[0].strategy
+    each = (alone(side, one, first, weighed), alone(side, one, second, weighed))
+    cost, p = np.array([part.first for part in each]), np.array([part.p for part in each])
     both, without = (_pair(choice, strategy, some, p) for some in (cost, cost * _FREE))
     return Expected(*map(float, (without.cost[0, 1], both.cost[0, 1] - without.cost[0, 1], both.p[0, 1])))
 
@@ -97,15 +93,9 @@ def why(one: Stored, decided: Decided, new: Side) -> str:
     if before.target != after.target:
         return _left(before.target, plan, new)
     if before.tactic != after.tactic or before.second != after.second:
-        return f"{plan.strategy}: {how(after.tactic)}"
+        how = "alone" if after.tactic is None else type(after.tactic).__name__.lower()
+        return f"{plan.strategy}: {how}"
     return "sees placeholders" if after.redacted else "sees all of it"
-
-
-def how(tactic: Tactic | None) -> str:
-    """One word for it."""
-    if tactic is None:
-        return "alone"
-    return {PlanCascade: "cascade", Vote: "vote", Hedge: "hedge"}[type(tactic)]
 
 
 def _left(target: str, plan: Plan, new: Side) -> str:
@@ -136,8 +126,6 @@ MOST_SEEN = 128
 JUDGED = "judge"
 """What a judge's requests are called in place of their route."""
 _HOUR_MS = 3_600_000
-_UNKNOWN = Expected(nan, nan, nan)
-_NOTHING = Expected(0.0, 0.0, 0.0)
 Wanted = Callable[[Stored], bool]
 Scores = Callable[[str], float | None]
 
@@ -216,14 +204,15 @@ class Reader:
     def _alike(self, old: Side, one: Stored) -> bool:
         """Both have the same rules for it: then what is known today can't tell them apart."""
         key = (id(old), self._new.named(one))
-        found = self._same.get(key)
-        if found is None:
-            found = self._same[key] = alike(old, self._new, key[1])
-        return found
+        if key not in self._same:
+            self._same[key] = alike(old, self._new, key[1])
+        return self._same[key]
 
     def _learned(self, one: Stored, old: Side | None, decided: Decided) -> bool:
         """Its own policy would decide so too by now: that is no merit of the new one, which would still let it be."""
-        if old is None or not _may(decided, one.choice) or old.decide(one).choice != decided.choice:
+        if old is None or decided.decision is None or not _may(decided.decision.plan, one.choice):
+            return False
+        if old.decide(one).choice != decided.choice:
             return False
         self._unknown["learned"] += 1
         return True
@@ -248,8 +237,7 @@ class Reader:
             if choice.target:
                 return
         weighed = () if decision is None else decision.plan.weighed
-        found = self._expected(one, self._new, choice, weighed)
-        before = self._p_before(one, old, weighed)
+        new, before = expected(self._new, one, choice, weighed), self._p_before(one, old, weighed)
         if decision is not None and choice.target:
             self._charge(one, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
         move = Move(one.route, _who(one.choice), _who(choice), why(one, decided, self._new))
@@ -258,36 +246,19 @@ class Reader:
         self._changed.append(
             (
                 *(len(self._rows) - 1, self._moves.at(move), one.id.encode(), one.at_ms),
-                *(found.first, found.second, first, second, found.p, before),
+                *(new.first, new.second, first, second, new.p, before),
                 *(failure or 0, decision is not None and trial(one, decision.plan).supported),
             )
         )
-
-    def _expected(self, one: Stored, side: Side, choice: Choice, weighed: Sequence[Weighed] = ()) -> Expected:
-        """A refusal costs nothing, and is never right."""
-        if not choice.target:
-            return _NOTHING
-        first, second = side.targets.get(choice.target), side.targets.get(choice.second)
-        if first is None or (second is None and choice.second):
-            return _UNKNOWN
-        found = side.rules.routes.get(side.named(one)) or next(iter(side.rules.routes.values()))
-        return expected(self._asked(one, side, weighed), choice, found[0].strategy, first, second)
 
     def _p_before(self, one: Stored, old: Side | None, weighed: Sequence[Weighed]) -> float:
         """By what is known today; where the target is gone, by what was known then."""
         name = one.choice.target
         if old is None or same(old.targets.get(name), self._new.targets.get(name)):
-            found = self._expected(one, self._new, one.choice, weighed).p
+            p = expected(self._new, one, one.choice, weighed).p
         else:
-            found = self._expected(one, old, one.choice).p
-        if isnan(found):
-            found = next((each.p for each in one.document.weighed if each.target == one.choice.target), found)
-        return found
-
-    def _asked(self, one: Stored, side: Side, weighed: Sequence[Weighed] = ()) -> Asked:
-        seen = side.seen(one)
-        cap = side.rules.screen.guard.demands(seen.classes).thinking_cap
-        return Asked(one, seen, side.forecaster, cap, weighed)
+            p = expected(old, one, one.choice).p
+        return next((each.p for each in one.document.weighed if each.target == name), p) if isnan(p) else p
 
     def _compare(self, one: Stored, old: Side | None) -> None:
         """What an answer cost, with what it is expected to cost."""
@@ -298,8 +269,7 @@ class Reader:
         target = self._new.targets.get(name)
         if target is None or (old is not None and not same(old.targets.get(name), target)):
             return
-        found = alone(self._asked(one, self._new), target)
-        self._seen[name] = known.plus(Seen(1, one.spent, found.first))
+        self._seen[name] = known.plus(Seen(1, one.spent, alone(self._new, one, target).first))
 
     def _try(self, one: Stored, decided: Decided) -> None:
         """An experiment that asked whom the new policy would choose."""
@@ -309,8 +279,7 @@ class Reader:
         target = self._new.targets.get(found.target)
         if target is None:
             return
-        likely = alone(self._asked(one, self._new), target)
-        score = self._scores(one.id)
+        likely, score = alone(self._new, one, target), self._scores(one.id)
         self._trials.append(
             (
                 *(self._routes.at(one.route), _bucket(one), self._targets.at(found.target)),
@@ -338,11 +307,8 @@ class Reader:
                 self._charges.append((*place, one.id.encode(), one.at_ms))
 
 
-def _may(decided: Decided, choice: Choice) -> bool:
+def _may(plan: Plan, choice: Choice) -> bool:
     """What was chosen then might still be."""
-    plan = None if decided.decision is None else decided.decision.plan
-    if plan is None:
-        return False
     able = {each.target for each in plan.weighed} or {step.target.id for step in plan.steps}
     return {choice.target, choice.second} - {""} <= able
 

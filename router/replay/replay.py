@@ -11,12 +11,11 @@ from router.config.policy import Config
 from router.ledger import keys
 from router.ledger.facts.query import Label, Where
 from router.ledger.ledger import Ledger
-from router.ledger.query import Stretch as DecidedStretch
-from router.ledger.query import decided, stretches
+from router.ledger.query import Stretch, decided, stretches
 from router.ledger.rollups import expired
 from router.ledger.rows import Connection, documents
 from router.replay.estimate import differences, effects, egress, factor, limited, shifted, told
-from router.replay.part import Part, Seen, joined
+from router.replay.part import Part, joined
 from router.replay.read import Reader, Wanted
 from router.replay.report import Calibrated, Replayed
 from router.replay.sides import Compared, Stored, compared
@@ -51,21 +50,14 @@ def wanted(where: Collection[Where]) -> Callable[[Stored], bool]:
 # Which stretch of which traffic, as people say it: since, until, and filters.
 
 
-class Stretch(Struct, frozen=True):
-    """As `replay` wants it."""
-
-    since_ms: int | None
-    until_ms: int | None
-    where: Collection[Where]
-
-
-def stretch(ledger: Ledger, question: Question) -> Stretch:
-    """Raises a 400 `ClientError` for what makes no sense, or the ledger does not know."""
+def stretch(ledger: Ledger, question: Question) -> tuple[int | None, int | None, tuple[Where, ...]]:
+    """As `replay` wants it: since, until, where. Raises a 400 `ClientError` for what makes no sense, or the ledger does
+    not know."""
     about = asked(_ASKABLE, question, now_ms())
     with ledger.reading() as connection:
         connection.execute("BEGIN")
         source = Source(connection=connection, asked=about, targets={})
-        return Stretch(about.since_ms, about.until_ms, filters(_ASKABLE, source, question.where))
+        return about.since_ms, about.until_ms, filters(_ASKABLE, source, question.where)
 
 
 def _nothing(source: Source) -> Report:
@@ -99,7 +91,7 @@ class Work(Struct, frozen=True):
     since_ms: int | None
     until_ms: int | None
 
-    def read(self, stretch: DecidedStretch) -> Part:
+    def read(self, stretch: Stretch) -> Part:
         """As of one moment. Raises `LedgerUnavailable`."""
         with self.ledger.reading() as connection:
             connection.execute("BEGIN")
@@ -136,7 +128,7 @@ def _begin() -> None:
     gc.disable()
 
 
-def _read(stretch: DecidedStretch) -> Part:
+def _read(stretch: Stretch) -> Part:
     return _here[0].read(stretch)
 
 
@@ -191,9 +183,5 @@ def replay(
         decisions=decisions,
         egress=egress(whole, sides, past),
         unknown=told(whole, found, sides, gone),
-        calibrated=_calibrated(whole.seen),
+        calibrated=tuple(Calibrated(name, one.answers, factor(one)) for name, one in sorted(whole.seen.items())),
     )
-
-
-def _calibrated(seen: dict[str, Seen]) -> tuple[Calibrated, ...]:
-    return tuple(Calibrated(name, one.answers, factor(one)) for name, one in sorted(seen.items()))

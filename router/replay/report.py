@@ -57,7 +57,7 @@ class Changed(Struct, frozen=True):
     passes: float
 
 
-class Egress(Struct, frozen=True, kw_only=True):
+class Egress(Struct, frozen=True):
     """How many requests of a class go somewhere. Empty: not stated; `entity` is also that where it is not known."""
 
     data_class: str

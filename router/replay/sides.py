@@ -14,7 +14,7 @@ from router.aftermath import recollect
 from router.choose import Rules, chance, choose, index
 from router.config.policy import Config
 from router.decide.eligibility import Redact
-from router.decide.profile import Progress, progress_of, request_of
+from router.decide.profile import progress_of, request_of
 from router.errors import ClientError
 from router.estimate.forecast import Forecaster
 from router.estimate.learn import Learned
@@ -26,7 +26,7 @@ from router.screen import Screened
 from router.stores import learned_from
 from router.types.account import LedgerUnavailable
 from router.types.clock import new_id
-from router.types.decision import Decision, Plan, Shape, Tactic, Vector
+from router.types.decision import Decision, Dropped, Plan, Queued, Shape, Tactic, Vector
 from router.types.decision import Weighed as Planned
 from router.types.request import TRAITS, Caller, Cause, Classification, Reading, Redacted, Request
 from router.types.target import Queue, Queues, Secret, Target, Task
@@ -51,19 +51,6 @@ class _Seen(Struct, gc=False):
 class Considered(Struct, gc=False):
     target: str
     redacted: bool = False
-
-
-class Dropped(Struct, gc=False):
-    target: str
-    reason: str
-
-
-class Queued(Struct, gc=False):
-    target: str
-    wait_ms: int = 0
-    waiting: int = 0
-    full: bool = False
-    degraded: bool = False
 
 
 class Weighed(Struct, gc=False):
@@ -147,6 +134,7 @@ def stored(row: Row, callers: Mapping[str, Caller]) -> Stored | str:
 def _stored(row: Row, document: Document, shape: Shape, callers: Mapping[str, Caller]) -> Stored:
     """Raises ValueError for what this lowpass does not know."""
     caller, traits = callers.get(row.key_id), document.classification.traits
+    steps = [(step.target, step.redacted) for step in document.considered]
     return Stored(
         id=row.id,
         at_ms=row.started_ms,
@@ -170,36 +158,17 @@ def _stored(row: Row, document: Document, shape: Shape, callers: Mapping[str, Ca
             tags=tuple(row.tags.split(",")) if row.tags else (),
         ),
         caller=Caller(id=row.key_id) if caller is None else caller,
-        choice=_choice(document),
+        choice=_choice(document.chosen, document.tactic, steps),
         task=Task(row.task),
     )
 
 
-def classification(one: Stored, classes: frozenset[str], data_class: str) -> Classification:
-    """As it was seen, with the classes that the policy at hand makes of it."""
-    seen = one.document.classification
-    return Classification(
-        data_class=data_class,
-        classes=classes,
-        difficulty=seen.difficulty,
-        task=one.task,
-        unfamiliarity=seen.unfamiliarity,
-        reading=one.reading,
-        app=seen.app,
-        template=seen.template,
-    )
-
-
-def progress(one: Stored) -> Progress:
-    return progress_of(one.shape, one.at_ms)
-
-
-def _choice(document: Document) -> Choice:
-    if document.chosen is None:
+def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str, bool]]) -> Choice:
+    """`steps`: targets, and whether they see placeholders only."""
+    if chosen is None:
         return REFUSED
-    tactic, steps = document.tactic, document.considered
-    second = steps[1].target if tactic is not None and len(steps) > 1 else ""
-    return Choice(document.chosen, tactic, second, bool(steps and steps[0].redacted))
+    second = steps[1][0] if tactic is not None and len(steps) > 1 else ""
+    return Choice(chosen, tactic, second, bool(steps and steps[0][1]))
 
 
 # Experiments of the past as trials of another policy.
@@ -225,17 +194,14 @@ def trial(one: Stored, plan: Plan) -> Trial:
     if not new or new == _chosen(document.weighed):
         return Trial()
     asked = new if document.explored and one.choice.target == new else ""
-    return Trial(asked, not plan.explored and new in _could_be_tried(document.weighed))
+    # Targets within all limits: each has some chance.
+    able = any(row.target == new and row.why not in _OUT for row in document.weighed)
+    return Trial(asked, not plan.explored and able)
 
 
 def _chosen(weighed: tuple[Weighed, ...] | tuple[Planned, ...]) -> str:
     """The choice without chance; empty where it is a pair."""
     return next((one.target for one in weighed if one.why in _CHOSEN), "")
-
-
-def _could_be_tried(weighed: tuple[Weighed, ...]) -> set[str]:
-    """Targets within all limits: each has some chance."""
-    return {row.target for row in weighed if row.why not in _OUT}
 
 
 # What the ledger has taught so far of some targets, for whoever decides without a gateway.
@@ -250,10 +216,10 @@ class Knowledge(Struct, frozen=True):
 
     def beliefs(self, targets: Sequence[Target]) -> PassRateModel:
         """`targets`: of those that it is about."""
-        found = PassRateModel()
-        found.adopt(targets)
-        found.restore(self.rates)
-        return found
+        beliefs = PassRateModel()
+        beliefs.adopt(targets)
+        beliefs.restore(self.rates)
+        return beliefs
 
 
 def known(ledger: Ledger, targets: Sequence[Target]) -> Knowledge:
@@ -355,13 +321,7 @@ class Side:
         self._redactable = frozenset(name for name, row in classes.items() if row.redact is not Redact.NEVER)
         self._sets: dict[frozenset[str], tuple[frozenset[str], str]] = {}
 
-    @property
-    def hash(self) -> str:
-        return self.rules.in_force.hash
-
-    @property
-    def config(self) -> Config:
-        return self.rules.config
+        self.hash, self.config = self.rules.in_force.hash, config
 
     def look(self, requests: Iterable[Stored]) -> None:
         """At those that are decided next: so it takes less time."""
@@ -375,13 +335,14 @@ class Side:
                 *(self.rules, one.request, one.caller, screened, _health(one), self.forecaster),
                 draw=chance(one.id),
                 model=self.named(one) if one.lowered else "",
-                progress=progress(one),
+                progress=progress_of(one.shape, one.at_ms),
                 at_ms=one.at_ms,
                 asks=_asks(one),
             )
         except ClientError:
             return Decided(REFUSED, None)
-        return Decided(_sides_choice(decision.plan), decision)
+        steps = [(step.target.id, step.redacted) for step in decision.plan.steps]
+        return Decided(_choice(steps[0][0] if steps else None, decision.plan.tactic, steps), decision)
 
     def named(self, one: Stored) -> str:
         """The route that it is decided by: a budget may have sent it to another one than it named."""
@@ -395,20 +356,26 @@ class Side:
         return [*(["class"] if lacks else ()), *(["redaction"] if unread else ())]
 
     def seen(self, one: Stored) -> Classification:
-        """The request as this policy sees it."""
-        found = _found(one)
-        known = self._sets.get(found)
+        """The request as this policy sees it: a class that it lacks is every class, as with what sessions have seen."""
+        seen = one.document.classification
+        causes = frozenset([cause.data_class for cause in seen.causes if cause.by != _DEFAULT])
+        known = self._sets.get(causes)
         if known is None:
             if len(self._sets) >= _MOST_SETS:
                 self._sets.clear()
-            known = self._sets[found] = self._classes(found)
-        return classification(one, *known)
-
-    def _classes(self, found: frozenset[str]) -> tuple[frozenset[str], str]:
-        """A class that this policy lacks is every class, as with what sessions have seen."""
-        default = frozenset({self.config.sensitivity.default})
-        classes = (found if found <= self._ranks.keys() else frozenset(self._ranks)) | default
-        return classes, max(classes, key=self._ranks.__getitem__)
+            classes = causes if causes <= self._ranks.keys() else frozenset(self._ranks)
+            classes |= {self.config.sensitivity.default}
+            known = self._sets[causes] = (classes, max(classes, key=self._ranks.__getitem__))
+        return Classification(
+            classes=known[0],
+            data_class=known[1],
+            difficulty=seen.difficulty,
+            task=one.task,
+            unfamiliarity=seen.unfamiliarity,
+            reading=one.reading,
+            app=seen.app,
+            template=seen.template,
+        )
 
     def _redacted(self, one: Stored, classes: frozenset[str]) -> Redacted | None:
         """What was left then, what this policy would not redact, and what it would leave."""
@@ -450,7 +417,9 @@ def alike(old: Side, new: Side, model: str) -> bool:
 def compared(config: Config, others: Iterable[Config], ledger: Ledger) -> Compared:
     """Each side knows the targets of all: whatever was observed counts on both."""
     rest = [other for other in others if other != config]
-    targets, fresh = _joined([config, *rest]), _fresh_ms([config, *rest])
+    targets = _joined([config, *rest])
+    prices = [target.model.price for policy in (config, *rest) for target in policy.targets.values()]
+    fresh = QUARTER_MS if any(price is not None and timed(price) for price in prices) else _ALWAYS_MS
     knowledge = known(ledger, targets)
     new = Side(config, knowledge, targets, fresh)
     old: dict[str, Side] = {}
@@ -469,21 +438,11 @@ def _bare(target: Target) -> Target:
 
 def _joined(configs: Iterable[Config]) -> tuple[Target, ...]:
     """Of targets of the same name the first."""
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     for config in configs:
         for name, target in config.targets.items():
-            found.setdefault(name, target)
-    return tuple(found.values())
-
-
-def _fresh_ms(configs: Iterable[Config]) -> int:
-    prices = [target.model.price for config in configs for target in config.targets.values()]
-    return QUARTER_MS if any(price is not None and timed(price) for price in prices) else _ALWAYS_MS
-
-
-def _found(one: Stored) -> frozenset[str]:
-    """Without what every request has."""
-    return frozenset([cause.data_class for cause in one.document.classification.causes if cause.by != _DEFAULT])
+            targets.setdefault(name, target)
+    return tuple(targets.values())
 
 
 def _health(stored: Stored) -> _Health:
@@ -499,11 +458,3 @@ def _asks(one: Stored) -> _Queued | None:
         return None
     busy = {each.target: Queue(wait_ms=each.wait_ms, waiting=each.waiting, full=each.full) for each in document.queued}
     return _Queued(busy | dict.fromkeys(down, Queue(down="down")))
-
-
-def _sides_choice(plan: Plan) -> Choice:
-    if not plan.steps:
-        return REFUSED
-    first, *rest = plan.steps
-    second = rest[0].target.id if plan.tactic is not None and rest else ""
-    return Choice(first.target.id, plan.tactic, second, first.redacted)
