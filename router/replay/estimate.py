@@ -66,7 +66,7 @@ def factor(seen: Seen) -> float:
 
 
 def differences(part: Part) -> Differences:
-    """Of the decisions that change: before any budget stops somebody."""
+    """Of the decisions that change: before any budget stops a request."""
     rows, changed = part.rows, part.changed
     times = factors(part)
     new = changed["first"] * times[changed["to"]] + changed["second"] * times[changed["then"]]
@@ -84,10 +84,10 @@ def factors(part: Part) -> Vector:
     return np.array([*(factor(part.seen.get(name, Seen())) for name in part.targets), 1.0])
 
 
-def effects(part: Part, found: Differences) -> tuple[list[Effect], Effect]:
+def effects(part: Part, changes: Differences) -> tuple[list[Effect], Effect]:
     """One a route, and of all together."""
     weights = _resampled(part.rows["bucket"])
-    drawn = [_effect(part, found, weights, route) for route in range(len(part.routes))]
+    drawn = [_effect(part, changes, weights, route) for route in range(len(part.routes))]
     routes = [effect for effect, _ in drawn]
     cost, passes, refusals = np.sum([draws for _, draws in drawn], axis=0) if drawn else np.zeros((3, RESAMPLES))
     total = Effect(
@@ -111,13 +111,13 @@ def sample(weight: Vector) -> float:
     return float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else 0.0
 
 
-def _effect(part: Part, found: Differences, weights: Vector, route: int) -> tuple[Effect, Vector]:
+def _effect(part: Part, changes: Differences, weights: Vector, route: int) -> tuple[Effect, Vector]:
     """And the resamples [3, resamples] of its changes: cost, passes, refusals."""
     mine = part.rows["route"] == route
     trials = part.trials[part.trials["route"] == route]
     scored = trials[np.isfinite(trials["score"])]
     size, size_scored = sample(trials["weight"]), sample(scored["weight"])
-    sums = _sums(part, found, mine, trials, scored)
+    sums = _sums(part, changes, mine, trials, scored)
     corrected, passes_corrected = size >= LEAST_SAMPLE, size_scored >= LEAST_SAMPLE
     every = np.ones((1, weights.shape[1]))
     values, draws = (_estimates(each, sums, corrected, passes_corrected) for each in (every, weights))
@@ -155,16 +155,16 @@ def _mean(weights: Vector, residual: Vector, weight: Vector) -> Vector:
     return np.divide(weights @ residual, whole, out=np.zeros(len(weights)), where=whole > 0)
 
 
-def _sums(part: Part, found: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> _Sums:
+def _sums(part: Part, changes: Differences, mine: NDArray[np.bool_], trials: Lines, scored: Lines) -> _Sums:
     rows, times = part.rows, factors(part)
     used = np.flatnonzero(np.bincount(rows["bucket"], minlength=BUCKETS))
     moved = part.changed[mine[part.changed["row"]] & part.changed["supported"]]
     supported = np.zeros(len(rows))
-    supported[moved["row"]] = ~found.no_cost[moved["row"]] & (found.paid[moved["row"]] > 0)
+    supported[moved["row"]] = ~changes.no_cost[moved["row"]] & (changes.paid[moved["row"]] > 0)
     off = trials["weight"] * (trials["paid"] - trials["expected"] * times[trials["to"]])
     missed = scored["weight"] * (scored["score"] - scored["p"])
     sums = (
-        *((rows[mine], values[mine]) for values in (found.cost, found.passes, found.refusals, supported)),
+        *((rows[mine], values[mine]) for values in (changes.cost, changes.passes, changes.refusals, supported)),
         *((trials, trials["weight"]), (trials, off), (scored, scored["weight"]), (scored, missed)),
     )
     by_bucket = (np.bincount(lines["bucket"], values, BUCKETS)[used] for lines, values in sums)
@@ -172,7 +172,7 @@ def _sums(part: Part, found: Differences, mine: NDArray[np.bool_], trials: Lines
 
 
 def _resampled(buckets: NDArray[np.int32]) -> Vector:
-    """[resamples, buckets that somebody is in]: how often each is drawn. The same each time."""
+    """[resamples, buckets with rows]: how often each is drawn. The same each time."""
     count = len(np.unique(buckets))
     if not count:
         return np.zeros((RESAMPLES, 0))
@@ -188,32 +188,32 @@ def _change(value: float, draws: Vector) -> Change:
 # The changes themselves: alike ones together, and the most consequential one by one.
 
 
-def shifted(part: Part, found: Differences, most: int) -> tuple[tuple[Shift, ...], tuple[Changed, ...]]:
+def shifted(part: Part, changes: Differences, most: int) -> tuple[tuple[Shift, ...], tuple[Changed, ...]]:
     """Who begins or ceases to be served comes first; then by what is at stake: money, and what failures cost."""
     changed = part.changed
     if not len(changed):
         return (), ()
     at = changed["row"]
-    cost, passes, turned = found.cost[at], found.passes[at], found.refusals[at] != 0
+    cost, passes, turned = changes.cost[at], changes.passes[at], changes.refusals[at] != 0
     weight = np.abs(cost) + changed["failure"] * np.abs(passes)
     order = np.lexsort((changed["id"], -weight, ~turned))
     decisions = tuple(
         Changed(
-            bytes(changed["id"][one]).decode(),
-            int(changed["at_ms"][one]),
-            part.moves[changed["move"][one]],
-            float(cost[one]),
-            float(passes[one]),
+            bytes(changed["id"][row]).decode(),
+            int(changed["at_ms"][row]),
+            part.moves[changed["move"][row]],
+            float(cost[row]),
+            float(passes[row]),
         )
-        for one in order[:most]
+        for row in order[:most]
     )
     moves, size = changed["move"], len(part.moves)
     counts = np.bincount(moves, minlength=size)
     sums = [np.bincount(moves, each, size) for each in (cost, passes, weight, turned.astype(np.float64))]
     shifts = (
-        Shift(part.moves[one], int(counts[one]), float(sums[0][one]), float(sums[1][one]))
-        for one in np.lexsort((np.arange(size), -sums[2], sums[3] == 0))
-        if counts[one]
+        Shift(part.moves[row], int(counts[row]), float(sums[0][row]), float(sums[1][row]))
+        for row in np.lexsort((np.arange(size), -sums[2], sums[3] == 0))
+        if counts[row]
     )
     return tuple(shifts), decisions
 
@@ -256,14 +256,14 @@ _UNASKED = ("never_asked", "hardly_asked")
 CODES = (*_TEXTS, *_UNASKED)
 
 
-def told(part: Part, found: Differences, sides: Compared, expired: int) -> tuple[Unknown, ...]:
+def told(part: Part, changes: Differences, sides: Compared, expired: int) -> tuple[Unknown, ...]:
     rows, now = part.rows, sides.new.config.sensitivity.detectors
     differ = any(side.config.sensitivity.detectors != now for side in sides.old.values())
     counts = {
         **part.unknown,
         "unseen": int(((rows["before"] == REFUSED) & (rows["after"] == SERVED)).sum()),
-        "cost": int(found.no_cost.sum()),
-        "passes": int(found.no_passes.sum()),
+        "cost": int(changes.no_cost.sum()),
+        "passes": int(changes.no_passes.sum()),
         "detectors": len(rows) if differ else 0,
         "behaviour": len(part.changed),
         "expired": expired,
@@ -288,26 +288,26 @@ def _unasked(part: Part) -> Iterator[Unknown]:
 
 # A replay as the new policy's budgets would have it.
 
-ANYBODY = "(any)"
-"""Stands for whoever was asked, where a budget stops a request."""
+ANY_TARGET = "(any)"
+"""Stands for the target that was asked, where a budget stops a request."""
 
 
-def limited(part: Part, found: Differences, sides: Compared) -> tuple[Part, Differences]:
+def limited(part: Part, changes: Differences, sides: Compared) -> tuple[Part, Differences]:
     """Who finds a budget used up is refused. Where nothing changes and the budgets are those of that time, who was
     admitted then is admitted again."""
     budgets = sides.new.config.budgets
     same = not part.unknown["other_policy"] and all(side.config.budgets == budgets for side in sides.old.values())
     if not len(part.charges) or (not len(part.changed) and same):
-        return part, found
-    by = stopped(part.charges, part.accounts, found.paid)
-    lowers = {one.id for one in budgets if isinstance(one.exhausted, Downgrade)}
+        return part, changes
+    by = stopped(part.charges, part.accounts, changes.paid)
+    lowers = {budget.id for budget in budgets if isinstance(budget.exhausted, Downgrade)}
     lowered = np.array([account.budget in lowers for account in part.accounts], np.bool_)
     at = np.flatnonzero(by >= 0)
     down = lowered[by[at]]
     if down.any():
         part = structs.replace(part, unknown=part.unknown + Counter({"downgraded": int(down.sum())}))
     if down.all():
-        return part, found
+        return part, changes
     part = _refused(part, at[~down], by)
     return part, differences(part)
 
@@ -318,7 +318,7 @@ def _refused(part: Part, at: NDArray[np.intp], by: NDArray[np.intp]) -> Part:
     routes = rows["route"][at].tolist()
     numbers = np.full(len(rows), -1, np.int32)
     numbers[at] = [
-        moves.at(Move(part.routes[route], ANYBODY, "", f"budget {part.accounts[account].budget} is used up"))
+        moves.at(Move(part.routes[route], ANY_TARGET, "", f"budget {part.accounts[account].budget} is used up"))
         for route, account in zip(routes, by[at].tolist(), strict=True)
     ]
     rows["after"][at] = REFUSED
@@ -362,7 +362,7 @@ def egress(part: Part, sides: Compared, past: Mapping[str, bytes]) -> tuple[Egre
 
 
 def _targets(policy: str, sides: Compared, past: Mapping[str, bytes]) -> Mapping[str, Target]:
-    """As that policy has them; where nobody knows it any more, as far as is known of these names."""
+    """As that policy has them; where it is not known any more, as far as is known of these names."""
     if policy == sides.new.hash:
         return sides.new.config.targets
     document = past.get(policy)

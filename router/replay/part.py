@@ -115,8 +115,8 @@ def joined(parts: Sequence[Part]) -> Part:
         trials.append(_moved(part.trials, route=route, to=target))
         charges.append(_moved(part.charges, first, account=_places(accounts, part.accounts)))
         first += len(part.rows)
-        for name, one in part.seen.items():
-            seen[name] = seen.get(name, Seen()).plus(one)
+        for name, counts in part.seen.items():
+            seen[name] = seen.get(name, Seen()).plus(counts)
     return Part(
         rows=np.concatenate(rows),
         changed=np.concatenate(changed),
@@ -157,8 +157,8 @@ Flags = NDArray[np.bool_]
 def stopped(charges: Lines, accounts: Sequence[Account], paid: Vector) -> NDArray[np.intp]:
     """[rows]: the account that stops a request, or −1. `charges` go by rows; `paid` [rows]: nano-USD.
 
-    An account stops whoever comes once its limit is reached; all of them begin empty. Nobody waits, and holds are not
-    played: each request is charged before the next one comes.
+    An account stops every request once its limit is reached; all of them begin empty. No request waits, and holds are
+    not played: each request is charged before the next one comes.
     """
     by = np.full(len(paid), -1, np.intp)
     booked: dict[str, dict[int, float]] = defaultdict(dict)

@@ -39,29 +39,29 @@ class Expected(NamedTuple):
 _UNKNOWN, _NOTHING = Expected(nan, nan, nan), Expected(0.0, 0.0, 0.0)
 
 
-def alone(side: Side, one: Stored, target: Target, weighed: Sequence[Weighed] = ()) -> Expected:
+def alone(side: Side, record: Stored, target: Target, weighed: Sequence[Weighed] = ()) -> Expected:
     """Expected nano-USD and pass rate of a target that is asked alone. `weighed`: what the decision has worked out."""
     for each in weighed:
         if each.target == target.id:
             return Expected(each.cost_nano, 0.0, each.p)
-    seen = side.seen(one)
-    cap = per_choice(one.request, side.rules.screen.guard.demands(seen.classes).thinking_cap)
-    forecast = side.forecaster.forecast((target,), one.request, seen, one.at_ms, cap)
+    seen = side.seen(record)
+    cap = per_choice(record.request, side.rules.screen.guard.demands(seen.classes).thinking_cap)
+    forecast = side.forecaster.forecast((target,), record.request, seen, record.at_ms, cap)
     return Expected(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
 
 
-def expected(side: Side, one: Stored, choice: Choice, weighed: Sequence[Weighed] = ()) -> Expected:
-    """As the strategy itself values it: a pair by the chance that its second is asked. A hedge's second is taken to be
-    asked by nobody, as it mostly is. A refusal costs nothing, and is never right."""
+def expected(side: Side, record: Stored, choice: Choice, weighed: Sequence[Weighed] = ()) -> Expected:
+    """As the strategy itself values it: a pair by the chance that its second is asked. A hedge's second is taken
+    not to be asked, as is mostly so. A refusal costs nothing, and is never right."""
     if not choice.target:
         return _NOTHING
     first, second = side.targets.get(choice.target), side.targets.get(choice.second)
     if first is None or (second is None and choice.second):
         return _UNKNOWN
     if second is None or isinstance(choice.tactic, Hedge):
-        return alone(side, one, first, weighed)
-    strategy = (side.rules.routes.get(side.named(one)) or next(iter(side.rules.routes.values())))[0].strategy
-    each = (alone(side, one, first, weighed), alone(side, one, second, weighed))
+        return alone(side, record, first, weighed)
+    strategy = (side.rules.routes.get(side.named(record)) or next(iter(side.rules.routes.values())))[0].strategy
+    each = (alone(side, record, first, weighed), alone(side, record, second, weighed))
     cost, p = np.array([part.first for part in each]), np.array([part.p for part in each])
     both, without = (_pair(choice, strategy, some, p) for some in (cost, cost * _FREE))
     return Expected(*map(float, (without.cost[0, 1], both.cost[0, 1] - without.cost[0, 1], both.p[0, 1])))
@@ -80,9 +80,9 @@ _TOLD = frozenset({"not_allowed", "evidence_expired", "data_class", "region", "c
 """Reasons whose detail is of the policy alone: others have numbers of the request in it."""
 
 
-def why(one: Stored, decided: Decided, new: Side) -> str:
+def why(record: Stored, decided: Decided, new: Side) -> str:
     """`decided` is another choice than the stored one."""
-    before, after, decision = one.choice, decided.choice, decided.decision
+    before, after, decision = record.choice, decided.choice, decided.decision
     if decision is None:
         return "the policy has no such route, or the key may not name it"
     plan = decision.plan
@@ -103,13 +103,13 @@ def _left(target: str, plan: Plan, new: Side) -> str:
     dropped = next((each for each in plan.dropped if each.target == target), None)
     if dropped is not None:
         return _told(dropped)
-    found = new.rules.routes.get(plan.route)
-    if found is None or target not in (each.id for each in found[1]):
+    route = new.rules.routes.get(plan.route)
+    if route is None or target not in (each.id for each in route[1]):
         return f"{target} is no target of the route"
     weighed = next((each.why for each in plan.weighed if each.target == target), "")
     if plan.explored:
         return f"an experiment ({plan.explored})"
-    return f"{plan.strategy}: {target} is {weighed}" if weighs(found[0].strategy) and weighed else plan.strategy
+    return f"{plan.strategy}: {target} is {weighed}" if weighs(route[0].strategy) and weighed else plan.strategy
 
 
 def _told(dropped: Dropped) -> str:
@@ -147,7 +147,7 @@ class Reader:
         self._seen: dict[str, Seen] = {}
         self._before, self._after, self._unknown = Counter[Flow](), Counter[Flow](), Counter[str]()
         budgets = self._new.config.budgets
-        self._limited = any(one.unit is Unit.USD and not one.soft for one in budgets)
+        self._limited = any(budget.unit is Unit.USD and not budget.soft for budget in budgets)
 
     def part(self) -> Part:
         return Part(
@@ -168,143 +168,149 @@ class Reader:
 
     def take(self, rows: Sequence[Row]) -> None:
         self._read += len(rows)
-        found = [one for row in rows if (one := self._replayable(row)) is not None]
+        records = [record for row in rows if (record := self._replayable(row)) is not None]
         for side in {id(side): side for side in (self._new, *self._compared.old.values())}.values():
-            side.look(found)
-        for one in found:
-            self._decide(one)
+            side.look(records)
+        for record in records:
+            self._decide(record)
 
     def _replayable(self, row: Row) -> Stored | None:
-        one = stored(row, self._callers)
-        if isinstance(one, str):
-            self._unknown[one] += 1
+        record = stored(row, self._callers)
+        if isinstance(record, str):
+            self._unknown[record] += 1
             return None
-        if one.route == JUDGED and JUDGED not in self._new.config.routes:
+        if record.route == JUDGED and JUDGED not in self._new.config.routes:
             self._unknown["judges"] += 1
             return None
-        return one if self._wanted(one) else None
+        return record if self._wanted(record) else None
 
-    def _decide(self, one: Stored) -> None:
-        old, decided = self._compared.old.get(one.document.policy), None
+    def _decide(self, record: Stored) -> None:
+        old, decided = self._compared.old.get(record.document.policy), None
         if old is None:
             self._unknown["other_policy"] += 1
-        if old is None or not self._alike(old, one):
-            decided = self._new.decide(one)
-            for code in self._new.unknown(one):
+        if old is None or not self._alike(old, record):
+            decided = self._new.decide(record)
+            for code in self._new.unknown(record):
                 self._unknown[code] += 1
-            self._try(one, decided)
-        changed = decided is not None and decided.choice != one.choice and not self._learned(one, old, decided)
-        self._line(one, decided if changed else None)
+            self._try(record, decided)
+        changed = decided is not None and decided.choice != record.choice and not self._learned(record, old, decided)
+        self._line(record, decided if changed else None)
         if changed and decided is not None:
-            self._change(one, old, decided)
+            self._change(record, old, decided)
         elif self._limited:
-            self._charge(one, one.route, tuple(each.target for each in one.document.considered))
-        self._compare(one, old)
+            self._charge(record, record.route, tuple(each.target for each in record.document.considered))
+        self._compare(record, old)
 
-    def _alike(self, old: Side, one: Stored) -> bool:
+    def _alike(self, old: Side, record: Stored) -> bool:
         """Both have the same rules for it: then what is known today can't tell them apart."""
-        key = (id(old), self._new.named(one))
+        key = (id(old), self._new.named(record))
         if key not in self._same:
             self._same[key] = alike(old, self._new, key[1])
         return self._same[key]
 
-    def _learned(self, one: Stored, old: Side | None, decided: Decided) -> bool:
+    def _learned(self, record: Stored, old: Side | None, decided: Decided) -> bool:
         """Its own policy would decide so too by now: that is no merit of the new one, which would still let it be."""
-        if old is None or decided.decision is None or not _may(decided.decision.plan, one.choice):
+        if old is None or decided.decision is None or not _may(decided.decision.plan, record.choice):
             return False
-        if old.decide(one).choice != decided.choice:
+        if old.decide(record).choice != decided.choice:
             return False
         self._unknown["learned"] += 1
         return True
 
-    def _line(self, one: Stored, decided: Decided | None) -> None:
+    def _line(self, record: Stored, decided: Decided | None) -> None:
         """`decided`: where it changes."""
-        before = PART_REFUSED if not one.choice.target else SERVED if one.answered else UNANSWERED
+        before = PART_REFUSED if not record.choice.target else SERVED if record.answered else UNANSWERED
         after = before
-        choice = one.choice if decided is None else decided.choice
+        choice = record.choice if decided is None else decided.choice
         if decided is not None:
             after = PART_REFUSED if not choice.target else before if before == UNANSWERED else SERVED
-        self._rows.append((self._routes.at(one.route), _bucket(one), one.spent, before, after))
-        if one.sent:
-            _flow(self._before, one, one.document.policy, one.choice)
-        if one.sent or before == PART_REFUSED:
-            _flow(self._after, one, self._new.hash, choice)
+        self._rows.append((self._routes.at(record.route), _bucket(record), record.spent, before, after))
+        if record.sent:
+            _flow(self._before, record, record.document.policy, record.choice)
+        if record.sent or before == PART_REFUSED:
+            _flow(self._after, record, self._new.hash, choice)
 
-    def _change(self, one: Stored, old: Side | None, decided: Decided) -> None:
+    def _change(self, record: Stored, old: Side | None, decided: Decided) -> None:
         choice, decision = decided.choice, decided.decision
-        if not one.answered and one.choice.target:
+        if not record.answered and record.choice.target:
             self._unknown["unanswered"] += 1
             if choice.target:
                 return
         weighed = () if decision is None else decision.plan.weighed
-        new, before = expected(self._new, one, choice, weighed), self._p_before(one, old, weighed)
+        new, before = expected(self._new, record, choice, weighed), self._p_before(record, old, weighed)
         if decision is not None and choice.target:
-            self._charge(one, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
-        move = Move(one.route, _who(one.choice), _who(choice), why(one, decided, self._new))
+            self._charge(record, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
+        move = Move(record.route, _who(record.choice), _who(choice), why(record, decided, self._new))
         failure = None if decision is None else decision.stakes.failure_nano
         first, second = (self._targets.at(name) if name else -1 for name in (choice.target, choice.second))
         self._changed.append(
             (
-                *(len(self._rows) - 1, self._moves.at(move), one.id.encode(), one.at_ms),
+                *(len(self._rows) - 1, self._moves.at(move), record.id.encode(), record.at_ms),
                 *(new.first, new.second, first, second, new.p, before),
-                *(failure or 0, decision is not None and trial(one, decision.plan).supported),
+                *(failure or 0, decision is not None and trial(record, decision.plan).supported),
             )
         )
 
-    def _p_before(self, one: Stored, old: Side | None, weighed: Sequence[Weighed]) -> float:
+    def _p_before(self, record: Stored, old: Side | None, weighed: Sequence[Weighed]) -> float:
         """By what is known today; where the target is gone, by what was known then."""
-        name = one.choice.target
+        name = record.choice.target
         if old is None or same(old.targets.get(name), self._new.targets.get(name)):
-            p = expected(self._new, one, one.choice, weighed).p
+            p = expected(self._new, record, record.choice, weighed).p
         else:
-            p = expected(old, one, one.choice).p
-        return next((each.p for each in one.document.weighed if each.target == name), p) if isnan(p) else p
+            p = expected(old, record, record.choice).p
+        return next((each.p for each in record.document.weighed if each.target == name), p) if isnan(p) else p
 
-    def _compare(self, one: Stored, old: Side | None) -> None:
+    def _compare(self, record: Stored, old: Side | None) -> None:
         """What an answer cost, with what it is expected to cost."""
-        name = one.choice.target
+        name = record.choice.target
         known = self._seen.get(name, Seen())
-        if not one.answered or one.sent != 1 or one.choice.tactic is not None or known.answers >= MOST_SEEN:
+        if not record.answered or record.sent != 1 or record.choice.tactic is not None or known.answers >= MOST_SEEN:
             return
         target = self._new.targets.get(name)
         if target is None or (old is not None and not same(old.targets.get(name), target)):
             return
-        self._seen[name] = known.plus(Seen(1, one.spent, alone(self._new, one, target).first))
+        self._seen[name] = known.plus(Seen(1, record.spent, alone(self._new, record, target).first))
 
-    def _try(self, one: Stored, decided: Decided) -> None:
+    def _try(self, record: Stored, decided: Decided) -> None:
         """An experiment that asked whom the new policy would choose."""
-        if not one.document.explored or decided.decision is None or not one.answered:
+        if not record.document.explored or decided.decision is None or not record.answered:
             return
-        found = trial(one, decided.decision.plan)
-        target = self._new.targets.get(found.target)
+        tried = trial(record, decided.decision.plan)
+        target = self._new.targets.get(tried.target)
         if target is None:
             return
-        likely, score = alone(self._new, one, target), self._scores(one.id)
+        likely, score = alone(self._new, record, target), self._scores(record.id)
         self._trials.append(
             (
-                *(self._routes.at(one.route), _bucket(one), self._targets.at(found.target)),
-                *(1 / one.document.propensity, one.spent, likely.first, likely.p, nan if score is None else score),
+                *(self._routes.at(record.route), _bucket(record), self._targets.at(tried.target)),
+                *(
+                    1 / record.document.propensity,
+                    record.spent,
+                    likely.first,
+                    likely.p,
+                    nan if score is None else score,
+                ),
             )
         )
 
-    def _charge(self, one: Stored, route: str, targets: tuple[str, ...]) -> None:
-        """The pots of the new policy that it would be charged to. Whoever was not sent then is not charged now."""
-        if not self._limited or not targets or not (one.sent or not one.choice.target):
+    def _charge(self, record: Stored, route: str, targets: tuple[str, ...]) -> None:
+        """The pots of the new policy that it would be charged to; what was not sent then is not charged now."""
+        if not self._limited or not targets or not (record.sent or not record.choice.target):
             return
         rules = self._new.rules
         charged = Charged(
-            request_id=one.id,
+            request_id=record.id,
             route=route,
-            caller=one.caller,
-            session=one.session,
-            tags=one.request.limits.tags,
+            caller=record.caller,
+            session=record.session,
+            tags=record.request.limits.tags,
             targets=targets,
         )
-        binds = rules.pots.binding(charged, named(rules, one.request, one.caller))
-        for account in rules.pots.accounts(charged, binds, one.at_ms):
+        binds = rules.pots.binding(charged, named(rules, record.request, record.caller))
+        for account in rules.pots.accounts(charged, binds, record.at_ms):
             if account.hard and account.unit is Unit.USD and (not account.targets or targets[0] in account.targets):
                 place = (len(self._rows) - 1, self._accounts.at(account))
-                self._charges.append((*place, one.id.encode(), one.at_ms))
+                self._charges.append((*place, record.id.encode(), record.at_ms))
 
 
 def _may(plan: Plan, choice: Choice) -> bool:
@@ -313,16 +319,16 @@ def _may(plan: Plan, choice: Choice) -> bool:
     return {choice.target, choice.second} - {""} <= able
 
 
-def _bucket(one: Stored) -> int:
-    return zlib.crc32((one.session or str(one.at_ms // _HOUR_MS)).encode()) % BUCKETS
+def _bucket(record: Stored) -> int:
+    return zlib.crc32((record.session or str(record.at_ms // _HOUR_MS)).encode()) % BUCKETS
 
 
-def _flow(flows: Counter[Flow], one: Stored, policy: str, choice: Choice) -> None:
+def _flow(flows: Counter[Flow], record: Stored, policy: str, choice: Choice) -> None:
     for target in (choice.target, choice.second):
         if target:
-            flows[Flow(one.data_class, policy, target, choice.redacted)] += 1
+            flows[Flow(record.data_class, policy, target, choice.redacted)] += 1
 
 
 def _who(choice: Choice) -> str:
-    """Empty: nobody."""
+    """Empty: it was refused."""
     return f"{choice.target} + {choice.second}" if choice.second else choice.target

@@ -28,14 +28,14 @@ from router.types.request import Caller
 # Which requests are replayed, by what decisions and rows say of them.
 
 DIMENSIONS: Mapping[str, Callable[[Stored], Label]] = {
-    "route": lambda one: one.route,
-    "class": lambda one: one.data_class,
-    "task": lambda one: one.task.value,
-    "target": lambda one: one.choice.target,
-    "key": lambda one: one.caller.name or one.caller.id,
-    "team": lambda one: one.caller.team,
-    "organisation": lambda one: one.caller.organisation,
-    "session": lambda one: one.session,
+    "route": lambda record: record.route,
+    "class": lambda record: record.data_class,
+    "task": lambda record: record.task.value,
+    "target": lambda record: record.choice.target,
+    "key": lambda record: record.caller.name or record.caller.id,
+    "team": lambda record: record.caller.team,
+    "organisation": lambda record: record.caller.organisation,
+    "session": lambda record: record.session,
 }
 
 
@@ -109,12 +109,12 @@ _here: list[Work] = []
 def parts(work: Work, processes: int) -> list[Part]:
     """In the order of time. More than one process: forked, so this one must have no threads and no event loop."""
     with work.ledger.reading() as connection:
-        found = stretches(connection, work.since_ms, work.until_ms)
-    if processes < 2 or len(found) < 2:
-        return [work.read(stretch) for stretch in found]
+        every = stretches(connection, work.since_ms, work.until_ms)
+    if processes < 2 or len(every) < 2:
+        return [work.read(stretch) for stretch in every]
     _here[:] = [work]
-    with get_context("fork").Pool(min(processes, len(found)), _begin) as pool:
-        return pool.map(_read, found, chunksize=1)
+    with get_context("fork").Pool(min(processes, len(every)), _begin) as pool:
+        return pool.map(_read, every, chunksize=1)
 
 
 def callers(connection: Connection) -> dict[str, Caller]:
@@ -136,9 +136,9 @@ def scores(connection: Connection) -> Callable[[str], float | None]:
     """What was said of an answer last, by everyone who counts."""
 
     def score(identifier: str) -> float | None:
-        said = connection.execute(_SCORES, (identifier,)).fetchall()
-        whole = sum(weight for _, weight in said)
-        return sum(value * weight for value, weight in said) / whole if whole else None
+        verdicts = connection.execute(_SCORES, (identifier,)).fetchall()
+        whole = sum(weight for _, weight in verdicts)
+        return sum(value * weight for value, weight in verdicts) / whole if whole else None
 
     return score
 
@@ -167,9 +167,9 @@ def replay(
     """
     sides = compared(config, others, ledger)
     whole = joined(parts(Work(ledger, sides, wanted(where), since_ms, until_ms), processes))
-    whole, found = limited(whole, differences(whole), sides)
-    routes, total = effects(whole, found)
-    shifts, decisions = shifted(whole, found, most)
+    whole, changes = limited(whole, differences(whole), sides)
+    routes, total = effects(whole, changes)
+    shifts, decisions = shifted(whole, changes, most)
     with ledger.reading() as connection:
         past, gone = documents(connection), expired(connection, since_ms, until_ms)
     return Replayed(
@@ -182,6 +182,6 @@ def replay(
         shifts=shifts,
         decisions=decisions,
         egress=egress(whole, sides, past),
-        unknown=told(whole, found, sides, gone),
+        unknown=told(whole, changes, sides, gone),
         calibrated=tuple(Calibrated(name, one.answers, factor(one)) for name, one in sorted(whole.seen.items())),
     )

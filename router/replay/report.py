@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from router.replay.part import Move
-from router.report.report import Report, Row, columns, usd
+from router.report.report import Column, Report, Row, columns, usd
 
 # What a replay found. Money in nano-USD, passes and refusals in requests; a change is new less old.
 
@@ -79,7 +79,7 @@ class Unknown(Struct, frozen=True):
     text: str
 
 
-class Calibrated(Struct, frozen=True):
+class Calibrated(NamedTuple):
     """What answers of a target cost, so many times what they were expected to; 1 where they are too few to tell."""
 
     target: str
@@ -117,7 +117,7 @@ _DECISIONS = columns("request:request time:time", _MOVED, "change_usd passes:cou
 _EGRESS = columns("class:label target entity jurisdiction region redacted before:count after:count change:count")
 _UNKNOWN = columns("what requests:count text")
 _CALIBRATED = columns("target answers:count observed_by_expected:factor")
-NOBODY = "(refused)"
+NO_TARGET = "(refused)"
 _NOTE = (
     "A change is what the new policy would have cost, passed and refused, less what the old one did; the interval is"
     " 95 % of what other requests of that kind might have shown. Decisions that stay cost what they did cost, exactly."
@@ -129,17 +129,13 @@ _NOTE = (
 
 def as_report(replayed: Replayed) -> Report:
     """Every list that has something in it is a table below."""
-    targets = tuple((one.target, one.answers, one.factor) for one in replayed.calibrated)
-    unknown = tuple((one.code, one.count, one.text) for one in replayed.unknown)
-    below = (
+    decisions = tuple(map(_decision, replayed.decisions))
+    below: tuple[tuple[str, str, tuple[Column, ...], tuple[Row, ...]], ...] = (
         ("changes", "What changes", _SHIFTS, tuple(map(_shift, replayed.shifts))),
-        (
-            *("decisions", "Decisions that change, the most consequential first", _DECISIONS),
-            tuple(map(_decision, replayed.decisions)),
-        ),
+        ("decisions", "Decisions that change, the most consequential first", _DECISIONS, decisions),
         ("egress", "Where classes go", _EGRESS, tuple(map(_egress, replayed.egress))),
-        ("calibration", "What targets cost, compared with what was expected", _CALIBRATED, targets),
-        ("unknown", "What can't be known", _UNKNOWN, unknown),
+        ("calibration", "What targets cost, compared with what was expected", _CALIBRATED, replayed.calibrated),
+        ("unknown", "What can't be known", _UNKNOWN, tuple(map(structs.astuple, replayed.unknown))),
     )
     return Report(
         name=NAME,
@@ -167,19 +163,19 @@ def _row(effect: Effect) -> Row:
     )
 
 
-def _shift(one: Shift) -> Row:
-    return (*_moved(one.move), one.requests, usd(one.cost), one.passes)
+def _shift(shift: Shift) -> Row:
+    return (*_moved(shift.move), shift.requests, usd(shift.cost), shift.passes)
 
 
-def _decision(one: Changed) -> Row:
-    return (one.id, one.at_ms, *_moved(one.move), usd(one.cost), one.passes)
+def _decision(changed: Changed) -> Row:
+    return (changed.id, changed.at_ms, *_moved(changed.move), usd(changed.cost), changed.passes)
 
 
 def _moved(move: Move) -> Row:
-    return move.route, move.before or NOBODY, move.after or NOBODY, move.why
+    return move.route, move.before or NO_TARGET, move.after or NO_TARGET, move.why
 
 
-def _egress(one: Egress) -> Row:
-    region = "local" if one.local else one.region or None
-    place = (one.data_class, one.target, one.entity or None, one.jurisdiction or None, region)
-    return (*place, "yes" if one.redacted else "no", one.before, one.after, one.after - one.before)
+def _egress(flow: Egress) -> Row:
+    region = "local" if flow.local else flow.region or None
+    place = (flow.data_class, flow.target, flow.entity or None, flow.jurisdiction or None, region)
+    return (*place, "yes" if flow.redacted else "no", flow.before, flow.after, flow.after - flow.before)

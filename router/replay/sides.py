@@ -103,7 +103,7 @@ class Stored(Struct, frozen=True, gc=False):
     spent: int
     """nano-USD."""
     reading: Reading | None
-    """None: nobody looked at it, as with embeddings."""
+    """None: its text was not looked at, as with embeddings."""
     answered: bool
     sent: int
     """Attempts."""
@@ -185,15 +185,15 @@ class Trial(NamedTuple):
     """The new choice is another one, and chance might have asked it."""
 
 
-def trial(one: Stored, plan: Plan) -> Trial:
+def trial(record: Stored, plan: Plan) -> Trial:
     """`plan`: the new policy's. Only of single targets: experiments ask one alone."""
-    document = one.document
+    document = record.document
     if document.propensity >= 1 or not plan.steps:
         return Trial()
     new = _chosen(plan.weighed) if plan.weighed else plan.steps[0].target.id
     if not new or new == _chosen(document.weighed):
         return Trial()
-    asked = new if document.explored and one.choice.target == new else ""
+    asked = new if document.explored and record.choice.target == new else ""
     # Targets within all limits: each has some chance.
     able = any(row.target == new and row.why not in _OUT for row in document.weighed)
     return Trial(asked, not plan.explored and able)
@@ -201,10 +201,10 @@ def trial(one: Stored, plan: Plan) -> Trial:
 
 def _chosen(weighed: tuple[Weighed, ...] | tuple[Planned, ...]) -> str:
     """The choice without chance; empty where it is a pair."""
-    return next((one.target for one in weighed if one.why in _CHOSEN), "")
+    return next((row.target for row in weighed if row.why in _CHOSEN), "")
 
 
-# What the ledger has taught so far of some targets, for whoever decides without a gateway.
+# What the ledger has taught so far of some targets, for decisions without a gateway.
 
 
 class Knowledge(Struct, frozen=True):
@@ -247,16 +247,16 @@ class Ahead:
         self._expected = beliefs.expect_each(np.zeros((0, TRAITS)))
 
     def look(self, readings: Iterable[Reading]) -> None:
-        """At the next ones, which are there until then: once somebody asks about one of them."""
+        """At the next ones, which are there until then: once one of them is asked about."""
         self._next = list(readings)
-        self._at = {id(one): at for at, one in enumerate(self._next)}
+        self._at = {id(reading): at for at, reading in enumerate(self._next)}
 
     def expect(self, seen: Classification, at: Index) -> Expected:
         row = self._at.get(id(seen.reading)) if seen.reading is not None else None
         if row is None or seen.template in self._beliefs.templates:
             return self._beliefs.expect(seen, at)
         if self._next:
-            self._expected = self._beliefs.expect_each(np.array([one.traits for one in self._next], np.float64))
+            self._expected = self._beliefs.expect_each(np.array([reading.traits for reading in self._next], np.float64))
             self._next = []
         p, sd, nodes, own_sd = self._expected
         return Expected(p[row][at], sd[row][at], nodes[row][:, at], own_sd[row][at], self._beliefs.outcomes[at])
@@ -325,39 +325,39 @@ class Side:
 
     def look(self, requests: Iterable[Stored]) -> None:
         """At those that are decided next: so it takes less time."""
-        self._ahead.look(one.reading for one in requests if one.reading is not None)
+        self._ahead.look(record.reading for record in requests if record.reading is not None)
 
-    def decide(self, one: Stored) -> Decided:
-        seen = self.seen(one)
-        screened = Screened(seen, self._redacted(one, seen.classes))
+    def decide(self, record: Stored) -> Decided:
+        seen = self.seen(record)
+        screened = Screened(seen, self._redacted(record, seen.classes))
         try:
             decision, _ = choose(
-                *(self.rules, one.request, one.caller, screened, _health(one), self.forecaster),
-                draw=chance(one.id),
-                model=self.named(one) if one.lowered else "",
-                progress=progress_of(one.shape, one.at_ms),
-                at_ms=one.at_ms,
-                asks=_asks(one),
+                *(self.rules, record.request, record.caller, screened, _health(record), self.forecaster),
+                draw=chance(record.id),
+                model=self.named(record) if record.lowered else "",
+                progress=progress_of(record.shape, record.at_ms),
+                at_ms=record.at_ms,
+                asks=_asks(record),
             )
         except ClientError:
             return Decided(REFUSED, None)
         steps = [(step.target.id, step.redacted) for step in decision.plan.steps]
         return Decided(_choice(steps[0][0] if steps else None, decision.plan.tactic, steps), decision)
 
-    def named(self, one: Stored) -> str:
+    def named(self, record: Stored) -> str:
         """The route that it is decided by: a budget may have sent it to another one than it named."""
-        return one.route if one.lowered and one.route in self.config.routes else one.request.model
+        return record.route if record.lowered and record.route in self.config.routes else record.request.model
 
-    def unknown(self, one: Stored) -> list[str]:
-        """What of a request this policy would have to know, and nobody does."""
-        causes = one.document.classification.causes
+    def unknown(self, record: Stored) -> list[str]:
+        """What of a request this policy would have to know, and is not kept."""
+        causes = record.document.classification.causes
         lacks = any(cause.data_class not in self._ranks and cause.by != _DEFAULT for cause in causes)
-        unread = one.shape.redacted is None and any(cause.data_class in self._redactable for cause in causes)
+        unread = record.shape.redacted is None and any(cause.data_class in self._redactable for cause in causes)
         return [*(["class"] if lacks else ()), *(["redaction"] if unread else ())]
 
-    def seen(self, one: Stored) -> Classification:
+    def seen(self, record: Stored) -> Classification:
         """The request as this policy sees it: a class that it lacks is every class, as with what sessions have seen."""
-        seen = one.document.classification
+        seen = record.document.classification
         causes = frozenset([cause.data_class for cause in seen.causes if cause.by != _DEFAULT])
         known = self._sets.get(causes)
         if known is None:
@@ -370,21 +370,21 @@ class Side:
             classes=known[0],
             data_class=known[1],
             difficulty=seen.difficulty,
-            task=one.task,
+            task=record.task,
             unfamiliarity=seen.unfamiliarity,
-            reading=one.reading,
+            reading=record.reading,
             app=seen.app,
             template=seen.template,
         )
 
-    def _redacted(self, one: Stored, classes: frozenset[str]) -> Redacted | None:
+    def _redacted(self, record: Stored, classes: frozenset[str]) -> Redacted | None:
         """What was left then, what this policy would not redact, and what it would leave."""
         names = classes & self._redactable
-        if one.shape.redacted is None or not names:
+        if record.shape.redacted is None or not names:
             return None
-        left = frozenset(one.shape.redacted).intersection(self._ranks)
+        left = frozenset(record.shape.redacted).intersection(self._ranks)
         to = frozenset(self.config.sensitivity.redacted_to(name) for name in names)
-        return Redacted(one.request, left | (classes - names) | to, {})
+        return Redacted(record.request, left | (classes - names) | to, {})
 
 
 class Compared(NamedTuple):
@@ -402,7 +402,7 @@ def same(one: Target | None, other: Target | None) -> bool:
 
 
 def alike(old: Side, new: Side, model: str) -> bool:
-    """The same rules for whoever names `model`."""
+    """The same rules for requests that name `model`."""
     one, other = old.rules.routes.get(model), new.rules.routes.get(model)
     if old is new or one is None or other is None:
         return old is new or one is other
@@ -451,8 +451,8 @@ def _health(stored: Stored) -> _Health:
     return _Health(rests, degrades) if rests or degrades else _HEALTHY
 
 
-def _asks(one: Stored) -> _Queued | None:
-    document = one.document
+def _asks(record: Stored) -> _Queued | None:
+    document = record.document
     down = [dropped.target for dropped in document.dropped if dropped.reason == _DOWN]
     if not (document.queued or down):
         return None

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from operator import add
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
@@ -11,10 +10,10 @@ from msgspec import Struct
 from router.budget.budget import Budget, KeyLimit, Rolling
 from router.budget.loops import Kind as Loop
 from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.ledger.facts.query import Label, Query, Where
+from router.ledger.facts.query import Label, Query, Where, add
 from router.ledger.incident import EXHAUSTED
 from router.ledger.rollups import sums
-from router.report.query import Definition, Source
+from router.report.query import Source
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots
 from router.report.statistics import LOOK_BACK_HOURS, Profile
 from router.types.account import Account, Balance, BudgetStore, Child, Unit
@@ -40,15 +39,14 @@ _SINCE = "SELECT subject, MAX(at_ms) FROM incidents WHERE kind = ? GROUP BY subj
 
 
 def _refused(source: Source) -> Report:
-    routes: dict[str | None, list[int]] = defaultdict(lambda: [0] * 7)
+    routes: dict[str | None, tuple[int, ...]] = {}
     known = source.sums(TABLE, _BY, _MEASURES)
     for (route, state, status, error), (requests, lowered, overruns, held, cost) in known.items():
         refused = requests if error == _REFUSED else 0
         stopped = refused if status == 200 else 0
         settled = state == "settled"
         line = (requests, refused - stopped, stopped, lowered, overruns, held * settled, cost * settled)
-        before = routes[None if route is None else str(route)]
-        before[:] = map(add, before, line)
+        add(routes, None if route is None else str(route), line)
     names = sorted(routes, key=lambda name: (name is None, name or ""))
     return Report(
         name="refused",
@@ -225,7 +223,7 @@ async def budgets(store: BudgetStore, declared: Sequence[Budget], now_ms: int) -
     return Pots(name="budgets", title="Budgets", columns=_COLUMNS, rows=rows, note=_NOTE, standings=standings)
 
 
-def _made(source: Source) -> Report:
+def report(source: Source) -> Report:
     pots, ahead = source.pots, _Ahead(source)
     rows, standings = (pots.rows, pots.standings) if isinstance(pots, Pots) else ((), ())
     return Report(
@@ -237,14 +235,6 @@ def _made(source: Source) -> Report:
         below=(_refused(source), _trips(source)),
         plots=_plots(standings),
     )
-
-
-REPORT = Definition(
-    name="budgets",
-    summary="Limit, spent, held, left and a forecast of each budget; refusals, over-reservation, loop trips.",
-    make=_made,
-    needs_pots=True,
-)
 
 
 class _Ahead:

@@ -25,34 +25,98 @@ from router.report import (
     thinking,
     vendors,
 )
-from router.report import incidents as audit
-from router.report import request as session
+from router.report.judged import FINER
 from router.report.query import Definition, Question, Source, asked, named, wrong
 from router.report.render import NO_LABEL
 from router.report.report import Report, columns, iso
 from router.types.clock import now_ms
 from router.types.target import Target
 
-# All reports by their names. A new one is one file and one line here: the rest (table, files, pages) is generic.
+# All reports by their names. A new one is one file and one entry here: the rest (table, files, pages) is generic.
 
 REPORTS: Mapping[str, Definition] = {
-    one.name: one
-    for one in (
-        spend.REPORT,
-        cost_of_pass.REPORT,
-        savings.REPORT,
-        price_reversal.REPORT,
-        thinking.REPORT,
-        budgets.REPORT,
-        egress.REPORT,
-        reliability.REPORT,
-        vendors.REPORT,
-        local_vs_api.REPORT,
-        engines.REPORT,
-        request.REPORT,
-        session.SESSION_REPORT,
-        incidents.REPORT,
-        audit.AUDIT_REPORT,
+    report.name: report
+    for report in (
+        Definition("spend", "What was spent, on what.", spend.spend, by=spend.BY, where=spend.NAMES),
+        Definition(
+            "cost-of-pass",
+            "What a right answer costs by target, task and difficulty, and which target is worth having.",
+            cost_of_pass.cost_of_pass,
+            by=FINER,
+            where=FINER,
+        ),
+        Definition(
+            "savings",
+            "What routing saved against the best, the cheapest or any other single target, and what became of quality.",
+            savings.savings,
+            by=savings.BY,
+            where=("route", "task"),
+            takes_baseline=True,
+        ),
+        Definition(
+            "price-reversal",
+            "Models that are cheaper by list price and were dearer in fact, and how much of that is thinking.",
+            price_reversal.price_reversal,
+            where=("model", "task", "difficulty"),
+        ),
+        Definition(
+            "thinking",
+            "Where thinking goes: tokens and money, what capped it, and what it was for nothing.",
+            thinking.thinking,
+            by=thinking.BY,
+            where=thinking.BY,
+        ),
+        Definition(
+            "budgets",
+            "Limit, spent, held, left and a forecast of each budget; refusals, over-reservation, loop trips.",
+            budgets.report,
+            needs_pots=True,
+        ),
+        Definition(
+            "egress",
+            "Where requests of each class went, and whether the policy of their time allowed it.",
+            egress.egress,
+            where=("class", "target", "region", "policy"),
+        ),
+        Definition(
+            "reliability",
+            "Errors, fallbacks, latency and our own overhead, by target.",
+            reliability.reliability,
+            where=("target",),
+        ),
+        Definition(
+            "vendors",
+            "Concentration by legal entity and jurisdiction, and what is left if one vanishes.",
+            vendors.vendors,
+            where=("route", "class"),
+        ),
+        Definition(
+            "local-vs-api",
+            "Break-even of the local engines at the measured load.",
+            local_vs_api.local_vs_api,
+            where=("route", "class"),
+        ),
+        Definition(
+            "engines",
+            "Hours, tokens, energy and measured price of each local engine, and its price's history.",
+            engines.local_engines,
+            by=("engine", "day"),
+        ),
+        Definition(
+            "request",
+            "Everything known of one request: attempts, decision, every candidate's estimate, charges, outcomes.",
+            request.whole_request,
+            needs_subject=True,
+            timeless=True,
+        ),
+        Definition(
+            "session",
+            "One session: its requests in order, whom they asked, what they cost.",
+            request.whole_session,
+            needs_subject=True,
+        ),
+        Definition("incidents", "What the loop breaker and the region check stopped.", incidents.incidents),
+        Definition("audit", "Who changed keys, limits and charges, and when.", incidents.audit),
     )
 }
 
@@ -151,11 +215,11 @@ _NOTHING: Mapping[str, Target] = {}
 
 def definition(name: str) -> Definition:
     """Raises a 404 `ClientError`."""
-    found = REPORTS.get(name)
-    if found is None:
+    report = REPORTS.get(name)
+    if report is None:
         message = f"There is no report '{name[:40]}'. {named(REPORTS)}"
         raise ClientError(404, "not_found", message, param="name")
-    return found
+    return report
 
 
 def read(

@@ -57,10 +57,10 @@ def linear(values: Iterable[float], kind: Kind) -> Scale:
 
 def spread(values: Iterable[float], kind: Kind) -> Scale:
     """Logarithmic where the values are all above 0 and too far apart for a linear one."""
-    found = list(values)
-    if not found or min(found) <= 0 or max(found) < SPREAD * min(found):
-        return linear(found, kind)
-    first, last = math.floor(math.log10(min(found)) + 1e-9), math.ceil(math.log10(max(found)) - 1e-9)
+    numbers = list(values)
+    if not numbers or min(numbers) <= 0 or max(numbers) < SPREAD * min(numbers):
+        return linear(numbers, kind)
+    first, last = math.floor(math.log10(min(numbers)) + 1e-9), math.ceil(math.log10(max(numbers)) - 1e-9)
     return Scale(tuple(10.0**power for power in range(first, max(last, first + 1) + 1)), logarithmic=True)
 
 
@@ -253,12 +253,12 @@ def tones(marks: Iterable[Mark]) -> Tones:
     return {series: min(place, TONES - 1) for place, series in enumerate(ranked)}
 
 
-def legend(found: Tones) -> tuple[Entry, ...]:
+def legend(colours: Tones) -> tuple[Entry, ...]:
     """None for a single series: the title names it."""
-    if len(found) < 2:
+    if len(colours) < 2:
         return ()
-    named = [Entry(tone, series or NO_LABEL) for series, tone in found.items() if tone < TONES - 1]
-    left = [series for series, tone in found.items() if tone == TONES - 1]
+    named = [Entry(tone, series or NO_LABEL) for series, tone in colours.items() if tone < TONES - 1]
+    left = [series for series, tone in colours.items() if tone == TONES - 1]
     rest = [Entry(TONES - 1, OTHERS if len(left) > 1 else left[0] or NO_LABEL)] if left else []
     return (*named, *rest)
 
@@ -269,7 +269,7 @@ def reach(marks: Iterable[Mark]) -> list[float]:
 
 
 def title(mark: Mark, unit: Kind) -> str:
-    """What is shown where somebody points at it: exact."""
+    """What is shown where a reader points at it: exact."""
     named = ", ".join(filter(None, (mark.label or NO_LABEL, mark.series)))
     return f"{named}: {exact(mark.value, unit)}{interval(mark, unit)}"
 
@@ -305,7 +305,7 @@ def upright(scale: Scale, unit: Kind, place: Place) -> tuple[tuple[Tick, ...], f
 
 
 def bars(plot: Plot) -> Bars:
-    scale, found = linear(reach(plot.marks), plot.unit), tones(plot.marks)
+    scale, colours = linear(reach(plot.marks), plot.unit), tones(plot.marks)
     place = across(scale)
     zero = place(0)
 
@@ -314,12 +314,12 @@ def bars(plot: Plot) -> Bars:
         text = said(mark.value, plot.unit) + interval(mark, plot.unit)
         return Bar(
             *(mark.label or NO_LABEL, text, title(mark, plot.unit), min(zero, end), round(abs(end - zero), 3)),
-            tone=found.get(mark.series, 0),
+            tone=colours.get(mark.series, 0),
             low=low,
             high=high,
         )
 
-    return Bars(zero=zero, bars=tuple(map(bar, plot.marks)), legend=legend(found))
+    return Bars(zero=zero, bars=tuple(map(bar, plot.marks)), legend=legend(colours))
 
 
 # Upright columns in the order given, from zero; the series of a label stand on each other, losses hang below.
@@ -334,8 +334,8 @@ _GAP = 0.14
 
 def days(plot: Plot) -> Days:
     labels = list(dict.fromkeys(mark.label for mark in plot.marks))
-    places, found = {label: place for place, label in enumerate(labels)}, tones(plot.marks)
-    ranks, single = {series: rank for rank, series in enumerate(found)}, len(found) < 2
+    places, colours = {label: place for place, label in enumerate(labels)}, tones(plot.marks)
+    ranks, single = {series: rank for rank, series in enumerate(colours)}, len(colours) < 2
     parts = list(_stacked(sorted(plot.marks, key=lambda mark: ranks.get(mark.series, 0))))
     scale = linear([*(end for _, _, end in parts), *(reach(plot.marks) if single else ())], plot.unit)
     place, slot = above(scale, HEIGHT - FOOT, TOP), 100 / max(1, len(labels))
@@ -348,7 +348,7 @@ def days(plot: Plot) -> Days:
             y=top,
             height=round(bottom - top, 2),
             title=title(mark, plot.unit),
-            tone=found.get(mark.series, 0),
+            tone=colours.get(mark.series, 0),
         )
 
     whiskers = (
@@ -365,7 +365,7 @@ def days(plot: Plot) -> Days:
         labels=_thinned(labels, slot),
         columns=tuple(column(*part) for part in parts),
         whiskers=tuple(whiskers),
-        legend=legend(found),
+        legend=legend(colours),
     )
 
 
@@ -403,7 +403,7 @@ _WIDE_TICK = 2
 
 def points(plot: Plot) -> Points:
     """A rate's axis is all of 0 to 1."""
-    along, found = spread([mark.x or 0.0 for mark in plot.marks], plot.x_unit), tones(plot.marks)
+    along, colours = spread([mark.x or 0.0 for mark in plot.marks], plot.x_unit), tones(plot.marks)
     up = linear([*reach(plot.marks), *([1.0] if plot.unit is Kind.RATE else [])], plot.unit)
     x, y = across(along), above(up, POINTS_HEIGHT - POINTS_FOOT, POINTS_TOP)
 
@@ -417,7 +417,7 @@ def points(plot: Plot) -> Points:
             title=f"{title(mark, plot.unit)}, {plot.x_title} {at}",
             label=mark.label or NO_LABEL,
             text=f"{at} · {said(mark.value, plot.unit)}{interval(mark, plot.unit)}",
-            tone=found.get(mark.series, 0),
+            tone=colours.get(mark.series, 0),
             low=low,
             high=high,
         )
@@ -436,7 +436,7 @@ def points(plot: Plot) -> Points:
         dots=dots,
         lines=tuple(_lines(plot.marks, dots)),
         x_title=plot.x_title + (", logarithmic" if along.logarithmic else ""),
-        legend=legend(found),
+        legend=legend(colours),
     )
 
 

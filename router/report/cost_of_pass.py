@@ -8,7 +8,7 @@ from msgspec import structs
 
 from router.ledger.facts.query import Label
 from router.report.judged import CELL, FEW, FINER, Facts, Group, Labels, cells, pooled, together
-from router.report.query import Definition, Source, grouped, summed
+from router.report.query import Source, grouped, summed
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, labels, plots, usd
 
 # Which target gives a right answer for the least in each cell, and what would be lost without it.
@@ -44,11 +44,11 @@ class Adds(NamedTuple):
         return self.without / self.frontier if self.without is not None and self.frontier else None
 
 
-def known(found: Mapping[Labels, Facts]) -> list[Cell]:
+def known(by_cell: Mapping[Labels, Facts]) -> list[Cell]:
     """By task and difficulty, from facts by target, task and difficulty."""
     values: defaultdict[Labels, dict[Label, float]] = defaultdict(dict)
     answers: Counter[Labels] = Counter()
-    for (target, *about), facts in found.items():
+    for (target, *about), facts in by_cell.items():
         answers[tuple(about)] += facts.answers
         value = pooled([facts]).cost_of_pass
         if value is not None:
@@ -126,10 +126,10 @@ def cost_of_pass(source: Source) -> Report:
     return structs.replace(whole, below=tuple(below), plots=_plots(facts))
 
 
-def _table(source: Source, by: Sequence[str], found: Mapping[Labels, Facts], title: str) -> Report:
+def _table(source: Source, by: Sequence[str], by_cell: Mapping[Labels, Facts], title: str) -> Report:
     """Targets stand beside each other where they can be compared, the lowest first."""
     places = [FINER.index(name) for name in by]
-    groups = together(found, lambda labels: tuple(labels[place] for place in places))
+    groups = together(by_cell, lambda labels: tuple(labels[place] for place in places))
 
     def order(item: tuple[Labels, Group]) -> tuple[object, ...]:
         names, group = item
@@ -162,8 +162,8 @@ def _row(group: Group) -> Row:
     )
 
 
-def _added(found: Mapping[Labels, Facts]) -> Report:
-    cells = known(found)
+def _added(by_cell: Mapping[Labels, Facts]) -> Report:
+    cells = known(by_cell)
     return Report(
         name="frontier",
         title="What each target adds to the frontier",
@@ -177,7 +177,7 @@ def _added(found: Mapping[Labels, Facts]) -> Report:
 def _by_task(cells: Sequence[Cell]) -> Report:
     """Targets on the frontier only: elsewhere they add nothing."""
     tasks = grouped((_text(cell.task) or "", cell) for cell in cells)
-    rows = tuple((task, *_add_row(one)) for task in sorted(tasks) for one in adds(tasks[task]) if one.lowest)
+    rows = tuple((task, *_add_row(target)) for task in sorted(tasks) for target in adds(tasks[task]) if target.lowest)
     return Report(
         name="frontier-by-task",
         title="What each target adds, by task",
@@ -186,19 +186,19 @@ def _by_task(cells: Sequence[Cell]) -> Report:
     )
 
 
-def _add_row(one: Adds) -> Row:
-    numbers = one.cells, one.lowest, one.share, one.alone
-    return _text(one.target), *numbers, usd(one.frontier), usd(one.without), one.factor
+def _add_row(part: Adds) -> Row:
+    numbers = part.cells, part.lowest, part.share, part.alone
+    return _text(part.target), *numbers, usd(part.frontier), usd(part.without), part.factor
 
 
 def _text(label: Label) -> str | None:
     return None if label is None else str(label)
 
 
-def _plots(found: Mapping[Labels, Facts]) -> tuple[Plot, ...]:
+def _plots(by_cell: Mapping[Labels, Facts]) -> tuple[Plot, ...]:
     points = [
         (group.facts.price.value, group.passes, str(name))
-        for (name,), group in together(found, lambda labels: labels[:1]).items()
+        for (name,), group in together(by_cell, lambda labels: labels[:1]).items()
         if group.facts.price is not None and group.passes is not None
     ]
     edge = hull((cost, rate.value, name) for cost, rate, name in points)
@@ -207,12 +207,3 @@ def _plots(found: Mapping[Labels, Facts]) -> tuple[Plot, ...]:
         for cost, rate, name in sorted(points, key=lambda point: point[0])
     )
     return plots("Pass rate by the cost of an answer", Shape.POINTS, Kind.RATE, marks, Kind.USD, "Cost of an answer")
-
-
-REPORT = Definition(
-    name="cost-of-pass",
-    summary="What a right answer costs by target, task and difficulty, and which target is worth having.",
-    make=cost_of_pass,
-    by=FINER,
-    where=FINER,
-)

@@ -12,7 +12,7 @@ from router.ledger import rows
 from router.ledger.facts import attempts
 from router.ledger.facts.query import Label, Where, add
 from router.ledger.rows import documents
-from router.report.query import Definition, Source
+from router.report.query import Source
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots
 from router.types.target import Target
 
@@ -111,7 +111,7 @@ def _names(classes: frozenset[str] | set[str]) -> str:
 
 
 class Place(NamedTuple):
-    """None: not known. What is local has no jurisdiction of its own: nobody else sees it."""
+    """None: not known. What is local has no jurisdiction of its own: no vendor sees it."""
 
     entity: str | None
     jurisdiction: str | None
@@ -256,7 +256,7 @@ class _Group(Struct, frozen=True):
     found: Found
 
 
-def _made(source: Source) -> Report:
+def egress(source: Source) -> Report:
     judge = Judge(documents(source.connection))
     groups = _groups(source, judge)
     refused = source.sums(attempts.TABLE, ("class",), ("requests",), Where("error", frozenset({"no_eligible_target"})))
@@ -280,14 +280,6 @@ def _made(source: Source) -> Report:
     )
 
 
-REPORT = Definition(
-    name="egress",
-    summary="Where requests of each class went, and whether the policy of their time allowed it.",
-    make=_made,
-    where=("class", "target", "region", "policy"),
-)
-
-
 def _groups(source: Source, judge: Judge) -> list[_Group]:
     """Nothing is sent to a target that rests after failures."""
     search = Search(source, judge)
@@ -299,9 +291,9 @@ def _groups(source: Source, judge: Judge) -> list[_Group]:
     groups = []
     for (about, went), (requests, count, counted, tokens_in, tokens_out) in sorted(alike.items()):
         unknown = judge.unknown(about)
-        found = NOTHING if unknown else search.among(about)
+        broken = NOTHING if unknown else search.among(about)
         tokens = (tokens_in, tokens_out) if counted else (None, None)
-        groups.append(_Group(about, went, requests, count, tokens, unknown, found))
+        groups.append(_Group(about, went, requests, count, tokens, unknown, broken))
     return groups
 
 
@@ -343,7 +335,7 @@ def _totals(source: Source, rows: list[Row]) -> Row:
     places = list(zip(*rows, strict=True))[_COUNTS_FROM:] if rows else [()] * (len(_COLUMNS) - _COUNTS_FROM)
     _, tried, refused, *rest = [sum(value for value in place if isinstance(value, int)) for place in places]
     requests = None
-    if {one.dimension for one in source.asked.where} <= _OF_REQUESTS:
+    if {condition.dimension for condition in source.asked.where} <= _OF_REQUESTS:
         sent_requests = source.sums(attempts.TABLE, (), ("sent_requests",))
         requests = refused + sum(count for (count,) in sent_requests.values())
     return ("total", *(None for _ in _COLUMNS[1:_COUNTS_FROM]), requests, tried, refused, *rest)
@@ -386,9 +378,9 @@ def _plots(rows: list[Row]) -> tuple[Plot, ...]:
     return plots("Attempts by class and place", Shape.BARS, Kind.COUNT, marks)
 
 
-def _plus(one: int | None, other: int | None) -> int | None:
+def _plus(count: int | None, other: int | None) -> int | None:
     """Unknown counts for nothing beside what is known."""
-    return one if other is None else other if one is None else one + other
+    return count if other is None else other if count is None else count + other
 
 
 def _number(count: int, what: str) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from router.ledger import engines
 from router.ledger.facts.attempts import HOUR_MS, TABLE
-from router.report.query import Definition, Source, grouped
+from router.report.query import Source, grouped
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, columns, day, iso, labels, plots, usd
 from router.types.price import MEASURED, EngineHour, EnginePrice, Price, added
 
@@ -49,7 +49,7 @@ class _Seen(Struct, frozen=True):
         return price.wall_ms / price.busy_ms if price and price.busy_ms else 1.0
 
 
-def _made(source: Source) -> Report:
+def local_engines(source: Source) -> Report:
     by = source.asked.by or ("engine",)
     # What engines did is known by the hour.
     since, until = source.asked.since_ms, source.asked.until_ms
@@ -68,14 +68,6 @@ def _made(source: Source) -> Report:
         below=(_prices(prices),) if prices else (),
         plots=_plots(prices),
     )
-
-
-REPORT = Definition(
-    name="engines",
-    summary="Hours, tokens, energy and measured price of each local engine, and its price's history.",
-    make=_made,
-    by=("engine", "day"),
-)
 
 
 def _seen(source: Source, by: Sequence[str], prices: Sequence[EnginePrice]) -> list[_Seen]:
@@ -98,20 +90,20 @@ def _seen(source: Source, by: Sequence[str], prices: Sequence[EnginePrice]) -> l
 
 
 def worked(source: Source) -> list[EngineHour]:
-    """Of the window. Where several gateways watch an engine that somebody else runs, each saw all of it: the one that
+    """Of the window. Where several gateways watch an engine that none of them runs, each saw all of it: the one that
     watched it for longest is believed."""
     since_ms, until_ms = source.asked.bounds
-    found: dict[tuple[str, int, str], EngineHour] = {}
+    longest: dict[tuple[str, int, str], EngineHour] = {}
     for hour in engines.hours(source.connection, since_ms // HOUR_MS, -(-until_ms // HOUR_MS)):
         key = (hour.engine, hour.hour, "" if hour.external else hour.gateway)
-        if key not in found or found[key].wall_ms < hour.wall_ms:
-            found[key] = hour
-    return list(found.values())
+        if key not in longest or longest[key].wall_ms < hour.wall_ms:
+            longest[key] = hour
+    return list(longest.values())
 
 
 def totals(source: Source) -> dict[str, EngineHour]:
     """Of the window, by engine."""
-    return {name: reduce(added, hours) for name, hours in grouped((one.engine, one) for one in worked(source)).items()}
+    return {name: reduce(added, hours) for name, hours in grouped((did.engine, did) for did in worked(source)).items()}
 
 
 def _engine(source: Source, target: str, version: str) -> str:
@@ -129,41 +121,41 @@ def _last(prices: Sequence[EnginePrice], hours: Sequence[EngineHour]) -> EngineP
     return next(known, None) if len(names) == 1 else None
 
 
-def _row(one: _Seen) -> Row:
-    did = one.did
+def _row(seen: _Seen) -> Row:
+    did = seen.did
     return (
-        *one.labels,
+        *seen.labels,
         *(round(did.wall_ms / 1000), round(did.busy_ms / 1000)),
         1 - did.busy_ms / did.wall_ms if did.wall_ms else None,
-        *_money(one),
+        *_money(seen),
         *(did.uncached_tokens, did.cached_tokens, did.output_tokens),
         did.request_ms / did.busy_ms if did.busy_ms else None,
         # Tokens a second of one request, in one phase.
         round(1000 * did.uncached_tokens / did.prefill_ms) if did.prefill_ms else None,
         round(1000 * did.output_tokens / did.decode_ms) if did.decode_ms else None,
-        *_rates(one),
+        *_rates(seen),
         *_energy(did),
         *(did.rejected, did.preempted, did.restarts),
     )
 
 
-def _money(one: _Seen) -> tuple[Value, ...]:
+def _money(seen: _Seen) -> tuple[Value, ...]:
     """Of busy hours, of idle ones, charged, and the share of the charges in what they are to pay for."""
-    did = one.did
+    did = seen.did
     if not did.cost:
-        return None, None, usd(one.charged), None
+        return None, None, usd(seen.charged), None
     busy = did.cost * did.busy_ms // did.wall_ms if did.wall_ms else 0
-    due = did.cost if one.price is not None and one.price.counted == "full" else busy
-    return usd(busy), usd(did.cost - busy), usd(one.charged), one.charged / due if due else None
+    due = did.cost if seen.price is not None and seen.price.counted == "full" else busy
+    return usd(busy), usd(did.cost - busy), usd(seen.charged), seen.charged / due if due else None
 
 
-def _rates(one: _Seen) -> tuple[Value, ...]:
-    listed = (None, None) if one.listed is None else (usd(one.listed.input), usd(one.listed.output))
-    if one.price is None:
+def _rates(seen: _Seen) -> tuple[Value, ...]:
+    listed = (None, None) if seen.listed is None else (usd(seen.listed.input), usd(seen.listed.output))
+    if seen.price is None:
         return (None, None, None, None, None, *listed)
-    marginal = 1 / one.idle if one.price.counted == "full" else 1.0
-    rates = [rate * marginal for rate in (one.price.input, one.price.cached, one.price.output)]
-    return (*map(usd, (*rates, rates[0] * one.idle, rates[2] * one.idle)), *listed)
+    marginal = 1 / seen.idle if seen.price.counted == "full" else 1.0
+    rates = [rate * marginal for rate in (seen.price.input, seen.price.cached, seen.price.output)]
+    return (*map(usd, (*rates, rates[0] * seen.idle, rates[2] * seen.idle)), *listed)
 
 
 def _energy(did: EngineHour) -> tuple[Value, ...]:

@@ -29,9 +29,9 @@ def table(examined: Examined) -> RenderableType:
     for cause in seen.causes:
         causes.add_row(Text(cause.data_class), Text(cause.by), str(cause.count))
     dropped = _table("target", "reason", "detail", title="not allowed or not able")
-    for one in examined.dropped:
-        dropped.add_row(one.target, one.reason, one.detail)
-    queues = [Text(f"{'spilled' if one.spilled else 'queue'}: {one.told()}") for one in examined.queued]
+    for row in examined.dropped:
+        dropped.add_row(row.target, row.reason, row.detail)
+    queues = [Text(f"{'spilled' if row.spilled else 'queue'}: {row.told()}") for row in examined.queued]
     parts: tuple[RenderableType, ...] = (
         causes,
         *([_findings(examined)] if examined.findings else []),
@@ -53,9 +53,9 @@ def where(path: Path) -> str:
 def _findings(examined: Examined) -> Table:
     """Where, never what."""
     rows = _table("detector", "class", "where", _number("characters"), "", title="what was found")
-    for one in examined.findings[:MOST_FINDINGS]:
-        place = (Text(where(one.path)), f"{one.start}–{one.end}", "" if one.exact else "hidden")
-        rows.add_row(Text(one.detector), Text(one.data_class), *place)
+    for finding in examined.findings[:MOST_FINDINGS]:
+        place = (Text(where(finding.path)), f"{finding.start}–{finding.end}", "" if finding.exact else "hidden")
+        rows.add_row(Text(finding.detector), Text(finding.data_class), *place)
     left = len(examined.findings) - MOST_FINDINGS
     if left > 0:
         rows.add_row(f"and {left} more", "", "", "", "")
@@ -63,7 +63,7 @@ def _findings(examined: Examined) -> Table:
 
 
 def _unasked(examined: Examined) -> Text:
-    classes = ", ".join(sorted({one.data_class for one in examined.possible}))
+    classes = ", ".join(sorted({finding.data_class for finding in examined.possible}))
     return Text(
         f"{len(examined.possible)} of them only possibly so ({classes}): nobody can be asked for a second opinion here,"
         " so they count as found"
@@ -75,11 +75,11 @@ def _weighed(examined: Examined) -> Table:
     numbers = map(_number, ("p", "expected $", "10–90 %", "seconds", "value $"))
     target, why = Column("target", overflow="fold"), Column("why", no_wrap=True)
     rows = _table(target, *numbers, why, title="what was expected of each")
-    for one in examined.weighed:
-        spread = f"{usd_about(one.cost_nano_p10, 2)}–{usd_about(one.cost_nano_p90, 2)}"
-        times = f"{one.first_ms / 1000:.1f} / {one.total_ms / 1000:.1f}"
-        money = (usd_about(one.cost_nano), spread, times, usd_about(one.value_nano))
-        rows.add_row(Text(one.target), f"{one.p:.2f} ± {one.p_sd:.2f}", *money, one.why)
+    for row in examined.weighed:
+        spread = f"{usd_about(row.cost_nano_p10, 2)}–{usd_about(row.cost_nano_p90, 2)}"
+        times = f"{row.first_ms / 1000:.1f} / {row.total_ms / 1000:.1f}"
+        money = (usd_about(row.cost_nano), spread, times, usd_about(row.value_nano))
+        rows.add_row(Text(row.target), f"{row.p:.2f} ± {row.p_sd:.2f}", *money, row.why)
     return rows
 
 
@@ -96,10 +96,10 @@ def _at_stake(stakes: Stakes) -> list[str]:
 def _considered(examined: Examined) -> Table:
     numbers = map(_number, ("expected $", "at most $", "tokens in", "out", "out at most"))
     rows = _table(Column("target", overflow="fold"), "sees", *numbers, title="would be asked, in this order")
-    for one in examined.considered:
-        money = (bytes(one.cost_usd).decode(), bytes(one.hold_usd).decode())
-        tokens = map(str, (one.input_tokens, one.output_tokens, one.max_output))
-        effort = f" at effort {one.effort}" if one.effort else ""
-        sees = "placeholders" if one.redacted else "all of it"
-        rows.add_row(f"{one.target} ({one.model}{effort})", sees, *money, *tokens)
+    for step in examined.considered:
+        money = (bytes(step.cost_usd).decode(), bytes(step.hold_usd).decode())
+        tokens = map(str, (step.input_tokens, step.output_tokens, step.max_output))
+        effort = f" at effort {step.effort}" if step.effort else ""
+        sees = "placeholders" if step.redacted else "all of it"
+        rows.add_row(f"{step.target} ({step.model}{effort})", sees, *money, *tokens)
     return rows

@@ -1,6 +1,6 @@
 """`lowpass report incidents` and `lowpass report audit`: the newest thousand lines of each."""
 
-from router.report.query import Definition, Source
+from router.report.query import Source
 from router.report.report import Report, Row, columns
 
 _INCIDENTS = """
@@ -40,7 +40,3 @@ def audit(source: Source) -> Report:
 
 def _latest(source: Source, statement: str) -> tuple[Row, ...]:
     return tuple(map(tuple, source.connection.execute(statement, source.asked.bounds).fetchall()))
-
-
-REPORT = Definition(name="incidents", summary="What the loop breaker and the region check stopped.", make=incidents)
-AUDIT_REPORT = Definition(name="audit", summary="Who changed keys, limits and charges, and when.", make=audit)

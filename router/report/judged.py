@@ -53,7 +53,7 @@ class Facts(NamedTuple):
 
     @property
     def passes(self) -> Estimate | None:
-        """The share of answers that are right. None: nobody knows. What is only expected has no interval."""
+        """The share of answers that are right. None: not known. What is only expected has no interval."""
         if self.basis == "unknown":
             return None
         return Estimate(self.pass_e4 / self.rated / 1e4) if self.basis == "expected" else self.seen
@@ -81,7 +81,7 @@ class Facts(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Some cells together. `passes`: the share of their answers that are right, None: nobody knows; `basis`: what that
+    """Some cells together. `passes`: the share of their answers that are right, None: not known; `basis`: what that
     goes by."""
 
     facts: Facts
@@ -112,22 +112,22 @@ def cells(source: Source, by: Sequence[str] = CELL, *, expected: bool = True) ->
         (labels, Facts(**dict(zip(_JUDGED, sums, strict=True)))) for labels, sums in source.passes(by, _JUDGED).items()
     ]
     parts = grouped((*spent, *judged, *(_expected(source, by) if expected else ())))
-    found = {labels: summed(Facts, some) for labels, some in parts.items()}
-    return {labels: facts for labels, facts in found.items() if facts.attempts or facts.cost}
+    by_cell = {labels: summed(Facts, some) for labels, some in parts.items()}
+    return {labels: facts for labels, facts in by_cell.items() if facts.attempts or facts.cost}
 
 
 def _expected(source: Source, by: Sequence[str]) -> Iterator[tuple[Labels, Facts]]:
     asked = source.asked
-    where = tuple(structs.replace(one, dimension=_OFFERED.get(one.dimension, one.dimension)) for one in asked.where)
+    where = tuple(structs.replace(each, dimension=_OFFERED.get(each.dimension, each.dimension)) for each in asked.where)
     chosen = structs.replace(source, asked=structs.replace(asked, where=where))
     offered, measures = [_OFFERED.get(name, name) for name in by], ("answered_rated", "answered_pass_e4")
     for labels, (rated, pass_e4) in chosen.sums(offers.TABLE, offered, measures, _TAKEN).items():
         yield labels, Facts(rated=rated, pass_e4=pass_e4)
 
 
-def together(found: Mapping[Labels, Facts], group: Callable[[Labels], Labels]) -> dict[Labels, Group]:
+def together(by_cell: Mapping[Labels, Facts], group: Callable[[Labels], Labels]) -> dict[Labels, Group]:
     """Cells of the same group as one."""
-    parts = grouped((group(labels), facts) for labels, facts in found.items())
+    parts = grouped((group(labels), facts) for labels, facts in by_cell.items())
     return {name: pooled(some) for name, some in parts.items()}
 
 

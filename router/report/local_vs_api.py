@@ -10,7 +10,7 @@ from router.ledger.facts.query import Where
 from router.ledger.rows import documents
 from router.report.egress import Places
 from router.report.engines import totals
-from router.report.query import Definition, Source, grouped
+from router.report.query import Source, grouped
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots, usd
 from router.report.vendors import Instead, cells, instead
 
@@ -77,24 +77,16 @@ class _Compared(Struct, frozen=True):
         return "local" if self.load >= 1 else "api" if not self.other.stranded else "api, for what it could serve"
 
 
-def _made(source: Source) -> Report:
-    found = _compared(source)
+def local_vs_api(source: Source) -> Report:
+    targets = _compared(source)
     return Report(
         name="local-vs-api",
         title="Local engines against the cheapest API",
         columns=_COLUMNS,
-        rows=tuple(map(_row, found)),
-        note=" ".join((_NOTE, *_unknown(found))),
-        plots=_plots(found),
+        rows=tuple(map(_row, targets)),
+        note=" ".join((_NOTE, *_unknown(targets))),
+        plots=_plots(targets),
     )
-
-
-REPORT = Definition(
-    name="local-vs-api",
-    summary="Break-even of the local engines at the measured load.",
-    make=_made,
-    where=("route", "class"),
-)
 
 
 def _compared(source: Source) -> list[_Compared]:
@@ -154,38 +146,38 @@ def _window_ms(source: Source) -> int:
     return max(0, until - since)
 
 
-def _row(one: _Compared) -> Row:
-    tokens, busy, even = one.tokens, len(one.by_hour), one.break_even
+def _row(compared: _Compared) -> Row:
+    tokens, busy, even = compared.tokens, len(compared.by_hour), compared.break_even
     return (
-        *(one.target, one.requests, tokens, round(one.window_ms / HOUR_MS), busy),
-        *(round(tokens / busy) if busy else None, max(one.by_hour.values(), default=None)),
-        *(usd(one.hourly), usd(one.machine), usd(one.idle)),
-        *(one.other.served, usd(one.other.then) if one.other.served else None),
+        *(compared.target, compared.requests, tokens, round(compared.window_ms / HOUR_MS), busy),
+        *(round(tokens / busy) if busy else None, max(compared.by_hour.values(), default=None)),
+        *(usd(compared.hourly), usd(compared.machine), usd(compared.idle)),
+        *(compared.other.served, usd(compared.other.then) if compared.other.served else None),
         None if even is None else round(even),
-        None if even is None or not one.requests else round(even * (tokens / one.requests)),
-        *(one.load, one.cheaper),
+        None if even is None or not compared.requests else round(even * (tokens / compared.requests)),
+        *(compared.load, compared.cheaper),
     )
 
 
-def _unknown(found: Sequence[_Compared]) -> Iterator[str]:
-    unpriced = [one.target for one in found if one.hourly is None]
+def _unknown(targets: Sequence[_Compared]) -> Iterator[str]:
+    unpriced = [compared.target for compared in targets if compared.hourly is None]
     if unpriced:
         yield f"No hourly price is declared for {', '.join(unpriced)}: write hourly_usd in its target."
-    for one in found:
-        if one.other.stranded:
-            which = f"{one.other.stranded:,} of {one.other.requests:,} requests of {one.target}"
+    for compared in targets:
+        if compared.other.stranded:
+            which = f"{compared.other.stranded:,} of {compared.other.requests:,} requests of {compared.target}"
             yield f"{which} had no remote candidate: they can't be compared."
-        elif one.requests and not one.other.requests:
-            yield f"No decision of the window chose {one.target} first: what an API had cost is not known."
-    if not found:
+        elif compared.requests and not compared.other.requests:
+            yield f"No decision of the window chose {compared.target} first: what an API had cost is not known."
+    if not targets:
         yield "There is no local target."
 
 
-def _plots(found: Sequence[_Compared]) -> tuple[Plot, ...]:
+def _plots(targets: Sequence[_Compared]) -> tuple[Plot, ...]:
     marks = []
-    for one in found:
-        if one.machine is not None:
-            marks.append(Mark(label=f"{one.target}: machine", value=one.machine, series="machine"))
-        if one.other.served:
-            marks.append(Mark(label=f"{one.target}: API", value=one.other.then, series="API"))
+    for compared in targets:
+        if compared.machine is not None:
+            marks.append(Mark(label=f"{compared.target}: machine", value=compared.machine, series="machine"))
+        if compared.other.served:
+            marks.append(Mark(label=f"{compared.target}: API", value=compared.other.then, series="API"))
     return plots("The machine, and the same requests at an API", Shape.BARS, Kind.USD, marks)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -46,8 +46,8 @@ class Gauge(Struct, frozen=True):
 def gauges(budgets: Report) -> tuple[Gauge, ...]:
     """Of the report of that name; the fullest first."""
     names = [column.name for column in budgets.columns]
-    found = [_gauge(dict(zip(names, row, strict=True))) for row in budgets.rows]
-    return tuple(sorted(found, key=lambda one: -(one.used_percent + one.reserved_percent)))
+    unsorted = [_gauge(dict(zip(names, row, strict=True))) for row in budgets.rows]
+    return tuple(sorted(unsorted, key=lambda gauge: -(gauge.used_percent + gauge.reserved_percent)))
 
 
 def _gauge(row: dict[str, Value]) -> Gauge:
@@ -86,14 +86,11 @@ WEEK, MONTH = 7, 30
 MOST_TARGETS = 6
 """Bars for targets; the report of spend has them all."""
 _DAY_MS = 24 * attempts.HOUR_MS
-_MEASURES = (
-    *("requests", "errors", "cost", "recovered", "input_tokens", "output_tokens"),
-    *("output_reasoning", "split_output", "thinking_cost"),
-)
 
 
-class Period(Struct, frozen=True):
-    """`charged` in nano-USD. Reasoning is a share of `split_output`: the output of those who tell it from the rest."""
+class Period(NamedTuple):
+    """Sums of the ledger, named as there; in nano-USD. Reasoning is a share of `split_output`: the output of those
+    who tell it from the rest."""
 
     requests: int = 0
     errors: int = 0
@@ -116,7 +113,7 @@ class Period(Struct, frozen=True):
 
     @property
     def thinking(self) -> float | None:
-        """Share of the output; None where nobody tells."""
+        """Share of the output; None where no provider says."""
         return self.output_reasoning / self.split_output if self.split_output else None
 
 
@@ -158,16 +155,16 @@ def overview(connection: Connection, targets: Mapping[str, Target], pots: Report
         Source(connection=connection, asked=Asked(since_ms=since, zone=UTC, now_ms=now_ms), targets=targets)
         for since in (month, week)
     )
-    found = long.sums(attempts.TABLE, ("hour", "target"), _MEASURES)
+    by_hour = long.sums(attempts.TABLE, ("hour", "target"), Period._fields)
     return Overview(
-        today=_since(found, midnight),
-        week=_since(found, week),
-        month=_since(found, month),
-        by_day=_by_day(found, month),
-        by_target=_by_target(found, week),
+        today=_since(by_hour, midnight),
+        week=_since(by_hour, week),
+        month=_since(by_hour, month),
+        by_day=_by_day(by_hour, month),
+        by_target=_by_target(by_hour, week),
         gauges=None if pots is None else gauges(pots),
         answers=together(cells(short), lambda labels: ()).get((), pooled(())),
-        saved=_saved(savings.REPORT.make(short)),
+        saved=_saved(savings.savings(short)),
         incidents=incidents(short),
     )
 
@@ -181,34 +178,34 @@ def _saved(report: Report) -> Saved | None:
     return Saved(_name(row["target"]), *amounts, row["saved_share"], row["pass_rate"], row["baseline_pass_rate"])
 
 
-def _since(found: Sums, since_ms: int) -> Period:
-    return summed(Period, (sums for (hour, _), sums in found.items() if _at(hour) >= since_ms))
+def _since(by_hour: Sums, since_ms: int) -> Period:
+    return summed(Period, (sums for (hour, _), sums in by_hour.items() if _at(hour) >= since_ms))
 
 
 def _at(hour: Label) -> int:
     return int(hour or 0) * attempts.HOUR_MS
 
 
-def _by_day(found: Sums, since_ms: int) -> Plot:
+def _by_day(by_hour: Sums, since_ms: int) -> Plot:
     """Also days on which nothing happened."""
-    series = {target for target, _ in _ranked(found)[:MOST_TARGETS]}
+    series = {target for target, _ in _ranked(by_hour)[:MOST_TARGETS]}
     costs = Counter({(day(since_ms + number * _DAY_MS, UTC), ""): 0 for number in range(MONTH)})
-    for (hour, target), sums in found.items():
+    for (hour, target), sums in by_hour.items():
         costs[day(_at(hour), UTC), _name(target) if target in series else OTHERS] += Period(*sums).charged
     marks = (Mark(label=date, series=name, value=cost) for (date, name), cost in costs.items())
     return Plot(title="Spend by day and target", shape=Shape.DAYS, unit=Kind.USD, marks=tuple(marks))
 
 
-def _by_target(found: Sums, since_ms: int) -> Plot:
-    recent = _ranked({labels: sums for labels, sums in found.items() if _at(labels[0]) >= since_ms})
+def _by_target(by_hour: Sums, since_ms: int) -> Plot:
+    recent = _ranked({labels: sums for labels, sums in by_hour.items() if _at(labels[0]) >= since_ms})
     marks = bars([(_name(target), cost) for target, cost in recent], MOST_TARGETS)
     return Plot(title="Spend by target", shape=Shape.BARS, unit=Kind.USD, marks=tuple(marks))
 
 
-def _ranked(found: Sums) -> list[tuple[Label, int]]:
+def _ranked(by_hour: Sums) -> list[tuple[Label, int]]:
     """nano-USD by target, the dearest first."""
     costs: Counter[Label] = Counter()
-    for (_, target), sums in found.items():
+    for (_, target), sums in by_hour.items():
         costs[target] += Period(*sums).charged
     return sorted(costs.items(), key=lambda item: (-item[1], str(item[0])))
 

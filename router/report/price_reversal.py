@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from router.ledger.facts import attempts
 from router.report.judged import CLIENTS, SPENT, Facts, Labels
-from router.report.query import Definition, Source
+from router.report.query import Source
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, columns, plots, usd
 from router.report.statistics import Estimate, quotient, weighted
 from router.report.thinking import silent
@@ -64,10 +64,10 @@ class Pair(NamedTuple):
 
 def price_reversal(source: Source) -> Report:
     prices, left_out = _prices(source.targets.values())
-    found = _pairs(_cells(source), prices)
-    some = sorted((pair for pair in found if pair.costs[0].value > pair.costs[1].value), key=_most)
+    pairs = _pairs(_cells(source), prices)
+    some = sorted((pair for pair in pairs if pair.costs[0].value > pair.costs[1].value), key=_most)
     note = (
-        f"{len(some)} of the {len(found)} pairs of models that can be compared.",
+        f"{len(some)} of the {len(pairs)} pairs of models that can be compared.",
         _NOTE,
         f"Left out, with several prices: {', '.join(left_out)}." if left_out else "",
     )
@@ -96,42 +96,42 @@ def _most(pair: Pair) -> tuple[float, str, str]:
 
 def _prices(targets: Iterable[Target]) -> tuple[dict[str, tuple[int, int]], list[str]]:
     """Input and output by model, in nano-USD per million tokens; and models whose targets don't agree on them."""
-    found: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
+    lists: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
     for target in targets:
         price = target.model.price
         if price is not None and not price.assumed:
-            found[target.model.id].add((price.input, price.output))
-    left_out = sorted(model for model, prices in found.items() if len(prices) > 1)
-    return {model: next(iter(prices)) for model, prices in found.items() if len(prices) == 1}, left_out
+            lists[target.model.id].add((price.input, price.output))
+    left_out = sorted(model for model, prices in lists.items() if len(prices) > 1)
+    return {model: next(iter(prices)) for model, prices in lists.items() if len(prices) == 1}, left_out
 
 
 def _cells(source: Source) -> dict[str, dict[Labels, Cost]]:
     """By model, then by task and difficulty."""
     mute = {target.model.id for target in source.targets.values() if silent(target)}
     measures = (*SPENT, *_TOKENS)
-    found: defaultdict[str, dict[Labels, Cost]] = defaultdict(dict)
+    costs: defaultdict[str, dict[Labels, Cost]] = defaultdict(dict)
     for (model, *about), sums in source.sums(attempts.TABLE, ("model", *_ABOUT), measures, CLIENTS).items():
         facts, (sent, made, counted) = Facts(*sums[: len(SPENT)]), sums[len(SPENT) :]
         known = model in mute or facts.thinking_known >= counted
-        found[str(model)][tuple(about)] = Cost(facts, sent, made, known)
-    return found
+        costs[str(model)][tuple(about)] = Cost(facts, sent, made, known)
+    return costs
 
 
 def _pairs(cells: Mapping[str, Mapping[Labels, Cost]], prices: Mapping[str, tuple[int, int]]) -> list[Pair]:
     """All that can be compared; each once, the cheaper by list first."""
     models = [model for model in sorted(cells) if model in prices]
-    found = []
-    for one, other in permutations(models, 2):
-        shared = _shared(cells[one], cells[other])
-        lists = tuple(_list(prices[model], shared) for model in (one, other))
+    pairs = []
+    for left, right in permutations(models, 2):
+        shared = _shared(cells[left], cells[right])
+        lists = tuple(_list(prices[model], shared) for model in (left, right))
         if shared and lists[0] < lists[1]:
-            found.append(_pair(one, other, lists, shared))
-    return found
+            pairs.append(_pair(left, right, lists, shared))
+    return pairs
 
 
-def _shared(one: Mapping[Labels, Cost], other: Mapping[Labels, Cost]) -> Shared:
+def _shared(left: Mapping[Labels, Cost], right: Mapping[Labels, Cost]) -> Shared:
     """Each weighs by what it tells of a difference, so that a cell counts as the smaller of both does."""
-    both = [(cost, other[about]) for about, cost in one.items() if about in other]
+    both = [(cost, right[about]) for about, cost in left.items() if about in right]
     numbers = [(first.facts.answers, second.facts.answers) for first, second in both]
     return [(a * b / (a + b), *pair) for (a, b), pair in zip(numbers, both, strict=True) if min(a, b) >= LEAST]
 
@@ -143,7 +143,7 @@ def _list(price: tuple[int, int], shared: Shared) -> float:
     return (price[0] * sent + price[1] * made) / (sent + made) if sent + made else sum(price) / len(price)
 
 
-def _pair(one: str, other: str, lists: tuple[float, ...], shared: Shared) -> Pair:
+def _pair(left: str, right: str, lists: tuple[float, ...], shared: Shared) -> Pair:
     costs, thoughts = [], []
     for parts in ([(weight, cost) for weight, cost, _ in shared], [(weight, cost) for weight, _, cost in shared]):
         costs.append(weighted([(weight, price) for weight, cost in parts if (price := cost.facts.price) is not None]))
@@ -151,7 +151,7 @@ def _pair(one: str, other: str, lists: tuple[float, ...], shared: Shared) -> Pai
         thoughts.append(weighted(each).value)
     known = all(cost.known for _, *pair in shared for cost in pair)
     answers = sum(cost.facts.answers for _, *pair in shared for cost in pair)
-    return Pair(one, other, answers, lists, tuple(costs), tuple(thoughts) if known else None)
+    return Pair(left, right, answers, lists, tuple(costs), tuple(thoughts) if known else None)
 
 
 def _row(pair: Pair) -> Row:
@@ -163,11 +163,3 @@ def _row(pair: Pair) -> Row:
         without = (cost - thoughts[0]) / rest if rest > 0 else None
         part = (thoughts[0] - thoughts[1]) / (cost - other)
     return pair.model, pair.than, pair.answers, *map(usd, (*pair.lists, cost, other)), *factor, without, part
-
-
-REPORT = Definition(
-    name="price-reversal",
-    summary="Models that are cheaper by list price and were dearer in fact, and how much of that is thinking.",
-    make=price_reversal,
-    where=("model", *_ABOUT),
-)

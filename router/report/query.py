@@ -90,7 +90,7 @@ class Source(Struct, frozen=True, kw_only=True):
         )
 
 
-class Definition(Struct, frozen=True, kw_only=True):
+class Definition(Struct, frozen=True):
     """One report: what it is called, what may be asked of it, and the pure function that makes it."""
 
     name: str

@@ -70,9 +70,9 @@ def repriced(prices: Prices) -> Check:
 
     def look(kept: Kept) -> Iterator[Finding]:
         try:
-            for one in again.changed(kept):
-                says = f"it cost {one.recorded} nano-USD at its price, which makes {one.computed} of its usage now"
-                yield Finding("attempts", f"{one.request_id} attempt {one.number}", says)
+            for diff in again.changed(kept):
+                says = f"it cost {diff.recorded} nano-USD at its price, which makes {diff.computed} of its usage now"
+                yield Finding("attempts", f"{diff.request_id} attempt {diff.number}", says)
         except (msgspec.MsgspecError, TypeError, ValueError):
             yield Finding("attempts", kept.id, "the usage of an attempt can't be read")
 
@@ -84,7 +84,7 @@ def recompute(ledger: Ledger, prices: Prices) -> Recomputed:
     again = Repricing(prices)
     with ledger.reading() as connection:
         connection.execute("BEGIN")
-        changed = tuple(one for kept in rows.every(connection) for one in again.changed(kept))
+        changed = tuple(change for kept in rows.every(connection) for change in again.changed(kept))
     return Recomputed(again.attempts, again.elsewhere, changed)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from router.ledger.facts.attempts import EDGES_MS, EDGES_US, TABLE
-from router.ledger.facts.query import Where
-from router.report.query import Definition, Source
+from router.ledger.facts.query import Label, Where
+from router.report.query import Source
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, Value, columns, plots
 from router.report.statistics import percentile, wilson
 from router.types.attempt import ErrorKind
@@ -15,10 +15,9 @@ from router.types.attempt import ErrorKind
 OK = "ok"
 RESTING: str = ErrorKind.CIRCUIT_OPEN
 GIVEN_UP = frozenset({"client_gone", "outrun"})
-"""Outcomes that say nothing about a target: nobody waited for it to the end."""
+"""Outcomes that say nothing about a target: its answer was not waited for to the end."""
 REFUSED = frozenset({ErrorKind.CONTEXT_LENGTH, ErrorKind.CONTENT_FILTER, ErrorKind.BAD_REQUEST})
 """It was there, and said that it does not answer such a request."""
-_ROLES = ("hedge", "cascade", "vote")
 _COLUMNS = columns(
     "target:label attempts:count answered:count failed:count error_rate:share error_low:share error_high:share",
     "refused:count? given_up:count? skipped:count? retries:count? fallbacks:count hedge:count? cascade:count?",
@@ -35,15 +34,14 @@ _NOTE = (
 
 
 class _Seen(Struct):
-    """Of one target, or of all: how often each outcome and role; how many in each bucket of time."""
+    """Of one target, or of all: how often each outcome, and each role, retries and fallbacks among them; how many in
+    each bucket of time."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     roles: Counter[str] = field(default_factory=Counter)
     total_ms: Counter[int] = field(default_factory=Counter)
     first_ms: Counter[int] = field(default_factory=Counter)
     overhead_us: Counter[int] = field(default_factory=Counter)
-    retries: int = 0
-    fallbacks: int = 0
 
     @property
     def asked(self) -> int:
@@ -68,14 +66,14 @@ class _Seen(Struct):
         return self.judged - self.outcomes[OK]
 
 
-def _made(source: Source) -> Report:
+def reliability(source: Source) -> Report:
     seen, every = _seen(source)
     ranked = sorted(seen.items(), key=lambda item: (-item[1].asked, item[0]))
     return Report(
         name="reliability",
         title="Reliability by target",
         columns=_COLUMNS,
-        rows=tuple(_row(name, one) for name, one in ranked),
+        rows=tuple(_row(name, counts) for name, counts in ranked),
         totals=_row("total", every) if ranked else None,
         note=_NOTE,
         below=_outcomes(ranked),
@@ -83,27 +81,23 @@ def _made(source: Source) -> Report:
     )
 
 
-REPORT = Definition(
-    name="reliability",
-    summary="Errors, fallbacks, latency and our own overhead, by target.",
-    make=_made,
-    where=("target",),
-)
-
-
 def _seen(source: Source) -> tuple[Mapping[str, _Seen], _Seen]:
     """By target, and of all; without requests that asked no target."""
     by_target: defaultdict[str, _Seen] = defaultdict(_Seen)
     every = _Seen()
+
+    def note(target: Label, counter: str, key: Label, count: int) -> None:
+        if target is not None and key is not None:
+            for seen in (by_target[str(target)], every):
+                getattr(seen, counter)[key] += count
+
     measures = ("attempts", "retries", "fallbacks")
     for (target, outcome), (count, retries, fallbacks) in source.sums(TABLE, ("target", "outcome"), measures).items():
-        for seen in () if target is None else (by_target[str(target)], every):
-            seen.outcomes[str(outcome)] += count
-            seen.retries += retries
-            seen.fallbacks += fallbacks
+        note(target, "outcomes", str(outcome), count)
+        note(target, "roles", "retry", retries)
+        note(target, "roles", "fallback", fallbacks)
     for (target, role), (count,) in source.sums(TABLE, ("target", "role"), ("attempts",)).items():
-        for seen in () if target is None or role is None else (by_target[str(target)], every):
-            seen.roles[str(role)] += count
+        note(target, "roles", role, count)
     answered, streams = Where("outcome", frozenset({OK})), Where("stream", frozenset({1}))
     for name, measure, where in (
         ("total_ms", "attempts", (answered,)),
@@ -111,9 +105,8 @@ def _seen(source: Source) -> tuple[Mapping[str, _Seen], _Seen]:
         ("overhead_us", "requests", ()),
     ):
         for (target, edge), (count,) in source.sums(TABLE, ("target", name), (measure,), *where).items():
-            if target is not None and edge is not None and count:
-                for seen in (by_target[str(target)], every):
-                    getattr(seen, name)[int(edge)] += count
+            if count:
+                note(target, name, edge, count)
     return by_target, every
 
 
@@ -122,8 +115,8 @@ def _row(label: str, seen: _Seen) -> Row:
     rates: tuple[Value, ...] = (None, None, None) if interval is None else (seen.failed / seen.judged, *interval)
     return (
         *(label, seen.asked, seen.outcomes[OK], seen.failed, *rates),
-        *(seen.refused, seen.given_up, seen.outcomes[RESTING], seen.retries, seen.fallbacks),
-        *(seen.roles[role] for role in _ROLES),
+        *(seen.refused, seen.given_up, seen.outcomes[RESTING]),
+        *(seen.roles[role] for role in ("retry", "fallback", "hedge", "cascade", "vote")),
         *(percentile(seen.total_ms, EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
         *(percentile(seen.first_ms, EDGES_MS, share) for share in (0.5, 0.9, 0.99)),
         *(percentile(seen.overhead_us, EDGES_US, share) for share in (0.5, 0.99)),

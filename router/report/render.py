@@ -68,7 +68,7 @@ def _document(report: Report) -> dict[str, object]:
         "totals": as_object(report.columns, report.totals) if report.totals else None,
         "note": report.note,
         "sound": report.sound,
-        "below": [_document(one) for one in report.below],
+        "below": [_document(part) for part in report.below],
     }
 
 
@@ -150,7 +150,7 @@ def parts(text: Written, width: int) -> Iterator[list[int]]:
     room = width - 1 - sum(_width(text, place) for place in labels)
     part: list[int] = []
     for place in rest:
-        if part and sum(_width(text, one) for one in (*part, place)) > room:
+        if part and sum(_width(text, at) for at in (*part, place)) > room:
             yield labels + part
             part = []
         part.append(place)
@@ -259,8 +259,8 @@ def as_csv(report: Report, table: str = "") -> bytes:
 def tables(report: Report) -> Iterator[Report]:
     """The report itself, and all that stands below it."""
     yield report
-    for one in report.below:
-        yield from tables(one)
+    for part in report.below:
+        yield from tables(part)
 
 
 def cell(kind: Kind, value: Value) -> str:

@@ -150,7 +150,7 @@ class Shape(StrEnum):
 
 
 class Plot(Struct, frozen=True, kw_only=True):
-    """What a chart shows, for whoever draws it. `unit` and `x_unit`: what the numbers are."""
+    """What a chart shows. `unit` and `x_unit`: what the numbers are."""
 
     title: str
     shape: Shape

@@ -16,7 +16,7 @@ from router.ledger.facts.query import Where
 from router.ledger.query import document
 from router.ledger.rows import Connection, Kept, Line
 from router.report.budgets import Pots, amount_of
-from router.report.query import Definition, Source
+from router.report.query import Source
 from router.report.report import Column, Kind, Report, Row, Value, columns, iso, usd
 from router.types.account import Unit
 from router.types.price import usd_from_nano, usd_text
@@ -149,8 +149,8 @@ REQUESTS_COLUMNS = columns(
 
 def latest(connection: Connection, most: int) -> Report:
     """The newest requests first."""
-    found = sorted(rows.newest(connection, most), key=lambda kept: (kept.started_ms, kept.id), reverse=True)
-    return Report(name="requests", title="Latest requests", columns=REQUESTS_COLUMNS, rows=tuple(map(line, found)))
+    newest = sorted(rows.newest(connection, most), key=lambda kept: (kept.started_ms, kept.id), reverse=True)
+    return Report(name="requests", title="Latest requests", columns=REQUESTS_COLUMNS, rows=tuple(map(line, newest)))
 
 
 def line(kept: Kept) -> Row:
@@ -216,19 +216,19 @@ def charges(kept: Iterable[Kept], pots: Report | None = None) -> Report:
     # By the budget's id, which accounts begin with.
     units = {pot.account.budget: pot.account.unit for pot in pots.pots} if isinstance(pots, Pots) else {}
     places: dict[tuple[str, int], _Booked] = {}
-    for one in kept:
-        for line in one.bookings:
+    for record in kept:
+        for line in record.bookings:
             account, window, held, charged = (line[name] for name in ("account", "window_start_ms", "held", "charged"))
             booked = places.setdefault((str(account), int(window or 0)), _Booked())
             booked.requests += 1
             booked.held += int(held or 0)
             booked.charged += int(charged or 0)
             booked.states.add(str(line["state"]))
-            unit = units.get(str(account).partition("|")[0]) or _unit(one.request, line)
+            unit = units.get(str(account).partition("|")[0]) or _unit(record.request, line)
             booked.units |= set() if unit is None else {unit}
-    found = tuple(_booked_row(*place, places[place]) for place in sorted(places))
-    note = _UNKNOWN if any(row[1] is None for row in found) else ""
-    return Report(name="charges", title="Charges", columns=_COLUMNS, rows=found, note=note)
+    table = tuple(_booked_row(*place, places[place]) for place in sorted(places))
+    note = _UNKNOWN if any(row[1] is None for row in table) else ""
+    return Report(name="charges", title="Charges", columns=_COLUMNS, rows=table, note=note)
 
 
 def _booked_row(account: str, window: int, booked: _Booked) -> Row:
@@ -245,8 +245,8 @@ def _unit(request: Line, line: Line) -> Unit | None:
         unit: (line["held"] == request[held]) + (line["charged"] is not None and line["charged"] == request[charged])
         for unit, (held, charged) in names.items()
     }
-    usd, thinking = alike[Unit.USD], alike[Unit.THINKING]
-    return None if usd == thinking else Unit.USD if usd > thinking else Unit.THINKING
+    dollars, tokens = alike[Unit.USD], alike[Unit.THINKING]
+    return None if dollars == tokens else Unit.USD if dollars > tokens else Unit.THINKING
 
 
 # Everything that the ledger knows of one request: its own row, attempts, decision, charges, and how good it was.
@@ -261,7 +261,7 @@ _CORRECTIONS = (
 )
 
 
-def _made(source: Source) -> Report:
+def whole_request(source: Source) -> Report:
     """Raises a 404 `ClientError` for an id that the ledger does not hold."""
     connection, identifier = source.connection, source.asked.subject
     kept = rows.one(connection, identifier)
@@ -275,15 +275,6 @@ def _made(source: Source) -> Report:
         *(report for report in more if report.rows),
     )
     return structs.replace(facts_of(kept.request), below=below)
-
-
-REPORT = Definition(
-    name="request",
-    summary="Everything known of one request: attempts, decision, every candidate's estimate, charges, outcomes.",
-    make=_made,
-    needs_subject=True,
-    timeless=True,
-)
 
 
 def _decided_only(connection: Connection, identifier: str) -> Report:
@@ -332,7 +323,7 @@ _MEASURES = ("requests", "attempts", "input_tokens", "output_tokens", "cost", "r
 _NOTE = "A session is a name under a key: keys that use the same name have sessions of their own."
 
 
-def _session_made(source: Source) -> Report:
+def whole_session(source: Source) -> Report:
     """Raises a 404 `ClientError` for a session that the ledger does not hold."""
     ours = Where("session", frozenset({source.asked.subject}))
     kept = _requests(source, ours)
@@ -342,35 +333,27 @@ def _session_made(source: Source) -> Report:
     names = dict(source.connection.execute(_KEYS).fetchall())
     bookings = charges(kept, source.pots)
     measures = ("input_tokens", "output_tokens", "reasoning_tokens", "cost")
-    *tokens, cost = (sum(value for one in kept if isinstance(value := one.request[name], int)) for name in measures)
+    *tokens, cost = (sum(value for each in kept if isinstance(value := each.request[name], int)) for name in measures)
     return Report(
         name="session",
         title="Session",
         columns=_SESSION_COLUMNS,
-        rows=tuple(_session_row(one, names) for one in kept[:MOST]),
+        rows=tuple(_session_row(each, names) for each in kept[:MOST]),
         totals=("total", *(None for _ in _LABELS[1:]), *tokens, usd(cost), None),
         note=_NOTE + (f" The first {MOST:,} of {len(kept):,} requests." if len(kept) > MOST else ""),
         below=(_targets(source, ours), *((bookings,) if bookings.rows else ())),
     )
 
 
-SESSION_REPORT = Definition(
-    name="session",
-    summary="One session: its requests in order, whom they asked, what they cost.",
-    make=_session_made,
-    needs_subject=True,
-)
-
-
 def _requests(source: Source, ours: Where) -> list[Kept]:
     """Rows of those hours only in which the session was there."""
     since, until = source.asked.bounds
-    found = []
+    records = []
     for hour in sorted(int(hour or 0) for (hour,) in source.sums(TABLE, ("hour",), ("requests",), ours)):
         begin, end = hour * HOUR_MS, (hour + 1) * HOUR_MS
         every = rows.every(source.connection, max(begin, since), min(end, until))
-        found += [one for one in every if one.request["session"] == source.asked.subject]
-    return sorted(found, key=lambda one: (one.started_ms, one.id))
+        records += [record for record in every if record.request["session"] == source.asked.subject]
+    return sorted(records, key=lambda record: (record.started_ms, record.id))
 
 
 def _session_row(kept: Kept, names: Mapping[str, str]) -> Row:
@@ -382,5 +365,5 @@ def _session_row(kept: Kept, names: Mapping[str, str]) -> Row:
 def _targets(source: Source, ours: Where) -> Report:
     sums = source.sums(TABLE, ("target",), _MEASURES, ours)
     ranked = sorted(sums.items(), key=lambda item: (item[0][0] is None, -item[1][4], str(item[0][0])))
-    found = tuple((target, *counts, usd(cost), usd(back)) for (target,), (*counts, cost, back) in ranked)
-    return Report(name="targets", title="By target", columns=_TARGET_COLUMNS, rows=found)
+    targets = tuple((target, *counts, usd(cost), usd(back)) for (target,), (*counts, cost, back) in ranked)
+    return Report(name="targets", title="By target", columns=_TARGET_COLUMNS, rows=targets)

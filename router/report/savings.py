@@ -12,7 +12,7 @@ from router.ledger.facts import attempts, offers
 from router.ledger.facts.attempts import HOUR_MS, JUDGE
 from router.ledger.facts.query import Label, Where
 from router.report.judged import Facts, Labels, cells, pooled
-from router.report.query import Definition, Source, grouped, named, summed, wrong
+from router.report.query import Source, grouped, named, summed, wrong
 from router.report.report import Kind, Mark, Plot, Report, Row, Shape, bounds, columns, day, drawn, labels, plots, usd
 from router.report.statistics import Estimate, weighted
 
@@ -51,7 +51,7 @@ class Offer(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        """Nobody but the candidate was paid, as far as it answered."""
+        """Only the candidate was paid, as far as it answered."""
         return self.first and self.strategy not in _SEVERAL
 
 
@@ -103,20 +103,21 @@ class Alternative(NamedTuple):
 
 def offered(source: Source, by: Sequence[str], read: Callable[[Labels], Labels]) -> list[Offer]:
     """`read`: labels of these dimensions → the group that they belong to."""
-    found = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES)
+    groups = source.sums(offers.TABLE, (*by, *_WHOM), _MEASURES, _NO_JUDGES)
     return _together(
-        Offer(read(labels[: len(by)]), labels[-3], labels[-2], labels[-1], Sum(*sums)) for labels, sums in found.items()
+        Offer(read(labels[: len(by)]), labels[-3], labels[-2], labels[-1], Sum(*sums))
+        for labels, sums in groups.items()
     )
 
 
-def merged(found: Iterable[Offer]) -> list[Offer]:
+def merged(every: Iterable[Offer]) -> list[Offer]:
     """All groups as one, which has no labels."""
-    return _together(one._replace(group=()) for one in found)
+    return _together(offer._replace(group=()) for offer in every)
 
 
-def _together(found: Iterable[Offer]) -> list[Offer]:
+def _together(every: Iterable[Offer]) -> list[Offer]:
     """One for each group, choice, candidate and strategy."""
-    alike = grouped((one[:4], one.sum) for one in found)
+    alike = grouped((offer[:4], offer.sum) for offer in every)
     return [Offer(*about, summed(Sum, sums)) for about, sums in alike.items()]
 
 
@@ -124,44 +125,44 @@ def hourly(source: Source, by: Sequence[str], targets: Iterable[Label]) -> list[
     """Of these candidates."""
     them = Where("candidate", frozenset(targets))
     measures = ("answered_expected", "answered_actual")
-    found = source.sums(offers.TABLE, (*by, "hour", *_WHOM), measures, _NO_JUDGES, them)
+    by_labels = source.sums(offers.TABLE, (*by, "hour", *_WHOM), measures, _NO_JUDGES, them)
     return [
         Hour(tuple(labels), int(hour or 0), candidate, chosen == candidate and strategy not in _SEVERAL, *sums)
-        for (*labels, hour, chosen, candidate, strategy), sums in found.items()
+        for (*labels, hour, chosen, candidate, strategy), sums in by_labels.items()
     ]
 
 
-def correction(found: Iterable[Offer], target: Label) -> Ratio:
-    total = summed(Sum, (one.sum for one in found if one.candidate == target and one.alone))
+def correction(every: Iterable[Offer], target: Label) -> Ratio:
+    total = summed(Sum, (offer.sum for offer in every if offer.candidate == target and offer.alone))
     enough = total.answered >= ENOUGH and total.expected > 0
     return Ratio(total.actual, total.expected, total.answered) if enough else Ratio(served=total.answered)
 
 
-def alternative(found: Sequence[Offer], target: Label) -> Alternative:
-    chosen = {(one.group, one.chosen, one.strategy): one.sum for one in found if one.first}
-    mine, right = [one for one in found if one.candidate == target], 0.0
-    for one in mine:
-        of_chosen = chosen.get((one.group, one.chosen, one.strategy), Sum())
+def alternative(every: Sequence[Offer], target: Label) -> Alternative:
+    chosen = {(offer.group, offer.chosen, offer.strategy): offer.sum for offer in every if offer.first}
+    mine, right = [offer for offer in every if offer.candidate == target], 0.0
+    for offer in mine:
+        of_chosen = chosen.get((offer.group, offer.chosen, offer.strategy), Sum())
         # Alike decisions need not all have had this candidate: it gets its part of what was expected of the chosen.
-        right += of_chosen.pass_e4 * one.sum.rated / of_chosen.rated if of_chosen.rated else 0.0
-    total = summed(Sum, (one.sum for one in mine))
+        right += of_chosen.pass_e4 * offer.sum.rated / of_chosen.rated if of_chosen.rated else 0.0
+    total = summed(Sum, (offer.sum for offer in mine))
     rates = (right / total.rated / 1e4, total.pass_e4 / total.rated / 1e4) if total.rated else (None, None)
     return Alternative(total.answered, total.actual, total.expected, *rates)
 
 
-def spread(found: Iterable[Hour], everything: Sequence[Hour], known: Baseline) -> tuple[float, float] | None:
+def spread(mine: Iterable[Hour], everything: Sequence[Hour], known: Baseline) -> tuple[float, float] | None:
     """Bounds of what the baseline would have cost more than what was paid, in nano-USD; `everything`: of all groups,
     which its correction is drawn from anew each time. None: of too few hours."""
     if not everything:
         return None
-    first, last = min(one.hour for one in everything), max(one.hour for one in everything)
+    first, last = min(hour.hour for hour in everything), max(hour.hour for hour in everything)
     table = np.zeros((last - first + 1, 4))
-    for one in found:
-        if one.candidate == known.target:
-            table[one.hour - first, :2] += one.expected, one.actual
-    for one in everything:
-        if one.candidate == known.target and one.alone:
-            table[one.hour - first, 2:] += one.expected, one.actual
+    for hour in mine:
+        if hour.candidate == known.target:
+            table[hour.hour - first, :2] += hour.expected, hour.actual
+    for hour in everything:
+        if hour.candidate == known.target and hour.alone:
+            table[hour.hour - first, 2:] += hour.expected, hour.actual
     draws = drawn(table)
     if draws is None:
         return None
@@ -194,7 +195,7 @@ class Outlay(NamedTuple):
 def outlays(source: Source, dimensions: Sequence[str], read: Callable[[Labels], Labels]) -> dict[Labels, Outlay]:
     """By group; `read`: labels of these dimensions → the group that they belong to."""
     # A route tells judges from clients as well; what is kept when rows expire has one or the other.
-    routed = "route" in dimensions or any(one.dimension == "route" for one in source.asked.where)
+    routed = "route" in dimensions or any(condition.dimension == "route" for condition in source.asked.where)
     flag, judge = ("route", JUDGE) if routed else ("judging", 1)
     by = tuple(dict.fromkeys((*dimensions, flag)))
     parts = []
@@ -208,8 +209,8 @@ def outlays(source: Source, dimensions: Sequence[str], read: Callable[[Labels], 
 
 def lines(source: Source, spent: Outlay) -> Report:
     """What all of it was spent on."""
-    found = source.sums(offers.TABLE, ("explored", "chosen", "candidate"), ("requests", "actual"))
-    some = [sums for (explored, chosen, candidate), sums in found.items() if explored and chosen == candidate]
+    by_labels = source.sums(offers.TABLE, ("explored", "chosen", "candidate"), ("requests", "actual"))
+    some = [sums for (explored, chosen, candidate), sums in by_labels.items() if explored and chosen == candidate]
     parts = (
         ("answers given", spent.requests, spent.cost - spent.passed_over_cost),
         ("answers passed over", spent.passed_over, spent.passed_over_cost),
@@ -243,22 +244,22 @@ _QUALITY_NOTE = (
 
 def quality(source: Source, known: Sequence[Baseline]) -> tuple[Report, ...]:
     """Nothing under a filter by route: judgements know the task and the target of an answer, and not its route."""
-    if any(one.dimension == "route" for one in source.asked.where):
+    if any(condition.dimension == "route" for condition in source.asked.where):
         return ()
-    found: defaultdict[Labels, dict[Label, Facts]] = defaultdict(dict)
+    by_cell: defaultdict[Labels, dict[Label, Facts]] = defaultdict(dict)
     for (target, *about), facts in cells(source, expected=False).items():
-        found[tuple(about)][target] = facts
-    rows = tuple(_row(one, found) for one in known)
+        by_cell[tuple(about)][target] = facts
+    rows = tuple(_row(baseline, by_cell) for baseline in known)
     return (Report(name="quality", title="Quality as judged", columns=_QUALITY_COLUMNS, rows=rows, note=_QUALITY_NOTE),)
 
 
-def _row(one: Baseline, found: Mapping[Labels, Mapping[Label, Facts]]) -> Row:
-    parts = [part for some in found.values() if (part := _cell(some, one.target)) is not None]
+def _row(baseline: Baseline, by_cell: Mapping[Labels, Mapping[Label, Facts]]) -> Row:
+    parts = [part for some in by_cell.values() if (part := _cell(some, baseline.target)) is not None]
     rates = [
         *(weighted([(float(answers), chosen) for answers, chosen, _ in parts]) if parts else (None,) * 3),
         *(weighted([(float(answers), other) for answers, _, other in parts]) if parts else (None,) * 3),
     ]
-    return one.name, one.target, sum(answers for answers, *_ in parts), *rates
+    return baseline.name, baseline.target, sum(answers for answers, *_ in parts), *rates
 
 
 def _cell(some: Mapping[Label, Facts], target: str) -> tuple[int, Estimate, Estimate] | None:
@@ -338,11 +339,11 @@ def savings(source: Source) -> Report:
             for name, label in zip(by, names, strict=True)
         )
 
-    found, spent = offered(source, dimensions, read), outlays(source, dimensions, read)
-    everything, whole = merged(found), summed(Outlay, spent.values())
+    every, spent = offered(source, dimensions, read), outlays(source, dimensions, read)
+    everything, whole = merged(every), summed(Outlay, spent.values())
     known = _baselines(source, everything)
     total = _bounded(source, (), _compared(everything, {(): whole}, known))
-    groups = _compared(found, spent, known, in_order="day" in by)
+    groups = _compared(every, spent, known, in_order="day" in by)
     main = total
     if source.asked.by:
         main = groups if "day" in by else _bounded(source, dimensions, groups)
@@ -351,7 +352,7 @@ def savings(source: Source) -> Report:
         title="Savings" + (f" by {' and '.join(by)}" if source.asked.by else ""),
         columns=(*labels(source.asked.by), *_COLUMNS),
         rows=tuple(map(_savings_row, main)),
-        note=" ".join(filter(None, (*(one.warning for one in total), _NOTE))),
+        note=" ".join(filter(None, (*(compared.warning for compared in total), _NOTE))),
         below=(
             *(() if source.asked.by else (_by_route(groups),)),
             *quality(source, known),
@@ -365,7 +366,7 @@ def _by_route(groups: Sequence[Compared]) -> Report:
     """Without bounds."""
     names = (*labels(_USUAL), *_COLUMNS)
     places = [place for place, column in enumerate(names) if column.name not in ("saved_low_usd", "saved_high_usd")]
-    rows = [_savings_row(one) for one in groups]
+    rows = [_savings_row(compared) for compared in groups]
     return Report(
         name="savings-by-route",
         title="Savings by route",
@@ -374,23 +375,23 @@ def _by_route(groups: Sequence[Compared]) -> Report:
     )
 
 
-def _baselines(source: Source, found: Sequence[Offer]) -> list[Baseline]:
+def _baselines(source: Source, every: Sequence[Offer]) -> list[Baseline]:
     """Of the targets that could have served most requests: the likeliest to be right, and the cheapest as corrected.
-    Raises a 400 `ClientError` for a named one that nobody knows."""
-    others = {target: alternative(found, target) for target in sorted({str(one.candidate) for one in found})}
-    enough = _MOST * sum(one.sum.answered for one in found if one.first)
-    usual = {target: one for target, one in others.items() if one.requests and one.requests >= enough}
-    rated = {target: one.rate for target, one in usual.items() if one.rate is not None}
+    Raises a 400 `ClientError` for a named one that is not known."""
+    others = {target: alternative(every, target) for target in sorted({str(offer.candidate) for offer in every})}
+    enough = _MOST * sum(offer.sum.answered for offer in every if offer.first)
+    usual = {target: other for target, other in others.items() if other.requests and other.requests >= enough}
+    rated = {target: other.rate for target, other in usual.items() if other.rate is not None}
     # nano-USD for a request.
     prices = {
-        target: Fraction(correction(found, target).of(one.expected), one.requests) for target, one in usual.items()
+        name: Fraction(correction(every, name).of(other.expected), other.requests) for name, other in usual.items()
     }
     picked = {
         "always best": max(rated, key=lambda target: rated[target], default=""),
         "always cheapest": min(prices, key=lambda target: prices[target], default=""),
         "as asked": _asked(source, others),
     }
-    return [Baseline(name, target, correction(found, target)) for name, target in picked.items() if target]
+    return [Baseline(name, target, correction(every, target)) for name, target in picked.items() if target]
 
 
 def _asked(source: Source, offered: Collection[str]) -> str:
@@ -405,15 +406,15 @@ def _asked(source: Source, offered: Collection[str]) -> str:
 
 
 def _compared(
-    found: Iterable[Offer], spent: Mapping[Labels, Outlay], known: Sequence[Baseline], *, in_order: bool = False
+    every: Iterable[Offer], spent: Mapping[Labels, Outlay], known: Sequence[Baseline], *, in_order: bool = False
 ) -> list[Compared]:
     """The groups of which most was spent first, or `in_order` of their labels."""
-    groups = grouped((one.group, one) for one in found)
+    groups = grouped((offer.group, offer) for offer in every)
     order = sorted(spent, key=lambda group: (0 if in_order else -spent[group].all, tuple(map(str, group))))
     parts = [(group, groups.get(group, [])) for group in order]
     return [
         Compared(
-            *(group, baseline, spent[group], sum(one.sum.answered for one in some if one.first)),
+            *(group, baseline, spent[group], sum(offer.sum.answered for offer in some if offer.first)),
             alternative(some, baseline.target),
         )
         for group, some in parts
@@ -423,35 +424,25 @@ def _compared(
 
 def _bounded(source: Source, dimensions: Sequence[str], compared: Sequence[Compared]) -> list[Compared]:
     """With bounds, of groups that go on all the time."""
-    hours = hourly(source, dimensions, {one.baseline.target for one in compared})
+    hours = hourly(source, dimensions, {row.baseline.target for row in compared})
     groups = grouped((hour.group, hour) for hour in hours)
-    return [structs.replace(one, bounds=spread(groups.get(one.group, ()), hours, one.baseline)) for one in compared]
+    return [structs.replace(row, bounds=spread(groups.get(row.group, ()), hours, row.baseline)) for row in compared]
 
 
-def _savings_row(one: Compared) -> Row:
-    low, high = (None, None) if one.bounds is None else (bound - one.outlay.judges for bound in one.bounds)
+def _savings_row(row: Compared) -> Row:
+    low, high = (None, None) if row.bounds is None else (bound - row.outlay.judges for bound in row.bounds)
     return (
-        *(*one.group, one.baseline.name, one.baseline.target, one.other.requests),
-        one.other.requests / one.answered if one.answered else None,
-        *map(usd, (one.outlay.all, one.nano, one.saved, low, high)),
-        one.saved / one.nano if one.nano else None,
-        *(one.other.chosen_rate, one.other.rate, usd(one.per_pass), one.baseline.correction.factor),
+        *(*row.group, row.baseline.name, row.baseline.target, row.other.requests),
+        row.other.requests / row.answered if row.answered else None,
+        *map(usd, (row.outlay.all, row.nano, row.saved, low, high)),
+        row.saved / row.nano if row.nano else None,
+        *(row.other.chosen_rate, row.other.rate, usd(row.per_pass), row.baseline.correction.factor),
     )
 
 
 def _plots(compared: Sequence[Compared]) -> tuple[Plot, ...]:
-    marks = [Mark(label="spent", value=one.outlay.all) for one in compared[:1]]
-    for one in compared:
-        low, high = (None, None) if one.bounds is None else (bound + one.outlay.cost for bound in one.bounds)
-        marks.append(Mark(label=f"{one.baseline.name}: {one.baseline.target}", value=one.nano, low=low, high=high))
+    marks = [Mark(label="spent", value=row.outlay.all) for row in compared[:1]]
+    for row in compared:
+        low, high = (None, None) if row.bounds is None else (bound + row.outlay.cost for bound in row.bounds)
+        marks.append(Mark(label=f"{row.baseline.name}: {row.baseline.target}", value=row.nano, low=low, high=high))
     return plots("What was spent, and what it would have been", Shape.BARS, Kind.USD, marks)
-
-
-REPORT = Definition(
-    name="savings",
-    summary="What routing saved against the best, the cheapest or any other single target, and what became of quality.",
-    make=savings,
-    by=BY,
-    where=("route", "task"),
-    takes_baseline=True,
-)

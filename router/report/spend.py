@@ -11,7 +11,7 @@ from typing import NamedTuple
 from router.ledger.facts import attempts
 from router.ledger.facts.query import Label, Sums, add
 from router.ledger.write import BUCKETS
-from router.report.query import Asked, Definition, Source, grouped
+from router.report.query import Asked, Source, grouped
 from router.report.render import NO_LABEL
 from router.report.report import (
     STEPS_MS,
@@ -58,13 +58,13 @@ def drawn(by: Sequence[str], costs: Costs) -> tuple[Plot, ...]:
 
 def _stacked(time: int, costs: Costs) -> list[Mark]:
     rest = [(names[time] or "", names[:time] + names[time + 1 :], cost) for names, cost in costs]
-    sizes, found = Counter[tuple[str | None, ...]](), Counter[tuple[str, str]]()
+    sizes, stacks = Counter[tuple[str | None, ...]](), Counter[tuple[str, str]]()
     for _, series, cost in rest:
         sizes[series] += cost
     largest = {series for series, _ in sizes.most_common(MOST_SERIES)}
     for label, series, cost in rest:
-        found[label, _name(series) if series in largest else "others"] += cost
-    order = sorted(found.items(), key=lambda item: (datetime.fromisoformat(item[0][0]), item[0][1]))
+        stacks[label, _name(series) if series in largest else "others"] += cost
+    order = sorted(stacks.items(), key=lambda item: (datetime.fromisoformat(item[0][0]), item[0][1]))
     return [Mark(label=label, series=name, value=cost) for (label, name), cost in order]
 
 
@@ -72,11 +72,11 @@ def _filled(marks: Iterable[Mark]) -> list[Mark]:
     """With a mark for each day on which nothing happened."""
     known = grouped((mark.label, mark) for mark in marks)
     day, last = min(known), max(known)
-    found: list[Mark] = []
-    while day <= last and len(found) < _MOST_DAYS:
-        found += known.get(day, [Mark(label=day, value=0)])
+    filled: list[Mark] = []
+    while day <= last and len(filled) < _MOST_DAYS:
+        filled += known.get(day, [Mark(label=day, value=0)])
         day = next_day(day)
-    return found if day > last else [mark for some in known.values() for mark in some]
+    return filled if day > last else [mark for some in known.values() for mark in some]
 
 
 def _name(names: tuple[str | None, ...]) -> str:
@@ -87,11 +87,11 @@ def _name(names: tuple[str | None, ...]) -> str:
 
 TIMES: Mapping[str, Callable[[int, tzinfo], str]] = {"day": day, "hour": hour}
 """Of a moment in Unix ms."""
-_NAMES = (
+NAMES = (
     *("organisation", "team", "key", "tag", "route", "model", "target", "provider", "region", "effort"),
     *("class", "task", "session", "app", "template"),
 )
-BY = (*_NAMES, *TIMES)
+BY = (*NAMES, *TIMES)
 """What spend can be grouped by."""
 _USUAL = ("target",)
 MOST_ROWS = 10_000
@@ -179,11 +179,11 @@ def spend(source: Source) -> Report:
     asked = source.asked
     by = asked.by or _USUAL
     names = [_spend_name(name, asked) for name in by]
-    found = source.sums(attempts.TABLE, tuple(dict.fromkeys(name.dimension for name in names)), _MEASURES)
+    by_labels = source.sums(attempts.TABLE, tuple(dict.fromkeys(name.dimension for name in names)), _MEASURES)
     # Of very many groups the sums by hour know the total sooner.
-    whole = found if len(found) <= MOST_ROWS else source.sums(attempts.TABLE, (), _MEASURES)
+    whole = by_labels if len(by_labels) <= MOST_ROWS else source.sums(attempts.TABLE, (), _MEASURES)
     total = _total(whole.values())
-    groups = _rows(by, _grouped(found, names), total)
+    groups = _rows(by, _grouped(by_labels, names), total)
     return Report(
         name="spend",
         title=f"Spend by {' and '.join(by)}",
@@ -209,13 +209,13 @@ def _as_it_is(label: Label) -> Sequence[str | None]:
     return (None if label is None else str(label),)
 
 
-def _grouped(found: Sums, names: Sequence[_Name]) -> dict[Group, Sizes]:
+def _grouped(by_labels: Sums, names: Sequence[_Name]) -> dict[Group, Sizes]:
     places = {dimension: at for at, dimension in enumerate(dict.fromkeys(name.dimension for name in names))}
     parts = [(name.read, places[name.dimension]) for name in names]
     if all(name.read is _as_it_is for name in names):
-        return {tuple(None if each is None else str(each) for each in group): sums for group, sums in found.items()}
+        return {tuple(None if each is None else str(each) for each in group): sums for group, sums in by_labels.items()}
     groups: dict[Group, Sizes] = {}
-    for known, sums in found.items():
+    for known, sums in by_labels.items():
         for group in product(*(read(known[place]) for read, place in parts)):
             add(groups, group, sums)
     return groups
@@ -276,7 +276,7 @@ def _cells(sums: Sizes) -> Iterator[Value]:
 
 
 def _notes(by: Sequence[str], asked: Asked, total: Sizes) -> Iterator[str]:
-    yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(one.dimension for one in asked.where)} else _PER_REQUEST
+    yield _AT_TARGETS if _OF_ATTEMPTS & {*by, *(condition.dimension for condition in asked.where)} else _PER_REQUEST
     if "tag" in by:
         yield _PER_TAG
     if "day" in by:
@@ -284,6 +284,3 @@ def _notes(by: Sequence[str], asked: Asked, total: Sizes) -> Iterator[str]:
     for each, column in zip(_SUMS, COLUMNS, strict=True):
         if column.name in _LEGEND and total[_AT[each.measure]]:
             yield _LEGEND[column.name]
-
-
-REPORT = Definition(name="spend", summary="What was spent, on what.", make=spend, by=BY, where=_NAMES)

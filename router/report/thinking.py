@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from router.ledger.facts import attempts
 from router.report.judged import Labels
-from router.report.query import Definition, Source, grouped, summed
+from router.report.query import Source, grouped, summed
 from router.report.report import Kind, Mark, Report, Row, Shape, bars, columns, labels, plots, usd
 from router.types.target import Contract, Target
 
@@ -88,15 +88,15 @@ def _grouped(source: Source, by: Sequence[str]) -> dict[Labels, Thought]:
     return dict(sorted(groups.items(), key=lambda item: (-item[1].thinking_cost, -item[1].cost, _text(item[0]))))
 
 
-def _row(one: Thought) -> Row:
+def _row(sums: Thought) -> Row:
     return (
-        one.attempts,
-        one.output_tokens if one.counted else None,
-        one.output_reasoning if one.split else None,
-        one.output_reasoning / one.split_output if one.split_output else None,
-        *(one.unsplit, usd(one.cost), usd(one.thinking_cost) if one.thinking_known else None),
-        one.thinking_cost / one.thinking_of if one.thinking_of else None,
-        *(one.lowered_requests, one.lowered_effort, one.cut, one.wasted, one.wasted_tokens, usd(one.wasted_cost)),
+        sums.attempts,
+        sums.output_tokens if sums.counted else None,
+        sums.output_reasoning if sums.split else None,
+        sums.output_reasoning / sums.split_output if sums.split_output else None,
+        *(sums.unsplit, usd(sums.cost), usd(sums.thinking_cost) if sums.thinking_known else None),
+        sums.thinking_cost / sums.thinking_of if sums.thinking_of else None,
+        *(sums.lowered_requests, sums.lowered_effort, sums.cut, sums.wasted, sums.wasted_tokens, usd(sums.wasted_cost)),
     )
 
 
@@ -107,12 +107,3 @@ def _bars(groups: Mapping[Labels, Thought]) -> list[Mark]:
 
 def _text(names: Labels) -> str:
     return " · ".join("–" if label is None else str(label) for label in names)
-
-
-REPORT = Definition(
-    name="thinking",
-    summary="Where thinking goes: tokens and money, what capped it, and what it was for nothing.",
-    make=thinking,
-    by=BY,
-    where=BY,
-)

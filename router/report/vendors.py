@@ -9,7 +9,7 @@ from router.ledger.facts.attempts import TABLE as ATTEMPTS_TABLE
 from router.ledger.facts.offers import TABLE
 from router.ledger.rows import documents
 from router.report.egress import NOWHERE, Place, Places
-from router.report.query import Definition, Source, grouped, summed
+from router.report.query import Source, grouped, summed
 from router.report.report import Kind, Mark, Report, Row, Shape, columns, plots, usd
 
 # Who else could have served what some targets served, and for how much: from what was expected of each candidate.
@@ -62,13 +62,13 @@ class Instead(NamedTuple):
 
 def cells(source: Source) -> list[Cell]:
     """Of requests that had a choice."""
-    found: dict[tuple[object, ...], dict[str, Offer]] = {}
+    by_kind: dict[tuple[object, ...], dict[str, Offer]] = {}
     for labels, sums in source.sums(TABLE, (*_KIND, "chosen", "candidate"), _MEASURES).items():
         *kind, candidate = labels
-        found.setdefault(tuple(kind), {})[str(candidate)] = Offer(*sums)
+        by_kind.setdefault(tuple(kind), {})[str(candidate)] = Offer(*sums)
     return [
-        Cell(str(kind[-1]), offers[str(kind[-1])], {name: one for name, one in offers.items() if name != kind[-1]})
-        for kind, offers in found.items()
+        Cell(str(kind[-1]), offers[str(kind[-1])], {name: offer for name, offer in offers.items() if name != kind[-1]})
+        for kind, offers in by_kind.items()
         if kind[-1] in offers
     ]
 
@@ -146,12 +146,13 @@ class _Share(NamedTuple):
 _Shares = Mapping[str | None, _Share]
 
 
-def _made(source: Source) -> Report:
+def vendors(source: Source) -> Report:
     places = Places(documents(source.connection), source.targets)
     by_place = _by_place(source, places)
     every = summed(_Share, by_place.values())
     ranked = sorted(by_place.items(), key=lambda item: _rank(item[0].entity, item[1]))
     rows = tuple((place.entity, _law(place), *_amounts(share, every)) for place, share in ranked)
+    marks = [Mark(label=place.entity, value=share.cost) for place, share in ranked if place.entity is not None]
     return Report(
         name="vendors",
         title="Vendors",
@@ -160,19 +161,8 @@ def _made(source: Source) -> Report:
         totals=("total", None, *_amounts(every, every)) if rows else None,
         note=_NOTE,
         below=_below(by_place, every, _without(source, places)) if rows else (),
-        plots=plots(
-            *("Spend by entity", Shape.BARS, Kind.USD),
-            [Mark(label=place.entity, value=share.cost) for place, share in ranked if place.entity is not None],
-        ),
+        plots=plots("Spend by entity", Shape.BARS, Kind.USD, marks),
     )
-
-
-REPORT = Definition(
-    name="vendors",
-    summary="Concentration by legal entity and jurisdiction, and what is left if one vanishes.",
-    make=_made,
-    where=("route", "class"),
-)
 
 
 def _by_place(source: Source, places: Places) -> Mapping[Place, _Share]:
@@ -229,7 +219,7 @@ def _below(by_place: Mapping[Place, _Share], every: _Share, without: tuple[Row, 
 
 
 def _index(by: str, shares: _Shares) -> tuple[Row, ...]:
-    """Of what went to anybody: refused requests are nobody's."""
+    """Of requests that went to a target: those that were refused have no entity."""
     rows: list[Row] = []
     for name in _SHARES:
         parts = {label: share.of(name) for label, share in shares.items() if label is not None and share.of(name)}
@@ -256,8 +246,8 @@ def _without(source: Source, places: Places) -> tuple[Row, ...]:
     return tuple(_lost(*item) for item in lost)
 
 
-def _lost(entity: str, one: Instead) -> Row:
-    money = (one.now, one.then, one.then - one.now) if one.served else (None, None, None)
-    scale = SURE * one.rated
-    rates = (one.now_e4 / scale, one.then_e4 / scale) if scale else (None, None)
-    return (entity, one.requests, one.stranded_least, one.stranded, *map(usd, money), *rates)
+def _lost(entity: str, left: Instead) -> Row:
+    money = (left.now, left.then, left.then - left.now) if left.served else (None, None, None)
+    scale = SURE * left.rated
+    rates = (left.now_e4 / scale, left.then_e4 / scale) if scale else (None, None)
+    return (entity, left.requests, left.stranded_least, left.stranded, *map(usd, money), *rates)
