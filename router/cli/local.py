@@ -265,11 +265,11 @@ def _specs(engines: Sequence[str] | None, settings: "Settings") -> "list[EngineS
 
 def _chosen(records: "Sequence[Record]", engines: Sequence[str] | None) -> "Sequence[Record]":
     names = [_name(engine) for engine in engines or ()]
-    known = {one.name: one for one in records}
+    known = {record.name: record for record in records}
     for name in names:
         if name not in known:
             fail(f"{name} was never started here: known are {', '.join(known) or 'none'}")
-    return [known[name] for name in names] or [one for one in records if one.owned]
+    return [known[name] for name in names] or [record for record in records if record.owned]
 
 
 def _name(engine: str) -> str:
@@ -372,11 +372,11 @@ def _echo_external(specs: "list[EngineSpec]", hosts: "Callable[[Vllm], Iterable[
     if len(specs) > 1:
         fail("--external writes the spec of one engine: name one at a time")
     spec = launched(specs[0])
-    found = manifests.external(spec, tuple(hosts(spec)))
+    running = manifests.external(spec, tuple(hosts(spec)))
     if as_json:
-        return echo_json(manifests.said(found))
+        return echo_json(manifests.said(running))
     target = f"{{model: {spec.model}, engine: PATH-OF-THIS-FILE}}"
-    typer.echo(f"# In the policy, as a target: {spec.name}: {target}\n{manifests.written(found)}", nl=False)
+    typer.echo(f"# In the policy, as a target: {spec.name}: {target}\n{manifests.written(running)}", nl=False)
 
 
 def _to_copy(spec: "EngineSpec") -> str:

@@ -228,25 +228,17 @@ def usage(group: Group, charge: Charge, rest: Mapping[str, int]) -> Record:
     return _record(group, charge.cost, charge.listed, _place(group), about, rest)
 
 
-def adjustment(group: Group, nano: int, rest: Mapping[str, int]) -> Record:
-    """Requests charged at their hold, since the gateway died before anybody knew what they had used."""
-    by = {"HostProviderName": OWN, "InvoiceIssuerName": OWN, "ServiceName": OWN, "ServiceProviderName": OWN}
-    about: dict[str, Cell] = {
-        "ChargeCategory": "Adjustment",
-        "ChargeDescription": "Requests of a gateway that died, charged at what was held for them",
-        "ChargeFrequency": "One-Time",
-    }
-    return _record(group, nano, nano, by, about, rest)
+_LOST = "Requests of a gateway that died, charged at what was held for them"
+_BY_US: Mapping[str, Cell] = dict.fromkeys(
+    ("HostProviderName", "InvoiceIssuerName", "ServiceName", "ServiceProviderName"), OWN
+)
 
 
-def correction(group: Group, nano: int, rest: Mapping[str, int]) -> Record:
-    """What a provider billed otherwise than it was charged (`lowpass ledger adjust`, `lowpass ledger reconcile`)."""
-    about: dict[str, Cell] = {
-        "ChargeCategory": "Adjustment",
-        "ChargeDescription": f"Corrections of charges of {group.text('model')} at {group.provider}",
-        "ChargeFrequency": "One-Time",
-    }
-    return _record(group, nano, nano, _place(group), about, rest)
+def adjustment(group: Group, nano: int, what: str, place: Mapping[str, Cell], rest: Mapping[str, int]) -> Record:
+    """A charge by itself: a hold that became one, since what the requests used is not known; or what a provider billed
+    otherwise than it was charged (`lowpass ledger adjust`, `lowpass ledger reconcile`)."""
+    about = {"ChargeCategory": "Adjustment", "ChargeDescription": what, "ChargeFrequency": "One-Time"}
+    return _record(group, nano, nano, place, about, rest)
 
 
 def _record(
@@ -382,7 +374,7 @@ def _records(by_labels: Sums, directory: Directory) -> Iterator[Record]:
         if of["target"] is None:
             lost = measured["cost"] + measured["recovered"]
             if lost:
-                yield adjustment(group, lost, measured)
+                yield adjustment(group, lost, _LOST, _BY_US, measured)
         else:
             price = price_then(directory.prices, str(of["model"]), str(of["price_version"]))
             yield from _usage(group, measured, price)
@@ -392,14 +384,15 @@ def _usage(group: Group, measured: Mapping[str, int], price: Price | None) -> It
     """Whatever belongs to the group as a whole stands in its first record alone, so that columns can be summed."""
     of = group.of
     if of["cost_source"] == CostSource.ADJUSTED:
-        yield correction(group, measured["cost"], measured)
+        what = f"Corrections of charges of {group.text('model')} at {group.provider}"
+        yield adjustment(group, measured["cost"], what, _place(group), measured)
         return
     rest = measured
     for charge in charges(measured, price, str(of["cost_source"])):
         yield usage(group, charge, rest)
         rest = {}
     if measured["recovered"]:
-        yield adjustment(group, measured["recovered"], rest)
+        yield adjustment(group, measured["recovered"], _LOST, _BY_US, rest)
 
 
 # Records → a file. Either the whole file is there in the end, or what was there before.

@@ -46,7 +46,7 @@ def alone(side: Side, record: Stored, target: Target, weighed: Sequence[Weighed]
             return Expected(each.cost_nano, 0.0, each.p)
     seen = side.seen(record)
     cap = per_choice(record.request, side.rules.screen.guard.demands(seen.classes).thinking_cap)
-    forecast = side.forecaster.forecast((target,), record.request, seen, record.at_ms, cap)
+    forecast = side.forecaster.forecast((target,), record.request, seen, record.row.started_ms, cap)
     return Expected(float(forecast.cost[0]), 0.0, float(forecast.p[0]))
 
 
@@ -179,7 +179,7 @@ class Reader:
         if isinstance(record, str):
             self._unknown[record] += 1
             return None
-        if record.route == JUDGED and JUDGED not in self._new.config.routes:
+        if record.row.route == JUDGED and JUDGED not in self._new.config.routes:
             self._unknown["judges"] += 1
             return None
         return record if self._wanted(record) else None
@@ -198,7 +198,7 @@ class Reader:
         if changed and decided is not None:
             self._change(record, old, decided)
         elif self._limited:
-            self._charge(record, record.route, tuple(each.target for each in record.document.considered))
+            self._charge(record, record.row.route, tuple(each.target for each in record.document.considered))
         self._compare(record, old)
 
     def _alike(self, old: Side, record: Stored) -> bool:
@@ -224,10 +224,10 @@ class Reader:
         choice = record.choice if decided is None else decided.choice
         if decided is not None:
             after = PART_REFUSED if not choice.target else before if before == UNANSWERED else SERVED
-        self._rows.append((self._routes.at(record.route), _bucket(record), record.spent, before, after))
-        if record.sent:
+        self._rows.append((self._routes.at(record.row.route), _bucket(record), record.spent, before, after))
+        if record.row.attempts:
             _flow(self._before, record, record.document.policy, record.choice)
-        if record.sent or before == PART_REFUSED:
+        if record.row.attempts or before == PART_REFUSED:
             _flow(self._after, record, self._new.hash, choice)
 
     def _change(self, record: Stored, old: Side | None, decided: Decided) -> None:
@@ -240,12 +240,12 @@ class Reader:
         new, before = expected(self._new, record, choice, weighed), self._p_before(record, old, weighed)
         if decision is not None and choice.target:
             self._charge(record, decision.plan.route, tuple(step.target.id for step in decision.plan.steps))
-        move = Move(record.route, _who(record.choice), _who(choice), why(record, decided, self._new))
+        move = Move(record.row.route, _who(record.choice), _who(choice), why(record, decided, self._new))
         failure = None if decision is None else decision.stakes.failure_nano
         first, second = (self._targets.at(name) if name else -1 for name in (choice.target, choice.second))
         self._changed.append(
             (
-                *(len(self._rows) - 1, self._moves.at(move), record.id.encode(), record.at_ms),
+                *(len(self._rows) - 1, self._moves.at(move), record.row.id.encode(), record.row.started_ms),
                 *(new.first, new.second, first, second, new.p, before),
                 *(failure or 0, decision is not None and trial(record, decision.plan).supported),
             )
@@ -264,7 +264,12 @@ class Reader:
         """What an answer cost, with what it is expected to cost."""
         name = record.choice.target
         known = self._seen.get(name, Seen())
-        if not record.answered or record.sent != 1 or record.choice.tactic is not None or known.answers >= MOST_SEEN:
+        if (
+            not record.answered
+            or record.row.attempts != 1
+            or record.choice.tactic is not None
+            or known.answers >= MOST_SEEN
+        ):
             return
         target = self._new.targets.get(name)
         if target is None or (old is not None and not same(old.targets.get(name), target)):
@@ -279,10 +284,10 @@ class Reader:
         target = self._new.targets.get(tried.target)
         if target is None:
             return
-        likely, score = alone(self._new, record, target), self._scores(record.id)
+        likely, score = alone(self._new, record, target), self._scores(record.row.id)
         self._trials.append(
             (
-                *(self._routes.at(record.route), _bucket(record), self._targets.at(tried.target)),
+                *(self._routes.at(record.row.route), _bucket(record), self._targets.at(tried.target)),
                 *(
                     1 / record.document.propensity,
                     record.spent,
@@ -295,22 +300,22 @@ class Reader:
 
     def _charge(self, record: Stored, route: str, targets: tuple[str, ...]) -> None:
         """The pots of the new policy that it would be charged to; what was not sent then is not charged now."""
-        if not self._limited or not targets or not (record.sent or not record.choice.target):
+        if not self._limited or not targets or not (record.row.attempts or not record.choice.target):
             return
         rules = self._new.rules
         charged = Charged(
-            request_id=record.id,
+            request_id=record.row.id,
             route=route,
             caller=record.caller,
-            session=record.session,
+            session=record.row.session,
             tags=record.request.limits.tags,
             targets=targets,
         )
         binds = rules.pots.binding(charged, named(rules, record.request, record.caller))
-        for account in rules.pots.accounts(charged, binds, record.at_ms):
+        for account in rules.pots.accounts(charged, binds, record.row.started_ms):
             if account.hard and account.unit is Unit.USD and (not account.targets or targets[0] in account.targets):
                 place = (len(self._rows) - 1, self._accounts.at(account))
-                self._charges.append((*place, record.id.encode(), record.at_ms))
+                self._charges.append((*place, record.row.id.encode(), record.row.started_ms))
 
 
 def _may(plan: Plan, choice: Choice) -> bool:
@@ -320,13 +325,13 @@ def _may(plan: Plan, choice: Choice) -> bool:
 
 
 def _bucket(record: Stored) -> int:
-    return zlib.crc32((record.session or str(record.at_ms // _HOUR_MS)).encode()) % BUCKETS
+    return zlib.crc32((record.row.session or str(record.row.started_ms // _HOUR_MS)).encode()) % BUCKETS
 
 
 def _flow(flows: Counter[Flow], record: Stored, policy: str, choice: Choice) -> None:
     for target in (choice.target, choice.second):
         if target:
-            flows[Flow(record.data_class, policy, target, choice.redacted)] += 1
+            flows[Flow(record.row.data_class, policy, target, choice.redacted)] += 1
 
 
 def _who(choice: Choice) -> str:

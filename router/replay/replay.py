@@ -28,23 +28,23 @@ from router.types.request import Caller
 # Which requests are replayed, by what decisions and rows say of them.
 
 DIMENSIONS: Mapping[str, Callable[[Stored], Label]] = {
-    "route": lambda record: record.route,
-    "class": lambda record: record.data_class,
+    "route": lambda record: record.row.route,
+    "class": lambda record: record.row.data_class,
     "task": lambda record: record.task.value,
     "target": lambda record: record.choice.target,
     "key": lambda record: record.caller.name or record.caller.id,
     "team": lambda record: record.caller.team,
     "organisation": lambda record: record.caller.organisation,
-    "session": lambda record: record.session,
+    "session": lambda record: record.row.session,
 }
 
 
 def wanted(where: Collection[Where]) -> Callable[[Stored], bool]:
     """All of `where` must hold. Raises ValueError for another dimension."""
-    unknown = sorted({one.dimension for one in where} - set(DIMENSIONS))
+    unknown = sorted({condition.dimension for condition in where} - set(DIMENSIONS))
     if unknown:
         raise ValueError(f"replay can't be filtered by {unknown[0]}: it knows {', '.join(DIMENSIONS)}")
-    return lambda one: all(each.holds(DIMENSIONS[each.dimension](one) or None) for each in where)
+    return lambda record: all(each.holds(DIMENSIONS[each.dimension](record) or None) for each in where)
 
 
 # Which stretch of which traffic, as people say it: since, until, and filters.
@@ -183,5 +183,5 @@ def replay(
         decisions=decisions,
         egress=egress(whole, sides, past),
         unknown=told(whole, changes, sides, gone),
-        calibrated=tuple(Calibrated(name, one.answers, factor(one)) for name, one in sorted(whole.seen.items())),
+        calibrated=tuple(Calibrated(name, seen.answers, factor(seen)) for name, seen in sorted(whole.seen.items())),
     )

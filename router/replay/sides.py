@@ -94,19 +94,13 @@ REFUSED = Choice()
 class Stored(Struct, frozen=True, gc=False):
     """One request that was decided, and what came of it."""
 
-    id: str
-    at_ms: int
-    route: str
-    data_class: str
-    session: str
+    row: Row
     lowered: bool
     spent: int
     """nano-USD."""
     reading: Reading | None
     """None: its text was not looked at, as with embeddings."""
     answered: bool
-    sent: int
-    """Attempts."""
     document: Document
     shape: Shape
     request: Request
@@ -126,41 +120,26 @@ def stored(row: Row, callers: Mapping[str, Caller]) -> Stored | str:
         return "undecided"
     try:
         document = _decoder.decode(row.document)
-        return "unshaped" if document.shape is None else _stored(row, document, document.shape, callers)
+        if document.shape is None:
+            return "unshaped"
+        traits, tags = document.classification.traits, tuple(row.tags.split(",")) if row.tags else ()
+        about = {"id": row.id, "endpoint": row.endpoint, "model": row.requested, "session": row.session}
+        steps = [(step.target, step.redacted) for step in document.considered]
+        return Stored(
+            row=row,
+            lowered=LOWERED in row.lowered.split(", "),
+            spent=row.cost or 0,
+            reading=Reading.unpack(traits) if traits else None,
+            answered=row.status == 200,
+            document=document,
+            shape=document.shape,
+            request=request_of(document.shape, **about, stream=bool(row.stream), tags=tags),
+            caller=callers.get(row.key_id) or Caller(id=row.key_id),
+            choice=_choice(document.chosen, document.tactic, steps),
+            task=Task(row.task),
+        )
     except (ValueError, msgspec.DecodeError):
         return "unreadable"
-
-
-def _stored(row: Row, document: Document, shape: Shape, callers: Mapping[str, Caller]) -> Stored:
-    """Raises ValueError for what this lowpass does not know."""
-    caller, traits = callers.get(row.key_id), document.classification.traits
-    steps = [(step.target, step.redacted) for step in document.considered]
-    return Stored(
-        id=row.id,
-        at_ms=row.started_ms,
-        route=row.route,
-        data_class=row.data_class,
-        session=row.session,
-        lowered=LOWERED in row.lowered.split(", "),
-        spent=row.cost or 0,
-        reading=Reading.unpack(traits) if traits else None,
-        answered=row.status == 200,
-        sent=row.attempts,
-        document=document,
-        shape=shape,
-        request=request_of(
-            shape,
-            id=row.id,
-            endpoint=row.endpoint,
-            model=row.requested,
-            stream=bool(row.stream),
-            session=row.session,
-            tags=tuple(row.tags.split(",")) if row.tags else (),
-        ),
-        caller=Caller(id=row.key_id) if caller is None else caller,
-        choice=_choice(document.chosen, document.tactic, steps),
-        task=Task(row.task),
-    )
 
 
 def _choice(chosen: str | None, tactic: Tactic | None, steps: Sequence[tuple[str, bool]]) -> Choice:
@@ -333,10 +312,10 @@ class Side:
         try:
             decision, _ = choose(
                 *(self.rules, record.request, record.caller, screened, _health(record), self.forecaster),
-                draw=chance(record.id),
+                draw=chance(record.row.id),
                 model=self.named(record) if record.lowered else "",
-                progress=progress_of(record.shape, record.at_ms),
-                at_ms=record.at_ms,
+                progress=progress_of(record.shape, record.row.started_ms),
+                at_ms=record.row.started_ms,
                 asks=_asks(record),
             )
         except ClientError:
@@ -346,7 +325,7 @@ class Side:
 
     def named(self, record: Stored) -> str:
         """The route that it is decided by: a budget may have sent it to another one than it named."""
-        return record.route if record.lowered and record.route in self.config.routes else record.request.model
+        return record.row.route if record.lowered and record.row.route in self.config.routes else record.request.model
 
     def unknown(self, record: Stored) -> list[str]:
         """What of a request this policy would have to know, and is not kept."""
@@ -394,21 +373,21 @@ class Compared(NamedTuple):
     old: Mapping[str, Side]
 
 
-def same(one: Target | None, other: Target | None) -> bool:
+def same(before: Target | None, after: Target | None) -> bool:
     """The same target at the same price, whatever its key, and whichever file says so."""
-    if one is None or other is None:
-        return one is other
-    return one is other or _bare(one) == _bare(other)
+    if before is None or after is None:
+        return before is after
+    return before is after or _bare(before) == _bare(after)
 
 
 def alike(old: Side, new: Side, model: str) -> bool:
     """The same rules for requests that name `model`."""
-    one, other = old.rules.routes.get(model), new.rules.routes.get(model)
-    if old is new or one is None or other is None:
-        return old is new or one is other
+    before, after = old.rules.routes.get(model), new.rules.routes.get(model)
+    if old is new or before is None or after is None:
+        return old is new or before is after
     return (
-        one[0] == other[0]
-        and all(starmap(same, zip_longest(one[1], other[1])))
+        before[0] == after[0]
+        and all(starmap(same, zip_longest(before[1], after[1])))
         and (model in old.config.routes) == (model in new.config.routes)
         and old.config.sensitivity == new.config.sensitivity
     )

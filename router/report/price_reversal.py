@@ -6,6 +6,7 @@ List price and cost can come apart by the number of tokens, most of them thought
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
+from math import inf
 from typing import NamedTuple
 
 from router.ledger.facts import attempts
@@ -65,9 +66,10 @@ class Pair(NamedTuple):
 def price_reversal(source: Source) -> Report:
     prices, left_out = _prices(source.targets.values())
     pairs = _pairs(_cells(source), prices)
-    some = sorted((pair for pair in pairs if pair.costs[0].value > pair.costs[1].value), key=_most)
+    reversals = [pair for pair in pairs if pair.costs[0].value > pair.costs[1].value]
+    reversals.sort(key=lambda pair: (-(pair.dearer.value if pair.dearer else inf), pair.model, pair.than))
     note = (
-        f"{len(some)} of the {len(pairs)} pairs of models that can be compared.",
+        f"{len(reversals)} of the {len(pairs)} pairs of models that can be compared.",
         _NOTE,
         f"Left out, with several prices: {', '.join(left_out)}." if left_out else "",
     )
@@ -75,9 +77,9 @@ def price_reversal(source: Source) -> Report:
         name="price-reversal",
         title="Cheaper by list price, dearer in fact",
         columns=_COLUMNS,
-        rows=tuple(map(_row, some)),
+        rows=tuple(map(_row, reversals)),
         note=" ".join(filter(None, note)) if prices else _NO_PRICES,
-        plots=_plots(some[:_MOST_BARS]),
+        plots=_plots(reversals[:_MOST_BARS]),
     )
 
 
@@ -88,10 +90,6 @@ def _plots(some: Sequence[Pair]) -> tuple[Plot, ...]:
         if (factor := pair.dearer) is not None
     )
     return plots("How many times as dear, though cheaper by list price", Shape.BARS, Kind.FACTOR, marks)
-
-
-def _most(pair: Pair) -> tuple[float, str, str]:
-    return -(pair.dearer.value if pair.dearer else float("inf")), pair.model, pair.than
 
 
 def _prices(targets: Iterable[Target]) -> tuple[dict[str, tuple[int, int]], list[str]]:

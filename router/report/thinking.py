@@ -1,12 +1,12 @@
 """Where thinking goes: tokens and money by target, effort and task; what capped it, and what it was for nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from router.ledger.facts import attempts
 from router.report.judged import Labels
 from router.report.query import Source, grouped, summed
-from router.report.report import Kind, Mark, Report, Row, Shape, bars, columns, labels, plots, usd
+from router.report.report import Kind, Report, Row, Shape, bars, columns, labels, plots, usd
 from router.types.target import Contract, Target
 
 BY = ("target", "model", "effort", "task")
@@ -51,6 +51,7 @@ def thinking(source: Source) -> Report:
     by = source.asked.by or _USUAL
     groups = _grouped(source, by)
     total = summed(Thought, groups.values())
+    costs = [(_text(names), thought.thinking_cost) for names, thought in groups.items() if thought.thinking_cost]
     return Report(
         name="thinking",
         title=f"Thinking by {' and '.join(by)}",
@@ -58,7 +59,7 @@ def thinking(source: Source) -> Report:
         rows=tuple((*names, *_row(thought)) for names, thought in groups.items()),
         totals=("total", *(None for _ in by[1:]), *_row(total)),
         note=f"{_NOTE} {_UNKNOWN}" if total.unsplit else _NOTE,
-        plots=plots("What thinking cost", Shape.BARS, Kind.USD, _bars(groups)),
+        plots=plots("What thinking cost", Shape.BARS, Kind.USD, bars(costs, _MOST_BARS)),
     )
 
 
@@ -98,11 +99,6 @@ def _row(sums: Thought) -> Row:
         sums.thinking_cost / sums.thinking_of if sums.thinking_of else None,
         *(sums.lowered_requests, sums.lowered_effort, sums.cut, sums.wasted, sums.wasted_tokens, usd(sums.wasted_cost)),
     )
-
-
-def _bars(groups: Mapping[Labels, Thought]) -> list[Mark]:
-    costs = [(_text(names), thought.thinking_cost) for names, thought in groups.items() if thought.thinking_cost]
-    return bars(costs, _MOST_BARS)
 
 
 def _text(names: Labels) -> str:
